@@ -32,6 +32,7 @@ from api.routes.admin import audit, keys, limits, tenants, usage, workers
 from api.routes.jobs import events, jobs, results, submit, webhooks
 from api.schemas.common import Problem
 from api.services import loop_lag, models_watcher
+from api.services.call_bodies import CallBodies
 from api.services.call_preparation import CallPreparation
 from api.services.diagnostics import DiagnosticsService
 from api.services.free_space import FreeSpace
@@ -40,6 +41,7 @@ from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
 from api.services.resources import Resources
 from api.services.turns import TenantTurns
+from api.services.upload_meter import UploadMeter
 from jobs.blobs.payloads import Payloads
 from jobs.models.watcher import ModelsFile
 from jobs.processes.memory import collect_and_freeze
@@ -154,6 +156,7 @@ def build_context(settings: Settings) -> Context:
     reports = Reports(
         pipeline, gateway.name, process, settings.metrics_window_s, on=settings.metrics
     )
+    turns, free_space = TenantTurns(_THREADS, _THREADS_EACH), FreeSpace(settings)
     return Context(
         settings=resources.settings,
         models_file=resources.models_file,
@@ -164,14 +167,16 @@ def build_context(settings: Settings) -> Context:
         ingest_pool=IngestPool(settings),
         job_watcher=JobWatcher(resources.database),
         response_cache=ResponseCache(settings.redis_url, settings.call_idempotency_s),
+        call_bodies=CallBodies(settings.max_bodies_mb << 20),
+        upload_meter=UploadMeter(resources.database, turns, free_space),
         uploads=Uploads(),
         authenticator=Authenticator(settings),
         reports=reports,
-        turns=TenantTurns(_THREADS, _THREADS_EACH),
+        turns=turns,
         submission_turns=TenantTurns(_SUBMISSIONS, _SUBMISSIONS_EACH),
         call_log=CallLog(pipeline, on=settings.metrics),
         diagnostics=DiagnosticsService(resources, reports),
-        free_space=FreeSpace(settings),
+        free_space=free_space,
     )
 
 

@@ -14,6 +14,7 @@ from api.gateway.gateway import CallGateway
 from api.gateway.inference import InferenceSession
 from api.gateway.response_cache import ResponseCache
 from api.http.idempotency import Uploads
+from api.services.call_bodies import CallBodies
 from api.services.call_preparation import CallPreparation
 from api.services.diagnostics import DiagnosticsService
 from api.services.free_space import FreeSpace
@@ -22,6 +23,7 @@ from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
 from api.services.resources import Resources
 from api.services.turns import TenantTurns
+from api.services.upload_meter import UploadMeter
 from jobs.identity import Caller
 from jobs.states import JobClass
 
@@ -35,6 +37,8 @@ class Context(Resources):
     ingest_pool: IngestPool  #: child processes that take large bodies in
     job_watcher: JobWatcher  #: streams of jobs' progress
     response_cache: ResponseCache  #: responses of calls, by Idempotency-Key
+    call_bodies: CallBodies  #: memory for bodies of calls
+    upload_meter: UploadMeter  #: bytes that are coming in for jobs and files
     uploads: Uploads  #: bodies that are coming in under an Idempotency-Key
     authenticator: Authenticator  #: from a credential to a Caller
     reports: Reports  #: what the platform's processes report

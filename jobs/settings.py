@@ -144,6 +144,9 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     child_max_mb: _Count = _field(
         1024, "memory at which a child process of an api or keeper is ended, MiB"
     )
+    max_bodies_mb: _Count = _field(
+        512, "most memory for bodies of calls over 64 KiB in one api process, MiB"
+    )
     slow_client_s: _Above0 = _field(
         30.0, "timeout for a request's head, and for the next bytes of its body, seconds"
     )

@@ -49,7 +49,7 @@ class InferenceSession:
     caller: Caller
     job_class: JobClass
     timeout_ms: int
-    since_s: float  #: arrival of the request, on the process's clock
+    since_s: float  #: time at which the body had arrived, on the process's clock
     client_disconnected: "asyncio.Future[Any]"  #: done once the client has left
     #: filled once a call is admitted
     rate_limit_headers: dict[str, str] = field(default_factory=dict)

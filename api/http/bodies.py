@@ -5,7 +5,7 @@ from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from os import SEEK_END
-from typing import IO
+from typing import IO, Protocol
 
 from fastapi import Request
 from starlette.exceptions import HTTPException
@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope
 
 from jobs.errors import TooLarge, UnsupportedMedia
 
-_IN_MEMORY = 1 << 20
+_LARGE_BYTES = 1 << 20
 #: Bytes of a body that may be parsed beside other requests.
 LIGHT_BYTES = 1 << 16
 #: Values of such a body: each is an object to make and to check.
@@ -59,14 +59,30 @@ async def chunks(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
         yield chunk
 
 
+class Meter(Protocol):
+    """Counter of the bytes of one upload; see api/services/upload_meter.py."""
+
+    async def add(self, size: int) -> None:
+        """Counts bytes that are about to be written; raises where there is no room for them."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *exc: object) -> None:
+        """Ends the upload."""
+
+
 @asynccontextmanager
 async def spooled(
-    request: Request, max_bytes: int, on_chunk: Callable[[bytes], object] | None = None
+    request: Request,
+    max_bytes: int,
+    meter: Meter,
+    on_chunk: Callable[[bytes], object] | None = None,
 ) -> AsyncIterator[IO[bytes]]:
-    """Yields the whole body as a file at its start, on disk when it is large. `on_chunk` gets
-    every chunk."""
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+    """Yields the whole body as a file at its start, on disk beyond 64 KiB. `on_chunk` gets every
+    chunk. Raises what the meter does."""
+    with tempfile.SpooledTemporaryFile(LIGHT_BYTES) as file, meter:
         async for chunk in chunks(request, max_bytes):
+            await meter.add(len(chunk))
             file.write(chunk)
             if on_chunk:
                 on_chunk(chunk)
@@ -75,10 +91,10 @@ async def spooled(
 
 
 def is_large(body: IO[bytes]) -> bool:
-    """Returns True if a spooled body went to disk."""
+    """Returns True if storing a spooled body would hold up others."""
     size = body.seek(0, SEEK_END)
     body.seek(0)
-    return size > _IN_MEMORY
+    return size > _LARGE_BYTES
 
 
 def is_heavy(body: bytes, light_bytes: int = LIGHT_BYTES) -> bool:
@@ -94,11 +110,6 @@ def is_heavy_file(body: IO[bytes]) -> bool:
     start = body.read(LIGHT_BYTES + 1)
     body.seek(0)
     return is_heavy(start)
-
-
-async def read_all(request: Request, max_bytes: int) -> bytes:
-    """Returns the whole body in memory. Raises TooLarge, ClientDisconnect."""
-    return b"".join([chunk async for chunk in chunks(request, max_bytes)])
 
 
 def limit_small_body(scope: Scope, receive: Receive) -> Receive:

@@ -4,6 +4,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import orjson
@@ -167,12 +168,22 @@ class _FrameworkError(MillraceError):
 
 def _methods(request: Request) -> set[str]:
     """Returns the methods of this path over all its routes; Starlette names those of the first."""
+    path = request.url.path
     return {
-        method.upper()
-        for path, operations in request.app.openapi()["paths"].items()
-        if compile_path(path)[0].match(request.url.path)
-        for method in operations
+        method
+        for pattern, methods in _patterns(request.app)
+        if pattern.match(path)
+        for method in methods
     }
+
+
+@lru_cache(maxsize=1)
+def _patterns(app: FastAPI) -> Sequence[tuple[re.Pattern[str], Sequence[str]]]:
+    """Returns a pattern of each documented path, and its methods; compiled once."""
+    return [
+        (compile_path(path)[0], [method.upper() for method in operations])
+        for path, operations in app.openapi()["paths"].items()
+    ]
 
 
 def install(app: FastAPI) -> None:

@@ -21,7 +21,6 @@ from api.http import bodies
 from jobs.errors import Malformed, TooLarge
 
 FORM = "multipart/form-data"
-_IN_MEMORY = 1 << 20
 _FIELD_BYTES = 65_536  #: Of all fields together, with their names and headers.
 _MAX_BOUNDARY = 256
 
@@ -36,13 +35,14 @@ class Form:
 
 
 @asynccontextmanager
-async def read(request: Request, max_bytes: int) -> AsyncIterator[Form]:
+async def read(request: Request, max_bytes: int, meter: bodies.Meter) -> AsyncIterator[Form]:
     """Yields the whole form. `max_bytes` bounds its file. Raises Malformed, UnsupportedMedia,
-    TooLarge."""
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+    TooLarge, and what the meter does."""
+    with tempfile.SpooledTemporaryFile(bodies.LIGHT_BYTES) as file, meter:
         form = Form(file)
         reader = _Reader(_boundary(request), form, max_bytes)
         async for chunk in bodies.chunks(request, max_bytes + _FIELD_BYTES):
+            await meter.add(len(chunk))
             reader.feed(chunk)
         reader.finish()
         file.seek(0)

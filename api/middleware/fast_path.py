@@ -19,6 +19,7 @@ from api.middleware import tracing
 from api.middleware.metrics import CountedResponse
 from api.routes import calls
 from api.routes.jobs import submit
+from api.services.call_bodies import HELD
 from jobs.errors import Malformed
 from jobs.identity import Caller
 
@@ -57,6 +58,8 @@ class FastPath:
                 await self._serve_by_fastapi(scope, receive, response.send)
         finally:
             response.count()
+            if HELD in scope:
+                self.app.state.context.call_bodies.release(scope)
 
     async def _serve_call(
         self, handler: CallHandler, scope: Scope, receive: Receive, send: Send

@@ -33,11 +33,11 @@ PATH = "/infer"
 )
 async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Response:
     """One call, answered within its deadline or refused."""
-    since_s = clock.monotonic()
     bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
     models = context.models
-    raw = await bodies.read_all(request, models.max_line_bytes)
+    raw = await context.call_bodies.read(request, models.max_line_bytes, caller.tenant)
+    since_s = clock.monotonic()
     statuses = context.gateway.model_statuses
     if bodies.is_heavy(raw):
         versions = await statuses.choose_all(models)

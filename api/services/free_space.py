@@ -1,58 +1,44 @@
-"""Free space on the disks that jobs and files are stored on."""
+"""Free space on the disks that jobs and files are stored on, as an api process knows it."""
 
 import asyncio
 import logging
-import shutil
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+import sys
 
 from fastapi.concurrency import run_in_threadpool
 
-from jobs.blobs.store import parse
 from jobs.errors import InsufficientStorage
+from jobs.intake.free_space import DiskFloor, below_floor
 from jobs.settings import Settings
 
 _EVERY_S = 1.0
-_RETRY_AFTER_S = 30.0
 
 _log = logging.getLogger(__name__)
 
 
 class FreeSpace:
-    """Watch on the folders that this api's clients fill: the home, the file store, the spool."""
+    """Room on the disks that this api's clients fill, above the floor of each."""
 
     def __init__(self, settings: Settings) -> None:
-        self._floor = settings.min_free_mb << 20
-        store = parse(settings.files)
-        local = [store] if isinstance(store, Path) else []
-        self._folders = [settings.home, Path(tempfile.gettempdir()), *local]
-        self._low = ""
+        self._floor = DiskFloor.from_settings(settings)
+        self._room = sys.maxsize  # bytes, as of the latest look, without what came in since
 
     @property
     def refusal(self) -> InsufficientStorage | None:
         """Error of a request to store more; None while the disks have space enough."""
-        return InsufficientStorage(self._low, retry_after_s=_RETRY_AFTER_S) if self._low else None
+        return below_floor() if self._room < 0 else None
+
+    def spend(self, size: int) -> None:
+        """Counts bytes that are about to be written. Raises InsufficientStorage."""
+        self._room -= size
+        if self._room < 0:
+            raise below_floor()
 
     async def watch(self) -> None:
         """Looks at the disks every second; a file system that hangs holds up nothing else."""
-        while self._floor:
-            low = await run_in_threadpool(_least, self._folders, self._floor)
-            if bool(low) != bool(self._low):
-                _log.warning("%s", low or "there is space enough again: jobs and files are taken")
-            self._low = low
+        while self._floor.floor:
+            room = await run_in_threadpool(self._floor.room)
+            if (room < 0) != (self._room < 0):
+                message = "there is space enough again: jobs and files are taken"
+                _log.warning("%s", below_floor().detail if room < 0 else message)
+            self._room = room
             await asyncio.sleep(_EVERY_S)
-
-
-def _least(folders: Sequence[Path], floor: int) -> str:
-    """Says which disk has less free than the floor, or than half of it all; "" where none has."""
-    for folder in folders:
-        if folder.exists() and (disk := shutil.disk_usage(folder)).free < min(
-            floor, disk.total // 2
-        ):
-            return (
-                f"{disk.free >> 20:,} MiB are free on a disk of the platform; what is "
-                "left is kept for the work that is here (MILLRACE_MIN_FREE_MB). Delete jobs or "
-                "files, or enlarge the disk"
-            )
-    return ""

@@ -19,6 +19,7 @@ from jobs.blobs.payloads import Payloads
 from jobs.errors import Fault, Invalid, Malformed, StorageFull, TooLarge, TooManyItems
 from jobs.identity import Limit
 from jobs.intake import validation
+from jobs.intake.free_space import LOOK_BYTES, DiskFloor
 from jobs.intake.validation import Item
 from jobs.limits import Bound, most_items, most_stored
 from jobs.models.model import Model
@@ -38,8 +39,9 @@ class Intake:
     rounded up).
 
     The first item, byte or fault beyond a limit ends it: every method that adds raises Invalid,
-    TooLarge or StorageFull then, and reads no further. max_items: of a job; max_bytes: of `rows`;
-    limits: of the tenant and its key.
+    TooLarge or StorageFull then, or InsufficientStorage, and reads no further. max_items: of a job;
+    max_bytes: of `rows`; floor: of the disks that rows and payloads go to; limits: of the tenant
+    and its key.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Intake:
         strict: bool,
         max_items: int,
         max_bytes: int = sys.maxsize,
+        floor: DiskFloor | None = None,
         limits: Sequence[Limit] = (),
         payloads: Payloads | None = None,
     ) -> None:
@@ -65,7 +68,8 @@ class Intake:
         self._stored_bound = most_stored(limits, model.name)
         self._most_items = min(max_items, self._item_bound.most if self._item_bound else max_items)
         self._most_stored = self._stored_bound.most if self._stored_bound else sys.maxsize
-        self.input_bytes = self._spooled_bytes = 0
+        self.input_bytes = self._spooled_bytes = self._stashed_bytes = 0
+        self._floor, self._next_look = floor or DiskFloor((), 0), LOOK_BYTES
         self._prefix = b"%b\t%b\t" % (str(job_id).encode(), _escape(tenant))
         payloads = payloads or Payloads()
         self._over_bytes, self._stash = payloads.over_bytes, payloads.stash("in", job_id)
@@ -128,6 +132,7 @@ class Intake:
         if len(item.input) <= self._over_bytes:
             text = item.input.replace(b"\\", b"\\\\")
         else:  # with a fault nothing will be stored
+            self._stashed_bytes += len(item.input)
             text = b"" if self.faults else self._stash.add(seq, item.input).encode()
         said = b"\\N" if reply is None else reply.replace(b"\\", b"\\\\")
         row = b"%b%d\t%b\t%b\t%b\t%b\n" % (self._prefix, seq, custom_id, params, said, text)
@@ -135,6 +140,9 @@ class Intake:
         if self._spooled_bytes > self._max_bytes:
             message = f"the items have more than {self._max_bytes:,} bytes, spooled; split them"
             raise TooLarge(f"{message} into several jobs; nothing was stored")
+        if self._spooled_bytes + self._stashed_bytes > self._next_look:
+            self._next_look += LOOK_BYTES
+            self._floor.check()
         self.rows.write(row)
         self._cut(seq, size, item.inputs)
 

@@ -1,6 +1,7 @@
 """Parent's side of child processes: they start on demand and are used again."""
 
 import logging
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ STOPPED_FOR_S = 10.0
 """Time after which a process that a signal has stopped is killed."""
 
 _KILLED_WITHIN_S = 5.0
+_EXIT_S = 1.0  # from the end of its pipe to its exit status
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +77,11 @@ class Child:
         result, counted = self._pipe.recv()
         child_processes.add_increases(counted)
         return result
+
+    def was_killed(self) -> bool:
+        """Returns True if the process was ended by a signal from outside, not by a crash."""
+        self._process.join(_EXIT_S)
+        return self._process.exitcode in (-signal.SIGKILL, -signal.SIGTERM)
 
     def alive(self) -> bool:
         """Returns True while the process runs, and was not killed."""

@@ -222,7 +222,7 @@ transfers = _table(
     *_key(sa.Text, "kind"),
     *_required(sa.Text, "tenant_id"),
     *_required(sa.Integer, "generation"),
-    *_counts("tries", "deaths"),
+    *_counts("tries", "deaths", "kills"),
     *_counts("epoch", type=sa.BigInteger),
     *_nullable(_Time, "claimed_at"),
     *_times("due_at"),

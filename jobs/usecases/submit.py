@@ -18,6 +18,7 @@ from jobs.blobs.payloads import Payloads
 from jobs.errors import Fault, Invalid
 from jobs.identity import Limit
 from jobs.intake import spool, validation
+from jobs.intake.free_space import DiskFloor
 from jobs.intake.idempotency_key import Claim
 from jobs.models.model import Model
 from jobs.models.registry import Registry
@@ -62,6 +63,7 @@ def submit(
     faults: Iterable[Fault] = (),
     max_items: int = 10_000_000,
     max_bytes: int = sys.maxsize,
+    floor: DiskFloor | None = None,
     claim: Claim | None = None,
     payloads: Payloads | None = None,
     limits: Sequence[Limit] = (),
@@ -74,19 +76,19 @@ def submit(
     """Stores a job and returns its row, once it is committed.
 
     Its items come as an array of JSON values or as lines of NDJSON. faults: faults found before;
-    max_items, max_bytes: most items, and most bytes of them as they are spooled; claim: the job's
-    Idempotency-Key, stored with it and its response; limits, key: limits and API key (`key_…`) of
-    the caller; dialect, asked: dialect, and what it was asked beyond the order; target: target of
-    the results. Raises QuotaExceeded, SpendCap, UnknownModel, TooLarge, or Invalid with all faults;
-    KeyInFlight or KeyReused where another request has the key; BlobsAway where the store of
-    `payloads` can't be reached. Nothing is stored then.
+    max_items, max_bytes: most items, and most bytes of them as they are spooled; floor: of the
+    disks; claim: the job's Idempotency-Key, stored with it and its response; limits, key: limits
+    and API key (`key_…`) of the caller; dialect, asked: dialect, and what it was asked beyond the
+    order; target: of the results. Raises InsufficientStorage, QuotaExceeded, SpendCap, TooLarge,
+    UnknownModel, or Invalid with all faults; KeyInFlight or KeyReused where another request has the
+    key; BlobsAway where the store of `payloads` can't be reached. Nothing is stored then.
     """
     model = models.resolve(order.model)
     found = [*faults, *_order_faults(model, order)]
     job_id = ids.new()
     taken = spool.Intake(
         job_id, tenant, model, strict=order.on_invalid == "reject", max_items=max_items,
-        max_bytes=max_bytes, limits=limits, payloads=payloads,
+        max_bytes=max_bytes, floor=floor, limits=limits, payloads=payloads,
     )  # fmt: skip
     try:
         taken.fault(*found)
@@ -95,14 +97,10 @@ def submit(
         else:
             spool.add_array(taken, array or ())
         job = NewJob(
-            id=job_id,
-            tenant=tenant,
-            model=model,
-            custom_ids=taken.custom_ids,
-            input_bytes=taken.input_bytes,
-            limits=tuple(limits),
+            id=job_id, tenant=tenant, model=model, custom_ids=taken.custom_ids,
+            input_bytes=taken.input_bytes, limits=tuple(limits),
             **_fields(order, key, dialect, asked, target),
-        )
+        )  # fmt: skip
         insert = partial(
             insert_job, job=job, rows=taken.rows, bounds=taken.bounds, inputs=taken.inputs
         )

@@ -111,7 +111,7 @@ class Claimer:
         most = host.capacity.slice_items()
         if inputs <= _CUT_ABOVE * most:
             return lease
-        part = min(most, rooms[host])
+        part = min(most, max(rooms[host], most // 2))  # parts that are too small cost more
         return split.cut(tx, lease, max(1, part // lease.each), self._pool)
 
     def _claim_suspect(self) -> list[Lease]:

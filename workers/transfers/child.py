@@ -2,6 +2,8 @@
 that exhausts memory ends nothing else."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import IO, Any
@@ -9,6 +11,7 @@ from typing import IO, Any
 from jobs import clock
 from jobs.errors import (
     BlobStoreUnavailable,
+    InsufficientStorage,
     MillraceError,
     QuotaExceeded,
     Untransferable,
@@ -18,7 +21,7 @@ from jobs.processes.child import ChildKind
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.jobs import transfers
-from jobs.store.jobs.transfers import Transfer
+from jobs.store.jobs.transfers import ProcessEnd, Transfer
 from jobs.store.tenancy import acting
 from jobs.telemetry import logs
 from jobs.telemetry.metrics import record
@@ -30,13 +33,14 @@ _log = logging.getLogger(__name__)
 MAX_FAULTS = 100  # named by a job's error, which says how many there are
 _NICE = 5  # as of the api's own child processes: at 10, a busy machine starves them
 _OOM_SCORE = 500  # where memory is short, these processes go before the keeper
-_MAX_DEATHS = 4
+_MAX_CRASHES = 4
+_MAX_KILLS = 20  # with the pauses between them, most of an hour
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 300.0  # between two tries
 _NO_START_S = 5.0  # pause where the process can't connect to what it needs
 
 _PROCESS_LOST = (
-    "{count} processes in a row ended while they had it in hand, or found a disk full; it may need "
-    "more memory or disk than there is"
+    "{crashes} processes crashed and {kills} were killed while they had it in hand; it may need "
+    "more memory than there is"
 )
 
 
@@ -46,7 +50,7 @@ class Postponed:
 
     wait_s: float
     error: str
-    died: bool = False  #: True if its process ended, found a disk full, or had an unknown error
+    end: ProcessEnd | None = None  #: of its process; an unknown error is a crash
 
 
 def run_transfer(context: TransferContext, transfer: Transfer) -> Postponed | None:
@@ -58,15 +62,15 @@ def run_transfer(context: TransferContext, transfer: Transfer) -> Postponed | No
         if job is None:
             return None
         try:
-            if transfer.deaths > _MAX_DEATHS:
-                message = _PROCESS_LOST.format(count=transfer.deaths - 1)
-                raise Untransferable("process_lost", message)
-            steps.run(context, transfer, job)
+            if transfer.deaths >= _MAX_CRASHES or transfer.kills > _MAX_KILLS:
+                count = {"crashes": transfer.deaths, "kills": transfer.kills - 1}
+                raise Untransferable("process_lost", _PROCESS_LOST.format(**count))
+            with _full_disk_translated():
+                steps.run(context, transfer, job)
             record.transferred(transfer.kind, "done")
         except MillraceError as error:
             if _may_pass(error) and not (steps is exporting and exporting.give_up(job)):
-                pause_s, full = _pause_s(transfer.tries), is_disk_full(error)
-                return Postponed(pause_s, error.detail, died=full)
+                return Postponed(pause_s(transfer.tries), error.detail)
             why = error_object(error)
             _log.warning("%s failed: %s", transfer, why["code"])
             steps.fail(context, transfer, why)
@@ -75,20 +79,31 @@ def run_transfer(context: TransferContext, transfer: Transfer) -> Postponed | No
         _log.info("%s was claimed by another process, or its job changed", transfer)
     except db.CONNECTION_ERRORS as error:
         _log.warning("%s: %s", transfer, error)
-        return Postponed(_pause_s(transfer.tries), "the database can't be reached")
+        full = "the disk of the database is full"
+        message = full if is_disk_full(error) else "the database can't be reached"
+        return Postponed(pause_s(transfer.tries), message)
     except OSError as error:
         _log.warning("%s: %s", transfer, error)
-        message = f"its process can't go on: {error.strerror}"
-        return Postponed(_pause_s(transfer.tries), message, died=is_disk_full(error))
+        return Postponed(pause_s(transfer.tries), f"its process can't go on: {error.strerror}")
     return None
 
 
+@contextmanager
+def _full_disk_translated() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        message = f"the disk of temporary files is full: {error.strerror}"
+        raise InsufficientStorage(message) from error
+
+
 def _may_pass(error: MillraceError) -> bool:
-    return (
-        error.retryable
-        if isinstance(error, QuotaExceeded)
-        else isinstance(error, BlobStoreUnavailable)
-    )
+    """Returns True if another try may help: room, or the store, may be there by then."""
+    if isinstance(error, QuotaExceeded):
+        return error.retryable
+    return isinstance(error, BlobStoreUnavailable | InsufficientStorage)
 
 
 def error_object(error: MillraceError) -> dict[str, Any]:
@@ -98,7 +113,8 @@ def error_object(error: MillraceError) -> dict[str, Any]:
     return {"code": code, "message": error.detail} | ({"errors": faults} if faults else {})
 
 
-def _pause_s(tries: int) -> float:
+def pause_s(tries: int) -> float:
+    """Returns the seconds until the next try: doubled with each one, with jitter."""
     longest_s: float = min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(tries - 1, 20))
     return longest_s / 2 + clock.jitter(longest_s / 2)
 
@@ -126,13 +142,13 @@ class TransferHandler:
 
 
 def outcome(context: TransferContext, transfer: Transfer) -> Postponed | None:
-    """Runs a transfer; unknown errors become a postponement that counts as a death."""
+    """Runs a transfer; unknown errors become a postponement that counts as a crash."""
     try:
         return run_transfer(context, transfer)
     except Exception as error:
         _log.exception("%s", transfer)
         message = f"an error of ours: {type(error).__name__}"
-        return Postponed(_pause_s(transfer.tries), message, died=True)
+        return Postponed(pause_s(transfer.tries), message, "crashed")
 
 
 KIND = ChildKind("transfers", TransferHandler, _NICE, _OOM_SCORE)

@@ -14,6 +14,7 @@ from jobs import ids
 from jobs.blobs import s3_locations
 from jobs.dialects import dialect
 from jobs.errors import PayloadCorrupt, Untransferable
+from jobs.intake.free_space import DiskFloor
 from jobs.intake.spool import Intake
 from jobs.models.model import Model
 from jobs.store.jobs import files as file_rows
@@ -70,6 +71,7 @@ class _Import:
         self._options: dict[str, Any] = orjson.loads(job.asked or "{}")
         self._model: Model | None = None
         self._intakes: list[Intake] = []
+        self._floor = DiskFloor.from_settings(context.settings)
         with acting(context.database, transfer.tenant) as tx:
             tenant_limits = limits.get(tx, transfer.tenant)
         self._limits = [limit for limit in tenant_limits if limit.key in ("", job.key_id)]
@@ -81,7 +83,7 @@ class _Import:
         settings = self._context.settings
         max_bytes = min(settings.max_ndjson_mb, settings.max_spool_mb) * _MIB
         with self._opened(source) as raw:
-            lines = lines_of(source, raw, max_line_bytes, max_bytes)
+            lines = lines_of(source, raw, max_line_bytes, max_bytes, self._floor)
             return dialect(self._job.dialect).read_items(self._open_intake, lines, self._options)
 
     def _open_intake(self, name: str) -> Intake:
@@ -94,6 +96,7 @@ class _Import:
             strict=self._options.get("on_invalid", "reject") == "reject",
             max_items=self._context.settings.max_items,
             max_bytes=self._context.settings.max_spool_mb * _MIB,
+            floor=self._floor,
             limits=self._limits,
             payloads=self._context.payloads,
         )

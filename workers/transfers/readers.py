@@ -13,6 +13,7 @@ from typing import IO, Any, cast
 import orjson
 
 from jobs.errors import Untransferable
+from jobs.intake.free_space import DiskFloor
 from jobs.intake.spool import bounded_lines
 
 _CHUNK = 1 << 20
@@ -22,17 +23,18 @@ _COLUMNS = ("custom_id", "input", "params")
 
 
 def lines_of(
-    source: Mapping[str, Any], raw: IO[bytes], max_line_bytes: int, max_bytes: int
+    source: Mapping[str, Any], raw: IO[bytes], max_line_bytes: int, max_bytes: int, floor: DiskFloor
 ) -> Iterator[bytes | None]:
     """Yields lines as `jobs.intake.spool.add_lines` takes them.
 
-    max_bytes bounds the whole source, unpacked. Raises Untransferable where the source doesn't have
-    the declared format, and BlobStoreUnavailable.
+    max_bytes bounds the whole source, unpacked; floor: of the disk that a Parquet file is copied
+    to. Raises Untransferable where the source doesn't have the declared format,
+    BlobStoreUnavailable, InsufficientStorage.
     """
     form = source.get("format", "jsonl")
     with _format_errors():
         if form == "parquet":
-            yield from _parquet(raw, max_bytes)
+            yield from _parquet(raw, max_bytes, floor)
             return
         if source.get("compression") == "gzip":
             raw = cast(IO[bytes], gzip.GzipFile(fileobj=raw))
@@ -132,13 +134,20 @@ class _Text(Iterator[str]):
         return text
 
 
-def _parquet(raw: IO[bytes], max_bytes: int) -> Iterator[bytes]:
+def _parquet(raw: IO[bytes], max_bytes: int, floor: DiskFloor) -> Iterator[bytes]:
     """Yields rows as lines; columns as in CSV, `input` may be a number, a list or a struct."""
     parquet = load_parquet()
     from pyarrow import ArrowException
 
     with tempfile.TemporaryFile() as file:
-        copyfileobj(Observed(raw, _Budget(max_bytes).spend), file, _CHUNK)
+        source = _Budget(max_bytes)
+
+        def observe(chunk: bytes) -> None:
+            """Counts a chunk that is about to be copied."""
+            source.spend(chunk)
+            floor.check(len(chunk))
+
+        copyfileobj(Observed(raw, observe), file, _CHUNK)
         try:
             table = parquet.ParquetFile(file)
             _check(table.schema_arrow.names)

@@ -13,18 +13,17 @@ from jobs.processes.pool import Child, OutOfMemory, ProcessPool
 from jobs.processes.tenant_slots import TenantSlots
 from jobs.settings import Settings
 from jobs.store.jobs import transfers
-from jobs.store.jobs.transfers import Transfer
+from jobs.store.jobs.transfers import ProcessEnd, Transfer
 from jobs.telemetry import logs
 from jobs.telemetry.tracing import spans
 from workers.service import Service
-from workers.transfers.child import KIND, Postponed
+from workers.transfers.child import KIND, Postponed, pause_s
 
 _log = logging.getLogger(__name__)
 
 PROCESSES = 3  # of one keeper; a tenant has two of them at most
 _POLL_S = 0.2  # between two looks at whether the keeper stops
 _ENDED_WITHIN_S = 2.0  # from the end of a transfer to the report of its process
-_RETRY_S = 1.0  # after a process was killed
 
 
 class TransferPool:
@@ -91,17 +90,21 @@ class TransferSupervisor(Service):
 
     def _run(self, transfer: Transfer) -> str:
         """Returns a code of what went wrong; empty where another try wouldn't help."""
+        child: Child | None = None
         try:
             with self._pool.processes.child() as child:
                 child.send(transfer)
                 if not self._renew_until_done(child, transfer):
                     return "stopped"
                 outcome: Postponed | None = child.result()
-        except (OutOfMemory, EOFError, OSError) as error:
-            what = str(error) if isinstance(error, OutOfMemory) else "was killed"
-            _log.error("the process with the %s %s", transfer, what)
-            message = f"the process that had it in hand {what}"
-            self._postpone(transfer, Postponed(_RETRY_S, message, died=True))
+        except OutOfMemory as error:
+            self._postpone_lost(transfer, "crashed", str(error))
+            return "process_lost"
+        except (EOFError, OSError):
+            if child and not child.was_killed():
+                self._postpone_lost(transfer, "crashed", "crashed")
+            else:
+                self._postpone_lost(transfer, "killed", "was killed")
             return "process_lost"
         if outcome:
             self._postpone(transfer, outcome)
@@ -134,8 +137,15 @@ class TransferSupervisor(Service):
             return transfers.renew(tx, transfer, self._lease_s)
         return True
 
+    def _postpone_lost(self, transfer: Transfer, end: ProcessEnd, what: str) -> None:
+        """Schedules another try after its process ended without a report."""
+        _log.error("the process with the %s %s", transfer, what)
+        message = f"the process that had it in hand {what}"
+        wait_s = pause_s(transfer.kills if end == "killed" else transfer.deaths + 1)
+        self._postpone(transfer, Postponed(wait_s, message, end))
+
     def _postpone(self, transfer: Transfer, outcome: Postponed) -> None:
         _log.warning("%s waits: %s", transfer, outcome.error)
         error = outcome.error[:1000].encode("utf-8", "replace").decode().replace("\0", "")
         with self._database.begin() as tx:
-            transfers.postpone(tx, transfer, outcome.wait_s, error, died=outcome.died)
+            transfers.postpone(tx, transfer, outcome.wait_s, error, end=outcome.end)

@@ -28,12 +28,14 @@ from api.http.responses import json_response
 from api.routes.jobs.jobs import cancel_job, delete_job
 from api.routes.jobs.lookup import find_job, is_retry, read_job
 from api.services.resources import Resources
+from api.services.upload_meter import JOB_SHARE
 from jobs import ids
 from jobs.blobs import lines
 from jobs.dialects.anthropic import Anthropic, item_of, model_of
 from jobs.errors import Fault, Invalid, Malformed
 from jobs.identity import Caller
 from jobs.intake import validation
+from jobs.intake.free_space import DiskFloor
 from jobs.intake.idempotency_key import Claim
 from jobs.intake.spool import MAX_FAULTS
 from jobs.states import TERMINAL
@@ -65,7 +67,8 @@ async def create_message_batch(request: Request, context: ContextDep, caller: Up
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
     upload = idempotency.Upload(request, caller.tenant, key) if key else None
     most = context.settings.max_json_mb * _MIB
-    async with bodies.spooled(request, most, upload.add if upload else None) as body:
+    meter = context.upload_meter.begin(caller, JOB_SHARE)
+    async with bodies.spooled(request, most, meter, upload.add if upload else None) as body:
         request_info = caller, upload.finish() if upload else None, is_retry(request)
         if bodies.is_heavy_file(body):
             row, replayed = await context.ingest_pool.run(caller.tenant, _once, body, *request_info)
@@ -121,6 +124,7 @@ def _store(
             faults=faults,
             max_items=resources.settings.max_items,
             max_bytes=resources.settings.max_spool_mb * _MIB,
+            floor=DiskFloor.from_settings(resources.settings),
             payloads=resources.payloads,
             limits=caller.limits,
             claim=claim,

@@ -88,12 +88,13 @@ def route_of(path: str) -> str:
 
 async def answer(request: Request, context: Context, caller: Caller) -> Response:
     """Runs one inference on the model, and the version, that the path names."""
-    since_s = clock.monotonic()
     name, version = _PATH.fullmatch(request.scope["path"]).groups("")  # type: ignore[union-attr]
     versions = signatures.models_of(context.models, name, version)
     model = await context.gateway.model_statuses.choose(versions)
     signatures.call_signature(model)  # raises where this protocol can't call it
-    body = await _body(request, model.max_line_bytes)
+    raw = await context.call_bodies.read(request, model.max_line_bytes, caller.tenant)
+    since_s = clock.monotonic()
+    body = await _decoded(request, context, caller.tenant, raw, model.max_line_bytes)
     head = wire.header_length(request.headers.get(wire.HEADER), body)
     light_bytes = LIGHT_TEXT_BYTES if signatures.takes_texts(model) else bodies.LIGHT_BYTES
     if bodies.is_heavy(body, light_bytes):
@@ -117,11 +118,18 @@ async def answer(request: Request, context: Context, caller: Caller) -> Response
     )
 
 
-async def _body(request: Request, max_bytes: int) -> bytes:
-    raw = await bodies.read_all(request, max_bytes)
-    if encoding := request.headers.get("content-encoding"):
-        return await run_in_threadpool(compression.decompress, raw, encoding, max_bytes)
-    return raw
+async def _decoded(
+    request: Request, context: Context, tenant: str, raw: bytes, max_bytes: int
+) -> bytes:
+    """Returns a body without its content coding, which counts as one that came in. A tenant has few
+    places to expand bodies in."""
+    if not (encoding := request.headers.get("content-encoding")):
+        return raw
+    async with context.turns.place(tenant):
+        body = await run_in_threadpool(compression.decompress, raw, encoding, max_bytes)
+        if len(body) > bodies.LIGHT_BYTES:
+            context.call_bodies.hold(request.scope, tenant, len(body))
+    return body
 
 
 def prepare(models: Registry, key: str, body: bytes, head: int) -> tuple[Inference, PreparedInputs]:

@@ -56,7 +56,7 @@ async def create_batch(request: Request, context: ContextDep, caller: Uploader) 
     `completion_window`, any duration, expire."""
     bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
-    raw = await bodies.read_all(request, _MAX_BYTES)
+    raw = await context.call_bodies.read(request, _MAX_BYTES, caller.tenant)
     claim = await idempotency.claim_of(request, caller.tenant, key, raw) if key else None
     async with context.submission_turns.place(caller.tenant):
         return await run_in_threadpool(_create, context, caller, raw, claim, is_retry(request))

@@ -43,10 +43,11 @@ _YIELD_EVERY = 64  # vectors encoded before others run
 async def create_embeddings(request: Request, context: ContextDep, caller: Inferrer) -> Response:
     """Returns the vectors of one text or of several, as OpenAI's API does. Each text is a call of
     its own; one failure fails the request."""
-    since_s = clock.monotonic()
     bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
-    raw = await bodies.read_all(request, max(context.models.max_line_bytes, MAX_BODY_BYTES))
+    max_bytes = max(context.models.max_line_bytes, MAX_BODY_BYTES)
+    raw = await context.call_bodies.read(request, max_bytes, caller.tenant)
+    since_s = clock.monotonic()
     models, statuses = context.models, context.gateway.model_statuses
     if bodies.is_heavy(raw, LIGHT_BYTES):
         versions = await statuses.choose_all(models)

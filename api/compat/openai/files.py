@@ -1,6 +1,7 @@
 """OpenAI's files: upload, list, get, content, delete."""
 
 from collections.abc import Iterator
+from os import SEEK_END
 from typing import IO, Annotated, Any, Literal
 
 import orjson
@@ -23,6 +24,7 @@ from api.services.resources import Resources
 from jobs import ids
 from jobs.errors import Fault, Invalid, NotFound
 from jobs.identity import Caller
+from jobs.intake.free_space import DiskFloor
 from jobs.store.db import Tx
 from jobs.store.jobs import files as store
 from jobs.store.jobs.files import FileRow
@@ -80,7 +82,8 @@ _FORM: dict[str, Any] = {
 async def create_file(request: Request, context: ContextDep, caller: Uploader) -> Response:
     """Stores a file, streamed, whatever its size. With the purpose `batch` it is kept for 30 days,
     unless `expires_after` says otherwise; others until they are deleted."""
-    async with multipart.read(request, context.settings.max_file_mb * _MIB) as form:
+    meter = context.upload_meter.begin(caller)
+    async with multipart.read(request, context.settings.max_file_mb * _MIB, meter) as form:
         options = _upload_options(form)
         if bodies.is_large(form.file):
             return await context.ingest_pool.run(caller.tenant, _store, form.file, caller, *options)
@@ -134,6 +137,7 @@ def _store(
     resources: Resources, content: IO[bytes], caller: Caller, filename: str, purpose: str,
     expires_in_s: float | None,
 ) -> Response:  # fmt: skip
+    DiskFloor.from_settings(resources.settings).check(content.seek(0, SEEK_END))
     row = tenant_files.add(
         resources.database,
         tenant_files.blob_store(resources.settings),

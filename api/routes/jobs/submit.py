@@ -17,10 +17,12 @@ from api.routes.jobs import transfers
 from api.routes.jobs.webhooks import url_faults
 from api.schemas.jobs import Job, JobInput, JobRequest
 from api.services.resources import Resources
+from api.services.upload_meter import JOB_SHARE
 from jobs import ids
 from jobs.errors import Fault, Invalid, Malformed
 from jobs.identity import Caller
 from jobs.intake import validation
+from jobs.intake.free_space import DiskFloor
 from jobs.intake.idempotency_key import Claim
 from jobs.intake.spool import bounded_lines
 from jobs.store.jobs.idempotency import find
@@ -88,7 +90,9 @@ async def _receive(
     max_mb = context.settings.max_ndjson_mb if ndjson else context.settings.max_json_mb
     store = _submit_ndjson if ndjson else _submit_json
     query = dict(request.query_params)
-    async with bodies.spooled(request, max_mb * _MIB, upload.add if upload else None) as body:
+    meter = context.upload_meter.begin(caller, JOB_SHARE)
+    on_chunk = upload.add if upload else None
+    async with bodies.spooled(request, max_mb * _MIB, meter, on_chunk) as body:
         claim = upload.finish() if upload else None
         if bodies.is_heavy_file(body):
             return await context.ingest_pool.run(
@@ -222,6 +226,7 @@ def _store(
         faults=faults,
         max_items=resources.settings.max_items,
         max_bytes=resources.settings.max_spool_mb * _MIB,
+        floor=DiskFloor.from_settings(resources.settings),
         claim=claim,
         payloads=resources.payloads,
         limits=caller.limits,

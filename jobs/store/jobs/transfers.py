@@ -26,6 +26,8 @@ from jobs.store.tables import transfers as table
 from jobs.store.webhooks.deliveries import DELIVER
 
 Kind = Literal["import", "export"]
+ProcessEnd = Literal["crashed", "killed"]
+"""End of a process that didn't report: by its own fault, or by a signal from outside."""
 
 
 # The job, its transfer and the NOTIFY in one statement and round trip.
@@ -58,7 +60,8 @@ class Transfer:
     generation: int  #: generation of the job
     epoch: int  #: number of this claim
     tries: int  #: tries up to and including this one
-    deaths: int  #: claims in a row whose process died, up to and including this one
+    deaths: int  #: claims before this one whose process crashed, since one that didn't
+    kills: int  #: those whose process was killed, or that nothing is known of, and this one
     traceparent: str | None = None  #: trace context of the job's request
 
     @property
@@ -90,10 +93,10 @@ _CLAIM = text("""
         ORDER BY coalesce(in_hand.count, 0), t.due_at LIMIT 1 FOR UPDATE OF t SKIP LOCKED
     )
     UPDATE transfers t
-    SET epoch = t.epoch + 1, tries = t.tries + 1, deaths = t.deaths + 1, claimed_at = now(),
+    SET epoch = t.epoch + 1, tries = t.tries + 1, kills = t.kills + 1, claimed_at = now(),
         due_at = now() + make_interval(secs => :lease_s)
     FROM due WHERE t.job_id = due.job_id AND t.kind = due.kind
-    RETURNING t.job_id, t.tenant_id, t.kind, t.generation, t.epoch, t.tries, t.deaths,
+    RETURNING t.job_id, t.tenant_id, t.kind, t.generation, t.epoch, t.tries, t.deaths, t.kills,
               (SELECT traceparent FROM jobs
                WHERE jobs.id = t.job_id AND jobs.tenant_id = t.tenant_id)
 """)
@@ -111,16 +114,23 @@ def renew(tx: Tx, mine: Transfer, lease_s: float) -> bool:
     return tx.execute(renewed).rowcount > 0
 
 
-def postpone(tx: Tx, mine: Transfer, wait_s: float, error: str, *, died: bool = False) -> None:
-    """Schedules the next try in wait_s. died: the process of this one died."""
+def postpone(
+    tx: Tx, mine: Transfer, wait_s: float, error: str, *, end: ProcessEnd | None = None
+) -> None:
+    """Schedules the next try in wait_s. end: of the process of this one."""
     values: dict[str, Any] = {"claimed_at": None, "due_at": queries.in_s(wait_s)}
-    values |= {"last_error": error} | ({} if died else {"deaths": 0})
+    counts: dict[str, Any] = {"deaths": 0, "kills": 0}
+    if end == "crashed":
+        counts = {"deaths": table.c.deaths + 1, "kills": table.c.kills - 1}
+    elif end == "killed":  # the claim has counted it
+        counts = {}
+    values |= {"last_error": error} | counts
     tx.execute(update(table).where(mine.fence()).values(values))
 
 
 def release(tx: Tx, mine: Transfer) -> None:
     """Gives the transfer back untried, for any keeper to claim."""
-    untried = {"tries": table.c.tries - 1, "deaths": table.c.deaths - 1}
+    untried = {"tries": table.c.tries - 1, "kills": table.c.kills - 1}
     values = {"claimed_at": None, "due_at": func.now(), **untried}
     tx.execute(update(table).where(mine.fence()).values(values))
 

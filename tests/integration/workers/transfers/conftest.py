@@ -95,7 +95,7 @@ class World:
         outcome = run_transfer(self.context, mine)
         if outcome:
             with self.database.begin() as tx:
-                transfers.postpone(tx, mine, 0, outcome.error, died=outcome.died)
+                transfers.postpone(tx, mine, 0, outcome.error, end=outcome.end)
         return outcome
 
     def scalar(self, query: str, **values: Any) -> Any:

@@ -2,9 +2,11 @@
 
 import gzip
 import io
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -345,19 +347,35 @@ def test_a_read_that_is_throttled_for_long_is_tried_again(
     assert items(world, id) == THREE
 
 
-def test_a_full_disk_counts_as_a_death(
-    world: World, s3: S3, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_waited_for(world: World, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINES)})
     opened = partial(Path("/dev/full").open, "r+b", 0)
     monkeypatch.setattr(spool.tempfile, "SpooledTemporaryFile", lambda _: opened())
-    for _ in range(4):
+    for _ in range(8):
         waits = world.carry()
         assert waits is not None
-        assert waits.died
         assert "No space left" in waits.error
+    assert waits.wait_s > 30  # seldom, however long the disk stays full
+    monkeypatch.undo()
     assert world.carry() is None
-    assert failed(world, id)["code"] == "process_lost"
+    assert items(world, id) == THREE
+
+
+def test_an_import_stops_at_the_floor_of_free_space_and_goes_on_when_there_is_room(
+    world: World, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "LOOK_BYTES", 10)
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20, total=1 << 40)
+    )
+    id = world.coming({"url": s3.put("open/in.jsonl", LINES)})
+    waits = world.carry()
+    assert waits is not None
+    assert "MILLRACE_MIN_FREE_MB" in waits.error
+    assert job(world.database, id).state == "validating"
+    monkeypatch.undo()
+    assert world.carry() is None
+    assert items(world, id) == THREE
 
 
 def test_a_full_queue_is_waited_for(world: World, s3: S3) -> None:
@@ -450,9 +468,32 @@ def test_of_two_keepers_only_the_last_one_stores_and_the_first_takes_nothing_awa
 def test_what_ends_process_after_process_fails(world: World, s3: S3) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINES)})
     for _ in range(4):
-        world.take()
+        mine = world.take()
+        with world.database.begin() as tx:
+            transfers.postpone(tx, mine, 0, "crashed", end="crashed")
     assert world.carry() is None
     assert failed(world, id)["code"] == "process_lost"
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["killed", "with its keeper"])
+def test_kills_from_outside_end_an_import_late(world: World, s3: S3, silent: bool) -> None:
+    id = world.coming({"url": s3.put("open/in.jsonl", LINES)})
+
+    def lose() -> None:
+        mine = world.take()
+        if not silent:
+            with world.database.begin() as tx:
+                transfers.postpone(tx, mine, 0, "was killed", end="killed")
+
+    for _ in range(10):
+        lose()
+    assert world.carry() is None
+    assert items(world, id) == THREE
+    again = world.coming({"url": s3.put("open/in.jsonl", LINES)})
+    for _ in range(20):
+        lose()
+    assert world.carry() is None
+    assert failed(world, again)["code"] == "process_lost"
 
 
 def test_what_goes_wrong_in_our_own_code_is_told_without_its_data(
@@ -467,7 +508,7 @@ def test_what_goes_wrong_in_our_own_code_is_told_without_its_data(
         patch.setattr(insert, "queue_job", broken)
         outcome = child.outcome(world.context, world.take())
     assert outcome is not None
-    assert (outcome.error, outcome.died) == ("an error of ours: ValueError", True)
+    assert (outcome.error, outcome.end) == ("an error of ours: ValueError", "crashed")
     assert world.carry() is None
     assert job(world.database, id).state == "queued"
 

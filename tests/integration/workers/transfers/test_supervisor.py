@@ -1,6 +1,7 @@
 """The keeper's side: a process that works, a claim that is renewed meanwhile."""
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -164,6 +165,27 @@ def test_a_tenant_whose_imports_last_leaves_a_process_to_the_next_tenant(
         held()
         for id in many:
             eventually(lambda id=id: job(world.database, id).state == "queued")
+
+
+@pytest.mark.parametrize(
+    ("how", "deaths", "kills"), [(signal.SIGKILL, 0, 1), (signal.SIGSEGV, 1, 0)]
+)
+def test_kills_from_outside_are_told_apart_from_crashes(
+    world: World, s3: S3, held: Callable[[], None], how: int, deaths: int, kills: int
+) -> None:
+    id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
+    with supervised(world, lease_s=60.0):
+        eventually(lambda: world.scalar("SELECT claimed_at FROM transfers"))
+        os.kill(pid(), how)
+        eventually(lambda: world.scalar("SELECT last_error FROM transfers"))
+        with world.database.begin() as tx:
+            counts = tx.execute(
+                text("SELECT deaths, kills, tries, claimed_at IS NULL FROM transfers")
+            )
+            found = tuple(counts.one())
+            verbs.cancel(tx, id)
+        claimed_again = 0 if found[3] else 1
+        assert found[:2] == (deaths, kills + claimed_again)
 
 
 def test_a_process_that_needs_too_much_memory_is_killed(

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from api.middleware.fast_path import FastPath
 from api.routes import calls
+from api.services.call_bodies import CallBodies
 from jobs.identity import OPEN, Caller
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.model import Model
@@ -31,6 +32,7 @@ async def _recognize(headers: Sequence[tuple[bytes, bytes]]) -> Caller:
 CONTEXT = SimpleNamespace(
     settings=Settings(),
     models=SAMPLES,
+    call_bodies=CallBodies(1 << 30),
     gateway=SimpleNamespace(model_statuses=SimpleNamespace(choose=_choose)),
     authenticator=SimpleNamespace(authenticate=_recognize),
 )

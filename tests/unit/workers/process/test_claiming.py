@@ -3,12 +3,13 @@
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from jobs import ids
 from jobs.models.model import Model
-from jobs.store.queue import backlog, claim
+from jobs.store.queue import backlog, claim, split
 from jobs.store.queue.claim import Lease
 from workers.process.claiming import Claimer
 
@@ -95,3 +96,28 @@ def test_suspects_wait_while_a_model_is_loaded(busy: Claimer) -> None:
     busy.loading = False
     busy.alternate_suspects(cast(Any, None))
     assert busy.claim([])[0].suspect
+
+
+@pytest.mark.parametrize(
+    ("room", "inputs", "part"),
+    [
+        (200, 150, None),  # it fits
+        (100, 140, None),  # hardly more than a slice should have
+        (100, 1000, 100),
+        (60, 1000, 60),
+        (1, 1000, 50),  # under backpressure there is room for one slice, not for one item
+    ],
+)
+def test_a_slice_is_cut_into_parts_that_are_worth_a_claim(
+    monkeypatch: pytest.MonkeyPatch, room: int, inputs: int, part: int | None
+) -> None:
+    lease = SimpleNamespace(inputs=inputs, each=1, model="0", suspect=False)
+    cuts: list[int] = []
+    monkeypatch.setattr(claim, "claim", lambda *_, **__: [lease])
+    monkeypatch.setattr(split, "cut", lambda tx, lease, items, pool: cuts.append(items) or lease)
+    host = Mock(model="0")
+    host.capacity.room.return_value, host.capacity.slice_items.return_value = room, 100
+    table: Any = {"0": host}
+    database: Any = SimpleNamespace(begin=lambda: nullcontext(None))
+    assert Claimer(database, table, 1, 60.0, "default").claim([]) == [lease]
+    assert cuts == ([] if part is None else [part])
