@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from starlette.responses import StreamingResponse
@@ -25,11 +25,12 @@ class AuthorizedStream(StreamingResponse):
 
     def __init__(
         self,
-        pieces: AsyncIterator[bytes],
+        pieces: AsyncGenerator[bytes, None],
         may_continue: Callable[[], Awaitable[bool]],
         **options: Any,
     ) -> None:
         super().__init__(pieces, **options)
+        self._pieces = pieces
         self._may_continue = may_continue
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,6 +46,7 @@ class AuthorizedStream(StreamingResponse):
             sending.cancel()
             ended.cancel()
             await asyncio.wait((sending, ended))
+            await self._pieces.aclose()
         if not sending.cancelled():
             sending.result()
 

@@ -2,7 +2,7 @@
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 
 from jobs.errors import Malformed, TooLarge, UnsupportedMedia
 
@@ -42,7 +42,7 @@ def _coding(text: str) -> tuple[str, float] | None:
     return (name.strip(), float(quality[1])) if quality else None
 
 
-def gzip_stream(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def gzip_stream(chunks: Iterable[bytes]) -> Generator[bytes, None, None]:
     """Yields the chunks as one gzip stream, flushed after each chunk."""
     stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
     for chunk in chunks:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,7 +91,7 @@ class JobWatcher:
 
     async def stream(
         self, job: Job, allowed: Callable[[], Awaitable[bool]] = _always
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """Yields the job's state now and on each change, until it is terminal.
 
         `allowed` is asked before each event, so that a key that ends, ends the stream.

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from anyio import CancelScope
 from fastapi.concurrency import run_in_threadpool
 
 from jobs.errors import Overloaded
@@ -41,15 +42,21 @@ class TenantTurns:
         finally:
             self._release(tenant)
 
-    async def pieces(self, tenant: str, source: Iterator[T]) -> AsyncIterator[T]:
+    async def pieces(
+        self, tenant: str, source: Generator[T, None, None]
+    ) -> AsyncGenerator[T, None]:
         """Yields what `source` yields, which runs on a thread, each piece in a place of its own: a
-        slow reader holds none, and what has begun is not rejected."""
-        while True:
-            async with self.place(tenant, bounded=False):
-                piece = await run_in_threadpool(next, source, _END)
-            if piece is _END:
-                return
-            yield piece  # type: ignore[misc]
+        slow reader holds none, and what has begun is not rejected. Closes the source."""
+        try:
+            while True:
+                async with self.place(tenant, bounded=False):
+                    piece = await run_in_threadpool(next, source, _END)
+                if piece is _END:
+                    return
+                yield piece  # type: ignore[misc]
+        finally:
+            with CancelScope(shield=True):
+                await run_in_threadpool(source.close)
 
     async def _wait(self, tenant: str, bounded: bool) -> None:
         turns = self._waiting.setdefault(tenant, deque())

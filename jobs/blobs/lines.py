@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 from jobs.blobs.payloads import REFERENCE, Payloads
 from jobs.errors import Unreadable
@@ -17,7 +17,7 @@ _HEAD = b'"outcome":"succeeded","output":'
 _TAIL = b',"error":null'
 
 
-def resolve_lines(payloads: Payloads, chunks: Iterable[bytes]) -> Iterator[bytes]:
+def resolve_lines(payloads: Payloads, chunks: Iterable[bytes]) -> Generator[bytes, None, None]:
     """Yields chunks of NDJSON result lines with their payloads, one of them in memory at a time.
 
     A payload that is lost or corrupt makes its line `failed`, with an error: readers can't take it

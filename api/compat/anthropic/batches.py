@@ -1,7 +1,7 @@
 """Message Batches for chat models: a batch is a job, and its requests are the items. Counts are
 live, and so are results."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager
 from hashlib import sha256
 from typing import IO, Annotated, Any
@@ -251,7 +251,9 @@ def get_message_batch_results(
     )
 
 
-def _translated_lines(pieces: Iterable[bytes], request_info: dict[str, Any]) -> Iterator[bytes]:
+def _translated_lines(
+    pieces: Iterable[bytes], request_info: dict[str, Any]
+) -> Generator[bytes, None, None]:
     """Translates native result lines. An output from the blob store makes a line come in pieces."""
     dialect, rest = Anthropic(), b""
     for piece in pieces:

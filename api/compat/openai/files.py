@@ -1,6 +1,6 @@
 """OpenAI's files: upload, list, get, content, delete."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from os import SEEK_END
 from typing import IO, Annotated, Any, Literal
 
@@ -265,7 +265,7 @@ def page_object(objects: list[dict[str, Any]], limit: int) -> dict[str, Any]:
     }
 
 
-def _pieces(content: IO[bytes]) -> Iterator[bytes]:
+def _pieces(content: IO[bytes]) -> Generator[bytes, None, None]:
     with content:
         while piece := content.read(_CHUNK):
             yield piece

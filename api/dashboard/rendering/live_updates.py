@@ -7,7 +7,7 @@ live parts only, with a placeholder for the form token, which differs by viewer.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -165,7 +165,7 @@ async def stream(request: Request, handle: Handler) -> Response:
             return False
         return now.view == viewer.view
 
-    async def pieces() -> AsyncIterator[bytes]:
+    async def pieces() -> AsyncGenerator[bytes, None]:
         sent: dict[str, str] = {}
         try:
             yield _RETRY

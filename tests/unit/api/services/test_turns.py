@@ -133,3 +133,25 @@ def test_a_stream_holds_a_place_for_each_piece_alone() -> None:
         assert await free(turns) == 1
 
     asyncio.run(test())
+
+
+def test_the_source_of_a_stream_that_is_broken_off_is_closed() -> None:
+    class Source:
+        """Generator whose closing is seen."""
+
+        closed = False
+
+        def __next__(self) -> int:
+            return 1
+
+        def close(self) -> None:
+            self.closed = True
+
+    async def test() -> None:
+        source = Source()
+        pieces = TenantTurns(1).pieces("a", source)  # type: ignore[arg-type]
+        await anext(pieces)
+        await pieces.aclose()
+        assert source.closed
+
+    asyncio.run(test())
