@@ -191,6 +191,7 @@ def test_a_child_that_no_signal_ends_is_left_behind_and_replaced(
     with monkeypatch.context() as patched:
         patched.setattr(children, "KILLED_WITHIN_S", 0.1)
         patched.setattr(os, "killpg", lambda *_: None)  # as one that waits in the kernel
+        patched.setattr(first, "kill", lambda: None)
         child.kill()
     assert not child.alive()
     assert "doesn't end 0.1 s after SIGKILL" in caplog.text
