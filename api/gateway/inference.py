@@ -117,7 +117,7 @@ class InferenceSession:
                 ended.more = {**ended.more, "call_id": request.id}
             raise
         self.call_log.record_end(request, timing)
-        return CallResult(request.id, plan, output, units, timing)
+        return CallResult(request.id, plan, output or b"null", units, timing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class CallResult:
 
     id: str
     plan: FallbackPlan
-    output: Any
+    output: bytes  #: JSON text, as the worker wrote it
     units: int
     timing: Mapping[str, Any]
 

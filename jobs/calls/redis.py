@@ -292,7 +292,7 @@ class RedisLanes:
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
         """Implements `CallLanes.reply`."""
-        arguments: list[Any] = [reply_key(reply_to), REPLY_TTL_S, pack_replies(replies)]
+        arguments: list[Any] = [reply_key(reply_to), REPLY_TTL_S, pack_replies(replies, reply_to)]
         for reply in replies:
             succeeded = int(reply.error is None)
             arguments += (reply.id, f"{reply.job_class} {reply.tenant}", succeeded)
