@@ -199,7 +199,8 @@ class CallGateway:
         result: _ResultFuture = loop.create_future()
         left_s = request.deadline_s - clock.monotonic()
         timer = loop.call_later(left_s, _expire, result, request.timeout_ms)
-        request.client_disconnected.add_done_callback(partial(_leave, result))
+        leave = partial(_leave, result)
+        request.client_disconnected.add_done_callback(leave)
         call = Call(
             request.id, lane, request.tenant, request.value, plan.size, self._reply_to,
             request.weight, request.job_class, trace=request.trace,
@@ -221,6 +222,7 @@ class CallGateway:
             raise
         finally:
             timer.cancel()
+            request.client_disconnected.remove_done_callback(leave)
             del self._waiting[request.id]
 
     def _take_back(self, waiting: _Waiting) -> None:

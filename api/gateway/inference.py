@@ -75,8 +75,11 @@ class InferenceSession:
     async def _traced_call(self, value: Any, plans: Iterator[FallbackPlan]) -> "CallResult":
         if self.caller.spent:
             raise SpendCap
-        id = ids.show("call", ids.new())
-        with spans.child_span("call", "producer") as span:
+        id = ids.new_shown("call")
+        span = spans.child_span("call", "producer")
+        if not span.context:
+            return await self._call(id, value, plans, "")
+        with span:
             span.set_attributes(
                 millrace__call__id=id,
                 millrace__tenant=self.caller.tenant,

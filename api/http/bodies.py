@@ -24,9 +24,18 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
 
+def header(request: Request, name: bytes) -> bytes:
+    """Returns a header's first value; empty without one. name: in lower case."""
+    for found, value in request.scope["headers"]:
+        if found == name:
+            return bytes(value)
+    return b""
+
+
 def content_type(request: Request) -> str:
     """Returns the Content-Type without its parameters, in lower case."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    declared = header(request, b"content-type").decode("latin-1")
+    return declared.partition(";")[0].strip().lower()
 
 
 def media_type(request: Request, *allowed: str) -> str:
@@ -36,27 +45,36 @@ def media_type(request: Request, *allowed: str) -> str:
     if media not in allowed:
         names = " or ".join(allowed)
         raise UnsupportedMedia(f"the Content-Type is {media or 'missing'!r}; use {names}")
-    encoding = request.headers.get("content-encoding", "identity").lower()
-    if encoding != "identity":
+    encoding = header(request, b"content-encoding").decode("latin-1").lower()
+    if encoding not in ("", "identity"):
         raise UnsupportedMedia(f"the Content-Encoding is {encoding!r}; send the body as it is")
     return media
 
 
 async def chunks(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
     """Yields the body as it comes in. Raises TooLarge as early as possible, ClientDisconnect."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > max_bytes:
-        raise _too_large(max_bytes)
+    _check_declared(request, max_bytes)
     size, more = 0, True
     while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        chunk, more = message.get("body", b""), message.get("more_body", False)
+        chunk, more = await _receive(request)
         size += len(chunk)
         if size > max_bytes:
             raise _too_large(max_bytes)
         yield chunk
+
+
+def _check_declared(request: Request, max_bytes: int) -> None:
+    declared = header(request, b"content-length")
+    if declared.isdigit() and int(declared) > max_bytes:
+        raise _too_large(max_bytes)
+
+
+async def _receive(request: Request) -> tuple[bytes, bool]:
+    """Returns the next chunk, and True if others follow it. Raises ClientDisconnect."""
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return message.get("body", b""), message.get("more_body", False)
 
 
 @asynccontextmanager
@@ -98,7 +116,18 @@ def is_heavy_file(body: IO[bytes]) -> bool:
 
 async def read_all(request: Request, max_bytes: int) -> bytes:
     """Returns the whole body in memory. Raises TooLarge, ClientDisconnect."""
-    return b"".join([chunk async for chunk in chunks(request, max_bytes)])
+    _check_declared(request, max_bytes)
+    body, more = await _receive(request)
+    if more:  # most bodies come in one piece
+        pieces, size = [body], len(body)
+        while more and size <= max_bytes:
+            piece, more = await _receive(request)
+            pieces.append(piece)
+            size += len(piece)
+        body = b"".join(pieces)
+    if len(body) > max_bytes:
+        raise _too_large(max_bytes)
+    return body
 
 
 def limit_small_body(scope: Scope, receive: Receive) -> Receive:

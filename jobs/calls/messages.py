@@ -64,12 +64,12 @@ def pack_call(call: Call) -> bytes:
     return orjson.dumps([*packed, call.trace] if call.trace else packed)
 
 
-def unpack_call(id: str, head: bytes, packed: bytes) -> Call:
+def unpack_call(id: str, head: bytes, packed: bytes, offset_ms: float = 0.0) -> Call:
     """Unpacks a call. head: "enqueued deadline reply_to lane", which the lanes store apart;
     offset_ms: is added to its times."""
     tenant, value, size, weight, job_class, *more = orjson.loads(packed)
     enqueued, deadline, reply_to, lane = head.decode().split(" ", 3)
-    times = float(enqueued), float(deadline)
+    times = float(enqueued) + offset_ms, float(deadline) + offset_ms
     return Call(
         id, lane, tenant, value, size, reply_to, weight, job_class, *times, more[0] if more else ""
     )

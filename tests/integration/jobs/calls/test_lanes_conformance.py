@@ -182,6 +182,17 @@ def test_the_replies_of_a_launch_reach_the_process_that_asked_in_one_message(
     assert len(lanes.received("api-2")) == 1
 
 
+def test_calls_are_taken_with_their_times_on_the_takers_clock(lanes: Lanes) -> None:
+    since_ms = lanes.look().now_ms
+    for id in ("a", "b"):
+        lanes.put(id, timeout_ms=30_000)
+    [ours] = lanes.take(rows=1, offset_ms=-1e6)
+    [theirs] = lanes.take(rows=1)
+    for call, offset_ms in ((ours, -1e6), (theirs, 0.0)):
+        assert since_ms - 1 <= call.enqueued_ms - offset_ms <= lanes.look().now_ms + 1
+        assert call.deadline_ms - call.enqueued_ms == pytest.approx(30_000, abs=0.01)
+
+
 # -- what the pool knows
 
 
