@@ -1,6 +1,5 @@
 """Objects that routes share for the life of an api process."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from api.gateway.call_log import CallLog
 from api.gateway.gateway import CallGateway
 from api.gateway.inference import InferenceSession
 from api.gateway.response_cache import ResponseCache
+from api.http.connection import client_disconnected
 from api.http.idempotency import Uploads
 from api.services.call_bodies import CallBodies
 from api.services.call_preparation import CallPreparation
@@ -62,8 +62,7 @@ class Context(Resources):
 
         A client that leaves withdraws its calls.
         """
-        client_disconnected = asyncio.ensure_future(request.receive())
-        try:
+        with client_disconnected(request.scope, request.receive) as left:
             yield InferenceSession(
                 gateway=self.gateway,
                 call_log=self.call_log,
@@ -71,11 +70,9 @@ class Context(Resources):
                 job_class=job_class,
                 timeout_ms=timeout_ms,
                 since_s=since_s,
-                client_disconnected=client_disconnected,
+                client_disconnected=left,
                 rate_limit_headers=rate_limit_headers,
             )
-        finally:
-            client_disconnected.cancel()
 
 
 async def _context(request: Request) -> Context:

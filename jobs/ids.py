@@ -16,11 +16,18 @@ _LENGTH = 26
 DIGITS = "[0-7][0-9a-hjkmnp-tv-z]{25}"
 """Regular expression of the part after the prefix."""
 _SHIFTS = range(5 * (_LENGTH - 2), -1, -10)
+_VERSION_AND_VARIANT = 0x7 << 76 | 0x2 << 62
+_RANDOM = (1 << 80) - 1 & ~(0xF << 76 | 0x3 << 62)
 
 
 def new() -> UUID:
     """Returns a UUID of version 7: 48 bits of milliseconds, then 74 random bits."""
     return _made(clock.now(), clock.random_bits(80))
+
+
+def new_shown(prefix: str) -> str:
+    """Returns the TypeID of a new UUID, of which no object is made."""
+    return _shown(prefix, _value(clock.now(), clock.random_bits(80)))
 
 
 def derived(at: datetime, *names: str) -> UUID:
@@ -30,10 +37,12 @@ def derived(at: datetime, *names: str) -> UUID:
 
 
 def _made(at: datetime, bits: int) -> UUID:
-    value = int(at.timestamp() * 1000) << 80 | bits
-    value = value & ~(0xF << 76) | 0x7 << 76
-    value = value & ~(0x3 << 62) | 0x2 << 62
-    return UUID(int=value)
+    return UUID(int=_value(at, bits))
+
+
+def _value(at: datetime, bits: int) -> int:
+    """Returns a UUID of version 7 as a number; of 80 bits, those of version and variant are set."""
+    return int(at.timestamp() * 1000) << 80 | bits & _RANDOM | _VERSION_AND_VARIANT
 
 
 def earliest(at: datetime) -> UUID:
@@ -43,7 +52,10 @@ def earliest(at: datetime) -> UUID:
 
 def show(prefix: str, id: UUID) -> str:
     """Returns the TypeID of a UUID."""
-    value = id.int
+    return _shown(prefix, id.int)
+
+
+def _shown(prefix: str, value: int) -> str:
     digits = [_PAIRS[value >> shift & 1023] for shift in _SHIFTS]
     return f"{prefix}_{''.join(digits)}"
 

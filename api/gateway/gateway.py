@@ -20,7 +20,7 @@ from api.http.retry_after import retry_delay_s
 from jobs import clock, ids
 from jobs.calls import scripts
 from jobs.calls.lanes import Rejection, Terms, bucket_of, lane_name
-from jobs.calls.messages import Call, unpack_replies
+from jobs.calls.messages import FRAMED, Call, unpack_replies
 from jobs.calls.quotas import FREE, Quota, quota_of
 from jobs.calls.redis import (
     charge_arguments,
@@ -43,8 +43,8 @@ _WATCH_S = 1.0
 _PATIENCE_S = 0.5
 _UNCHARGED_S = 1.0
 
-#: Output, error, units and timing of a call.
-InferenceResult = tuple[Any, list[str] | None, int, dict[str, Any]]
+#: Output (JSON text), error, units and timing of a call.
+InferenceResult = tuple[bytes | None, list[str] | None, int, dict[str, Any]]
 #: End of a call, or the reason why it was not admitted.
 _ResultFuture = asyncio.Future[InferenceResult | Rejection]
 
@@ -105,6 +105,7 @@ class CallGateway:
         self._max_waiting = max_waiting
         self._uncharged_until_s = 0.0  # on the process's clock
         self.name = ids.show("api", ids.new())
+        self._reply_to = self.name + FRAMED
         self._waiting: dict[str, _Waiting] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -198,9 +199,10 @@ class CallGateway:
         result: _ResultFuture = loop.create_future()
         left_s = request.deadline_s - clock.monotonic()
         timer = loop.call_later(left_s, _expire, result, request.timeout_ms)
-        request.client_disconnected.add_done_callback(partial(_leave, result))
+        leave = partial(_leave, result)
+        request.client_disconnected.add_done_callback(leave)
         call = Call(
-            request.id, lane, request.tenant, request.value, plan.size, self.name,
+            request.id, lane, request.tenant, request.value, plan.size, self._reply_to,
             request.weight, request.job_class, trace=request.trace,
         )  # fmt: skip
         quota = FREE
@@ -220,6 +222,7 @@ class CallGateway:
             raise
         finally:
             timer.cancel()
+            request.client_disconnected.remove_done_callback(leave)
             del self._waiting[request.id]
 
     def _take_back(self, waiting: _Waiting) -> None:
@@ -234,7 +237,7 @@ class CallGateway:
 
     async def _read(self) -> None:
         """Passes replies to their calls for the life of the process."""
-        key = reply_key(self.name)
+        key = reply_key(self._reply_to)
         while True:
             try:
                 reply = await self._replies.ask("BLPOP", key, _BLOCK_S)
@@ -248,10 +251,10 @@ class CallGateway:
                 _log.exception("a message of replies can't be read")
 
     def _hand_out(self, packed: bytes) -> None:
-        for id, *result in unpack_replies(packed):
+        for id, output, error, units, timing in unpack_replies(packed):
             waiting = self._waiting.get(id)
             if waiting and not waiting.result.done():
-                waiting.result.set_result(tuple(result))
+                waiting.result.set_result((output, error, units, timing))
 
     async def _watch(self) -> None:
         """Refreshes the models' status; ends calls that Redis lost (it was flushed, or restarted

@@ -75,8 +75,11 @@ class InferenceSession:
     async def _traced_call(self, value: Any, plans: Iterator[FallbackPlan]) -> "CallResult":
         if self.caller.spent:
             raise SpendCap
-        id = ids.show("call", ids.new())
-        with spans.child_span("call", "producer") as span:
+        id = ids.new_shown("call")
+        span = spans.child_span("call", "producer")
+        if not span.context:
+            return await self._call(id, value, plans, "")
+        with span:
             span.set_attributes(
                 millrace__call__id=id,
                 millrace__tenant=self.caller.tenant,
@@ -117,7 +120,7 @@ class InferenceSession:
                 ended.more = {**ended.more, "call_id": request.id}
             raise
         self.call_log.record_end(request, timing)
-        return CallResult(request.id, plan, output, units, timing)
+        return CallResult(request.id, plan, output or b"null", units, timing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class CallResult:
 
     id: str
     plan: FallbackPlan
-    output: Any
+    output: bytes  #: JSON text, as the worker wrote it
     units: int
     timing: Mapping[str, Any]
 

@@ -12,19 +12,10 @@ from jobs.models.model import Model
 from jobs.states import JobClass
 from jobs.telemetry.metrics import record
 
-#: Stages by the names in a call's timing; the rest of its time is the gateway's.
-_STAGES = {
-    "preprocess_ms": "preprocess",
-    "queue_ms": "queue",
-    "batch_ms": "batch",
-    "engine_ms": "engine",
-    "post_ms": "postprocess",
-}
-
 
 def gateway_ms(total_ms: float, timing: Mapping[str, Any]) -> float:
     """Returns the milliseconds that no other stage took."""
-    others_ms: float = sum(timing.get(key, 0.0) for key in _STAGES)
+    others_ms: float = sum([timing.get(key, 0.0) for key in record.TIMING_STAGES])
     return round(max(0.0, total_ms - others_ms), 3)
 
 
@@ -32,9 +23,8 @@ def record_answered(
     model: Model, job_class: JobClass, seconds: float, timing: Mapping[str, Any]
 ) -> None:
     """Records a call that succeeded."""
-    stages = {stage: timing.get(key, 0.0) / 1000 for key, stage in _STAGES.items()}
-    record.call(model.key, job_class, "succeeded", seconds * 1000 <= model.target_ms)
-    record.call_answered(model.key, job_class, seconds, stages)
+    met = seconds * 1000 <= model.target_ms
+    record.call_answered(model.key, job_class, met, seconds, timing)
 
 
 def record_failed(model: Model, job_class: JobClass, timeout_ms: int, error: BaseException) -> None:

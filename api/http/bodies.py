@@ -24,9 +24,18 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
 
+def header(request: Request, name: bytes) -> bytes:
+    """Returns a header's first value; empty without one. name: in lower case."""
+    for found, value in request.scope["headers"]:
+        if found == name:
+            return bytes(value)
+    return b""
+
+
 def content_type(request: Request) -> str:
     """Returns the Content-Type without its parameters, in lower case."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    declared = header(request, b"content-type").decode("latin-1")
+    return declared.partition(";")[0].strip().lower()
 
 
 def media_type(request: Request, *allowed: str) -> str:
@@ -36,27 +45,37 @@ def media_type(request: Request, *allowed: str) -> str:
     if media not in allowed:
         names = " or ".join(allowed)
         raise UnsupportedMedia(f"the Content-Type is {media or 'missing'!r}; use {names}")
-    encoding = request.headers.get("content-encoding", "identity").lower()
-    if encoding != "identity":
+    encoding = header(request, b"content-encoding").decode("latin-1").lower()
+    if encoding not in ("", "identity"):
         raise UnsupportedMedia(f"the Content-Encoding is {encoding!r}; send the body as it is")
     return media
 
 
 async def chunks(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
     """Yields the body as it comes in. Raises TooLarge as early as possible, ClientDisconnect."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > max_bytes:
-        raise _too_large(max_bytes)
+    check_declared(request, max_bytes)
     size, more = 0, True
     while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        chunk, more = message.get("body", b""), message.get("more_body", False)
+        chunk, more = await receive(request)
         size += len(chunk)
         if size > max_bytes:
-            raise _too_large(max_bytes)
+            raise too_large(max_bytes)
         yield chunk
+
+
+def check_declared(request: Request, max_bytes: int) -> None:
+    """Raises TooLarge where the body is longer by its own account."""
+    declared = header(request, b"content-length")
+    if declared.isdigit() and int(declared) > max_bytes:
+        raise too_large(max_bytes)
+
+
+async def receive(request: Request) -> tuple[bytes, bool]:
+    """Returns the next chunk, and True if others follow it. Raises ClientDisconnect."""
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return message.get("body", b""), message.get("more_body", False)
 
 
 class Meter(Protocol):
@@ -122,11 +141,11 @@ def limit_small_body(scope: Scope, receive: Receive) -> Receive:
         nonlocal size, start
         declared = dict(scope["headers"]).get(b"content-length", b"")
         if declared.isdigit() and int(declared) > LIGHT_BYTES:
-            raise HTTPException(413, _too_large(LIGHT_BYTES).detail)
+            raise HTTPException(413, too_large(LIGHT_BYTES).detail)
         message = await receive()
         size += len(message.get("body", b""))
         if size > LIGHT_BYTES:
-            raise HTTPException(413, _too_large(LIGHT_BYTES).detail)
+            raise HTTPException(413, too_large(LIGHT_BYTES).detail)
         start = (start + message.get("body", b""))[: len(BOM_UTF8)]
         if is_json and (start == BOM_UTF8 or b"\0" in message.get("body", b"")):
             raise HTTPException(400, "not valid JSON: it must be UTF-8, without a byte order mark")
@@ -135,5 +154,6 @@ def limit_small_body(scope: Scope, receive: Receive) -> Receive:
     return bounded
 
 
-def _too_large(max_bytes: int) -> TooLarge:
+def too_large(max_bytes: int) -> TooLarge:
+    """Returns the error for a body of more bytes."""
     return TooLarge(f"the body has more than {max_bytes:,} bytes; split it into several")

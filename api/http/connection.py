@@ -6,11 +6,13 @@ response that nobody reads: each ends its connection. A well-behaved packet cost
 a look at the clock.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
-from starlette.types import Scope
+from starlette.types import Receive, Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from api.http.errors import problem_object
@@ -22,7 +24,7 @@ MAX_HEAD = 65_536  #: Bytes of the request line and all headers.
 MAX_HEADERS = 128
 MAX_URL = 32_768
 LEAST_BODY = 4096  #: Bytes of a body that must come within each `patience_s`, unless it ends.
-_BREAK_OFF = "millrace.break_off"  # among the scope's extensions
+_CONNECTION = "millrace.connection"  # among the scope's extensions
 _KEPT = STATIC_PREFIX.encode()
 _TICK_S = 0.01  # resolution of the loop's timers
 STALLED = 20  #: Checks without progress after which an unread response is given up.
@@ -47,7 +49,8 @@ class Connection(HttpToolsProtocol):
         self._stalled = 0  # checks without progress of the reader
         self._rejection: MillraceError | None = None
         self._earlier: list[Any] = []  # requests of a pipeline before the newest, uvicorn's cycle
-        self._extensions: Any = {_BREAK_OFF: self._break_off}
+        self._left: asyncio.Future[None] = self.loop.create_future()  # done once the client has
+        self._extensions: Any = {_CONNECTION: self}
 
     # -- incoming data
 
@@ -156,7 +159,13 @@ class Connection(HttpToolsProtocol):
         if self._stalled >= STALLED:
             self.transport.abort()
 
-    def _break_off(self) -> None:
+    def client_left(self) -> "asyncio.Future[None]":
+        """Returns a future that is done once the client has left; all requests share it."""
+        if not self.transport.is_closing():
+            self.flow.resume_reading()  # else nobody would learn of the end
+        return self._left
+
+    def break_off(self) -> None:
         """Aborts the connection in the middle of a response."""
         self._drop_responses()
         self.transport.abort()
@@ -165,6 +174,8 @@ class Connection(HttpToolsProtocol):
         """Tells all requests that the client is gone, which drops the rest of their responses.
         Returns True if one had begun."""
         begun = False
+        if not self._left.done():
+            self._left.set_result(None)
         for cycle in (*self._earlier, self.cycle):
             if cycle is not None and not cycle.response_complete:
                 begun = begun or cycle.response_started
@@ -207,8 +218,22 @@ class Connection(HttpToolsProtocol):
 
 def break_off(scope: Scope) -> None:
     """Closes the connection of a request at once: its response ends nowhere."""
-    if abort := scope.get("extensions", {}).get(_BREAK_OFF):
-        abort()
+    if connection := scope.get("extensions", {}).get(_CONNECTION):
+        connection.break_off()
+
+
+@contextmanager
+def client_disconnected(scope: Scope, receive: Receive) -> "Iterator[asyncio.Future[Any]]":
+    """Yields a future that is done once the client of a request has left; the request's body must
+    have been read. Whoever adds a callback to it removes it again."""
+    if connection := scope.get("extensions", {}).get(_CONNECTION):
+        yield connection.client_left()
+        return
+    left = asyncio.ensure_future(receive())
+    try:
+        yield left
+    finally:
+        left.cancel()
 
 
 def _head_too_large() -> HeadTooLarge:

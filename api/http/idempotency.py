@@ -52,11 +52,11 @@ def request_doc(schema: str) -> dict[str, Any]:
 
 def read_key(request: Request, required: bool) -> str | None:
     """Returns the request's key. Raises IdempotencyKeyMissing, Malformed."""
-    fields = request.headers.getlist("idempotency-key")
+    fields = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
     if len(fields) > 1:
         raise Malformed(f"there are {len(fields)} Idempotency-Key headers; send one")
     if fields:
-        return parse_key(fields[0])
+        return parse_key(fields[0].decode("latin-1"))
     if required:
         raise IdempotencyKeyMissing(
             "send an Idempotency-Key of your own choice, for example a UUID"

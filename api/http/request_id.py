@@ -13,13 +13,14 @@ HEADER = b"x-request-id"
 
 def new_request_id() -> str:
     """Returns a new id, `req_…`."""
-    return ids.show("req", ids.new())
+    return ids.new_shown("req")
 
 
 def request_id(scope: MutableMapping[str, Any]) -> str:
     """Returns the id of the request of this scope; made on first use."""
-    id: str = scope.setdefault(_KEY, "") or new_request_id()
-    scope[_KEY] = id
+    id: str | None = scope.get(_KEY)
+    if id is None:
+        id = scope[_KEY] = new_request_id()
     return id
 
 

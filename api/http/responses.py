@@ -1,9 +1,15 @@
-"""JSON responses, encoded by orjson."""
+"""JSON responses, encoded by orjson, and responses that are sent in one piece."""
 
 from typing import Any
 
 import orjson
 from fastapi import Response
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import (
+    HEADER_VALUE_RE,
+    STATUS_LINE,
+    RequestResponseCycle,
+)
 
 from api.http import bodies
 
@@ -11,3 +17,53 @@ from api.http import bodies
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Returns a response of this value as JSON."""
     return Response(orjson.dumps(value), status, headers, media_type=bodies.JSON)
+
+
+_LONG_BYTES = 65_536  # a longer body is not copied behind its head
+_Headers = list[tuple[bytes, bytes]]
+_last_defaults: tuple[_Headers, bytes] = ([], b"")
+
+
+async def send_whole(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
+    """Sends a response whose body is known; straight to uvicorn's connection where nothing is
+    wrapped around it: ASGI's two messages take longer than the rest of a response."""
+    cycle = getattr(send, "__self__", None)
+    if (
+        not isinstance(cycle, RequestResponseCycle)
+        or cycle.response_started
+        or cycle.flow.write_paused
+        or any(HEADER_VALUE_RE.search(value) for _, value in response.raw_headers)
+    ):
+        await response(scope, receive, send)
+    elif not cycle.disconnected:
+        _write(cycle, response)
+
+
+def _write(cycle: RequestResponseCycle, response: Response) -> None:
+    """Does what uvicorn does with both messages of a response with a Content-Length."""
+    parts = [STATUS_LINE[response.status_code], _encoded(cycle.default_headers)]
+    for name, value in response.raw_headers:
+        parts += (name, b": ", value, b"\r\n")
+    parts.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
+    body = bytes(response.body)
+    if len(body) <= _LONG_BYTES:
+        parts.append(body)
+    cycle.waiting_for_100_continue = False
+    cycle.response_started = cycle.response_complete = True
+    cycle.transport.write(b"".join(parts))
+    if len(body) > _LONG_BYTES:
+        cycle.transport.write(body)
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
+
+
+def _encoded(headers: _Headers) -> bytes:
+    """Encodes the headers of every response; they change once a second."""
+    global _last_defaults
+    known, encoded = _last_defaults
+    if known is not headers:
+        encoded = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
+        _last_defaults = headers, encoded
+    return encoded

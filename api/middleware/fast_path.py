@@ -15,6 +15,7 @@ from api.context import Context
 from api.dependencies import authorize
 from api.http import bodies, errors
 from api.http.request_id import HEADER, request_id, with_request_id
+from api.http.responses import send_whole
 from api.middleware import tracing
 from api.middleware.metrics import CountedResponse
 from api.routes import calls
@@ -22,6 +23,7 @@ from api.routes.jobs import submit
 from api.services.call_bodies import HELD
 from jobs.errors import Malformed
 from jobs.identity import Caller
+from jobs.telemetry.metrics import record
 
 MAX_QUERY_PARAMETERS = 64
 #: Paths of what is stored: their handlers authenticate first, and bound and spool the body.
@@ -50,19 +52,19 @@ class FastPath:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         route, handler = _call_handler(scope)
-        response = CountedResponse(scope, send, route)
+        if handler:
+            await self._serve_call(route, handler, scope, receive, send)
+            return
+        response = CountedResponse(scope, send)
         try:
-            if handler:
-                await self._serve_call(handler, scope, receive, response.send)
-            else:
-                await self._serve_by_fastapi(scope, receive, response.send)
+            await self._serve_by_fastapi(scope, receive, response.send)
         finally:
             response.count()
             if HELD in scope:
                 self.app.state.context.call_bodies.release(scope)
 
     async def _serve_call(
-        self, handler: CallHandler, scope: Scope, receive: Receive, send: Send
+        self, route: str, handler: CallHandler, scope: Scope, receive: Receive, send: Send
     ) -> None:
         request, context = Request(scope, receive), self.app.state.context
         id = request_id(scope)
@@ -71,7 +73,8 @@ class FastPath:
             response.raw_headers.append((HEADER, id.encode()))
         except Exception as error:
             response = errors.error_response(error, id, scope["path"])
-        await response(scope, receive, send)
+        await send_whole(response, scope, receive, send)
+        record.request(scope["method"], route, response.status_code, None)
 
     async def _serve_by_fastapi(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["query_string"].count(b"&") >= MAX_QUERY_PARAMETERS:

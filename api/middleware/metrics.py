@@ -10,12 +10,12 @@ _STREAM = b"text/event-stream"
 
 
 class CountedResponse:
-    """Response to one request. `route` is "" until FastAPI has found it."""
+    """Response to one request, whose route FastAPI finds."""
 
-    def __init__(self, scope: Scope, send: Send, route: str = "") -> None:
-        self._scope, self._send, self._route = scope, send, route
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._scope, self._send = scope, send
         self._since_s = clock.monotonic()
-        self._status, self._timed = 0, not route
+        self._status, self._timed = 0, True
 
     async def send(self, message: Message) -> None:
         """Sends a message, and records the status."""
@@ -28,8 +28,7 @@ class CountedResponse:
         """Counts the request, once it was answered or its client left."""
         if self._status:
             seconds = clock.monotonic() - self._since_s if self._timed else None
-            route = self._route or _template(self._scope)
-            record.request(self._scope["method"], route, self._status, seconds)
+            record.request(self._scope["method"], _template(self._scope), self._status, seconds)
 
 
 def _is_stream(message: Message) -> bool:

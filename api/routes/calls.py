@@ -79,7 +79,7 @@ async def _call(session: InferenceSession, prepared: PreparedCall) -> bytes:
         "id": result.id,
         "model": plan.model.name,
         "version": plan.model.version,
-        "output": result.output,
+        "output": orjson.Fragment(result.output),
         "usage": {plan.model.spec.unit: result.units},
         "timing": {
             "gateway_ms": metrics.gateway_ms(total_ms, result.timing),

@@ -26,13 +26,21 @@ class CallBodies:
 
     async def read(self, request: Request, max_bytes: int, tenant: str) -> bytes:
         """Returns the whole body. Raises TooLarge, Overloaded, ClientDisconnect."""
-        chunks, size = [], 0
-        async for chunk in bodies.chunks(request, max_bytes):
-            chunks.append(chunk)
+        bodies.check_declared(request, max_bytes)
+        body, more = await bodies.receive(request)
+        if not more and len(body) <= min(max_bytes, bodies.LIGHT_BYTES):  # nearly always
+            return body
+        chunks, size, chunk = [body], 0, body
+        while True:
             size += len(chunk)
+            if size > max_bytes:
+                raise bodies.too_large(max_bytes)
             if size > bodies.LIGHT_BYTES:
                 self.hold(request.scope, tenant, len(chunk))
-        return b"".join(chunks)
+            if not more:
+                return b"".join(chunks)
+            chunk, more = await bodies.receive(request)
+            chunks.append(chunk)
 
     def hold(self, scope: Scope, tenant: str, size: int) -> None:
         """Counts more bytes of a request. Raises Overloaded where there is no room for them."""

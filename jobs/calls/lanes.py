@@ -154,6 +154,7 @@ class Ticket:
     lease_ms: float  #: least time that the worker stays alive
     token: int = 0  #: tells this take from the worker's others
     sized: bool = False  #: True if tenants' turns count units, not rows
+    offset_ms: float = 0.0  #: from the lanes' clock to the taker's: is added to the calls' times
 
 
 class CallLanes(Protocol):

@@ -123,7 +123,7 @@ class MemoryLanes:
                 self._watched_ms = 0.0
                 if self._lanes:
                     self._wake_up()
-            return taken
+            return [_on_takers_clock(call, ticket.offset_ms) for call in taken]
 
     def abort(self, worker: str, token: int, *, alone: bool = False) -> None:
         """Implements `CallLanes.abort`."""
@@ -361,3 +361,8 @@ class MemoryLanes:
         """Returns the predicted time until each of so many slots is free, ascending."""
         busy = sorted(until - now for until in self._busy.values() if until > now)
         return ([0.0] * (slots - len(busy)) + busy)[-slots:]
+
+
+def _on_takers_clock(call: Call, offset_ms: float) -> Call:
+    enqueued_ms, deadline_ms = call.enqueued_ms + offset_ms, call.deadline_ms + offset_ms
+    return replace(call, enqueued_ms=enqueued_ms, deadline_ms=deadline_ms)

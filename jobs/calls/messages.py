@@ -1,11 +1,17 @@
 """Messages: a call to a worker, replies to the api process that sent it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
 from jobs.states import JobClass
+
+FRAMED = ".framed"
+"""End of the `reply_to` of an api process that reads outputs beside the JSON of their replies."""
+
+UnpackedReply: TypeAlias = tuple[str, bytes | None, list[str] | None, int, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +64,46 @@ def pack_call(call: Call) -> bytes:
     return orjson.dumps([*packed, call.trace] if call.trace else packed)
 
 
-def unpack_call(id: str, head: bytes, packed: bytes) -> Call:
-    """Unpacks a call. head: "enqueued deadline reply_to lane", which the lanes store apart."""
+def unpack_call(id: str, head: bytes, packed: bytes, offset_ms: float = 0.0) -> Call:
+    """Unpacks a call. head: "enqueued deadline reply_to lane", which the lanes store apart;
+    offset_ms: is added to its times."""
     tenant, value, size, weight, job_class, *more = orjson.loads(packed)
     enqueued, deadline, reply_to, lane = head.decode().split(" ", 3)
-    times = float(enqueued), float(deadline)
+    times = float(enqueued) + offset_ms, float(deadline) + offset_ms
     return Call(
         id, lane, tenant, value, size, reply_to, weight, job_class, *times, more[0] if more else ""
     )
 
 
-def pack_replies(replies: list[Reply]) -> bytes:
-    """Packs all replies of a launch for one api process as one message."""
-    return orjson.dumps(
-        [[r.id, orjson.Fragment(r.output or b"null"), r.error, r.units, r.timing] for r in replies]
-    )
+def pack_replies(replies: Sequence[Reply], reply_to: str) -> bytes:
+    """Packs all replies of a launch for one api process as one message.
+
+    A line of JSON, in which an output is its length in bytes (0: none), then the outputs; all in
+    JSON for an api of an earlier release.
+    """
+    if not reply_to.endswith(FRAMED):
+        return orjson.dumps(
+            [
+                [r.id, orjson.Fragment(r.output or b"null"), r.error, r.units, r.timing]
+                for r in replies
+            ]
+        )
+    heads = [[r.id, len(r.output or b""), r.error, r.units, r.timing] for r in replies]
+    return b"".join((orjson.dumps(heads), b"\n", *(r.output or b"" for r in replies)))
 
 
-def unpack_replies(packed: bytes) -> list[tuple[str, Any, list[str] | None, int, dict[str, Any]]]:
-    """Returns (id, output, error, units, timing) of each reply."""
-    return [tuple(reply) for reply in orjson.loads(packed)]
+def unpack_replies(packed: bytes) -> list[UnpackedReply]:
+    """Returns (id, output as JSON text, error, units, timing) of each reply; parses no output,
+    unless a script or a worker of an earlier release sent it."""
+    start = packed.find(b"\n") + 1
+    if not start:
+        return [
+            (id, None if error else orjson.dumps(output), error, units, timing)
+            for id, output, error, units, timing in orjson.loads(packed)
+        ]
+    found = []
+    for id, length, error, units, timing in orjson.loads(memoryview(packed)[:start]):
+        end = start + length
+        found.append((id, packed[start:end] if length else None, error, units, timing))
+        start = end
+    return found

@@ -9,13 +9,12 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
-from redis import Redis, RedisError
+from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
-from jobs import clock
 from jobs.calls import scripts
+from jobs.calls.client import LanesClient
 from jobs.calls.lanes import (
     ALONE,
     PROBED_AFTER_MS,
@@ -30,7 +29,6 @@ from jobs.calls.lanes import (
 )
 from jobs.calls.messages import Call, CallUsage, Reply, pack_call, pack_replies, unpack_call
 from jobs.calls.quotas import FREE, Exceeded, Quota, Remaining
-from jobs.telemetry.metrics import record
 
 REPLY_TTL_S = 30  # of replies that no api process fetches, since it died
 WAKE_TTL_S = 60  # of a notification that no slot waits for
@@ -153,29 +151,12 @@ def drop_arguments(keys: Keys, call: Call) -> list[Any]:
 
 def connect(url: str, timeout_s: float = 5.0) -> "Redis":
     """Returns a client whose commands end within the timeout, each tried once."""
-    return _Measured.from_url(
+    return LanesClient.from_url(
         url,
         socket_timeout=timeout_s,
         socket_connect_timeout=timeout_s,
         retry=Retry(NoBackoff(), 0),
     )
-
-
-class _Measured(Redis):
-    """Counts and times commands; none of them blocks (`wait_for_wakeup` uses the connection)."""
-
-    def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Executes a command, and records its time or its error."""
-        since_s = clock.monotonic()
-        try:
-            result = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        except NoScriptError:  # it is sent at once
-            raise
-        except RedisError:
-            record.redis_error()
-            raise
-        record.redis_answered(clock.monotonic() - since_s)
-        return result
 
 
 def with_usage(client: "Redis") -> Iterator[str]:
@@ -190,6 +171,7 @@ class RedisLanes:
 
     def __init__(self, client: "Redis", model: str) -> None:
         self.keys = Keys(model)
+        self._names = self.keys.all()
         self._redis = client
         self._put = client.register_script(scripts.PUT)
         self._look = client.register_script(scripts.LOOK)
@@ -221,11 +203,11 @@ class RedisLanes:
             terms=terms,
             quota=quota,
         )
-        return refused(self._put(self.keys.all(), arguments), quota)
+        return refused(self._put(self._names, arguments), quota)
 
     def look(self, slot: str) -> LanesState:
         """Implements `CallLanes.look`."""
-        state: Any = self._look(self.keys.all(), [self.keys.lane(""), slot])
+        state: Any = self._look(self._names, [self.keys.lane(""), slot])
         *times, watcher, replicas, busy, lanes = state
         looks = [
             LaneState(name.decode(), rows, int(n), float(due), float(turn))
@@ -251,13 +233,15 @@ class RedisLanes:
         launch: list[Any] = [ticket.took_ms, ticket.needs_ms, ticket.reason]
         taker: list[Any] = [ticket.worker, ticket.slot, ticket.lease_ms]
         late: list[Any] = [reply_key(""), REPLY_TTL_S, *TOO_LATE]
-        taken: Any = self._take(self.keys.all(), [*wanted, *launch, *taker, *late, ticket.token])
-        return None if taken is None else [_unpack(id, call) for id, call in taken]
+        taken: Any = self._take(self._names, [*wanted, *launch, *taker, *late, ticket.token])
+        return (
+            None if taken is None else [_unpack(id, call, ticket.offset_ms) for id, call in taken]
+        )
 
     def abort(self, worker: str, token: int, *, alone: bool = False) -> None:
         """Implements `CallLanes.abort`."""
         arguments = [self.keys.lane(""), f"{worker}#{token}", ALONE if alone else ""]
-        self._abort(self.keys.all(), arguments)
+        self._abort(self._names, arguments)
 
     def watch(self, slot: str, until_ms: float, rows: int) -> None:
         """Implements `CallLanes.watch`."""
@@ -289,16 +273,16 @@ class RedisLanes:
 
     def drop(self, call: Call) -> None:
         """Implements `CallLanes.drop`."""
-        self._drop(self.keys.all(), drop_arguments(self.keys, call))
+        self._drop(self._names, drop_arguments(self.keys, call))
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
         """Implements `CallLanes.reply`."""
-        arguments: list[Any] = [reply_key(reply_to), REPLY_TTL_S, pack_replies(replies)]
+        arguments: list[Any] = [reply_key(reply_to), REPLY_TTL_S, pack_replies(replies, reply_to)]
         for reply in replies:
             succeeded = int(reply.error is None)
             arguments += (reply.id, f"{reply.job_class} {reply.tenant}", succeeded)
             arguments += (reply.units, reply.device_us)
-        self._reply([*self.keys.all(), self.keys("used")], arguments)
+        self._reply([*self._names, self.keys("used")], arguments)
 
     def usage(self, *, unfinished: bool = False) -> list[CallUsage]:
         """Implements `CallLanes.usage`."""
@@ -329,7 +313,7 @@ class RedisLanes:
     ) -> None:
         """Implements `CallLanes.announce`."""
         ttl_ms = int(ttl_s * 1000)
-        self._announce(self.keys.all(), [worker, ttl_ms if ready else 0, ttl_ms, profile])
+        self._announce(self._names, [worker, ttl_ms if ready else 0, ttl_ms, profile])
 
     def profile(self) -> bytes:
         """Implements `CallLanes.profile`."""
@@ -338,7 +322,7 @@ class RedisLanes:
 
     def wanted(self) -> bool:
         """Implements `CallLanes.wanted`."""
-        return bool(self._wanted(self.keys.all(), [WANTED_MS]))
+        return bool(self._wanted(self._names, [WANTED_MS]))
 
     def flushes(self) -> dict[str, int]:
         """Implements `CallLanes.flushes`."""
@@ -353,13 +337,13 @@ class RedisLanes:
         """Implements `CallLanes.recover`."""
         prefixes = self.keys.lane(""), ALONE, reply_key("")
         arguments: list[Any] = [*prefixes, REPLY_TTL_S, *WORKER_LOST]
-        recovered: Any = self._recover(self.keys.all(), arguments)
+        recovered: Any = self._recover(self._names, arguments)
         return int(recovered)
 
 
-def _unpack(id: bytes, call: bytes) -> Call:
+def _unpack(id: bytes, call: bytes, offset_ms: float) -> Call:
     head, _, packed = call.split(b"\n", 2)
-    return unpack_call(id.decode(), head, packed)
+    return unpack_call(id.decode(), head, packed, offset_ms)
 
 
 def declare_dead(client: "Redis", models: Iterable[str], worker: str) -> None:

@@ -65,7 +65,7 @@ def test_a_load_that_hangs_is_ended_and_tried_again(
     with platforms.running(spec(STUCK)) as platform:
         [worker] = [c for c in platform.supervisor.children if c.name == "worker-1"]
         assert worker.restarts == 1
-        assert "hangs in loading a model" in caplog.text
+        assert "hangs in loading stuck@1" in caplog.text
 
 
 def test_jobs_of_more_models_than_fit_all_end(platforms: Platforms) -> None:

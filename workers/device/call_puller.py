@@ -57,13 +57,13 @@ class CallPuller:
         """Pops calls, with their times on our clock, ms. Returns None where the pool launched since
         `waiting`, or Redis gave no answer: what it may have popped is put back later."""
         self.token += 1
+        offset_ms = waiting.offset_s * 1000
         try:
-            taken = self._lanes.take(replace(ticket, token=self.token))
+            return self._lanes.take(replace(ticket, token=self.token, offset_ms=offset_ms))
         except RedisError as error:
             self._doubtful[self.token] = clock.monotonic() + _DOUBT_S
             self._back_off(error)
             return None
-        return taken and [_on_our_clock(call, waiting.offset_s * 1000) for call in taken]
 
     def put_back(self, token: int, *, alone: bool = False) -> None:
         """Puts back the calls of a take, for another worker; alone: where they run alone. Where
@@ -111,14 +111,15 @@ class CallPuller:
     def reply(self, launch: Launch, outputs: Sequence[Any]) -> None:
         """Replies to the calls of a launch, in one message an api process. outputs: one a call."""
         by_process: dict[str, list[Reply]] = {}
-        shares, device_us = _shares(launch), launch.device_us
+        shares, device_us, timed = _shares(launch), launch.device_us, _LaunchTiming(launch)
         for entry, output, us in zip(launch.calls, outputs, device_us, strict=False):
             text, error = outcome(output)
-            call, timing = entry.owner, _timing(launch, entry, shares[entry.owner.tenant])
+            call = entry.owner
+            timing = timed.of_call(entry, *shares[call.tenant])
             reply = Reply(
                 call.id, text, error, entry.size, timing, call.tenant, call.job_class, us
             )  # fmt: skip
-            by_process.setdefault(entry.owner.reply_to, []).append(reply)
+            by_process.setdefault(call.reply_to, []).append(reply)
         deadline_s = max(entry.owner.deadline_ms for entry in launch.calls) / 1000
         until_s = min(deadline_s, clock.monotonic() + _REPLY_FOR_S)
         try:
@@ -159,11 +160,6 @@ class CallPuller:
         self._backoff_s = min(2 * self._backoff_s, _MAX_BACKOFF_S) if silent else _BACKOFF_S
 
 
-def _on_our_clock(call: Call, offset_ms: float) -> Call:
-    enqueued_ms, deadline_ms = call.enqueued_ms + offset_ms, call.deadline_ms + offset_ms
-    return replace(call, enqueued_ms=enqueued_ms, deadline_ms=deadline_ms)
-
-
 def _shares(launch: Launch) -> dict[str, tuple[int, float]]:
     """Returns by tenant its number of entries in a launch, and their share of padding: a tenant
     learns nothing of the others in it."""
@@ -180,19 +176,31 @@ def _padding(launch: Launch, sizes: Sequence[int]) -> float:
     return round(1 - sum(sizes) / max(1.0, padded), 3)
 
 
-def _timing(launch: Launch, entry: Entry, share: tuple[int, float]) -> dict[str, Any]:
-    def _ms(since_s: float, until_s: float) -> float:
-        return round(max(0.0, until_s - since_s) * 1000, 3)
+class _LaunchTiming:
+    """Timing of a launch, rounded to microseconds, of which only little differs by call."""
 
-    ended_s = launch.started_s + launch.engine_s
-    return {
-        "preprocess_ms": round(entry.prepare_s * 1000, 3),
-        "queue_ms": _ms(entry.arrived_s + entry.prepare_s, launch.closed_s),
-        "batch_ms": _ms(launch.closed_s, launch.started_s),
-        "engine_ms": _ms(launch.started_s, ended_s),
-        "post_ms": _ms(ended_s, clock.monotonic()),
-        "batch_size": share[0],
-        "flush": launch.reason,
-        "predicted_ms": round(launch.predicted_s * 1000, 3),
-        "padding": share[1],
-    }
+    def __init__(self, launch: Launch) -> None:
+        ended_s = launch.started_s + launch.engine_s
+        self._closed_s, self._flush = launch.closed_s, launch.reason
+        self._batch_ms = _ms(launch.started_s - launch.closed_s)
+        self._engine_ms = _ms(launch.engine_s)
+        self._post_ms = _ms(clock.monotonic() - ended_s)
+        self._predicted_ms = _ms(launch.predicted_s)
+
+    def of_call(self, entry: Entry, rows: int, padding: float) -> dict[str, Any]:
+        """Returns the timing of one call. rows, padding: those that its tenant may know."""
+        return {
+            "preprocess_ms": _ms(entry.prepare_s),
+            "queue_ms": _ms(self._closed_s - entry.arrived_s - entry.prepare_s),
+            "batch_ms": self._batch_ms,
+            "engine_ms": self._engine_ms,
+            "post_ms": self._post_ms,
+            "batch_size": rows,
+            "flush": self._flush,
+            "predicted_ms": self._predicted_ms,
+            "padding": padding,
+        }
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3) if seconds > 0 else 0.0

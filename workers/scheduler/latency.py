@@ -73,7 +73,8 @@ class LatencyModel:
         return min(most_rows, max(1, ceil(0.9 * peak * fixed / (1 - 0.9 * peak * slope))))
 
     def _base(self, work: LaunchSize) -> float:
-        return sum(c * x for c, x in zip(self._c, _numbers(work), strict=True))
+        fixed, row, unit, square = self._c
+        return fixed + row * work.rows + unit * work.units + square * work.squares
 
     def _correct(self, work: LaunchSize, seconds: float) -> None:
         before = self._corrections.get(work.bucket, 1.0)

@@ -236,6 +236,8 @@ class Scheduler:
     def _fill(
         self, now_s: float, flush: Flush, calls: Sequence[Entry], due_s: float
     ) -> list[Entry]:
+        if not len(self.items):
+            return []
         bucket = max(entry.bucket for entry in calls)
         work = LaunchSize.from_sizes([entry.size for entry in calls], bucket, pads=self.rules.pads)
         view, size = flush.view, float(bucket)

@@ -1,7 +1,7 @@
 """POST /v2/models/{model}/infer, on the fast path and on the terms of POST /infer."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from api.compat.oip import signatures, wire
 from api.compat.oip.schemas import InferenceResponse
-from api.compat.oip.wire import Inference
+from api.compat.oip.wire import Inference, Wanted
 from api.context import Context, ContextDep
 from api.dependencies import Inferrer
 from api.gateway.fallbacks import FallbackPlan, fallback_plans
@@ -24,7 +24,6 @@ from jobs.errors import Malformed, TooLarge
 from jobs.identity import Caller
 from jobs.intake import validation
 from jobs.models.inputs import tensors
-from jobs.models.inputs.tensors import Tensor
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 
@@ -104,18 +103,22 @@ async def answer(request: Request, context: Context, caller: Caller) -> Response
         inference, inputs = prepare(context.models, model.key, body, head)
     terms = inference.job_class, inference.timeout_ms, since_s
     with context.inference_session(request, caller, *terms, {}) as session:
-        call = _call_with_texts if signatures.takes_texts(model) else _call_with_tensors
-        result, outputs, more = await call(session, inputs)
+        results = await _call_all(session, inputs)
+    first, outputs = results[0], [result.output for result in results]
+    more = {} if signatures.takes_texts(model) else first.timing
     total_ms = round((clock.monotonic() - since_s) * 1000, 3)
     about = {
-        "model_name": result.plan.model.name,
-        "model_version": result.plan.model.version,
-        "id": inference.id or result.id,
-        "parameters": {**more, **result.plan.degraded, "total_ms": total_ms},
+        "model_name": first.plan.model.name,
+        "model_version": first.plan.model.version,
+        "id": inference.id or first.id,
+        "parameters": {**more, **first.plan.degraded, "total_ms": total_ms},
     }
-    return _response(
-        request, *wire.write(about, outputs, inference.outputs), session.rate_limit_headers
-    )
+    parts = model, about, outputs, inference.outputs, request.headers.get("accept-encoding", "")
+    if sum(map(len, outputs)) > bodies.LIGHT_BYTES:
+        content, headers = await context.call_preparation.run(caller.tenant, write_response, *parts)
+    else:
+        content, headers = write_response(context.models, *parts)
+    return Response(content, headers={**session.rate_limit_headers, **headers})
 
 
 async def _decoded(
@@ -168,30 +171,39 @@ def _texts(models: Registry, model: Model, inference: Inference) -> PreparedInpu
     return PreparedInputs(model, values, plans)
 
 
-#: First call's result, outputs, and more response parameters.
-_Outputs = tuple[CallResult, Mapping[str, Tensor], Mapping[str, Any]]
-
-
-async def _call_with_tensors(session: InferenceSession, inputs: PreparedInputs) -> _Outputs:
-    result = await session.call(orjson.Fragment(inputs.values[0]), iter(inputs.plans))
-    outputs = {name: tensors.output(output) for name, output in result.output.items()}
-    return result, outputs, result.timing
-
-
-async def _call_with_texts(session: InferenceSession, inputs: PreparedInputs) -> _Outputs:
+async def _call_all(session: InferenceSession, inputs: PreparedInputs) -> Sequence[CallResult]:
+    """Makes a call of each text, or one of all tensors."""
     if len(inputs.values) > 1:
-        results = await fan_out(session, inputs)
+        return await fan_out(session, inputs)
+    return [await session.call(orjson.Fragment(inputs.values[0]), iter(inputs.plans))]
+
+
+def write_response(
+    models: Registry,
+    model: Model,
+    about: Mapping[str, Any],
+    outputs: Sequence[bytes],
+    wanted: Sequence[Wanted],
+    accept_encoding: str,
+) -> tuple[bytes, dict[str, str]]:
+    """Reads the outputs of a model's calls. Returns the body of the response, and its headers.
+
+    about: its fields beside the outputs. Large ones are read in a child process. Raises Malformed
+    where JSON can't represent an output.
+    """
+    if signatures.takes_texts(model):
+        joined = signatures.joined_outputs(model, outputs)
     else:
-        results = [await session.call(orjson.Fragment(inputs.values[0]), iter(inputs.plans))]
-    outputs = signatures.joined_outputs(inputs.model, [each.output for each in results])
-    return results[0], outputs, {}
-
-
-def _response(request: Request, body: bytes, head: int | None, headers: dict[str, str]) -> Response:
-    media_type = bodies.JSON
+        joined = {
+            name: tensors.output(value)
+            for output in outputs
+            for name, value in orjson.loads(output).items()
+        }
+    body, head = wire.write(about, joined, wanted)
+    headers = {"Content-Type": bodies.JSON}
     if head is not None:
-        media_type, headers[wire.HEADER] = _BINARY, str(head)
-    body, encoding = compression.compress(body, request.headers.get("accept-encoding", ""))
+        headers = {"Content-Type": _BINARY, wire.HEADER: str(head)}
+    body, encoding = compression.compress(body, accept_encoding)
     if encoding:
         headers |= {"Content-Encoding": encoding, "Vary": "Accept-Encoding"}
-    return Response(body, headers=headers, media_type=media_type)
+    return body, headers

@@ -63,12 +63,13 @@ def decoded_texts(tensor: Tensor) -> list[str]:
         raise Malformed(f"{TEXT}: each element must be UTF-8: {error}") from None
 
 
-def joined_outputs(model: Model, outputs: Sequence[Any]) -> dict[str, Tensor]:
-    """Joins the outputs of all texts to one tensor: vectors; or bytes, of a text as it is, of
-    anything else as JSON."""
+def joined_outputs(model: Model, outputs: Sequence[bytes]) -> dict[str, Tensor]:
+    """Joins the outputs of all texts, each JSON, to one tensor: vectors; or bytes, of a text as it
+    is, of anything else as JSON."""
     if model.effective_task == "embedding":
-        return {_EMBEDDING: Tensor.from_array("FP32", np.array(outputs, DTYPES["FP32"]))}
-    encoded = [out.encode() if isinstance(out, str) else orjson.dumps(out) for out in outputs]
+        vectors = np.array([orjson.loads(output) for output in outputs], DTYPES["FP32"])
+        return {_EMBEDDING: Tensor.from_array("FP32", vectors)}
+    encoded = [orjson.loads(out).encode() if out[:1] == b'"' else out for out in outputs]
     array = np.empty(len(encoded), object)
     array[:] = encoded
     return {_OUTPUT: Tensor.from_array(BYTES, array)}

@@ -3,7 +3,8 @@
 import asyncio
 import base64
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -11,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 
 from api.compat.openai.embedding_schemas import EmbeddingsRequest, EmbeddingsResponse
 from api.compat.openai.schemas import ERRORS
-from api.context import ContextDep
+from api.context import Context, ContextDep
 from api.dependencies import Inferrer
 from api.gateway.fallbacks import FallbackPlan, fallback_plans
 from api.gateway.fan_out import fan_out
@@ -63,7 +64,8 @@ async def create_embeddings(request: Request, context: ContextDep, caller: Infer
             request, caller, "interactive", timeout_ms, since_s, rate_limit_headers
         ) as session:
             results = await _call_all(session, inputs)
-        return await _answer(inputs.model, body, results)
+        encode = partial(_encoded, context, caller.tenant, body.encoding_format)
+        return await _answer(inputs.model, body.model, results, encode)
 
     if key is None:
         return Response(await answer(), headers=rate_limit_headers, media_type=bodies.JSON)
@@ -126,11 +128,15 @@ async def _call_all(session: InferenceSession, inputs: PreparedInputs) -> Sequen
     return [await session.call(orjson.Fragment(inputs.values[0]), iter(inputs.plans))]
 
 
-async def _answer(model: Model, body: EmbeddingsRequest, results: Sequence[CallResult]) -> bytes:
-    encode = _base64 if body.encoding_format == "base64" else orjson.dumps
+async def _answer(
+    model: Model,
+    name: str,
+    results: Sequence[CallResult],
+    encode: Callable[[bytes], Awaitable[bytes]],
+) -> bytes:
     data = []
     for index, result in enumerate(results):
-        vector = orjson.Fragment(encode(result.output))
+        vector = orjson.Fragment(await encode(result.output))
         data.append({"object": "embedding", "index": index, "embedding": vector})
         if index % _YIELD_EVERY == _YIELD_EVERY - 1:
             await asyncio.sleep(0)
@@ -140,7 +146,7 @@ async def _answer(model: Model, body: EmbeddingsRequest, results: Sequence[CallR
     response: dict[str, Any] = {
         "object": "list",
         "data": data,
-        "model": body.model if plan.model == model else plan.model.key,
+        "model": name if plan.model == model else plan.model.key,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
     if plan.degraded:
@@ -148,8 +154,19 @@ async def _answer(model: Model, body: EmbeddingsRequest, results: Sequence[CallR
     return orjson.dumps(response)
 
 
-def _base64(vector: list[float]) -> bytes:
-    """Encodes 32-bit floats, little-endian, as a JSON string."""
+async def _encoded(context: Context, tenant: str, format: str | None, output: bytes) -> bytes:
+    """Returns a vector in the requested format; parses a large one in a child process."""
+    if format != "base64":
+        return output
+    if len(output) > bodies.LIGHT_BYTES:
+        return await context.call_preparation.run(tenant, encode_base64, output)
+    return encode_base64(context.models, output)
+
+
+def encode_base64(models: Registry, output: bytes) -> bytes:
+    """Returns a vector, of 32-bit floats, little-endian, as a JSON string. Raises MillraceError
+    where the output is no vector."""
+    vector = orjson.loads(output)
     try:
         return b'"%b"' % base64.b64encode(struct.pack(f"<{len(vector)}f", *vector))
     except (struct.error, OverflowError, TypeError) as error:

@@ -36,6 +36,13 @@ for _, member in ipairs(members) do
     table.insert(queues[tenant], {member = member, id = id, size = tonumber(size), weight = weight})
 end
 
+-- Calls that are taken in any case are read in one step.
+local calls, found = {}, {}
+if #members <= math.min(most, 1000) and #members > 0 then
+    for n, member in ipairs(members) do calls[n] = string.match(member, '^%S+ (%S+)') end
+    for n, call in ipairs(redis.call('HMGET', CALLS, unpack(calls))) do found[calls[n]] = call end
+end
+
 local start = tonumber(redis.call('HGET', SERVED, '') or '0')
 local times = {}
 for _, tenant in ipairs(tenants) do
@@ -51,13 +58,15 @@ local function next_tenant()
 end
 
 local taken, removed, units, removed_units = {}, {}, 0, 0
+local holders = {}  -- fields and values of TAKEN
 while #taken < most do
     local n = next_tenant()
     if not n then break end
     local tenant = tenants[n]
     local entries = queues[tenant]
     local entry = entries[entries.next]
-    local call = redis.call('HGET', CALLS, entry.id)
+    local call = found[entry.id]
+    if call == nil then call = redis.call('HGET', CALLS, entry.id) end
     local deadline, asker = string.match(call or '', '^%S+ (%S+) (%S+)')
     local left = deadline and deadline - now or 0
     if left > math.max(0, needs_ms) then
@@ -65,7 +74,8 @@ while #taken < most do
         units = units + entry.size
         start = times[tenant]
         times[tenant] = start + (sized == '1' and math.max(1, entry.size) or 1) / entry.weight
-        redis.call('HSET', TAKEN, entry.id, worker .. '#' .. token)
+        holders[#holders + 1] = entry.id
+        holders[#holders + 1] = worker .. '#' .. token
         table.insert(taken, {entry.id, call})
     elseif left > 0 then
         answer_error(entry.id, asker, reply_prefix, reply_ttl_s, late_code, late_message)
@@ -78,6 +88,9 @@ while #taken < most do
     if not entries[entries.next] then table.remove(tenants, n) end
 end
 
+for n = 1, #holders, 1000 do
+    redis.call('HSET', TAKEN, unpack(holders, n, math.min(n + 999, #holders)))
+end
 for n = 1, #removed, 1000 do
     redis.call('ZREM', lane_key, unpack(removed, n, math.min(n + 999, #removed)))
 end

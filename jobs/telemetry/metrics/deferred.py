@@ -1,6 +1,7 @@
 """Deferred recording: events are queued where they happen and counted a moment later in bulk.
 
-That costs half the time, and no call or launch waits for it.
+That costs half the time, and no call or launch waits for it. Events that are as frequent as calls
+are rows, of which one call of a function counts many.
 """
 
 import logging
@@ -15,7 +16,9 @@ _log = logging.getLogger(__name__)
 _INTERVAL_S = 0.25
 _MAX_QUEUED = 5000  # more than that are flushed at once
 
-_queue: "deque[tuple[Callable[..., None], tuple[Any, ...], dict[str, Any]]]" = deque()
+_Row = tuple[Any, ...]
+#: A function, its arguments and its keyword arguments; None: the arguments are a row.
+_queue: "deque[tuple[Callable[..., None], _Row, dict[str, Any] | None]]" = deque()
 _flushing = threading.RLock()
 
 
@@ -26,15 +29,32 @@ def defer(act: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         flush()
 
 
+def defer_row(act: Callable[[list[Any]], None], *row: Any) -> None:
+    """Queues a row for `act`, which gets all rows that were queued for it as one list."""
+    _queue.append((act, row, None))
+    if len(_queue) > _MAX_QUEUED:
+        flush()
+
+
 def flush() -> None:
     """Runs all queued calls. Logs what they raise."""
     with _flushing:
+        rows: dict[Callable[..., None], list[_Row]] = {}
         while _queue:
             act, args, kwargs = _queue.popleft()
-            try:
-                act(*args, **kwargs)
-            except Exception:  # must not stop the events behind it
-                _log.exception("failed to record a metric")
+            if kwargs is None:
+                rows.setdefault(act, []).append(args)
+            else:
+                _run_logged(act, *args, **kwargs)
+        for act, its in rows.items():
+            _run_logged(act, its)
+
+
+def _run_logged(act: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    try:
+        act(*args, **kwargs)
+    except Exception:  # must not stop the events behind it
+        _log.exception("failed to record a metric")
 
 
 def start() -> None:

@@ -3,11 +3,14 @@
 Each function only queues the event (`deferred`), and does nothing while metrics are off.
 """
 
+from bisect import bisect_left
+from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, wraps
 from importlib.metadata import version
-from typing import ParamSpec
+from operator import sub
+from typing import Any, ParamSpec
 
 from prometheus_client import Counter, Histogram
 
@@ -16,6 +19,15 @@ from jobs.telemetry.metrics import deferred, metrics
 from jobs.telemetry.metrics.metrics import LANES, ROUTES, TENANTS, UPSTREAMS
 
 P = ParamSpec("P")
+
+TIMING_STAGES = {
+    "preprocess_ms": "preprocess",
+    "queue_ms": "queue",
+    "batch_ms": "batch",
+    "engine_ms": "engine",
+    "post_ms": "postprocess",
+}
+"""Stages by their keys in a call's timing; the rest of its time is the gateway's."""
 
 _MAX_LANE = 100  # characters of a lane's name, which contains a client's parameters
 _BRIEF_S = 0.001  # shorter launches are rounded up: their prediction doesn't matter
@@ -60,6 +72,14 @@ def _histogram(metric: Histogram, *labels: str) -> Histogram:
     return metric.labels(*labels)
 
 
+def _observe_all(histogram: Histogram, values: list[float]) -> None:
+    """Observes many values at once: a fifth of the time that one by one takes."""
+    edges, buckets = histogram._upper_bounds, histogram._buckets
+    histogram._sum.inc(sum(values))
+    for place, count in Tally(bisect_left(edges, value) for value in values).items():
+        buckets[place].inc(count)
+
+
 # -- every process
 
 
@@ -91,10 +111,14 @@ def connections(used: int, idle: int) -> None:
     metrics.DATABASE_CONNECTIONS.labels("idle").set(idle)
 
 
-@run_later
 def redis_answered(seconds: float) -> None:
     """Counts a Redis command or pipeline."""
-    metrics.REDIS_S.observe(seconds)
+    if _on:
+        deferred.defer_row(_count_redis, seconds)
+
+
+def _count_redis(rows: list[tuple[float]]) -> None:
+    _observe_all(metrics.REDIS_S, [seconds for (seconds,) in rows])
 
 
 @run_later
@@ -106,41 +130,65 @@ def redis_error() -> None:
 # -- api
 
 
-@run_later
 def request(method: str, route: str, status: int, seconds: float | None) -> None:
     """Counts an HTTP request.
 
     seconds: until the end of the response; None for calls, which have a histogram of their own,
     and for endless streams.
     """
-    route = ROUTES(route)
-    _counter(metrics.HTTP, method, route, str(status)).inc()
+    if not _on:
+        return
+    deferred.defer_row(_count_requests, method, route, status)
     if seconds is not None:
-        metrics.HTTP_S.labels(route).observe(seconds)
+        _time_request(route, seconds)
+
+
+def _count_requests(rows: list[tuple[str, str, int]]) -> None:
+    for (method, route, status), count in Tally(rows).items():
+        _counter(metrics.HTTP, method, ROUTES(route), str(status)).inc(count)
 
 
 @run_later
+def _time_request(route: str, seconds: float) -> None:
+    metrics.HTTP_S.labels(ROUTES(route)).observe(seconds)
+
+
 def call(model: str, job_class: str, outcome: str, met: bool | None) -> None:
     """Counts a call; `met`: its model's latency target was met, None if that doesn't apply."""
-    _counter(metrics.CALLS, model, job_class, outcome).inc()
-    if met is not None:
-        _counter(metrics.CALL_TARGET, model, "true" if met else "false").inc()
+    if _on:
+        deferred.defer_row(_count_calls, model, job_class, outcome, met)
 
 
-@run_later
-def call_answered(model: str, job_class: str, seconds: float, stages: Mapping[str, float]) -> None:
-    """Counts a succeeded call; `stages`: seconds, the rest is the gateway's."""
-    whole, parts = _answered(model, job_class)
-    whole.observe(seconds)
-    parts["gateway"].observe(max(0.0, seconds - sum(stages.values())))
-    for stage, part in stages.items():
-        parts[stage].observe(part)
+def _count_calls(rows: list[tuple[str, str, str, bool | None]]) -> None:
+    for (model, job_class, outcome, met), count in Tally(rows).items():
+        _counter(metrics.CALLS, model, job_class, outcome).inc(count)
+        if met is not None:
+            _counter(metrics.CALL_TARGET, model, "true" if met else "false").inc(count)
 
 
-@lru_cache(1024)
-def _answered(model: str, job_class: str) -> tuple[Histogram, dict[str, Histogram]]:
-    stages = {stage: metrics.CALL_STAGE_S.labels(model, stage) for stage in metrics.STAGES}
-    return metrics.CALL_S.labels(model, job_class), stages
+def call_answered(
+    model: str, job_class: str, met: bool, seconds: float, timing: Mapping[str, Any]
+) -> None:
+    """Counts a succeeded call. timing: ms by the keys of TIMING_STAGES, the rest is the
+    gateway's."""
+    if _on:
+        deferred.defer_row(_count_answered, model, job_class, met, seconds, timing)
+
+
+def _count_answered(rows: list[tuple[str, str, bool, float, Mapping[str, Any]]]) -> None:
+    calls: dict[tuple[str, str], list[tuple[float, Mapping[str, Any]]]] = {}
+    for model, job_class, _, seconds, timing in rows:
+        calls.setdefault((model, job_class), []).append((seconds, timing))
+    _count_calls([(model, job_class, "succeeded", met) for model, job_class, met, _, _ in rows])
+    for (model, job_class), its in calls.items():
+        gateway_s = [seconds for seconds, _ in its]
+        _observe_all(_histogram(metrics.CALL_S, model, job_class), gateway_s)
+        for key, stage in TIMING_STAGES.items():
+            took_s = [timing.get(key, 0.0) / 1000 for _, timing in its]
+            _observe_all(_histogram(metrics.CALL_STAGE_S, model, stage), took_s)
+            gateway_s = list(map(sub, gateway_s, took_s))
+        rest_s = [max(0.0, seconds) for seconds in gateway_s]
+        _observe_all(_histogram(metrics.CALL_STAGE_S, model, "gateway"), rest_s)
 
 
 @run_later

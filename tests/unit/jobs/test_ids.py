@@ -27,6 +27,12 @@ def test_a_new_id_is_a_uuid_of_version_7() -> None:
     assert {(id.version, id.variant) for id in made} == {(7, "specified in RFC 4122")}
 
 
+def test_a_new_id_that_is_only_shown_is_one_too() -> None:
+    made = [ids.parse("call", ids.new_shown("call")) for _ in range(100)]
+    assert {id and (id.version, id.variant) for id in made} == {(7, "specified in RFC 4122")}
+    assert len(set(made)) == 100
+
+
 def test_a_later_id_sorts_behind_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     made = []

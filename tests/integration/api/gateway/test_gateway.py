@@ -84,7 +84,7 @@ class Stage:
         self.redis.rpush(reply_key(taken.reply_to), before)
         lanes.reply(taken.reply_to, [Reply(taken.id, b'"output"', None, taken.size, {})])
         way, (output, error, units, _) = await task
-        assert (output, error, units) == ("output", None, way.size)
+        assert (output, error, units) == (b'"output"', None, way.size)
         return way
 
     async def fill(self, model: Model, rows: int, of: str = "interactive") -> None:

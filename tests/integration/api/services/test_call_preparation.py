@@ -1,8 +1,11 @@
 """Processes that prepare large calls: what they return, and how they end."""
 
 import asyncio
+import base64
 import os
 import signal
+import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +13,7 @@ import orjson
 import pytest
 
 from api.compat.oip import infer as oip
+from api.compat.oip.wire import Wanted
 from api.compat.openai import embeddings
 from api.routes import calls
 from api.services.call_preparation import CallPreparation
@@ -76,6 +80,19 @@ def test_tensors_are_read_in_another_process(preparation: CallPreparation) -> No
     asked, inputs = asyncio.run(preparation.run("t", oip.prepare, model, raw, len(raw)))
     assert (asked.rows, asked.inputs) == (1, {})
     assert inputs.values == [b'"%b"' % (b"x" * 100_000)]
+
+
+def test_large_outputs_are_read_in_another_process(preparation: CallPreparation) -> None:
+    vector = orjson.dumps([0.5] * 30_000)
+    encoded = orjson.loads(
+        asyncio.run(preparation.run("t", embeddings.encode_base64, vector)).decode()
+    )
+    assert struct.unpack("<30000f", base64.b64decode(encoded)) == (0.5,) * 30_000
+    text = orjson.dumps("x" * 100_000)
+    parts = SAMPLES.resolve("echo"), {"id": "a"}, [text], [Wanted("output", True)], "gzip"
+    found, headers = asyncio.run(preparation.run("t", oip.write_response, *parts))
+    assert headers["Content-Encoding"] == "gzip"
+    assert zlib.decompress(found, 31).endswith(b"x" * 100_000)
 
 
 def test_what_is_wrong_is_said_with_its_place(preparation: CallPreparation) -> None:

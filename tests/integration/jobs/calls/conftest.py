@@ -15,7 +15,9 @@ def unserved(request: pytest.FixtureRequest) -> Lanes:
     """Lanes that no worker has announced itself for."""
     if request.param == "memory":
         memory = MemoryLanes(lambda: clock.monotonic() * 1000)
-        return Lanes(memory, lambda asker: [pack_replies(r) for r in memory.replies.get(asker, [])])
+        return Lanes(
+            memory, lambda asker: [pack_replies(r, asker) for r in memory.replies.get(asker, [])]
+        )
     client: redis.Redis = request.getfixturevalue("redis_client")
     return Lanes(RedisLanes(client, MODEL), lambda asker: client.lrange(reply_key(asker), 0, -1))
 

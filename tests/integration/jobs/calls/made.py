@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from jobs.calls.lanes import (
     CallLanes,
     LanesState,
@@ -94,7 +96,7 @@ class Lanes:
     def answers(self) -> list[tuple[str, Any, list[str] | None]]:
         """(id, output, error) of all that one api process was sent."""
         return [
-            (id, output, error)
+            (id, output and orjson.loads(output), error)
             for message in self.received("api-1")
             for id, output, error, _, _ in unpack_replies(message)
         ]

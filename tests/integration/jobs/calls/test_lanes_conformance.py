@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from jobs.calls.messages import Call, Reply, unpack_replies
+from jobs.calls.messages import FRAMED, Call, Reply, unpack_replies
 from jobs.calls.profile import Profile, Times
 from tests.integration.jobs.calls.made import Lanes
 from tests.support.wait import PATIENCE_S, eventually
@@ -163,20 +163,34 @@ def test_two_takers_never_get_the_same_call(lanes: Lanes) -> None:
     assert sorted(id for mine in taken for id in mine) == sorted(ids)
 
 
-def test_the_replies_of_a_launch_reach_the_process_that_asked_in_one_message(lanes: Lanes) -> None:
+@pytest.mark.parametrize("asker", ["api-1", f"api-1{FRAMED}"])
+def test_the_replies_of_a_launch_reach_the_process_that_asked_in_one_message(
+    lanes: Lanes, asker: str
+) -> None:
     timing: dict[str, Any] = {"queue_ms": 1.5, "flush": "pace"}
     good = Reply("a", orjson.dumps({"é": [1.5]}), None, 3, timing)
     bad = Reply("b", None, ("engine_error", "it broke"), 4, timing)
-    lanes.lanes.reply("api-1", [good, bad])
-    lanes.lanes.reply("api-1", [good])
+    lanes.lanes.reply(asker, [good, bad])
+    lanes.lanes.reply(asker, [good])
     lanes.lanes.reply("api-2", [bad])
-    first, second = map(unpack_replies, lanes.received("api-1"))
+    first, second = map(unpack_replies, lanes.received(asker))
     assert first == [
-        ("a", {"é": [1.5]}, None, 3, timing),
+        ("a", '{"é":[1.5]}'.encode(), None, 3, timing),
         ("b", None, ["engine_error", "it broke"], 4, timing),
     ]
     assert [id for id, *_ in second] == ["a"]
     assert len(lanes.received("api-2")) == 1
+
+
+def test_calls_are_taken_with_their_times_on_the_takers_clock(lanes: Lanes) -> None:
+    since_ms = lanes.look().now_ms
+    for id in ("a", "b"):
+        lanes.put(id, timeout_ms=30_000)
+    [ours] = lanes.take(rows=1, offset_ms=-1e6)
+    [theirs] = lanes.take(rows=1)
+    for call, offset_ms in ((ours, -1e6), (theirs, 0.0)):
+        assert since_ms - 1 <= call.enqueued_ms - offset_ms <= lanes.look().now_ms + 1
+        assert call.deadline_ms - call.enqueued_ms == pytest.approx(30_000, abs=0.01)
 
 
 # -- what the pool knows

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
 import redis
 
 from jobs import ids
@@ -66,7 +67,10 @@ class Bench:
     def replies(self) -> dict[str, tuple[Any, Any]]:
         """(output, error) by call, once there are any."""
         found = eventually(lambda: self._client.lpop(reply_key("api-1")))
-        return {id: (output, error) for id, output, error, *_ in unpack_replies(found)}
+        return {
+            id: (output and orjson.loads(output), error)
+            for id, output, error, *_ in unpack_replies(found)
+        }
 
     def slices(
         self, *texts: Sequence[Any], params: Sequence[Mapping[str, Any]] = ()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import redis
 from sqlalchemy import Engine, text
@@ -106,7 +107,7 @@ class Bench:
     def answer(self) -> object:
         found = eventually(lambda: self.client.lpop(reply_key("api-1")))
         [[_, output, *_]] = unpack_replies(found)
-        return output
+        return output and orjson.loads(output)
 
 
 @pytest.fixture

@@ -2,7 +2,15 @@
 
 import orjson
 
-from jobs.calls.messages import Call, pack_call, unpack_call
+from jobs.calls.messages import (
+    FRAMED,
+    Call,
+    Reply,
+    pack_call,
+    pack_replies,
+    unpack_call,
+    unpack_replies,
+)
 
 CALL = Call("call_1", "{}/0", "acme", "text", 7, "api_1", 2.0, "bulk", 10.0, 20.0)
 HEAD = b"10 20 api_1 {}/0"
@@ -30,3 +38,47 @@ def test_the_release_before_reads_what_is_not_traced() -> None:
 def test_what_a_later_release_adds_is_passed_over() -> None:
     later = orjson.dumps(["acme", "text", 7, 2.0, "bulk", "", "more"])
     assert unpack_call(CALL.id, HEAD, later) == CALL
+
+
+# -- replies
+
+NEW_API = f"api_1{FRAMED}"
+REPLIES = [
+    Reply("a", b'"line\\n"', None, 1, {"queue_ms": 0.5}),
+    Reply("b", None, ("engine_error", "it\nbroke"), 2, {}),
+    Reply("c", b"[1.50, {}]", None, 3, {}),
+]
+REPLIES_BEFORE = (
+    b'[["a","line\\n",null,1,{"queue_ms":0.5}],'
+    b'["b",null,["engine_error","it\\nbroke"],2,{}],["c",[1.50, {}],null,3,{}]]'
+)
+"""As the release before packs them, and reads them."""
+
+
+def test_outputs_come_as_they_were_written() -> None:
+    assert unpack_replies(pack_replies(REPLIES, NEW_API)) == [
+        ("a", b'"line\\n"', None, 1, {"queue_ms": 0.5}),
+        ("b", None, ["engine_error", "it\nbroke"], 2, {}),
+        ("c", b"[1.50, {}]", None, 3, {}),
+    ]
+
+
+def test_outputs_are_not_parsed() -> None:
+    no_json = Reply("a", b"{no JSON\n[", None, 1, {})
+    [(_, output, *_)] = unpack_replies(pack_replies([no_json], NEW_API))
+    assert output == no_json.output
+
+
+def test_an_api_of_the_release_before_reads_replies() -> None:
+    assert pack_replies(REPLIES, "api_1") == REPLIES_BEFORE
+
+
+def test_replies_of_the_release_before_and_of_scripts_are_read() -> None:
+    assert unpack_replies(REPLIES_BEFORE) == [
+        ("a", b'"line\\n"', None, 1, {"queue_ms": 0.5}),
+        ("b", None, ["engine_error", "it\nbroke"], 2, {}),
+        ("c", b"[1.5,{}]", None, 3, {}),
+    ]
+    assert unpack_replies(b'[["a",null,["worker_lost","died"],0,{}]]') == [
+        ("a", None, ["worker_lost", "died"], 0, {})
+    ]

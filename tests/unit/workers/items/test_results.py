@@ -118,7 +118,7 @@ def test_whatever_an_exception_says_can_be_stored(words: str) -> None:
 @given(st.text(st.characters()))
 def test_whatever_an_exception_says_can_be_sent(words: str) -> None:
     _, error = results.outcome(RuntimeError(words))
-    [(_, output, sent, *_)] = unpack_replies(pack_replies([Reply("a", None, error, 1, {})]))
+    [(_, output, sent, *_)] = unpack_replies(pack_replies([Reply("a", None, error, 1, {})], "api"))
     assert output is None
     assert sent == list(error or ())
 

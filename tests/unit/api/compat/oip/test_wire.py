@@ -289,9 +289,9 @@ def test_a_model_of_texts_takes_a_tensor_of_texts_one_of_something_else_none() -
 
 def test_answers_to_texts_are_vectors_texts_or_json() -> None:
     minilm, echo = map(SAMPLES.resolve, ("minilm", "echo"))
-    vectors = signatures.joined_outputs(minilm, [[0.5, 1], [2, 3]])["embedding"]
+    vectors = signatures.joined_outputs(minilm, [b"[0.5,1]", b"[2,3]"])["embedding"]
     assert vectors.array().tolist() == [[0.5, 1], [2, 3]]
-    said = signatures.joined_outputs(echo, ["ä", {"a": [1]}, None])["output"]
+    said = signatures.joined_outputs(echo, ['"ä"'.encode(), b'{"a":[1]}', b"null"])["output"]
     assert said.array().tolist() == ["ä".encode(), b'{"a":[1]}', b"null"]
 
 

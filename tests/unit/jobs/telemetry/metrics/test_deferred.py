@@ -30,6 +30,21 @@ def test_a_failure_is_logged_and_the_rest_is_counted(
     assert "failed to record a metric" in caplog.text
 
 
+def test_rows_of_one_kind_are_counted_together(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[object] = []
+
+    def fail(rows: list[object]) -> None:
+        raise ValueError("it can't count")
+
+    for n in range(3):
+        deferred.defer_row(seen.append, n, "x")
+        deferred.defer_row(fail, n)
+    with caplog.at_level(logging.ERROR):
+        deferred.flush()
+    assert seen == [[(0, "x"), (1, "x"), (2, "x")]]
+    assert caplog.text.count("failed to record a metric") == 1
+
+
 def test_events_of_many_threads_are_all_counted_and_the_queue_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

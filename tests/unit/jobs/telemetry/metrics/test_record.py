@@ -67,11 +67,48 @@ def test_what_is_over_at_once_needs_no_prediction(
     assert value("millrace_launch_prediction_ratio_sum", model=model) == pytest.approx(ratio)
 
 
+def test_calls_are_timed_as_if_one_by_one() -> None:
+    for seconds, engine_ms in ((0.2, 150.0), (0.005, 1.0), (60.0, 70_000.0)):
+        timing = {"engine_ms": engine_ms, "queue_ms": 2.5, "flush": "pace"}
+        record.call_answered("rows@1", "bulk", seconds < 1, seconds, timing)
+    name, labels = "millrace_call_seconds", {"model": "rows@1", "class": "bulk"}
+    assert value("millrace_calls_total", **labels, outcome="succeeded") == 3
+    assert value("millrace_call_target_total", model="rows@1", met="false") == 1
+    assert value(f"{name}_count", **labels) == 3
+    assert value(f"{name}_sum", **labels) == pytest.approx(60.205)
+    assert value(f"{name}_bucket", **labels, le="0.005") == 1
+    assert value(f"{name}_bucket", **labels, le="0.2") == 2
+    assert value(f"{name}_bucket", **labels, le="30.0") == 2
+    name, labels = "millrace_call_stage_seconds", {"model": "rows@1"}
+    assert value(f"{name}_sum", **labels, stage="engine") == pytest.approx(70.151)
+    assert value(f"{name}_sum", **labels, stage="queue") == pytest.approx(0.0075)
+    gateway = {**labels, "stage": "gateway"}
+    assert value(f"{name}_sum", **gateway) == pytest.approx(0.2 - 0.1525 + 0.005 - 0.0035)
+    assert value(f"{name}_bucket", **gateway, le="0.0001") == 1
+    assert value(f"{name}_count", **gateway) == 3
+
+
+def test_requests_and_calls_are_counted_by_label() -> None:
+    for n in range(5):
+        record.request("POST", "/rows", 200 if n else 429, None)
+        record.call("rows@2", "bulk", "succeeded" if n else "overloaded", n > 2 if n else None)
+    name = "millrace_http_requests_total"
+    assert value(name, method="POST", route="/rows", status="200") == 4
+    assert value(name, method="POST", route="/rows", status="429") == 1
+    assert (
+        value("millrace_calls_total", model="rows@2", **{"class": "bulk"}, outcome="succeeded") == 4
+    )
+    met = [
+        value("millrace_call_target_total", model="rows@2", met=met) for met in ("true", "false")
+    ]
+    assert met == [2, 2]
+
+
 @pytest.mark.usefixtures("_off")
 def test_switched_off_nothing_is_counted() -> None:
     before = snapshot(REGISTRY).counts
     record.call("off@1", "standard", "succeeded", True)
-    record.call_answered("off@1", "standard", 1.0, {"engine": 1.0})
+    record.call_answered("off@1", "standard", True, 1.0, {"engine_ms": 1000.0})
     with record.keeper_run("off"):
         record.transaction(1.0)
     assert snapshot(REGISTRY).counts == before
