@@ -4,11 +4,10 @@
 decide one at a time, so that each launch is closed as late as possible.
 """
 
-import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from jobs import clock
@@ -17,18 +16,18 @@ from jobs.calls.messages import Call
 from jobs.calls.profile import Profile
 from jobs.models.model import Model
 from jobs.telemetry.tracing.context import CURRENT
-from workers.device import bisection
 from workers.device.call_puller import CallPuller
 from workers.device.claim_capacity import ClaimCapacity
 from workers.device.delivery import Delivery, OnLaunch
-from workers.device.hang_limit import hang_limit_s
-from workers.device.health import DeviceHealth, Probe
+from workers.device.health import DeviceHealth
+from workers.device.launch_runner import LaunchRunner
 from workers.device.monitoring import launch_metrics, tracing
 from workers.device.monitoring.failure_log import FailureLog
 from workers.device.monitoring.utilization import Utilization
 from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.device.prepare import prepare
 from workers.device.warmup import measure_launch_times
+from workers.engines.preemption import Preemptible
 from workers.engines.protocol import DeviceFailed, Engine, Gated, InvalidInput, Room
 from workers.items.in_flight import InFlightSlice, ItemOutcome
 from workers.scheduler.entries import Entry, Launch
@@ -36,8 +35,8 @@ from workers.scheduler.policy import Flush, Wait
 from workers.scheduler.scheduler import Scheduler
 from workers.scheduler.snapshot import Waiting
 
-_log = logging.getLogger(__name__)
 _PREPARED_AT_ONCE = 128  # items: the device starts with the first while others are prepared
+_NO_CALLS = Waiting()
 _LONGEST_WAIT_S = 1.0  # an idle slot looks for calls at least this often
 
 
@@ -58,18 +57,28 @@ class ModelHost:
         self.load_s, self.used_s = 0.0, clock.monotonic()
         self.scheduler = Scheduler(model)
         self._deadline = deadline or LaunchDeadline()
-        self._utilization = utilization or Utilization()
         self._health = health or DeviceHealth()
-        self._probe = Probe(model, engine, self._health)
+        self._runner = LaunchRunner(
+            model,
+            engine,
+            self.scheduler.latency,
+            self._deadline,
+            utilization or Utilization(),
+            self._health,
+            self._shrink,
+        )
         self._puller, self._failures = calls, FailureLog()
         self._delivery = Delivery(model, calls, on_launch)
         self._items = self.scheduler.items
         self._changed = threading.Condition()  # guards scheduler, capacity and what is below
         self._gate = engine if isinstance(engine, Gated) else None
         slots = [f"{calls.worker}/{n}" for n in range(model.limits.in_flight)]
+        #: Items have slots of their own, whose launches give way to those of calls.
+        self._preempts = isinstance(engine, Preemptible) and engine.preemptible
+        own = [f"{slot}/items" for slot in slots] if self._preempts else []
         self.capacity = ClaimCapacity(
             model.limits,
-            slots,
+            own or slots,
             self._gate,
             self.scheduler.item_ms,
             self.scheduler.slice_items,
@@ -77,23 +86,27 @@ class ModelHost:
             self._changed,
         )
         self._in_flight = 0  # launches
-        self._running: dict[str, Launch] = {}  # by slot
         self._gate_closed = False  # at the latest look
         self._listening: str | None = None  # slot that is blocked on Redis
         self._woken = self._stopping = False
         self._deciding = threading.Lock()
         self._threads = [
             threading.Thread(
-                target=self.run, args=(slot,), name=f"device-{model.name}-{n}", daemon=True
+                target=self.run,
+                args=(slot, closing),
+                name=f"device-{model.name}-{slot.removeprefix(calls.worker)}",
+                daemon=True,
             )
-            for n, slot in enumerate(slots)
+            for some, closing in ((slots, self._next_launch), (own, self._next_items))
+            for slot in some
         ]
 
     # -- the life of a launch
 
-    def run(self, slot: str) -> None:
-        """Runs launches on one slot, one after the other, until the host stops."""
-        while launch := self._next_launch(slot):
+    def run(self, slot: str, close_next: Callable[[str], Launch | None]) -> None:
+        """Runs launches on one slot, one after the other, until the host stops. close_next: waits
+        for the next one."""
+        while launch := close_next(slot):
             trace = tracing.trace_launch(launch)
             CURRENT.set(trace.context if trace else None)
             try:
@@ -126,12 +139,27 @@ class ModelHost:
                         waiting,
                         draining=self.capacity.draining,
                         closed_s=room.closed_s,
+                        calls_alone=self._preempts,
                     )
                 if isinstance(decision, Wait):
                     if decision.watch:
                         self._puller.watch(slot, decision, waiting)
                     self._wait(slot, decision, seen)
                 elif launch := self._close(decision, waiting, slot, room):
+                    return launch
+        return None
+
+    def _next_items(self, slot: str) -> Launch | None:
+        """Waits until a launch of items is due, and closes it; it gives way to launches of calls.
+        Returns None once the host stops."""
+        with self._changed:
+            while not self._stopping:
+                now_s = clock.monotonic()
+                decision = self.scheduler.decide(now_s, _NO_CALLS, draining=self.capacity.draining)
+                if isinstance(decision, Wait):
+                    self._changed.wait(min(decision.until_s - now_s, _LONGEST_WAIT_S))
+                elif launch := self.scheduler.close(now_s, decision, [], inf):
+                    launch.background = True
                     return launch
         return None
 
@@ -152,7 +180,8 @@ class ModelHost:
             calls = self._prepare_calls(taken, lane_parts(view.lane)[0])
         due_s = min([view.calls_due_s, *(call.owner.deadline_ms / 1000 for call in calls)])
         with self._changed:
-            fill = not (self.capacity.isolated or room.closed_s) and view.calls <= flush.rows
+            apart = self._preempts or self.capacity.isolated or room.closed_s
+            fill = not apart and view.calls <= flush.rows
             launch = self.scheduler.close(clock.monotonic(), flush, calls, due_s, fill=fill)
             if launch:
                 self._in_flight += 1
@@ -175,47 +204,12 @@ class ModelHost:
         return entries
 
     def _run_launch(self, slot: str, launch: Launch) -> tuple[list[Any], bool]:
-        """Runs a launch on the engine. Returns one output an entry, or the exception that the entry
-        failed with, and True if there is none. Raises DeviceFailed."""
-        launch.started_s = clock.monotonic()
-        self.capacity.launch_ends[slot] = (
-            launch.started_s + launch.predicted_s,
-            launch.predicted_s,
-        )
-        batch = [entry.data for entry in launch.entries]
-        run = partial(self._run_engine, self._hang_limit_s(launch), launch)
-        self._running[slot] = launch
-        try:
-            with self._utilization.launch():
-                outputs = bisection.run(run, batch, launch.params, self._shrink)
-        finally:
-            launch.engine_s = clock.monotonic() - launch.started_s
-            del self._running[slot]
-        clean = not any(isinstance(output, BaseException) for output in outputs)
-        if clean:
-            self._health.has_worked = True
-        else:
-            with self._deadline.within(self.model.limits.max_launch_s):
-                failure = self._probe.failure(launch, outputs)
-            if failure:
-                raise failure
-        return outputs, clean
-
-    def _run_engine(
-        self, limit_s: float, launch: Launch, batch: Sequence[Any], params: Mapping[str, Any]
-    ) -> Sequence[Any]:
-        items, calls = len(launch.items), len(launch.calls)
-        with self._deadline.within(limit_s, items=items, calls=calls):
-            return self.engine.run(batch, params)
-
-    def _hang_limit_s(self, launch: Launch) -> float:
-        if self._gate:  # its requests have a timeout of their own
-            return self.model.limits.max_launch_s
-        latency, alone = self.scheduler.latency, self.capacity.isolated
-        return hang_limit_s(self.model.limits, latency, launch, alone=alone)
+        ends = self.capacity.launch_ends
+        if slot in ends:
+            ends[slot] = clock.monotonic() + launch.predicted_s, launch.predicted_s
+        return self._runner.run(slot, launch, isolated=self.capacity.isolated)
 
     def _shrink(self, rows: int) -> None:
-        _log.warning("%s: %d rows ran out of memory", self.model.key, rows)
         with self._changed:
             self.scheduler.shrink(rows)
 
@@ -242,7 +236,7 @@ class ModelHost:
             self.used_s = launch.started_s + launch.engine_s
             self.scheduler.ended(self.used_s, launch, clean=clean)
             self.capacity.backpressure.count_launch(len(launch.items), len(launch.calls))
-            self._in_flight -= 1
+            self._in_flight -= not launch.background
             self._changed.notify_all()  # there may be room for another launch
             if self._gate_closed:  # the launch may have opened the gate
                 self._woken = True
@@ -263,14 +257,17 @@ class ModelHost:
         Items and flags of this process wake either."""
         timeout_s = min(wait.until_s - clock.monotonic(), _LONGEST_WAIT_S)
         with self._changed:
-            if self._woken or len(self._items) != seen:
+            if self._woken or self._has_new_items(seen):
                 return
             self._listening = None if wait.watch else slot
         woken = not wait.watch and (timeout_s <= 0 or self._puller.wait_for_wakeup(slot, timeout_s))
         with self._changed:
             self._listening = None
             if not woken:
-                self._changed.wait_for(lambda: self._woken or len(self._items) != seen, timeout_s)
+                self._changed.wait_for(lambda: self._woken or self._has_new_items(seen), timeout_s)
+
+    def _has_new_items(self, seen: int) -> bool:
+        return not self._preempts and len(self._items) != seen
 
     def _wake(self) -> None:
         """Wakes the slot that decides; the caller holds the lock."""
@@ -319,7 +316,10 @@ class ModelHost:
                 released = in_flight.released
                 if not released:
                     self._items.put(entries)
-                    self._wake()
+                    if self._preempts:
+                        self._changed.notify_all()
+                    else:
+                        self._wake()
             if released:
                 in_flight.withdraw(len(entries))
 
@@ -344,7 +344,7 @@ class ModelHost:
 
     def launches(self) -> list[Launch]:
         """Returns the launches in flight."""
-        return list(self._running.values())
+        return list(self._runner.running.values())
 
     def slots(self) -> int:
         """Returns the number of launches that may be in flight now."""
@@ -368,7 +368,7 @@ class ModelHost:
     def warm_up(self) -> None:
         """Runs and measures launches of the engine's samples. Raises DeviceFailed."""
         self.scheduler.seed(measure_launch_times(self.model, self.engine, self.scheduler.rules))
-        self._probe.prepare()
+        self._runner.probe.prepare()
 
     def start(self) -> None:
         """Starts a thread for each slot."""
