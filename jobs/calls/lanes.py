@@ -134,6 +134,9 @@ class LanesState:
     busy: Mapping[str, float]  #: time until which each busy slot is predicted to be busy
 
 
+Bulk = Literal["mixed", "apart", "none"]
+
+
 @dataclass(frozen=True, slots=True)
 class Ticket:
     """Decision to launch calls of a lane.
@@ -154,6 +157,10 @@ class Ticket:
     lease_ms: float  #: least time that the worker stays alive
     token: int = 0  #: tells this take from the worker's others
     sized: bool = False  #: True if tenants' turns count units, not rows
+    #: calls of tenants that have a good part of a launch waiting: like all others, in launches of
+    #: their own, or none
+    bulk: Bulk = "mixed"
+    without: tuple[str, ...] = ()  #: tenants whose calls aren't taken where `bulk` is "none"
 
 
 class CallLanes(Protocol):

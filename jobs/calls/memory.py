@@ -234,6 +234,14 @@ class MemoryLanes:
             queues.setdefault(call.tenant, []).append(call)
         start = self._served.get("", 0.0)
         times = {tenant: max(self._served.get(tenant, 0.0), start) for tenant in queues}
+        if ticket.bulk != "mixed" and queues:
+            first = min(queues, key=lambda name: times[name])
+            if ticket.bulk == "none" or not _is_bulk(queues[first], ticket):
+                queues = {
+                    name: queue
+                    for name, queue in queues.items()
+                    if not (name in ticket.without or _is_bulk(queue, ticket))
+                }
         taken: list[Call] = []
         removed: list[Call] = []
         units = 0
@@ -359,3 +367,9 @@ class MemoryLanes:
         """Returns the predicted time until each of so many slots is free, ascending."""
         busy = sorted(until - now for until in self._busy.values() if until > now)
         return ([0.0] * (slots - len(busy)) + busy)[-slots:]
+
+
+def _is_bulk(queue: Sequence[Call], ticket: Ticket) -> bool:
+    """Returns True for calls that are more than a launch."""
+    units = sum(call.size for call in queue)
+    return len(queue) > ticket.rows / 2 or bool(ticket.units and units > ticket.units / 4)

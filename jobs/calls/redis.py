@@ -251,7 +251,8 @@ class RedisLanes:
         launch: list[Any] = [ticket.took_ms, ticket.needs_ms, ticket.reason]
         taker: list[Any] = [ticket.worker, ticket.slot, ticket.lease_ms]
         late: list[Any] = [reply_key(""), REPLY_TTL_S, *TOO_LATE]
-        taken: Any = self._take(self.keys.all(), [*wanted, *launch, *taker, *late, ticket.token])
+        arguments = [*wanted, *launch, *taker, *late, ticket.token, ticket.bulk]
+        taken: Any = self._take(self.keys.all(), [*arguments, *ticket.without])
         return None if taken is None else [_unpack(id, call) for id, call in taken]
 
     def abort(self, worker: str, token: int) -> None:

@@ -48,7 +48,7 @@ class LaunchRunner:
         launch.started_s = clock.monotonic()
         batch = [entry.data for entry in launch.entries]
         self.running[slot] = launch
-        turn = Turn(Priority.ITEMS if launch.background else Priority.CALLS)
+        turn = Turn(priority_of(launch))
         run = partial(self._run_engine, turn, self._hang_limit_s(launch, isolated), launch)
         try:
             with self._utilization.launch(), turn:
@@ -89,3 +89,10 @@ class LaunchRunner:
     def _shrink(self, rows: int) -> None:
         _log.warning("%s: %d rows ran out of memory", self._model.key, rows)
         self._on_too_large(rows)
+
+
+def priority_of(launch: Launch) -> Priority:
+    """Returns the priority of a launch on the device."""
+    if launch.background:
+        return Priority.ITEMS
+    return Priority.BULK if launch.bulk else Priority.CALLS

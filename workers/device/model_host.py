@@ -11,7 +11,7 @@ from math import inf
 from typing import Any
 
 from jobs import clock
-from jobs.calls.lanes import lane_parts
+from jobs.calls.lanes import Bulk, lane_parts
 from jobs.calls.messages import Call
 from jobs.calls.profile import Profile
 from jobs.models.model import Model
@@ -25,11 +25,11 @@ from workers.device.monitoring import launch_metrics, tracing
 from workers.device.monitoring.failure_log import FailureLog
 from workers.device.monitoring.utilization import Utilization
 from workers.device.monitoring.watchdog import LaunchDeadline
-from workers.device.prepare import prepare
+from workers.device.prepare import items_of, prepare
 from workers.device.warmup import measure_launch_times
 from workers.engines.preemption import Preemptible
 from workers.engines.protocol import DeviceFailed, Engine, Gated, InvalidInput, Room
-from workers.items.in_flight import InFlightSlice, ItemOutcome
+from workers.items.in_flight import InFlightSlice
 from workers.scheduler.entries import Entry, Launch
 from workers.scheduler.policy import Flush, Wait
 from workers.scheduler.scheduler import Scheduler
@@ -58,15 +58,9 @@ class ModelHost:
         self.scheduler = Scheduler(model)
         self._deadline = deadline or LaunchDeadline()
         self._health = health or DeviceHealth()
-        self._runner = LaunchRunner(
-            model,
-            engine,
-            self.scheduler.latency,
-            self._deadline,
-            utilization or Utilization(),
-            self._health,
-            self._shrink,
-        )
+        latency, busy = self.scheduler.latency, utilization or Utilization()
+        shared = self._deadline, busy, self._health
+        self._runner = LaunchRunner(model, engine, latency, *shared, self._shrink)
         self._puller, self._failures = calls, FailureLog()
         self._delivery = Delivery(model, calls, on_launch)
         self._items = self.scheduler.items
@@ -76,6 +70,7 @@ class ModelHost:
         #: Items have slots of their own, whose launches give way to those of calls.
         self._preempts = isinstance(engine, Preemptible) and engine.preemptible
         own = [f"{slot}/items" for slot in slots] if self._preempts else []
+        more = [f"{calls.worker}/{len(slots)}"] if self._preempts else []
         self.capacity = ClaimCapacity(
             model.limits,
             own or slots,
@@ -85,7 +80,9 @@ class ModelHost:
             self._items.__len__,
             self._changed,
         )
-        self._in_flight = 0  # launches
+        self._in_flight: list[Launch] = []  # without those of items in slots of their own
+        #: Tenants of full launches in flight, while a slot waits for calls that overtake them.
+        self._overtaken = set[str]()
         self._gate_closed = False  # at the latest look
         self._listening: str | None = None  # slot that is blocked on Redis
         self._woken = self._stopping = False
@@ -97,7 +94,7 @@ class ModelHost:
                 name=f"device-{model.name}-{slot.removeprefix(calls.worker)}",
                 daemon=True,
             )
-            for some, closing in ((slots, self._next_launch), (own, self._next_items))
+            for some, closing in ((slots + more, self._next_launch), (own, self._next_items))
             for slot in some
         ]
 
@@ -126,9 +123,11 @@ class ModelHost:
         with self._deciding:
             while not self._stopping:
                 self._woken = False
+                self._overtaken.clear()
                 room = self.capacity.launch_room()
                 self._gate_closed = room.closed_s > 0
-                if not self._gate_closed and self._in_flight >= room.launches:
+                full = not self._gate_closed and len(self._in_flight) >= room.launches
+                if full and not self._may_overtake(room):
                     self._await_room(room)
                     continue
                 waiting = self._puller.look(slot)
@@ -140,14 +139,26 @@ class ModelHost:
                         draining=self.capacity.draining,
                         closed_s=room.closed_s,
                         calls_alone=self._preempts,
+                        overtakes=full,
                     )
                 if isinstance(decision, Wait):
                     if decision.watch:
                         self._puller.watch(slot, decision, waiting)
                     self._wait(slot, decision, seen)
-                elif launch := self._close(decision, waiting, slot, room):
+                elif launch := self._close(decision, waiting, slot, room, overtakes=full):
                     return launch
+                elif full:
+                    self._wait(slot, Wait(clock.monotonic() + _LONGEST_WAIT_S), seen)
         return None
+
+    def _may_overtake(self, room: Room) -> bool:
+        """Returns True if calls of tenants who have few of them may have one launch more, which a
+        full one gives way to."""
+        with self._changed:
+            if self._preempts and len(self._in_flight) == room.launches:
+                bulk = (launch.calls for launch in self._in_flight if launch.bulk)
+                self._overtaken |= {call.tenant for calls in bulk for call in calls}
+            return bool(self._overtaken)
 
     def _next_items(self, slot: str) -> Launch | None:
         """Waits until a launch of items is due, and closes it; it gives way to launches of calls.
@@ -163,16 +174,21 @@ class ModelHost:
                     return launch
         return None
 
-    def _close(self, flush: Flush, waiting: Waiting, slot: str, room: Room) -> Launch | None:
+    def _close(
+        self, flush: Flush, waiting: Waiting, slot: str, room: Room, *, overtakes: bool
+    ) -> Launch | None:
         """Takes the calls that the decision names, by ticket, and items into the rows that are
-        left. Returns None where another slot was faster."""
+        left. Returns None where another slot was faster, or only bulk waits, which overtakes
+        nothing."""
         view, calls, token = flush.view, list[Entry](), 0
         if view.calls and view.alone:
             self._delivery.flush()  # the launch may end this process
         if view.calls or self.scheduler.tells_pool(clock.monotonic(), waiting):
             puller = self._puller
             taker = puller.worker, slot, puller.lease_s
-            ticket = self.scheduler.ticket(clock.monotonic(), flush, waiting, *taker)
+            bulk: Bulk = "none" if overtakes else "apart" if self._preempts else "mixed"
+            now_s, without = clock.monotonic(), self._overtaken if overtakes else ()
+            ticket = self.scheduler.ticket(now_s, flush, waiting, *taker, bulk, without)
             taken = puller.take(ticket, waiting)
             if taken is None:
                 return None
@@ -184,7 +200,7 @@ class ModelHost:
             fill = not apart and view.calls <= flush.rows
             launch = self.scheduler.close(clock.monotonic(), flush, calls, due_s, fill=fill)
             if launch:
-                self._in_flight += 1
+                self._in_flight.append(launch)
                 launch.width = self.capacity.sharing_launches(room)
                 launch.token = token
             return launch
@@ -236,9 +252,10 @@ class ModelHost:
             self.used_s = launch.started_s + launch.engine_s
             self.scheduler.ended(self.used_s, launch, clean=clean)
             self.capacity.backpressure.count_launch(len(launch.items), len(launch.calls))
-            self._in_flight -= not launch.background
+            if not launch.background:
+                self._in_flight.remove(launch)
             self._changed.notify_all()  # there may be room for another launch
-            if self._gate_closed:  # the launch may have opened the gate
+            if self._gate_closed or self._overtaken:  # the launch may have opened the gate
                 self._woken = True
                 self._wake()
 
@@ -248,7 +265,7 @@ class ModelHost:
         """Waits until a launch has ended."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._woken or self._in_flight < room.launches, _LONGEST_WAIT_S
+                lambda: self._woken or len(self._in_flight) < room.launches, _LONGEST_WAIT_S
             )
 
     def _wait(self, slot: str, wait: Wait, seen: int) -> None:
@@ -295,23 +312,11 @@ class ModelHost:
         parts: positions of inputs in the lists that they belong to; empty where no item is a list.
         """
         parts = parts or [0] * len(seqs)
-        lease = in_flight.lease
-        tenant, weight, place = lease.tenant, lease.weight, lease.place
         for since in range(0, len(seqs), _PREPARED_AT_ONCE):
             piece = slice(since, since + _PREPARED_AT_ONCE)
             with self._deadline.within(self.model.limits.max_launch_s, items=1):
                 prepared = prepare(self.model, self.engine, inputs[piece], params)
-            rejected = []
-            entries = []
-            for seq, part, entry in zip(seqs[piece], parts[piece], prepared, strict=True):
-                if isinstance(entry, InvalidInput):
-                    rejected.append(ItemOutcome(seq, 0, 0.0, None, entry, part=part))
-                else:
-                    entry.owner, entry.seq, entry.part = in_flight, seq, part
-                    entry.tenant, entry.weight, entry.place = tenant, weight, place
-                    entries.append(entry)
-            if rejected:
-                in_flight.add(rejected)
+            entries = items_of(in_flight, seqs[piece], parts[piece], prepared)
             with self._changed:
                 released = in_flight.released
                 if not released:

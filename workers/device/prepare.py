@@ -8,6 +8,7 @@ from jobs.calls.lanes import bucket_of, lane_name
 from jobs.intake import validation
 from jobs.models.model import Model
 from workers.engines.protocol import Engine, InvalidInput, Prepared
+from workers.items.in_flight import InFlightSlice, ItemOutcome
 from workers.scheduler.entries import Entry
 
 
@@ -67,3 +68,24 @@ def _prepare_isolated(
         if len(inputs) == 1:
             return [InvalidInput(f"{type(error).__name__}: {error}")]
         return [_prepare_isolated(engine, [value], params)[0] for value in inputs]
+
+
+def items_of(
+    in_flight: InFlightSlice,
+    seqs: Sequence[int],
+    parts: Sequence[int],
+    prepared: Sequence[Entry | InvalidInput],
+) -> list[Entry]:
+    """Returns prepared items of a slice as its entries. One that was rejected fails at once."""
+    lease = in_flight.lease
+    rejected, entries = list[ItemOutcome](), list[Entry]()
+    for seq, part, entry in zip(seqs, parts, prepared, strict=True):
+        if isinstance(entry, InvalidInput):
+            rejected.append(ItemOutcome(seq, 0, 0.0, None, entry, part=part))
+        else:
+            entry.owner, entry.seq, entry.part = in_flight, seq, part
+            entry.tenant, entry.weight, entry.place = lease.tenant, lease.weight, lease.place
+            entries.append(entry)
+    if rejected:
+        in_flight.add(rejected)
+    return entries

@@ -23,7 +23,8 @@ class Priority(IntEnum):
     """Order of launches: the least goes first."""
 
     CALLS = 0
-    ITEMS = 1
+    BULK = 1  #: full launches of calls
+    ITEMS = 2
 
 
 @runtime_checkable

@@ -3,11 +3,11 @@
 It has no thread and no clock: the device's threads, the tests and the simulator drive it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import inf
 
-from jobs.calls.lanes import PROBED_AFTER_MS, Ticket, bucket_of, lane_parts
+from jobs.calls.lanes import PROBED_AFTER_MS, Bulk, Ticket, bucket_of, lane_parts
 from jobs.calls.profile import Profile, Times
 from jobs.models.model import Model
 from workers.scheduler.batch_limit import BatchLimit
@@ -61,10 +61,13 @@ class Scheduler:
         draining: bool = False,
         closed_s: float = 0.0,
         calls_alone: bool = False,
+        overtakes: bool = False,
     ) -> Flush | Wait:
         """Decides what an idle slot does next. While `closed_s` is above 0 the engine accepts
         nothing: items wait for that long, calls are taken and rejected at once. calls_alone: items
-        have other slots."""
+        have other slots. overtakes: all slots are taken, and full launches give way to calls."""
+        if overtakes:
+            return self.policy.overtake(waiting.lanes)
         if closed_s:
             decision = self._decide(now_s, waiting, {}, draining)
             if isinstance(decision, Wait):
@@ -110,7 +113,15 @@ class Scheduler:
         return Wait(until_s, watch=min(knees))
 
     def ticket(
-        self, now_s: float, flush: Flush, waiting: Waiting, worker: str, slot: str, lease_s: float
+        self,
+        now_s: float,
+        flush: Flush,
+        waiting: Waiting,
+        worker: str,
+        slot: str,
+        lease_s: float,
+        bulk: Bulk = "mixed",
+        without: Collection[str] = (),
     ) -> Ticket:
         """Builds the ticket for a flush's calls, or for telling the pool that items start here.
 
@@ -134,6 +145,8 @@ class Scheduler:
             worker=worker,
             slot=slot,
             lease_ms=lease_s * 1000,
+            bulk=bulk,
+            without=tuple(without),
         )
 
     def tells_pool(self, now_s: float, waiting: Waiting) -> bool:
@@ -158,6 +171,8 @@ class Scheduler:
             params, flush.reason, calls, items, now_s, pads=rules.pads, sized=rules.sized
         )
         launch.predicted_s = self.latency.predict(launch.work)
+        units = sum(entry.size for entry in calls)
+        launch.bulk = len(calls) > flush.rows / 2 or units > flush.units / 4 > 0
         return launch
 
     def ended(self, now_s: float, launch: Launch, *, clean: bool = True) -> None:

@@ -40,20 +40,21 @@ class Device:
         """Runs a launch of so many seconds as soon as there is a place."""
         self._waiting[priority].append(Run(priority, seconds, on_end))
         self._fill()
-        if self._part_s is not None and self._waiting[Priority.CALLS]:
-            self._preempt()
+        if self._part_s is not None and self._waiting[priority]:
+            self._preempt(priority)
 
-    def _preempt(self) -> None:
-        """Asks launches of items to give way, one for each launch of calls that waits."""
-        items = [run for run in self._running if run.priority > Priority.CALLS]
-        for run in items[: len(self._waiting[Priority.CALLS])]:
-            if run not in self._pausing:
+    def _preempt(self, priority: Priority) -> None:
+        """Asks launches of a lower priority to give way, one for each that waits."""
+        lower = sorted(self._running, key=lambda run: -run.priority)
+        for run in lower[: len(self._waiting[priority])]:
+            if run.priority > priority and run not in self._pausing:
                 self._pausing.add(run)
                 self._loop.at(self._loop.now_s + (self._part_s or 0.0), self._pause, run)
 
     def _pause(self, run: Run) -> None:
         self._pausing.discard(run)
-        if run in self._running and self._waiting[Priority.CALLS]:
+        higher = (self._waiting[other] for other in Priority if other < run.priority)
+        if run in self._running and any(higher):
             self._settle()
             self._running.remove(run)
             run.number += 1

@@ -10,7 +10,7 @@ from random import Random
 from jobs.calls.lanes import lane_parts
 from jobs.calls.memory import MemoryLanes
 from jobs.models.model import Model
-from workers.engines.preemption import Priority
+from workers.device.launch_runner import priority_of
 from workers.scheduler.entries import Entry, Launch
 from workers.scheduler.policy import Flush, Wait
 from workers.scheduler.scheduler import Scheduler
@@ -78,11 +78,14 @@ class Replica:
         self._loop, self._lanes = stage.loop, stage.lanes
         self._step_s = stage.overheads.launch_s / 3
         self._slots = stage.model.limits.in_flight
-        self._free = deque(f"{number}/{n}" for n in range(self._slots))
-        self._item_slots = deque(f"{slot}/items" for slot in self._free)
+        slots = self._slots + stage.preempts  # one more, for calls that overtake others
+        self._free = deque(f"{number}/{n}" for n in range(slots))
+        self._in_flight: list[Launch] = []  # without those of items in slots of their own
+        self._item_slots = deque(f"{number}/{n}/items" for n in range(self._slots))
         part_s = PART_S if stage.preempts else None
         self._device = Device(stage.loop, self._slots, stage.times.slowdown, part_s)
         self._deciding: str | None = None  # one slot at a time
+        self._overtakes = False  # it may take calls that overtake launches in flight
         self._waits = 0  # counts waits: only the latest ends by its time
 
     def start(self) -> None:
@@ -113,14 +116,20 @@ class Replica:
 
     def _look(self) -> None:
         assert self._deciding is not None
+        bulk = any(launch.bulk for launch in self._in_flight)
+        self._overtakes = len(self._in_flight) >= self._slots
+        if self._overtakes and not (self._stage.preempts and bulk):
+            self._wait(inf)
+            return
         self._stage.looks += 1
         slot = self._deciding
         waiting = Waiting.from_look(self._lanes.look(slot), slot, self._slots, 0.0)
         self._loop.after(self._step_s, self._decide, waiting)
 
     def _decide(self, waiting: Waiting) -> None:
+        now_s, alone = self._loop.now_s, self._stage.preempts
         decision = self.scheduler.decide(
-            self._loop.now_s, waiting, calls_alone=self._stage.preempts
+            now_s, waiting, calls_alone=alone, overtakes=self._overtakes
         )
         if isinstance(decision, Flush):
             self._loop.after(self._step_s, self._close, decision, waiting)
@@ -150,8 +159,12 @@ class Replica:
     def _close(self, flush: Flush, waiting: Waiting) -> None:
         launch = self._launch(flush, waiting)
         if launch is None:
-            self._look()
+            if self._overtakes:
+                self._wait(inf)
+            else:
+                self._look()
             return
+        self._in_flight.append(launch)
         slot, self._deciding = self._deciding, None
         self._run(launch, slot or "")
         self._top_up()
@@ -174,7 +187,7 @@ class Replica:
             self._top_up()
 
     def _run(self, launch: Launch, slot: str) -> None:
-        priority = Priority.ITEMS if launch.background else Priority.CALLS
+        priority = priority_of(launch)
         took_s = self._stage.times.draw_s(launch.work, self._stage.random)
         launch.started_s = self._loop.now_s
         self._device.start(priority, took_s, partial(self._ended, slot, launch))
@@ -184,7 +197,14 @@ class Replica:
         now_s, view, calls = self._loop.now_s, flush.view, list[Entry]()
         if view.calls or self.scheduler.tells_pool(now_s, waiting):
             ticket = self.scheduler.ticket(
-                self._loop.now_s, flush, waiting, str(self.number), self._deciding or "", LEASE_S
+                now_s,
+                flush,
+                waiting,
+                str(self.number),
+                self._deciding or "",
+                LEASE_S,
+                "none" if self._overtakes else "apart" if self._stage.preempts else "mixed",
+                {call.tenant for one in self._in_flight if one.bulk for call in one.calls},
             )
             taken = self._lanes.take(ticket)
             if taken is None:
@@ -193,7 +213,7 @@ class Replica:
             self._stage.wakeups.notify()
             calls = [
                 Entry(call, 0, call.lane, lane_parts(call.lane)[1], call.size, None,
-                      call.enqueued_ms / 1000)
+                      call.enqueued_ms / 1000, call.tenant)
                 for call in taken
             ]  # fmt: skip
         due_s = min([view.calls_due_s, *(call.owner.deadline_ms / 1000 for call in calls)])
@@ -205,6 +225,8 @@ class Replica:
         launch.engine_s = ran_s
         started_s, sizes = now_s - ran_s - BEGINS_S, (len(launch.calls), len(launch.items))
         self._stage.launches.append(LaunchEnd(self.number, started_s, ran_s, *sizes, launch.reason))
+        if not launch.background:
+            self._in_flight.remove(launch)
         self.scheduler.ended(now_s, launch)
         self._gateway.answer(launch)
         free = self._freed_items if launch.background else self._freed
@@ -216,6 +238,8 @@ class Replica:
 
     def _freed(self, slot: str) -> None:
         self._free.append(slot)
+        if self._overtakes and self._idle:
+            self._wake()
         self._next()
 
     def _top_up(self) -> None:

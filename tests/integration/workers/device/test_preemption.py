@@ -108,3 +108,43 @@ def test_launches_of_calls_and_of_items_end_together_with_the_host(
     bench.host.drain()
     assert ends(items) == {0: "A", 1: "SLOW"}
     assert bench.replies() == {"call-1": ("SLOW", None)}
+
+
+def test_calls_of_a_tenant_who_has_few_overtake_a_full_launch(
+    redis_client: "redis.Redis", engine: Parts
+) -> None:
+    limits = replace(MODEL.limits, max_batch=4, window_ms=0)
+    bench = Bench(redis_client, engine, replace(MODEL, limits=limits))
+    for text in ("slow", *"abcdefg"):
+        bench.call(text, text, tenant="many")
+    bench.start()
+    try:
+        assert engine.began.wait(PATIENCE_S)
+        bench.call("few", "x", tenant="few")
+        assert bench.replies() == {"few": ("X", None)}
+        assert engine.launches == [["slow", "a", "b", "c"], ["x"]]
+        engine.go.set()
+        assert set(bench.replies() | bench.replies()) == {"slow", *"abcdefg"}
+    finally:
+        engine.go.set()
+        bench.stop()
+
+
+def test_more_calls_of_the_same_tenant_overtake_nothing(
+    redis_client: "redis.Redis", engine: Parts
+) -> None:
+    limits = replace(MODEL.limits, max_batch=4, window_ms=0)
+    bench = Bench(redis_client, engine, replace(MODEL, limits=limits))
+    for text in ("slow", "a", "b", "c"):
+        bench.call(text, text)
+    bench.start()
+    try:
+        assert engine.began.wait(PATIENCE_S)
+        bench.call("d", "d")
+        eventually(lambda: bench.host.idle)
+        assert engine.launches == [["slow", "a", "b", "c"]]
+        engine.go.set()
+        assert set(bench.replies() | bench.replies()) == {"slow", *"abcd"}
+    finally:
+        engine.go.set()
+        bench.stop()

@@ -8,7 +8,7 @@ import pytest
 from jobs.models.builtin_models import SAMPLES
 from tests.unit.workers.simulation.made import poisson
 from workers.simulation.costs import LaunchTimes, Overheads
-from workers.simulation.result import Result
+from workers.simulation.result import Result, quantile
 from workers.simulation.run import simulate
 
 MINILM = SAMPLES.resolve("minilm")
@@ -60,3 +60,23 @@ def test_a_job_that_does_not_give_way_slows_them_much_more() -> None:
 
 def test_the_same_seed_gives_the_same_launches() -> None:
     assert simulated(calls=True, job=True).launches == beside().launches
+
+
+def test_a_tenants_burst_of_long_texts_hardly_slows_another() -> None:
+    draw = Random(3)
+    light = [(at_s, draw.randint(20, 48), "light") for at_s, _ in poisson(9, 40.0)]
+    burst = [(at_s + n * 0.002, 230, "burst") for at_s in range(0, 40, 4) for n in range(60)]
+    p95 = [
+        quantile(
+            sorted(
+                call.latency_s
+                for call in simulate(
+                    MINILM, 1, sorted([*light, *others]), TIMES, overheads=AROUND, preempts=True
+                ).answered
+                if call.tenant == "light"
+            ),
+            0.95,
+        )
+        for others in ([], burst)
+    ]
+    assert p95[1] < 1.3 * p95[0]
