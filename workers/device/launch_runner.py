@@ -41,6 +41,7 @@ class LaunchRunner:
         self._model, self._engine, self._latency = model, engine, latency
         self._deadline, self._utilization, self._health = deadline, utilization, health
         self._on_too_large = on_too_large
+        self._gated = isinstance(engine, Gated)
 
     def run(self, slot: str, launch: Launch, *, isolated: bool) -> tuple[list[Any], bool]:
         """Runs a launch. Returns one output an entry, or the exception that the entry failed with,
@@ -82,7 +83,7 @@ class LaunchRunner:
 
     def _hang_limit_s(self, launch: Launch, isolated: bool) -> float:
         limits = self._model.limits
-        if isinstance(self._engine, Gated):  # its requests have a timeout of their own
+        if self._gated:  # its requests have a timeout of their own
             return limits.max_launch_s
         return hang_limit_s(limits, self._latency, launch, alone=isolated)
 

@@ -273,18 +273,18 @@ class ModelHost:
         slot is blocked on Redis, where calls come from; one that watches lanes knows when to look.
         Items and flags of this process wake either."""
         timeout_s = min(wait.until_s - clock.monotonic(), _LONGEST_WAIT_S)
+        shared = not self._preempts  # this slot launches items
         with self._changed:
-            if self._woken or self._has_new_items(seen):
+            if self._woken or (shared and len(self._items) != seen):
                 return
             self._listening = None if wait.watch else slot
         woken = not wait.watch and (timeout_s <= 0 or self._puller.wait_for_wakeup(slot, timeout_s))
         with self._changed:
             self._listening = None
             if not woken:
-                self._changed.wait_for(lambda: self._woken or self._has_new_items(seen), timeout_s)
-
-    def _has_new_items(self, seen: int) -> bool:
-        return not self._preempts and len(self._items) != seen
+                self._changed.wait_for(
+                    lambda: self._woken or (shared and len(self._items) != seen), timeout_s
+                )
 
     def _wake(self) -> None:
         """Wakes the slot that decides; the caller holds the lock."""

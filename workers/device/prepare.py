@@ -19,13 +19,13 @@ def prepare(
     now_s = clock.monotonic()
     prepared_all = _prepare(model, engine, inputs, params)
     took_s = clock.monotonic() - now_s
-    lanes: dict[int, str] = {}
+    lanes, buckets = dict[int, str](), model.buckets
     entries: list[Entry | InvalidInput] = []
     for prepared in prepared_all:
         if isinstance(prepared, InvalidInput):
             entries.append(prepared)
             continue
-        bucket = bucket_of(prepared.size, model.buckets)
+        bucket = bucket_of(prepared.size, buckets)
         lane = lanes.get(bucket) or lanes.setdefault(bucket, lane_name(params, bucket))
         size, data = prepared.size, prepared.data
         entries.append(Entry(None, 0, lane, bucket, size, data, now_s, prepare_s=took_s))

@@ -54,8 +54,11 @@ class LaunchDeadline:
     ) -> Iterator["LaunchStopwatch"]:
         """Sets a limit for what runs inside; it hangs if it takes longer. items, calls: in the
         engine; none while a model is loaded."""
-        stopwatch = LaunchStopwatch(self, limit_s, items, calls)
-        stopwatch.run()
+        due_s = clock.monotonic() + limit_s
+        stopwatch = LaunchStopwatch(self, due_s, items, calls)
+        with self._lock:
+            self._inside[stopwatch] = due_s, items, calls
+            self._write()
         try:
             yield stopwatch
         finally:
@@ -79,9 +82,9 @@ class LaunchDeadline:
 class LaunchStopwatch:
     """Time that is left to one launch; it stands still while the launch waits for the device."""
 
-    def __init__(self, deadline: LaunchDeadline, limit_s: float, items: int, calls: int) -> None:
+    def __init__(self, deadline: LaunchDeadline, due_s: float, items: int, calls: int) -> None:
         self._deadline, self._entries = deadline, (items, calls)
-        self._left_s, self._due_s = limit_s, inf
+        self._left_s, self._due_s = 0.0, due_s
 
     def run(self) -> None:
         """Goes on."""
