@@ -166,9 +166,11 @@ class CallGateway:
             if plan.model is closed:
                 continue
             status = await self.model_statuses.get(plan.model)
-            bucket = bucket_of(plan.size, plan.model.buckets)
+            size, model = plan.size, plan.model
+            bucket = bucket_of(size, model.size_buckets)
             terms = status.terms(bucket, request.timeout_ms, request.share)
-            attempt = AdmissionAttempt(plan.model, plan.size, lane_name(plan.params, bucket), terms)
+            lane = lane_name(plan.params, bucket_of(size, model.buckets))
+            attempt = AdmissionAttempt(model, size, lane, terms)
             request.attempts.append(attempt)
             result = await self._enqueue(request, plan, status, attempt.lane, terms)
             if not isinstance(result, Rejection):

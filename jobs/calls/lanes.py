@@ -134,6 +134,9 @@ class LanesState:
     busy: Mapping[str, float]  #: time until which each busy slot is predicted to be busy
 
 
+Bulk = Literal["mixed", "apart", "none"]
+
+
 @dataclass(frozen=True, slots=True)
 class Ticket:
     """Decision to launch calls of a lane.
@@ -155,6 +158,10 @@ class Ticket:
     token: int = 0  #: tells this take from the worker's others
     sized: bool = False  #: True if tenants' turns count units, not rows
     offset_ms: float = 0.0  #: from the lanes' clock to the taker's: is added to the calls' times
+    #: calls of tenants that have a good part of a launch waiting: like all others, in launches of
+    #: their own, or none
+    bulk: Bulk = "mixed"
+    without: tuple[str, ...] = ()  #: tenants whose calls aren't taken where `bulk` is "none"
 
 
 class CallLanes(Protocol):

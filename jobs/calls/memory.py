@@ -236,6 +236,14 @@ class MemoryLanes:
             queues.setdefault(call.tenant, []).append(call)
         start = self._served.get("", 0.0)
         times = {tenant: max(self._served.get(tenant, 0.0), start) for tenant in queues}
+        if ticket.bulk != "mixed" and queues:
+            first = min(queues, key=lambda name: times[name])
+            if ticket.bulk == "none" or not _is_bulk(queues[first], ticket):
+                queues = {
+                    name: queue
+                    for name, queue in queues.items()
+                    if not (name in ticket.without or _is_bulk(queue, ticket))
+                }
         taken: list[Call] = []
         removed: list[Call] = []
         units = 0
@@ -366,3 +374,9 @@ class MemoryLanes:
 def _on_takers_clock(call: Call, offset_ms: float) -> Call:
     enqueued_ms, deadline_ms = call.enqueued_ms + offset_ms, call.deadline_ms + offset_ms
     return replace(call, enqueued_ms=enqueued_ms, deadline_ms=deadline_ms)
+
+
+def _is_bulk(queue: Sequence[Call], ticket: Ticket) -> bool:
+    """Returns True for calls that are more than a launch."""
+    units = sum(call.size for call in queue)
+    return len(queue) > ticket.rows / 2 or bool(ticket.units and units > ticket.units / 4)

@@ -233,7 +233,8 @@ class RedisLanes:
         launch: list[Any] = [ticket.took_ms, ticket.needs_ms, ticket.reason]
         taker: list[Any] = [ticket.worker, ticket.slot, ticket.lease_ms]
         late: list[Any] = [reply_key(""), REPLY_TTL_S, *TOO_LATE]
-        taken: Any = self._take(self._names, [*wanted, *launch, *taker, *late, ticket.token])
+        arguments = [*wanted, *launch, *taker, *late, ticket.token, ticket.bulk, *ticket.without]
+        taken: Any = self._take(self._names, arguments)
         return (
             None if taken is None else [_unpack(id, call, ticket.offset_ms) for id, call in taken]
         )

@@ -108,8 +108,15 @@ class Model:
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """Length buckets up to the length that inputs are cut to; () without bucketing."""
-        if not self.bucketing or not self.spec.buckets:
+        """Length buckets of its lanes; () for one lane: without bucketing, and where a launch has
+        no padding that they could save."""
+        return self.size_buckets if self.bucketing and self.pads else ()
+
+    @property
+    def size_buckets(self) -> tuple[int, ...]:
+        """Length buckets up to the length that inputs are cut to, for predictions; () where length
+        doesn't matter."""
+        if not self.spec.buckets:
             return ()
         longest = self.spec.longest(self.options)
         below = tuple(top for top in self.spec.buckets if top < longest)

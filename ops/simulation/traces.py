@@ -56,7 +56,7 @@ def compressed(arrivals: Sequence[Arrival], factor: float) -> list[Arrival]:
 
 def fitted(arrivals: Sequence[Arrival], model: Model) -> list[Arrival]:
     """Cuts sizes to the model's longest bucket; 1 where it has no buckets."""
-    longest = max(model.buckets, default=1)
+    longest = max(model.size_buckets, default=1)
     return [(at_s, min(max(1, size), longest)) for at_s, size in arrivals]
 
 

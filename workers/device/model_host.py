@@ -4,40 +4,39 @@
 decide one at a time, so that each launch is closed as late as possible.
 """
 
-import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from jobs import clock
-from jobs.calls.lanes import lane_parts
+from jobs.calls.lanes import Bulk, lane_parts
 from jobs.calls.messages import Call
 from jobs.calls.profile import Profile
 from jobs.models.model import Model
 from jobs.telemetry.tracing.context import CURRENT
-from workers.device import bisection
 from workers.device.call_puller import CallPuller
 from workers.device.claim_capacity import ClaimCapacity
 from workers.device.delivery import Delivery, OnLaunch
-from workers.device.hang_limit import hang_limit_s
-from workers.device.health import DeviceHealth, Probe
+from workers.device.health import DeviceHealth
+from workers.device.launch_runner import LaunchRunner
 from workers.device.monitoring import launch_metrics, tracing
 from workers.device.monitoring.failure_log import FailureLog
 from workers.device.monitoring.utilization import Utilization
 from workers.device.monitoring.watchdog import LaunchDeadline
-from workers.device.prepare import prepare
+from workers.device.prepare import items_of, prepare
 from workers.device.warmup import measure_launch_times
+from workers.engines.preemption import Preemptible
 from workers.engines.protocol import DeviceFailed, Engine, Gated, InvalidInput, Room
-from workers.items.in_flight import InFlightSlice, ItemOutcome
+from workers.items.in_flight import InFlightSlice
 from workers.scheduler.entries import Entry, Launch
 from workers.scheduler.policy import Flush, Wait
 from workers.scheduler.scheduler import Scheduler
 from workers.scheduler.snapshot import Waiting
 
-_log = logging.getLogger(__name__)
 _PREPARED_AT_ONCE = 128  # items: the device starts with the first while others are prepared
+_NO_CALLS = Waiting()
 _LONGEST_WAIT_S = 1.0  # an idle slot looks for calls at least this often
 
 
@@ -58,42 +57,53 @@ class ModelHost:
         self.load_s, self.used_s = 0.0, clock.monotonic()
         self.scheduler = Scheduler(model)
         self._deadline = deadline or LaunchDeadline()
-        self._utilization = utilization or Utilization()
         self._health = health or DeviceHealth()
-        self._probe = Probe(model, engine, self._health)
+        latency, busy = self.scheduler.latency, utilization or Utilization()
+        shared = self._deadline, busy, self._health
+        self._runner = LaunchRunner(model, engine, latency, *shared, self._shrink)
         self._puller, self._failures = calls, FailureLog()
         self._delivery = Delivery(model, calls, on_launch)
         self._items = self.scheduler.items
         self._changed = threading.Condition()  # guards scheduler, capacity and what is below
         self._gate = engine if isinstance(engine, Gated) else None
         slots = [f"{calls.worker}/{n}" for n in range(model.limits.in_flight)]
+        #: Items have slots of their own, whose launches give way to those of calls.
+        self._preempts = isinstance(engine, Preemptible) and engine.preemptible
+        own = [f"{slot}/items" for slot in slots] if self._preempts else []
+        more = [f"{calls.worker}/{len(slots)}"] if self._preempts else []
         self.capacity = ClaimCapacity(
             model.limits,
-            slots,
+            own or slots,
             self._gate,
             self.scheduler.item_ms,
             self.scheduler.slice_items,
             self._items.__len__,
             self._changed,
         )
-        self._in_flight = 0  # launches
-        self._running: dict[str, Launch] = {}  # by slot
+        self._in_flight: list[Launch] = []  # without those of items in slots of their own
+        #: Tenants of full launches in flight, while a slot waits for calls that overtake them.
+        self._overtaken = set[str]()
         self._gate_closed = False  # at the latest look
         self._listening: str | None = None  # slot that is blocked on Redis
         self._woken = self._stopping = False
         self._deciding = threading.Lock()
         self._threads = [
             threading.Thread(
-                target=self.run, args=(slot,), name=f"device-{model.name}-{n}", daemon=True
+                target=self.run,
+                args=(slot, closing),
+                name=f"device-{model.name}-{slot.removeprefix(calls.worker)}",
+                daemon=True,
             )
-            for n, slot in enumerate(slots)
+            for some, closing in ((slots + more, self._next_launch), (own, self._next_items))
+            for slot in some
         ]
 
     # -- the life of a launch
 
-    def run(self, slot: str) -> None:
-        """Runs launches on one slot, one after the other, until the host stops."""
-        while launch := self._next_launch(slot):
+    def run(self, slot: str, close_next: Callable[[str], Launch | None]) -> None:
+        """Runs launches on one slot, one after the other, until the host stops. close_next: waits
+        for the next one."""
+        while launch := close_next(slot):
             trace = tracing.trace_launch(launch)
             CURRENT.set(trace.context if trace else None)
             try:
@@ -113,9 +123,11 @@ class ModelHost:
         with self._deciding:
             while not self._stopping:
                 self._woken = False
+                self._overtaken.clear()
                 room = self.capacity.launch_room()
                 self._gate_closed = room.closed_s > 0
-                if not self._gate_closed and self._in_flight >= room.launches:
+                full = not self._gate_closed and len(self._in_flight) >= room.launches
+                if full and not self._may_overtake(room):
                     self._await_room(room)
                     continue
                 waiting = self._puller.look(slot)
@@ -126,25 +138,57 @@ class ModelHost:
                         waiting,
                         draining=self.capacity.draining,
                         closed_s=room.closed_s,
+                        calls_alone=self._preempts,
+                        overtakes=full,
                     )
                 if isinstance(decision, Wait):
                     if decision.watch:
                         self._puller.watch(slot, decision, waiting)
                     self._wait(slot, decision, seen)
-                elif launch := self._close(decision, waiting, slot, room):
+                elif launch := self._close(decision, waiting, slot, room, overtakes=full):
+                    return launch
+                elif full:
+                    self._wait(slot, Wait(clock.monotonic() + _LONGEST_WAIT_S), seen)
+        return None
+
+    def _may_overtake(self, room: Room) -> bool:
+        """Returns True if calls of tenants who have few of them may have one launch more, which a
+        full one gives way to."""
+        with self._changed:
+            if self._preempts and len(self._in_flight) == room.launches:
+                bulk = (launch.calls for launch in self._in_flight if launch.bulk)
+                self._overtaken |= {call.tenant for calls in bulk for call in calls}
+            return bool(self._overtaken)
+
+    def _next_items(self, slot: str) -> Launch | None:
+        """Waits until a launch of items is due, and closes it; it gives way to launches of calls.
+        Returns None once the host stops."""
+        with self._changed:
+            while not self._stopping:
+                now_s = clock.monotonic()
+                decision = self.scheduler.decide(now_s, _NO_CALLS, draining=self.capacity.draining)
+                if isinstance(decision, Wait):
+                    self._changed.wait(min(decision.until_s - now_s, _LONGEST_WAIT_S))
+                elif launch := self.scheduler.close(now_s, decision, [], inf):
+                    launch.background = True
                     return launch
         return None
 
-    def _close(self, flush: Flush, waiting: Waiting, slot: str, room: Room) -> Launch | None:
+    def _close(
+        self, flush: Flush, waiting: Waiting, slot: str, room: Room, *, overtakes: bool
+    ) -> Launch | None:
         """Takes the calls that the decision names, by ticket, and items into the rows that are
-        left. Returns None where another slot was faster."""
+        left. Returns None where another slot was faster, or only bulk waits, which overtakes
+        nothing."""
         view, calls, token = flush.view, list[Entry](), 0
         if view.calls and view.alone:
             self._delivery.flush()  # the launch may end this process
         if view.calls or self.scheduler.tells_pool(clock.monotonic(), waiting):
             puller = self._puller
             taker = puller.worker, slot, puller.lease_s
-            ticket = self.scheduler.ticket(clock.monotonic(), flush, waiting, *taker)
+            bulk: Bulk = "none" if overtakes else "apart" if self._preempts else "mixed"
+            now_s, without = clock.monotonic(), self._overtaken if overtakes else ()
+            ticket = self.scheduler.ticket(now_s, flush, waiting, *taker, bulk, without)
             taken = puller.take(ticket, waiting)
             if taken is None:
                 return None
@@ -152,10 +196,11 @@ class ModelHost:
             calls = self._prepare_calls(taken, lane_parts(view.lane)[0])
         due_s = min([view.calls_due_s, *(call.owner.deadline_ms / 1000 for call in calls)])
         with self._changed:
-            fill = not (self.capacity.isolated or room.closed_s) and view.calls <= flush.rows
+            apart = self._preempts or self.capacity.isolated or room.closed_s
+            fill = not apart and view.calls <= flush.rows
             launch = self.scheduler.close(clock.monotonic(), flush, calls, due_s, fill=fill)
             if launch:
-                self._in_flight += 1
+                self._in_flight.append(launch)
                 launch.width = self.capacity.sharing_launches(room)
                 launch.token = token
             return launch
@@ -175,47 +220,12 @@ class ModelHost:
         return entries
 
     def _run_launch(self, slot: str, launch: Launch) -> tuple[list[Any], bool]:
-        """Runs a launch on the engine. Returns one output an entry, or the exception that the entry
-        failed with, and True if there is none. Raises DeviceFailed."""
-        launch.started_s = clock.monotonic()
-        self.capacity.launch_ends[slot] = (
-            launch.started_s + launch.predicted_s,
-            launch.predicted_s,
-        )
-        batch = [entry.data for entry in launch.entries]
-        run = partial(self._run_engine, self._hang_limit_s(launch), launch)
-        self._running[slot] = launch
-        try:
-            with self._utilization.launch():
-                outputs = bisection.run(run, batch, launch.params, self._shrink)
-        finally:
-            launch.engine_s = clock.monotonic() - launch.started_s
-            del self._running[slot]
-        clean = not any(isinstance(output, BaseException) for output in outputs)
-        if clean:
-            self._health.has_worked = True
-        else:
-            with self._deadline.within(self.model.limits.max_launch_s):
-                failure = self._probe.failure(launch, outputs)
-            if failure:
-                raise failure
-        return outputs, clean
-
-    def _run_engine(
-        self, limit_s: float, launch: Launch, batch: Sequence[Any], params: Mapping[str, Any]
-    ) -> Sequence[Any]:
-        items, calls = len(launch.items), len(launch.calls)
-        with self._deadline.within(limit_s, items=items, calls=calls):
-            return self.engine.run(batch, params)
-
-    def _hang_limit_s(self, launch: Launch) -> float:
-        if self._gate:  # its requests have a timeout of their own
-            return self.model.limits.max_launch_s
-        latency, alone = self.scheduler.latency, self.capacity.isolated
-        return hang_limit_s(self.model.limits, latency, launch, alone=alone)
+        ends = self.capacity.launch_ends
+        if slot in ends:
+            ends[slot] = clock.monotonic() + launch.predicted_s, launch.predicted_s
+        return self._runner.run(slot, launch, isolated=self.capacity.isolated)
 
     def _shrink(self, rows: int) -> None:
-        _log.warning("%s: %d rows ran out of memory", self.model.key, rows)
         with self._changed:
             self.scheduler.shrink(rows)
 
@@ -243,9 +253,10 @@ class ModelHost:
             self.used_s = launch.started_s + launch.engine_s
             self.scheduler.ended(self.used_s, launch, clean=clean)
             self.capacity.backpressure.count_launch(len(launch.items), len(launch.calls))
-            self._in_flight -= 1
+            if not launch.background:
+                self._in_flight.remove(launch)
             self._changed.notify_all()  # there may be room for another launch
-            if self._gate_closed:  # the launch may have opened the gate
+            if self._gate_closed or self._overtaken:  # the launch may have opened the gate
                 self._woken = True
                 self._wake()
 
@@ -255,7 +266,7 @@ class ModelHost:
         """Waits until a launch has ended."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._woken or self._in_flight < room.launches, _LONGEST_WAIT_S
+                lambda: self._woken or len(self._in_flight) < room.launches, _LONGEST_WAIT_S
             )
 
     def _wait(self, slot: str, wait: Wait, seen: int) -> None:
@@ -263,15 +274,18 @@ class ModelHost:
         slot is blocked on Redis, where calls come from; one that watches lanes knows when to look.
         Items and flags of this process wake either."""
         timeout_s = min(wait.until_s - clock.monotonic(), _LONGEST_WAIT_S)
+        shared = not self._preempts  # this slot launches items
         with self._changed:
-            if self._woken or len(self._items) != seen:
+            if self._woken or (shared and len(self._items) != seen):
                 return
             self._listening = None if wait.watch else slot
         woken = not wait.watch and (timeout_s <= 0 or self._puller.wait_for_wakeup(slot, timeout_s))
         with self._changed:
             self._listening = None
             if not woken:
-                self._changed.wait_for(lambda: self._woken or len(self._items) != seen, timeout_s)
+                self._changed.wait_for(
+                    lambda: self._woken or (shared and len(self._items) != seen), timeout_s
+                )
 
     def _wake(self) -> None:
         """Wakes the slot that decides; the caller holds the lock."""
@@ -299,28 +313,19 @@ class ModelHost:
         parts: positions of inputs in the lists that they belong to; empty where no item is a list.
         """
         parts = parts or [0] * len(seqs)
-        lease = in_flight.lease
-        tenant, weight, place = lease.tenant, lease.weight, lease.place
         for since in range(0, len(seqs), _PREPARED_AT_ONCE):
             piece = slice(since, since + _PREPARED_AT_ONCE)
             with self._deadline.within(self.model.limits.max_launch_s, items=1):
                 prepared = prepare(self.model, self.engine, inputs[piece], params)
-            rejected = []
-            entries = []
-            for seq, part, entry in zip(seqs[piece], parts[piece], prepared, strict=True):
-                if isinstance(entry, InvalidInput):
-                    rejected.append(ItemOutcome(seq, 0, 0.0, None, entry, part=part))
-                else:
-                    entry.owner, entry.seq, entry.part = in_flight, seq, part
-                    entry.tenant, entry.weight, entry.place = tenant, weight, place
-                    entries.append(entry)
-            if rejected:
-                in_flight.add(rejected)
+            entries = items_of(in_flight, seqs[piece], parts[piece], prepared)
             with self._changed:
                 released = in_flight.released
                 if not released:
                     self._items.put(entries)
-                    self._wake()
+                    if self._preempts:
+                        self._changed.notify_all()
+                    else:
+                        self._wake()
             if released:
                 in_flight.withdraw(len(entries))
 
@@ -345,7 +350,7 @@ class ModelHost:
 
     def launches(self) -> list[Launch]:
         """Returns the launches in flight."""
-        return list(self._running.values())
+        return list(self._runner.running.values())
 
     def slots(self) -> int:
         """Returns the number of launches that may be in flight now."""
@@ -369,7 +374,7 @@ class ModelHost:
     def warm_up(self) -> None:
         """Runs and measures launches of the engine's samples. Raises DeviceFailed."""
         self.scheduler.seed(measure_launch_times(self.model, self.engine, self.scheduler.rules))
-        self._probe.prepare()
+        self._runner.probe.prepare()
 
     def start(self) -> None:
         """Starts a thread for each slot."""

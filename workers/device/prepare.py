@@ -8,6 +8,7 @@ from jobs.calls.lanes import bucket_of, lane_name
 from jobs.intake import validation
 from jobs.models.model import Model
 from workers.engines.protocol import Engine, InvalidInput, Prepared
+from workers.items.in_flight import InFlightSlice, ItemOutcome
 from workers.scheduler.entries import Entry
 
 
@@ -18,13 +19,13 @@ def prepare(
     now_s = clock.monotonic()
     prepared_all = _prepare(model, engine, inputs, params)
     took_s = clock.monotonic() - now_s
-    lanes: dict[int, str] = {}
+    lanes, buckets = dict[int, str](), model.buckets
     entries: list[Entry | InvalidInput] = []
     for prepared in prepared_all:
         if isinstance(prepared, InvalidInput):
             entries.append(prepared)
             continue
-        bucket = bucket_of(prepared.size, model.buckets)
+        bucket = bucket_of(prepared.size, buckets)
         lane = lanes.get(bucket) or lanes.setdefault(bucket, lane_name(params, bucket))
         size, data = prepared.size, prepared.data
         entries.append(Entry(None, 0, lane, bucket, size, data, now_s, prepare_s=took_s))
@@ -67,3 +68,24 @@ def _prepare_isolated(
         if len(inputs) == 1:
             return [InvalidInput(f"{type(error).__name__}: {error}")]
         return [_prepare_isolated(engine, [value], params)[0] for value in inputs]
+
+
+def items_of(
+    in_flight: InFlightSlice,
+    seqs: Sequence[int],
+    parts: Sequence[int],
+    prepared: Sequence[Entry | InvalidInput],
+) -> list[Entry]:
+    """Returns prepared items of a slice as its entries. One that was rejected fails at once."""
+    lease = in_flight.lease
+    rejected, entries = list[ItemOutcome](), list[Entry]()
+    for seq, part, entry in zip(seqs, parts, prepared, strict=True):
+        if isinstance(entry, InvalidInput):
+            rejected.append(ItemOutcome(seq, 0, 0.0, None, entry, part=part))
+        else:
+            entry.owner, entry.seq, entry.part = in_flight, seq, part
+            entry.tenant, entry.weight, entry.place = lease.tenant, lease.weight, lease.place
+            entries.append(entry)
+    if rejected:
+        in_flight.add(rejected)
+    return entries

@@ -11,6 +11,7 @@ from jobs import clock
 from jobs.models.model import Model
 from workers.device import bisection
 from workers.device.prepare import prepare
+from workers.engines.preemption import Priority, Turn
 from workers.engines.protocol import Engine
 from workers.scheduler.cost import LaunchSize
 from workers.scheduler.entries import Entry
@@ -82,7 +83,8 @@ def _side_by_side(
 
     def _run_one(_: int) -> float:
         since_s = clock.monotonic()
-        bisection.run(engine.run, batch, {})
-        return clock.monotonic() - since_s
+        with Turn(Priority.ITEMS) as turn:
+            bisection.run(engine.run, batch, {})
+        return clock.monotonic() - (turn.began_s or since_s) - turn.waited_s
 
     return list(slots.map(_run_one, range(launches)))

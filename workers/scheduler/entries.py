@@ -47,6 +47,8 @@ class Launch:
     started_s: float = 0.0  #: when the engine got it, monotonic
     engine_s: float = 0.0  #: time on the device, measured
     width: int = 1  #: launches that shared the device, where it runs several
+    background: bool = False  #: True if it gives way to launches of calls
+    bulk: bool = False  #: True if it gives way to calls of tenants who have few
     token: int = 0  #: of the take that its calls came with
     entries: Sequence[Entry] = field(init=False)
     bucket: int = field(init=False)

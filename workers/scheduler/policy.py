@@ -98,6 +98,15 @@ class LaunchPolicy:
             until_s = min(until_s, decision.until_s)
         return Wait(until_s)
 
+    def overtake(self, lanes: Sequence[LaneView]) -> Flush | Wait:
+        """Decides for a slot that may launch what overtakes full launches: the calls whose turn is
+        next."""
+        calls = [view for view in lanes if view.calls]
+        if not calls:
+            return Wait(inf)
+        view = min(calls, key=lambda view: (view.calls_turn, view.calls_due_s))
+        return Flush(view, self.rules.most_rows(view.bucket), self.rules.most_units, "pace")
+
     def _decide_calls(
         self, now_s: float, view: LaneView, pool: PoolView, filled: bool, draining: bool
     ) -> Flush | Wait:

@@ -3,11 +3,11 @@
 It has no thread and no clock: the device's threads, the tests and the simulator drive it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import inf
 
-from jobs.calls.lanes import PROBED_AFTER_MS, Ticket, lane_parts
+from jobs.calls.lanes import PROBED_AFTER_MS, Bulk, Ticket, bucket_of, lane_parts
 from jobs.calls.profile import Profile, Times
 from jobs.models.model import Model
 from workers.scheduler.batch_limit import BatchLimit
@@ -40,6 +40,7 @@ class Scheduler:
         self._batch_limit = BatchLimit(self.rules.limits.max_batch)
         self.items = ItemLanes(sized=self.rules.sized)
         self._buckets = model.buckets or (0,)
+        self._sizes = model.size_buckets or (1,)
         self.lanes_seen = 0  # lanes with entries, at the last decision
         self._calls_s = 0.0
         self._paid_until_s = 0.0
@@ -53,16 +54,27 @@ class Scheduler:
         self._measured_rows = max((work.rows for work, _ in sweep), default=0)
 
     def decide(
-        self, now_s: float, waiting: Waiting, *, draining: bool = False, closed_s: float = 0.0
+        self,
+        now_s: float,
+        waiting: Waiting,
+        *,
+        draining: bool = False,
+        closed_s: float = 0.0,
+        calls_alone: bool = False,
+        overtakes: bool = False,
     ) -> Flush | Wait:
         """Decides what an idle slot does next. While `closed_s` is above 0 the engine accepts
-        nothing: items wait for that long, calls are taken and rejected at once."""
+        nothing: items wait for that long, calls are taken and rejected at once. calls_alone: items
+        have other slots. overtakes: all slots are taken, and full launches give way to calls."""
+        if overtakes:
+            return self.policy.overtake(waiting.lanes)
         if closed_s:
             decision = self._decide(now_s, waiting, {}, draining)
             if isinstance(decision, Wait):
                 return replace(decision, until_s=min(decision.until_s, now_s + closed_s))
             return decision
-        return self._decide(now_s, waiting, self.items.waiting(), draining)
+        own = {} if calls_alone else self.items.waiting()
+        return self._decide(now_s, waiting, own, draining)
 
     def _decide(
         self, now_s: float, waiting: Waiting, own: dict[str, ItemsWaiting], draining: bool
@@ -101,7 +113,15 @@ class Scheduler:
         return Wait(until_s, watch=min(knees))
 
     def ticket(
-        self, now_s: float, flush: Flush, waiting: Waiting, worker: str, slot: str, lease_s: float
+        self,
+        now_s: float,
+        flush: Flush,
+        waiting: Waiting,
+        worker: str,
+        slot: str,
+        lease_s: float,
+        bulk: Bulk = "mixed",
+        without: Collection[str] = (),
     ) -> Ticket:
         """Builds the ticket for a flush's calls, or for telling the pool that items start here.
 
@@ -125,6 +145,8 @@ class Scheduler:
             worker=worker,
             slot=slot,
             lease_ms=lease_s * 1000,
+            bulk=bulk,
+            without=tuple(without),
         )
 
     def tells_pool(self, now_s: float, waiting: Waiting) -> bool:
@@ -149,6 +171,8 @@ class Scheduler:
             params, flush.reason, calls, items, now_s, pads=rules.pads, sized=rules.sized
         )
         launch.predicted_s = self.latency.predict(launch.work)
+        units = sum(entry.size for entry in calls)
+        launch.bulk = len(calls) > flush.rows / 2 or units > flush.units / 4 > 0
         return launch
 
     def ended(self, now_s: float, launch: Launch, *, clean: bool = True) -> None:
@@ -185,11 +209,12 @@ class Scheduler:
         """Returns the profile that api and keeper read; `slots` counts launches at a time, 0 for as
         many as are declared."""
         times = {}
-        for bucket in self._buckets:
-            full_rows = self.rules.full_rows(LaneView("", bucket))
-            one, full = (LaunchSize.alike(rows, bucket or 1, bucket) for rows in (1, full_rows))
+        for size in self._sizes:
+            bucket = bucket_of(size, self._buckets)
+            full_rows = self.rules.full_rows(LaneView("", bucket, items=1, items_units=size))
+            one, full = (LaunchSize.alike(rows, size, bucket) for rows in (1, full_rows))
             took_ms = (self.latency.predict(work) * 1000 for work in (full, one))
-            times[bucket] = Times(full_rows, *took_ms)
+            times[size if self.rules.sized else 0] = Times(full_rows, *took_ms)
         return Profile(load_s * 1000, times, slots)
 
     def item_ms(self) -> float:
@@ -220,7 +245,7 @@ class Scheduler:
     def _usual_lane(self) -> tuple[LaneView, LaunchSize]:
         """Returns a lane of the usual items, and one of its rows."""
         bucket = self._buckets[len(self._buckets) // 2]
-        size = bucket or self._mean_size or 1.0
+        size = bucket or self._mean_size or float(self._sizes[len(self._sizes) // 2])
         view = LaneView("", bucket, items=1, items_units=max(1, round(size)))
         return view, LaunchSize.alike(1, size, bucket)
 
@@ -230,8 +255,7 @@ class Scheduler:
         return max(self._paid_until_s, since_s + grace_s)
 
     def _one_call_s(self) -> float:
-        longest = self._buckets[-1]
-        return self.latency.predict95(LaunchSize.alike(1, longest or 1, longest))
+        return self.latency.predict95(LaunchSize.alike(1, self._sizes[-1], self._buckets[-1]))
 
     def _fill(
         self, now_s: float, flush: Flush, calls: Sequence[Entry], due_s: float

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from random import Random
 
+from jobs.calls.lanes import bucket_of
 from jobs.models.model import Model
 from workers.device.warmup import Measured
 from workers.scheduler.cost import LaunchSize
@@ -22,6 +23,7 @@ class LaunchTimes:
     unit_s: float = 0.0
     square_s: float = 0.0
     ratios: tuple[float, ...] = (1.0,)  #: measured over predicted
+    slowdown: float = 0.0  #: share that a launch takes longer beside another on its device
 
     @classmethod
     def fitted(cls, sweep: Measured) -> "LaunchTimes":
@@ -52,19 +54,21 @@ class LaunchTimes:
             self.unit_s / speed,
             self.square_s / speed,
             self.ratios,
+            self.slowdown,
         )
 
     def sweep(self, model: Model, random: Random) -> list[tuple[LaunchSize, float]]:
         """Returns what a worker's warm-up would measure: one row, half of a launch and a whole one
         of each bucket, several at a time."""
+        beside = 1 + self.slowdown * (model.limits.in_flight - 1)
         rules, measured = Rules.from_model(model), list[tuple[LaunchSize, float]]()
-        for bucket in model.buckets or (0,):
-            size = bucket or 1
+        for size in model.size_buckets or (1,):
+            bucket = bucket_of(size, model.buckets)
             full = rules.full_rows(LaneView("", bucket, items=1, items_units=size))
             for rows in sorted({1, (full + 1) // 2, full}):
                 work = LaunchSize.alike(rows, size, bucket)
                 for _ in range(_ROUNDS * model.limits.in_flight):
-                    measured.append((work, self.draw_s(work, random)))
+                    measured.append((work, self.draw_s(work, random) * beside))
         return measured
 
 

@@ -84,7 +84,7 @@ class Gateway:
             target_ms=self._model.target_ms,
             timeout_ms=self._timeout_ms,
             most=self._most_waiting,
-            terms=self._terms_of(bucket_of(call.size, self._model.buckets)),
+            terms=self._terms_of(bucket_of(call.size, self._model.size_buckets)),
         )
         if refused is None:
             self._on_call()
@@ -110,7 +110,7 @@ class Gateway:
         if opened := self._open.pop(id, None):
             arrived_s, call = opened
             if outcome == "answered":
-                bucket = bucket_of(call.size, self._model.buckets)
+                bucket = bucket_of(call.size, self._model.size_buckets)
                 due = due_ms(self._profile, self._model, bucket, self._timeout_ms)
                 took_ms = (self._loop.now_s - arrived_s) * 1000
                 self._margin.record(late=took_ms > due)

@@ -3,23 +3,27 @@ looks, lets the scheduler decide, takes, closes, runs, and delivers."""
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from random import Random
 
 from jobs.calls.lanes import lane_parts
 from jobs.calls.memory import MemoryLanes
 from jobs.models.model import Model
+from workers.device.launch_runner import priority_of
 from workers.scheduler.entries import Entry, Launch
-from workers.scheduler.policy import Flush
+from workers.scheduler.policy import Flush, Wait
 from workers.scheduler.scheduler import Scheduler
 from workers.scheduler.snapshot import Waiting
 from workers.simulation.costs import LaunchTimes, Overheads
+from workers.simulation.device import Device
 from workers.simulation.event_loop import BEGINS_S, EventLoop
 from workers.simulation.gateway import Gateway
 from workers.simulation.job import Job
 from workers.simulation.result import LaunchEnd
 
 LEASE_S = 6.0  # renewed three times within it
+PART_S = 0.002  # of a launch that gives way
 _MAX_WAIT_S = 1.0  # between two looks of an idle slot
 _MIN_WAIT_S = 0.0005  # one round trip
 
@@ -58,6 +62,7 @@ class Stage:
     times: LaunchTimes
     overheads: Overheads
     random: Random
+    preempts: bool = False  #: True if items have slots of their own, which give way to calls
     launches: list[LaunchEnd] = field(default_factory=list)
     looks: int = 0  #: how often a slot looked at the lanes
     lost_tickets: int = 0  #: looks that lost their calls to a faster replica
@@ -73,8 +78,14 @@ class Replica:
         self._loop, self._lanes = stage.loop, stage.lanes
         self._step_s = stage.overheads.launch_s / 3
         self._slots = stage.model.limits.in_flight
-        self._free = deque(f"{number}/{n}" for n in range(self._slots))
+        slots = self._slots + stage.preempts  # one more, for calls that overtake others
+        self._free = deque(f"{number}/{n}" for n in range(slots))
+        self._in_flight: list[Launch] = []  # without those of items in slots of their own
+        self._item_slots = deque(f"{number}/{n}/items" for n in range(self._slots))
+        part_s = PART_S if stage.preempts else None
+        self._device = Device(stage.loop, self._slots, stage.times.slowdown, part_s)
         self._deciding: str | None = None  # one slot at a time
+        self._overtakes = False  # it may take calls that overtake launches in flight
         self._waits = 0  # counts waits: only the latest ends by its time
 
     def start(self) -> None:
@@ -83,6 +94,7 @@ class Replica:
         self._announce()
         self._top_up()
         self._next()
+        self._next_items()
 
     def wake(self) -> None:
         """Called when a call may be waiting."""
@@ -104,13 +116,21 @@ class Replica:
 
     def _look(self) -> None:
         assert self._deciding is not None
+        bulk = any(launch.bulk for launch in self._in_flight)
+        self._overtakes = len(self._in_flight) >= self._slots
+        if self._overtakes and not (self._stage.preempts and bulk):
+            self._wait(inf)
+            return
         self._stage.looks += 1
         slot = self._deciding
         waiting = Waiting.from_look(self._lanes.look(slot), slot, self._slots, 0.0)
         self._loop.after(self._step_s, self._decide, waiting)
 
     def _decide(self, waiting: Waiting) -> None:
-        decision = self.scheduler.decide(self._loop.now_s, waiting)
+        now_s, alone = self._loop.now_s, self._stage.preempts
+        decision = self.scheduler.decide(
+            now_s, waiting, calls_alone=alone, overtakes=self._overtakes
+        )
         if isinstance(decision, Flush):
             self._loop.after(self._step_s, self._close, decision, waiting)
         else:
@@ -139,24 +159,52 @@ class Replica:
     def _close(self, flush: Flush, waiting: Waiting) -> None:
         launch = self._launch(flush, waiting)
         if launch is None:
-            self._look()
+            if self._overtakes:
+                self._wait(inf)
+            else:
+                self._look()
             return
+        self._in_flight.append(launch)
         slot, self._deciding = self._deciding, None
-        took_s = self._stage.times.draw_s(launch.work, self._stage.random)
-        launch.started_s = self._loop.now_s
-        started_s, sizes = launch.started_s - BEGINS_S, (len(launch.calls), len(launch.items))
-        end = LaunchEnd(self.number, started_s, took_s, *sizes, launch.reason)
-        self._stage.launches.append(end)
-        self._loop.at(self._loop.now_s + took_s, self._ended, slot, launch)
+        self._run(launch, slot or "")
         self._top_up()
         self._next()
+
+    def _next_items(self) -> None:
+        """Launches items in the slots of their own, which the device puts behind calls."""
+        while self._stage.preempts and self._item_slots:
+            decision = self.scheduler.decide(self._loop.now_s, Waiting())
+            if isinstance(decision, Wait):
+                if decision.until_s < inf:
+                    until_s = max(decision.until_s, self._loop.now_s + _MIN_WAIT_S)
+                    self._loop.at(until_s, self._next_items)
+                return
+            launch = self.scheduler.close(self._loop.now_s, decision, [], inf)
+            if launch is None:
+                return
+            launch.background = True
+            self._run(launch, self._item_slots.popleft())
+            self._top_up()
+
+    def _run(self, launch: Launch, slot: str) -> None:
+        priority = priority_of(launch)
+        took_s = self._stage.times.draw_s(launch.work, self._stage.random)
+        launch.started_s = self._loop.now_s
+        self._device.start(priority, took_s, partial(self._ended, slot, launch))
 
     def _launch(self, flush: Flush, waiting: Waiting) -> Launch | None:
         """Returns None if another replica was faster, or nothing is left that is worth a launch."""
         now_s, view, calls = self._loop.now_s, flush.view, list[Entry]()
         if view.calls or self.scheduler.tells_pool(now_s, waiting):
             ticket = self.scheduler.ticket(
-                self._loop.now_s, flush, waiting, str(self.number), self._deciding or "", LEASE_S
+                now_s,
+                flush,
+                waiting,
+                str(self.number),
+                self._deciding or "",
+                LEASE_S,
+                "none" if self._overtakes else "apart" if self._stage.preempts else "mixed",
+                {call.tenant for one in self._in_flight if one.bulk for call in one.calls},
             )
             taken = self._lanes.take(ticket)
             if taken is None:
@@ -165,24 +213,38 @@ class Replica:
             self._stage.wakeups.notify()
             calls = [
                 Entry(call, 0, call.lane, lane_parts(call.lane)[1], call.size, None,
-                      call.enqueued_ms / 1000)
+                      call.enqueued_ms / 1000, call.tenant)
                 for call in taken
             ]  # fmt: skip
         due_s = min([view.calls_due_s, *(call.owner.deadline_ms / 1000 for call in calls)])
-        return self.scheduler.close(now_s, flush, calls, due_s, fill=view.calls <= flush.rows)
+        fill = not self._stage.preempts and view.calls <= flush.rows
+        return self.scheduler.close(now_s, flush, calls, due_s, fill=fill)
 
-    def _ended(self, slot: str, launch: Launch) -> None:
+    def _ended(self, slot: str, launch: Launch, ran_s: float) -> None:
         now_s = self._loop.now_s
-        launch.engine_s = now_s - launch.started_s
+        launch.engine_s = ran_s
+        started_s, sizes = now_s - ran_s - BEGINS_S, (len(launch.calls), len(launch.items))
+        self._stage.launches.append(LaunchEnd(self.number, started_s, ran_s, *sizes, launch.reason))
+        if not launch.background:
+            self._in_flight.remove(launch)
         self.scheduler.ended(now_s, launch)
         self._gateway.answer(launch)
-        self._loop.after(self._step_s, self._freed, slot)
+        free = self._freed_items if launch.background else self._freed
+        self._loop.after(self._step_s, free, slot)
+
+    def _freed_items(self, slot: str) -> None:
+        self._item_slots.append(slot)
+        self._next_items()
 
     def _freed(self, slot: str) -> None:
         self._free.append(slot)
+        if self._overtakes and self._idle:
+            self._wake()
         self._next()
 
     def _top_up(self) -> None:
         """Claims items; a new slice wakes a waiting slot."""
-        if self._job and self._job.top_up(self.scheduler.items, self._loop.now_s) and self._idle:
+        if not (self._job and self._job.top_up(self.scheduler.items, self._loop.now_s)):
+            return
+        if self._idle and not self._stage.preempts:
             self._wake()

@@ -28,18 +28,20 @@ def simulate(
     timeout_ms: int = TIMEOUT_MS,
     most_waiting: int = MOST_WAITING,
     seed: int = 0,
+    preempts: bool = False,
 ) -> Result:
     """Replays arrivals until every call has ended and at least
     `lasts_s` are over.
 
     `job_sizes` are the sizes of a job's items, of which there are always more; without any there is
-    no job. The same seed gives the same result.
+    no job. The same seed gives the same result. preempts: launches of items give way to those of
+    calls.
     """
     loop = EventLoop()
     lanes = MemoryLanes(lambda: loop.now_s * 1000)
     wakeups = WakeupList(lanes)
     costs = overheads or Overheads()
-    stage = Stage(model, loop, lanes, wakeups, times, costs, Random(f"{seed} launches"))
+    stage = Stage(model, loop, lanes, wakeups, times, costs, Random(f"{seed} launches"), preempts)
     gateway = Gateway(model, loop, lanes, arrivals, costs, timeout_ms, most_waiting, wakeups.notify)
     job = Job(model, job_sizes, Random(f"{seed} items")) if job_sizes else None
     for number in range(replicas):

@@ -1,10 +1,13 @@
 -- Takes calls of a lane for a launch. Returns {id, call}*, or nothing where the pool launched
 -- meanwhile. Tenants take turns by start-time fair queueing (Goyal et al. 1996), counted in rows,
 -- or in units where device time goes by size, by weight: the least virtual time is next; one that
--- comes back starts where the others are. A take is a sign of life: Redis may have lost the worker's
+-- comes back starts where the others are. bulk: of a tenant that has a good part of a launch waiting,
+-- calls are taken like all others ('mixed'), in launches of their own ('apart'), or not ('none'), nor
+-- those of the tenants in ARGV from 19 on. A take is a sign of life: Redis may have lost the worker's
 -- announcement a moment ago.
 local lane_key, lane, most, most_units, sized, launched_before, took_ms, needs_ms, reason, worker,
-    slot, lease_ms, reply_prefix, reply_ttl_s, late_code, late_message, token = unpack(ARGV, 1, 17)
+    slot, lease_ms, reply_prefix, reply_ttl_s, late_code, late_message, token,
+    bulk = unpack(ARGV, 1, 18)
 
 local latest = tonumber(redis.call('HGET', POOL, 'launch') or '0')
 if latest > tonumber(launched_before) then return false end
@@ -30,10 +33,11 @@ local tenants, queues = {}, {}
 for _, member in ipairs(members) do
     local size, id, weight, tenant = string.match(member, '^(%S+) (%S+) (%S+) (.*)$')
     if not queues[tenant] then
-        queues[tenant] = {next = 1}
+        queues[tenant] = {next = 1, units = 0}
         table.insert(tenants, tenant)
     end
     table.insert(queues[tenant], {member = member, id = id, size = tonumber(size), weight = weight})
+    queues[tenant].units = queues[tenant].units + size
 end
 
 -- Calls that are taken in any case are read in one step.
@@ -55,6 +59,21 @@ local function next_tenant()
         if not least or times[tenant] < times[tenants[least]] then least = n end
     end
     return least
+end
+
+local function is_bulk(tenant)
+    local queue = queues[tenant]
+    return #queue > most / 2 or (most_units > 0 and queue.units > most_units / 4)
+end
+
+local first = next_tenant()
+if bulk == 'none' or (bulk == 'apart' and first and not is_bulk(tenants[first])) then
+    local others = {}
+    for n = 19, #ARGV do others[ARGV[n]] = true end
+    for n = #tenants, 1, -1 do
+        if others[tenants[n]] or is_bulk(tenants[n]) then table.remove(tenants, n) end
+    end
+    if #tenants == 0 then return {} end
 end
 
 local taken, removed, units, removed_units = {}, {}, 0, 0

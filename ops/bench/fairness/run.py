@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.bench.fairness import backlogs, flood
+from ops.bench.fairness import backlogs, flood, lanes
 from ops.bench.fairness.backlogs import EQUAL, FIRST, WEIGHED, Window
 from ops.bench.fairness.flood import FLOOD, NINE, Side
 from ops.bench.harness.models_files import models_file, sample
@@ -39,6 +39,7 @@ Sides = Sequence[tuple[Side, Side]]
     "fairness",
     "light_job_ratio <= 1.5",
     "light_call_ratio <= 1.2",
+    "fair_lanes_ratio <= 1.2",
     "jain >= 0.98",
     "share_error <= 0.05",
     "throughput_ratio >= 0.97",
@@ -60,6 +61,7 @@ def run(report: Report, scale: Scale) -> Any:
     report.spread(items_per_s_single=single, items_per_s_ten=ten)
     report.add(throughput_ratio=median(ten) / median(single))
     _cpu(report, models, scale)
+    _fair_lanes(report, lanes.measure(scale))
     return _picture(sides, equal, weighed)
 
 
@@ -89,6 +91,18 @@ def _shares(report: Report, equal: Sequence[Window], weighed: Window) -> None:
         report.add(share_error=error)
     report.median(jain_window_s=(window.seconds for window in equal))
     report.add(share_window_s=weighed.seconds)
+
+
+def _fair_lanes(report: Report, sides: lanes.Sides) -> None:
+    """Adds figures of a tenant's short texts; fair_lanes_ratio is that of the medians of the
+    rounds' p95, beside another's bursts of long texts over alone."""
+    for n, side in enumerate(("_alone", "")):
+        p95s = [pair[n].percentiles(95)[0] for pair in sides]
+        report.spread("fair_lanes_", **{f"p95{side}_ms": p95s})
+    figures = report.figures
+    ratio = figures["fair_lanes_p95_ms"] / figures["fair_lanes_p95_alone_ms"]
+    errors = sum(calls.errors for pair in sides for calls in pair)
+    report.add(fair_lanes_ratio=ratio, fair_lanes_errors=errors)
 
 
 def _items_per_s(tenants: Tenants, names: Sequence[str], scale: Scale) -> float:

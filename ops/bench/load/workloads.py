@@ -39,11 +39,16 @@ def batchstring(platform: Platform, due_s: Sequence[float], keys: Sequence[str] 
 
 
 def peak_per_s(
-    platform: Platform, model: str, inputs: Sequence[str], warm_up_s: float, seconds: float
+    platform: Platform,
+    model: str,
+    inputs: Sequence[str],
+    warm_up_s: float,
+    seconds: float,
+    keys: Sequence[str] = (),
 ) -> float:
     """Calls a second that a model answers while 128 of them always wait or run."""
     due_s = [0.0] * int(_MAX_PER_S * (warm_up_s + seconds))
-    load = infer(platform, model, inputs, due_s, max_in_flight=_PEAK_IN_FLIGHT)
+    load = infer(platform, model, inputs, due_s, keys=keys, max_in_flight=_PEAK_IN_FLIGHT)
     with driver(load) as running:
         running.go()
         clock.sleep(warm_up_s + seconds)

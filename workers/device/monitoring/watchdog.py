@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf, isfinite
 
 from jobs import clock
 from workers.device.monitoring.load_history import LoadHistory
@@ -62,18 +63,21 @@ class LaunchDeadline:
         self._write()
 
     @contextmanager
-    def within(self, limit_s: float, *, items: int = 0, calls: int = 0) -> Iterator[None]:
+    def within(
+        self, limit_s: float, *, items: int = 0, calls: int = 0
+    ) -> Iterator["LaunchStopwatch"]:
         """Sets a limit for what runs inside; it hangs if it takes longer. items, calls: in the
         engine."""
-        key = object()
+        due_s = clock.monotonic() + limit_s
+        stopwatch = LaunchStopwatch(self, due_s, items, calls)
         with self._lock:
-            self._inside[key] = clock.monotonic() + limit_s, items, calls
+            self._inside[stopwatch] = due_s, items, calls
             self._write()
         try:
-            yield
+            yield stopwatch
         finally:
             with self._lock:
-                del self._inside[key]
+                del self._inside[stopwatch]
                 self._write()
 
     @contextmanager
@@ -92,11 +96,35 @@ class LaunchDeadline:
         length, packed = _HISTORY.unpack_from(self._memory, _HISTORY_AT)
         return LoadHistory.unpack(packed[:length])
 
+    def set_due(self, key: object, due_s: float, items: int, calls: int) -> None:
+        """Sets when something in the engine is due, monotonic s; inf: it waits for the device."""
+        with self._lock:
+            self._inside[key] = due_s, items, calls
+            self._write()
+
     def _write(self) -> None:
         inside = self._inside.values()
-        due_s = min((due_s for due_s, _, _ in inside), default=0.0)
+        due_s = min((due_s for due_s, _, _ in inside if isfinite(due_s)), default=0.0)
         items, calls = sum(i for _, i, _ in inside), sum(c for _, _, c in inside)
         _LAYOUT.pack_into(self._memory, 0, self._incarnation, due_s, items, calls)
+
+
+class LaunchStopwatch:
+    """Time that is left to one launch; it stands still while the launch waits for the device."""
+
+    def __init__(self, deadline: LaunchDeadline, due_s: float, items: int, calls: int) -> None:
+        self._deadline, self._entries = deadline, (items, calls)
+        self._left_s, self._due_s = 0.0, due_s
+
+    def run(self) -> None:
+        """Goes on."""
+        self._due_s = clock.monotonic() + self._left_s
+        self._deadline.set_due(self, self._due_s, *self._entries)
+
+    def wait(self) -> None:
+        """Stands still until `run`."""
+        self._left_s = self._due_s - clock.monotonic()
+        self._deadline.set_due(self, inf, *self._entries)
 
 
 class Watch:

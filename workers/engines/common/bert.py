@@ -12,6 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from workers.engines.common.packing import Layout
+from workers.engines.preemption import yield_point
 
 NORM_EPSILON = 1e-12
 
@@ -31,6 +32,7 @@ class Linear:
         self._bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
+        yield_point()
         if self._packed:
             y: Tensor = _onednn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
             return y

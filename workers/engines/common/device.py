@@ -6,6 +6,7 @@ are the tensors.
 """
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -14,6 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from workers.engines import preemption
 
 Send: TypeAlias = Callable[[NDArray[Any]], Tensor]
 """Copies an array to a tensor on the device."""
@@ -45,6 +48,20 @@ class Device:
         return torch.from_numpy(array).to(self.place)
 
 
+class Cpu(Device):
+    """CPU whose launches take turns, those with calls first: as many run at a time as there are
+    cores for their threads."""
+
+    def __init__(self, place: torch.device) -> None:
+        super().__init__(place)
+        preemption.CPU.resize(max(1, (os.cpu_count() or 1) // torch.get_num_threads()))
+
+    def run_all(self, forward: Callable[[Send], Sequence[Tensor]]) -> list[NDArray[Any]]:
+        """Runs a forward pass with several outputs, each of its own type."""
+        with preemption.CPU.held():
+            return super().run_all(forward)
+
+
 class Cuda(Device):
     """CUDA device with one stream a thread."""
 
@@ -66,10 +83,15 @@ class Cuda(Device):
         torch.cuda.empty_cache()
 
 
-def choose(name: str | None) -> Device:
-    """Returns the device of that name; for None CUDA where there is one, else the CPU."""
+def choose(name: str | None, *, preemptible: bool = False) -> Device:
+    """Returns the device of that name; for None CUDA where there is one, else the CPU.
+
+    preemptible: forward passes have points at which they give way to others.
+    """
     place = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return Cuda(place) if place.type == "cuda" else Device(place)
+    if place.type == "cuda":
+        return Cuda(place)
+    return Cpu(place) if preemptible and place.type == "cpu" else Device(place)
 
 
 def weights_mb(module: nn.Module) -> float:

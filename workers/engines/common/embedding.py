@@ -67,11 +67,16 @@ class Embedder:
         if threads is not None:
             torch.set_num_threads(threads)
         self._texts, self._layout = Texts(max_tokens), LAYOUTS[layout]
-        self._device = devices.choose(device)
+        self._device = devices.choose(device, preemptible=True)
         self._encoder, self._memory_mb = _encoder(load, self._device.place, _DTYPES[dtype], heads)
         self._device.release()
         if layout == "packed" and self._device.place.type == "cuda":
             _log.warning("a GPU is slow with the packed layout: declare layout = 'padded'")
+
+    @property
+    def preemptible(self) -> bool:
+        """True on a CPU."""
+        return isinstance(self._device, devices.Cpu)
 
     def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:
         """Returns token ids (int32 [size]) for each text, or list of its token ids."""

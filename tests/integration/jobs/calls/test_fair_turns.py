@@ -68,3 +68,33 @@ def test_a_call_that_would_come_too_late_is_not_taken_but_told_so(lanes: Lanes) 
     assert lanes.take_ids(needs_ms=60_000.0) == ["wanted"]
     assert lanes.waiting() == {}
     assert lanes.answers() == [("late", None, list(TOO_LATE))]
+
+
+def test_who_has_much_shares_no_launch_with_who_has_little(lanes: Lanes) -> None:
+    sized(lanes, "a", *[30] * 20)
+    lanes.take(units=120, bulk="apart")
+    sized(lanes, "b", 10)
+    assert lanes.take_ids(units=120, bulk="apart") == ["b0"]
+    assert len(lanes.take_ids(units=120, bulk="apart")) == 4
+
+
+def test_those_who_have_little_share_their_launches(lanes: Lanes) -> None:
+    sized(lanes, "a", 10)
+    sized(lanes, "b", 10)
+    assert sorted(lanes.take_ids(units=120, bulk="apart")) == ["a0", "b0"]
+
+
+def test_a_launch_that_overtakes_has_nothing_of_who_has_much(lanes: Lanes) -> None:
+    sized(lanes, "a", *[30] * 20)
+    before = lanes.look().last_launch_ms
+    assert lanes.take_ids(units=120, bulk="none") == []
+    assert lanes.look().last_launch_ms == before
+    sized(lanes, "b", 10)
+    assert lanes.take_ids(units=120, bulk="none") == ["b0"]
+
+
+def test_a_launch_that_overtakes_has_nothing_of_whom_it_overtakes(lanes: Lanes) -> None:
+    sized(lanes, "a", 10)
+    sized(lanes, "b", 10)
+    assert lanes.take_ids(units=120, bulk="none", without=("a",)) == ["b0"]
+    assert lanes.take_ids(units=120, bulk="none", without=("a",)) == []

@@ -59,8 +59,8 @@ class Bench:
         self.launches.append(launch)
         return len(self.launches)
 
-    def call(self, id: str, value: Any, **params: Any) -> None:
-        call = Call(id, lane_name(params, 0), "tenant", value, 1, "api-1")
+    def call(self, id: str, value: Any, tenant: str = "tenant", **params: Any) -> None:
+        call = Call(id, lane_name(params, 0), tenant, value, 1, "api-1")
         bounds = {"target_ms": 10_000, "timeout_ms": 60_000, "most": 10}
         assert self.lanes.put(call, **bounds, terms=Terms()) is None
 

@@ -1,5 +1,6 @@
 """The models file: what is right is served, and everything that is wrong is named."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -161,15 +162,25 @@ def test_models_with_the_same_options_are_one_key_of_a_dict() -> None:
     ("max_tokens", "largest"), [(3, 16), (16, 16), (17, 24), (256, 256), (300, 384), (512, 512)]
 )
 def test_buckets_go_as_far_as_texts_are_cut(max_tokens: int, largest: int) -> None:
-    model = Model("a", "1", "minilm", options={"max_tokens": max_tokens})
-    assert model.buckets == tuple(top for top in TOKEN_BUCKETS if top <= largest)
+    model = Model("a", "1", "minilm", options={"max_tokens": max_tokens, "layout": "padded"})
+    assert (
+        model.buckets == model.size_buckets == tuple(top for top in TOKEN_BUCKETS if top <= largest)
+    )
     assert model.size("word " * 1000, {}) == max_tokens
 
 
 def test_without_bucketing_or_where_length_doesnt_matter_there_are_no_buckets() -> None:
-    assert Model("a", "1", "minilm").buckets[-1] == 256
-    assert Model("a", "1", "minilm", bucketing=False).buckets == ()
+    padded = Model("a", "1", "minilm", options={"layout": "padded"})
+    assert padded.buckets[-1] == 256
+    assert replace(padded, bucketing=False).buckets == ()
     assert Model("a", "1", "echo").buckets == ()
+
+
+def test_a_model_without_padding_has_one_lane_and_predicts_by_length() -> None:
+    packed = Model("a", "1", "minilm")
+    assert packed.buckets == ()
+    assert packed.size_buckets[-1] == 256
+    assert Model("a", "1", "echo").size_buckets == ()
 
 
 def test_a_model_pads_where_its_layout_says_so() -> None:

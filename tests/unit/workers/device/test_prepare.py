@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from workers.engines.protocol import InvalidInput, Prepared
 from workers.scheduler.entries import Entry
 
 ECHO, MINILM = SAMPLES.resolve("echo"), SAMPLES.resolve("minilm")
+PADDED = replace(MINILM, options={"layout": "padded"})
 
 
 class Stumbling(Echo):
@@ -34,13 +36,22 @@ class Stumbling(Echo):
 
 def lanes_or_words(inputs: Sequence[Any], **params: Any) -> list[str]:
     """The lane of each input, or why it was refused."""
-    made = prepare(MINILM, Stumbling(), inputs, params)
+    made = prepare(PADDED, Stumbling(), inputs, params)
     return [entry.lane if isinstance(entry, Entry) else str(entry) for entry in made]
 
 
 def test_inputs_go_to_the_lane_of_their_parameters_and_their_length() -> None:
     assert lanes_or_words(["1", "16", "17", "256"]) == ["{}/16", "{}/16", "{}/24", "{}/256"]
     assert lanes_or_words(["1"], normalize=False) == ['{"normalize":false}/16']
+
+
+def test_inputs_of_any_length_share_a_lane_where_launches_have_no_padding() -> None:
+    made = prepare(MINILM, Stumbling(), ["1", "17", "256"], {})
+    assert [(entry.lane, entry.size) for entry in made if isinstance(entry, Entry)] == [
+        ("{}/0", 1),
+        ("{}/0", 17),
+        ("{}/0", 256),
+    ]
 
 
 def test_a_model_without_buckets_has_one_lane() -> None:

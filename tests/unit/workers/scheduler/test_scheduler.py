@@ -20,7 +20,7 @@ from workers.scheduler.scheduler import FLOOR, Scheduler
 from workers.scheduler.snapshot import Waiting
 
 PARAMS = ({}, {"normalize": True}, {"normalize": False})
-BUCKETS = SAMPLES.resolve("minilm").buckets
+BUCKETS = SAMPLES.resolve("minilm").size_buckets
 FIXED = Model("fixed", "1", "function", target_ms=200, limits=Limits(max_batch=100))
 
 
@@ -131,7 +131,8 @@ def test_every_entry_is_launched_once_with_its_own_kind_and_within_the_limits(
 
 @pytest.mark.parametrize("bucket", BUCKETS)
 def test_items_never_make_a_launch_of_calls_longer_than_its_lane(bucket: int) -> None:
-    replica = Replica(SAMPLES.resolve("minilm"), measured(0.1, 0))
+    padded = replace(SAMPLES.resolve("minilm"), options={"layout": "padded"})
+    replica = Replica(padded, measured(0.1, 0))
     replica.add(Thing(True, size=bucket), *(Thing(False, size=size) for size in BUCKETS))
     first = replica.next()
     assert isinstance(first, Launch)

@@ -1,5 +1,7 @@
 """Slices follow the time that items take on the device."""
 
+from dataclasses import replace
+
 import pytest
 
 from jobs.models.builtin_models import SAMPLES
@@ -51,7 +53,7 @@ def test_launches_side_by_side_share_the_items(  # as an upstream takes 64 reque
 
 
 def test_each_length_bucket_has_items_for_a_launch() -> None:
-    minilm = SAMPLES.resolve("minilm")
+    minilm = replace(SAMPLES.resolve("minilm"), options={"layout": "padded"})
     made = Scheduler(minilm)
     for rows in (1, 2, 4):
         made.latency.observe(LaunchSize.alike(rows, minilm.buckets[1], minilm.buckets[1]), rows)

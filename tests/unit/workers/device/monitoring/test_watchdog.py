@@ -69,3 +69,17 @@ def test_the_next_worker_starts_from_nothing(both: tuple[LaunchDeadline, Watch])
     assert watch.incarnation == 7
     watch.reset()
     assert watch.incarnation == 0
+
+
+def test_a_launch_that_waits_for_the_device_does_not_hang(
+    both: tuple[LaunchDeadline, Watch],
+) -> None:
+    progress, watch = both
+    with progress.within(-1.0, items=1) as stopwatch:
+        assert watch.hangs()
+        stopwatch.wait()
+        assert not watch.hangs()
+        assert watch.busy()
+        stopwatch.run()
+        assert watch.hangs()
+    assert not watch.busy()

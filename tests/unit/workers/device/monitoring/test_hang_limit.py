@@ -3,7 +3,7 @@
 import pytest
 
 from jobs.models.model import Limits
-from workers.device.hang_limit import hang_limit_s
+from workers.device.monitoring.hang_limit import hang_limit_s
 from workers.scheduler.cost import LaunchSize
 from workers.scheduler.entries import Entry, Launch
 from workers.scheduler.latency import LatencyModel
