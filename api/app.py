@@ -36,6 +36,7 @@ from api.services.call_bodies import CallBodies
 from api.services.call_preparation import CallPreparation
 from api.services.diagnostics import DiagnosticsService
 from api.services.free_space import FreeSpace
+from api.services.group_commit import GroupCommit
 from api.services.ingest_pool import IngestPool
 from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
@@ -47,6 +48,7 @@ from jobs.models.watcher import ModelsFile
 from jobs.processes.memory import collect_and_freeze
 from jobs.settings import Settings
 from jobs.store import db
+from jobs.store.notifier import WorkNotifier
 from jobs.telemetry.metrics import metrics
 from jobs.telemetry.tracing import export, spans
 from jobs.version import VERSION
@@ -57,6 +59,7 @@ _STATEMENT_S = 10.0
 # and for new jobs, whose commits share a write to the disk.
 _THREADS, _THREADS_EACH = 24, 4
 _SUBMISSIONS, _SUBMISSIONS_EACH = 12, 8
+_SMALL_JOBS, _SMALL_JOBS_EACH = 64, 48  # of one transaction, and of one tenant in it
 _REPORTS_TIMEOUT_S = 5.0
 _PROBLEM: dict[str, Any] = {
     "model": Problem,
@@ -100,6 +103,9 @@ def create_app(settings: Settings) -> FastAPI:
             app.state.live_updates = live_updates = LiveUpdates()
             app.state.context = context = build_context(settings)
             stack.callback(context.database.dispose)
+            if context.notifier:
+                stack.push_async_callback(run_in_threadpool, context.notifier.close)
+            stack.push_async_callback(context.group_commit.stop)
             stack.push_async_callback(run_in_threadpool, spans.stop)
             export.start(settings, "api")
             stack.push_async_callback(context.response_cache.stop)
@@ -149,6 +155,7 @@ def build_context(settings: Settings) -> Context:
         database=db.connect(settings.database_url, _CONNECTIONS, _STATEMENT_S, role=db.API),
         payloads=Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint),
     )
+    notifier = WorkNotifier(settings.database_url)
     gateway = CallGateway(settings.redis_url, settings.max_queued_calls)
     # Calls have a connection of their own, and don't wait for large reports.
     pipeline = RedisPipeline(settings.redis_url, _REPORTS_TIMEOUT_S)
@@ -162,6 +169,7 @@ def build_context(settings: Settings) -> Context:
         models_file=resources.models_file,
         database=resources.database,
         payloads=resources.payloads,
+        notifier=notifier,
         gateway=gateway,
         call_preparation=CallPreparation(settings),
         ingest_pool=IngestPool(settings),
@@ -174,6 +182,8 @@ def build_context(settings: Settings) -> Context:
         reports=reports,
         turns=turns,
         submission_turns=TenantTurns(_SUBMISSIONS, _SUBMISSIONS_EACH),
+        small_job_turns=TenantTurns(_SMALL_JOBS, _SMALL_JOBS_EACH),
+        group_commit=GroupCommit(resources.database, notifier),
         call_log=CallLog(pipeline, on=settings.metrics),
         diagnostics=DiagnosticsService(resources, reports),
         free_space=free_space,

@@ -18,6 +18,7 @@ from api.services.call_bodies import CallBodies
 from api.services.call_preparation import CallPreparation
 from api.services.diagnostics import DiagnosticsService
 from api.services.free_space import FreeSpace
+from api.services.group_commit import GroupCommit
 from api.services.ingest_pool import IngestPool
 from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
@@ -44,6 +45,8 @@ class Context(Resources):
     reports: Reports  #: what the platform's processes report
     turns: TenantTurns  #: threads for reads and verbs, and the connections that they use
     submission_turns: TenantTurns  #: those for new jobs and files
+    small_job_turns: TenantTurns  #: places in transactions of small jobs
+    group_commit: GroupCommit  #: transactions that small jobs share
     call_log: CallLog  #: calls that ended within the last hour
     diagnostics: DiagnosticsService  #: findings of `why`
     free_space: FreeSpace  #: of the disks that jobs and files are stored on

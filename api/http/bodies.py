@@ -109,6 +109,12 @@ async def spooled(
         yield file
 
 
+def is_declared_within(request: Request, most_bytes: int) -> bool:
+    """Returns True if the request declares a body of at most so many bytes."""
+    declared = request.headers.get("content-length", "")
+    return declared.isdecimal() and len(declared) < 10 and int(declared) <= most_bytes
+
+
 def is_large(body: IO[bytes]) -> bool:
     """Returns True if storing a spooled body would hold up others."""
     size = body.seek(0, SEEK_END)

@@ -1,5 +1,5 @@
-"""ASGI middleware around the application: serves inference calls without FastAPI's routing, which
-would be most of the time that a call takes in this process; counts, traces and bounds the rest."""
+"""ASGI middleware around the application: serves inference calls and new jobs without FastAPI's
+routing, which would be most of their time in this process; counts, traces and bounds the rest."""
 
 from collections.abc import Awaitable, Callable
 
@@ -23,20 +23,21 @@ from api.routes.jobs import submit
 from api.services.call_bodies import HELD
 from jobs.errors import Malformed
 from jobs.identity import Caller
+from jobs.identity import Scope as CallerScope
 from jobs.telemetry.metrics import record
 
 MAX_QUERY_PARAMETERS = 64
 #: Paths of what is stored: their handlers authenticate first, and bound and spool the body.
 _SPOOLED = {submit.PATH, openai_files.PATH, openai_batches.PATH, message_batches.PATH}
 
-CallHandler = Callable[[Request, Context, Caller], Awaitable[Response]]
+Handler = Callable[[Request, Context, Caller], Awaitable[Response]]
 
 
 class FastPath:
     """Outermost ASGI application of an api process.
 
-    It wraps the FastAPI object rather than joining its middleware stack: a call then passes
-    neither the stack nor the router.
+    It wraps the FastAPI object rather than joining its middleware stack: a call or a new job then
+    passes neither the stack nor the router.
     """
 
     def __init__(self, app: FastAPI) -> None:
@@ -51,53 +52,70 @@ class FastPath:
             await self._serve(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route, handler = _call_handler(scope)
-        if handler:
-            await self._serve_call(route, handler, scope, receive, send)
-            return
-        response = CountedResponse(scope, send)
+        route, required, handler = _direct_handler(scope)
         try:
-            await self._serve_by_fastapi(scope, receive, response.send)
+            if handler and required == "infer":  # calls have a histogram of their own
+                status = await self._serve_directly(handler, required, scope, receive, send)
+                record.request(scope["method"], route, status, None)
+                return
+            response = CountedResponse(scope, send, route)
+            try:
+                if error := self._refusal(scope):
+                    await _respond(error, scope, receive, response.send)
+                elif handler and required:
+                    await self._serve_directly(handler, required, scope, receive, response.send)
+                else:
+                    await self._serve_by_fastapi(scope, receive, response.send)
+            finally:
+                response.count()
         finally:
-            response.count()
             if HELD in scope:
                 self.app.state.context.call_bodies.release(scope)
 
-    async def _serve_call(
-        self, route: str, handler: CallHandler, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    def _refusal(self, scope: Scope) -> Exception | None:
+        """Returns the error of a request that no handler gets."""
+        if scope["query_string"].count(b"&") >= MAX_QUERY_PARAMETERS:
+            return Malformed(f"the query has more than {MAX_QUERY_PARAMETERS} parameters")
+        if scope["method"] == "POST" and scope["path"] in _SPOOLED:
+            full: Exception | None = self.app.state.context.free_space.refusal
+            return full
+        return None
+
+    async def _serve_directly(
+        self, handler: Handler, required: CallerScope, scope: Scope, receive: Receive, send: Send
+    ) -> int:
+        """Sends a handler's response; returns its status."""
         request, context = Request(scope, receive), self.app.state.context
         id = request_id(scope)
         try:
-            response = await handler(request, context, await authorize(request, context, "infer"))
+            response = await handler(request, context, await authorize(request, context, required))
             response.raw_headers.append((HEADER, id.encode()))
         except Exception as error:
             response = errors.error_response(error, id, scope["path"])
         await send_whole(response, scope, receive, send)
-        record.request(scope["method"], route, response.status_code, None)
+        return response.status_code
 
     async def _serve_by_fastapi(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["query_string"].count(b"&") >= MAX_QUERY_PARAMETERS:
-            error = Malformed(f"the query has more than {MAX_QUERY_PARAMETERS} parameters")
-            response = errors.error_response(error, request_id(scope), scope["path"])
-            await response(scope, receive, send)
-            return
         if scope["path"] not in _SPOOLED:
             receive = bodies.limit_small_body(scope, receive)
-        elif scope["method"] == "POST" and (full := self.app.state.context.free_space.refusal):
-            response = errors.error_response(full, request_id(scope), scope["path"])
-            await response(scope, receive, send)
-            return
         await self.app(scope, receive, with_request_id(scope, send))
 
 
-def _call_handler(scope: Scope) -> tuple[str, CallHandler | None]:
-    """Route template and handler of an inference call; ("", None) for every other request."""
+async def _respond(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+    response = errors.error_response(error, request_id(scope), scope["path"])
+    await response(scope, receive, send)
+
+
+def _direct_handler(scope: Scope) -> tuple[str, CallerScope | None, Handler | None]:
+    """Route template, required scope and handler of a call or a new job; ("", None, None) for
+    every other request."""
     if scope["method"] == "POST":
         if scope["path"] == calls.PATH:
-            return calls.PATH, calls.infer
+            return calls.PATH, "infer", calls.infer
+        if scope["path"] == submit.PATH:
+            return submit.PATH, "submit", submit.submit_job
         if scope["path"] == embeddings.PATH:
-            return embeddings.PATH, embeddings.create_embeddings
+            return embeddings.PATH, "infer", embeddings.create_embeddings
         if route := oip.route_of(scope["path"]):
-            return route, oip.answer
-    return "", None
+            return route, "infer", oip.answer
+    return "", None, None

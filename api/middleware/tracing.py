@@ -6,11 +6,16 @@ from api.compat import oip
 from api.compat.openai import embeddings
 from api.http.request_id import request_id
 from api.routes import calls
+from api.routes.jobs import submit
 from jobs.telemetry.tracing import spans
 from jobs.telemetry.tracing.spans import NO_SPAN, Span
 
 _PROBES = frozenset({"/livez", "/readyz", "/metrics"})
-_SHORT = {calls.PATH, embeddings.PATH}  #: Routes of the fast path, whose scope has no route.
+_SHORT = {
+    calls.PATH,
+    embeddings.PATH,
+    submit.PATH,
+}  #: Routes of the fast path, whose scope has no route.
 _PARENT, _STATE = b"traceparent", b"tracestate"
 
 

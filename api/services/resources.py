@@ -11,6 +11,7 @@ from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from jobs.store import tenancy
 from jobs.store.db import Tx
+from jobs.store.notifier import WorkNotifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Resources:
     models_file: ModelsFile
     database: Database
     payloads: Payloads
+    #: Notifies keepers of stored jobs; None, in a child process: their transactions do.
+    notifier: WorkNotifier | None = None
 
     @property
     def models(self) -> Registry:

@@ -199,6 +199,8 @@ class Intake:
         Hashes find candidates in 12 bytes an item, so many at a time that their ids fit in memory;
         the spooled rows tell if the ids are equal.
         """
+        if len(self._id_seqs) < 2:
+            return
         hashes, seqs = np.asarray(self._id_hashes), np.asarray(self._id_seqs)
         in_order = np.argsort(hashes, kind="stable")
         is_repeated = hashes[in_order[1:]] == hashes[in_order[:-1]]

@@ -8,8 +8,9 @@ would block nobody, but PostgreSQL refuses it where there is a default partition
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import Integer, TableClause, Uuid, column, exists, func, select, text
+from sqlalchemy import Engine, Integer, TableClause, Uuid, column, exists, func, select, text
 from sqlalchemy import table as sql_table
 
 from jobs import ids
@@ -54,11 +55,19 @@ def described(partition: str) -> TableClause:
 _LEAF = text("SELECT coalesce(to_regclass(:week), CAST(:rest AS regclass))::text")
 
 
+_FOUND: "WeakKeyDictionary[Engine, str]" = WeakKeyDictionary()
+"""By database: the week's partition that was found last. It is there until its retention ends."""
+
+
 def leaf(tx: Tx, table: str, job: UUID) -> str:
     """Returns the partition of a job's rows."""
     at = datetime.fromtimestamp((job.int >> 80) / 1000, UTC)
-    names = {"week": _name(table, _monday(at)), "rest": f"{table}_rest"}
-    found: str = tx.scalars(_LEAF, names).one()
+    week = _name(table, _monday(at))
+    if _FOUND.get(tx.engine) == week:
+        return week
+    found: str = tx.scalars(_LEAF, {"week": week, "rest": f"{table}_rest"}).one()
+    if found == week:
+        _FOUND[tx.engine] = week
     return found
 
 

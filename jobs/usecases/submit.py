@@ -6,6 +6,7 @@ A job whose items lie elsewhere is stored without them; a keeper imports them
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,11 +25,12 @@ from jobs.models.model import Model
 from jobs.models.registry import Registry
 from jobs.states import JobClass
 from jobs.store.billing import spend
-from jobs.store.db import Tx
+from jobs.store.db import Tx, notify_work
 from jobs.store.jobs import idempotency
-from jobs.store.jobs.insert import NewJob, SubmittedJob, insert_job
+from jobs.store.jobs.insert import JobItems, NewJob, SubmittedJob, insert_job
 from jobs.store.jobs.read import JobRow
 from jobs.store.jobs.transfers import insert_validating
+from jobs.store.notifier import WorkNotifier
 from jobs.store.tenancy import acting
 from jobs.telemetry.metrics import record
 from jobs.telemetry.tracing import spans
@@ -52,8 +54,27 @@ class Order:
     webhook_url: str | None = None  #: receiver of its webhook
 
 
-def submit(
-    database: Database,
+@dataclass(frozen=True, slots=True, eq=False)
+class Submission:
+    """A checked job with its spooled items, before it is stored. Close it."""
+
+    job: NewJob
+    intake: spool.Intake
+    claim: Claim | None  #: its Idempotency-Key
+    answer: RenderJob
+
+    @property
+    def items(self) -> JobItems:
+        """Its items, at their start."""
+        self.intake.rows.seek(0)
+        return JobItems(self.intake.rows, self.intake.bounds, self.intake.inputs)
+
+    def close(self) -> None:
+        """Deletes what is spooled, and payloads of a job that wasn't stored."""
+        self.intake.close()
+
+
+def prepare(
     models: Registry,
     tenant: str,
     order: Order,
@@ -72,16 +93,15 @@ def submit(
     asked: Mapping[str, Any] | None = None,
     target: Mapping[str, Any] | None = None,
     answer: RenderJob = jobs.job_json,
-) -> JobRow:
-    """Stores a job and returns its row, once it is committed.
+) -> Submission:
+    """Checks a job, and spools its items; the database isn't touched.
 
     Its items come as an array of JSON values or as lines of NDJSON. faults: faults found before;
     max_items, max_bytes: most items, and most bytes of them as they are spooled; floor: of the
     disks; claim: the job's Idempotency-Key, stored with it and its response; limits, key: limits
     and API key (`key_…`) of the caller; dialect, asked: dialect, and what it was asked beyond the
-    order; target: of the results. Raises InsufficientStorage, QuotaExceeded, SpendCap, TooLarge,
-    UnknownModel, or Invalid with all faults; KeyInFlight or KeyReused where another request has the
-    key; BlobsAway where the store of `payloads` can't be reached. Nothing is stored then.
+    order; target: of the results. Raises UnknownModel, TooLarge, InsufficientStorage, or Invalid
+    with all faults; BlobsAway where the store of `payloads` can't be reached.
     """
     model = models.resolve(order.model)
     found = [*faults, *_order_faults(model, order)]
@@ -101,14 +121,55 @@ def submit(
             input_bytes=taken.input_bytes, limits=tuple(limits),
             **_fields(order, key, dialect, asked, target),
         )  # fmt: skip
-        insert = partial(
-            insert_job, job=job, rows=taken.rows, bounds=taken.bounds, inputs=taken.inputs
-        )
-        row = _committed(database, tenant, insert, claim, answer, taken.keep)
-        record.job_submitted(model.key, order.job_class, taken.total)
-        return row
-    finally:
+    except BaseException:
         taken.close()
+        raise
+    return Submission(job, taken, claim, answer)
+
+
+def submit(
+    database: Database,
+    models: Registry,
+    tenant: str,
+    order: Order,
+    *,
+    notifier: WorkNotifier | None = None,
+    **details: Any,
+) -> JobRow:
+    """Stores a job and returns its row, once it is committed.
+
+    details: see `prepare`; notifier: notifies keepers after the commit, otherwise the transaction
+    does. Raises what `prepare` raises, and QuotaExceeded or SpendCap; KeyInFlight or KeyReused
+    where another request has the key. Nothing is stored then.
+    """
+    with closing(prepare(models, tenant, order, **details)) as submission:
+        return store(database, submission, notifier)
+
+
+def store(
+    database: Database, submission: Submission, notifier: WorkNotifier | None = None
+) -> JobRow:
+    """Stores one job in a transaction of its own, as `submit` does."""
+    job, intake = submission.job, submission.intake
+
+    def insert(tx: Tx) -> JobRow:
+        row = insert_job(tx, job, submission.items)
+        if notifier is None:
+            notify_work(tx)
+        return row
+
+    row = _committed(database, job.tenant, insert, submission.claim, submission.answer, intake.keep)
+    if notifier:
+        notifier.notify()
+    count(submission)
+    return row
+
+
+def count(submission: Submission) -> None:
+    """Counts a job that was stored."""
+    record.job_submitted(
+        submission.job.model.key, submission.job.job_class, submission.intake.total
+    )
 
 
 def submit_source(

@@ -5,7 +5,7 @@ import logging
 from sqlalchemy import Engine as Database
 from sqlalchemy import text
 
-API, KEEPER, WORKER = 25, 46, 27
+API, KEEPER, WORKER = 26, 46, 27
 """Most connections of a process, with those of its supervisor and child processes."""
 _RESERVE = 13  # superuser_reserved_connections and those of commands
 

@@ -61,7 +61,7 @@ ORDER = {
     ],
     "jobs.store": [
         ["db", "tables"],
-        ["partitions", "tenancy"],
+        ["notifier", "partitions", "tenancy"],
         ["queries"],
         ["webhooks", "billing"],
         ["queue"],

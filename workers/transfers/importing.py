@@ -19,7 +19,7 @@ from jobs.intake.spool import Intake
 from jobs.models.model import Model
 from jobs.store.jobs import files as file_rows
 from jobs.store.jobs import insert, transfers
-from jobs.store.jobs.insert import NewJob
+from jobs.store.jobs.insert import JobItems, NewJob
 from jobs.store.jobs.read import JobRow
 from jobs.store.jobs.transfers import Transfer
 from jobs.store.queue import finish
@@ -43,7 +43,7 @@ def run(context: TransferContext, transfer: Transfer, job: JobRow) -> None:
         new_job = one.new_job(taken)
         try:
             with acting(context.database, transfer.tenant) as tx:
-                insert.queue_job(tx, new_job, taken.rows, taken.bounds, taken.inputs)
+                insert.queue_job(tx, new_job, JobItems(taken.rows, taken.bounds, taken.inputs))
                 if not transfers.finish(tx, transfer):
                     raise ClaimLost
         except UniqueViolation as error:  # another process stored the items

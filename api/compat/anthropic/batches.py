@@ -120,6 +120,7 @@ def _store(
             resources.models,
             caller.tenant,
             Order(model, expires_in_s=_DAY_S),
+            notifier=resources.notifier,
             array=items,
             faults=faults,
             max_items=resources.settings.max_items,

@@ -1,5 +1,6 @@
 """Submission of jobs: as one JSON document, or as a stream of lines."""
 
+import io
 from collections.abc import Callable
 from typing import IO, Any
 from uuid import UUID
@@ -19,20 +20,24 @@ from api.schemas.jobs import Job, JobInput, JobRequest
 from api.services.resources import Resources
 from api.services.upload_meter import JOB_SHARE
 from jobs import ids
-from jobs.errors import Fault, Invalid, Malformed
+from jobs.errors import Fault, Invalid, Malformed, MillraceError
 from jobs.identity import Caller
 from jobs.intake import validation
 from jobs.intake.free_space import DiskFloor
 from jobs.intake.idempotency_key import Claim
 from jobs.intake.spool import bounded_lines
-from jobs.store.jobs.idempotency import find
-from jobs.usecases.submit import Order, submit, submit_source
+from jobs.store.jobs.idempotency import StoredResponse, find
+from jobs.usecases.submit import Order, Submission, prepare, submit, submit_source
+from jobs.usecases.submit_together import fits
 from jobs.views import jobs
 
 router = APIRouter(tags=["jobs"])
 PATH = "/jobs"
 
 _MIB = 1 << 20
+_SMALL_BYTES = 1 << 12  # of a body that is parsed beside other requests
+_SMALL_ITEMS = 16  # that are checked there
+_ELSEWHERE = frozenset(("input", "output"))  # fields that name files or addresses
 _JSON_PARAMETERS = ("params", "metadata", "webhook", "output")
 
 _SUBMIT_DOC: dict[str, Any] = {
@@ -85,11 +90,23 @@ async def submit_job(request: Request, context: ContextDep, caller: Uploader) ->
 async def _receive(
     request: Request, context: Context, caller: Caller, upload: idempotency.Upload | None
 ) -> Response:
-    """Stores the job on a thread or, where the body is large, in a child process."""
+    """Stores the job: a small one with those of other requests, others on a thread or, where the
+    body is large, in a child process."""
     ndjson = bodies.content_type(request) == bodies.NDJSON
     max_mb = context.settings.max_ndjson_mb if ndjson else context.settings.max_json_mb
     store = _submit_ndjson if ndjson else _submit_json
     query = dict(request.query_params)
+    small_bytes = min(_SMALL_BYTES, context.payloads.over_bytes)
+    if not ndjson and bodies.is_declared_within(request, small_bytes):
+        raw = b""
+        async for chunk in bodies.chunks(request, small_bytes):
+            raw += chunk
+            if upload:
+                upload.add(chunk)
+        claim = upload.finish() if upload else None
+        if response := await _store_small(context, caller, raw, claim):
+            return response
+        return await _on_thread(context, io.BytesIO(raw), store, caller, query, claim)
     meter = context.upload_meter.begin(caller, JOB_SHARE)
     on_chunk = upload.add if upload else None
     async with bodies.spooled(request, max_mb * _MIB, meter, on_chunk) as body:
@@ -98,8 +115,63 @@ async def _receive(
             return await context.ingest_pool.run(
                 caller.tenant, _once, body, store, caller, query, claim
             )
-        async with context.submission_turns.place(caller.tenant):
-            return await run_in_threadpool(_once, context, body, store, caller, query, claim)
+        return await _on_thread(context, body, store, caller, query, claim)
+
+
+async def _store_small(
+    context: Context, caller: Caller, raw: bytes, claim: Claim | None
+) -> Response | None:
+    """Stores a job of a few items in a transaction with others.
+
+    Returns None for any other job, for one near its tenant's limits, and for one that is refused
+    where its Idempotency-Key may have a response: a thread decides.
+    """
+    async with context.small_job_turns.place(caller.tenant):
+        try:
+            submission = _small_submission(context, caller, raw, claim)
+        except MillraceError:
+            if claim:
+                return None
+            raise
+        if submission is None:
+            return None
+        if not fits(context.database, submission):
+            submission.close()
+            return None
+        stored = await context.group_commit.store(submission)
+    if isinstance(stored, StoredResponse):
+        return _accepted(stored.job_id, stored.answer.encode(), idempotency.REPLAYED)
+    return _accepted(stored.id, jobs.job_json(stored))
+
+
+def _small_submission(
+    resources: Resources, caller: Caller, raw: bytes, claim: Claim | None
+) -> Submission | None:
+    """Checks a job that takes little time to check; returns None for any other."""
+    fields = validation.parse_json(raw)
+    items = fields.get("items") if isinstance(fields, dict) else None
+    if not isinstance(items, list) or len(items) > _SMALL_ITEMS:
+        return None
+    if not _ELSEWHERE.isdisjoint(fields):
+        return None
+    del fields["items"]
+    faults: list[Fault] = []
+    order, _ = _read_order(resources, caller, fields, faults)
+    return prepare(
+        resources.models,
+        caller.tenant,
+        order,
+        array=items,
+        **_details(resources, caller, faults, claim),
+    )
+
+
+async def _on_thread(
+    context: Context, body: IO[bytes], store: Callable[..., Response], caller: Caller,
+    query: dict[str, str], claim: Claim | None,
+) -> Response:  # fmt: skip
+    async with context.submission_turns.place(caller.tenant):
+        return await run_in_threadpool(_once, context, body, store, caller, query, claim)
 
 
 def _once(
@@ -188,18 +260,7 @@ def _store(
 ) -> Response:
     """Stores a job. `source` names where the items are read from, as it was sent; else they are in
     `array` or `lines`."""
-    model = fields.get("model")
-    order = Order(model=model if isinstance(model, str) else "")
-    target = None
-    try:
-        requested = JobRequest.model_validate(fields)
-        order = Order(**{name: getattr(requested, name) for name in Order.__slots__})
-        faults += url_faults(resources.settings, order.webhook_url, ("webhook", "url"))
-        target = transfers.target_of(resources, caller, requested.output, faults)
-    except ValidationError as error:
-        faults += faults_of(error.errors(include_url=False))
-    if any(fault.loc[:1] == ("model",) for fault in faults):
-        raise Invalid("the model is missing or no name", faults=faults)
+    order, target = _read_order(resources, caller, fields, faults)
     if array is None and lines is None:
         row = submit_source(
             resources.database,
@@ -220,19 +281,49 @@ def _store(
         resources.models,
         caller.tenant,
         order,
+        notifier=resources.notifier,
         array=array,
         lines=None if lines is None else bounded_lines(lines, model.max_line_bytes),
         target=target,
-        faults=faults,
-        max_items=resources.settings.max_items,
-        max_bytes=resources.settings.max_spool_mb * _MIB,
-        floor=DiskFloor.from_settings(resources.settings),
-        claim=claim,
-        payloads=resources.payloads,
-        limits=caller.limits,
-        key=caller.key_id,
+        **_details(resources, caller, faults, claim),
     )
     return _accepted(row.id, jobs.job_json(row))
+
+
+def _read_order(
+    resources: Resources, caller: Caller, fields: dict[str, Any], faults: list[Fault]
+) -> tuple[Order, dict[str, Any] | None]:
+    """Returns the order and its target as it is stored; problems are added to `faults`. Raises
+    Invalid where no model is named."""
+    model = fields.get("model")
+    order = Order(model=model if isinstance(model, str) else "")
+    target = None
+    try:
+        requested = JobRequest.model_validate(fields)
+        order = Order(**{name: getattr(requested, name) for name in Order.__slots__})
+        faults += url_faults(resources.settings, order.webhook_url, ("webhook", "url"))
+        target = transfers.target_of(resources, caller, requested.output, faults)
+    except ValidationError as error:
+        faults += faults_of(error.errors(include_url=False))
+    if any(fault.loc[:1] == ("model",) for fault in faults):
+        raise Invalid("the model is missing or no name", faults=faults)
+    return order, target
+
+
+def _details(
+    resources: Resources, caller: Caller, faults: list[Fault], claim: Claim | None
+) -> dict[str, Any]:
+    """Returns arguments of `prepare` for a job whose items are in the request."""
+    return {
+        "faults": faults,
+        "max_items": resources.settings.max_items,
+        "max_bytes": resources.settings.max_spool_mb * _MIB,
+        "floor": DiskFloor.from_settings(resources.settings),
+        "claim": claim,
+        "payloads": resources.payloads,
+        "limits": caller.limits,
+        "key": caller.key_id,
+    }
 
 
 def _source(

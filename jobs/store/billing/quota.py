@@ -9,7 +9,8 @@ import threading
 from collections.abc import Hashable, Sequence
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, case, func, select
+from sqlalchemy import URL, ColumnElement, case, func, select
+from sqlalchemy import Engine as Database
 
 from jobs import clock
 from jobs.errors import QuotaExceeded, StorageFull
@@ -34,12 +35,30 @@ def check(
 
     lock: keep others out until the transaction ends; without it, the room may be taken meanwhile.
     """
+    _check(tx, tenant, _wanted(limits, model, items, input_bytes), lock)
+
+
+def reserve(
+    database: Database, tenant: str, limits: Sequence[Limit], model: str, items: int,
+    input_bytes: int,
+) -> bool:  # fmt: skip
+    """Takes room for so many more items and bytes without a look at the database; returns False
+    where this process knows of too little: `check` decides then."""
+    return all(
+        _spare.covers(database.url, tenant, bound, more)
+        for bound, more in _wanted(limits, model, items, input_bytes)
+    )
+
+
+def _wanted(
+    limits: Sequence[Limit], model: str, items: int, input_bytes: int
+) -> list[tuple[Bound, int]]:
     wanted = []
     if items:
         wanted += [(bound, items) for bound in bounds_of(limits, "queued_items", model)]
     if input_bytes:
         wanted += [(bound, input_bytes) for bound in bounds_of(limits, "stored_bytes", model)]
-    _check(tx, tenant, wanted, lock)
+    return wanted
 
 
 def check_file(
@@ -51,7 +70,10 @@ def check_file(
 
 
 def _check(tx: Tx, tenant: str, wanted: Sequence[tuple[Bound, int]], lock: bool) -> None:
-    unsure = [(bound, more) for bound, more in wanted if not _spare.covers(tx, tenant, bound, more)]
+    url = tx.engine.url
+    unsure = [
+        (bound, more) for bound, more in wanted if not _spare.covers(url, tenant, bound, more)
+    ]
     if lock and unsure:
         db.lock(tx, f"millrace.room:{tenant}")
     for bound, more in unsure:
@@ -79,9 +101,9 @@ class _Spare:
         self._lock = threading.Lock()
         self._known: dict[Hashable, tuple[float, float]] = {}  # until when, how much
 
-    def covers(self, tx: Tx, tenant: str, bound: Bound, more: int) -> bool:
+    def covers(self, url: URL, tenant: str, bound: Bound, more: int) -> bool:
         """Returns True if so much more fits, and takes it off."""
-        place = tx.engine.url, tenant, bound
+        place = url, tenant, bound
         with self._lock:
             until_s, spare = self._known.get(place, (0.0, 0.0))
             if more > spare or clock.monotonic() > until_s:

@@ -51,16 +51,22 @@ def find(tx: Tx, claim: Claim) -> StoredResponse | None:
 _LOCK = select(func.pg_try_advisory_xact_lock(bindparam("lock", type_=BigInteger)))
 
 
+def try_lock(tx: Tx, claim: Claim) -> bool:
+    """Locks the key until the transaction ends; returns False where another request has it.
+
+    Look for its response in another statement: one that looks before it has the lock misses what
+    was just committed.
+    """
+    return bool(tx.scalars(_LOCK, {"lock": _lock_id(claim)}).one())
+
+
 def lock(tx: Tx, claim: Claim) -> None:
     """Locks the key until the transaction ends.
 
     Raises IdempotencyKeyInFlight where another request has it or was faster,
     IdempotencyKeyReused where that was a different request.
     """
-    # A statement of its own: one that looks before it has the lock misses what was just committed.
-    if not tx.scalars(_LOCK, {"lock": _lock_id(claim)}).one():
-        raise IdempotencyKeyInFlight
-    if find(tx, claim):
+    if not try_lock(tx, claim) or find(tx, claim):
         raise IdempotencyKeyInFlight
 
 

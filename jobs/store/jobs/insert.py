@@ -1,18 +1,20 @@
-"""Insertion of a job: its row, its items by COPY, its slices."""
+"""Insertion of jobs: their rows, their items by COPY, their slices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
+from itertools import repeat
+from math import inf
 from typing import IO, Any
 from uuid import UUID
 
-from sqlalchemy import text
+import orjson
 
 from jobs.identity import Limit
 from jobs.models.model import Model
 from jobs.states import JobClass
 from jobs.store import partitions
 from jobs.store.billing import quota
-from jobs.store.db import WORK_CHANNEL, Tx, cursor, disable_statement_timeout
+from jobs.store.db import Tx, cursor, disable_statement_timeout, notify_work
 from jobs.store.jobs.read import NEW_JOB, JobRow
 
 DUE_AFTER_S: Mapping[JobClass, float] = {"interactive": 0.0, "standard": 30.0, "bulk": 600.0}
@@ -82,102 +84,154 @@ class NewJob(SubmittedJob):
     limits: tuple[Limit, ...] = ()  #: limits of its caller
 
 
-INSERT_JOB = """
-        INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
-                          custom_ids, total, expires_in_s, expires_at, webhook_url, input_bytes,
-                          key_id, dialect, asked, source, target, traceparent)
-        VALUES (:id, :tenant, :model, :version, :job_class, :priority, :state, :params, :metadata,
-                :custom_ids, :total, :expires_in_s, now() + make_interval(secs => :expires_in_s),
-                :webhook_url, :input_bytes, :key, :dialect, :asked, :source, :target, :traceparent)
+# Columns of a new job with their types, by the parameters of SubmittedJob.as_values.
+_COLUMNS = {
+    "id": ("id", "uuid"),
+    "tenant": ("tenant_id", "text"),
+    "model": ("model", "text"),
+    "version": ("version", "text"),
+    "job_class": ("class", "text"),
+    "priority": ("priority", "int"),
+    "state": ("state", "text"),
+    "params": ("params", "text"),
+    "metadata": ("metadata", "text"),
+    "custom_ids": ("custom_ids", "bool"),
+    "total": ("total", "int"),
+    "expires_in_s": ("expires_in_s", "float8"),
+    "webhook_url": ("webhook_url", "text"),
+    "input_bytes": ("input_bytes", "bigint"),
+    "key": ("key_id", "text"),
+    "dialect": ("dialect", "text"),
+    "asked": ("asked", "text"),
+    "source": ("source", "text"),
+    "target": ("target", "text"),
+    "traceparent": ("traceparent", "text"),
+}
+_INSERT = f"""INSERT INTO jobs ({", ".join(name for name, _ in _COLUMNS.values())}, expires_at)"""
+_EXPIRES = "now() + make_interval(secs => {}expires_in_s)"
+
+INSERT_JOB = f"""
+        {_INSERT}
+        VALUES ({", ".join(f":{name}" for name in _COLUMNS)}, {_EXPIRES.format(":")})
         RETURNING *
 """
 """SQL: inserts a job, by the parameters of `SubmittedJob.as_values`."""
 
-# A job's slices: each due a stride later than the one before, and all of them by the middle of the
-# job's time to live.
+# The slices of the rows `job`. Their parameter is a JSON array: PostgreSQL reads it in less time
+# than the driver takes to write as many arrays.
 _CUT = """
         INSERT INTO slices (job_id, tenant_id, start, stop, inputs, model, version, priority,
                             due_at)
-        SELECT :id, :tenant, start, stop, coalesce(inputs, 1), :model, :version, :priority,
-               now() + make_interval(secs => least(:patience_s + (nth - 1) * :stride_s,
-                                                   :urgent_s))
-        FROM unnest(CAST(:starts AS int[]), CAST(:stops AS int[]), CAST(:inputs AS int[]))
-             WITH ORDINALITY AS s (start, stop, inputs, nth)
+        SELECT job.id, job.tenant_id, s.start, s.stop, s.inputs, job.model, job.version,
+               job.priority, now() + make_interval(secs => s.due_in_s)
+        FROM json_to_recordset(%b::json)
+             AS s (job uuid, start int, stop int, inputs int, due_in_s float8)
+        JOIN job ON job.id = s.job
 """
 
-# One statement for all but the items, the NOTIFY included: each round trip costs a small job as
-# much as its work.
-_INSERT_JOB = text(f"""
-    WITH job AS ({INSERT_JOB}    ), cut AS ({_CUT})
-    SELECT {NEW_JOB}, pg_notify(:channel, '') FROM job
-""")
+# One statement for all but the items: each round trip costs a small job as much as its work.
+_INSERT_JOBS = f"""
+    WITH job AS (
+        {_INSERT}
+        SELECT {", ".join(_COLUMNS)}, {_EXPIRES.format("")}
+        FROM json_to_recordset(%b::json)
+             AS n ({", ".join(f"{name} {kind}" for name, (_, kind) in _COLUMNS.items())})
+        RETURNING *
+    ), cut AS ({_CUT})
+    SELECT {NEW_JOB} FROM job
+"""
 
 
-def insert_job(
-    tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int], inputs: Sequence[int] = ()
-) -> JobRow:
-    """Stores a job, notifies keepers at commit, and returns its row.
+@dataclass(frozen=True, slots=True)
+class JobItems:
+    """Items of a new job, cut into slices."""
 
-    rows: COPY text of `items`; bounds: each slice's start, then the total; inputs: number of inputs
-    an item of each slice has, where that may be several. Raises QuotaExceeded.
+    rows: IO[bytes]  #: COPY text of `items`
+    bounds: Sequence[int]  #: each slice's start, then the total
+    inputs: Sequence[int] = ()  #: inputs that an item of each slice has; empty: 1
+
+
+def insert_job(tx: Tx, job: NewJob, items: JobItems) -> JobRow:
+    """Stores a job and returns its row. Raises QuotaExceeded.
+
+    The caller notifies keepers (`jobs.store.notifier`).
     """
-    input_bytes = job.input_bytes + job.own_bytes
-    _copy_items(tx, job, rows, bounds, input_bytes)
-    values = _values(job, bounds, inputs) | {"input_bytes": input_bytes}
-    return JobRow(*tx.execute(_INSERT_JOB, values).one()[:-1])
+    more_bytes = job.input_bytes + job.own_bytes
+    copy_items(tx, [(job, items)], more_bytes)
+    quota.check(tx, job.tenant, job.limits, job.model.name, items.bounds[-1], more_bytes)
+    return insert_jobs(tx, [(job, items)])[0]
 
 
-# Cuts the slices and notifies keepers in the round trip that queues the job.
-_QUEUE_JOB = text(f"""
+def insert_jobs(tx: Tx, jobs: Sequence[tuple[NewJob, JobItems]]) -> list[JobRow]:
+    """Stores jobs of one tenant whose items are stored; returns their rows in this order."""
+    values = _json(_values(job, items) for job, items in jobs)
+    slices = _json(each for job, items in jobs for each in _slices(job, items))
+    found = {row[0]: row for row in cursor(tx).execute(_INSERT_JOBS, [values, slices])}
+    return [JobRow(*found[job.id]) for job, _ in jobs]
+
+
+# Cuts the slices in the round trip that queues the job.
+_QUEUE_JOB = f"""
     WITH job AS (
         UPDATE jobs
-        SET state = 'queued', model = :model, version = :version, custom_ids = :custom_ids,
-            total = :total, input_bytes = jobs.input_bytes + :input_bytes, queued_at = now()
-        WHERE id = :id
-    ), cut AS ({_CUT})
-    SELECT pg_notify(:channel, '')
-""")
+        SET state = 'queued', model = %b, version = %b, custom_ids = %b, total = %b,
+            input_bytes = jobs.input_bytes + %b, queued_at = now()
+        WHERE id = %b
+        RETURNING *
+    )
+    {_CUT}
+"""
 
 
-def queue_job(
-    tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int], inputs: Sequence[int] = ()
-) -> None:
-    """Stores the items of a `validating` job that the caller has locked; else as `insert_job`."""
-    _copy_items(tx, job, rows, bounds, job.input_bytes)
-    tx.execute(_QUEUE_JOB, _values(job, bounds, inputs))
+def queue_job(tx: Tx, job: NewJob, items: JobItems) -> None:
+    """Stores the items of a `validating` job that the caller has locked, and notifies keepers at
+    commit. Raises QuotaExceeded."""
+    copy_items(tx, [(job, items)], job.input_bytes)
+    quota.check(tx, job.tenant, job.limits, job.model.name, items.bounds[-1], job.input_bytes)
+    model = job.model.name, job.model.version
+    values = [*model, job.custom_ids, items.bounds[-1], job.input_bytes, job.id]
+    cursor(tx).execute(_QUEUE_JOB, [*values, _json(_slices(job, items))])
+    notify_work(tx)
 
 
-def _copy_items(
-    tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int], more_bytes: int
-) -> None:
-    """Stores the items. more_bytes: of what isn't stored yet."""
-    asked = job.tenant, job.limits, job.model.name, bounds[-1], more_bytes
-    if bounds[-1] > _MANY_ITEMS:
+def copy_items(tx: Tx, jobs: Sequence[tuple[NewJob, JobItems]], more_bytes: int = 0) -> None:
+    """Stores the items of jobs of one tenant and one week. more_bytes: bytes of a large job that
+    are not stored yet. Raises QuotaExceeded where a large job has no room."""
+    first, items = jobs[0]
+    if items.bounds[-1] > _MANY_ITEMS:
         disable_statement_timeout(tx)
+        asked = first.tenant, first.limits, first.model.name, items.bounds[-1], more_bytes
         quota.check(tx, *asked, lock=False)
     # COPY refuses a table with row-level security: its partitions have none, and nobody else
     # may write to them.
-    leaf = partitions.leaf(tx, "items", job.id)
+    leaf = partitions.leaf(tx, "items", first.id)
     with cursor(tx).copy(
         f"COPY {leaf} (job_id, tenant_id, seq, custom_id, params, reply, input) FROM STDIN"
     ) as copy:
-        while chunk := rows.read(_COPY_CHUNK):
-            copy.write(chunk)
-    quota.check(tx, *asked)  # after COPY: nobody waits for it
+        for _, each in jobs:
+            while chunk := each.rows.read(_COPY_CHUNK):
+                copy.write(chunk)
 
 
-def _values(job: NewJob, bounds: Sequence[int], inputs: Sequence[int]) -> dict[str, Any]:
+def _values(job: NewJob, items: JobItems) -> dict[str, Any]:
     return job.as_values() | {
         "state": "queued",
         "custom_ids": job.custom_ids,
-        "total": bounds[-1],
-        "input_bytes": job.input_bytes,
-        "patience_s": DUE_AFTER_S[job.job_class],
-        "stride_s": STRIDE_S,
-        # Not in SQL: PostgreSQL refuses a product that is too small to be told from 0.
-        "urgent_s": job.expires_in_s and job.expires_in_s * _URGENT_SHARE,
-        "starts": list(bounds[:-1]),
-        "stops": list(bounds[1:]),
-        "inputs": list(inputs),
-        "channel": WORK_CHANNEL,
+        "total": items.bounds[-1],
+        "input_bytes": job.input_bytes + job.own_bytes,
     }
+
+
+def _slices(job: NewJob, items: JobItems) -> Iterator[dict[str, Any]]:
+    """A job's slices: each due a stride later than the one before, and all of them by the middle of
+    the job's time to live."""
+    urgent_s = inf if job.expires_in_s is None else job.expires_in_s * _URGENT_SHARE
+    inputs = items.inputs or repeat(1)
+    ends = zip(items.bounds, items.bounds[1:], inputs, strict=False)
+    for n, (start, stop, each) in enumerate(ends):
+        due_in_s = min(DUE_AFTER_S[job.job_class] + n * STRIDE_S, urgent_s)
+        yield {"job": job.id, "start": start, "stop": stop, "inputs": each, "due_in_s": due_in_s}
+
+
+def _json(rows: Iterable[dict[str, Any]]) -> str:
+    return orjson.dumps(list(rows)).decode()

@@ -345,12 +345,12 @@ def _one(tx: Tx, id: UUID) -> object:
 KEY = UUID(int=7)  # Alice's
 
 
-def _insert(tx: Tx, job: JobRow) -> object:
+def _new_job() -> tuple[insert.NewJob, insert.JobItems]:
     new = insert.NewJob(
         ids.new(), MALLORY, model=SAMPLES.resolve("echo"), custom_ids=False, expires_in_s=None
     )
     rows = io.BytesIO(f'{new.id}\t{MALLORY}\t0\t\\N\t\\N\t\\N\t"x"\n'.encode())
-    return insert.insert_job(tx, new, rows, [0, 1])
+    return new, insert.JobItems(rows, [0, 1])
 
 
 HERS = Claim(MALLORY, "key", b"mallory")
@@ -379,6 +379,7 @@ DEEDS: dict[str, Deed] = {
     "limits.get": lambda tx, job: limits.get(tx, MALLORY),
     "limits.put": lambda tx, job: limits.put(tx, MALLORY, [Limit(job_items=1)]),
     "spend.check_cap": lambda tx, job: spend.check_cap(tx, MALLORY),
+    "spend.cap_reached": lambda tx, job: spend.cap_reached(tx, MALLORY),
     "quota.check": lambda tx, job: quota.check(tx, MALLORY, [Limit(queued_items=1)], "echo", 1, 1),
     "quota.check_file": lambda tx, job: quota.check_file(tx, MALLORY, [Limit(stored_bytes=1)], 1),
     "spend.endpoint": lambda tx, job: spend.endpoint(tx, MALLORY),
@@ -408,6 +409,7 @@ DEEDS: dict[str, Deed] = {
     "deliveries.of_tenant": lambda tx, job: deliveries.of_tenant(tx, MALLORY),
     "idempotency.find": lambda tx, job: idempotency.find(tx, HERS),
     "idempotency.lock": lambda tx, job: idempotency.lock(tx, HERS),
+    "idempotency.try_lock": lambda tx, job: idempotency.try_lock(tx, HERS),
     "idempotency.store": lambda tx, job: idempotency.store(tx, HERS, job.id, b"{}"),
     "api_keys.create": lambda tx, job: api_keys.create(tx, NewKey(MALLORY)),
     "api_keys.get": lambda tx, job: api_keys.get(tx, MALLORY, KEY),
@@ -440,7 +442,9 @@ DEEDS: dict[str, Deed] = {
     "diagnostics.slice_counts": lambda tx, job: (
         diagnostics.slice_counts(tx, job.id, MALLORY).ready or None
     ),
-    "insert.insert_job": _insert,
+    "insert.insert_job": lambda tx, job: insert.insert_job(tx, *_new_job()),
+    "insert.insert_jobs": lambda tx, job: insert.insert_jobs(tx, [_new_job()]),
+    "insert.copy_items": lambda tx, job: insert.copy_items(tx, [_new_job()]),
     **{
         f"verbs.{verb.__name__}": partial(lambda verb, tx, job: verb(tx, job.id, MALLORY), verb)
         for verb in (
@@ -479,7 +483,8 @@ NO_QUERIES = {
     # By the random id of a session, of nobody's rows:
     "ended_sessions.add", "ended_sessions.has_ended",
     "search.Filter", "search.MOST_COUNTED", "read.RECENT_S", "read.Span", "insert.NewJob",
-    "insert.SubmittedJob", "diagnostics.set_statement_timeout", "detail.ListedItem",
+    "insert.SubmittedJob", "insert.JobItems", "idempotency.StoredResponse", "quota.reserve",
+    "notifier.WorkNotifier", "diagnostics.set_statement_timeout", "detail.ListedItem",
     "detail.SliceRun", "monitoring.workers.HeldModel",
     "queue.workers.LaunchRow", "usage.BY", "usage.By",
     "tenancy.EVERYBODY", "tenancy.act", "tenancy.acting", "queue.workers.NOWHERE",

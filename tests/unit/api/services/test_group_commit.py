@@ -1,0 +1,79 @@
+"""Group commit on an event loop, without a database."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine
+
+from api.services import group_commit
+from api.services.group_commit import GroupCommit
+from jobs.errors import SpendCap
+from jobs.store.notifier import WorkNotifier
+
+DATABASE = create_engine("postgresql+psycopg://")  # never connected
+
+
+class Store:
+    """Takes the place of the transaction: each waits for `commit`."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[Any]] = []
+        self.began, self.commit = threading.Semaphore(0), threading.Semaphore(0)
+
+    def __call__(self, _: object, submissions: Sequence[Any], notifier: object) -> list[Any]:
+        self.groups.append(list(submissions))
+        self.began.release()
+        self.commit.acquire()
+        return [SpendCap() if one == "refused" else f"row of {one}" for one in submissions]
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    made = Store()
+    monkeypatch.setattr(group_commit, "store_together", made)
+    return made
+
+
+def commit() -> GroupCommit:
+    return GroupCommit(DATABASE, WorkNotifier(""))
+
+
+async def stored(commit: GroupCommit, job: str) -> Any:
+    return await commit.store(job)  # type: ignore[arg-type]
+
+
+def test_jobs_that_arrive_while_one_commits_share_the_next_transaction(store: Store) -> None:
+    async def run() -> None:
+        group = commit()
+        first = asyncio.create_task(stored(group, "first"))
+        await asyncio.to_thread(store.began.acquire)  # a job that is alone doesn't wait
+        rest = [asyncio.create_task(stored(group, job)) for job in ("a", "refused", "b")]
+        await asyncio.sleep(0)
+        store.commit.release(2)
+        assert await first == "row of first"
+        found = await asyncio.gather(*rest, return_exceptions=True)
+        assert found[::2] == ["row of a", "row of b"]
+        assert isinstance(found[1], SpendCap)
+        assert store.groups == [["first"], ["a", "refused", "b"]]
+        await group.stop()
+
+    asyncio.run(run())
+
+
+def test_a_job_is_stored_though_its_request_ends(store: Store) -> None:
+    async def run() -> None:
+        group = commit()
+        first = asyncio.create_task(stored(group, "first"))
+        await asyncio.to_thread(store.began.acquire)
+        leaving = asyncio.create_task(stored(group, "leaving"))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        store.commit.release(2)
+        assert await first == "row of first"
+        await group.stop()
+        assert store.groups == [["first"], ["leaving"]]
+
+    asyncio.run(run())
