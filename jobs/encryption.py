@@ -6,13 +6,12 @@ The first key encrypts. All decrypt, so that what older keys encrypted stays rea
 
 import os
 from functools import lru_cache
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from typing import TYPE_CHECKING
 
 from jobs.errors import NotConfigured
+
+if TYPE_CHECKING:  # loaded with the first secret: most processes never see one
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 MIN_KEY = 32  # characters of a secret key; it is not stretched like a password
 
@@ -52,6 +51,8 @@ def decrypt(secret_key: str, owner: str, sealed: bytes) -> str:
 
 def decrypt_with(secret_key: str, owner: str, sealed: bytes) -> tuple[str, int]:
     """Decrypts a secret. Returns it and the position of its key, from 0; raises as `decrypt`."""
+    from cryptography.exceptions import InvalidTag
+
     nonce, encrypted = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
     for position, cipher in enumerate(_ciphers(secret_key)):
         try:
@@ -65,7 +66,7 @@ def decrypt_with(secret_key: str, owner: str, sealed: bytes) -> tuple[str, int]:
 
 
 @lru_cache(maxsize=8)
-def _ciphers(secret_key: str) -> tuple[AESGCM, ...]:
+def _ciphers(secret_key: str) -> "tuple[AESGCM, ...]":
     found = keys(secret_key)
     if not found:
         raise NotConfigured(
@@ -74,6 +75,10 @@ def _ciphers(secret_key: str) -> tuple[AESGCM, ...]:
     return tuple(map(_cipher, found))
 
 
-def _cipher(key: str) -> AESGCM:
+def _cipher(key: str) -> "AESGCM":
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
     derive = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"millrace webhook secrets")
     return AESGCM(derive.derive(key.encode()))

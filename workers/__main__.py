@@ -1,10 +1,15 @@
 """`python -m workers`: one bare worker process, configured by the environment."""
 
-from jobs import settings
-from jobs.telemetry import logs
-from workers.app import run_worker
-
 if __name__ == "__main__":
+    from jobs.processes import startup
+
+    startup.begin()
+
+    from jobs import settings
+    from jobs.telemetry import logs
+    from workers.app import run_worker
+
     loaded = settings.load()
     logs.configure("worker", loaded.log_format)
+    startup.await_gate()
     run_worker(loaded)

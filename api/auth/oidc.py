@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
-import httpx
-
 from jobs import clock
 from jobs.api_keys import is_tenant
 from jobs.errors import Unavailable
@@ -96,6 +94,7 @@ class TokenVerifier:
 
     def _published(self) -> "PyJWKClient":
         """Returns the client, with its keys fetched. Raises Unavailable."""
+        import httpx
         import jwt
 
         if clock.monotonic() < self._retry_at_s:
@@ -123,6 +122,8 @@ class TokenVerifier:
 
         Raises what httpx raises, ValueError and LookupError.
         """
+        import httpx  # for a provider's documents alone
+
         issuer = self._settings.oidc_issuer
         response = httpx.get(issuer.rstrip("/") + _DISCOVERY, timeout=_TIMEOUT_S).raise_for_status()
         document = response.json()

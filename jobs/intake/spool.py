@@ -13,8 +13,6 @@ from math import ceil
 from typing import IO, Any
 from uuid import UUID
 
-import numpy as np
-
 from jobs.blobs.payloads import Payloads
 from jobs.errors import Fault, Invalid, Malformed, StorageFull, TooLarge, TooManyItems
 from jobs.identity import Limit
@@ -201,6 +199,8 @@ class Intake:
         """
         if len(self._id_seqs) < 2:
             return
+        import numpy as np
+
         hashes, seqs = np.asarray(self._id_hashes), np.asarray(self._id_seqs)
         in_order = np.argsort(hashes, kind="stable")
         is_repeated = hashes[in_order[1:]] == hashes[in_order[:-1]]

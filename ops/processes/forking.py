@@ -1,5 +1,6 @@
 """Children that a fork server starts (fork_server.py), in milliseconds instead of seconds."""
 
+import atexit
 import json
 import os
 import select
@@ -73,6 +74,7 @@ class ForkServer:
         self._ended: dict[int, int] = {}
         self._running: set[int] = set()
         self._environ: dict[str, str] = {}
+        self._ends_at_exit = False
 
     def start(self) -> None:
         """Starts the server, if it doesn't run, and returns while it imports."""
@@ -122,6 +124,9 @@ class ForkServer:
         if self._process is not None and self._process.poll() is not None:
             self._forget()
         if self._link is None:
+            if not self._ends_at_exit:
+                atexit.register(self.stop)
+                self._ends_at_exit = True
             self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             argv = [sys.executable, "-m", fork_server.__name__, str(theirs.fileno())]
             self._environ = dict(os.environ)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import orjson
 
 from jobs import clock
@@ -32,7 +31,7 @@ _MAX_FAILURES = 1000  # of one item, rate limits included
 _LONGEST_RETRY_AFTER_S = 86_400.0
 _MAX_UNITS = 2**31 - 1  # of the column results.units
 _MAX_MESSAGE = 10_000  # characters of an exception's message
-_NUMPY = (np.ndarray, np.generic)
+_PLAIN = frozenset({str, dict, list, float, int, bool, type(None)})  # types of JSON
 
 
 class WrongNumberOfOutputs(Exception):
@@ -48,15 +47,18 @@ def encode(output: Any) -> bytes:
     NaN, infinity, NUL, a lone surrogate, or no JSON at all."""
     if isinstance(output, ListOutput):
         return b"[%b]" % b",".join(map(encode, output))
-    if isinstance(output, _NUMPY):
-        if output.dtype.kind == "f" and not np.isfinite(output).all():
-            raise ValueError("not_finite", "holds NaN or an infinity")
-        if output.dtype.kind in "biuf":
-            with suppress(orjson.JSONEncodeError):
-                return orjson.dumps(output, option=orjson.OPT_SERIALIZE_NUMPY)
-        output = output.tolist()  # text, objects, and layouts that orjson doesn't take
-    if isinstance(output, NamedTensors):
-        output = output.as_json()
+    if type(output) not in _PLAIN:
+        import numpy as np  # engines with such outputs have loaded it
+
+        if isinstance(output, np.ndarray | np.generic):
+            if output.dtype.kind == "f" and not np.isfinite(output).all():
+                raise ValueError("not_finite", "holds NaN or an infinity")
+            if output.dtype.kind in "biuf":
+                with suppress(orjson.JSONEncodeError):
+                    return orjson.dumps(output, option=orjson.OPT_SERIALIZE_NUMPY)
+            output = output.tolist()  # text, objects, and layouts that orjson doesn't take
+        elif isinstance(output, NamedTensors):
+            output = output.as_json()
     raw = validation.storable(output)
     # orjson writes both as null: most outputs have none, and need no walk in Python.
     if b"null" in raw and not isinstance(output, str) and _holds_nan(output):

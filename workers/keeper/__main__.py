@@ -1,10 +1,16 @@
 """`python -m workers.keeper`: one keeper process, configured by the environment."""
 
-from jobs import settings
-from jobs.telemetry import logs
-from workers.keeper.keeper import run_keeper
-
 if __name__ == "__main__":
+    # Not at the top: a child process with a transfer loads this file, and keeps nothing.
+    from jobs.processes import startup
+
+    startup.begin()
+
+    from jobs import settings
+    from jobs.telemetry import logs
+    from workers.keeper.keeper import run_keeper
+
     loaded = settings.load()
     logs.configure("keeper", loaded.log_format)
+    startup.await_gate()
     run_keeper(loaded)

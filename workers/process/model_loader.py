@@ -63,6 +63,7 @@ class ModelLoader:
 
     def run(self) -> None:
         """Takes steps until `stop`."""
+        collect_and_freeze()  # what the process has imported
         while not self._stopping.is_set():
             self.step()
             busy = self._table.in_state("loading", "draining")
@@ -99,6 +100,7 @@ class ModelLoader:
         """Loads, warms up and serves a model. A failure is its state, and harms no other."""
         model, since_s = resident.model, clock.monotonic()
         engine: Engine | None = None
+        gc.disable()  # until it is loaded: libraries import thousands of objects, which stay
         try:
             with self._deadline.loading(model.key, model.limits.max_load_s):
                 engine = engines.load(model, self._settings.device)

@@ -4,13 +4,13 @@ import ssl
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-
-import httpcore
+from typing import TYPE_CHECKING
 
 from jobs.ssrf import AllowList, url_problem
 from workers.http_client.addresses import Resolver, resolve
-from workers.http_client.client import Client, NoResponse, Response
-from workers.http_client.pinned import PinnedConnect
+
+if TYPE_CHECKING:  # loaded with the first delivery
+    from workers.http_client.client import NoResponse, Response
 
 TIMEOUT_S = 15.0
 UNREACHABLE = (
@@ -41,6 +41,9 @@ def post(
     resolver: Resolver = resolve,
 ) -> Attempt:
     """Posts to a URL whose form and addresses are checked here, within timeout_s in all."""
+    from workers.http_client.client import Client, NoResponse
+    from workers.http_client.pinned import PinnedConnect
+
     if problem := url_problem(url, allow):
         return Attempt(error=f"the URL {problem[1]}")
     given = [(name.encode(), value.encode()) for name, value in headers.items()]
@@ -59,7 +62,7 @@ def post(
     return _result(response)
 
 
-def _result(response: Response) -> Attempt:
+def _result(response: "Response") -> Attempt:
     status = response.status
     if 200 <= status < 300:
         return Attempt(status)
@@ -67,15 +70,19 @@ def _result(response: Response) -> Attempt:
     return Attempt(status, f"answered {status}{note}", response.retry_after_s)
 
 
-def _has_not_connected(error: NoResponse) -> bool:
+def _has_not_connected(error: "NoResponse") -> bool:
     """Returns True if nothing was sent to anybody: one error for all reasons, from which a tenant
     can't tell which internal names there are."""
+    import httpcore
+
     attempt = isinstance(error.__cause__, httpcore.ConnectError)
     return attempt and not isinstance(error.cause, ssl.SSLError | TimeoutError)
 
 
 def _reason(error: BaseException, timeout_s: float) -> str:
     """Describes a failure without the addresses that a name resolved to: they are not public."""
+    import httpcore
+
     if isinstance(error, TimeoutError | httpcore.TimeoutException):
         return f"no answer within {timeout_s:g} s"
     if isinstance(error, ssl.SSLError):

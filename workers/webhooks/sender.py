@@ -9,9 +9,10 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from ssl import SSLContext
 from urllib.parse import urlsplit
 
-import httpx
 from sqlalchemy import Engine as Database
 
 from jobs import clock, ids
@@ -56,10 +57,16 @@ class WebhookSender(Service):
         self._settings, self._lease_s, self._timeout_s = settings, lease_s, timeout_s
         self._database: Database = db.connect(settings.database_url, pool_size=2, role=db.WORKER)
         self._allow = AllowList.parse(settings.webhook_allow)
-        self._tls = httpx.create_ssl_context()
         self._pool = ThreadPoolExecutor(AT_ONCE, "webhook")
         self._in_flight: Counter[Endpoint] = Counter()
         self._counting = threading.Lock()
+
+    @cached_property
+    def _tls(self) -> SSLContext:
+        """TLS context with the public CAs, which take 5 MB: created for the first delivery."""
+        import httpx
+
+        return httpx.create_ssl_context()
 
     def close(self) -> None:
         """Waits for the deliveries in flight."""

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import orjson
 
 from jobs.errors import Malformed, UnknownModel
@@ -66,6 +65,8 @@ def decoded_texts(tensor: Tensor) -> list[str]:
 def joined_outputs(model: Model, outputs: Sequence[bytes]) -> dict[str, Tensor]:
     """Joins the outputs of all texts, each JSON, to one tensor: vectors; or bytes, of a text as it
     is, of anything else as JSON."""
+    import numpy as np  # for this protocol alone
+
     if model.effective_task == "embedding":
         vectors = np.array([orjson.loads(output) for output in outputs], DTYPES["FP32"])
         return {_EMBEDDING: Tensor.from_array("FP32", vectors)}

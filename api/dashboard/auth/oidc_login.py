@@ -7,14 +7,12 @@ from functools import lru_cache
 from hashlib import sha256
 from urllib.parse import urlencode
 
-import httpx
-
 from api.auth.oidc import TokenVerifier
 from jobs.errors import Forbidden, Unavailable
 from jobs.settings import Settings
 
 _TIMEOUT_S = 5
-_UNREADABLE = (httpx.HTTPError, ValueError, TypeError, LookupError)
+_UNREADABLE = (ValueError, TypeError, LookupError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +74,8 @@ class Provider:
         )
 
     def _exchange(self, begun: LoginAttempt, code: str, back: str) -> dict[str, str]:
+        import httpx
+
         settings = self._settings
         form = {
             "grant_type": "authorization_code",
@@ -96,13 +96,15 @@ class Provider:
                 "id_token": str(tokens["id_token"]),
                 "access_token": str(tokens["access_token"]),
             }
-        except _UNREADABLE as error:
+        except (httpx.HTTPError, *_UNREADABLE) as error:
             raise _unavailable() from error
 
     def _endpoint(self, name: str) -> str:
+        import httpx
+
         try:
             return self._tokens.discover(name)[0]
-        except _UNREADABLE as error:
+        except (httpx.HTTPError, *_UNREADABLE) as error:
             raise _unavailable() from error
 
 

@@ -21,6 +21,7 @@ from jobs.models.inputs.tensors import (
     SHOWN,
     Tensor,
     TensorError,
+    item_bytes,
     shape_of,
     type_name,
 )
@@ -64,7 +65,7 @@ class Spec:
     def zeros(self, rows: int) -> Tensor:
         """Returns the smallest tensor with this many rows, all zeros."""
         shape = (rows, *(max(1, size) for size in self.shape[1:]))
-        size = LENGTH_BYTES if self.datatype == BYTES else DTYPES[self.datatype].itemsize
+        size = LENGTH_BYTES if self.datatype == BYTES else item_bytes(self.datatype)
         return Tensor(self.datatype, shape, bytes(math.prod(shape) * size))
 
 

@@ -13,27 +13,29 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # loaded where a tensor becomes an array: it takes 0.1 s and 20 MB
+    import numpy as np
+    from numpy.typing import NDArray
 
 BYTES = "BYTES"
-DTYPES: Mapping[str, np.dtype[Any]] = {
-    "BOOL": np.dtype("?"),
-    "UINT8": np.dtype("u1"),
-    "UINT16": np.dtype("<u2"),
-    "UINT32": np.dtype("<u4"),
-    "UINT64": np.dtype("<u8"),
-    "INT8": np.dtype("i1"),
-    "INT16": np.dtype("<i2"),
-    "INT32": np.dtype("<i4"),
-    "INT64": np.dtype("<i8"),
-    "FP16": np.dtype("<f2"),
-    "FP32": np.dtype("<f4"),
-    "FP64": np.dtype("<f8"),
-    BYTES: np.dtype("O"),
+DTYPES: Mapping[str, str] = {
+    "BOOL": "?",
+    "UINT8": "u1",
+    "UINT16": "<u2",
+    "UINT32": "<u4",
+    "UINT64": "<u8",
+    "INT8": "i1",
+    "INT16": "<i2",
+    "INT32": "<i4",
+    "INT64": "<i8",
+    "FP16": "<f2",
+    "FP32": "<f4",
+    "FP64": "<f8",
+    BYTES: "O",
 }
+"""By datatype: the code of its elements in numpy."""
 MAX_RANK = 32
 MAX_SIZE = 2**31 - 1  # elements of one dimension
 LENGTH_BYTES = 4
@@ -61,7 +63,7 @@ class Tensor:
             if elements != count:
                 more = "more" if elements > count else f"{elements} elements"
                 raise TensorError(f"has {more}; the shape {list(shape)} has {count}")
-        elif len(raw) != (expected := count * _dtype(datatype).itemsize):
+        elif len(raw) != (expected := count * item_bytes(datatype)):
             raise TensorError(f"has {len(raw)} bytes; {datatype} {list(shape)} has {expected}")
         elif datatype == "BOOL" and raw.translate(None, b"\0\1"):
             raise TensorError("a BOOL is the byte 0 or 1")
@@ -76,7 +78,7 @@ class Tensor:
         return cls(datatype, shape, _packed(datatype, elements))
 
     @classmethod
-    def from_array(cls, datatype: str, array: NDArray[Any]) -> "Tensor":
+    def from_array(cls, datatype: str, array: "NDArray[Any]") -> "Tensor":
         """Encodes an array of this datatype; for BYTES, of bytes or texts. Raises TensorError."""
         if datatype == BYTES:
             return cls(datatype, array.shape, _joined(array.ravel().tolist()))
@@ -84,21 +86,25 @@ class Tensor:
             raise TensorError(f"is of {array.dtype}; {datatype} is {dtype}")
         return cls(datatype, array.shape, array.tobytes())
 
-    def array(self) -> NDArray[Any]:
+    def array(self) -> "NDArray[Any]":
         """Returns a read-only array; for BYTES, one of bytes objects."""
+        import numpy as np
+
         if self.datatype != BYTES:
             return np.frombuffer(self.raw, DTYPES[self.datatype]).reshape(self.shape)
         array = np.empty(math.prod(self.shape), object)
         array[:] = list(_texts(self.raw))
         return array.reshape(self.shape)
 
-    def data(self) -> NDArray[Any] | list[str]:
+    def data(self) -> "NDArray[Any] | list[str]":
         """Returns the elements, flat, for JSON. Raises TensorError where JSON can't hold them."""
         if self.datatype == BYTES:
             try:
                 return [text.decode() for text in _texts(self.raw)]
             except UnicodeDecodeError:
                 raise TensorError("holds bytes that are no UTF-8; ask for binary data") from None
+        import numpy as np
+
         array = self.array().ravel()
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise TensorError("holds NaN or an infinity, which JSON can't; ask for binary data")
@@ -135,7 +141,19 @@ class NamedTensors(dict[str, Tensor]):
         return {name: tensor.as_json(plain=self.plain) for name, tensor in self.items()}
 
 
-def _dtype(datatype: str) -> np.dtype[Any]:
+def item_bytes(datatype: str) -> int:
+    """Returns the size of an element that isn't of BYTES. Raises TensorError."""
+    code = _code(datatype)
+    return int(code[-1]) if code[-1].isdigit() else 1
+
+
+def _dtype(datatype: str) -> "np.dtype[Any]":
+    import numpy as np
+
+    return np.dtype(_code(datatype))
+
+
+def _code(datatype: str) -> str:
     if datatype == "BF16":
         raise TensorError("is of BF16, which is not served here; send FP32 or FP16")
     if datatype not in DTYPES:
@@ -203,6 +221,8 @@ def _packed(datatype: str, elements: list[Any]) -> bytes:
     _only(elements, kinds, {int, float}, "a number")
     if dtype.kind == "f":
         return _floats(datatype, dtype, elements).tobytes()
+    import numpy as np
+
     if float in kinds:
         elements = _whole(datatype, elements)
     span = np.iinfo(dtype)
@@ -226,7 +246,9 @@ def _whole(datatype: str, elements: list[Any]) -> list[int]:
     return [int(element) for element in elements]
 
 
-def _floats(datatype: str, dtype: np.dtype[Any], elements: list[Any]) -> NDArray[Any]:
+def _floats(datatype: str, dtype: "np.dtype[Any]", elements: list[Any]) -> "NDArray[Any]":
+    import numpy as np
+
     try:
         with np.errstate(over="ignore"):
             array = np.array(elements, np.float64).astype(dtype)

@@ -77,7 +77,7 @@ def test_the_database_stalls_since_its_processes_are_stopped(scene: Scene) -> No
 
 def test_workers_die(platforms: Platforms, tmp_path: Path) -> None:
     with staged(platforms, tmp_path, DEADLY) as scene, scene.client("alice") as http:
-        order = {"model": "deadly", "items": ["die"]}
+        order = {"model": "deadly", "items": ["die"] * 20}
         job = http.post("/jobs", json=order).raise_for_status().json()["id"]
         eventually(lambda: has_died(scene, 3), FOUND_WITHIN_S)
         explained(scene, TROUBLES["deaths"], "no_worker")

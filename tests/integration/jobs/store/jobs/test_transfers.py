@@ -110,7 +110,7 @@ def test_a_claim_is_one_keepers_until_its_lease_ends(database: Engine) -> None:
     with database.begin() as tx:
         tx.execute(text("UPDATE transfers SET due_at = now()"))
     second = take(database)
-    assert (second.epoch, second.deaths) == (first.epoch + 1, 2)
+    assert (second.epoch, second.deaths, second.kills) == (first.epoch + 1, 0, 2)
     with database.begin() as tx:
         assert not transfers.renew(tx, first, 60)
         assert transfers.renew(tx, second, 60)
@@ -136,7 +136,7 @@ def test_what_is_given_back_is_untried(database: Engine) -> None:
     with database.begin() as tx:
         transfers.release(tx, take(database))
     again = take(database)
-    assert (again.tries, again.deaths) == (1, 1)
+    assert (again.tries, again.deaths, again.kills) == (1, 0, 1)
 
 
 def test_a_tenant_with_something_in_hand_waits_for_one_that_has_nothing(database: Engine) -> None:

@@ -41,7 +41,8 @@ def read(body: bytes, length: Any, takes: Signature) -> Inference:
 @st.composite
 def one_of_each(draw: st.DrawFn) -> dict[str, NDArray[Any]]:
     found: dict[str, NDArray[Any]] = {}
-    for name, dtype in DTYPES.items():
+    for name, code in DTYPES.items():
+        dtype = np.dtype(code)
         elements: Any = arrays.from_dtype(dtype, **(FINITE if dtype.kind == "f" else {}))
         if name == BYTES:
             elements = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)

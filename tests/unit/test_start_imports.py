@@ -1,0 +1,54 @@
+"""Modules that a process doesn't load as it starts: each would cost time at every start, and memory
+of every process. Counted by name, since times vary."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BEGIN = "from jobs.processes import startup; startup.begin(); "
+NOBODYS = {
+    "alembic",
+    "boto3",
+    "httpcore",
+    "httpx",
+    "jwt",
+    "matplotlib",
+    "numpy",
+    "opentelemetry.sdk",
+    "rich",
+    "tokenizers",
+    "torch",
+}
+"""Modules for what most processes never do."""
+OURS = {"sqlalchemy", "psycopg", "redis", "prometheus_client", "celery", "fastapi"}
+
+STARTS = {
+    "api": (BEGIN + "import api.server", NOBODYS | {"celery", "kombu"}),
+    "worker": (BEGIN + "import workers.app", NOBODYS | {"fastapi", "jinja2"}),
+    "keeper": (BEGIN + "import workers.keeper.keeper", NOBODYS | {"fastapi", "jinja2"}),
+    "millrace --help": ("import ops.cli.main", NOBODYS | OURS | {"pydantic", "ssl", "jobs"}),
+}
+
+
+@pytest.mark.parametrize("process", STARTS)
+def test_a_process_starts_without_what_it_may_never_need(process: str) -> None:
+    code, unwanted = STARTS[process]
+    code += "; import sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+    )
+    assert set(done.stdout.split()) & unwanted == set()
+
+
+def test_redis_is_loaded_as_without_opentelemetry_which_stays_importable() -> None:
+    code = BEGIN + (
+        "from redis.observability import metrics, providers; import opentelemetry.sdk.metrics;"
+        "print(metrics.OTEL_AVAILABLE, providers.OTEL_AVAILABLE)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+    )
+    assert done.stdout.split() == ["False", "False"]
