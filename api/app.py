@@ -32,17 +32,17 @@ from api.routes.admin import audit, keys, limits, tenants, usage, workers
 from api.routes.jobs import events, jobs, results, submit, webhooks
 from api.schemas.common import Problem
 from api.services import loop_lag, models_watcher
-from api.services.call_bodies import CallBodies
 from api.services.call_preparation import CallPreparation
 from api.services.diagnostics import DiagnosticsService
-from api.services.free_space import FreeSpace
-from api.services.group_commit import GroupCommit
-from api.services.ingest_pool import IngestPool
+from api.services.intake.call_bodies import CallBodies
+from api.services.intake.free_space import FreeSpace
+from api.services.intake.group_commit import GroupCommit
+from api.services.intake.ingest_pool import IngestPool
+from api.services.intake.upload_meter import UploadMeter
 from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
 from api.services.resources import Resources
 from api.services.turns import TenantTurns
-from api.services.upload_meter import UploadMeter
 from jobs.blobs.payloads import Payloads
 from jobs.models.watcher import ModelsFile
 from jobs.processes.memory import collect_and_freeze

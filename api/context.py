@@ -14,17 +14,17 @@ from api.gateway.inference import InferenceSession
 from api.gateway.response_cache import ResponseCache
 from api.http.connection import client_disconnected
 from api.http.idempotency import Uploads
-from api.services.call_bodies import CallBodies
 from api.services.call_preparation import CallPreparation
 from api.services.diagnostics import DiagnosticsService
-from api.services.free_space import FreeSpace
-from api.services.group_commit import GroupCommit
-from api.services.ingest_pool import IngestPool
+from api.services.intake.call_bodies import CallBodies
+from api.services.intake.free_space import FreeSpace
+from api.services.intake.group_commit import GroupCommit
+from api.services.intake.ingest_pool import IngestPool
+from api.services.intake.upload_meter import UploadMeter
 from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
 from api.services.resources import Resources
 from api.services.turns import TenantTurns
-from api.services.upload_meter import UploadMeter
 from jobs.identity import Caller
 from jobs.states import JobClass
 

@@ -79,7 +79,7 @@ async def receive(request: Request) -> tuple[bytes, bool]:
 
 
 class Meter(Protocol):
-    """Counter of the bytes of one upload; see api/services/upload_meter.py."""
+    """Counter of the bytes of one upload; see api/services/intake/upload_meter.py."""
 
     async def add(self, size: int) -> None:
         """Counts bytes that are about to be written; raises where there is no room for them."""

@@ -20,7 +20,7 @@ from api.middleware import tracing
 from api.middleware.metrics import CountedResponse
 from api.routes import calls
 from api.routes.jobs import submit
-from api.services.call_bodies import HELD
+from api.services.intake.call_bodies import HELD
 from jobs.errors import Malformed
 from jobs.identity import Caller
 from jobs.identity import Scope as CallerScope

@@ -27,8 +27,8 @@ from api.http.authorized_stream import AuthorizedStream
 from api.http.responses import json_response
 from api.routes.jobs.jobs import cancel_job, delete_job
 from api.routes.jobs.lookup import find_job, is_retry, read_job
+from api.services.intake.upload_meter import JOB_SHARE
 from api.services.resources import Resources
-from api.services.upload_meter import JOB_SHARE
 from jobs import ids
 from jobs.blobs import lines
 from jobs.dialects.anthropic import Anthropic, item_of, model_of

@@ -17,8 +17,8 @@ from api.http.errors import faults_of
 from api.routes.jobs import transfers
 from api.routes.jobs.webhooks import url_faults
 from api.schemas.jobs import Job, JobInput, JobRequest
+from api.services.intake.upload_meter import JOB_SHARE
 from api.services.resources import Resources
-from api.services.upload_meter import JOB_SHARE
 from jobs import ids
 from jobs.errors import Fault, Invalid, Malformed, MillraceError
 from jobs.identity import Caller

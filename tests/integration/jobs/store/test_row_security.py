@@ -485,7 +485,7 @@ NO_QUERIES = {
     "search.Filter", "search.MOST_COUNTED", "read.RECENT_S", "read.Span", "insert.NewJob",
     "insert.SubmittedJob", "insert.JobItems", "idempotency.StoredResponse", "quota.reserve",
     "notifier.WorkNotifier", "diagnostics.set_statement_timeout", "detail.ListedItem",
-    "detail.SliceRun", "monitoring.workers.HeldModel",
+    "detail.SliceRun", "verbs.ARCHIVED_BYTES", "monitoring.workers.HeldModel",
     "queue.workers.LaunchRow", "usage.BY", "usage.By",
     "tenancy.EVERYBODY", "tenancy.act", "tenancy.acting", "queue.workers.NOWHERE",
     "queue.workers.ModelStatus", "detail.ItemRow", "observations.ModelObservation",

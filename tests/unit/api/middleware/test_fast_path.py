@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from api.middleware.fast_path import FastPath
 from api.routes import calls
-from api.services.call_bodies import CallBodies
+from api.services.intake.call_bodies import CallBodies
 from jobs.identity import OPEN, Caller
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.model import Model

@@ -134,7 +134,7 @@ def test_an_engine_has_the_same_vectors_on_either_device(
     shape = {"hidden": 32, "layers": 2, "heads": 4, "intermediate": 64, "threads": 1}
     engines = []
     for chosen in (Device(PLACE), cuda):
-        monkeypatch.setattr(device, "choose", lambda _, chosen=chosen: chosen)
+        monkeypatch.setattr(device, "choose", lambda _, chosen=chosen, **_options: chosen)
         engines.append(RandomEncoder(layout=layout, **shape))
     launches = [
         [np.arange(1, 2 + (7 * n + row) % (30 * (n % 3 + 1)), dtype=np.int32) for row in range(n)]

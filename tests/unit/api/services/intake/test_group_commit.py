@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-from api.services import group_commit
-from api.services.group_commit import GroupCommit
+from api.services.intake import group_commit
+from api.services.intake.group_commit import GroupCommit
 from jobs.errors import SpendCap
 from jobs.store.notifier import WorkNotifier
 

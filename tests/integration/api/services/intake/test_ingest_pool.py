@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from api.http.errors import to_error
-from api.services.ingest_pool import IngestPool
+from api.services.intake.ingest_pool import IngestPool
 from api.services.resources import Resources
 from jobs import errors
 from jobs.errors import Fault, Invalid, MillraceError, TooLarge, Unavailable
@@ -26,14 +26,14 @@ from jobs.settings import Settings
 from ops.processes.ports import free_port
 from tests.support.wait import PATIENCE_S, eventually, gone
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 NO_DATABASE = Settings(database_url="postgresql+psycopg://nowhere/", redis_url="redis://nowhere")
 LARGE = 40_000  # lines of more than a megabyte together
 STUCK = """
 import asyncio, sys, tempfile
-from api.services.ingest_pool import IngestPool
+from api.services.intake.ingest_pool import IngestPool
 from jobs.settings import load
-from tests.integration.api.services.test_ingest_pool import stick
+from tests.integration.api.services.intake.test_ingest_pool import stick
 
 async def main():
     await IngestPool(load()).run("t", stick, tempfile.TemporaryFile())

@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Engine as Database
 
 from api.http import bodies
-from api.services.free_space import FreeSpace
+from api.services.intake.free_space import FreeSpace
 from api.services.turns import TenantTurns
 from jobs.errors import StorageFull
 from jobs.identity import Caller, Limit

@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from api.app import create_app
 from api.context import Context
 from api.middleware.fast_path import FastPath
-from api.services import free_space, upload_meter
+from api.services.intake import free_space, upload_meter
 from jobs import clock
 from jobs.errors import Overloaded
 from jobs.identity import Limit
