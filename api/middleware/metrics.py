@@ -29,7 +29,8 @@ class CountedResponse:
         """Counts the request, once it was answered or its client left."""
         if self._status:
             seconds = clock.monotonic() - self._since_s if self._timed else None
-            record.request(self._scope["method"], _template(self._scope), self._status, seconds)
+            route = self._route or _template(self._scope)
+            record.request(self._scope["method"], route, self._status, seconds)
 
 
 def _is_stream(message: Message) -> bool:

@@ -4,6 +4,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+import httpx
 import pytest
 
 from jobs.explain.rules.load import LAZY_LAG_S
@@ -17,7 +18,7 @@ from tests.acceptance.why.scenes import (
     explained,
 )
 from tests.support.prometheus import MISSING, installed
-from tests.support.wait import eventually
+from tests.support.wait import Deadline, eventually, pause
 
 
 def test_prometheus_is_there_to_raise_alerts() -> None:
@@ -89,8 +90,7 @@ def test_one_lane_has_most_of_the_waiting(scene: Scene) -> None:
 def test_a_call_is_explained_to_its_tenant_and_to_operators(scene: Scene) -> None:
     with scene.client("alice") as alice, scene.client("bob") as bob:
         body = {"model": "echo", "input": "x"}
-        id = alice.post("/infer", json=body).raise_for_status().json()["id"]
-        eventually(lambda: alice.get(f"/calls/{id}").is_success)
+        id = eventually(lambda: _recorded_call(alice, body))
         assert bob.get(f"/calls/{id}").status_code == 404
         refused = alice.post("/infer", json=body | {"model": "lengthy", "timeout_ms": 1})
         failed = refused.json()["call_id"]
@@ -103,14 +103,19 @@ def test_a_call_is_explained_to_its_tenant_and_to_operators(scene: Scene) -> Non
     assert "call_in_time" in scene.by_command(id)
 
 
+def _recorded_call(client: httpx.Client, body: dict[str, Any]) -> str | None:
+    """Makes a call, and returns its id unless its record was left out: after many calls, few are
+    recorded for a while."""
+    id = str(client.post("/infer", json=body).raise_for_status().json()["id"])
+    deadline = Deadline(5)
+    while not (found := client.get(f"/calls/{id}").is_success) and not deadline.is_over():
+        pause(0.1)
+    return id if found else None
+
+
 def test_an_item_tells_where_all_of_its_time_went(scene: Scene) -> None:
     with scene.client("alice") as alice:
-        order = {"model": "saturated", "items": ["a", "b", "c", "d"]}
-        job = alice.post("/jobs", json=order).raise_for_status().json()["id"]
-        scene.by_command(job, who="alice")
-        ended = "completed"
-        eventually(lambda: alice.get(f"/jobs/{job}").json()["state"] == ended, FOUND_WITHIN_S)
-        item = alice.get(f"/jobs/{job}/items/3").raise_for_status().json()
+        job, item = eventually(lambda: _item_that_waited_in_its_lane(scene, alice))
         timing = dict(item["timing"])
     whole_ms, lane_ms = timing.pop("total_ms"), timing.pop("wait_ms")
     assert None not in timing.values()
@@ -121,3 +126,16 @@ def test_an_item_tells_where_all_of_its_time_went(scene: Scene) -> None:
     assert item["why"][0]["code"] == "waiting_for_device"
     assert "in its lane" in scene.by_command(job, "3", who="alice")
     assert "it ended as completed" in scene.by_command(job)
+
+
+def _item_that_waited_in_its_lane(scene: Scene, client: httpx.Client) -> tuple[str, Any] | None:
+    """Runs a job of four launches, and returns its last item unless it waited longer for a worker
+    or in preprocessing, as on a busy machine."""
+    order = {"model": "saturated", "items": ["a", "b", "c", "d"]}
+    job = client.post("/jobs", json=order).raise_for_status().json()["id"]
+    scene.by_command(job, who="alice")
+    eventually(lambda: client.get(f"/jobs/{job}").json()["state"] == "completed", FOUND_WITHIN_S)
+    item = client.get(f"/jobs/{job}/items/3").raise_for_status().json()
+    queue_ms = item["timing"]["queue_ms"]
+    stages = ("waiting_ms", "preprocess_ms", "engine_ms", "record_ms")
+    return (job, item) if all(queue_ms > (item["timing"][stage] or 0) for stage in stages) else None

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import httpx
@@ -26,8 +27,9 @@ def url(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An api whose streams of results and files have a second byte that never comes."""
 
     async def pieces(self: TenantTurns, tenant: str, source: Any) -> AsyncIterator[bytes]:
-        yield next(source, b"{")[:1]
-        await asyncio.Event().wait()
+        with closing(source):  # ends with the stream, as the real one's
+            yield next(source, b"{")[:1]
+            await asyncio.Event().wait()
 
     monkeypatch.setattr(TenantTurns, "pieces", pieces)
     monkeypatch.setattr(authorized_stream, "CHECK_S", 0.05)
