@@ -3,7 +3,9 @@
 import io
 import random
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -133,7 +135,8 @@ def test_a_bucket_that_is_not_there_is_away_and_nothing_in_it_is_lost(s3_endpoin
 def test_a_server_that_does_not_answer_is_away(
     s3_endpoint: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+    impatient = SimpleNamespace(**vars(time) | {"sleep": lambda _: None})
+    monkeypatch.setattr("botocore.endpoint.time", impatient)  # no other thread's sleep
     with pytest.raises(BlobStoreUnavailable, match="can't read a") as error:
         S3Blobs(BUCKET, endpoint="http://127.0.0.1:9").get("a")
     assert "127.0.0.1" not in error.value.detail  # it is shown to tenants
