@@ -1,6 +1,5 @@
 """Real servers for the tests: one PostgreSQL and one Redis a test process, a database a test."""
 
-import itertools
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -13,7 +12,7 @@ import pytest
 import redis
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 from xdist.scheduler import LoadScopeScheduling
 
 from jobs.models.builtin_models import SAMPLES
@@ -23,6 +22,7 @@ from jobs.store import db
 from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
 from tests.support import custom_models
+from tests.support.databases import TestDatabases
 from tests.support.platforms import (
     Platforms,
     copy_database,
@@ -35,7 +35,6 @@ _TIMEOUT_S = 400
 _LONGEST_FIRST = ("tests/acceptance/test_chaos.py", "tests/acceptance/", "tests/browser/")
 _ROOT = Path(__file__).parents[1]
 _NAMED = re.compile(r"^PLATFORM = (\w+)$", re.MULTILINE)
-_numbers = itertools.count()
 
 # A slow machine is no failure: httpx's own limit is 5 s.
 _httpx_limit = signature(httpx.get).parameters["timeout"].default
@@ -128,23 +127,29 @@ def platform(request: pytest.FixtureRequest, platforms: Platforms) -> Platform:
 
 
 @pytest.fixture(scope="session")
-def migrated(servers: EmbeddedServers) -> Iterator[str]:
+def migrated(servers: EmbeddedServers) -> str:
     """The URL of a database with the schema, to copy for each test."""
-    with _new_database(servers, "millrace") as url:
-        yield url
+    databases = TestDatabases(servers.postgres.url, "millrace")
+    return databases.url(databases.take())
+
+
+@pytest.fixture(scope="session")
+def databases(servers: EmbeddedServers, migrated: str) -> TestDatabases:
+    return TestDatabases(servers.postgres.url, migrated.split("?")[0].rsplit("/", 1)[1])
 
 
 @pytest.fixture
-def database_url(servers: EmbeddedServers, migrated: str) -> Iterator[str]:
-    with _new_database(servers, migrated.split("?")[0].rsplit("/", 1)[1]) as url:
-        yield url
+def database_url(databases: TestDatabases) -> Iterator[str]:
+    name = databases.take()
+    yield databases.url(name)
+    databases.give_back(name)
 
 
 @pytest.fixture(scope="module")
-def module_database_url(servers: EmbeddedServers) -> Iterator[str]:
+def module_database_url(servers: EmbeddedServers) -> str:
     """An empty one, for a platform that lives as long as its module."""
-    with _new_database(servers, "template1") as url:
-        yield url
+    databases = TestDatabases(servers.postgres.url, "template1")
+    return databases.url(databases.take())
 
 
 @pytest.fixture
@@ -183,24 +188,3 @@ def settings(
         lease_s=3,
         secret_key="a key of the tests, 32 characters or more",
     )
-
-
-class _new_database:  # noqa: N801
-    """Creates a database, copied from another one; drops it at the end."""
-
-    def __init__(self, servers: EmbeddedServers, template: str) -> None:
-        self._url, self._template = servers.postgres.url, template
-        self._name = f"test_{next(_numbers)}"
-
-    def _admin(self, statement: str) -> None:
-        engine = db.connect(self._url, pool_size=1)
-        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.execute(text(statement))
-        engine.dispose()
-
-    def __enter__(self) -> str:
-        self._admin(f"CREATE DATABASE {self._name} TEMPLATE {self._template} STRATEGY FILE_COPY")
-        return self._url.replace("/millrace?", f"/{self._name}?")
-
-    def __exit__(self, *_: object) -> None:
-        self._admin(f"DROP DATABASE {self._name} WITH (FORCE)")
