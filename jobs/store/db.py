@@ -84,6 +84,7 @@ def connect(
         url,
         pool_size=pool_size,
         max_overflow=pool_size,
+        pool_use_lifo=True,  # the last one used has its statements prepared, and needs no ping
         hide_parameters=True,  # they are payloads, and errors are logged
         connect_args={
             "options": " ".join(f"-c {name}={value}" for name, value in options.items()),

@@ -75,7 +75,7 @@ _INSERT_RESULTS = f"""
     WITH recorded AS (
         INSERT INTO results (job_id, tenant_id, seq, outcome, units, wait_ms, launch_id, output,
                              error, attempts, device_us)
-        SELECT * FROM unnest(%b::uuid[], %b::text[], %b::int[], %b::text[]::outcome[], %b::int[],
+        SELECT * FROM unnest(%b::uuid[], %b::text[], %b::int[], %b::outcome[], %b::int[],
                              %b::real[], %b::bigint[], %b::text[], %b::text[], %b::smallint[],
                              %b::bigint[])
         ON CONFLICT DO NOTHING
