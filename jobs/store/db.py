@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from functools import partial
+from select import POLLIN, poll
 from typing import Any, TypeAlias
 from weakref import WeakSet
 
@@ -71,8 +72,7 @@ def connect(
 
     A statement that takes longer than the timeout fails. A transaction that is idle for `idle_s`
     ends: a process that froze in it must not hold its locks. A server that stops answering is
-    noticed by TCP within half a minute; a connection that it closed meanwhile by a ping, unless it
-    was used a moment ago."""
+    noticed by TCP within half a minute; a connection that it closed meanwhile before it is used."""
     options: dict[str, Any] = {
         "statement_timeout": int(statement_timeout_s * 1000),
         "idle_in_transaction_session_timeout": int(idle_s * 1000),
@@ -108,13 +108,22 @@ _TRUSTED_S = 0.2  # since a connection was returned: it isn't pinged, which cost
 
 
 def _ping(dialect: Dialect, connection: Any, entry: Any, proxy: object) -> None:
-    """Pings a connection that was idle; one that is dead is replaced, as are all of its age."""
+    """Pings a connection that was idle for a while, or whose socket has something to read, as one
+    has that the server closed; one that is dead is replaced, as are all of its age."""
     until_s = entry.info.get(_UNTIL)  # none where it is new
-    if until_s is not None and clock.monotonic() > until_s + _TRUSTED_S:
-        try:
+    if until_s is None:
+        return
+    try:
+        if clock.monotonic() > until_s + _TRUSTED_S or _is_readable(connection.fileno()):
             dialect.do_ping(connection)
-        except psycopg.Error as error:
-            raise InvalidatePoolError() from error
+    except psycopg.Error as error:
+        raise InvalidatePoolError() from error
+
+
+def _is_readable(file: int) -> bool:
+    poller = poll()
+    poller.register(file, POLLIN)
+    return bool(poller.poll(0))
 
 
 def _lent(connection: object, entry: Any, proxy: object) -> None:

@@ -1,10 +1,10 @@
 """Connections of the pool: those that died while they were idle are replaced."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
-from sqlalchemy.exc import OperationalError
 
 from jobs import clock
 from jobs.settings import Settings
@@ -38,14 +38,31 @@ def test_a_connection_that_died_while_it_was_idle_is_replaced(
     assert backend(pool) != first
 
 
-def test_a_connection_that_was_used_a_moment_ago_is_not_pinged(
+def test_a_connection_that_died_a_moment_after_its_use_is_replaced(
     pool: Engine, database: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = clock.monotonic()
     monkeypatch.setattr(clock, "monotonic", lambda: now_s)
     first = backend(pool)
-    assert backend(pool) == first
     end(database, first)
-    with pytest.raises(OperationalError):
-        backend(pool)
-    assert backend(pool) != first, "the next one is new"
+    assert backend(pool) != first
+
+
+def test_a_connection_that_was_used_a_moment_ago_is_not_pinged(
+    pool: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, pings = [clock.monotonic()], list[object]()
+    ping = pool.dialect.do_ping
+
+    def counted(connection: Any) -> bool:
+        pings.append(connection)
+        return ping(connection)
+
+    monkeypatch.setattr(pool.dialect, "do_ping", counted)
+    monkeypatch.setattr(clock, "monotonic", lambda: now_s[0])
+    first = backend(pool)
+    assert backend(pool) == first
+    assert pings == []
+    now_s[0] += 60
+    assert backend(pool) == first
+    assert len(pings) == 1
