@@ -4,6 +4,7 @@ import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from jobs.blobs.store import parse
@@ -28,10 +29,8 @@ class DiskFloor:
     @classmethod
     def from_settings(cls, settings: Settings) -> "DiskFloor":
         """Returns the floor of the home, the file store and the spool."""
-        store = parse(settings.files)
-        local = (store,) if isinstance(store, Path) else ()
-        folders = settings.home, Path(tempfile.gettempdir()), *local
-        return cls(folders, settings.min_free_mb << 20)
+        temporary = tempfile.gettempdir()
+        return _disk_floor(settings.files, settings.home, temporary, settings.min_free_mb)
 
     def room(self) -> int:
         """Returns the bytes that may be written before the first disk reaches its floor."""
@@ -45,6 +44,13 @@ class DiskFloor:
         """Raises InsufficientStorage where a disk has no room for so many more bytes."""
         if self.room() < more:
             raise below_floor()
+
+
+@lru_cache(16)  # each submission has one
+def _disk_floor(files: str, home: Path, temporary: str, min_free_mb: int) -> DiskFloor:
+    store = parse(files)
+    local = (store,) if isinstance(store, Path) else ()
+    return DiskFloor((home, Path(temporary), *local), min_free_mb << 20)
 
 
 def below_floor() -> InsufficientStorage:

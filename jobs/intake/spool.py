@@ -9,9 +9,12 @@ import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from math import ceil
 from typing import IO, Any
 from uuid import UUID
+
+import orjson
 
 from jobs.blobs.payloads import Payloads
 from jobs.errors import Fault, Invalid, Malformed, StorageFull, TooLarge, TooManyItems
@@ -25,6 +28,9 @@ from jobs.models.model import Model
 MAX_FAULTS = 1000  # faults that a response lists; the next one ends the intake
 _SPOOL_IN_MEMORY = 1 << 20
 _SLICE_BYTES = 4 << 20  # most bytes of a slice's inputs and their parameters
+_TOGETHER = 256  # items that are taken at once where all are plain texts
+_TOGETHER_BYTES = 1 << 20  # of their lines
+_ROW_BYTES = 32  # of a text's row, without its prefix and the text
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -92,6 +98,49 @@ class Intake:
         else:
             self.take(item, reply)
 
+    def texts_at_once(self) -> tuple[int, float]:
+        """Returns how many texts to take at once, and bytes of them: the last of so many may be the
+        first beyond a limit."""
+        if self.faults:
+            return 1, 0
+        most = int(min(_TOGETHER, self._most_items - self.total + 1))
+        spooled_bytes = self._spooled_bytes + most * (len(self._prefix) + _ROW_BYTES)
+        left = self._most_stored - self.input_bytes, self._max_bytes - spooled_bytes
+        return most, min(_TOGETHER_BYTES, *left)
+
+    def add_texts(self, values: Sequence[Any]) -> bool:
+        """Adds items that are plain texts, all at once. Returns False, and adds none, where one may
+        have a fault or pass a bound: each needs `add` then."""
+        raws = validation.plain_texts(values, self.model, self._strict)
+        if raws is None:
+            return False
+        sizes = list(map(len, raws))
+        size = sum(sizes)
+        if b"\\" in b"".join(raws):
+            raws = [raw.replace(b"\\", b"\\\\") for raw in raws]
+        prefix = self._prefix
+        rows = b"".join(
+            [
+                b"%b%d\t\\N\t\\N\t\\N\t%b\n" % (prefix, seq, raw)
+                for seq, raw in enumerate(raws, self.total)
+            ]
+        )
+        spooled_bytes = self._spooled_bytes + len(rows)
+        if (
+            self.total + len(raws) > self._most_items
+            or self.input_bytes + size > self._most_stored
+            or spooled_bytes > self._max_bytes
+            or spooled_bytes + self._stashed_bytes > self._next_look
+            or self._slice_bytes + size > _SLICE_BYTES
+            or max(sizes) > self._over_bytes
+        ):
+            return False
+        self.rows.write(rows)
+        self._spooled_bytes = spooled_bytes
+        self.input_bytes += size
+        self._cut_texts(sizes)
+        return True
+
     def refuse(self, *faults: Fault) -> None:
         """Counts an item that can't be stored; `finish` reports its faults."""
         self._next()
@@ -153,6 +202,18 @@ class Intake:
             self._close_slice(seq)
         self._slice_bytes += size
         self._slice_inputs += inputs
+
+    def _cut_texts(self, sizes: Sequence[int]) -> None:
+        """Adds items of one input to slices; the bytes of all of them fit the one that is open."""
+        done = 0
+        while done < len(sizes):
+            if self._slice_inputs >= self._slice_items:
+                self._close_slice(self.total)
+            its = sizes[done : done + self._slice_items - self._slice_inputs]
+            self._slice_inputs += len(its)
+            self._slice_bytes += sum(its)
+            self.total += len(its)
+            done += len(its)
 
     def _close_slice(self, stop: int) -> None:
         self.inputs.append(ceil(self._slice_inputs / (stop - self.bounds[-1])))
@@ -245,8 +306,12 @@ def _escape(text: str) -> bytes:
 
 def add_array(intake: Intake, values: Iterable[Any]) -> None:
     """Adds the items of a JSON body."""
-    for index, value in enumerate(values):
-        intake.add(value, ("items", index))
+    left, start = iter(values), 0
+    while some := list(islice(left, intake.texts_at_once()[0])):
+        if not intake.add_texts(some):
+            for index, value in enumerate(some, start):
+                intake.add(value, ("items", index))
+        start += len(some)
     intake.finish(lambda seq: (("items", seq), None))
 
 
@@ -260,17 +325,53 @@ def bounded_lines(file: IO[bytes], most_bytes: int) -> Iterator[bytes | None]:
 
 def add_lines(intake: Intake, lines: Iterable[bytes | None]) -> None:
     """Adds the items of an NDJSON body, one a line; None stands for a line that is too long."""
-    for number, line in enumerate(lines, start=1):
-        if line is None:
-            message = "the line is longer than any item may be"
-            intake.refuse(Fault((), "too_long", message, number))
-            continue
-        text = line.strip()
-        try:
-            value = validation.parse_json(text)
-        except Malformed as error:
-            message = error.detail if text else "an empty line; each line is one JSON value"
-            intake.refuse(Fault((), "malformed", message, number))
-            continue
-        intake.add(value, (), number)
+    start = 1
+    for some in _together(intake, lines):
+        if len(some) == 1 or not _add_texts(intake, some):
+            for number, line in enumerate(some, start):
+                _add_line(intake, line, number)
+        start += len(some)
     intake.finish(lambda seq: ((), seq + 1))
+
+
+def _together(intake: Intake, lines: Iterable[bytes | None]) -> Iterator[list[bytes | None]]:
+    """Yields lines in lists, those that look like plain texts together."""
+    some: list[bytes | None] = []
+    size = 0
+    most, most_bytes = intake.texts_at_once()
+    for line in lines:
+        is_text = line is not None and line[:1] == b'"'
+        if some and not is_text:
+            yield some
+            some, size = [], 0
+        some.append(line)
+        size += len(line or b"")
+        if len(some) >= most or size >= most_bytes or not is_text:
+            yield some
+            some, size = [], 0
+            most, most_bytes = intake.texts_at_once()
+    if some:
+        yield some
+
+
+def _add_texts(intake: Intake, lines: Sequence[bytes | None]) -> bool:
+    """Adds lines that are plain texts; returns False where any is something else."""
+    try:
+        return intake.add_texts([orjson.loads(line or b"") for line in lines])
+    except orjson.JSONDecodeError:
+        return False
+
+
+def _add_line(intake: Intake, line: bytes | None, number: int) -> None:
+    if line is None:
+        message = "the line is longer than any item may be"
+        intake.refuse(Fault((), "too_long", message, number))
+        return
+    text = line.strip()
+    try:
+        value = validation.parse_json(text)
+    except Malformed as error:
+        message = error.detail if text else "an empty line; each line is one JSON value"
+        intake.refuse(Fault((), "malformed", message, number))
+    else:
+        intake.add(value, (), number)

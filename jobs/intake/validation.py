@@ -3,13 +3,14 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from jobs.errors import Fault, Malformed
+from jobs.models.engines.engine_spec import no_problem
 from jobs.models.inputs import chat, embeddings, tensor_inputs
 from jobs.models.model import Model
 
@@ -87,6 +88,18 @@ def storable(value: Any) -> bytes:
     return raw
 
 
+def storable_texts(values: Sequence[Any]) -> list[bytes] | None:
+    """Returns the JSON texts of values that are all plain texts; None where `storable` has to look
+    at each, and where there is none."""
+    if set(map(type, values)) != {str}:
+        return None
+    try:
+        raws = list(map(orjson.dumps, values))
+    except orjson.JSONEncodeError:
+        return None
+    return None if b"\\u0000" in b"".join(raws) else raws
+
+
 def _too_deep() -> ValueError:
     return ValueError("too_deep", f"is nested more than {MAX_DEPTH} levels deep")
 
@@ -118,6 +131,11 @@ def refuse_input(model: Model, value: Any) -> tuple[str, str] | None:
     if no := model.spec.input_problem(value):
         return "type", f"{model.key} {no}"
     return None
+
+
+def takes_any_text(model: Model) -> bool:
+    """Returns True if `refuse_input` refuses no text."""
+    return model.spec.input_problem is no_problem and model.effective_task != "chat"
 
 
 def _taken(model: Model) -> str:
@@ -178,6 +196,19 @@ def check(
         if short and (not strict or model.spec.text_only or not refuse_input(model, value)):
             return Item(None, raw, None)
     return _check_thoroughly(value, loc, line, model, strict)
+
+
+def plain_texts(values: Sequence[Any], model: Model, strict: bool) -> list[bytes] | None:
+    """Returns the JSON texts of items as they will be stored where all are plain texts without a
+    fault; None where `check` has to look at each. strict: as for `check`."""
+    if model.effective_task == "tensors":
+        return None
+    if strict and not (model.spec.text_only or takes_any_text(model)):
+        return None
+    raws = storable_texts(values)
+    if raws is None or max(map(len, raws)) > model.limits.max_item_bytes:
+        return None
+    return raws
 
 
 def _check_thoroughly(

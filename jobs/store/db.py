@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from functools import partial
+from select import POLLIN, poll
 from typing import Any, TypeAlias
 from weakref import WeakSet
 
@@ -10,6 +11,7 @@ from psycopg import Connection as DriverConnection
 from psycopg import Cursor
 from sqlalchemy import (
     Connection,
+    Dialect,
     Engine,
     QueuePool,
     bindparam,
@@ -19,7 +21,7 @@ from sqlalchemy import (
     select,
     true,
 )
-from sqlalchemy.exc import InternalError, OperationalError
+from sqlalchemy.exc import InternalError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from jobs import clock
@@ -70,7 +72,7 @@ def connect(
 
     A statement that takes longer than the timeout fails. A transaction that is idle for `idle_s`
     ends: a process that froze in it must not hold its locks. A server that stops answering is
-    noticed by TCP within half a minute."""
+    noticed by TCP within half a minute; a connection that it closed meanwhile before it is used."""
     options: dict[str, Any] = {
         "statement_timeout": int(statement_timeout_s * 1000),
         "idle_in_transaction_session_timeout": int(idle_s * 1000),
@@ -82,7 +84,7 @@ def connect(
         url,
         pool_size=pool_size,
         max_overflow=pool_size,
-        pool_pre_ping=True,
+        pool_use_lifo=True,  # the last one used has its statements prepared, and needs no ping
         hide_parameters=True,  # they are payloads, and errors are logged
         connect_args={
             "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
@@ -91,6 +93,7 @@ def connect(
     )
     if role:
         event.listen(engine, "connect", partial(_refuse_others, role))
+    event.listen(engine, "checkout", partial(_ping, engine.dialect))
     event.listen(engine, "checkout", _lent)
     event.listen(engine, "checkin", _returned)
     event.listen(engine, "handle_error", lambda error: record.database_error())
@@ -100,7 +103,27 @@ def connect(
 
 _POOLS: "WeakSet[QueuePool]" = WeakSet()
 """Pools of this process, for `record_connections`."""
-_SINCE = "millrace.lent"
+_SINCE, _UNTIL = "millrace.lent", "millrace.returned"
+_TRUSTED_S = 0.2  # since a connection was returned: it isn't pinged, which costs a round trip
+
+
+def _ping(dialect: Dialect, connection: Any, entry: Any, proxy: object) -> None:
+    """Pings a connection that was idle for a while, or whose socket has something to read, as one
+    has that the server closed; one that is dead is replaced, as are all of its age."""
+    until_s = entry.info.get(_UNTIL)  # none where it is new
+    if until_s is None:
+        return
+    try:
+        if clock.monotonic() > until_s + _TRUSTED_S or _is_readable(connection.fileno()):
+            dialect.do_ping(connection)
+    except psycopg.Error as error:
+        raise InvalidatePoolError() from error
+
+
+def _is_readable(file: int) -> bool:
+    poller = poll()
+    poller.register(file, POLLIN)
+    return bool(poller.poll(0))
 
 
 def _lent(connection: object, entry: Any, proxy: object) -> None:
@@ -108,8 +131,9 @@ def _lent(connection: object, entry: Any, proxy: object) -> None:
 
 
 def _returned(connection: object, entry: Any) -> None:
+    now_s = entry.info[_UNTIL] = clock.monotonic()
     if since_s := entry.info.pop(_SINCE, None):
-        record.transaction(clock.monotonic() - since_s)
+        record.transaction(now_s - since_s)
 
 
 def record_connections() -> None:

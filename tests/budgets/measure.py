@@ -232,7 +232,9 @@ class Bench:
         scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST",
             "scheme": "http", "path": path, "raw_path": path.encode(), "query_string": b"",
-            "root_path": "", "headers": [(b"content-type", b"application/json")],
+            "root_path": "", "headers": [
+                (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)),
+            ],
             "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
         }  # fmt: skip
         await self._app(scope, receive, send)

@@ -11,7 +11,7 @@ from jobs.telemetry.metrics import record
 from workers.device.call_puller import CallPuller
 from workers.device.monitoring.tracing import LaunchTrace
 from workers.engines.protocol import InvalidInput, Metered
-from workers.items.in_flight import InFlightSlice, ItemOutcome
+from workers.items.in_flight import InFlightSlice, ItemOutcome, end_together
 from workers.scheduler.entries import Entry, Launch
 
 OnLaunch = Callable[[Model, Launch], int]
@@ -57,7 +57,7 @@ class Delivery:
     def _reply(self, launch: Launch, outputs: Sequence[Any]) -> None:
         self._puller.reply(launch, outputs)
         ended_s = launch.started_s + launch.engine_s
-        record.postprocessed(self._model.key, clock.monotonic() - ended_s)
+        record.postprocessed(self._model.key, [clock.monotonic() - ended_s])
 
 
 def _unmeter(launch: Launch, outputs: Sequence[Any]) -> list[Any]:
@@ -71,13 +71,12 @@ def _unmeter(launch: Launch, outputs: Sequence[Any]) -> list[Any]:
 
 
 def _end_items(launch: Launch, outputs: Sequence[Any], launch_id: int) -> None:
-    """Adds the outcomes to their slices, once a slice and launch."""
+    """Adds the outcomes to their slices, once a claim and launch."""
     device_us = launch.device_us[len(launch.calls) :]
-    by_slice: dict[InFlightSlice, list[ItemOutcome]] = {}
+    ended: list[tuple[InFlightSlice, ItemOutcome]] = []
     for entry, output, us in zip(launch.items, outputs, device_us, strict=True):
         waited_ms = (launch.started_s - entry.arrived_s) * 1000
-        outcomes = by_slice.setdefault(entry.owner, [])
         seq, part = entry.seq, entry.part
-        outcomes.append(ItemOutcome(seq, entry.size, waited_ms, launch_id, output, us, part))
-    for in_flight, outcomes in by_slice.items():
-        in_flight.add(outcomes)
+        outcome = ItemOutcome(seq, entry.size, waited_ms, launch_id, output, us, part)
+        ended.append((entry.owner, outcome))
+    end_together(ended)

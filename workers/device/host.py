@@ -33,14 +33,15 @@ class Host(Protocol):
 
     def submit(
         self,
-        in_flight: InFlightSlice,
+        owners: Sequence[InFlightSlice],
         seqs: Sequence[int],
         inputs: Sequence[Any],
         params: Mapping[str, Any],
         parts: Sequence[int] = (),
     ) -> None:
-        """Queues inputs of one slice, which gets an outcome for each. parts: positions of inputs in
-        the lists that they belong to; empty where no item is a list."""
+        """Queues inputs of slices, which get an outcome for each. owners: slice of each input;
+        parts: positions of inputs in the lists that they belong to; empty where no item is a list.
+        """
         ...
 
     def release(self, in_flight: InFlightSlice) -> None:

@@ -303,31 +303,32 @@ class ModelHost:
 
     def submit(
         self,
-        in_flight: InFlightSlice,
+        owners: Sequence[InFlightSlice],
         seqs: Sequence[int],
         inputs: Sequence[Any],
         params: Mapping[str, Any],
         parts: Sequence[int] = (),
     ) -> None:
-        """Prepares inputs of one slice and queues them. One that the model rejects fails at once.
-        parts: positions of inputs in the lists that they belong to; empty where no item is a list.
-        """
+        """Prepares inputs of slices and queues them. One that the model rejects fails at once.
+        owners: slice of each input; parts: positions of inputs in the lists that they belong to;
+        empty where no item is a list."""
         parts = parts or [0] * len(seqs)
         for since in range(0, len(seqs), _PREPARED_AT_ONCE):
             piece = slice(since, since + _PREPARED_AT_ONCE)
             with self._deadline.within(self.model.limits.max_launch_s, items=1):
                 prepared = prepare(self.model, self.engine, inputs[piece], params)
-            entries = items_of(in_flight, seqs[piece], parts[piece], prepared)
+            entries = items_of(owners[piece], seqs[piece], parts[piece], prepared)
             with self._changed:
-                released = in_flight.released
-                if not released:
-                    self._items.put(entries)
-                    if self._preempts:
-                        self._changed.notify_all()
-                    else:
-                        self._wake()
-            if released:
-                in_flight.withdraw(len(entries))
+                released = [entry for entry in entries if entry.owner.released]
+                if released:
+                    entries = [entry for entry in entries if not entry.owner.released]
+                self._items.put(entries)
+                if self._preempts:
+                    self._changed.notify_all()
+                else:
+                    self._wake()
+            for in_flight, count in Counter(entry.owner for entry in released).items():
+                in_flight.withdraw(count)
 
     def release(self, in_flight: InFlightSlice) -> None:
         """Takes back the items of a slice that have not been launched."""

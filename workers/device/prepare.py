@@ -8,7 +8,7 @@ from jobs.calls.lanes import bucket_of, lane_name
 from jobs.intake import validation
 from jobs.models.model import Model
 from workers.engines.protocol import Engine, InvalidInput, Prepared
-from workers.items.in_flight import InFlightSlice, ItemOutcome
+from workers.items.in_flight import InFlightSlice, ItemOutcome, end_together
 from workers.scheduler.entries import Entry
 
 
@@ -20,12 +20,14 @@ def prepare(
     prepared_all = _prepare(model, engine, inputs, params)
     took_s = clock.monotonic() - now_s
     lanes, buckets = dict[int, str](), model.buckets
+    bucket = 0
     entries: list[Entry | InvalidInput] = []
     for prepared in prepared_all:
         if isinstance(prepared, InvalidInput):
             entries.append(prepared)
             continue
-        bucket = bucket_of(prepared.size, buckets)
+        if buckets:
+            bucket = bucket_of(prepared.size, buckets)
         lane = lanes.get(bucket) or lanes.setdefault(bucket, lane_name(params, bucket))
         size, data = prepared.size, prepared.data
         entries.append(Entry(None, 0, lane, bucket, size, data, now_s, prepare_s=took_s))
@@ -35,6 +37,8 @@ def prepare(
 def _prepare(
     model: Model, engine: Engine, inputs: Sequence[Any], params: Mapping[str, Any]
 ) -> list[Prepared | InvalidInput]:
+    if set(map(type, inputs)) == {str} and validation.takes_any_text(model):
+        return _prepare_isolated(engine, inputs, params)
     try:
         rejected = [validation.refuse_input(model, value) for value in inputs]
     except Exception:  # of an item that was stored unchecked: it must not end its slices' round
@@ -71,21 +75,24 @@ def _prepare_isolated(
 
 
 def items_of(
-    in_flight: InFlightSlice,
+    owners: Sequence[InFlightSlice],
     seqs: Sequence[int],
     parts: Sequence[int],
     prepared: Sequence[Entry | InvalidInput],
 ) -> list[Entry]:
-    """Returns prepared items of a slice as its entries. One that was rejected fails at once."""
-    lease = in_flight.lease
-    rejected, entries = list[ItemOutcome](), list[Entry]()
-    for seq, part, entry in zip(seqs, parts, prepared, strict=True):
+    """Returns prepared items of slices as entries. One that was rejected fails at once. owners:
+    slice of each."""
+    rejected, entries = list[tuple[InFlightSlice, ItemOutcome]](), list[Entry]()
+    owner = None
+    for in_flight, seq, part, entry in zip(owners, seqs, parts, prepared, strict=True):
+        if in_flight is not owner:
+            owner, lease = in_flight, in_flight.lease
+            tenant, weight, place = lease.tenant, lease.weight, lease.place
         if isinstance(entry, InvalidInput):
-            rejected.append(ItemOutcome(seq, 0, 0.0, None, entry, part=part))
+            rejected.append((in_flight, ItemOutcome(seq, 0, 0.0, None, entry, part=part)))
         else:
             entry.owner, entry.seq, entry.part = in_flight, seq, part
-            entry.tenant, entry.weight, entry.place = lease.tenant, lease.weight, lease.place
+            entry.tenant, entry.weight, entry.place = tenant, weight, place
             entries.append(entry)
-    if rejected:
-        in_flight.add(rejected)
+    end_together(rejected)
     return entries

@@ -4,6 +4,7 @@ store, and items that are lists are expanded."""
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -22,25 +23,33 @@ from workers.items.retry import retry_while_away
 _log = logging.getLogger(__name__)
 _FETCH_FOR_S = 5.0  # a slice goes back if the blob store is away for longer
 
+_INDEX, _PARAMS = itemgetter(0), itemgetter(3)  # of a row
+_TOGETHER = 128  # inputs of small slices that are submitted at once
+
 Submit = Callable[
-    [InFlightSlice, Sequence[int], Sequence[Any], Mapping[str, Any], Sequence[int]], None
+    [Sequence[InFlightSlice], Sequence[int], Sequence[Any], Mapping[str, Any], Sequence[int]], None
 ]
-"""Queues inputs of one slice for the device: see `Host.submit`."""
+"""Queues inputs of slices for the device: see `Host.submit`."""
 
 
 def feed(
     database: Database, payloads: Payloads, batch: ClaimedBatch, model: Model, submit: Submit
 ) -> None:
-    """Reads the items of a claim that have no result yet, and submits them slice by slice."""
+    """Reads the items of a claim that have no result yet, and submits them, those of small slices
+    together."""
     with database.begin() as tx:
         rows = claim.read_inputs(tx, [in_flight.lease for in_flight in batch.slices])
-    by_index = {index: list(group) for index, group in groupby(rows, key=lambda row: row[0])}
+    by_index = {index: list(group) for index, group in groupby(rows, key=_INDEX)}
     for index, in_flight in enumerate(batch.slices):
         in_flight.expect(len(by_index.get(index, ())))
     give_up_s = clock.monotonic() + _FETCH_FOR_S
+    queue = _Queue(model, submit)
     for index, group in by_index.items():
         in_flight = batch.slices[index]
-        _submit(in_flight, fetch(payloads, in_flight, group, give_up_s), model, submit)
+        if _references(group):
+            queue.submit()  # it doesn't wait for the blob store
+        queue.put(in_flight, fetch(payloads, in_flight, group, give_up_s))
+    queue.submit()
 
 
 def fetch(
@@ -48,7 +57,7 @@ def fetch(
 ) -> Sequence[InputRow]:
     """Replaces references in the rows of one slice by the payloads. An item whose payload is lost
     or corrupt fails here. Returns no rows while the store is away: the slice goes back."""
-    places = [place for place, row in enumerate(rows) if row[2][0] == REFERENCE_MARK]
+    places = _references(rows)
     if not places:
         return rows
     texts = [rows[place][2] for place in places]
@@ -76,22 +85,47 @@ def fetch(
     return [row for row in fetched if row[1] not in lost_seqs]
 
 
-def _submit(
-    in_flight: InFlightSlice, rows: Sequence[InputRow], model: Model, submit: Submit
-) -> None:
-    """Submits the rows of one slice, in groups of equal parameters."""
-    in_flight.failures = {row[1]: orjson.loads(row[4]) for row in rows if row[4]}
-    job_params = orjson.loads(in_flight.lease.params)
-    for own_params, group in groupby(rows, key=lambda row: row[3]):
-        params = job_params | orjson.loads(own_params) if own_params else job_params
-        same = list(group)
-        seqs, inputs, parts = expand_lists(
-            model,
-            in_flight,
-            [row[1] for row in same],
-            [orjson.loads(row[2]) for row in same],
-        )
-        submit(in_flight, seqs, inputs, params, parts)
+def _references(rows: Sequence[InputRow]) -> list[int]:
+    """Returns the places of rows whose payload is in the blob store."""
+    return [place for place, row in enumerate(rows) if row[2][0] == REFERENCE_MARK]
+
+
+class _Queue:
+    """Inputs with equal parameters, in the order of their slices, until they are submitted."""
+
+    def __init__(self, model: Model, submit: Submit) -> None:
+        self._model, self._submit = model, submit
+        self._params: tuple[str, str | None] = "{}", None  # JSON: of the job, of the items
+        self._owners: list[InFlightSlice] = []
+        self._seqs: list[int] = []
+        self._inputs: list[Any] = []
+        self._parts: list[int] = []
+
+    def put(self, in_flight: InFlightSlice, rows: Sequence[InputRow]) -> None:
+        """Adds the rows of one slice. Submits what is enough, or has other parameters."""
+        in_flight.failures = {row[1]: orjson.loads(row[4]) for row in rows if row[4]}
+        for own_params, group in groupby(rows, key=_PARAMS):
+            params = in_flight.lease.params, own_params
+            if params != self._params:
+                self.submit()
+                self._params = params
+            same = list(group)
+            seqs, values = [row[1] for row in same], [orjson.loads(row[2]) for row in same]
+            all_seqs, inputs, parts = expand_lists(self._model, in_flight, seqs, values)
+            self._owners += [in_flight] * len(inputs)
+            self._seqs += all_seqs
+            self._inputs += inputs
+            self._parts += parts or [0] * len(inputs)
+            if len(self._owners) >= _TOGETHER:
+                self.submit()
+
+    def submit(self) -> None:
+        """Submits what is there."""
+        if self._owners:
+            of_job, own = self._params
+            params = orjson.loads(of_job) | orjson.loads(own or "{}")
+            self._submit(self._owners, self._seqs, self._inputs, params, self._parts)
+            self._owners, self._seqs, self._inputs, self._parts = [], [], [], []
 
 
 def expand_lists(
@@ -100,7 +134,7 @@ def expand_lists(
     """Returns seq, input and position in its list of every input, as three columns; the third is
     empty where no item is a list. A list that the model rejects stays one input, and fails as one.
     """
-    if not any(isinstance(value, list) for value in inputs):
+    if list not in set(map(type, inputs)):
         return seqs, inputs, ()
     rows: list[tuple[int, Any, int]] = []
     for seq, value in zip(seqs, inputs, strict=True):

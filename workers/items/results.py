@@ -114,19 +114,46 @@ _CODES: tuple[tuple[type | tuple[type, ...], str], ...] = (
 def rows(in_flight: InFlightSlice, limits: Limits) -> tuple[list[Result], list[Attempt]]:
     """Returns the results of a slice's items, and their failures that will be retried."""
     results, attempts = [], []
-    for ended in join_lists(in_flight):
+    lease, failures, all_ended = in_flight.lease, in_flight.failures, join_lists(in_flight)
+    texts = None if failures else validation.storable_texts([one.output for one in all_ended])
+    if texts is not None:
+        return _texts(lease, all_ended, texts), []
+    for ended in all_ended:
         output, error = outcome(ended.output)
         if error and ended.seq in in_flight.lists and isinstance(ended.output, BaseException):
             error = error[0], f"input {ended.part} of the list: {error[1]}"
-        earlier = in_flight.failures.get(ended.seq, [])
+        earlier = failures.get(ended.seq, [])
         delay_s = error and _retry_delay_s(ended.output, error[0], earlier, limits)
         if error is not None and delay_s is not None:
             n = len(earlier) + 1
-            attempts.append(_attempt(in_flight.lease, ended, _error(error), n, delay_s))
+            attempts.append(_attempt(lease, ended, _error(error), n, delay_s))
         else:
             failed = error and _error(error)
-            results.append(_result(in_flight.lease, ended, output, failed, earlier))
+            results.append(_result(lease, ended, output, failed, earlier))
     return results, attempts
+
+
+def _texts(
+    lease: Lease, all_ended: Sequence[ItemOutcome], outputs: Sequence[bytes]
+) -> list[Result]:
+    """Returns the results of items that succeeded at the first attempt."""
+    job, tenant = lease.job_id, lease.tenant
+    return [
+        Result(
+            job,
+            tenant,
+            ended.seq,
+            "succeeded",
+            min(max(int(ended.size), 0), _MAX_UNITS),
+            ended.wait_ms,
+            ended.launch_id,
+            output.decode(),
+            None,
+            1,
+            ended.device_us,
+        )
+        for ended, output in zip(all_ended, outputs, strict=True)
+    ]
 
 
 def join_lists(in_flight: InFlightSlice) -> Sequence[ItemOutcome]:
@@ -163,7 +190,7 @@ def stash(
     """Writes long outputs to the blob store, and returns the results with references in their
     place. Returns None where the store was away until `give_up_s` (monotonic)."""
     most = payloads.over_bytes  # in characters: an output in another alphabet may have more bytes
-    if not any(result.output is not None and len(result.output) > most for result in results):
+    if not [result for result in results if result.output and len(result.output) > most]:
         return results
     return retry_while_away(
         lambda: _stash(payloads, results),

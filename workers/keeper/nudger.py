@@ -22,9 +22,11 @@ from workers import broker
 from workers.broker import WORK, create_app, queue_of
 from workers.service import Service
 
-_DEBOUNCE_S = 0.01  # submissions that come closer together than this share one run
+_DEBOUNCE_S = 0.01  # submissions that come closer together than this share one run,
+_LONGEST_DEBOUNCE_S = 0.04  # and where there always are some, those that come in this time
 _NUDGES_AT_ONCE = 8  # per ready worker; one that finds work goes on until there is none
-_AGAIN = 2  # per ready worker, where all of those were sent a moment ago
+_AGAIN = 2  # per ready worker, where some were sent a moment ago: they go on until there is none
+_MOMENT_S = 0.1
 _MAX_NUDGES = 1000
 _CONFIRM_S = 5.0
 _CONNECT_S = 5
@@ -44,7 +46,9 @@ class Nudger(Service):
         self._settings, self._file, self._database = settings, file, database
         self._transfers = transfers  # set when a transfer is due
         self._listening: psycopg.Connection | None = None
-        self._all_sent_s: dict[str, float] = {}  # by pool
+        self._sent_s: dict[str, float] = {}  # by pool
+        self._all_sent_s: dict[str, float] = {}
+        self._debounce_s = _DEBOUNCE_S
         self._known: dict[str, Model] = {}  # with versions that are declared no more
         self._app: Celery = create_app(settings)
         self._broker: Connection = self._app.connection_for_write()
@@ -64,7 +68,7 @@ class Nudger(Service):
         except BaseException:
             self.close()
             raise
-        self.interval_s = _DEBOUNCE_S
+        self.interval_s = self._debounce_s
         return 0
 
     def close(self) -> None:
@@ -81,9 +85,14 @@ class Nudger(Service):
             for channel in (db.WORK_CHANNEL, db.TRANSFERS_CHANNEL):
                 self._listening.execute(f"LISTEN {channel}")
             return set()
-        wait_s = self._settings.keeper_interval_s
-        notifications = list(self._listening.notifies(timeout=wait_s, stop_after=1))
-        notifications += self._listening.notifies(timeout=0)  # those that came with the first
+        notifications = list(self._listening.notifies(timeout=0))
+        if notifications:  # they came during the pause
+            self._debounce_s = min(2 * self._debounce_s, _LONGEST_DEBOUNCE_S)
+        else:
+            self._debounce_s = _DEBOUNCE_S
+            wait_s = self._settings.keeper_interval_s
+            notifications += self._listening.notifies(timeout=wait_s, stop_after=1)
+            notifications += self._listening.notifies(timeout=0)  # those that came with the first
         return {each.channel for each in notifications}
 
     def send(self, tx: Tx) -> int:
@@ -109,7 +118,8 @@ class Nudger(Service):
         """Limits nudges: busy workers ignore them, so a burst need not reach all workers again."""
         now_s, cap = clock.monotonic(), _NUDGES_AT_ONCE * workers_ready
         if slices < cap:
-            return cap
+            recently = now_s < self._sent_s.get(pool, -inf) + _MOMENT_S
+            return _AGAIN * workers_ready if recently else cap
         if now_s < self._all_sent_s.get(pool, -inf) + self._settings.keeper_interval_s:
             return _AGAIN * workers_ready
         self._all_sent_s[pool] = now_s
@@ -131,6 +141,8 @@ class Nudger(Service):
         queue = queue_of(pool)
         _, waiting, _ = queue(self._broker.default_channel).queue_declare()
         missing = max(0, wanted - int(waiting))
+        if missing:
+            self._sent_s[pool] = clock.monotonic()
         for _ in range(missing):
             self._app.send_task(
                 WORK, queue=queue, connection=self._broker, confirm_timeout=_CONFIRM_S

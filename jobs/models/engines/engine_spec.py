@@ -96,6 +96,11 @@ class EngineOptions(BaseModel):
         return {}
 
 
+def no_problem(value: Any) -> str | None:
+    """Finds no fault in any input."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
     """Properties of all models of one engine, or of one engine and task."""
@@ -107,7 +112,7 @@ class EngineSpec:
     size: Callable[[Any, Mapping[str, Any], Mapping[str, Any]], int]
     buckets: tuple[int, ...] = ()  #: upper ends of the length buckets; (): length doesn't matter
     task: Task = "any"  #: unless an entry says another
-    input_problem: Callable[[Any], str | None] = lambda value: None  #: for inputs that are no texts
+    input_problem: Callable[[Any], str | None] = no_problem  #: for inputs that are no texts
     #: size that inputs are cut to, by the model's options
     longest: Callable[[Mapping[str, Any]], int] = lambda options: options.get(
         "max_tokens", MAX_TOKENS

@@ -1,7 +1,7 @@
 """Workers, the models that they hold, and their launches."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -245,7 +245,6 @@ _INSERT_LAUNCHES = """
 def insert_launches(tx: Tx, rows: Sequence[LaunchRow]) -> None:
     """Stores launches; harmless to repeat."""
     if rows:
-        columns: list[list[Any]] = [
-            list(column) for column in zip(*map(astuple, rows), strict=True)
-        ]
+        names = LaunchRow.__slots__
+        columns = [[getattr(row, name) for row in rows] for name in names]
         cursor(tx).execute(_INSERT_LAUNCHES, columns)

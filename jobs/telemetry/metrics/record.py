@@ -235,9 +235,9 @@ def item_retries(model: str, count: int) -> None:
 
 
 @run_later
-def postprocessed(model: str, seconds: float) -> None:
-    """Counts the time from the end of a launch until its results are sent or recorded."""
-    _histogram(metrics.LAUNCH_STAGE_S, model, "postprocess").observe(seconds)
+def postprocessed(model: str, seconds: list[float]) -> None:
+    """Counts the times from the end of a launch until its results are sent or recorded, s."""
+    _observe_all(_histogram(metrics.LAUNCH_STAGE_S, model, "postprocess"), seconds)
 
 
 @run_later

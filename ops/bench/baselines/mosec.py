@@ -1,18 +1,13 @@
-"""mosec, the best existing server of this kind, as a baseline.
+"""mosec, the best existing server of this kind, as a baseline."""
 
-Runs in a virtual environment below the user's cache folder, made when it is first needed.
-"""
-
-import os
 import subprocess
-import sys
-import venv
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
 
+from ops.bench.baselines.environments import interpreter
 from ops.bench.harness.child_process import started
 from ops.bench.harness.errors import BenchError
 from ops.bench.harness.platform import wait_until
@@ -40,7 +35,7 @@ def mosec(
     url = f"http://127.0.0.1:{port}/inference"
     sizes = [str(size) for size in (processes, max_batch, wait_ms, launch_ms)]
     address = ["--address", "127.0.0.1", "--port", str(port)]
-    command = [str(_python()), "-P", str(_APP), *sizes, *address, *_OPTIONS]
+    command = [str(interpreter("mosec", VERSION)), "-P", str(_APP), *sizes, *address, *_OPTIONS]
     with started(command, stdout=subprocess.DEVNULL) as process:
 
         def is_ready() -> bool:
@@ -53,18 +48,3 @@ def mosec(
 
         wait_until(is_ready, "mosec answers", _READY_WITHIN_S)
         yield url, Meter({"mosec": [process.pid]}, {})
-
-
-def _python() -> Path:
-    """Interpreter of the environment, which is made, with mosec, where it is missing."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
-    name = f"mosec-{VERSION}-py{sys.version_info.major}.{sys.version_info.minor}"
-    folder = Path(base).expanduser() / "millrace" / name
-    python, installed = folder / "bin" / "python", folder / "installed"
-    if not installed.exists():
-        venv.create(folder, clear=True, with_pip=True)
-        command = [str(python), "-m", "pip", "install", "-qq", f"mosec=={VERSION}"]
-        if subprocess.run(command, stdout=sys.stderr).returncode:
-            raise BenchError(f"mosec {VERSION} could not be installed into {folder}; see above")
-        installed.touch()
-    return python

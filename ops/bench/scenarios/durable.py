@@ -1,7 +1,7 @@
 """`millrace bench durable`: cost of durability, and of a large job to small ones."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from statistics import median
 from typing import Any
 
@@ -9,6 +9,8 @@ from jobs import clock
 from jobs.store import db
 from ops.bench.baselines.celery_task_per_item import plain_celery
 from ops.bench.baselines.postgres_ceiling import measure_ceiling
+from ops.bench.baselines.procrastinate import procrastinate
+from ops.bench.harness.errors import BenchError
 from ops.bench.harness.platform import database_of, own_platform, rate, say
 from ops.bench.harness.scale import FULL, Scale
 from ops.bench.load import submissions
@@ -24,20 +26,29 @@ _CLIENTS = 32  # of as many jobs of one item as can be
 _ROUNDTRIPS, _WARM_UP_ROUNDTRIPS = 200, 20
 _ROUNDTRIP_POLL_S, _END_POLL_S = 0.005, 0.2
 #: Items, or jobs of one item.
-_SIZES = {"echo": 200_000, "few": 50_000, "many": 1_000_000, "celery": 3_000, "small_jobs": 5_000}
+_SIZES = {
+    "echo": 200_000,
+    "few": 50_000,
+    "many": 1_000_000,
+    "celery": 3_000,
+    "small_jobs": 5_000,
+    "peer_jobs": 1_500,
+}
 
 Sizes = Mapping[str, int]
 
 
 @scenario(
     "durable",
-    "durable_vs_sql >= 0.25",
+    "durable_vs_sql >= 0.5",
     "durable_vs_celery >= 15",
     "growth_ratio <= 1.15",
-    "submit_p99_ms <= 60",
-    "submit_p99_running_ms <= 30",
-    "roundtrip_p50_ms <= 60",
-    "small_jobs_per_s >= 300",
+    "submit_p99_ms <= 30",
+    "submit_p99_running_ms <= 20",
+    "roundtrip_p50_ms <= 20",
+    "small_jobs_per_s >= 1000",
+    "small_jobs_vs_procrastinate >= 1",
+    "small_jobs_vs_celery >= 1",
 )
 def run(report: Report, _: Scale, share: float = 1.0) -> Any:
     """Measures each part on a platform of its own, free from what another part left.
@@ -48,11 +59,7 @@ def run(report: Report, _: Scale, share: float = 1.0) -> Any:
     with own_platform() as platform:
         _roundtrips(report, platform)
         rates = _rates(report, platform, sizes)
-        small = [
-            submissions.run_small_jobs(platform, "echo", sizes["small_jobs"], _CLIENTS)
-            for _ in range(FULL.rounds)
-        ]
-        report.spread(small_jobs_per_s=[figures["small_jobs_per_s"] for figures in small])
+        _small_jobs(report, platform, sizes)
     with own_platform() as platform:
         phases = _submissions(report, platform, sizes)
     costs = [_growth(sizes) for _ in range(FULL.rounds)]
@@ -102,6 +109,33 @@ def _rates(report: Report, platform: Platform, sizes: Sizes) -> dict[str, list[f
         durable_vs_celery=middle["durable"] / middle["celery"],
     )
     return rates
+
+
+def _small_jobs(report: Report, platform: Platform, sizes: Sizes) -> None:
+    """Jobs of one item a second: ours through HTTP, from concurrent clients; in turn with tasks of
+    Celery that stores results in the same PostgreSQL, and with procrastinate, both in process."""
+    jobs, url = sizes["peer_jobs"], platform.settings.database_url
+
+    def ours(_: int) -> float:
+        """Runs jobs of one item."""
+        small = submissions.run_small_jobs(platform, "echo", sizes["small_jobs"], _CLIENTS)
+        return small["small_jobs_per_s"]
+
+    with ExitStack() as peers:
+        celery = peers.enter_context(plain_celery(platform.settings.broker, url))
+        sides = {"": ours, "celery": rate("Celery with results", jobs, lambda: celery(jobs))}
+        try:
+            theirs = peers.enter_context(procrastinate(db.plain_url(url)))
+        except BenchError as error:
+            say(f"not compared with procrastinate: {error.message}")
+        else:
+            sides["procrastinate"] = rate("procrastinate", jobs, lambda: theirs(jobs))
+        rates = FULL.in_turn(sides)
+    own = rates.pop("")
+    report.spread(small_jobs_per_s=own)
+    for name, values in rates.items():
+        report.spread(f"small_jobs_of_{name}_", per_s=values)
+        report.add("small_jobs_vs_", **{name: median(own) / median(values)})
 
 
 @contextmanager

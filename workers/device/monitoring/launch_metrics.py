@@ -110,27 +110,24 @@ def record_settlement(
     seconds: float,
     settled: int,
 ) -> None:
-    """Records a settlement, or a record of slices that go on. settled: number of leases that were
-    still held; where some had been lost, items are not counted, since it isn't known whose they
-    were."""
+    """Records a settlement of slices of one model, or a record of some that go on. settled: number
+    of leases that were still held; where some had been lost, items are not counted, since it isn't
+    known whose they were."""
     record.settlement(seconds, len(slices) - settled)
     if not record.is_enabled() or settled < len(slices):
         return
     now_s = clock.monotonic()
-    models = {one.lease.job_id: one.lease.model for one in slices}
-    for one in slices:
-        if one.finished:
-            record.postprocessed(one.lease.model, now_s - one.finished_s)
+    model = slices[0].lease.model
+    if ended_s := [one.finished_s for one in slices if one.finished]:
+        record.postprocessed(model, [now_s - each_s for each_s in ended_s])
     failed = [result for result in results if result.error]
-    for model, count in Counter(models[result.job_id] for result in results).items():
-        lost = sum(models[result.job_id] == model for result in failed)
-        record.items_ended(model, "succeeded", count - lost)
-        record.items_ended(model, "failed", lost)
-    for model, count in Counter(models[attempt.job_id] for attempt in attempts).items():
-        record.item_retries(model, count)
+    if results:
+        record.items_ended(model, "succeeded", len(results) - len(failed))
+        record.items_ended(model, "failed", len(failed))
+    if attempts:
+        record.item_retries(model, len(attempts))
     failures: list[Result | Attempt] = [*failed, *attempts]
-    codes = Counter((models[failure.job_id], _code(failure)) for failure in failures)
-    for (model, code), count in codes.items():
+    for code, count in Counter(map(_code, failures)).items():
         record.item_errors(model, code, count)
 
 

@@ -82,7 +82,7 @@ class Bench:
         for index, (in_flight, inputs) in enumerate(zip(claimed.slices, texts, strict=True)):
             in_flight.expect(len(inputs))
             own = params[index] if params else {}
-            self.host.submit(in_flight, range(len(inputs)), inputs, own)
+            self.host.submit([in_flight] * len(inputs), range(len(inputs)), inputs, own)
         return claimed
 
     def take_by(self, puller: CallPuller) -> None:

@@ -109,9 +109,24 @@ def test_items_that_come_after_the_release_of_their_slice_are_forgotten(bench: B
     bench.host.release(in_flight)
     assert not in_flight.finished
     in_flight.expect(2)
-    bench.host.submit(in_flight, range(2), ["a", "b"], {})
+    bench.host.submit([in_flight] * 2, range(2), ["a", "b"], {})
     assert in_flight.finished
     assert in_flight.outcomes == []
+
+
+def test_of_slices_that_are_submitted_together_those_that_were_released_are_forgotten(
+    bench: Bench,
+) -> None:
+    leases = [Lease(ids.new(), 0, 1, 1, "tenant", MODEL.key, "{}") for _ in range(2)]
+    released, kept = ClaimedBatch(leases).slices
+    for in_flight in (released, kept):
+        in_flight.expect(1)
+    bench.host.release(released)
+    bench.host.submit([released, kept], [0, 0], ["a", "b"], {})
+    bench.start()
+    assert ends(kept) == {0: "B"}
+    assert (released.finished, released.outcomes) == (True, [])
+    assert bench.engine.launches == [["b"]]
 
 
 def test_items_wait_for_company_until_the_host_drains(bench: Bench) -> None:

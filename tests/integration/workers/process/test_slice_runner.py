@@ -40,6 +40,7 @@ class Bench:
         self, settings: Settings, database: Engine, client: "redis.Redis",
         model: Model = MODEL, items: Sequence[Any] = ("x",) * 10 * SLICES,
         engine: Echo | None = None, claimed: int = CLAIMS_IN_FLIGHT, item_s: float = 0.0,
+        tenants: Sequence[str] = ("t",),
     ) -> None:  # fmt: skip
         self.database = database
         with database.begin() as tx:
@@ -56,7 +57,8 @@ class Bench:
             60,
             Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint),
         )
-        submit(database, Registry([model]), "t", Order("a"), array=items)
+        for tenant in tenants:
+            submit(database, Registry([model]), tenant, Order("a"), array=items)
         self._threads = [threading.Thread(target=self._work) for _ in range(CLAIMS_IN_FLIGHT)]
         for thread in self._threads:
             thread.start()
@@ -182,6 +184,19 @@ class Gate(Echo):
         return super().run(batch, params)
 
 
+class Sizes(Echo):
+    """Counts the items of each launch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.launches: list[int] = []
+
+    def run(self, batch: Sequence[Any], params: Any) -> Sequence[Any]:
+        """Runs a launch."""
+        self.launches.append(len(batch))
+        return super().run(batch, params)
+
+
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Rows of each transaction that recorded results while their slices went on."""
@@ -252,6 +267,30 @@ def test_what_could_not_be_recorded_is_recorded_later(
     gate.allowed.release(4)
     bench.join()
     assert bench.counted() == (10, 10)
+
+
+def test_jobs_of_one_item_that_are_claimed_together_share_a_launch_and_a_settlement(
+    settings: Settings,
+    database: Engine,
+    redis_client: "redis.Redis",
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settled: list[int] = []
+    write = settle.settle
+
+    def counted(tx: Any, leases: Any, *rest: Any, **named: Any) -> int:
+        settled.append(len(leases))
+        return write(tx, leases, *rest, **named)
+
+    monkeypatch.setattr(settle, "settle", counted)
+    engine, tenants = Sizes(), ("t", "u") * 10
+    bench = Bench(
+        settings, database, redis_client, items=["x"], engine=engine, claimed=20, tenants=tenants
+    )
+    bench.finish()
+    assert settled == [10, 10]
+    assert engine.launches == [10, 10]
+    assert bench.counted() == (20, 20)
 
 
 def test_a_slice_whose_settlement_fails_goes_back_alone(

@@ -1,7 +1,7 @@
 """Items on their way in: escaped rows, slices, and faults by their lines."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
 from os import SEEK_END
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs import ids
-from jobs.errors import Invalid, StorageFull, TooLarge
+from jobs.errors import Invalid, StorageFull, TooLarge, TooManyItems
 from jobs.identity import Limit
 from jobs.intake import spool
 from jobs.intake.spool import Intake, add_array, add_lines
@@ -88,6 +88,53 @@ def test_lines_and_an_array_make_the_same_rows() -> None:
 
 
 # -- slices
+
+
+_TEXTS = st.text(st.sampled_from('ab"\\\t\0ü\ud800'), max_size=12)
+_ITEMS = _TEXTS | st.builds(lambda text: {"input": text}, _TEXTS) | st.just(7)
+
+
+def outcome(taken: Intake, add: Callable[[Intake], None]) -> tuple[Any, ...]:
+    """Rows without the job's id, slices and bytes of an intake; or what it raises."""
+    with closing(taken):
+        try:
+            add(taken)
+        except (Invalid, StorageFull, TooLarge) as error:
+            return type(error), error.detail, getattr(error, "faults", [])
+        rows = [line.split(b"\t", 1)[1] for line in taken.rows.read().splitlines()]
+        return rows, list(taken.bounds), list(taken.inputs), taken.input_bytes, taken.total
+
+
+def one_by_one(values: Sequence[Any], number_lines: bool) -> Callable[[Intake], None]:
+    def add(taken: Intake) -> None:
+        for n, value in enumerate(values):
+            taken.add(value, () if number_lines else ("items", n), n + 1 if number_lines else None)
+        taken.finish(lambda seq: ((), seq + 1) if number_lines else (("items", seq), None))
+
+    return add
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(_TEXTS, min_size=1, max_size=30) | st.lists(_ITEMS, min_size=1, max_size=9),
+    st.integers(1, 8),
+    st.sampled_from((25, 100)),
+    st.sampled_from((300, 10_000)),
+    st.sampled_from((60, 10_000)),
+)
+def test_texts_that_are_taken_at_once_are_stored_as_one_by_one(
+    values: list[Any], slice_items: int, max_items: int, max_bytes: int, slice_bytes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spool, "_SLICE_BYTES", slice_bytes)
+        patch.setattr(spool, "_TOGETHER", 4)
+
+        def end(add: Callable[[Intake], None]) -> tuple[Any, ...]:
+            return outcome(new(slice_items, max_items, max_bytes=max_bytes), add)
+
+        assert end(lambda taken: add_array(taken, values)) == end(one_by_one(values, False))
+        lines = [json.dumps(value).encode() + b"\n" for value in values]
+        assert end(lambda taken: add_lines(taken, lines)) == end(one_by_one(values, True))
 
 
 def test_slices_are_cut_by_their_number_of_items() -> None:
@@ -203,6 +250,13 @@ def test_too_many_items_are_refused_at_the_first_beyond() -> None:
     found = [(fault.line, fault.code, fault.message) for fault in caught.value.faults]
     assert found[0] == (None, "too_many", "a job has at most 2 items")
     assert [(line, code) for line, code, _ in found[1:]] == [(2, "malformed")]
+
+
+def test_too_many_texts_are_refused_at_the_first_beyond() -> None:
+    limits = (Limit(queued_items=2),)
+    for options in ({"max_items": 2}, {"limits": limits}):
+        with closing(new(**options)) as taken, pytest.raises((Invalid, TooManyItems)):
+            add_lines(taken, then_nothing(b'"a"', b'"b"', b'"c"'))
 
 
 def test_more_faults_than_are_listed_end_the_reading() -> None:

@@ -7,7 +7,7 @@ import pytest
 from jobs import clock, ids
 from jobs.store.queue.claim import Lease
 from workers.items import in_flight as module
-from workers.items.in_flight import ClaimedBatch, ItemOutcome
+from workers.items.in_flight import ClaimedBatch, ItemOutcome, end_together
 
 
 def claimed_batch(slices: int = 1, items: int = 1) -> ClaimedBatch:
@@ -31,6 +31,19 @@ def test_slices_are_handed_over_as_they_finish_and_then_no_more() -> None:
     thread.join()
     assert claimed.ended
     assert claimed.wait() == []
+
+
+def test_slices_of_a_claim_that_end_together_are_handed_over_together() -> None:
+    claimed, other = claimed_batch(3), claimed_batch()
+    for in_flight in (*claimed.slices, *other.slices):
+        in_flight.expect(1)
+    ended = [(in_flight, *outcomes(0)) for in_flight in (*claimed.slices, *other.slices)]
+    thread = threading.Thread(target=end_together, args=(ended,))
+    thread.start()
+    assert claimed.wait() == claimed.slices
+    assert other.wait() == other.slices
+    thread.join()
+    assert claimed.ended
 
 
 @pytest.fixture
