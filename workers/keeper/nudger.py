@@ -1,5 +1,6 @@
 """Nudges: broker messages that say "there is work". One lost or too many does no harm."""
 
+import select
 import threading
 from collections.abc import Sequence
 from math import inf
@@ -81,10 +82,9 @@ class Nudger(Service):
             for channel in (db.WORK_CHANNEL, db.TRANSFERS_CHANNEL):
                 self._listening.execute(f"LISTEN {channel}")
             return set()
-        wait_s = self._settings.keeper_interval_s
-        notifications = list(self._listening.notifies(timeout=wait_s, stop_after=1))
-        notifications += self._listening.notifies(timeout=0)  # those that came with the first
-        return {each.channel for each in notifications}
+        # psycopg's own wait wakes up ten times a second.
+        select.select([self._listening.fileno()], [], [], self._settings.keeper_interval_s)
+        return {each.channel for each in self._listening.notifies(timeout=0)}
 
     def send(self, tx: Tx) -> int:
         """Tops up the queues of all pools; returns the number of nudges. Raises

@@ -1,0 +1,80 @@
+"""The keeper's look for due work finds what its duties would do."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from psycopg import Connection
+from sqlalchemy import Engine, text
+
+from jobs.settings import Settings
+from jobs.store.monitoring import due
+from tests.support.store import post
+from workers.keeper.due_watcher import DueWatcher
+from workers.keeper.keeper import Keeper, duties
+
+MAKE = {
+    "cancel": "UPDATE jobs SET state = 'cancelling'",
+    "expire": "UPDATE jobs SET expires_at = now() - interval '1 s'",
+    "erase rows": "INSERT INTO deletions (job_id, tenant_id, total) VALUES (:id, 't', 2)",
+    "erase payloads": (
+        "INSERT INTO deletions (job_id, tenant_id, total, erased) VALUES (:id, 't', 2, 2)"
+    ),
+    "erase tenants": "INSERT INTO tenants (tenant_id, erased_at) VALUES ('t', now())",
+    "expire files": (
+        "INSERT INTO files (id, tenant_id, purpose, filename, key, bytes, sha256, expires_at)"
+        " VALUES (:id, 't', 'batch', 'f', 'k', 1, '', now())"
+    ),
+    "webhooks": (
+        "INSERT INTO webhook_deliveries (tenant_id, url, type, about)"
+        " VALUES ('t', 'https://example.com', 'job.completed', '{}')"
+    ),
+    "transfers": (
+        "INSERT INTO transfers (job_id, kind, tenant_id, generation)"
+        " VALUES (:id, 'import', 'default', 0)"
+    ),
+}
+
+
+@pytest.fixture
+def looking(settings: Settings) -> Iterator["Connection[tuple[list[str]]]"]:
+    with closing(due.connect(settings.database_url)) as connection:
+        yield connection
+
+
+def test_nothing_is_due_of_a_job_that_waits(
+    database: Engine, looking: "Connection[tuple[list[str]]]"
+) -> None:
+    post(database, "a")
+    assert due.look(looking) == []
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_work_that_is_due_is_found(
+    database: Engine, looking: "Connection[tuple[list[str]]]", kind: str
+) -> None:
+    id = post(database, "a")
+    with database.begin() as tx:
+        tx.execute(text(MAKE[kind]), {"id": id})
+    assert due.look(looking) == [kind]
+
+
+def test_what_is_found_wakes_its_service_at_once(database: Engine, settings: Settings) -> None:
+    keeper = Keeper(settings)
+    by_name = {service.name: service for service in keeper.services}
+    post(database, "a")
+    with database.begin() as tx:
+        tx.execute(text(MAKE["cancel"]))
+        tx.execute(text(MAKE["transfers"]), {"id": "00000000-0000-0000-0000-000000000001"})
+    watcher = by_name["look for due work"]
+    assert isinstance(watcher, DueWatcher)
+    with closing(watcher):
+        watcher.run_once()
+    woken = {name for name, service in by_name.items() if service.wake.is_set()}
+    assert woken == {"cancel", "transfers 0", "transfers 1", "transfers 2"}
+    keeper.database.dispose()
+
+
+def test_every_kind_is_looked_for(settings: Settings) -> None:
+    assert MAKE.keys() == due.NAMES
+    assert {duty.name for duty in duties(settings)} >= due.NAMES - {"webhooks", "transfers"}

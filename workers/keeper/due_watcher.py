@@ -1,0 +1,45 @@
+"""Watch for what is due, which wakes the services that do it."""
+
+from collections.abc import Collection, Mapping
+
+from psycopg import Connection
+
+from jobs.settings import Settings
+from jobs.store.monitoring import due
+from jobs.telemetry.metrics import record
+from workers.service import Service
+
+UNWATCHED = 10
+"""Factor of the interval of a service that is woken: its own timer is for a watch that fails."""
+
+
+class DueWatcher(Service):
+    """Keeper service: one query each interval, where each of the services would open a transaction.
+
+    services: those of each kind of work (`due.NAMES`).
+    """
+
+    def __init__(self, settings: Settings, services: Mapping[str, Collection[Service]]) -> None:
+        super().__init__("look for due work", settings.keeper_interval_s)
+        self._url, self._services = settings.database_url, services
+        self._connection: Connection[tuple[list[str]]] | None = None
+
+    def run_once(self) -> int:
+        """Looks once; returns 0. Raises psycopg.Error."""
+        with record.keeper_run(self.name):
+            try:
+                self._connection = self._connection or due.connect(self._url)
+                found = due.look(self._connection)
+            except BaseException:
+                self.close()
+                raise
+        for kind in found:
+            for service in self._services[kind]:
+                service.wake.set()
+        return 0
+
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._connection:
+            self._connection.close()
+            self._connection = None
