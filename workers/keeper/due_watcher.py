@@ -1,7 +1,9 @@
 """Watch for what is due, which wakes the services that do it."""
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
+import psycopg
 from psycopg import Connection
 
 from jobs.settings import Settings
@@ -16,27 +18,34 @@ UNWATCHED = 10
 class DueWatcher(Service):
     """Keeper service: one query each interval, where each of the services would open a transaction.
 
-    services: those of each kind of work (`due.NAMES`).
+    services: those of each kind of work (`due.NAMES`). One that has failed keeps to its own timer.
     """
 
     def __init__(self, settings: Settings, services: Mapping[str, Collection[Service]]) -> None:
         super().__init__("look for due work", settings.keeper_interval_s)
+        self._interval_s, self._failed_s = settings.keeper_interval_s, settings.lease_s / 3
         self._url, self._services = settings.database_url, services
         self._connection: Connection[tuple[list[str]]] | None = None
 
     def run_once(self) -> int:
         """Looks once; returns 0. Raises psycopg.Error."""
+        self.interval_s = self._failed_s
         with record.keeper_run(self.name):
-            try:
-                self._connection = self._connection or due.connect(self._url)
-                found = due.look(self._connection)
-            except BaseException:
-                self.close()
-                raise
+            found = self._look()
+        self.interval_s = self._interval_s
         for kind in found:
             for service in self._services[kind]:
-                service.wake.set()
+                if not service.has_failed:
+                    service.wake.set()
         return 0
+
+    def _look(self) -> list[str]:
+        if self._connection:
+            with suppress(psycopg.OperationalError):  # the server has started again
+                return due.look(self._connection)
+            self.close()
+        self._connection = due.connect(self._url)
+        return due.look(self._connection)
 
     def close(self) -> None:
         """Closes the connection."""

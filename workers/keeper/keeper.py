@@ -17,7 +17,7 @@ from typing import Any
 from redis import RedisError
 from sqlalchemy import Engine as Database
 
-from jobs import ids
+from jobs import clock, ids
 from jobs.calls import redis as call_redis
 from jobs.errors import NotFound
 from jobs.models.watcher import ModelsFile

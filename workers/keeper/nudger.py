@@ -82,8 +82,9 @@ class Nudger(Service):
             for channel in (db.WORK_CHANNEL, db.TRANSFERS_CHANNEL):
                 self._listening.execute(f"LISTEN {channel}")
             return set()
-        # psycopg's own wait wakes up ten times a second.
-        select.select([self._listening.fileno()], [], [], self._settings.keeper_interval_s)
+        arrival = select.poll()  # psycopg's own wait wakes up ten times a second
+        arrival.register(self._listening, select.POLLIN)
+        arrival.poll(self._settings.keeper_interval_s * 1000)
         return {each.channel for each in self._listening.notifies(timeout=0)}
 
     def send(self, tx: Tx) -> int:

@@ -3,7 +3,7 @@
 import psycopg
 from psycopg import Connection
 
-from jobs.store import db, roles
+from jobs.store import db
 
 _STATEMENT_MS = 5000
 
@@ -42,7 +42,7 @@ NAMES = frozenset(
 
 def connect(url: str) -> "Connection[tuple[list[str]]]":
     """Opens a connection for `look` alone, without transactions. Raises psycopg.Error."""
-    options = f"-c role={roles.WORKER} -c statement_timeout={_STATEMENT_MS}"
+    options = f"-c role={db.WORKER} -c statement_timeout={_STATEMENT_MS}"
     return psycopg.connect(db.plain_url(url), autocommit=True, options=options, **db.TCP_OPTIONS)
 
 

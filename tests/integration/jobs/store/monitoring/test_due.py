@@ -12,6 +12,7 @@ from jobs.store.monitoring import due
 from tests.support.store import post
 from workers.keeper.due_watcher import DueWatcher
 from workers.keeper.keeper import Keeper, duties
+from workers.keeper.service import Periodic
 
 MAKE = {
     "cancel": "UPDATE jobs SET state = 'cancelling'",
@@ -73,6 +74,41 @@ def test_what_is_found_wakes_its_service_at_once(database: Engine, settings: Set
     woken = {name for name, service in by_name.items() if service.wake.is_set()}
     assert woken == {"cancel", "transfers 0", "transfers 1", "transfers 2"}
     keeper.database.dispose()
+
+
+def test_a_service_that_has_failed_keeps_to_its_timer(database: Engine, settings: Settings) -> None:
+    woken, failing = (Periodic(name, 1.0, lambda: None) for name in ("woken", "failing"))
+    failing.has_failed = True
+    services = {kind: [woken, failing] for kind in due.NAMES}
+    post(database, "a")
+    with database.begin() as tx:
+        tx.execute(text(MAKE["cancel"]))
+    with closing(DueWatcher(settings, services)) as watcher:
+        watcher.run_once()
+    assert woken.wake.is_set()
+    assert not failing.wake.is_set()
+
+
+def test_the_watch_survives_the_end_of_its_connection(database: Engine, settings: Settings) -> None:
+    service = Periodic("cancel", 1.0, lambda: None)
+    with closing(DueWatcher(settings, {kind: [service] for kind in due.NAMES})) as watcher:
+        watcher.run_once()
+        end_watches(database)
+        post(database, "a")
+        with database.begin() as tx:
+            tx.execute(text(MAKE["cancel"]))
+        watcher.run_once()
+    assert service.wake.is_set()
+
+
+def end_watches(database: Engine) -> None:
+    with database.begin() as tx:
+        tx.execute(
+            text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE query LIKE '%AS found (name%' AND pid <> pg_backend_pid()"
+            )
+        )
 
 
 def test_every_kind_is_looked_for(settings: Settings) -> None:
