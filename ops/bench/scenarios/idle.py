@@ -31,8 +31,15 @@ from ops.processes.ports import free_port
 
 _SETTLE_S, _IDLE_S = 20.0, 60.0  # after the start; the window of the CPU
 _UP = [sys.executable, "-m", "ops", "up", "--json"]
-_MODULES = {"api": "api", "keeper": "workers.keeper", "worker": "workers"}
-_SERVERS = {"postgres": ("postgres",), "redis": ("redis", "valkey")}
+_SHOWN_AS = {
+    "fork_servers": ("fork_server",),
+    "api": ("-m api",),
+    "keeper": ("-m workers.keeper",),
+    "worker": ("[celeryd",),
+    "postgres": ("postgres",),
+    "redis": ("redis-server", "valkey-server"),
+}
+"""Words in the command lines of processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,7 @@ class _Running:
     """`millrace up` that is ready."""
 
     url: str
-    pids: dict[str, int]  #: by process: supervisor, api, keeper, worker, postgres, redis
+    supervisor: int  #: pid
     ready_s: float  #: from its start
 
 
@@ -72,11 +79,17 @@ def run(report: Report, scale: Scale) -> None:
         with _up(Path(folder)) as platform:
             clock.sleep(scale.seconds(_SETTLE_S))
             _cpu(report, platform, scale.seconds(_IDLE_S))
-            _memory(report, platform)
-            report.add(worker_minilm_mb=rss_mb(platform.pids["worker"]) - _weights_mb(platform.url))
+            pids = _find(platform.supervisor)
+            for name in ("api", "keeper", "worker"):
+                report.add(f"{name}_", rss_mb=rss_mb(pids[name][0]))
+            for name in ("api", "keeper"):
+                report.add(f"{name}_", mb=_memory_mb(pids[name][0]))
+            weights_mb = _weights_mb(platform.url)
+            report.add(worker_minilm_mb=_memory_mb(pids["worker"][0]) - weights_mb)
+            report.add(weights_mb=weights_mb, all_mb=sum(pss_mb(p) for p in _tree(platform)))
         with _up(Path(folder), echo) as platform:
             clock.sleep(scale.seconds(_SETTLE_S))
-            report.add(worker_mb=rss_mb(platform.pids["worker"]))
+            report.add(worker_mb=_memory_mb(_find(platform.supervisor)["worker"][0]))
 
 
 @contextmanager
@@ -88,7 +101,7 @@ def _up(home: Path, models: Path | None = None) -> Iterator[_Running]:
     with started(_UP, stdout=subprocess.PIPE, env=env) as process:
         ready_s = _await_ready(process) - since_s
         say(f"ready after {ready_s:.2f} s")
-        yield _Running(settings.url, _pids(process.pid), ready_s)
+        yield _Running(settings.url, process.pid, ready_s)
         process.send_signal(signal.SIGTERM)
         process.wait()
 
@@ -107,26 +120,30 @@ def _await_ready(process: "subprocess.Popen[str]") -> float:
     raise BenchError(f"`millrace up` ended with {process.wait()}; see above")
 
 
-def _pids(supervisor: int) -> dict[str, int]:
-    """Pids of a platform's processes by their command lines; of PostgreSQL, that of the first."""
-    found = {"supervisor": supervisor}
-    for process in psutil.Process(supervisor).children():
-        words = process.cmdline()
-        module = words[words.index("-m") + 1] if "-m" in words else ""
-        for name, ours in _MODULES.items():
-            if module == ours:
-                found[name] = process.pid
-        for name, programs in _SERVERS.items():
-            if any(program in words[0] for program in programs):
-                found[name] = process.pid
+def _tree(platform: _Running) -> list[int]:
+    children = psutil.Process(platform.supervisor).children(recursive=True)
+    return [platform.supervisor, *(process.pid for process in children)]
+
+
+def _find(supervisor: int) -> dict[str, list[int]]:
+    """Returns the pids of a platform's processes by name, without those that they started."""
+    found: dict[str, list[int]] = {"supervisor": [supervisor]}
+    for process in psutil.Process(supervisor).children(recursive=True):
+        line = " ".join(process.cmdline())
+        name = next(
+            (name for name, words in _SHOWN_AS.items() if any(w in line for w in words)), ""
+        )
+        if name and process.ppid() not in found.get(name, ()):
+            found.setdefault(name, []).append(process.pid)
     return found
 
 
 def _cpu(report: Report, platform: _Running, seconds: float) -> None:
     """Adds the share of a core by process, its children included."""
-    pids = platform.pids
-    groups = {name: [pid] for name, pid in pids.items() if name != "supervisor"}
-    meter = Meter(groups, {"supervisor": pids["supervisor"]})
+    trees = _find(platform.supervisor)
+    alone = {"supervisor": trees.pop("supervisor")[0]}
+    alone |= {f"fork_server_{n}": pid for n, pid in enumerate(trees.pop("fork_servers", []), 1)}
+    meter = Meter(trees, alone)
     before, since_s = meter.read(), clock.monotonic()
     clock.sleep(seconds)
     after, took_s = meter.read(), clock.monotonic() - since_s
@@ -135,13 +152,13 @@ def _cpu(report: Report, platform: _Running, seconds: float) -> None:
     report.add(idle_cpu_share=sum(shares.values()))
 
 
-def _memory(report: Report, platform: _Running) -> None:
-    """Adds resident memory (_mb), and the part of it that counts shared pages in parts (_pss_mb).
-    The worker has the weights of MiniLM."""
-    for name in ("api", "keeper", "supervisor"):
-        pid = platform.pids[name]
-        report.add(f"{name}_", mb=rss_mb(pid), pss_mb=pss_mb(pid))
-    report.add(worker_pss_mb=pss_mb(platform.pids["worker"]))
+def _memory_mb(pid: int) -> float:
+    """Proportional set size, MiB, with an equal part of its fork server's: all of them together are
+    the memory that is used. The resident size counts shared pages in every process."""
+    server = psutil.Process(pid).parent()
+    if not server or "fork_server" not in " ".join(server.cmdline()):
+        return pss_mb(pid)
+    return pss_mb(pid) + pss_mb(server.pid) / len(server.children())
 
 
 def _weights_mb(url: str) -> float:
