@@ -23,7 +23,7 @@ MAX_BACKOFF_S = 5.0
 HEALTHY_AFTER_S = 30.0
 GRACE_S = 10.0
 KILLED_WITHIN_S = 5.0
-POLL_S = 0.5  # between two looks; the end of a process, or a signal, is seen at once
+POLL_S = 1.0  # between two looks; the end of a process, or a signal, is seen at once
 _STOP_POLL_S = 0.02
 
 # The kernel signals nothing to a child whose parent ended before the child asked for it.

@@ -56,12 +56,12 @@ _MODELS_S = 1.0  # between two looks at the models file
 _REMOVE_S = 60.0  # between two removals of reports whose process ended uncleanly
 
 
-def duties(settings: Settings) -> list[Duty]:
-    """Lists the keeper's work in the database."""
+def duties(settings: Settings, leases: ClockWatch | None = None) -> list[Duty]:
+    """Lists the keeper's work in the database. leases: watch by which leases end."""
     often_s, lease_s, silent_s = settings.keeper_interval_s, settings.lease_s, 2 * settings.lease_s
     keys_s = 3600 * settings.idempotency_hours
     worker_died = partial(record.worker_died, "silent")
-    watch, watch_silent = ClockWatch(lease_s, often_s), ClockWatch(lease_s, _SILENT_EVERY_S)
+    watch, watch_silent = leases or lease_watch(settings), ClockWatch(lease_s, _SILENT_EVERY_S)
     return [
         Duty("reap", often_s, lambda tx: reap.reap(tx, lease_s, watch), record.reaped),
         Duty("cancel", often_s, _cancel),
@@ -81,6 +81,11 @@ def duties(settings: Settings) -> list[Duty]:
         Duty("partitions", 3600.0, lambda tx: len(partitions.ensure(tx, db.now(tx)))),
         *cleanup.duties(settings),
     ]
+
+
+def lease_watch(settings: Settings) -> ClockWatch:
+    """Returns a watch for leases, which is to look at the clock once in `keeper_interval_s`."""
+    return ClockWatch(settings.lease_s, settings.keeper_interval_s)
 
 
 def _cancel(tx: Tx) -> int:
@@ -112,7 +117,10 @@ class Keeper:
         self._stopping = threading.Event()
         self._closing = ExitStack()
         self._remove_s = 0.0  # monotonic
-        table = [_rarely(duty) if duty.name in due.NAMES else duty for duty in duties(settings)]
+        leases = lease_watch(settings)
+        table = [
+            _rarely(duty) if duty.name in due.NAMES else duty for duty in duties(settings, leases)
+        ]
         # Besides the duties: nudges, billing, gauges, the probe, and each transfer.
         connections = len(table) + 4 + PROCESSES
         self.database: Database = db.connect(
@@ -121,9 +129,9 @@ class Keeper:
         self._closing.callback(self.database.dispose)
         self._redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S)
         self._closing.callback(self._redis.close)
-        self.services = list(self._services(table))
+        self.services = list(self._services(table, leases))
 
-    def _services(self, table: list[Duty]) -> Iterator[Service]:
+    def _services(self, table: list[Duty], leases: ClockWatch) -> Iterator[Service]:
         settings, database, stopping = self._settings, self.database, self._stopping
         models = ModelsFile(settings.models)
         pool = TransferPool(settings)
@@ -136,7 +144,7 @@ class Keeper:
         in_database = [DatabaseService(duty, database, settings.lease_s) for duty in table]
         by_kind: dict[str, list[Service]] = {service.name: [service] for service in in_database}
         by_kind |= {"transfers": [*transfers], "webhooks": [webhooks]}
-        watcher = DueWatcher(settings, {kind: by_kind[kind] for kind in due.NAMES})
+        watcher = DueWatcher(settings, {kind: by_kind[kind] for kind in due.NAMES}, leases)
         for close in (pool.close, nudger.close, webhooks.close, watcher.close):
             self._closing.callback(close)
         for service in (webhooks, *transfers):

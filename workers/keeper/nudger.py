@@ -24,6 +24,7 @@ from workers.broker import WORK, create_app, queue_of
 from workers.service import Service
 
 _DEBOUNCE_S = 0.01  # submissions that come closer together than this share one run
+_IDLE = 3  # times the keeper's interval, between two looks while nothing is claimable
 _NUDGES_AT_ONCE = 8  # per ready worker; one that finds work goes on until there is none
 _AGAIN = 2  # per ready worker, where all of those were sent a moment ago
 _MAX_NUDGES = 1000
@@ -47,11 +48,13 @@ class Nudger(Service):
         self._listening: psycopg.Connection | None = None
         self._all_sent_s: dict[str, float] = {}  # by pool
         self._known: dict[str, Model] = {}  # with versions that are declared no more
+        self._found = True
         self._app: Celery = create_app(settings)
         self._broker: Connection = self._app.connection_for_write()
 
     def run_once(self) -> int:
-        """Waits for a NOTIFY, keeper_interval_s at most, then sends nudges; returns 0.
+        """Waits for a NOTIFY, then sends nudges; returns 0. Without one it looks after
+        keeper_interval_s, and where nothing was claimable after three times as long.
 
         Raises database errors and broker.CONNECTION_ERRORS.
         """
@@ -84,7 +87,8 @@ class Nudger(Service):
             return set()
         arrival = select.poll()  # psycopg's own wait wakes up ten times a second
         arrival.register(self._listening, select.POLLIN)
-        arrival.poll(self._settings.keeper_interval_s * 1000)
+        times = 1 if self._found else _IDLE
+        arrival.poll(times * self._settings.keeper_interval_s * 1000)
         return {each.channel for each in self._listening.notifies(timeout=0)}
 
     def send(self, tx: Tx) -> int:
@@ -93,9 +97,8 @@ class Nudger(Service):
         declared = {model.key: model for model in self._file.models}
         self._known |= declared
         claimable = backlog.claimable(tx, self._known.values(), _MAX_NUDGES)
-        ready = (
-            workers.ready_counts(tx, 2 * self._settings.lease_s) if any(claimable.values()) else {}
-        )
+        self._found = any(claimable.values())
+        ready = workers.ready_counts(tx, 2 * self._settings.lease_s) if self._found else {}
         models = Registry([m for m in self._known.values() if m.key in declared or m.key in ready])
         sent = 0
         for pool in models.pools():

@@ -28,6 +28,7 @@ from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.engines import registry as engines
 from workers.engines.common.device_errors import device_failure
 from workers.engines.protocol import Engine
+from workers.process.launch_times import LaunchTimes
 from workers.process.residency import Residency, Resident
 from workers.process.slice_runner import SliceRunner
 
@@ -54,6 +55,7 @@ class ModelLoader:
     ) -> None:
         self._settings, self._file, self._hosts, self._slices = settings, file, hosts, slices
         self._database, self._redis, self._deadline = database, redis, deadline
+        self._launch_times = LaunchTimes(settings.home, settings.device)
         history = deadline.load_history()
         self._table = Residency(
             settings.memory_mb, settings.min_stay_s, set(history.late), dict(history.left_out)
@@ -112,7 +114,9 @@ class ModelLoader:
                 self._publish()
                 record_launch = self._slices.settlement.record_launch
                 host = self._hosts.create(model, engine, record_launch)
-                host.warm_up()
+                known = self._launch_times.read(model)
+                if (measured := host.warm_up(known)) is not known:
+                    self._launch_times.write(model, measured)
                 collect_and_freeze()
         except (Exception, SystemExit) as error:
             _log.exception("%s can't be loaded", model.key)

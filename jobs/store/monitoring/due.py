@@ -1,5 +1,7 @@
 """Look for work of the keeper that is due: one query in place of a transaction for each kind."""
 
+from typing import TypeAlias
+
 import psycopg
 from psycopg import Connection
 
@@ -10,7 +12,8 @@ _STATEMENT_MS = 5000
 # Each condition is that of the duty's own query, or a wider one; all have an index, or tables that
 # are small. Written out: SQLAlchemy would take longer to send it than PostgreSQL to answer.
 _LOOK = """
-    SELECT ARRAY(SELECT name FROM (VALUES
+    SELECT extract(epoch FROM clock_timestamp())::float8, ARRAY(SELECT name FROM (VALUES
+        ('reap', EXISTS (SELECT FROM slices WHERE state = 'leased')),
         ('cancel', EXISTS (
             SELECT FROM jobs j WHERE j.state = 'cancelling' AND EXISTS (
                 SELECT FROM slices s WHERE s.job_id = j.id AND s.state IN ('ready', 'held')))),
@@ -25,8 +28,12 @@ _LOOK = """
     ) AS found (name, is_due) WHERE is_due)
 """
 
+Row: TypeAlias = tuple[float, list[str]]
+"""Time of the database, epoch s, and names of NAMES."""
+
 NAMES = frozenset(
     {
+        "reap",
         "cancel",
         "expire",
         "erase rows",
@@ -40,13 +47,14 @@ NAMES = frozenset(
 """Kinds of work that `look` returns."""
 
 
-def connect(url: str) -> "Connection[tuple[list[str]]]":
+def connect(url: str) -> "Connection[Row]":
     """Opens a connection for `look` alone, without transactions. Raises psycopg.Error."""
     options = f"-c role={db.WORKER} -c statement_timeout={_STATEMENT_MS}"
     return psycopg.connect(db.plain_url(url), autocommit=True, options=options, **db.TCP_OPTIONS)
 
 
-def look(connection: "Connection[tuple[list[str]]]") -> list[str]:
-    """Returns the kinds of work that are due. Raises psycopg.Error."""
+def look(connection: "Connection[Row]") -> Row:
+    """Returns the database's time and the kinds of work that are due. Raises psycopg.Error."""
     row = connection.execute(_LOOK).fetchone()
-    return row[0] if row else []
+    assert row
+    return row

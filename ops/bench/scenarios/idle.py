@@ -79,17 +79,10 @@ def run(report: Report, scale: Scale) -> None:
         with _up(Path(folder)) as platform:
             clock.sleep(scale.seconds(_SETTLE_S))
             _cpu(report, platform, scale.seconds(_IDLE_S))
-            pids = _find(platform.supervisor)
-            for name in ("api", "keeper", "worker"):
-                report.add(f"{name}_", rss_mb=rss_mb(pids[name][0]))
-            for name in ("api", "keeper"):
-                report.add(f"{name}_", mb=_memory_mb(pids[name][0]))
-            weights_mb = _weights_mb(platform.url)
-            report.add(worker_minilm_mb=_memory_mb(pids["worker"][0]) - weights_mb)
-            report.add(weights_mb=weights_mb, all_mb=sum(pss_mb(p) for p in _tree(platform)))
+            _memory(report, platform)
         with _up(Path(folder), echo) as platform:
             clock.sleep(scale.seconds(_SETTLE_S))
-            report.add(worker_mb=_memory_mb(_find(platform.supervisor)["worker"][0]))
+            report.add(worker_mb=pss_mb(_find(platform.supervisor)["worker"][0]))
 
 
 @contextmanager
@@ -120,11 +113,6 @@ def _await_ready(process: "subprocess.Popen[str]") -> float:
     raise BenchError(f"`millrace up` ended with {process.wait()}; see above")
 
 
-def _tree(platform: _Running) -> list[int]:
-    children = psutil.Process(platform.supervisor).children(recursive=True)
-    return [platform.supervisor, *(process.pid for process in children)]
-
-
 def _find(supervisor: int) -> dict[str, list[int]]:
     """Returns the pids of a platform's processes by name, without those that they started."""
     found: dict[str, list[int]] = {"supervisor": [supervisor]}
@@ -152,13 +140,21 @@ def _cpu(report: Report, platform: _Running, seconds: float) -> None:
     report.add(idle_cpu_share=sum(shares.values()))
 
 
-def _memory_mb(pid: int) -> float:
-    """Proportional set size, MiB, with an equal part of its fork server's: all of them together are
-    the memory that is used. The resident size counts shared pages in every process."""
-    server = psutil.Process(pid).parent()
-    if not server or "fork_server" not in " ".join(server.cmdline()):
-        return pss_mb(pid)
-    return pss_mb(pid) + pss_mb(server.pid) / len(server.children())
+def _memory(report: Report, platform: _Running) -> None:
+    """Adds the memory of each process, and of all with the processes that they have started: the
+    proportional set size (_mb), and the resident size (_rss_mb), in which each process counts the
+    pages that it shares with its fork server."""
+    pids = _find(platform.supervisor)
+    for name in ("supervisor", "api", "keeper"):
+        report.add(f"{name}_", mb=pss_mb(pids[name][0]), rss_mb=rss_mb(pids[name][0]))
+    [worker], weights_mb = pids["worker"], _weights_mb(platform.url)
+    report.add("worker_minilm_", mb=pss_mb(worker) - weights_mb, rss_mb=rss_mb(worker) - weights_mb)
+    everyone = psutil.Process(platform.supervisor).children(recursive=True)
+    report.add(
+        weights_mb=weights_mb,
+        fork_servers_mb=sum(pss_mb(pid) for pid in pids.get("fork_servers", [])),
+        all_mb=pss_mb(platform.supervisor) + sum(pss_mb(each.pid) for each in everyone),
+    )
 
 
 def _weights_mb(url: str) -> float:

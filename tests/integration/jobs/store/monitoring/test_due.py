@@ -8,13 +8,16 @@ from psycopg import Connection
 from sqlalchemy import Engine, text
 
 from jobs.settings import Settings
+from jobs.store import db
 from jobs.store.monitoring import due
 from tests.support.store import post
+from tests.support.wait import PATIENCE_S
 from workers.keeper.due_watcher import DueWatcher
-from workers.keeper.keeper import Keeper, duties
+from workers.keeper.keeper import Keeper, duties, lease_watch
 from workers.keeper.service import Periodic
 
 MAKE = {
+    "reap": "UPDATE slices SET state = 'leased', lease_until = now() + interval '1 h'",
     "cancel": "UPDATE jobs SET state = 'cancelling'",
     "expire": "UPDATE jobs SET expires_at = now() - interval '1 s'",
     "erase rows": "INSERT INTO deletions (job_id, tenant_id, total) VALUES (:id, 't', 2)",
@@ -38,26 +41,29 @@ MAKE = {
 
 
 @pytest.fixture
-def looking(settings: Settings) -> Iterator["Connection[tuple[list[str]]]"]:
+def looking(settings: Settings) -> Iterator["Connection[due.Row]"]:
     with closing(due.connect(settings.database_url)) as connection:
         yield connection
 
 
 def test_nothing_is_due_of_a_job_that_waits(
-    database: Engine, looking: "Connection[tuple[list[str]]]"
+    database: Engine, looking: "Connection[due.Row]"
 ) -> None:
     post(database, "a")
-    assert due.look(looking) == []
+    database_s, found = due.look(looking)
+    assert found == []
+    with database.connect() as tx:
+        assert 0 <= db.now(tx).timestamp() - database_s < PATIENCE_S
 
 
 @pytest.mark.parametrize("kind", MAKE)
 def test_work_that_is_due_is_found(
-    database: Engine, looking: "Connection[tuple[list[str]]]", kind: str
+    database: Engine, looking: "Connection[due.Row]", kind: str
 ) -> None:
     id = post(database, "a")
     with database.begin() as tx:
         tx.execute(text(MAKE[kind]), {"id": id})
-    assert due.look(looking) == [kind]
+    assert due.look(looking)[1] == [kind]
 
 
 def test_what_is_found_wakes_its_service_at_once(database: Engine, settings: Settings) -> None:
@@ -83,7 +89,7 @@ def test_a_service_that_has_failed_keeps_to_its_timer(database: Engine, settings
     post(database, "a")
     with database.begin() as tx:
         tx.execute(text(MAKE["cancel"]))
-    with closing(DueWatcher(settings, services)) as watcher:
+    with closing(DueWatcher(settings, services, lease_watch(settings))) as watcher:
         watcher.run_once()
     assert woken.wake.is_set()
     assert not failing.wake.is_set()
@@ -91,7 +97,8 @@ def test_a_service_that_has_failed_keeps_to_its_timer(database: Engine, settings
 
 def test_the_watch_survives_the_end_of_its_connection(database: Engine, settings: Settings) -> None:
     service = Periodic("cancel", 1.0, lambda: None)
-    with closing(DueWatcher(settings, {kind: [service] for kind in due.NAMES})) as watcher:
+    services = {kind: [service] for kind in due.NAMES}
+    with closing(DueWatcher(settings, services, lease_watch(settings))) as watcher:
         watcher.run_once()
         end_watches(database)
         post(database, "a")
