@@ -30,7 +30,7 @@ def connect(settings: Settings) -> Database:
 
 def report_alive(database: Database, incarnation: int) -> None:
     """Keeps a worker from being taken for silent. Raises DatabaseError."""
-    with database.begin() as tx:
+    with database.execution_options(isolation_level="AUTOCOMMIT").connect() as tx:
         workers.record_watched(tx, incarnation)
 
 

@@ -67,7 +67,8 @@ class ModelLoader:
         """Takes steps until `stop`."""
         collect_and_freeze()  # what the process has imported
         while not self._stopping.is_set():
-            self.step()
+            if self.step():
+                continue
             busy = self._table.in_state("loading", "draining")
             self._stopping.wait(_BUSY_TICK_S if busy else _TICK_S)
 
@@ -75,8 +76,9 @@ class ModelLoader:
         """Loads and unloads nothing more; a model that is being loaded won't be served."""
         self._stopping.set()
 
-    def step(self) -> None:
-        """Compares the models file, requests and memory; loads one model at most."""
+    def step(self) -> bool:
+        """Compares the models file, requests and memory; returns True if it loaded a model: there
+        may be another."""
         self._file.poll()
         now_s = clock.monotonic()
         self._table.declare(now_s, self._file.models.of_pool(self._settings.pool))
@@ -86,9 +88,11 @@ class ModelLoader:
         self._table.reserve(now_s)
         self._load_requested(now_s)
         self._publish()
-        if (resident := self._table.next_load()) and not self._stopping.is_set():
-            self._load(resident)
-            self._publish()
+        if not (resident := self._table.next_load()) or self._stopping.is_set():
+            return False
+        self._load(resident)
+        self._publish()
+        return resident.state == "ready"
 
     def _observe(self) -> None:
         for resident in self._table.in_state("ready"):
