@@ -12,5 +12,4 @@ if __name__ == "__main__":
 
     loaded = settings.load()
     logs.configure("api", loaded.log_format)
-    startup.await_gate()
     serve(loaded)

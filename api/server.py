@@ -1,9 +1,12 @@
 """HTTP server of an api process: uvicorn on the configured address, with bounded connections."""
 
+import asyncio
 import logging
 import signal
 import socket
 import sys
+from contextlib import suppress
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -20,6 +23,7 @@ from jobs.telemetry.metrics import exposition, record
 _SWITCH_INTERVAL_S = 0.0005
 _SHUTDOWN_S = 10
 _KEEP_ALIVE_S = 75
+_TICK, _TICK_S = 0, 1.0  # uvicorn renews the Date header at its ticks 0, 10, …: once a second
 _NOT_STARTED = 3  # exit status, as uvicorn.run's
 
 
@@ -29,6 +33,22 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
         self._app = app
+        self._exit = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def main_loop(self) -> None:
+        """Waits for a signal; uvicorn's own loop looks for one ten times a second."""
+        self._loop = asyncio.get_running_loop()
+        while not await self.on_tick(_TICK):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self._exit.wait()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Handles a signal."""
+        super().handle_exit(sig, frame)
+        if self._loop:
+            self._loop.call_soon_threadsafe(self._exit.set)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.context.job_watcher.close()

@@ -11,5 +11,4 @@ if __name__ == "__main__":
 
     loaded = settings.load()
     logs.configure("worker", loaded.log_format)
-    startup.await_gate()
     run_worker(loaded)

@@ -61,8 +61,8 @@ def _transport_options(broker: str) -> dict[str, Any]:
         return {"confirm_publish": True, "read_timeout": _TIMEOUT_S, "write_timeout": _TIMEOUT_S}
     return {
         "visibility_timeout": 60,
-        # Restores the messages of a dead worker after a second, not after a hundred.
-        "unacked_restore_interval": 1,
+        # Restores the messages of a dead worker after 5 s, not after a hundred.
+        "unacked_restore_interval": 5,
         "unacked_restore_throttle": 1,
         "socket_timeout": _TIMEOUT_S,
         "socket_connect_timeout": _TIMEOUT_S,

@@ -7,8 +7,11 @@ class Service:
     """Periodic work of the keeper.
 
     `name` is for the log, metrics and its thread; `interval_s` the pause after a run with nothing
-    left to do, which runs may change; `wake` ends the pause early.
+    left to do, which runs may change; `wake` ends the pause early; `has_failed` keeps work that is
+    due from ending it.
     """
+
+    has_failed = False
 
     def __init__(self, name: str, interval_s: float) -> None:
         self.name, self.interval_s = name, interval_s

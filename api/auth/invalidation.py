@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import AsyncIterator, Callable
 
 import psycopg
-from psycopg import AsyncConnection, sql
+from psycopg import AsyncConnection, Notify, sql
 
 from jobs.store import db
 
@@ -30,7 +31,7 @@ async def listen(url: str, on_change: Callable[[str], None]) -> None:
                 await connection.execute(_LISTEN)
                 warned = False
                 on_change(_ALL)
-                async for notice in connection.notifies():
+                async for notice in _notifications(connection):
                     on_change(notice.payload)
         except (psycopg.Error, OSError) as error:
             if not warned:
@@ -39,3 +40,19 @@ async def listen(url: str, on_change: Callable[[str], None]) -> None:
                 )
             warned = True
         await asyncio.sleep(_AGAIN_S)
+
+
+async def _notifications(connection: AsyncConnection) -> AsyncIterator[Notify]:
+    """Yields notifications as they arrive; psycopg's own wait wakes up ten times a second."""
+    arrived, loop = asyncio.Event(), asyncio.get_running_loop()
+    fd = os.dup(connection.fileno())  # psycopg waits on the other one
+    loop.add_reader(fd, arrived.set)
+    try:
+        while True:
+            async for notice in connection.notifies(timeout=0):
+                yield notice
+            await arrived.wait()
+            arrived.clear()
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)

@@ -113,7 +113,8 @@ class CallLog:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(_EVERY_S)
-            self._write()
+            if self._ended:
+                self._write()
 
     def _write(self) -> None:
         """Sends one command for each minute in which the calls began, in one message."""

@@ -19,6 +19,7 @@ from jobs.processes.pool import OutOfMemory, ProcessPool
 from jobs.settings import Settings
 
 _PROCESSES, _OF_TENANT = 3, 2  # of one api, and of one tenant at a time
+_FIRST_AFTER_S = 3.0  # so that it takes no CPU from the start of the platform
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,10 +31,12 @@ class CallPreparation:
     def __init__(self, settings: Settings) -> None:
         self._turns = TenantTurns(_PROCESSES, _OF_TENANT)
         self._pool = ProcessPool(ChildKind("calls", _start, nice=0), settings)
+        self._starter = threading.Timer(_FIRST_AFTER_S, self._start_one)
+        self._starter.daemon = True
 
     def start(self) -> None:
         """Starts a process in the background, so that the first call doesn't wait for it."""
-        threading.Thread(target=self._start_one, name="calls", daemon=True).start()
+        self._starter.start()
 
     def _start_one(self) -> None:
         with suppress(Unavailable):  # stopped meanwhile
@@ -57,6 +60,7 @@ class CallPreparation:
 
     def stop(self) -> None:
         """Ends the processes, busy or not."""
+        self._starter.cancel()
         self._pool.close()
 
     def _run(self, task: Any) -> Any:

@@ -5,8 +5,8 @@ import asyncio
 from jobs import clock
 from jobs.telemetry.metrics import metrics
 
-_NAP_S = 0.1
-_NAPS = 10
+_NAP_S = 0.2
+_NAPS = 5
 
 
 async def watch() -> None:

@@ -24,10 +24,10 @@ async def follow(file: ModelsFile) -> None:
     while True:
         if opened is not file.models:
             opened = file.models
+            targets.set({(model.key,): model.target_ms / 1000 for model in opened})
             await run_in_threadpool(_open_tokenizers, opened)
         await asyncio.sleep(_POLL_S)
         file.poll()
-        targets.set({(model.key,): model.target_ms / 1000 for model in file.models})
 
 
 def _open_tokenizers(models: Registry) -> None:

@@ -3,7 +3,7 @@
 The api runs the same scripts on a connection of its own, with `Keys` and `put_arguments`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -345,6 +345,17 @@ class RedisLanes:
 def _unpack(id: bytes, call: bytes, offset_ms: float) -> Call:
     head, _, packed = call.split(b"\n", 2)
     return unpack_call(id.decode(), head, packed, offset_ms)
+
+
+def with_taken_calls(client: "Redis", models: Collection[str]) -> list[str]:
+    """Returns those of these models (name@version) of which workers have calls, in one message.
+
+    Raises RedisError.
+    """
+    with client.pipeline(transaction=False) as steps:
+        for model in models:
+            steps.exists(Keys(model)("taken"))
+        return [model for model, has in zip(models, steps.execute(), strict=True) if has]
 
 
 def declare_dead(client: "Redis", models: Iterable[str], worker: str) -> None:

@@ -1,13 +1,9 @@
 """Start of a process: imports without garbage collections, and without libraries nobody uses."""
 
 import gc
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-GATE_VARIABLE = "MILLRACE_START_FD"
-"""Environment variable with the descriptor of an inherited pipe; see `await_gate`."""
 
 
 def begin() -> None:
@@ -21,14 +17,6 @@ def begin() -> None:
         # Where it finds OpenTelemetry, redis-py loads its SDK, for metrics of its own that are off:
         # 70 modules, 0.1 s and 8 MB of each process.
         import redis  # noqa: F401
-
-
-def await_gate() -> None:
-    """Waits, once everything is imported, until the supervisor that started this process beside the
-    database closes its end of the pipe; returns at once without one."""
-    if fd := os.environ.pop(GATE_VARIABLE, ""):
-        with open(int(fd), "rb") as gate:
-            gate.read()
 
 
 @contextmanager

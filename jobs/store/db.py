@@ -25,6 +25,7 @@ from sqlalchemy.exc import InternalError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from jobs import clock
+from jobs.store import roles
 from jobs.telemetry.metrics import record
 
 Tx: TypeAlias = Connection
@@ -39,8 +40,8 @@ CONNECTION_ERRORS = (
 )
 """Errors of a database that can't be reached, gives up, or ended an idle transaction."""
 
-API, WORKER = "millrace_api", "millrace_worker"
-"""Roles of processes: both own nothing; the api sees the tenant that a transaction names."""
+API, WORKER = roles.API, roles.WORKER
+"""Roles of processes."""
 
 WORK_CHANNEL = "millrace_work"
 """Channel that announces claimable slices."""

@@ -10,7 +10,6 @@ import click
 import httpx
 
 from jobs import clock, ids
-from jobs.settings import Settings
 from jobs.states import TERMINAL
 
 _POLL_S = 0.2
@@ -92,17 +91,8 @@ def _is_writing(job: dict[str, Any]) -> bool:
     return output.get("state") in ("pending", "writing")
 
 
-def tls_context(settings: Settings) -> ssl.SSLContext:
-    """TLS context of this configuration: its CAs and its client certificate."""
-    context = ssl.create_default_context(cafile=settings.ca)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if settings.client_cert:
-        context.load_cert_chain(settings.client_cert, settings.client_key)
-    return context
-
-
 class Client:
-    """HTTP client of one api. verify: TLS context from `tls_context`; True: the system's CAs."""
+    """HTTP client of one api. verify: TLS context (ops/client/tls.py); True: the system's CAs."""
 
     def __init__(
         self, url: str, key: str | None = None, verify: ssl.SSLContext | bool = True

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from ops.embedded.errors import EmbeddedError
-from ops.processes.children import die_with_parent, setpriv
+from ops.processes.children import Started, die_with_parent, setpriv
 
 _USERS_FOR_ROOT = ("postgres", "nobody")
 # Capabilities to enter root's folders; containers often grant dac_override alone.
@@ -33,14 +33,14 @@ class Account:
         *,
         stdin: int | IO[bytes] = subprocess.DEVNULL,
         stdout: int | IO[bytes] | None = None,
-    ) -> subprocess.Popen[bytes]:
+    ) -> Started:
         """Starts a command as this user, in a session that ends with our main thread."""
         switch = self.uid != os.geteuid()
         command = die_with_parent([str(a) for a in argv], death_signal)
         if switch and setpriv() is not None:
             command[1:1] = self._setpriv_options()
             switch = False
-        return subprocess.Popen(
+        return Started(
             command,
             cwd="/",
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},

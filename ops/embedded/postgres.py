@@ -7,17 +7,14 @@ files, and leaves its server running when the starter is killed.
 import os
 import shutil
 import signal
-import subprocess
 from pathlib import Path
-
-import psycopg
 
 from ops.embedded.account import Account
 from ops.embedded.errors import EmbeddedError
 from ops.embedded.layout import DATABASE, PORT, POSTGRES_SOCKET, USER, make_private_folder
 from ops.embedded.leftovers import end_processes
 from ops.embedded.server import Server, packaged_binary
-from ops.processes.children import describe_exit
+from ops.processes.children import Started, describe_exit
 
 _INITDB_WITHIN_S = 120.0
 # Between two checkpoints the log grows to this: a share of the disk, within bounds.
@@ -71,9 +68,11 @@ class EmbeddedPostgres(Server):
         """URL for SQLAlchemy."""
         return self.layout.postgres_url()
 
-    def start(self) -> None:
-        """Starts the server and creates its database."""
-        super().start()
+    def await_ready(self) -> None:
+        """Waits for the server and creates its database. Raises EmbeddedError."""
+        super().await_ready()
+        import psycopg  # takes a tenth of a second, in which the server starts
+
         try:
             self._create_database()
         except psycopg.Error as error:
@@ -102,7 +101,7 @@ class EmbeddedPostgres(Server):
         new.rename(self.layout.data)
         _sync_folder(self.layout.home)
 
-    def _launch(self, account: Account, binary: Path) -> subprocess.Popen[bytes]:
+    def _launch(self, account: Account, binary: Path) -> Started:
         wal_mb = shutil.disk_usage(self.layout.data).total // _WAL_SHARE >> 20
         settings = {
             "cluster_name": self.layout.tag,
@@ -145,6 +144,8 @@ class EmbeddedPostgres(Server):
         return int(lines[0]) if lines and lines[0].isdigit() else None
 
     def _create_database(self) -> None:
+        import psycopg
+
         with psycopg.connect(
             host=str(self.layout.run),
             port=PORT,
@@ -158,7 +159,7 @@ class EmbeddedPostgres(Server):
                 connection.execute(f'CREATE DATABASE "{DATABASE}"')
 
 
-def _finish(process: subprocess.Popen[bytes]) -> int:
+def _finish(process: Started) -> int:
     try:
         return process.wait(_INITDB_WITHIN_S)
     finally:

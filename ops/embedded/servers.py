@@ -1,7 +1,7 @@
 """Embedded PostgreSQL and Redis under one lock."""
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from ops.embedded.postgres import EmbeddedPostgres
 from ops.embedded.redis import EmbeddedRedis
 from ops.embedded.server import Server
 from ops.processes import log_rotation
+from ops.processes.children import Started
 
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 15.0
 _BALLAST_S = 10.0  # between two looks at the ballast
@@ -44,16 +45,39 @@ class EmbeddedServers:
 
     def start(self) -> None:
         """Locks the home and starts its servers. Raises EmbeddedError, and then holds nothing."""
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> None:
+        """Locks the home and starts its servers, all at once; `await_ready` follows. Raises
+        EmbeddedError, and then holds nothing."""
         if not self._servers:
             return
         self.lock.acquire()
-        try:
+        with self._stopped_on_failure():
+            self._ballast.release()
             for server in self._servers:
-                self._start(server)
-            self._ballast.keep()
+                self._with_ballast(server, server.launch)
+
+    def await_ready(self) -> None:
+        """Returns once all servers answer. Raises EmbeddedError, and then holds nothing."""
+        with self._stopped_on_failure():
+            for server in self._servers:
+                self._with_ballast(server, server.await_ready)
+            if self._servers:
+                self._ballast.keep()
+
+    @contextmanager
+    def _stopped_on_failure(self) -> Iterator[None]:
+        try:
+            yield
         except BaseException:
             self.stop()
             raise
+
+    def processes(self) -> list[Started]:
+        """Returns the servers' processes that run."""
+        return [server.process for server in self._servers if server.process and server.alive()]
 
     def poll(self, kept_down: Collection[str] = ()) -> None:
         """Restarts servers that have ended, except these; where one can't start, again after a
@@ -84,8 +108,13 @@ class EmbeddedServers:
     def _start(self, server: Server) -> None:
         """Starts a server; on a full disk in the space of the ballast. Raises EmbeddedError."""
         self._ballast.release()
+        self._with_ballast(server, server.start)
+
+    def _with_ballast(self, server: Server, act: Callable[[], None]) -> None:
+        """Takes a step of a server's start; where it fails, the server is started again in the
+        space of the ballast. Raises EmbeddedError."""
         try:
-            server.start()
+            act()
         except EmbeddedError:
             if not self._ballast.release():
                 raise

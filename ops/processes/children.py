@@ -3,16 +3,17 @@
 import functools
 import logging
 import os
+import select
 import shutil
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, ClassVar, Protocol
 
 from jobs import clock
 from ops.processes import log_rotation
@@ -22,7 +23,7 @@ MAX_BACKOFF_S = 5.0
 HEALTHY_AFTER_S = 30.0
 GRACE_S = 10.0
 KILLED_WITHIN_S = 5.0
-_POLL_S = 0.1
+POLL_S = 1.0  # between two looks; the end of a process, or a signal, is seen at once
 _STOP_POLL_S = 0.02
 
 # The kernel signals nothing to a child whose parent ended before the child asked for it.
@@ -37,7 +38,7 @@ def setpriv() -> str | None:
     program = shutil.which("setpriv")
     if program is None:
         return None
-    probe = [program, "--pdeathsig", "TERM", sys.executable, "-c", ""]
+    probe = [program, "--pdeathsig", "TERM", "true"]
     done = subprocess.run(probe, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return program if done.returncode == 0 else None
 
@@ -56,10 +57,13 @@ def die_with_parent(argv: Sequence[str], death_signal: signal.Signals) -> list[s
 
 
 class Process(Protocol):
-    """Process as `subprocess.Popen` shows it."""
+    """Process as `Started` shows it."""
 
     pid: int
     returncode: int | None
+
+    def fileno(self) -> int:
+        """Returns a descriptor that is readable once the process has ended."""
 
     def poll(self) -> int | None:
         """Returns the exit status; None while the process runs."""
@@ -75,6 +79,19 @@ class Process(Protocol):
 
     def kill(self) -> None:
         """Sends SIGKILL."""
+
+
+class Started(subprocess.Popen[bytes]):
+    """Process of our own, for whose end `pause` can wait."""
+
+    def __init__(self, argv: Sequence[str], **options: Any) -> None:
+        super().__init__(argv, **options)
+        self._pidfd = os.pidfd_open(self.pid)
+        weakref.finalize(self, os.close, self._pidfd)
+
+    def fileno(self) -> int:
+        """Returns a descriptor that is readable once the process has ended."""
+        return self._pidfd
 
 
 @dataclass
@@ -117,7 +134,7 @@ class Child:
 
     def _spawn(self, output: IO[bytes] | None) -> Process:
         # SIGKILL: the servers end at the same time, and the next start waits for nobody.
-        return subprocess.Popen(
+        return Started(
             die_with_parent(self.argv, signal.SIGKILL),
             env={**os.environ, **self.env},
             start_new_session=True,
@@ -171,6 +188,12 @@ class Child:
 
     def ended(self, code: int) -> None:
         """Called when the process ended by itself, with this exit status."""
+
+    def poll_s(self) -> float:
+        """Returns the longest pause before the next `keep_alive`."""
+        if self._start_at is None:
+            return POLL_S
+        return min(POLL_S, max(0.0, self._start_at - clock.monotonic()))
 
     def healthy(self) -> bool:
         """Returns True if the process had come up: it then restarts at once."""
@@ -232,13 +255,19 @@ class Supervisor:
             except (OSError, RuntimeError) as error:  # no memory, process, thread or disk space
                 log.warning("%s can't be looked after: %s; it is tried again", child.name, error)
 
+    def pause(self, others: Iterable[Process] = ()) -> None:
+        """Sleeps until the next `poll`: it is due after a while, or once one of these or the other
+        processes ends."""
+        ours = [child.process for child in self.children if child.process and child.alive()]
+        pause([*ours, *others], min((child.poll_s() for child in self.children), default=POLL_S))
+
     def run(self, stop_requested: Callable[[], bool], grace_s: float = GRACE_S) -> None:
         """Runs all children until a stop is requested."""
         try:
             self.start()
             while not stop_requested():
                 self.poll()
-                clock.sleep(_POLL_S)
+                self.pause()
         finally:
             self.stop(grace_s)
 
@@ -257,11 +286,26 @@ class Supervisor:
             child.kill()
 
 
+def pause(processes: Iterable[Process], timeout_s: float) -> None:
+    """Sleeps until one of the processes ends, StopSignal gets a signal, or time is over."""
+    poll = select.poll()
+    for fd in StopSignal.wakeup_fds:
+        poll.register(fd, select.POLLIN)
+    for process in processes:
+        poll.register(process, select.POLLIN)
+    poll.poll(1000 * timeout_s)
+
+
 class StopSignal:
-    """Returns True, when called, after SIGINT or SIGTERM."""
+    """Returns True, when called, after SIGINT or SIGTERM, which end a `pause`."""
+
+    wakeup_fds: ClassVar[list[int]] = []  #: readable once a signal came
 
     def __init__(self) -> None:
         self._received = False
+        read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        StopSignal.wakeup_fds[:] = [read]
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._receive)
 

@@ -2,7 +2,8 @@
 request that arrives on the socket FD, to run one of them.
 
 Imports are most of a process' start, one to two seconds: here they happen once, and their memory is
-shared. The server has one thread, and nothing of a platform is configured before a fork.
+shared. The server has one thread, and nothing of a platform is configured before a fork. A module
+that can't be imported is left to the processes that need it: their logs show why.
 
 Each request is a packet of JSON with the descriptors that the process gets. The server answers with
 the pid and a pidfd, and reports each end of a process with its exit status.
@@ -18,10 +19,12 @@ import select
 import signal
 import socket
 import sys
+from contextlib import suppress
 from typing import TypedDict
 
 from setproctitle import setproctitle
 
+from jobs.processes import startup
 from jobs.processes.memory import collect_and_freeze
 
 MOST_BYTES = 128 << 10
@@ -108,8 +111,10 @@ def main() -> None:
     """Serves requests, and runs the requested module in each forked process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for our parent
     link, server = socket.socket(fileno=int(sys.argv[1])), os.getpid()
+    startup.begin()
     for module in sys.argv[2:]:
-        importlib.import_module(module)
+        with suppress(Exception):
+            importlib.import_module(module)
     collect_and_freeze()
     forked = _serve(link)
     link.close()

@@ -19,18 +19,22 @@ from jobs import clock
 from ops.processes import fork_server
 from ops.processes.children import Child, Process, die_with_parent
 
-_STARTED_WITHIN_S = 60.0  # the server imports first
+_STARTED_WITHIN_S = 120.0  # the server imports first
 _POLL_S = 0.005
 
 
 class ForkedProcess:
-    """Process that a fork server started, with the methods of `subprocess.Popen`."""
+    """Process that a fork server started."""
 
     def __init__(self, server: "ForkServer", pid: int, pidfd: int) -> None:
         self.pid = pid
         self.returncode: int | None = None  #: exit status, once `poll` or `wait` saw the end
         self._server, self._pidfd = server, pidfd
         weakref.finalize(self, os.close, pidfd)
+
+    def fileno(self) -> int:
+        """Returns a descriptor that is readable once the server reports an end."""
+        return self._server.fileno(self._pidfd)
 
     def poll(self) -> int | None:
         """Returns the exit status; None while the process runs."""
@@ -64,7 +68,11 @@ class ForkedProcess:
 
 class ForkServer:
     """Server process that has imported these modules, started again where it has ended. Its
-    processes end with it, and it ends with the thread that started it."""
+    processes end with it, and it ends with the thread that started it.
+
+    One that dies before it has started a process may have died of an import: the next imports
+    nothing, and processes load what they need.
+    """
 
     def __init__(self, *modules: str) -> None:
         self._modules = modules
@@ -74,7 +82,7 @@ class ForkServer:
         self._ended: dict[int, int] = {}
         self._running: set[int] = set()
         self._environ: dict[str, str] = {}
-        self._ends_at_exit = False
+        self._ends_at_exit = self._has_started = False
 
     def start(self) -> None:
         """Starts the server, if it doesn't run, and returns while it imports."""
@@ -94,22 +102,41 @@ class ForkServer:
         env: added to our environment. output: for its stdout and stderr; None: ours. fds: inherited
         under the same numbers.
         """
-        environ = {**os.environ, **env}
+        streams = [1, 2] if output is None else [output.fileno()] * 2
         with self._lock:
-            link = self._start()
-            request = fork_server.Request(
-                module=module,
-                env={k: v for k, v in environ.items() if self._environ.get(k) != v},
-                unset=[name for name in self._environ if name not in environ],
-                cwd=os.getcwd(),
-                fds=[1, 2, *fds],
-            )
-            packet = json.dumps(request).encode()
-            if len(packet) > fork_server.MOST_BYTES:
-                raise OSError(f"environment of {len(packet)} bytes, too large for a process")
-            streams = [1, 2] if output is None else [output.fileno()] * 2
+            imports = self._modules
+            try:
+                return self._fork(module, env, streams, fds)
+            except OSError:
+                if self._modules == imports:
+                    raise
+            return self._fork(module, env, streams, fds)
+
+    def _fork(
+        self, module: str, env: Mapping[str, str], streams: list[int], fds: tuple[int, ...]
+    ) -> ForkedProcess:
+        link, environ = self._start(), {**os.environ, **env}
+        request = fork_server.Request(
+            module=module,
+            env={k: v for k, v in environ.items() if self._environ.get(k) != v},
+            unset=[name for name in self._environ if name not in environ],
+            cwd=os.getcwd(),
+            fds=[1, 2, *fds],
+        )
+        packet = json.dumps(request).encode()
+        if len(packet) > fork_server.MOST_BYTES:
+            raise OSError(f"environment of {len(packet)} bytes, too large for a process")
+        try:
             socket.send_fds(link, [packet], [*streams, *fds])
-            return self._await_started()
+        except BrokenPipeError:
+            self._bury()
+            raise
+        return self._await_started()
+
+    def fileno(self, ended: int) -> int:
+        """Returns the descriptor of the server's reports; `ended` where there is no server."""
+        with self._lock:
+            return ended if self._link is None else self._link.fileno()
 
     def exit_status(self, pid: int) -> int | None:
         """Returns the exit status of a process of this server, once; None while it runs."""
@@ -122,7 +149,7 @@ class ForkServer:
 
     def _start(self) -> socket.socket:
         if self._process is not None and self._process.poll() is not None:
-            self._forget()
+            self._bury()
         if self._link is None:
             if not self._ends_at_exit:
                 atexit.register(self.stop)
@@ -153,19 +180,26 @@ class ForkServer:
         except ConnectionError:
             packet, fds = b"", []
         if not packet:
-            self._forget()
+            self._bury()
             return None
         report: dict[str, Any] = json.loads(packet)
         if "started" in report:
             self._running.add(report["started"])
+            self._has_started = True
             return ForkedProcess(self, report["started"], fds[0])
         if report["ended"] in self._running:
             self._running.discard(report["ended"])
             self._ended[report["ended"]] = report["code"]
         return None
 
+    def _bury(self) -> None:
+        """Forgets a server that has died."""
+        self._forget()
+        if not self._has_started:
+            self._modules = ()
+
     def _forget(self) -> None:
-        """Takes leave of a server that has ended: the kernel has killed its processes."""
+        """Ends the server: the kernel kills its processes."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -1,21 +1,20 @@
 """Whole platform in one command: embedded services, migrations, api, keeper, workers."""
 
+import http.client
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
-import httpx
 
-from api.auth import bind_check
 from jobs import clock
 from jobs.settings import Settings, SettingsError
-from jobs.store import db
+from jobs.store import roles
 from jobs.telemetry.metrics import exposition
-from migrations.run import migrate
-from ops.client.client import tls_context
+from ops.client.tls import tls_context
 from ops.embedded import defaults, secret_key
 from ops.embedded.layout import Layout
 from ops.embedded.servers import EmbeddedServers
@@ -23,13 +22,13 @@ from ops.processes.children import Child, Supervisor
 from ops.processes.forking import ForkedChild, ForkServer
 from ops.processes.ports import free_port, free_ports
 from ops.supervisor import connections
-from ops.supervisor.worker import WatchedWorker
+from ops.supervisor.worker import WatchedWorker, fork_server
 
-_POLL_S = 0.1
+_READY_POLL_S, _ANSWER_S = 0.05, 5.0
 _READY_WITHIN_S = 120.0
 _GRACE_S = 30.0
-#: of all platforms of this process: tests start many
-_FORK_SERVER = ForkServer("api.server", "workers.app", "workers.keeper.keeper")
+_FORK_SERVER = ForkServer("api.server")
+"""Server for api and keeper of all platforms of this process: tests start many."""
 _CLIENT_CERTIFICATE_MISSING = (
     "MILLRACE_TLS_CLIENT_CA asks clients for certificates, and `millrace up` is one when it waits "
     "for its api: set MILLRACE_CLIENT_CERT and MILLRACE_CLIENT_KEY"
@@ -55,20 +54,19 @@ class Platform:
         postgres = self.servers.postgres
         postgres.connections = max(postgres.connections, connections.most(workers))
         self._workers = workers
-        api, worker = (self._logged_in(role, configured) for role in (db.API, db.WORKER))
+        api, worker = (self._logged_in(role, configured) for role in (roles.API, roles.WORKER))
         ports = _metrics_ports(configured, 1 + workers)
         keeper, *each = (worker.evolve(metrics_port=port) for port in ports)
         self._with_metrics = [keeper, *each] if configured.metrics else []
+        self._worker_server = server = fork_server(worker)
         self.supervisor = Supervisor(
             [
                 _child("api", "api", api.evolve(metrics_port=0), logs),
-                _child("keeper", "workers.keeper", keeper, logs),
                 *(
-                    WatchedWorker(
-                        _FORK_SERVER, f"worker-{n}", settings, logs and logs / f"worker-{n}.log"
-                    )
-                    for n, settings in enumerate(each, 1)
+                    WatchedWorker(server, f"worker-{n}", its, logs and logs / f"worker-{n}.log")
+                    for n, its in enumerate(each, 1)
                 ),
+                _child("keeper", "workers.keeper", keeper, logs),  # nobody waits for it
             ]
         )
 
@@ -98,9 +96,14 @@ class Platform:
         for settings in self._with_metrics:
             exposition.check_port(settings)
         try:
-            _FORK_SERVER.start()  # it imports while the database starts
-            self.servers.start()
-            _prepare(self.settings, self._workers)
+            _FORK_SERVER.start()
+            self._worker_server.start()
+            self.servers.launch()
+            # Loads SQLAlchemy, while the fork servers import and PostgreSQL starts.
+            from ops.supervisor import database_setup
+
+            self.servers.await_ready()
+            database_setup.prepare(self.settings, self._workers)
             self.supervisor.start()
             self._await_ready(stop_requested)
         except BaseException:
@@ -109,13 +112,12 @@ class Platform:
 
     def _await_ready(self, stop_requested: Callable[[], bool]) -> None:
         deadline_s = clock.monotonic() + _READY_WITHIN_S
-        verify = _own_tls_context(self.settings)
-        with httpx.Client(base_url=self.url, timeout=5, verify=verify) as client:
-            while not stop_requested() and not _is_ready(client):
+        with closing(_connection(self.settings)) as api:
+            while not stop_requested() and not _is_ready(api):
                 self.poll()
                 if clock.monotonic() > deadline_s:
                     raise TimeoutError(f"not ready within {_READY_WITHIN_S:g} s; see the log above")
-                clock.sleep(_POLL_S)
+                clock.sleep(_READY_POLL_S)
 
     def poll(self) -> None:
         """Restarts processes that have ended."""
@@ -126,7 +128,7 @@ class Platform:
         """Keeps everything running until a stop is requested."""
         while not stop_requested():
             self.poll()
-            clock.sleep(_POLL_S)
+            self.supervisor.pause(self.servers.processes())
 
     def stop(self) -> None:
         """Stops everything, after workers have released their slices."""
@@ -146,21 +148,24 @@ def _own_tls_context(configured: Settings) -> ssl.SSLContext:
     return context
 
 
-def _is_ready(client: httpx.Client) -> bool:
+def _connection(configured: Settings) -> http.client.HTTPConnection:
+    address = urlsplit(configured.url)
+    host, port = str(address.hostname), address.port
+    if address.scheme == "http":
+        return http.client.HTTPConnection(host, port, timeout=_ANSWER_S)
+    context = _own_tls_context(configured)
+    return http.client.HTTPSConnection(host, port, timeout=_ANSWER_S, context=context)
+
+
+def _is_ready(api: http.client.HTTPConnection) -> bool:
     try:
-        return client.get("/readyz").status_code == 200
-    except httpx.TransportError:
+        api.request("GET", "/readyz")
+        answer = api.getresponse()
+        answer.read()
+        return answer.status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        api.close()
         return False
-
-
-def _prepare(configured: Settings, workers: int) -> None:
-    engine = db.connect(configured.database_url, pool_size=1)
-    try:
-        migrate(engine)
-        connections.check(engine, workers)
-        bind_check.check(configured, engine)
-    finally:
-        engine.dispose()
 
 
 def _check_port(configured: Settings) -> None:

@@ -6,38 +6,51 @@ is. A device that failed too often in a row is quarantined: its worker isn't sta
 operator resumes it.
 """
 
+import functools
 import logging
 import signal
 import threading
 from collections.abc import Collection
 from math import inf
 from pathlib import Path
-
-from redis import RedisError
-from sqlalchemy.exc import SQLAlchemyError
+from typing import TYPE_CHECKING
 
 from jobs import clock
-from jobs.calls import redis as call_redis
 from jobs.models.model import Model
 from jobs.models.watcher import ModelsFile
 from jobs.processes.memory import resident_mb
 from jobs.processes.stopped import is_stopped
 from jobs.settings import Settings
-from jobs.store import db
-from jobs.store.db import Tx
-from jobs.store.queue import workers
-from jobs.store.queue.workers import Death
 from ops.processes.forking import ForkedChild, ForkServer
 from ops.supervisor.device_failures import DeviceFailures, device_failed
 from ops.supervisor.load_deaths import LoadDeaths
 from workers.device.monitoring import watchdog
+from workers.engines import registry
+
+if TYPE_CHECKING:  # worker_reports loads them
+    from sqlalchemy import Engine as Database
+
+    from jobs.store.queue.workers import Death
 
 _REPORT_FOR_S = 60.0
 _GRACE_S = 30.0  # to end by itself, for a worker that grew too large
-_OVERDUE_LOOKS = 5  # a tenth of a second apart
+_OVERDUE_LOOKS, _OVERDUE_POLL_S = 5, 0.1  # in a row, and between two of them
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 
 _log = logging.getLogger("millrace.processes")
+
+
+@functools.cache
+def _fork_server(*modules: str) -> ForkServer:
+    """Server for all workers of this process that need these modules: tests start many."""
+    return ForkServer(*modules)
+
+
+def fork_server(settings: Settings) -> ForkServer:
+    """Returns the server of workers: it imports torch where a declared model needs it."""
+    models = ModelsFile(settings.models).models.of_pool(settings.pool)
+    needs_torch = any(model.engine in registry.ON_TORCH for model in models)
+    return _fork_server("workers.app", *(["torch"] if needs_torch else []))
 
 
 class WatchedWorker(ForkedChild):
@@ -103,7 +116,7 @@ class WatchedWorker(ForkedChild):
         if self.ready():
             self._reported = True
             arguments = (self._settings, self._models(), self._watch.incarnation, self._died)
-            threading.Thread(target=report, args=arguments, daemon=True).start()
+            threading.Thread(target=_report_death, args=arguments, daemon=True).start()
 
     def restart_delay_s(self, code: int) -> float:
         """Returns the pause before the next start: longer after each failure of the device, and inf
@@ -128,7 +141,8 @@ class WatchedWorker(ForkedChild):
         cleanly = self.process is None or self.process.returncode == 0
         if self.ready() and not cleanly and not self._reported:
             self._reported = True
-            report(self._settings, self._models(), self._watch.incarnation, "killed", for_s=1.0)
+            incarnation = self._watch.incarnation
+            _report_death(self._settings, self._models(), incarnation, "killed", for_s=1.0)
 
     def _models(self) -> set[str]:
         """Models that the worker may have served: all that were declared since it began."""
@@ -144,32 +158,31 @@ class WatchedWorker(ForkedChild):
 
         A launch that holds the GIL for longer than a lease loses its slices, but is not dead.
         """
-        database = db.connect(
-            self._settings.database_url, pool_size=1, statement_timeout_s=5, role=db.WORKER
-        )
+        clock.sleep(self._settings.lease_s / 3)
+        from ops.supervisor import worker_reports
+
+        database = worker_reports.connect(self._settings)
         while True:
+            try:
+                self._report_state(database)
+            except worker_reports.DatabaseError as error:
+                _log.warning("can't report %s alive: %s", self.name, error)
             clock.sleep(self._settings.lease_s / 3)
-            if self._quarantined or (self.ready() and self.alive()):
-                try:
-                    with database.begin() as tx:
-                        recorded = self._report_state(tx)
-                    self._quarantine_recorded = recorded
-                except SQLAlchemyError as error:
-                    _log.warning("can't report %s alive: %s", self.name, error)
 
-    def _report_state(self, tx: Tx) -> bool:
-        """Reports the worker as alive or quarantined; returns True for a quarantined one."""
+    def _report_state(self, database: "Database") -> None:
+        from ops.supervisor import worker_reports
+
         if not (incarnation := self._quarantined):
-            self._models()
-            workers.record_watched(tx, self._watch.incarnation)
+            if self.ready() and self.alive():
+                self._models()
+                worker_reports.report_alive(database, self._watch.incarnation)
         elif not self._quarantine_recorded:
-            workers.report_death(tx, incarnation, self._died)
-            workers.quarantine(tx, incarnation)
-        elif not workers.is_quarantined(tx, incarnation):
+            worker_reports.report_quarantined(database, incarnation, self._died)
+            self._quarantine_recorded = True
+        elif not worker_reports.is_quarantined(database, incarnation):
             self._quarantined = 0
-        return self._quarantined > 0
 
-    def _cause(self, code: int) -> Death:
+    def _cause(self, code: int) -> "Death":
         if device_failed(code):
             return "sick" if code == watchdog.SICK_EXIT_CODE else "crashed"
         idle = self._hung and not self._watch.busy()
@@ -201,6 +214,10 @@ class WatchedWorker(ForkedChild):
             then = "is left out" if left_out else "is loaded last next time"
             _log.error("%s ended while it loaded %s, which %s", self.name, key, then)
 
+    def poll_s(self) -> float:
+        """Returns the longest pause before the next look: until a deadline, and short after it."""
+        return min(super().poll_s(), max(_OVERDUE_POLL_S, self._watch.left_s()))
+
     def _hangs(self) -> bool:
         """Returns True where the engine is overdue at several looks in a row: a machine that stood
         still delays them as well. A process that is stopped (SIGSTOP) isn't hung."""
@@ -227,42 +244,16 @@ class WatchedWorker(ForkedChild):
             super().kill()
 
 
-def report(
+def _report_death(
     settings: Settings,
     models: Collection[str],
     incarnation: int,
-    how: Death,
+    how: "Death",
     for_s: float = _REPORT_FOR_S,
 ) -> None:
-    """Reports a worker's death to Redis and the database, retrying for for_s.
+    from ops.supervisor import worker_reports
 
-    Where it fails the lease expires by itself.
-    """
-    _report_to_redis(settings, models, incarnation)
-    give_up_s, pause_s = clock.monotonic() + for_s, 0.1
-    database = db.connect(settings.database_url, pool_size=1, statement_timeout_s=5, role=db.WORKER)
-    try:
-        while True:
-            try:
-                with database.begin() as tx:
-                    workers.report_death(tx, incarnation, how)
-                return
-            except SQLAlchemyError as error:
-                if clock.monotonic() > give_up_s:
-                    _log.warning("couldn't report that worker %d died: %s", incarnation, error)
-                    return
-            clock.sleep(pause_s)
-            pause_s = min(2 * pause_s, 2.0)
-    finally:
-        database.dispose()
-
-
-def _report_to_redis(settings: Settings, models: Collection[str], incarnation: int) -> None:
-    try:
-        with call_redis.connect(settings.redis_url, timeout_s=1.0) as client:
-            call_redis.declare_dead(client, models, str(incarnation))
-    except RedisError as error:
-        _log.warning("couldn't report to Redis that worker %d died: %s", incarnation, error)
+    worker_reports.report_death(settings, models, incarnation, how, for_s)
 
 
 def _out_of_memory_kills() -> int:

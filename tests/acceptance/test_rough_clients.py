@@ -161,7 +161,7 @@ def test_a_worker_that_drains_keeps_its_lease_until_its_launch_is_recorded(
     begun = tmp_path / "begun"
     job = client.submit([json.dumps(f"long {begun}").encode() + b"\n"], model="slow")["id"]
     eventually(begun.exists)  # items of cancelled jobs may run before
-    worker = platform.supervisor.children[2]
+    worker = platform.supervisor.children[1]
     worker.terminate()
     eventually(lambda: not worker.alive())
     item = httpx.get(f"{platform.url}/jobs/{job}/items/0").json()
@@ -171,7 +171,7 @@ def test_a_worker_that_drains_keeps_its_lease_until_its_launch_is_recorded(
 
 
 def test_a_worker_that_is_stopped_while_it_loads_ends_well(platform: Platform) -> None:
-    worker = platform.supervisor.children[2]
+    worker = platform.supervisor.children[1]
     worker.terminate()
     eventually(lambda: not worker.alive())
     worker.start()

@@ -21,7 +21,8 @@ from kombu.exceptions import KombuError
 from api.gateway.redis_pipeline import RedisPipeline
 from jobs.settings import Settings, SettingsError
 from jobs.store import db
-from ops.client.client import Client, tls_context
+from ops.client.client import Client
+from ops.client.tls import tls_context
 from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
 from tests.support.platforms import Platforms

@@ -60,6 +60,7 @@ ORDER = {
         ["usecases"],
     ],
     "jobs.store": [
+        ["roles"],
         ["db", "tables"],
         ["notifier", "partitions", "tenancy"],
         ["queries"],

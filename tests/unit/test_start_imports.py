@@ -29,6 +29,8 @@ STARTS = {
     "api": (BEGIN + "import api.server", NOBODYS | {"celery", "kombu"}),
     "worker": (BEGIN + "import workers.app", NOBODYS | {"fastapi", "jinja2"}),
     "keeper": (BEGIN + "import workers.keeper.keeper", NOBODYS | {"fastapi", "jinja2"}),
+    # It loads the database's driver once the other processes have begun to load.
+    "up": ("import ops.cli.commands.platform.up", NOBODYS | OURS),
     "millrace --help": ("import ops.cli.main", NOBODYS | OURS | {"pydantic", "ssl", "jobs"}),
 }
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from jobs.calls.profile import Profile
 from jobs.models.model import Model
 from workers.device.claim_capacity import ClaimCapacity
+from workers.device.warmup import Measured
 from workers.engines.protocol import Engine
 from workers.items.in_flight import InFlightSlice
 from workers.scheduler.entries import Launch
@@ -64,8 +65,9 @@ class Host(Protocol):
         """Tells Redis that this worker serves the model, and whether it takes calls."""
         ...
 
-    def warm_up(self) -> None:
-        """Runs and measures launches of the engine's samples. Raises DeviceFailed."""
+    def warm_up(self, known: Measured | None = None) -> Measured:
+        """Runs launches of the engine's samples, and returns their times; known: those of an
+        earlier load. Raises DeviceFailed."""
         ...
 
     def start(self) -> None:

@@ -26,7 +26,7 @@ from workers.device.monitoring.failure_log import FailureLog
 from workers.device.monitoring.utilization import Utilization
 from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.device.prepare import items_of, prepare
-from workers.device.warmup import measure_launch_times
+from workers.device.warmup import Measured, measure_launch_times
 from workers.engines.preemption import Preemptible
 from workers.engines.protocol import DeviceFailed, Engine, Gated, InvalidInput, Room
 from workers.items.in_flight import InFlightSlice
@@ -37,7 +37,7 @@ from workers.scheduler.snapshot import Waiting
 
 _PREPARED_AT_ONCE = 128  # items: the device starts with the first while others are prepared
 _NO_CALLS = Waiting()
-_LONGEST_WAIT_S = 1.0  # an idle slot looks for calls at least this often
+_LONGEST_WAIT_S = 3.0  # an idle slot looks for calls at least this often
 
 
 class ModelHost:
@@ -372,10 +372,13 @@ class ModelHost:
 
     # -- start and end
 
-    def warm_up(self) -> None:
-        """Runs and measures launches of the engine's samples. Raises DeviceFailed."""
-        self.scheduler.seed(measure_launch_times(self.model, self.engine, self.scheduler.rules))
+    def warm_up(self, known: Measured | None = None) -> Measured:
+        """Runs launches of the engine's samples, and returns their times; known: those of an
+        earlier load, see `measure_launch_times`. Raises DeviceFailed."""
+        measured = measure_launch_times(self.model, self.engine, self.scheduler.rules, known)
+        self.scheduler.seed(measured)
         self._runner.probe.prepare()
+        return measured
 
     def start(self) -> None:
         """Starts a thread for each slot."""

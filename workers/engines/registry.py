@@ -20,6 +20,8 @@ _FACTORIES = {
     "tensors": "workers.engines.tensors:TensorEngine",
 }
 _ON_TORCH = {"minilm", "encoder", "torch", "huggingface"}
+ON_TORCH = frozenset(_ON_TORCH | {"tensors"})
+"""Engines that load torch."""
 _UPSTREAM = {"http", "openai"}
 
 

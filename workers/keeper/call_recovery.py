@@ -28,7 +28,8 @@ class CallRecovery(Service):
             for model in self._file.models:
                 if model.key not in self._lanes:
                     self._lanes[model.key] = call_redis.RedisLanes(self._client, model.key)
-            recovered = sum(lanes.recover() for lanes in self._lanes.values())
+            taken = call_redis.with_taken_calls(self._client, self._lanes)
+            recovered = sum(self._lanes[key].recover() for key in taken)
             record.calls_recovered(recovered)
         if recovered:
             _log.info("recovered %d calls of dead workers", recovered)

@@ -10,13 +10,14 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from redis import RedisError
 from sqlalchemy import Engine as Database
 
-from jobs import ids
+from jobs import clock, ids
 from jobs.calls import redis as call_redis
 from jobs.errors import NotFound
 from jobs.models.watcher import ModelsFile
@@ -26,6 +27,7 @@ from jobs.store import db, partitions
 from jobs.store.billing import spend
 from jobs.store.db import Tx
 from jobs.store.jobs import idempotency, verbs
+from jobs.store.monitoring import due
 from jobs.store.monitoring import gauges as gauge_queries
 from jobs.store.queue import finish, reap, workers
 from jobs.store.queue.clock_watch import ClockWatch
@@ -39,6 +41,7 @@ from workers.crash import end_process
 from workers.keeper import cleanup
 from workers.keeper.call_billing import CallBilling
 from workers.keeper.call_recovery import CallRecovery
+from workers.keeper.due_watcher import UNWATCHED, DueWatcher
 from workers.keeper.gauges import GaugeCollector
 from workers.keeper.latency_probe import LatencyProbe
 from workers.keeper.nudger import Nudger
@@ -50,14 +53,15 @@ from workers.webhooks.sender import WebhookSender
 _REDIS_S = 2.0  # for a command that isn't urgent
 _SILENT_EVERY_S = 5.0  # between two looks for silent workers
 _MODELS_S = 1.0  # between two looks at the models file
+_REMOVE_S = 60.0  # between two removals of reports whose process ended uncleanly
 
 
-def duties(settings: Settings) -> list[Duty]:
-    """Lists the keeper's work in the database."""
+def duties(settings: Settings, leases: ClockWatch | None = None) -> list[Duty]:
+    """Lists the keeper's work in the database. leases: watch by which leases end."""
     often_s, lease_s, silent_s = settings.keeper_interval_s, settings.lease_s, 2 * settings.lease_s
     keys_s = 3600 * settings.idempotency_hours
     worker_died = partial(record.worker_died, "silent")
-    watch, watch_silent = ClockWatch(lease_s, often_s), ClockWatch(lease_s, _SILENT_EVERY_S)
+    watch, watch_silent = leases or lease_watch(settings), ClockWatch(lease_s, _SILENT_EVERY_S)
     return [
         Duty("reap", often_s, lambda tx: reap.reap(tx, lease_s, watch), record.reaped),
         Duty("cancel", often_s, _cancel),
@@ -72,11 +76,16 @@ def duties(settings: Settings) -> list[Duty]:
         Duty("forget keys", 60.0, lambda tx: idempotency.delete_old(tx, keys_s)),
         Duty("forget sessions", 3600.0, ended_sessions.delete_old),
         Duty("forget endpoints", 3600.0, endpoints.delete_stale),
-        Duty("sum up spend", 1.0, spend.compact),
+        Duty("sum up spend", 5.0, spend.compact),
         Duty("tell of spend", 5.0, spend.notify),
         Duty("partitions", 3600.0, lambda tx: len(partitions.ensure(tx, db.now(tx)))),
         *cleanup.duties(settings),
     ]
+
+
+def lease_watch(settings: Settings) -> ClockWatch:
+    """Returns a watch for leases, which is to look at the clock once in `keeper_interval_s`."""
+    return ClockWatch(settings.lease_s, settings.keeper_interval_s)
 
 
 def _cancel(tx: Tx) -> int:
@@ -96,6 +105,10 @@ def _expire(tx: Tx) -> int:
     return len(due)
 
 
+def _rarely(duty: Duty) -> Duty:
+    return replace(duty, interval_s=UNWATCHED * duty.interval_s)
+
+
 class Keeper:
     """Runs every service on its own thread: a slow one delays no other."""
 
@@ -103,7 +116,11 @@ class Keeper:
         self._settings = settings
         self._stopping = threading.Event()
         self._closing = ExitStack()
-        table = duties(settings)
+        self._remove_s = 0.0  # monotonic
+        leases = lease_watch(settings)
+        table = [
+            _rarely(duty) if duty.name in due.NAMES else duty for duty in duties(settings, leases)
+        ]
         # Besides the duties: nudges, billing, gauges, the probe, and each transfer.
         connections = len(table) + 4 + PROCESSES
         self.database: Database = db.connect(
@@ -112,9 +129,9 @@ class Keeper:
         self._closing.callback(self.database.dispose)
         self._redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S)
         self._closing.callback(self._redis.close)
-        self.services = list(self._services(table))
+        self.services = list(self._services(table, leases))
 
-    def _services(self, table: list[Duty]) -> Iterator[Service]:
+    def _services(self, table: list[Duty], leases: ClockWatch) -> Iterator[Service]:
         settings, database, stopping = self._settings, self.database, self._stopping
         models = ModelsFile(settings.models)
         pool = TransferPool(settings)
@@ -124,11 +141,17 @@ class Keeper:
         ]
         nudger = Nudger(settings, models, database, [each.wake for each in transfers])
         webhooks = WebhookSender(settings)
-        for close in (pool.close, nudger.close, webhooks.close):
+        in_database = [DatabaseService(duty, database, settings.lease_s) for duty in table]
+        by_kind: dict[str, list[Service]] = {service.name: [service] for service in in_database}
+        by_kind |= {"transfers": [*transfers], "webhooks": [webhooks]}
+        watcher = DueWatcher(settings, {kind: by_kind[kind] for kind in due.NAMES}, leases)
+        for close in (pool.close, nudger.close, webhooks.close, watcher.close):
             self._closing.callback(close)
+        for service in (webhooks, *transfers):
+            service.interval_s *= UNWATCHED
         yield Periodic("models", _MODELS_S, models.poll)
-        for duty in table:
-            yield DatabaseService(duty, database, settings.lease_s)
+        yield from in_database
+        yield watcher
         yield nudger
         yield CallRecovery(settings, models)
         yield CallBilling(settings.redis_url, database, models)
@@ -171,8 +194,10 @@ class Keeper:
 
     def _about(self) -> dict[str, Any]:
         db.record_connections()
-        with suppress(RedisError):  # Redis may have lost the reports
-            reader.remove_stale(self._redis)
+        if clock.monotonic() >= self._remove_s:
+            self._remove_s = clock.monotonic() + _REMOVE_S
+            with suppress(RedisError):  # Redis may have lost the reports
+                reader.remove_stale(self._redis)
         return {"host": socket.gethostname(), "pid": os.getpid()}
 
     def _write_history(self) -> None:

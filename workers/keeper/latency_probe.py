@@ -9,7 +9,7 @@ from jobs import clock
 from workers.service import Service
 
 _log = logging.getLogger(__name__)
-_INTERVAL_S = 1.0
+_INTERVAL_S = 3.0
 
 
 class LatencyProbe(Service):

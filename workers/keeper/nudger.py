@@ -1,5 +1,6 @@
 """Nudges: broker messages that say "there is work". One lost or too many does no harm."""
 
+import select
 import threading
 from collections.abc import Sequence
 from math import inf
@@ -24,6 +25,7 @@ from workers.service import Service
 
 _DEBOUNCE_S = 0.01  # submissions that come closer together than this share one run,
 _LONGEST_DEBOUNCE_S = 0.04  # and where there always are some, those that come in this time
+_IDLE = 3  # times the keeper's interval, between two looks while nothing is claimable
 _NUDGES_AT_ONCE = 8  # per ready worker; one that finds work goes on until there is none
 _AGAIN = 2  # per ready worker, where some were sent a moment ago: they go on until there is none
 _MOMENT_S = 0.1
@@ -50,11 +52,13 @@ class Nudger(Service):
         self._all_sent_s: dict[str, float] = {}
         self._debounce_s = _DEBOUNCE_S
         self._known: dict[str, Model] = {}  # with versions that are declared no more
+        self._found = True
         self._app: Celery = create_app(settings)
         self._broker: Connection = self._app.connection_for_write()
 
     def run_once(self) -> int:
-        """Waits for a NOTIFY, keeper_interval_s at most, then sends nudges; returns 0.
+        """Waits for a NOTIFY, then sends nudges; returns 0. Without one it looks after
+        keeper_interval_s, and where nothing was claimable after three times as long.
 
         Raises database errors and broker.CONNECTION_ERRORS.
         """
@@ -90,9 +94,11 @@ class Nudger(Service):
             self._debounce_s = min(2 * self._debounce_s, _LONGEST_DEBOUNCE_S)
         else:
             self._debounce_s = _DEBOUNCE_S
-            wait_s = self._settings.keeper_interval_s
-            notifications += self._listening.notifies(timeout=wait_s, stop_after=1)
-            notifications += self._listening.notifies(timeout=0)  # those that came with the first
+            arrival = select.poll()  # psycopg's own wait wakes up ten times a second
+            arrival.register(self._listening, select.POLLIN)
+            times = 1 if self._found else _IDLE
+            arrival.poll(times * self._settings.keeper_interval_s * 1000)
+            notifications += self._listening.notifies(timeout=0)
         return {each.channel for each in notifications}
 
     def send(self, tx: Tx) -> int:
@@ -101,9 +107,8 @@ class Nudger(Service):
         declared = {model.key: model for model in self._file.models}
         self._known |= declared
         claimable = backlog.claimable(tx, self._known.values(), _MAX_NUDGES)
-        ready = (
-            workers.ready_counts(tx, 2 * self._settings.lease_s) if any(claimable.values()) else {}
-        )
+        self._found = any(claimable.values())
+        ready = workers.ready_counts(tx, 2 * self._settings.lease_s) if self._found else {}
         models = Registry([m for m in self._known.values() if m.key in declared or m.key in ready])
         sent = 0
         for pool in models.pools():

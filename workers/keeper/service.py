@@ -65,10 +65,10 @@ class DatabaseService(Service):
 
     def run_once(self) -> int:
         """Runs one transaction."""
-        self.interval_s = self._failed_s
+        self.interval_s, self.has_failed = self._failed_s, True
         with record.keeper_run(self.name), self._database.begin() as tx:
             done = self._duty.step(tx)
-        self.interval_s = self._duty.interval_s
+        self.interval_s, self.has_failed = self._duty.interval_s, False
         if done:
             self._duty.report(done)
             _log.info("%s: %d", self.name, done)

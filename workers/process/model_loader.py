@@ -28,6 +28,7 @@ from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.engines import registry as engines
 from workers.engines.common.device_errors import device_failure
 from workers.engines.protocol import Engine
+from workers.process.launch_times import LaunchTimes
 from workers.process.residency import Residency, Resident
 from workers.process.slice_runner import SliceRunner
 
@@ -54,6 +55,7 @@ class ModelLoader:
     ) -> None:
         self._settings, self._file, self._hosts, self._slices = settings, file, hosts, slices
         self._database, self._redis, self._deadline = database, redis, deadline
+        self._launch_times = LaunchTimes(settings.home, settings.device)
         history = deadline.load_history()
         self._table = Residency(
             settings.memory_mb, settings.min_stay_s, set(history.late), dict(history.left_out)
@@ -65,7 +67,8 @@ class ModelLoader:
         """Takes steps until `stop`."""
         collect_and_freeze()  # what the process has imported
         while not self._stopping.is_set():
-            self.step()
+            if self.step():
+                continue
             busy = self._table.in_state("loading", "draining")
             self._stopping.wait(_BUSY_TICK_S if busy else _TICK_S)
 
@@ -73,8 +76,9 @@ class ModelLoader:
         """Loads and unloads nothing more; a model that is being loaded won't be served."""
         self._stopping.set()
 
-    def step(self) -> None:
-        """Compares the models file, requests and memory; loads one model at most."""
+    def step(self) -> bool:
+        """Compares the models file, requests and memory; returns True if it loaded a model: there
+        may be another."""
         self._file.poll()
         now_s = clock.monotonic()
         self._table.declare(now_s, self._file.models.of_pool(self._settings.pool))
@@ -84,9 +88,11 @@ class ModelLoader:
         self._table.reserve(now_s)
         self._load_requested(now_s)
         self._publish()
-        if (resident := self._table.next_load()) and not self._stopping.is_set():
-            self._load(resident)
-            self._publish()
+        if not (resident := self._table.next_load()) or self._stopping.is_set():
+            return False
+        self._load(resident)
+        self._publish()
+        return resident.state == "ready"
 
     def _observe(self) -> None:
         for resident in self._table.in_state("ready"):
@@ -112,7 +118,9 @@ class ModelLoader:
                 self._publish()
                 record_launch = self._slices.settlement.record_launch
                 host = self._hosts.create(model, engine, record_launch)
-                host.warm_up()
+                known = self._launch_times.read(model)
+                if (measured := host.warm_up(known)) is not known:
+                    self._launch_times.write(model, measured)
                 collect_and_freeze()
         except (Exception, SystemExit) as error:
             _log.exception("%s can't be loaded", model.key)

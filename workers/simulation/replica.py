@@ -24,7 +24,7 @@ from workers.simulation.result import LaunchEnd
 
 LEASE_S = 6.0  # renewed three times within it
 PART_S = 0.002  # of a launch that gives way
-_MAX_WAIT_S = 1.0  # between two looks of an idle slot
+_MAX_WAIT_S = 3.0  # between two looks of an idle slot
 _MIN_WAIT_S = 0.0005  # one round trip
 
 

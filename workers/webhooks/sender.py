@@ -9,7 +9,6 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from ssl import SSLContext
 from urllib.parse import urlsplit
 
@@ -60,13 +59,16 @@ class WebhookSender(Service):
         self._pool = ThreadPoolExecutor(AT_ONCE, "webhook")
         self._in_flight: Counter[Endpoint] = Counter()
         self._counting = threading.Lock()
+        self._tls_context: SSLContext | None = None
+        self._creating_tls = threading.Lock()
 
-    @cached_property
     def _tls(self) -> SSLContext:
-        """TLS context with the public CAs, which take 5 MB: created for the first delivery."""
+        """TLS context with the public CAs: 5 MB, created once, for the first delivery."""
         import httpx
 
-        return httpx.create_ssl_context()
+        with self._creating_tls:
+            self._tls_context = self._tls_context or httpx.create_ssl_context()
+            return self._tls_context
 
     def close(self) -> None:
         """Waits for the deliveries in flight."""
@@ -126,7 +128,7 @@ class WebhookSender(Service):
             if span.context:
                 headers |= span.context.headers
             attempt = post(
-                delivery.url, headers, body, allow=self._allow, tls=self._tls,
+                delivery.url, headers, body, allow=self._allow, tls=self._tls(),
                 timeout_s=self._timeout_s,
             )  # fmt: skip
             span.set_attributes(

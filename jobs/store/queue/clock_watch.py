@@ -29,7 +29,10 @@ class ClockWatch:
 
     def is_steady(self, tx: Tx) -> bool:
         """Returns False for a lease's time after a step, or after a time without a look."""
-        database_s = float(tx.scalars(_CLOCK).one())
+        return self.observe(float(tx.scalars(_CLOCK).one()))
+
+    def observe(self, database_s: float) -> bool:
+        """Looks at the database's clock, epoch s, which was read just now; see `is_steady`."""
         now_s = self._monotonic()
         offset_s = database_s - now_s
         if self._looked is None or self._is_broken(now_s, offset_s, *self._looked):

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Metric
 
 _log = logging.getLogger(__name__)
 _INTERVAL_S = 0.25
+_IDLE_INTERVAL_S = 1.0  # where nothing was queued
 _MAX_QUEUED = 5000  # more than that are flushed at once
 
 _Row = tuple[Any, ...]
@@ -63,8 +64,9 @@ def start() -> None:
 
 
 def _run() -> None:
-    never = threading.Event()
-    while not never.wait(_INTERVAL_S):
+    never, pause_s = threading.Event(), _INTERVAL_S
+    while not never.wait(pause_s):
+        pause_s = _INTERVAL_S if _queue else _IDLE_INTERVAL_S
         flush()
 
 

@@ -1,16 +1,19 @@
-"""Endpoint /metrics of a process, in Prometheus' formats."""
+"""Endpoint /metrics of a process, in Prometheus' formats.
+
+A supervisor checks ports and knows addresses without loading the metrics.
+"""
 
 import socket
 
-from prometheus_client import start_http_server
-from prometheus_client.exposition import choose_encoder
-
 from jobs.settings import Settings, SettingsError
-from jobs.telemetry.metrics.metrics import REGISTRY
 
 
 def render(accept: str) -> tuple[bytes, str]:
     """Returns all samples and their media type, negotiated from an Accept header."""
+    from prometheus_client.exposition import choose_encoder
+
+    from jobs.telemetry.metrics.metrics import REGISTRY
+
     encode, media_type = choose_encoder(accept)
     return encode(REGISTRY), media_type
 
@@ -18,6 +21,10 @@ def render(accept: str) -> tuple[bytes, str]:
 def serve(settings: Settings) -> None:
     """Serves /metrics if a port is set. Raises SettingsError where the port is taken."""
     if settings.metrics and settings.metrics_port:
+        from prometheus_client import start_http_server
+
+        from jobs.telemetry.metrics.metrics import REGISTRY
+
         try:
             start_http_server(settings.metrics_port, settings.metrics_host, REGISTRY)
         except OSError as error:

@@ -27,6 +27,12 @@ def rss_mb(pid: int) -> float:
     return float(psutil.Process(pid).memory_info().rss) / 2**20
 
 
+def pss_mb(pid: int) -> float:
+    """Resident memory of a process, MiB, where each shared page counts in parts for those that
+    share it."""
+    return float(psutil.Process(pid).memory_full_info().pss) / 2**20
+
+
 @contextmanager
 def watch_memory(watched: Mapping[str, int]) -> Iterator[Samples]:
     """Samples the resident memory of these pids until it is left."""

@@ -4,12 +4,15 @@ import json
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.client.client import Client, tls_context
+from ops.client.tls import tls_context
 from ops.embedded import defaults
+
+if TYPE_CHECKING:  # loaded by commands that ask the api
+    from ops.client.client import Client
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -84,8 +87,10 @@ def client_options(*key: str) -> Callable[[Callable[..., None]], Callable[..., N
 client_command = client_options("--api-key", "--key")
 
 
-def _connect(url: str | None, key: str | None) -> Client:
+def _connect(url: str | None, key: str | None) -> "Client":
     """Client of the api at that address, or of this configuration's."""
+    from ops.client.client import Client
+
     settings = defaults.load()
     url = url or settings.url
     return Client(url, key, tls_context(settings) if url.startswith("https:") else True)

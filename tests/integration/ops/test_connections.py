@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from ops.supervisor import connections
+from ops.supervisor.database_setup import check_connections
 from tests.support.platforms import Platforms, database_of, spec
 
 
@@ -13,9 +14,9 @@ def test_too_few_connections_are_warned_of(
     database: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "millrace.processes"):
-        connections.check(database, 1)
+        check_connections(database, 1)
         assert not caplog.text
-        connections.check(database, 1000)
+        check_connections(database, 1000)
     assert f"may open {connections.most(1000)}" in caplog.text
 
 

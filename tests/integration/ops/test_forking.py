@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.processes.children import Supervisor
+from ops.processes.children import Supervisor, pause
 from ops.processes.forking import ForkedChild, ForkServer
 from tests.support.wait import PATIENCE_S, eventually, gone
 
@@ -26,7 +26,7 @@ exec(os.environ.get("DO", "signal.pause()"))
 """
 OWNER = """
 import sys, threading
-from ops.processes.children import Supervisor
+from ops.processes.children import Supervisor, pause
 from ops.processes.forking import ForkedChild, ForkServer
 child = ForkedChild(ForkServer("told"), "talker", "talker", {})
 supervisor = Supervisor([child])
@@ -174,3 +174,28 @@ def test_two_threads_start_and_end_processes_at_once(server: ForkServer, modules
     for thread in threads:
         thread.join()
     assert sorted(codes) == [3] * 5 + [4] * 5
+
+
+def test_a_pause_ends_when_a_process_does(
+    supervisor: Supervisor, server: ForkServer, modules: Path
+) -> None:
+    child = started(supervisor, server, modules)
+    child.terminate()
+    while child.process and child.alive():
+        pause([child.process], 10_000)
+
+
+def test_an_import_that_fails_or_crashes_is_left_to_the_processes(
+    supervisor: Supervisor, modules: Path
+) -> None:
+    (modules / "deadly.py").write_text("import os\nos.kill(os.getpid(), 11)\n")
+    (modules / "faulty.py").write_text("1 / 0")
+    faulty, deadly = ForkServer("faulty", "missing", "told"), ForkServer("told", "deadly")
+    for server in (faulty, deadly):
+        child = ForkedChild(server, "talker", "talker", {"DO": "sys.exit(7)"}, modules / "log")
+        child.start()
+        assert child.process is not None
+        assert child.process.wait(PATIENCE_S) == 7
+        server.stop()
+    said = [json.loads(line) for line in (modules / "log").read_text().splitlines()]
+    assert [imported_by_server for *_, imported_by_server in said] == [True, False]

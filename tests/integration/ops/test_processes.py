@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ops.processes import children, log_rotation
-from ops.processes.children import Child, Supervisor, describe_exit, setpriv
+from ops.processes.children import Child, Supervisor, describe_exit, pause, setpriv
 from tests.support.wait import eventually, gone
 
 ROOT = Path(__file__).parents[3]
@@ -226,3 +226,21 @@ def test_a_log_that_grows_moves_aside_and_its_child_writes_on(
     supervisor.poll()
     assert log.read_text() == "second\n"
     assert log.with_name("talker.log.1").read_text() == "first, and more than ten bytes\n"
+
+
+def test_a_pause_ends_when_a_child_does(supervisor: Supervisor, tmp_path: Path) -> None:
+    child = Child("idle", IDLE, log=tmp_path / "idle")
+    started(supervisor, child)
+    child.terminate()
+    assert child.process
+    pause([child.process], 10_000)
+    assert not child.alive()
+
+
+def test_a_pause_ends_at_a_signal() -> None:
+    code = (
+        "import os, signal\nfrom ops.processes.children import StopSignal, pause\n"
+        "stop_requested = StopSignal()\nos.kill(os.getpid(), signal.SIGTERM)\n"
+        "pause([], 10_000)\nassert stop_requested()"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

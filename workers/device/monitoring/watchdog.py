@@ -158,11 +158,15 @@ class Watch:
 
     def hangs(self) -> bool:
         """Returns True once the engine has missed its deadline."""
-        return 0.0 < self._read()[1] < clock.monotonic()
+        return _left_s(self._read()[1]) < 0
 
     def load_hangs(self) -> bool:
         """Returns True once a load has missed its deadline."""
-        return 0.0 < self._load()[0] < clock.monotonic()
+        return _left_s(self._load()[0]) < 0
+
+    def left_s(self) -> float:
+        """Returns the time until the next of both deadlines; inf without one."""
+        return min(_left_s(self._read()[1]), _left_s(self._load()[0]))
 
     @property
     def loading(self) -> str:
@@ -180,3 +184,8 @@ class Watch:
         """Frees memory and file."""
         self._memory.close()
         os.close(self.fd)
+
+
+def _left_s(due_s: float) -> float:
+    """Returns the time until a deadline (0: none)."""
+    return due_s - clock.monotonic() if due_s else inf

@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 from signal import SIGCONT, SIGKILL, SIGQUIT, SIGSTOP, SIGTERM, Signals
-from subprocess import Popen
 from typing import Any
 
 import redis
@@ -246,7 +245,7 @@ def _restarted(
     yield from true(lambda: name not in stage.busy)
     with stage.holding(name):
         before = yield from until(lambda: identity(stage.fleet))
-        process: Popen[bytes] = getattr(stage.fleet.servers, name).process
+        process: Process = getattr(stage.fleet.servers, name).process
         stage.fleet.keep_down(name, dice.uniform(0.0, 1.0))
         status = yield from _kill(process, number)
         after = yield from until(lambda: identity(stage.fleet))

@@ -7,8 +7,7 @@ from jobs.telemetry.metrics import exposition
 from ops.cli.commands.admin import workers
 from ops.embedded import defaults
 from ops.processes.children import StopSignal, Supervisor
-from ops.processes.forking import ForkServer
-from ops.supervisor.worker import WatchedWorker
+from ops.supervisor.worker import WatchedWorker, fork_server
 
 WORKER_GRACE_S = 30.0  # a worker that has not stopped by then is killed
 
@@ -22,5 +21,5 @@ def worker(context: click.Context) -> None:
     settings = defaults.load()
     logs.configure("worker", settings.log_format)
     exposition.check_port(settings)
-    supervised = WatchedWorker(ForkServer("workers.app"), "worker", settings)
+    supervised = WatchedWorker(fork_server(settings), "worker", settings)
     Supervisor([supervised]).run(StopSignal(), WORKER_GRACE_S)

@@ -5,9 +5,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import asdict
+from ssl import SSLContext
 from typing import Any
 from uuid import UUID
 
+import httpx
 import orjson
 import pytest
 from sqlalchemy import Engine, text
@@ -48,9 +50,14 @@ def reach(settings: Settings) -> Settings:
 
 @pytest.fixture
 def sender(reach: Settings) -> Iterator[WebhookSender]:
-    running = WebhookSender(reach)
+    running = patient_sender(reach)
     yield running
     running.close()
+
+
+def patient_sender(settings: Settings) -> WebhookSender:
+    """Sender whose deliveries end by an answer alone, however busy the machine is."""
+    return WebhookSender(settings, lease_s=2 * PATIENCE_S, timeout_s=PATIENCE_S)
 
 
 def post(database: Engine, url: str | None, *items: object) -> UUID:
@@ -270,7 +277,7 @@ def test_while_a_probe_is_out_no_keeper_sends_another(
         )
     answering = threading.Event()
     receiver.reply = lambda _: Reply(204) if answering.wait(PATIENCE_S) else Reply(500)
-    other = WebhookSender(reach)
+    other = patient_sender(reach)
     assert (sender.run_once(), other.run_once(), sender.run_once()) == (1, 0, 0)
     answering.set()
     drain(sender)
@@ -359,7 +366,7 @@ def test_several_keepers_at_once_deliver_each_once(
     jobs = [cancelled(database, f"{receiver.url}/{n % 5}") for n in range(60)]
     stopping = threading.Event()
     with ExitStack() as stack:
-        senders = [stack.enter_context(closing(WebhookSender(reach))) for _ in range(3)]
+        senders = [stack.enter_context(closing(patient_sender(reach))) for _ in range(3)]
         threads = [threading.Thread(target=run_service, args=(each, stopping)) for each in senders]
         for thread in threads:
             thread.start()
@@ -370,6 +377,24 @@ def test_several_keepers_at_once_deliver_each_once(
             thread.join()
     assert len(receiver.received) == len({request.id for request in receiver.received}) == 60
     assert {deliveries(database, job)[0]["state"] for job in jobs} == {"delivered"}
+
+
+def test_deliveries_at_once_create_one_tls_context(
+    database: Engine, receiver: Receiver, sender: WebhookSender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(5):
+        cancelled(database, f"{receiver.url}/{n}")
+    create, created = httpx.create_ssl_context, list[int]()
+    in_flight = sender._in_flight  # noqa: SLF001 - all of them have begun
+
+    def create_slowly() -> SSLContext:
+        created.append(eventually(lambda: in_flight.total() == 5 and 5))
+        return create()
+
+    monkeypatch.setattr(httpx, "create_ssl_context", create_slowly)
+    drain(sender)
+    assert len(receiver.received) == 5
+    assert created == [5]
 
 
 def test_a_slow_endpoint_takes_some_of_the_places_and_the_others_are_served(
