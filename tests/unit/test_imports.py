@@ -79,7 +79,7 @@ ORDER = {
         ["__main__"],
     ],
     "ops": [
-        ["audit", "client", "grafana", "processes"],
+        ["audit", "client", "grafana", "processes", "router"],
         ["embedded"],
         ["supervisor"],
         ["simulation"],
