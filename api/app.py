@@ -22,8 +22,8 @@ from api.context import Context
 from api.dashboard.rendering.live_updates import LiveUpdates
 from api.docs import openapi, swagger
 from api.gateway.call_log import CallLog
+from api.gateway.cluster.pipeline import open_pipeline
 from api.gateway.gateway import CallGateway
-from api.gateway.redis_pipeline import RedisPipeline
 from api.gateway.response_cache import ResponseCache
 from api.http import errors
 from api.http.idempotency import Uploads
@@ -158,7 +158,7 @@ def build_context(settings: Settings) -> Context:
     notifier = WorkNotifier(settings.database_url)
     gateway = CallGateway(settings.redis_url, settings.max_queued_calls)
     # Calls have a connection of their own, and don't wait for large reports.
-    pipeline = RedisPipeline(settings.redis_url, _REPORTS_TIMEOUT_S)
+    pipeline = open_pipeline(settings.redis_url, _REPORTS_TIMEOUT_S)
     process = {"host": socket.gethostname(), "pid": os.getpid(), "url": settings.url}
     reports = Reports(
         pipeline, gateway.name, process, settings.metrics_window_s, on=settings.metrics

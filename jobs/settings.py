@@ -111,7 +111,9 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     client_cert: _Pem | None = _field(None, "certificate that the command line presents (PEM)")
     client_key: _Pem | None = _field(None, "the private key of that certificate (PEM)")
     database_url: _Secret = _field("", "PostgreSQL 15 or later; empty: the embedded one")
-    redis_url: _Secret = _field("", "Redis 6.2 or later; empty: the embedded one")
+    redis_url: _Secret = _field(
+        "", "Redis 6.2 or later, or redis+cluster://host:port,host:port; empty: the embedded one"
+    )
     broker_url: _Secret = _field(
         "", "broker of the nudges: redis:// or amqp:// (RabbitMQ); empty: Redis"
     )
@@ -332,6 +334,11 @@ def _conflicts(settings: Settings) -> Iterator[str]:
         yield (
             "MILLRACE_TLS_CLIENT_CA asks clients for certificates: set MILLRACE_TLS_CERT and "
             "MILLRACE_TLS_KEY too"
+        )
+    if settings.broker.partition("://")[0].endswith("+cluster"):
+        yield (
+            "MILLRACE_BROKER_URL must be a single Redis or RabbitMQ where MILLRACE_REDIS_URL is a "
+            "Redis Cluster: Celery can't send nudges through one"
         )
     jobs, payloads = settings.keep_jobs_days, (settings.keep_items_days, settings.keep_results_days)
     if jobs and not all(0 < age <= jobs for age in payloads):

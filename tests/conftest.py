@@ -29,6 +29,7 @@ from tests.support.platforms import (
     database_template,
     no_durability,
 )
+from tests.support.redis_cluster import RedisCluster
 from tests.support.wait import PATIENCE_S, slowdown
 
 _TIMEOUT_S = 400
@@ -164,6 +165,20 @@ def redis_client(servers: EmbeddedServers) -> Iterator["redis.Redis"]:
     with redis.Redis.from_url(servers.redis.url) as client:
         client.flushall()
         yield client
+
+
+@pytest.fixture(scope="session")
+def redis_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """A Redis Cluster of three nodes, with whatever the tests before left there."""
+    with RedisCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def redis_cluster(redis_nodes: RedisCluster) -> RedisCluster:
+    """The same, empty."""
+    redis_nodes.flush()
+    return redis_nodes
 
 
 @pytest.fixture(scope="session")

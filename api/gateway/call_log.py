@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 from starlette.requests import ClientDisconnect
 
 from api.gateway.gateway import InferenceRequest
-from api.gateway.redis_pipeline import RedisPipeline
+from api.gateway.redis_pipeline import Pipeline
 from jobs import clock
 from jobs.calls.records import RETENTION_S, CallRecord, record_key
 from jobs.errors import MillraceError
@@ -71,7 +71,7 @@ class _EndedCall(NamedTuple):
 class CallLog:
     """Writes records through `pipe`; does nothing where not `on`."""
 
-    def __init__(self, pipe: RedisPipeline, *, on: bool) -> None:
+    def __init__(self, pipe: Pipeline, *, on: bool) -> None:
         self._pipe, self._on = pipe, on
         self._ended: list[_EndedCall] = []
         self._budget, self._written_s = _MAX_BURST, clock.monotonic()

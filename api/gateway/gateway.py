@@ -4,6 +4,7 @@ reply list."""
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,17 +12,20 @@ from typing import Any
 from redis.exceptions import RedisError
 from starlette.requests import ClientDisconnect
 
+from api.gateway.cluster.pipeline import open_pipeline
+from api.gateway.cluster.quotas import Charge, QuotaReservations
 from api.gateway.fallbacks import FallbackPlan
 from api.gateway.model_status import ModelStatus, ModelStatuses
-from api.gateway.redis_pipeline import PipelineScript, RedisPipeline
+from api.gateway.redis_pipeline import Pipeline, PipelineScript
 from api.gateway.rejections import rejection
 from api.http.rate_limit_headers import quota_exceeded, rate_limit_headers
 from api.http.retry_after import retry_delay_s
 from jobs import clock, ids
 from jobs.calls import scripts
+from jobs.calls.cluster import is_cluster
 from jobs.calls.lanes import Rejection, Terms, bucket_of, lane_name
 from jobs.calls.messages import FRAMED, Call, unpack_replies
-from jobs.calls.quotas import FREE, Quota, quota_of
+from jobs.calls.quotas import FREE, Quota, Remaining, quota_of
 from jobs.calls.redis import (
     charge_arguments,
     drop_arguments,
@@ -96,30 +100,36 @@ class CallGateway:
     """Sends calls to workers; any number at a time."""
 
     def __init__(self, redis_url: str, max_waiting: int) -> None:
-        self._pipe = RedisPipeline(redis_url, _SILENT_S)
-        self._replies = RedisPipeline(redis_url, _SILENT_S)  # BLPOP blocks its connection
+        self._redis_url = redis_url
+        self._pipe = open_pipeline(redis_url, _SILENT_S)
+        clustered = is_cluster(redis_url)
+        self._reservations = QuotaReservations(self._pipe) if clustered else None
         self._put = PipelineScript(self._pipe, scripts.PUT)
         self._drop = PipelineScript(self._pipe, scripts.DROP)
         self._charge = PipelineScript(self._pipe, scripts.CHARGE)
-        self.model_statuses = ModelStatuses(self._pipe)
+        self.model_statuses = ModelStatuses(self._pipe, clustered=clustered)
         self._max_waiting = max_waiting
         self._uncharged_until_s = 0.0  # on the process's clock
         self.name = ids.show("api", ids.new())
         self._reply_to = self.name + FRAMED
         self._waiting: dict[str, _Waiting] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._watching: asyncio.Task[None] | None = None
+        # By model; on a single Redis one for all, under "".
+        self._readers: dict[str, asyncio.Task[None]] = {}
 
     def start(self) -> None:
         """Starts to read replies, and to watch for lost calls."""
-        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._watch())]
+        self._watching = asyncio.create_task(self._watch())
+        if not self._reservations:
+            self._start_reader("", reply_key(self._reply_to))
 
     async def stop(self) -> None:
         """Stops both, and closes the connections."""
-        for task in self._tasks:
+        tasks = [task for task in (self._watching, *self._readers.values()) if task]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._pipe.close()
-        await self._replies.close()
 
     @property
     def in_flight(self) -> int:
@@ -129,7 +139,7 @@ class CallGateway:
     async def reachable(self) -> bool:
         """Returns True if Redis answers."""
         try:
-            return bool(await self._pipe.ask("PING"))
+            return await self._pipe.ping()
         except RedisError:
             return False
 
@@ -143,7 +153,8 @@ class CallGateway:
             return
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                reply = await self._charge.ask([], charge_arguments(quota))
+                key, *rates = charge_arguments(quota)
+                reply = await self._charge.ask([key], rates)
         except (RedisError, TimeoutError) as error:
             _log.warning("couldn't count a request of %s: %s", quota.tenant, error)
             self._uncharged_until_s = clock.monotonic() + _UNCHARGED_S
@@ -166,13 +177,16 @@ class CallGateway:
             if plan.model is closed:
                 continue
             status = await self.model_statuses.get(plan.model)
+            if self._reservations and plan.model.key not in self._readers:
+                self._start_reader(plan.model.key, status.keys.replies(self._reply_to))
             size, model = plan.size, plan.model
             bucket = bucket_of(size, model.size_buckets)
             terms = status.terms(bucket, request.timeout_ms, request.share)
             lane = lane_name(plan.params, bucket_of(size, model.buckets))
             attempt = AdmissionAttempt(model, size, lane, terms)
             request.attempts.append(attempt)
-            result = await self._enqueue(request, plan, status, attempt.lane, terms)
+            enqueue = self._enqueue_charged if self._reservations else self._enqueue
+            result = await enqueue(request, plan, status, attempt.lane, terms)
             if not isinstance(result, Rejection):
                 left_ms = (request.deadline_s - clock.monotonic()) * 1000
                 took_ms = request.timeout_ms - request.waited_ms - left_ms
@@ -208,7 +222,7 @@ class CallGateway:
             request.weight, request.job_class, trace=request.trace,
         )  # fmt: skip
         quota = FREE
-        if request.limits:
+        if request.limits and not self._reservations:
             quota = quota_of(request.tenant, request.limits, plan.model.name, True)
         arguments = put_arguments(
             status.keys, call, target_ms=plan.model.target_ms,
@@ -227,6 +241,28 @@ class CallGateway:
             request.client_disconnected.remove_done_callback(leave)
             del self._waiting[request.id]
 
+    async def _enqueue_charged(
+        self,
+        request: InferenceRequest,
+        plan: FallbackPlan,
+        status: ModelStatus,
+        lane: str,
+        terms: Terms,
+    ) -> InferenceResult | Rejection:
+        """Enqueues a call on a Redis Cluster, where its quota is charged in a step of its own."""
+        enqueue = partial(self._enqueue, request, plan, status, lane, terms)
+        quota = quota_of(request.tenant, request.limits, plan.model.name, True)
+        if quota is FREE or not self._reservations:
+            return await enqueue()
+
+        def note(remaining: list[Remaining]) -> None:
+            request.rate_limit_headers.update(rate_limit_headers(quota, remaining))
+
+        left_ms = max(1, int((request.deadline_s - clock.monotonic()) * 1000))
+        size = plan.size + request.more_units
+        charge = Charge(quota, request.id, size, left_ms, terms)
+        return await self._reservations.during(charge, enqueue, note)
+
     def _take_back(self, waiting: _Waiting) -> None:
         """Withdraws a call in the background: Redis may be why there was no result."""
 
@@ -237,12 +273,21 @@ class CallGateway:
         arguments = drop_arguments(waiting.status.keys, waiting.call)
         self._drop.send(note, waiting.status.names, arguments)
 
-    async def _read(self) -> None:
-        """Passes replies to their calls for the life of the process."""
-        key = reply_key(self._reply_to)
+    def _start_reader(self, model: str, key: str) -> None:
+        self._readers[model] = asyncio.create_task(self._read(key))
+
+    async def _read(self, key: str) -> None:
+        """Passes replies to their calls, on a connection of its own, which BLPOP blocks."""
+        pipe = open_pipeline(self._redis_url, _SILENT_S)
+        try:
+            await self._pass_replies(pipe, key)
+        finally:
+            await pipe.close()
+
+    async def _pass_replies(self, pipe: Pipeline, key: str) -> None:
         while True:
             try:
-                reply = await self._replies.ask("BLPOP", key, _BLOCK_S)
+                reply = await pipe.ask("BLPOP", key, _BLOCK_S)
             except RedisError as error:
                 _log.warning("can't read replies: %s", error)
                 await asyncio.sleep(_RETRY_S)
@@ -268,20 +313,27 @@ class CallGateway:
         while True:
             await asyncio.sleep(_WATCH_S)
             before = unknown
-            try:
+            with suppress(RedisError):  # of a cluster, one node may be away
                 await self.model_statuses.refresh()
-                unknown = await self._unknown()
-            except RedisError:
-                continue
+            unknown = await self._unknown()
+            self._stop_idle_readers()
             for id in before & unknown & self._waiting.keys():
                 lost = "the call was lost with Redis; send it again"
                 _end(self._waiting[id].result, Unavailable(lost, retry_after_s=retry_delay_s()))
 
+    def _stop_idle_readers(self) -> None:
+        """Stops to read the replies of models that had no calls lately."""
+        used = {each.status.model.key for each in self._waiting.values()}
+        for model in self._readers.keys() - used:
+            if model and not self.model_statuses.knows(model):
+                self._readers.pop(model).cancel()
+
     async def _unknown(self) -> set[str]:
-        """Returns the waiting calls that Redis doesn't know."""
+        """Returns the waiting calls that Redis says it doesn't know."""
         waiting = [(id, call.status.keys("calls")) for id, call in self._waiting.items()]
-        known = await asyncio.gather(*(self._pipe.ask("HEXISTS", key, id) for id, key in waiting))
-        return {id for (id, _), exists in zip(waiting, known, strict=True) if not exists}
+        asked = (self._pipe.ask("HEXISTS", key, id) for id, key in waiting)
+        known = await asyncio.gather(*asked, return_exceptions=True)
+        return {id for (id, _), exists in zip(waiting, known, strict=True) if exists == 0}
 
 
 def _admit(result: _ResultFuture, request: InferenceRequest, quota: Quota, reply: Any) -> None:

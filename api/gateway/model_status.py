@@ -8,7 +8,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from api.gateway.redis_pipeline import RedisPipeline
+from api.gateway.redis_pipeline import Pipeline
 from jobs import clock
 from jobs.calls.admission import Margin, due_ms, terms
 from jobs.calls.lanes import Terms
@@ -54,8 +54,8 @@ class ModelStatus:
 class ModelStatuses:
     """Status of the models that had calls lately."""
 
-    def __init__(self, pipe: RedisPipeline) -> None:
-        self._pipe = pipe
+    def __init__(self, pipe: Pipeline, *, clustered: bool = False) -> None:
+        self._pipe, self._clustered = pipe, clustered
         self._known: dict[str, ModelStatus] = {}
 
     async def get(self, model: Model) -> ModelStatus:
@@ -77,6 +77,10 @@ class ModelStatuses:
         names = models.ambiguous_names
         return {name: (await self.choose(models.versions(name))).key for name in names}
 
+    def knows(self, key: str) -> bool:
+        """Returns True for a model (name@version) that had calls lately."""
+        return key in self._known
+
     async def refresh(self) -> None:
         """Reads all of them again. Raises RedisError."""
         idle_since_s = clock.monotonic() - _IDLE_S
@@ -90,15 +94,15 @@ class ModelStatuses:
             async with asyncio.timeout(_PATIENCE_S):
                 return await self._look(model)
         except (RedisError, TimeoutError):
-            keys = Keys(model.key)
+            keys = Keys(model.key, self._clustered)
             return ModelStatus(model, keys, keys.all(), Margin(model))
 
     async def _look(self, model: Model) -> ModelStatus:
-        keys = Keys(model.key)
+        keys = Keys(model.key, self._clustered)
         replies: Any = await asyncio.gather(
             self._pipe.ask("HGET", keys("pool"), "profile"),
             self._pipe.ask("ZREVRANGE", keys("ready"), 0, 0, "WITHSCORES"),
-            self._pipe.ask("TIME"),
+            self._pipe.ask_at(keys("ready"), "TIME"),
         )
         packed, latest, (seconds, micros) = replies
         now_ms = int(seconds) * 1000 + int(micros) / 1000

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha1
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import hiredis
 from redis.asyncio import ConnectionPool
@@ -29,6 +29,30 @@ from jobs.telemetry.metrics import record
 _BLOCKING = {"BLPOP"}  #: Commands that block by design; their time is no measure of Redis.
 
 ReplyCallback = Callable[[Any], None]  #: Gets the reply, or the RedisError in its place.
+
+
+class Pipeline(Protocol):
+    """Commands to a Redis, or to the nodes of a Redis Cluster (api/gateway/cluster/pipeline.py)."""
+
+    def send(self, callback: ReplyCallback, *command: Any) -> None:
+        """Queues a command: strings, bytes and numbers."""
+        ...
+
+    def ask(self, *command: Any) -> "asyncio.Future[Any]":
+        """Queues a command. Returns a future of its reply, or of a RedisError."""
+        ...
+
+    def ask_at(self, key: str, *command: Any) -> "asyncio.Future[Any]":
+        """Queues a command for the node of a key, on that node's clock."""
+        ...
+
+    async def ping(self) -> bool:
+        """Returns True once Redis has answered. Raises RedisError."""
+        ...
+
+    async def close(self) -> None:
+        """Closes the connections; commands in flight get ConnectionError."""
+        ...
 
 
 class RedisPipeline(asyncio.Protocol):
@@ -67,8 +91,16 @@ class RedisPipeline(asyncio.Protocol):
     def ask(self, *command: Any) -> "asyncio.Future[Any]":
         """Queues a command. Returns a future of its reply, or of a RedisError."""
         future = asyncio.get_running_loop().create_future()
-        self.send(partial(_settle, future), *command)
+        self.send(partial(settle, future), *command)
         return future
+
+    def ask_at(self, key: str, *command: Any) -> "asyncio.Future[Any]":
+        """Implements `Pipeline.ask_at`: there is one node."""
+        return self.ask(*command)
+
+    async def ping(self) -> bool:
+        """Implements `Pipeline.ping`."""
+        return bool(await self.ask("PING"))
 
     async def close(self) -> None:
         """Closes the connection; commands in flight get ConnectionError."""
@@ -147,7 +179,7 @@ class RedisPipeline(asyncio.Protocol):
 class PipelineScript:
     """Lua script, sent by its hash and loaded where Redis doesn't know it."""
 
-    def __init__(self, pipe: RedisPipeline, source: str) -> None:
+    def __init__(self, pipe: Pipeline, source: str) -> None:
         self._pipe, self._source = pipe, source
         self._sha = sha1(source.encode()).hexdigest()
 
@@ -165,11 +197,12 @@ class PipelineScript:
     def ask(self, keys: Sequence[str], arguments: Sequence[Any]) -> "asyncio.Future[Any]":
         """Queues a run. Returns a future of its reply, or of a RedisError."""
         future = asyncio.get_running_loop().create_future()
-        self.send(partial(_settle, future), keys, arguments)
+        self.send(partial(settle, future), keys, arguments)
         return future
 
 
-def _settle(future: "asyncio.Future[Any]", reply: Any) -> None:
+def settle(future: "asyncio.Future[Any]", reply: Any) -> None:
+    """Ends a future with a reply, or with the RedisError in its place."""
     if future.done():
         return
     if isinstance(reply, RedisError):

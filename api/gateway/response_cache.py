@@ -5,16 +5,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
+from api.gateway.cluster.pipeline import open_pipeline
+from api.gateway.redis_pipeline import PipelineScript
 from jobs import ids
 from jobs.errors import DeadlinePassed, IdempotencyKeyInFlight, IdempotencyKeyReused
 from jobs.intake.idempotency_key import Claim, kept_under
 
 _log = logging.getLogger(__name__)
 _TIMEOUT_S = 10
-_CONNECTIONS = 32
 #: An api that died in a call leaves its key in flight this much longer than the call may take.
 _MARGIN_MS = 2000
 #: A response waits this long until it is stored, and an error until its key is free.
@@ -41,19 +41,16 @@ class ResponseCache:
     `=`, the fingerprint and the response."""
 
     def __init__(self, redis_url: str, ttl_s: float) -> None:
-        pool = BlockingConnectionPool.from_url(
-            redis_url, max_connections=_CONNECTIONS, socket_timeout=_TIMEOUT_S
-        )
-        self._redis: Redis = Redis.from_pool(pool)
+        self._pipe = open_pipeline(redis_url, _TIMEOUT_S)
         self._ttl_ms = int(ttl_s * 1000)
-        self._claim = self._redis.register_script(_CLAIM)
-        self._settle = self._redis.register_script(_SETTLE)
+        self._claim = PipelineScript(self._pipe, _CLAIM)
+        self._settle = PipelineScript(self._pipe, _SETTLE)
         self._settling: set[asyncio.Task[None]] = set()
 
     async def stop(self) -> None:
-        """Waits for pending writes, and closes the connections."""
+        """Waits for pending writes, and closes the connection."""
         await asyncio.gather(*self._settling)
-        await self._redis.aclose()
+        await self._pipe.close()
 
     async def once(
         self, claim: Claim, timeout_ms: int, call: Callable[[], Awaitable[bytes]]
@@ -80,7 +77,9 @@ class ResponseCache:
     async def _claim_key(self, name: str, mark: bytes, timeout_ms: int) -> bytes | None:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                stored: bytes | None = await self._claim([name], [mark, timeout_ms + _MARGIN_MS])
+                stored: bytes | None = await self._claim.ask(
+                    [name], [mark, timeout_ms + _MARGIN_MS]
+                )
                 return stored
         except TimeoutError:
             raise DeadlinePassed(f"no answer within {timeout_ms} ms") from None
@@ -94,7 +93,7 @@ class ResponseCache:
 
     async def _write(self, name: str, mark: bytes, value: bytes) -> None:
         try:
-            await self._settle([name], [mark, value, self._ttl_ms])
+            await self._settle.ask([name], [mark, value, self._ttl_ms])
         except RedisError as error:
             _log.warning("couldn't keep or free an Idempotency-Key: %s", error)
 

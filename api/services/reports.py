@@ -8,7 +8,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from api.gateway.redis_pipeline import RedisPipeline
+from api.gateway.redis_pipeline import Pipeline
 from jobs import clock
 from jobs.store import db
 from jobs.telemetry.metrics.metrics import REGISTRY
@@ -33,7 +33,7 @@ class Reports:
 
     def __init__(
         self,
-        pipe: RedisPipeline,
+        pipe: Pipeline,
         name: str,
         about: Mapping[str, Any],
         window_s: float = WINDOW_S,

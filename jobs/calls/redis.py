@@ -6,7 +6,7 @@ The api runs the same scripts on a connection of its own, with `Keys` and `put_a
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 from redis import Redis
@@ -15,6 +15,7 @@ from redis.retry import Retry
 
 from jobs.calls import scripts
 from jobs.calls.client import LanesClient
+from jobs.calls.cluster import ClusterAddress, LanesCluster, is_cluster
 from jobs.calls.lanes import (
     ALONE,
     PROBED_AFTER_MS,
@@ -44,9 +45,10 @@ _LONGEST_LATE_S = 5.0  # that an answer may be overdue
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Names of the keys of one model version's lanes."""
+    """Names of the keys of one model version's lanes; all have one hash tag, and so one slot."""
 
     model: str
+    clustered: bool = False  #: on a Redis Cluster
 
     def __call__(self, what: str) -> str:
         return f"millrace:{{{self.model}}}:{what}"
@@ -64,10 +66,25 @@ class Keys:
         """Returns the key of a lane."""
         return self("lane:" + lane)
 
+    def replies(self, reply_to: str) -> str:
+        """Returns the key of the list of an api process's replies: one for all models or, on a
+        cluster, one in the slot of each."""
+        return self("replies:" + reply_to) if self.clustered else reply_key(reply_to)
+
 
 def reply_key(reply_to: str) -> str:
     """Returns the key of the list that an api process reads its replies from."""
     return f"millrace:replies:{reply_to}"
+
+
+def rates_key(tenant: str) -> str:
+    """Returns the key of a tenant's rates, whose slot is that of all its quotas."""
+    return f"millrace:rates:{{{quote(tenant)}}}"
+
+
+def open_key(tenant: str, bound: str) -> str:
+    """Returns the key of a bound on open calls of a tenant."""
+    return f"millrace:open:{{{quote(tenant)}}}:{bound}"
 
 
 def put_arguments(
@@ -91,13 +108,19 @@ def put_arguments(
     asker = [call.tenant, f"{call.weight:g}"]
     arguments = [*named, *bounds, call.reply_to, call.size, *costs, *asker]
     if quota is not FREE:
-        numbers = [len(quota.rates), len(quota.flights)]
-        arguments += [
-            *numbers,
-            *charge_arguments(quota, call.size + more_units),
-            *_open_arguments(quota),
-        ]
+        arguments += quota_arguments(quota, call.size + more_units)
     return arguments
+
+
+def quota_arguments(quota: Quota, size: int) -> list[Any]:
+    """Returns the end of PUT's arguments: the rates, and the bounds on open calls."""
+    numbers = [len(quota.rates), len(quota.flights)]
+    return [*numbers, *charge_arguments(quota, size), *_open_arguments(quota)]
+
+
+def open_keys(quota: Quota) -> list[str]:
+    """Returns the keys of the bounds on open calls."""
+    return list(_open_arguments(quota)[::2])
 
 
 def charge_arguments(quota: Quota, size: int = 0) -> list[Any]:
@@ -112,14 +135,13 @@ def charge_arguments(quota: Quota, size: int = 0) -> list[Any]:
 @lru_cache(4096)
 def _rate_arguments(quota: Quota) -> tuple[Any, ...]:
     rates = [(bound.place, bound.step_ms, bound.burst) for bound in quota.rates]
-    return f"millrace:rates:{quote(quota.tenant)}", *rates
+    return rates_key(quota.tenant), *rates
 
 
 @lru_cache(4096)
 def _open_arguments(quota: Quota) -> tuple[Any, ...]:
     """Returns keys and maxima; without spaces in keys: those of a call are joined by spaces."""
-    prefix = f"millrace:open:{quote(quota.tenant)}"
-    keys = [f"{prefix}:{bound.model}:{bound.key}" for bound in quota.flights]
+    keys = [open_key(quota.tenant, f"{bound.model}:{bound.key}") for bound in quota.flights]
     return tuple(
         argument
         for key, bound in zip(keys, quota.flights, strict=True)
@@ -150,7 +172,12 @@ def drop_arguments(keys: Keys, call: Call) -> list[Any]:
 
 
 def connect(url: str, timeout_s: float = 5.0) -> "Redis":
-    """Returns a client whose commands end within the timeout, each tried once."""
+    """Returns a client whose commands end within the timeout, each tried once.
+
+    Raises ValueError for a wrong URL.
+    """
+    if is_cluster(url):
+        return cast("Redis", LanesCluster(ClusterAddress.parse(url), timeout_s))
     return LanesClient.from_url(
         url,
         socket_timeout=timeout_s,
@@ -167,10 +194,15 @@ def with_usage(client: "Redis") -> Iterator[str]:
 
 
 class RedisLanes:
-    """CallLanes in Redis, 6.2 or later."""
+    """CallLanes in Redis, 6.2 or later, or on a cluster of it.
+
+    On a cluster quotas are in slots of their tenants, and not checked by `put`
+    (api/gateway/cluster/quotas.py).
+    """
 
     def __init__(self, client: "Redis", model: str) -> None:
-        self.keys = Keys(model)
+        self._cluster = client if isinstance(client, LanesCluster) else None
+        self.keys = Keys(model, clustered=self._cluster is not None)
         self._names = self.keys.all()
         self._redis = client
         self._put = client.register_script(scripts.PUT)
@@ -232,7 +264,7 @@ class RedisLanes:
         ]
         launch: list[Any] = [ticket.took_ms, ticket.needs_ms, ticket.reason]
         taker: list[Any] = [ticket.worker, ticket.slot, ticket.lease_ms]
-        late: list[Any] = [reply_key(""), REPLY_TTL_S, *TOO_LATE]
+        late: list[Any] = [self.keys.replies(""), REPLY_TTL_S, *TOO_LATE]
         arguments = [*wanted, *launch, *taker, *late, ticket.token, ticket.bulk, *ticket.without]
         taken: Any = self._take(self._names, arguments)
         return (
@@ -252,7 +284,12 @@ class RedisLanes:
     def wait_for_wakeup(self, slot: str, timeout_s: float) -> None:
         """Implements `CallLanes.wait_for_wakeup`."""
         # Redis ends a block up to 100 ms late when it is idle, so the timeout is kept here.
-        connection: Any = self._redis.connection_pool.get_connection()
+        pool: Any = (
+            self._cluster.pool_at(self.keys.wakeups)
+            if self._cluster
+            else self._redis.connection_pool
+        )
+        connection: Any = pool.get_connection()
         try:
             lists = self.keys.wakeups, self.keys("wake:" + slot)
             connection.send_command("BLPOP", *lists, timeout_s + _LONGEST_LATE_S)
@@ -263,7 +300,7 @@ class RedisLanes:
             connection.disconnect()
             raise
         finally:
-            self._redis.connection_pool.release(connection)
+            pool.release(connection)
 
     def notify(self, slot: str) -> None:
         """Implements `CallLanes.notify`."""
@@ -278,7 +315,8 @@ class RedisLanes:
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
         """Implements `CallLanes.reply`."""
-        arguments: list[Any] = [reply_key(reply_to), REPLY_TTL_S, pack_replies(replies, reply_to)]
+        packed, key = pack_replies(replies, reply_to), self.keys.replies(reply_to)
+        arguments: list[Any] = [key, REPLY_TTL_S, packed]
         for reply in replies:
             succeeded = int(reply.error is None)
             arguments += (reply.id, f"{reply.job_class} {reply.tenant}", succeeded)
@@ -287,8 +325,10 @@ class RedisLanes:
 
     def usage(self, *, unfinished: bool = False) -> list[CallUsage]:
         """Implements `CallLanes.usage`."""
-        fields: Any = self._redis.hgetall(self.keys("used"))
-        seconds, microseconds = self._redis.time()
+        key = self.keys("used")
+        fields: Any = self._redis.hgetall(key)
+        time: Any = self._cluster.time_at(key) if self._cluster else self._redis.time()
+        seconds, microseconds = time
         now_ms = seconds * 1000 + microseconds / 1000
         over = int((now_ms - LATE_MS) // 60_000)
         sums: dict[tuple[int, str, str], dict[str, int]] = {}
@@ -336,7 +376,7 @@ class RedisLanes:
 
     def recover(self) -> int:
         """Implements `CallLanes.recover`."""
-        prefixes = self.keys.lane(""), ALONE, reply_key("")
+        prefixes = self.keys.lane(""), ALONE, self.keys.replies("")
         arguments: list[Any] = [*prefixes, REPLY_TTL_S, *WORKER_LOST]
         recovered: Any = self._recover(self._names, arguments)
         return int(recovered)

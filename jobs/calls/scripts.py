@@ -31,8 +31,10 @@ def _script(*pieces: str) -> str:
     return "\n".join((folder / f"{piece}.lua").read_text() for piece in pieces)
 
 
-PUT = _script("keys", "now", "wakeups", "rates", "put")
+PUT = _script("keys", "now", "wakeups", "rates", "open", "put")
 CHARGE = _script("now", "rates", "charge")
+RESERVE = _script("now", "rates", "open", "reserve")
+REFUND = _script("refund")
 LOOK = _script("keys", "now", "look")
 TAKE = _script("keys", "now", "wakeups", "forget", "answer_error", "tenants", "shrink_lane", "take")
 DROP = _script("keys", "forget", "tenants", "shrink_lane", "drop")

@@ -48,6 +48,9 @@ _COMMANDS = {
     "tenants": ("admin.tenants", "Lists tenants."),
     "tenant": ("admin.tenants", "Shows a tenant, after changing the given terms."),
     "tenant-erase": ("admin.tenants", "Revokes a tenant's keys, and erases all its data for..."),
+    "tenant-export": ("admin.cells", "Prints a tenant's terms, keys (hashes), limits,..."),
+    "tenant-import": ("admin.cells", "Stores an exported tenant here."),
+    "router": ("admin.cells", "Prints nginx's configuration that sends each tenant..."),
     "audit": ("admin.tenants", "Shows the audit log, newest first: every admin act,..."),
 }
 

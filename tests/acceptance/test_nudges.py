@@ -5,9 +5,12 @@ import json
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from amqp.exceptions import PreconditionFailed
+from kombu import Connection
 from sqlalchemy import Row, text
 
 from jobs import clock, ids
@@ -19,6 +22,7 @@ from tests.support.broker_faults import Broker, RabbitBroker, RedisBroker, keep_
 from tests.support.models.paced import LAUNCH_S, STEADY
 from tests.support.platforms import Platforms, spec, transaction
 from tests.support.wait import eventually, slowdown
+from workers.broker import queue_of
 
 MODELS = f"""{STEADY}
 [[model]]
@@ -144,6 +148,20 @@ def test_a_slice_may_take_longer_than_the_broker_waits_for_an_acknowledgement(
     job = submit(client, items=12, model="slow")
     assert_completed(client, job, items=12)
     assert {row.epoch for row in slices(platform, job)} == {1}
+
+
+def test_the_queue_is_a_quorum_queue_which_outlives_a_node(
+    broker: Broker, platform: Platform
+) -> None:
+    if not isinstance(broker, RabbitBroker):
+        pytest.skip("Redis has no kinds of queues")
+    broker.nudge(times=1)  # the queue is there
+    with Connection(platform.settings.broker) as connection:
+        for kind in ("classic", "quorum"):
+            queue = queue_of(platform.settings.pool)(connection.channel())
+            queue.queue_arguments = {"x-queue-type": kind}
+            with nullcontext() if kind == "quorum" else pytest.raises(PreconditionFailed):
+                queue.queue_declare()
 
 
 def slices(platform: Platform, job: str) -> list[Row[tuple[str, int, int, int]]]:

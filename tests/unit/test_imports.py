@@ -80,7 +80,7 @@ ORDER = {
         ["__main__"],
     ],
     "ops": [
-        ["audit", "client", "grafana", "processes"],
+        ["audit", "client", "grafana", "processes", "router"],
         ["embedded"],
         ["supervisor"],
         ["simulation"],

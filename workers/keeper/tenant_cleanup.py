@@ -6,7 +6,6 @@ They expire by themselves in time; this deletes them at once.
 import logging
 import re
 from collections.abc import Iterator
-from urllib.parse import quote
 
 from redis import Redis, RedisError
 
@@ -52,5 +51,5 @@ def _erase(client: "Redis", tenant: str) -> None:
 def _patterns(tenant: str) -> Iterator[str]:
     """Yields patterns of all keys that name a tenant, other than calls in progress."""
     yield kept_under(_GLOB.sub(r"\\\1", tenant), "*")
-    yield f"millrace:rates:{quote(tenant)}"
-    yield f"millrace:open:{quote(tenant)}:*"
+    yield call_redis.rates_key(tenant)
+    yield call_redis.open_key(tenant, "*")

@@ -52,16 +52,7 @@ local bounds = 23 + 4 * n_rates
 if n_rates + n_open > 0 then
     local worst = nil
     if n_rates > 0 then worst, after = rates(rates_key, 23, n_rates) end
-    for n = 1, n_open do
-        local key, most = ARGV[bounds + 2 * n - 2], tonumber(ARGV[bounds + 2 * n - 1])
-        if redis.call('ZCARD', key) >= most then
-            redis.call('ZREMRANGEBYSCORE', key, '-inf', now)  -- an asker may have died
-            local drain = math.max(1, wait + launch)
-            if redis.call('ZCARD', key) >= most and (not worst or drain > worst[2]) then
-                worst = {n_rates + n, drain, 0}
-            end
-        end
-    end
+    worst = check_open(bounds, n_open, n_rates, math.max(1, wait + launch), worst)
     if worst then return {'quota', tostring(worst[2]), worst[1], worst[3]} end
 end
 
@@ -73,11 +64,7 @@ if wait + launch > tonumber(allowed_ms) and not probes then return {'late', tost
 
 if after then left = charge(rates_key, 23, after) end
 if n_open > 0 then
-    local keys = {}
-    for n = 1, n_open do
-        keys[n] = ARGV[bounds + 2 * n - 2]
-        redis.call('ZADD', keys[n], deadline, id)
-    end
+    local keys = count_open(bounds, n_open, id, deadline)
     redis.call('HSET', BOUNDED, id, table.concat(keys, ' '))
 end
 local times = string.format('%.3f %.3f ', now, deadline)

@@ -184,6 +184,14 @@ def test_the_broker_is_the_redis_unless_one_is_named(
     assert Settings(redis_url=redis_url, broker_url=broker_url).broker == broker
 
 
+@pytest.mark.parametrize("broker", ["", "redis+cluster://b"])
+def test_nudges_need_a_broker_that_is_no_cluster(broker: str) -> None:
+    environ = {"MILLRACE_REDIS_URL": "redis+cluster://a,b", "MILLRACE_BROKER_URL": broker}
+    with pytest.raises(SettingsError, match="MILLRACE_BROKER_URL must be a single Redis"):
+        load(environ)
+    load(environ | {"MILLRACE_BROKER_URL": "redis://c"})
+
+
 @pytest.mark.parametrize(
     ("items", "results", "jobs"), [("0", "0", "0"), ("7", "0", "0"), ("0.5", "30", "30")]
 )

@@ -18,8 +18,9 @@ from jobs import clock, ids
 from jobs.calls.lanes import TOO_LATE, Ticket
 from jobs.calls.messages import Reply
 from jobs.calls.profile import Profile, Times
-from jobs.calls.redis import RedisLanes, reply_key
+from jobs.calls.redis import RedisLanes
 from jobs.errors import DeadlinePassed, NoWorker, Overloaded, TooLate
+from jobs.identity import Limit
 from jobs.models.model import Degrade, Model
 from jobs.models.registry import Registry
 from ops.embedded.servers import EmbeddedServers
@@ -58,11 +59,17 @@ class Stage:
         lanes.take(Ticket("", 0, 0, before_ms, 0.0, 0.0, "pace", "w", "w/0", LEASE_S))
 
     def call(
-        self, model: Model, value: str = LONG, *, timeout_ms: int = 10_000, of: str = "interactive"
+        self,
+        model: Model,
+        value: str = LONG,
+        *,
+        timeout_ms: int = 10_000,
+        of: str = "interactive",
+        limits: tuple[Limit, ...] = (),
     ) -> Coroutine[Any, Any, tuple[FallbackPlan, InferenceResult]]:
         asked = InferenceRequest(
             ids.show("call", ids.new()), "t", value, SHARES[of], "standard", 1.0, timeout_ms,
-            clock.monotonic() + timeout_ms / 1000, self.gone,
+            clock.monotonic() + timeout_ms / 1000, self.gone, limits,
         )  # fmt: skip
         return self.gateway.infer(asked, fallback_plans(self.models, model, value, {}))
 
@@ -81,7 +88,7 @@ class Stage:
         now_ms = lanes.look("s").now_ms
         ticket = Ticket(waiting[0].lane, 8, 0, now_ms, 1, 0, "pace", "w", "s", LEASE_S * 1000)
         [taken] = lanes.take(ticket) or []
-        self.redis.rpush(reply_key(taken.reply_to), before)
+        self.redis.rpush(lanes.keys.replies(taken.reply_to), before)
         lanes.reply(taken.reply_to, [Reply(taken.id, b'"output"', None, taken.size, {})])
         way, (output, error, units, _) = await task
         assert (output, error, units) == (b'"output"', None, way.size)

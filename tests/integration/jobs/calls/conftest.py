@@ -6,18 +6,27 @@ import redis
 from jobs import clock
 from jobs.calls.memory import MemoryLanes
 from jobs.calls.messages import pack_replies
-from jobs.calls.redis import RedisLanes, reply_key
+from jobs.calls.redis import RedisLanes, connect, reply_key
 from tests.integration.jobs.calls.made import MODEL, Lanes
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis", "cluster"])
 def unserved(request: pytest.FixtureRequest) -> Lanes:
     """Lanes that no worker has announced itself for."""
+    return lanes_of(request)
+
+
+def lanes_of(request: pytest.FixtureRequest) -> Lanes:
+    """The implementation that the parameter names."""
     if request.param == "memory":
         memory = MemoryLanes(lambda: clock.monotonic() * 1000)
         return Lanes(
             memory, lambda asker: [pack_replies(r, asker) for r in memory.replies.get(asker, [])]
         )
+    if request.param == "cluster":
+        cluster = connect(request.getfixturevalue("redis_cluster").url)
+        lanes = RedisLanes(cluster, MODEL)
+        return Lanes(lanes, lambda asker: cluster.lrange(lanes.keys.replies(asker), 0, -1))
     client: redis.Redis = request.getfixturevalue("redis_client")
     return Lanes(RedisLanes(client, MODEL), lambda asker: client.lrange(reply_key(asker), 0, -1))
 

@@ -12,11 +12,18 @@ from jobs.calls.quotas import Quota, quota_of, requests_of
 from jobs.calls.redis import charge_arguments
 from jobs.calls.scripts import CHARGE
 from jobs.identity import Limit
+from tests.integration.jobs.calls.conftest import lanes_of
 from tests.integration.jobs.calls.made import Lanes
 from tests.support.wait import eventually
 
 _numbers = count()
 MODEL = "m"
+
+
+@pytest.fixture(params=["memory", "redis"])
+def unserved(request: pytest.FixtureRequest) -> Lanes:
+    """Lanes with quotas; on a cluster the gateway checks them (test_on_a_cluster.py)."""
+    return lanes_of(request)
 
 
 def bound(*limits: Limit, tenant: str = "tenant") -> Quota:
@@ -89,7 +96,7 @@ def test_a_clock_that_steps_back_keeps_nobody_out_for_longer(redis_client: Redis
 
     def asked(quota: Quota) -> float:
         key, *arguments = charge_arguments(quota)
-        return float(charge([], [key, *arguments])[1])
+        return float(charge([key], arguments)[1])
 
     assert not asked(other)
     while not asked(quota):

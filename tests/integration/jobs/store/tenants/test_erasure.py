@@ -266,7 +266,7 @@ def test_what_redis_knows_of_it_goes_and_nothing_of_others(
 ) -> None:
     def traces(tenant: str) -> set[str]:
         quoted = quote(tenant)
-        counted = f"millrace:rates:{quoted}", f"millrace:open:{quoted}:m:k"
+        counted = f"millrace:rates:{{{quoted}}}", f"millrace:open:{{{quoted}}}:m:k"
         return {kept_under(tenant, "k"), kept_under(tenant, "*"), *counted}
 
     others = set.union(*(traces(other) for other in (f"{name}x", f"x{name}", "a.b:c@d-")))

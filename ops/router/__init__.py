@@ -1,0 +1,1 @@
+"""Router in front of cells: configuration of nginx, generated."""
