@@ -33,11 +33,12 @@ def _script(*pieces: str) -> str:
 
 PUT = _script("keys", "now", "wakeups", "rates", "put")
 CHARGE = _script("now", "rates", "charge")
-LOOK = _script("keys", "now", "look")
+LOOK = _script("keys", "now", "tenants", "look")
 TAKE = _script("keys", "now", "wakeups", "forget", "answer_error", "tenants", "shrink_lane", "take")
 DROP = _script("keys", "forget", "tenants", "shrink_lane", "drop")
 ABORT = _script("keys", "now", "wakeups", "tenants", "abort")
 REPLY = _script("keys", "now", "forget", "reply")
 ANNOUNCE = _script("keys", "now", "wakeups", "announce")
 WANTED = _script("keys", "now", "wanted")
+UNKNOWN = _script("keys", "unknown")
 RECOVER = _script("keys", "now", "wakeups", "forget", "answer_error", "tenants", "recover")
