@@ -16,6 +16,7 @@ from api.auth import bind_check
 from api.http import security
 from api.http.connection import bounded_protocol
 from api.middleware.fast_path import FastPath
+from jobs.processes import open_files
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.telemetry.metrics import exposition, record
@@ -60,6 +61,7 @@ def serve(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT, and finishes requests in flight. Raises SettingsError where
     it must not bind to that address."""
     _check_bind(settings)
+    open_files.raise_limit()
     record.start("api", settings.metrics)
     exposition.serve(settings)
     # A thread that returns from the database waits this long for the GIL, not ten times as long.

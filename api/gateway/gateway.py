@@ -46,6 +46,7 @@ _RETRY_S = 0.2
 _WATCH_S = 1.0
 _PATIENCE_S = 0.5
 _UNCHARGED_S = 1.0
+_ASKED_AT_ONCE = 1000  # calls of one message that asks whether Redis knows them
 
 #: Output (JSON text), error, units and timing of a call.
 InferenceResult = tuple[bytes | None, list[str] | None, int, dict[str, Any]]
@@ -107,6 +108,7 @@ class CallGateway:
         self._put = PipelineScript(self._pipe, scripts.PUT)
         self._drop = PipelineScript(self._pipe, scripts.DROP)
         self._charge = PipelineScript(self._pipe, scripts.CHARGE)
+        self._find_unknown = PipelineScript(self._pipe, scripts.UNKNOWN)
         self.model_statuses = ModelStatuses(self._pipe, clustered=clustered)
         self._max_waiting = max_waiting
         self._uncharged_until_s = 0.0  # on the process's clock
@@ -329,11 +331,20 @@ class CallGateway:
                 self._readers.pop(model).cancel()
 
     async def _unknown(self) -> set[str]:
-        """Returns the waiting calls that Redis says it doesn't know."""
-        waiting = [(id, call.status.keys("calls")) for id, call in self._waiting.items()]
-        asked = (self._pipe.ask("HEXISTS", key, id) for id, key in waiting)
-        known = await asyncio.gather(*asked, return_exceptions=True)
-        return {id for (id, _), exists in zip(waiting, known, strict=True) if exists == 0}
+        """Returns the waiting calls that Redis doesn't know."""
+        by_model: dict[str, tuple[ModelStatus, list[str]]] = {}
+        for id, waiting in self._waiting.items():
+            model = waiting.status.keys.model
+            by_model.setdefault(model, (waiting.status, []))[1].append(id)
+        unknown = await asyncio.gather(
+            *(
+                self._find_unknown.ask(status.names, ids[n : n + _ASKED_AT_ONCE])
+                for status, ids in by_model.values()
+                for n in range(0, len(ids), _ASKED_AT_ONCE)
+            ),
+            return_exceptions=True,  # of a node that is away
+        )
+        return {id.decode() for ids in unknown if isinstance(ids, list) for id in ids}
 
 
 def _admit(result: _ResultFuture, request: InferenceRequest, quota: Quota, reply: Any) -> None:

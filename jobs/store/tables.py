@@ -313,6 +313,14 @@ turns = sa.Table(
     "turns", metadata, *_key(sa.Text, "pool", "tenant_id"), *_required(sa.Double, "time_ms")
 )  # fmt: skip
 
+next_tenants = _table(
+    "next_tenants",
+    *_key(sa.Text, "pool", "model", "version"),
+    *_required(sa.ARRAY(sa.Text), "tenants"),
+    *_required(sa.Double, "until_ms"),
+    *_times("listed_at"),
+)
+
 usage = _table(
     "usage",
     *_times("at"),

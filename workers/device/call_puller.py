@@ -3,7 +3,7 @@ and the device goes on with items."""
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -26,7 +26,21 @@ _MAX_BACKOFF_S = 8.0  # while it is silent: each try holds up the device until i
 _UNHEARD_S = 5.0  # after it took no notification: idle slots wait in this process, not on Redis
 _REPLY_FOR_S = 5.0  # replies are retried for so long
 _PAUSE_S = 0.2
+_IDLE_WAIT_S = 3.0  # between two looks of an idle slot
+_IDLE_LOOKS_PER_S = 10  # of all models of a worker: 50 of them look every 5 s
 _DOUBT_S = 10.0  # Redis may still carry out a take that had no answer for so long
+
+
+@dataclass(slots=True)
+class LookPace:
+    """Pace of the looks of all idle models of one worker: together so many a second."""
+
+    models: int = 1  #: models that the worker serves
+
+    @property
+    def idle_wait_s(self) -> float:
+        """Longest time between two looks at one model's lanes, s; notifications come at once."""
+        return max(_IDLE_WAIT_S, self.models / _IDLE_LOOKS_PER_S)
 
 
 class CallPuller:
@@ -34,8 +48,16 @@ class CallPuller:
 
     The worker announces itself at least once in `lease_s`. slots: launches at a time."""
 
-    def __init__(self, lanes: CallLanes, worker: str, lease_s: float, slots: int = 1) -> None:
+    def __init__(
+        self,
+        lanes: CallLanes,
+        worker: str,
+        lease_s: float,
+        slots: int = 1,
+        pace: LookPace | None = None,
+    ) -> None:
         self._lanes, self.worker, self.lease_s, self._slots = lanes, worker, lease_s, slots
+        self.pace = pace or LookPace()
         self._backoff_s, self._backoff_until_s = _BACKOFF_S, -inf
         self._unheard_until_s = -inf
         self.token = 0  #: of the latest take

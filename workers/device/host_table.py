@@ -7,7 +7,7 @@ from redis import Redis
 from jobs.calls.redis import RedisLanes
 from jobs.models.model import Model
 from jobs.settings import Settings
-from workers.device.call_puller import CallPuller
+from workers.device.call_puller import CallPuller, LookPace
 from workers.device.claim_capacity import CLAIMS_IN_FLIGHT
 from workers.device.delivery import OnLaunch
 from workers.device.health import DeviceHealth
@@ -37,6 +37,7 @@ class HostTable:
         self.utilization = Utilization(device_info.device_name(settings))
         self.health = health or DeviceHealth()
         self.by_key: dict[str, Host] = {}  # by name@version
+        self.pace = LookPace()  #: of looks for calls, shared by all models
         self._draining = self._stopped = False
         self._changing = threading.Lock()
         self._announcing = threading.Lock()
@@ -46,7 +47,8 @@ class HostTable:
         class. on_launch: records each launch that has items."""
         lanes = RedisLanes(self._redis, model.key)
         slots = model.limits.in_flight
-        calls = CallPuller(lanes, str(self.incarnation), self._settings.lease_s, slots)
+        worker, lease_s = str(self.incarnation), self._settings.lease_s
+        calls = CallPuller(lanes, worker, lease_s, slots, self.pace)
         shared = self._deadline, self.utilization, self.health
         return ModelHost(model, engine, calls, on_launch, *shared)
 
@@ -98,7 +100,9 @@ class HostTable:
             self.announce(host)
 
     def _share_claims(self) -> None:
-        """Shares out the threads for claims: no model may take those of another."""
+        """Shares out the threads for claims and the looks for calls: no model may take those of
+        another."""
+        self.pace.models = len(self.by_key)
         for host in self.by_key.values():
             share = max(1, self._max_claims // len(self.by_key))
             host.capacity.max_claims = min(CLAIMS_IN_FLIGHT, share)

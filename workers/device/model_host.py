@@ -37,7 +37,7 @@ from workers.scheduler.snapshot import Waiting
 
 _PREPARED_AT_ONCE = 128  # items: the device starts with the first while others are prepared
 _NO_CALLS = Waiting()
-_LONGEST_WAIT_S = 3.0  # an idle slot looks for calls at least this often
+_LONGEST_WAIT_S = 3.0  # a slot that waits for room or items looks again at least this often
 
 
 class ModelHost:
@@ -273,7 +273,7 @@ class ModelHost:
         """Waits until the decision's time, or until something arrives that it has not seen. An idle
         slot is blocked on Redis, where calls come from; one that watches lanes knows when to look.
         Items and flags of this process wake either."""
-        timeout_s = min(wait.until_s - clock.monotonic(), _LONGEST_WAIT_S)
+        timeout_s = min(wait.until_s - clock.monotonic(), self._puller.pace.idle_wait_s)
         shared = not self._preempts  # this slot launches items
         with self._changed:
             if self._woken or (shared and len(self._items) != seen):

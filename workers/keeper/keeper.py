@@ -66,7 +66,7 @@ def duties(settings: Settings, leases: ClockWatch | None = None) -> list[Duty]:
         Duty("reap", often_s, lambda tx: reap.reap(tx, lease_s, watch), record.reaped),
         Duty("cancel", often_s, _cancel),
         Duty("expire", often_s, _expire),
-        Duty("sweep", 30.0, finish.close_missed),
+        Duty("sweep", 30.0, finish.MissedJobs().close),
         Duty(
             "lose workers",
             _SILENT_EVERY_S,

@@ -16,6 +16,8 @@ local start = served[''] or 0
 -- Least virtual time of the tenants with calls in a lane; one lane alone has no turns to compare.
 local function turn(lane)
     if #names == 1 then return 0 end
+    local sole = sole_tenant(redis.call('ZRANGE', lane_prefix .. lane, 0, 0)[1])
+    if sole then return math.max(start, served[sole] or 0) end
     local least, known = math.huge, {}
     for _, member in ipairs(redis.call('ZRANGE', lane_prefix .. lane, 0, -1)) do
         local tenant = string.match(member, '^%S+ %S+ %S+ (.*)$')

@@ -28,7 +28,15 @@ if most == 0 then
     return {}
 end
 
-local members = redis.call('ZRANGE', lane_key, 0, -1)
+-- Where one tenant alone waits, its first calls are enough, however many there are.
+local members = redis.call('ZRANGE', lane_key, 0, 2 * most)
+local rows, sole = #members, nil
+if rows > 2 * most then
+    rows, sole = redis.call('ZCARD', lane_key), sole_tenant(members[1])
+    for _, member in ipairs(sole and {} or redis.call('ZRANGE', lane_key, 2 * most + 1, -1)) do
+        table.insert(members, member)
+    end
+end
 local tenants, queues = {}, {}
 for _, member in ipairs(members) do
     local size, id, weight, tenant = string.match(member, '^(%S+) (%S+) (%S+) (.*)$')
@@ -40,10 +48,16 @@ for _, member in ipairs(members) do
     queues[tenant].units = queues[tenant].units + size
 end
 
+if sole then
+    queues[sole].units = tonumber(redis.call('HGET', POOL, 'units:' .. lane) or '0')
+end
+
 -- Calls that are taken in any case are read in one step.
 local calls, found = {}, {}
-if #members <= math.min(most, 1000) and #members > 0 then
-    for n, member in ipairs(members) do calls[n] = string.match(member, '^%S+ (%S+)') end
+if #members > 0 and (sole or #members <= most) then
+    for n = 1, math.min(#members, most, 1000) do
+        calls[n] = string.match(members[n], '^%S+ (%S+)')
+    end
     for n, call in ipairs(redis.call('HMGET', CALLS, unpack(calls))) do found[calls[n]] = call end
 end
 
@@ -53,12 +67,29 @@ for _, tenant in ipairs(tenants) do
     times[tenant] = math.max(start, tonumber(redis.call('HGET', SERVED, tenant) or '0'))
 end
 
-local function next_tenant()
-    local least = nil
-    for n, tenant in ipairs(tenants) do
-        if not least or times[tenant] < times[tenants[least]] then least = n end
+-- A heap of the tenants: the first is next. Of two at one time it is the one whose call is due.
+local heap, places = {}, {}
+for place, tenant in ipairs(tenants) do places[tenant] = place end
+
+local function precedes(one, other)
+    if times[one] ~= times[other] then return times[one] < times[other] end
+    return places[one] < places[other]
+end
+
+local function sink(place)
+    while 2 * place <= #heap do
+        local child = 2 * place
+        if child < #heap and precedes(heap[child + 1], heap[child]) then child = child + 1 end
+        if not precedes(heap[child], heap[place]) then return end
+        heap[place], heap[child] = heap[child], heap[place]
+        place = child
     end
-    return least
+end
+
+local function fill_heap()
+    heap = {}
+    for place, tenant in ipairs(tenants) do heap[place] = tenant end
+    for place = math.floor(#heap / 2), 1, -1 do sink(place) end
 end
 
 local function is_bulk(tenant)
@@ -66,22 +97,22 @@ local function is_bulk(tenant)
     return #queue > most / 2 or (most_units > 0 and queue.units > most_units / 4)
 end
 
-local first = next_tenant()
-if bulk == 'none' or (bulk == 'apart' and first and not is_bulk(tenants[first])) then
+fill_heap()
+if bulk == 'none' or (bulk == 'apart' and heap[1] and not is_bulk(heap[1])) then
     local others = {}
     for n = 19, #ARGV do others[ARGV[n]] = true end
     for n = #tenants, 1, -1 do
         if others[tenants[n]] or is_bulk(tenants[n]) then table.remove(tenants, n) end
     end
     if #tenants == 0 then return {} end
+    fill_heap()
 end
 
 local taken, removed, units, removed_units = {}, {}, 0, 0
 local holders = {}  -- fields and values of TAKEN
-while #taken < most do
-    local n = next_tenant()
-    if not n then break end
-    local tenant = tenants[n]
+local moved = {}  -- tenants whose calls were taken
+while #taken < most and heap[1] do
+    local tenant = heap[1]
     local entries = queues[tenant]
     local entry = entries[entries.next]
     local call = found[entry.id]
@@ -92,6 +123,7 @@ while #taken < most do
         if most_units > 0 and #taken > 0 and units + entry.size > most_units then break end
         units = units + entry.size
         start = times[tenant]
+        moved[tenant] = true
         times[tenant] = start + (sized == '1' and math.max(1, entry.size) or 1) / entry.weight
         holders[#holders + 1] = entry.id
         holders[#holders + 1] = worker .. '#' .. token
@@ -104,7 +136,11 @@ while #taken < most do
     table.insert(removed, entry.member)
     removed_units = removed_units + entry.size
     entries.next = entries.next + 1
-    if not entries[entries.next] then table.remove(tenants, n) end
+    if not entries[entries.next] then
+        local last = table.remove(heap)
+        if heap[1] then heap[1] = last end
+    end
+    sink(1)
 end
 
 for n = 1, #holders, 1000 do
@@ -116,12 +152,12 @@ end
 for tenant, entries in pairs(queues) do
     if entries.next > 1 then count_waiting(tenant, 1 - entries.next) end
 end
-shrink_lane(lane_key, lane, #members, #removed, removed_units)
+shrink_lane(lane_key, lane, rows, #removed, removed_units)
 if redis.call('SCARD', LANES) == 0 then
     redis.call('DEL', SERVED)  -- nobody has to wait
 else
     redis.call('HSET', SERVED, '', start)
-    for tenant, time in pairs(times) do redis.call('HSET', SERVED, tenant, time) end
+    for tenant in pairs(moved) do redis.call('HSET', SERVED, tenant, times[tenant]) end
 end
 if #taken > 0 then
     record_launch()

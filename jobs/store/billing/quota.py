@@ -1,8 +1,9 @@
 """Quotas of what a tenant, or one of its keys, may have queued and stored.
 
 The sums are exact, and read all that the tenant has: 100,000 open jobs take some 40 ms. So a
-process that finds much room admits a part of it without another look, for a second. Near the limit
-every request sums up under a lock, which it holds until its commit.
+process that finds much room admits a part of it without another look, for a second, or longer where
+the sum took long. Near the limit every request sums up under a lock, which it holds until its
+commit.
 """
 
 import threading
@@ -77,14 +78,15 @@ def _check(tx: Tx, tenant: str, wanted: Sequence[tuple[Bound, int]], lock: bool)
     if lock and unsure:
         db.lock(tx, f"millrace.room:{tenant}")
     for bound, more in unsure:
-        is_queue = bound.name == "queued_items"
+        since_s, is_queue = clock.monotonic(), bound.name == "queued_items"
         has = _queued(tx, tenant, bound) if is_queue else _stored(tx, tenant, bound)
         if has + more > bound.most:
             if is_queue:
                 raise _queue_full(tx, tenant, bound, has, more)
             raise _storage_full(bound, has, more)
         if lock:
-            _spare.record(tx, tenant, bound, bound.most - has - more)
+            took_s = clock.monotonic() - since_s
+            _spare.record(tx, tenant, bound, bound.most - has - more, took_s)
 
 
 class _Spare:
@@ -94,7 +96,7 @@ class _Spare:
     """
 
     _PART = 1 / 50
-    _FOR_S = 1.0
+    _FOR_S, _LONGEST_S, _DURATIONS = 1.0, 30.0, 50  # validity: so many durations of the sum
     _MOST_KNOWN = 4096
 
     def __init__(self) -> None:
@@ -111,13 +113,14 @@ class _Spare:
             self._known[place] = until_s, spare - more
             return True
 
-    def record(self, tx: Tx, tenant: str, bound: Bound, left: float) -> None:
-        """Records how much is left of a bound."""
+    def record(self, tx: Tx, tenant: str, bound: Bound, left: float, took_s: float) -> None:
+        """Records how much is left of a bound, by a sum that took so long."""
         with self._lock:
             if len(self._known) > self._MOST_KNOWN:
                 self._known.clear()
-            until_s = clock.monotonic() + self._FOR_S
-            self._known[tx.engine.url, tenant, bound] = until_s, left * self._PART
+            for_s = min(max(self._FOR_S, self._DURATIONS * took_s), self._LONGEST_S)
+            place = tx.engine.url, tenant, bound
+            self._known[place] = clock.monotonic() + for_s, left * self._PART
 
 
 _spare = _Spare()

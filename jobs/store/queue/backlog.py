@@ -54,16 +54,20 @@ def claimable(tx: Tx, models: Iterable[Model], most: int) -> dict[str, int]:
 
 
 # Leased slices may come back; held ones belong to a paused job. One look at an index for each
-# state.
-_UNFINISHED = text("""
+# state: EXISTS, which drops ORDER BY and LIMIT, may read all slices of the other models.
+_ANY_READY = """(SELECT true FROM slices s
+                 WHERE s.state = 'ready' AND {suspect} AND s.model = wanted.model
+                   AND s.version = wanted.version
+                 ORDER BY tenant_id, priority DESC, due_at, job_id, start LIMIT 1)"""
+_UNFINISHED = text(f"""
     SELECT wanted.model || '@' || wanted.version
     FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[])) AS wanted (model, version)
-    WHERE EXISTS (SELECT 1 FROM slices s WHERE s.state = 'ready' AND NOT s.suspect
-                    AND s.model = wanted.model AND s.version = wanted.version)
-       OR EXISTS (SELECT 1 FROM slices s WHERE s.state = 'ready' AND s.suspect
-                    AND s.model = wanted.model AND s.version = wanted.version)
-       OR EXISTS (SELECT 1 FROM slices s WHERE s.state = 'leased'
-                    AND s.model = wanted.model AND s.version = wanted.version)
+    WHERE coalesce({_ANY_READY.format(suspect="NOT s.suspect")},
+                   {_ANY_READY.format(suspect="s.suspect")},
+                   (SELECT true FROM slices s
+                    WHERE s.state = 'leased' AND s.model = wanted.model
+                      AND s.version = wanted.version
+                    ORDER BY lease_until LIMIT 1))
 """)
 
 

@@ -4,25 +4,26 @@ grows, unless a failover loses commits: then the owner tells two leases of one e
 All times are the database's; the clocks of workers decide nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 
 from jobs.models.model import Model
 from jobs.states import JobClass
 from jobs.store.db import Tx, cursor
-from jobs.store.queue import fair_share
+from jobs.store.queue import fair_share, present
 from jobs.store.queue.backlog import model_arrays
 
 MAX_SLICES = 500
 """Most slices of a claim: one-item jobs come by the hundred."""
 
-_MOST_TENANTS = 50  # that one claim considers: those that were served least
+# Of one claim: tenants that it considers, those that were served least, and slices of all of them.
+_FEWEST_TENANTS, _MOST_OFFERED = 50, 25_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,47 +65,39 @@ _FIELDS = len(fields(Lease))
 
 # Both claims choose by start-time fair queueing (Goyal et al. 1996), in virtual time of device
 # milliseconds by weight (table `turns`). `present`: the tenants that have anything ready of the
-# wanted models, by a loose index scan. `served`: those that were served least, at the virtual time
-# where each starts; one that was idle starts where the pool is. Where many start there, the one
-# that was served longest ago comes first. `offered`: the first slices of each in the tenant's own
-# order, each at the time at which it would start if all before it were taken. The earliest decides
-# which model it is; of that model as many are taken, in this order, as fit the room, the first in
-# any case. Room and cost count inputs: an item may be a list of them. `fair_share.lock_pool` keeps
-# the pool's other claims out meanwhile.
+# wanted models, by a loose index scan, or from a list (jobs/store/queue/present.py). `served`:
+# those that were served least, at the virtual time where each starts; one that was idle starts
+# where the pool is. Where many start there, the one that was served longest ago comes first.
+# `offered`: the first slices of each in the tenant's own order, each at the time at which it would
+# start if all before it were taken. The earliest decides which model it is; of that model as many
+# are taken, in this order, as fit the room, the first in any case, and none that starts after the
+# last offered slice of a tenant that may have more. Room and cost count inputs: an item may be a
+# list of them. `fair_share.lock_pool` keeps the pool's other claims out meanwhile.
 #
 # A preemptive claim takes slices for tenants that the worker's leases (`held`) keep waiting: of the
 # tenants without a lease those that were served less than every tenant with one, and of a tenant
 # with leases the slices that precede all that it holds.
 _STATEMENT = """
     WITH RECURSIVE wanted AS (
-        SELECT * FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]),
-                             CAST(:rooms AS int[]), CAST(:item_ms AS float8[]))
-                          WITH ORDINALITY AS w (model, version, room, item_ms, turn)
-    ){held}, present (turn, tenant_id) AS (
-        SELECT turn, (SELECT s.tenant_id FROM slices s
-                      WHERE s.state = 'ready' AND NOT s.suspect AND s.not_before <= now()
-                        AND s.model = w.model AND s.version = w.version
-                      ORDER BY s.tenant_id LIMIT 1)
-        FROM wanted w
-        UNION ALL
-        SELECT turn, (SELECT s.tenant_id FROM slices s
-                      WHERE s.state = 'ready' AND NOT s.suspect AND s.not_before <= now()
-                        AND s.model = w.model AND s.version = w.version
-                        AND s.tenant_id > p.tenant_id
-                      ORDER BY s.tenant_id LIMIT 1)
-        FROM present p JOIN wanted w USING (turn) WHERE p.tenant_id IS NOT NULL
-    ), served AS (
-        SELECT w.*, p.tenant_id, coalesce(n.weight, 1) AS weight{last},
+        SELECT *, model || '@' || version = ANY(:listed) AS listed
+        FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]), CAST(:rooms AS int[]),
+                    CAST(:item_ms AS float8[]))
+                 WITH ORDINALITY AS w (model, version, room, item_ms, turn)
+    ){held}, {present}, served AS (
+        SELECT w.*, p.tenant_id, coalesce(n.weight, 1) AS weight{last}{until},
                coalesce(t.time_ms, 0) AS had_ms,
                greatest(coalesce(t.time_ms, 0), CAST(:now_ms AS float8)) AS from_ms
-        FROM present p
+        FROM {source} p
         JOIN wanted w USING (turn)
         LEFT JOIN turns t ON t.pool = :pool AND t.tenant_id = p.tenant_id
         LEFT JOIN tenants n ON n.tenant_id = p.tenant_id{join}
         WHERE p.tenant_id IS NOT NULL{may_claim}
         ORDER BY from_ms, had_ms, p.tenant_id LIMIT :most_tenants
+    ), most AS (
+        SELECT least(:most, :most_offered / greatest(count(*), 1)) AS each FROM served
     ), offered AS (
-        SELECT st.turn, st.room, st.weight, st.had_ms, s.*, s.inputs * st.item_ms AS cost_ms,
+        SELECT st.turn, st.room, st.weight, st.had_ms{until_of}, s.*,
+               s.inputs * st.item_ms AS cost_ms,
                st.from_ms + st.item_ms / st.weight
                    * (sum(s.inputs) OVER (PARTITION BY st.turn, s.tenant_id ORDER BY s.place)
                       - s.inputs) AS starts_ms
@@ -117,11 +110,15 @@ _STATEMENT = """
                   WHERE state = 'ready' AND NOT suspect AND model = st.model
                     AND version = st.version AND tenant_id = st.tenant_id AND not_before <= now()
                   ORDER BY tenant_id, priority DESC, due_at, job_id, start
-                  LIMIT least(st.room, :most)) AS its_first
+                  LIMIT least(st.room, (SELECT each FROM most))) AS its_first
         ) AS s{precedes}
     ), ordered AS (
         SELECT *, first_value(turn) OVER (ORDER BY starts_ms, turn, due_at) AS first_turn
         FROM offered
+        WHERE starts_ms <= (SELECT coalesce(min(last_ms), 'infinity')
+                            FROM (SELECT max(starts_ms) AS last_ms FROM offered, most
+                                  GROUP BY turn, tenant_id, each HAVING count(*) >= each) AS cut)
+              {comes_first}
     ), chosen AS (
         SELECT *, sum(inputs) OVER in_turn AS filled, row_number() OVER in_turn AS nth
         FROM ordered WHERE turn = first_turn
@@ -142,27 +139,39 @@ _STATEMENT = """
     RETURNING slices.job_id, slices.start, stop, epoch, slices.tenant_id,
               slices.model || '@' || slices.version, jobs.params, suspect, retrying,
               jobs.class, slices.priority, due_at, taken.weight, slices.inputs, jobs.traceparent,
-              lease_owner, taken.cost_ms, taken.starts_ms
+              lease_owner, taken.cost_ms, taken.starts_ms, {crowded} AS crowded
 """
-_HELD = """held AS (
-        SELECT * FROM unnest(CAST(:tenants AS text[]), CAST(:priorities AS int[]),
-                             CAST(:dues AS timestamptz[])) AS h (tenant_id, priority, due_at)
-    )"""
-_LEAST_SERVED = """(SELECT min(time_ms) FROM held JOIN turns USING (tenant_id)
-                     WHERE pool = :pool)"""
-_CLAIM = text(_STATEMENT.format(held="", last="", join="", may_claim="", precedes=""))
-_CLAIM_PREEMPTIVELY = text(
-    _STATEMENT.format(
-        held=f", {_HELD}",
-        last=", h.priority, h.due_at",
-        join="""
+_ANYBODY = {"held": "", "last": "", "join": "", "may_claim": "", "precedes": ""}
+_KEPT_WAITING = {
+    "held": f", {present.HELD}",
+    "last": ", h.priority, h.due_at",
+    "join": """
         LEFT JOIN held h ON h.tenant_id = p.tenant_id""",
-        may_claim=f"""
+    "may_claim": f"""
           AND (h.tenant_id IS NOT NULL
-               OR greatest(coalesce(t.time_ms, 0), :now_ms) < {_LEAST_SERVED})""",
-        precedes="""
+               OR greatest(coalesce(t.time_ms, 0), :now_ms) < {present.LEAST_SERVED})""",
+    "precedes": """
         WHERE st.priority IS NULL OR (-s.priority, s.due_at) < (-st.priority, st.due_at)""",
-    )
+}
+_PRESENT = {
+    "present": present.PRESENT,
+    "source": "present",
+    "until": "",
+    "until_of": "",
+    "comes_first": "",
+    "crowded": present.CROWDED,
+}
+_LISTED = _PRESENT | {
+    "present": present.WITH_LISTED,
+    "source": "candidates",
+    "until": ", p.until_ms",
+    "until_of": ", st.until_ms",
+    "comes_first": "AND starts_ms <= until_ms",
+}
+_CLAIM, _CLAIM_LISTED, _CLAIM_PREEMPTIVELY, _CLAIM_LISTED_PREEMPTIVELY = (
+    text(_STATEMENT.format(**who, **source))
+    for who in (_ANYBODY, _KEPT_WAITING)
+    for source in (_PRESENT, _LISTED)
 )
 
 # A suspect slice runs alone, whoever's it is, at no charge: of those that were claimed least the
@@ -229,21 +238,31 @@ def claim(
     only what the worker's own leases keep waiting. Suspects are claimed by `claim_suspect`.
     """
     wanted = {model: room for model, room in rooms.items() if room > 0}
-    held = preemptive.as_values() if preemptive else {}
-    if not wanted or (preemptive and not _any_kept_waiting(tx, wanted, pool, held)):
+    values = model_arrays(wanted) | {"pool": pool}
+    if preemptive:
+        values |= preemptive.as_values()
+    if not wanted or (preemptive and not present.any_kept_waiting(tx, values)):
         return []
-    now_ms = fair_share.lock_pool(tx, pool)
-    values = model_arrays(wanted) | {
+    now_ms, lists = fair_share.lock_pool(tx, pool)
+    values |= {
         "rooms": list(wanted.values()),
         "item_ms": [item_ms.get(model, 1.0) for model in wanted],
         "owner": owner,
         "lease_s": lease_s,
-        "pool": pool,
         "now_ms": now_ms,
         "most": MAX_SLICES,
-        "most_tenants": _MOST_TENANTS,
+        "most_offered": _MOST_OFFERED,
+        "most_tenants": min(max(_FEWEST_TENANTS, *wanted.values()), MAX_SLICES),
     }
-    found = tx.execute(_CLAIM_PREEMPTIVELY if preemptive else _CLAIM, values | held).all()
+    listed = [model for model in wanted if model.key in lists]
+    present.list_next(tx, pool, now_ms, [model for model in listed if lists[model.key]])
+    found = _take(tx, values, listed, preemptive)
+    if listed and not (found or preemptive):  # all of the lists have been served
+        present.list_next(tx, pool, now_ms, listed)
+        found = _take(tx, values, listed, preemptive)
+    if found and found[0].crowded:
+        models = list(wanted)
+        present.list_next(tx, pool, now_ms, [models[turn - 1] for turn in found[0].crowded])
     leases = _begun(tx, [Lease(*row[:_FIELDS]) for row in found])
     if found:
         # A preemptive claim comes before its time, and does not move the pool's time on for others.
@@ -253,37 +272,15 @@ def claim(
     return leases
 
 
-# Looks without the pool's lock, since most looks find nothing: at the first slice of each tenant
-# alone, by a loose index scan.
-_ANY_KEPT_WAITING = text(f"""
-    WITH RECURSIVE {_HELD}, present AS (
-        SELECT w.model, w.version, first.*
-        FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[])) AS w (model, version),
-             LATERAL (SELECT s.tenant_id, s.priority, s.due_at FROM slices s
-                      WHERE s.state = 'ready' AND NOT s.suspect AND s.not_before <= now()
-                        AND s.model = w.model AND s.version = w.version
-                      ORDER BY s.tenant_id, s.priority DESC, s.due_at LIMIT 1) AS first
-        UNION ALL
-        SELECT p.model, p.version, after.*
-        FROM present p,
-             LATERAL (SELECT s.tenant_id, s.priority, s.due_at FROM slices s
-                      WHERE s.state = 'ready' AND NOT s.suspect AND s.not_before <= now()
-                        AND s.model = p.model AND s.version = p.version
-                        AND s.tenant_id > p.tenant_id
-                      ORDER BY s.tenant_id, s.priority DESC, s.due_at LIMIT 1) AS after
-    )
-    SELECT EXISTS (
-        SELECT FROM present p
-        LEFT JOIN held h ON h.tenant_id = p.tenant_id
-        LEFT JOIN turns t ON t.pool = :pool AND t.tenant_id = p.tenant_id
-        WHERE (-p.priority, p.due_at) < (-h.priority, h.due_at)
-           OR h.tenant_id IS NULL AND coalesce(t.time_ms, 0) < {_LEAST_SERVED}
-    )
-""")
-
-
-def _any_kept_waiting(tx: Tx, models: Iterable[Model], pool: str, held: Mapping[str, Any]) -> bool:
-    return bool(tx.scalar(_ANY_KEPT_WAITING, {**model_arrays(models), **held, "pool": pool}))
+def _take(
+    tx: Tx, values: dict[str, Any], listed: Sequence[Model], preemptive: PreemptiveClaim | None
+) -> Sequence[Row[Any]]:
+    """Runs the statement of a claim. listed: models that may have a list of tenants."""
+    if listed:
+        statement = _CLAIM_LISTED_PREEMPTIVELY if preemptive else _CLAIM_LISTED
+    else:
+        statement = _CLAIM_PREEMPTIVELY if preemptive else _CLAIM
+    return tx.execute(statement, values | {"listed": [model.key for model in listed]}).all()
 
 
 def claim_suspect(tx: Tx, owner: int, model: Model, lease_s: float) -> list[Lease]:

@@ -6,15 +6,21 @@ was idle starts there, and has saved nothing up.
 
 from collections.abc import Iterable, Mapping
 
-from sqlalchemy import bindparam, select, text
+from sqlalchemy import text
 
 from jobs.store.db import Tx, lock
-from jobs.store.tables import turns
 
 _POOL = ""  # no tenant has this name
 
-_t = turns.c
-_NOW = select(_t.time_ms).where(_t.pool == bindparam("pool"), _t.tenant_id == _POOL)
+LIST_S = 3.0
+"""Age of a list of next tenants (jobs/store/queue/present.py) that is still used."""
+
+_NOW = text(f"""
+    SELECT (SELECT time_ms FROM turns WHERE pool = :pool AND tenant_id = '{_POOL}'),
+           (SELECT json_object_agg(model || '@' || version,
+                                   listed_at < now() - make_interval(secs => {LIST_S}))
+            FROM next_tenants WHERE pool = :pool)
+""")
 
 # Rows are locked in the order of their names, by both statements. Written out, as all that a claim
 # and a settlement do: arrays of rows in one round trip.
@@ -38,10 +44,12 @@ _CORRECT = text("""
 """)
 
 
-def lock_pool(tx: Tx, pool: str) -> float:
-    """Locks a pool's claims until the transaction ends; returns its virtual time, ms."""
+def lock_pool(tx: Tx, pool: str) -> tuple[float, Mapping[str, bool]]:
+    """Locks a pool's claims until the transaction ends; returns its virtual time, ms, and the
+    models (name@version) that have a list of next tenants. True: it is too old."""
     lock(tx, f"turns of {pool}")
-    return tx.scalar(_NOW, {"pool": pool}) or 0.0
+    now_ms, lists = tx.execute(_NOW, {"pool": pool}).one()
+    return now_ms or 0.0, lists or {}
 
 
 def charge(

@@ -4,11 +4,11 @@ from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import delete, exists, select, text
+from sqlalchemy import delete, text
 
 from jobs.states import JobState, Outcome
 from jobs.store.db import TRANSFERS_CHANNEL, Tx
-from jobs.store.tables import jobs, slices, transfers
+from jobs.store.tables import transfers
 from jobs.store.webhooks.deliveries import DELIVER
 from jobs.telemetry.metrics import record
 
@@ -176,10 +176,43 @@ def close_unread(tx: Tx, job: UUID, state: JobState, error: str | None = None) -
     tx.execute(_CLOSE_UNREAD, {"job": job, "state": state, "error": error})
 
 
-def close_missed(tx: Tx) -> int:
-    """Ends jobs that are finished and still open; returns their number."""
-    is_open = exists().where(slices.c.job_id == jobs.c.id, slices.c.state != "done")
-    its = jobs.c.finished_at.is_(None), jobs.c.state != "validating", ~is_open
-    found = tx.scalars(select(jobs.c.id).where(*its).limit(1000)).all()
-    close_finished_jobs(tx, found)
-    return len(found)
+# One look at the index of open slices for each job (OFFSET 0), however many slices are open.
+_MISSED = text("""
+    WITH looked_at AS (
+        (SELECT id, state, expires_at FROM jobs
+         WHERE finished_at IS NULL AND expires_at > :expires_at
+         ORDER BY expires_at FETCH FIRST :most ROWS WITH TIES)
+        UNION ALL
+        (SELECT id, state, NULL FROM jobs
+         WHERE finished_at IS NULL AND expires_at IS NULL AND id > :id ORDER BY id LIMIT :most)
+    )
+    SELECT max(expires_at), count(expires_at) >= :most,
+           (array_agg(id ORDER BY id DESC) FILTER (WHERE expires_at IS NULL))[1],
+           count(*) - count(expires_at) >= :most,
+           array_agg(id) FILTER (
+               WHERE state <> 'validating'
+                 AND NOT EXISTS (SELECT FROM slices s
+                                 WHERE s.job_id = looked_at.id AND s.state <> 'done' OFFSET 0))
+    FROM looked_at
+""")
+_SOME_JOBS = 20_000
+_FIRST = {"expires_at": "-infinity", "id": UUID(int=0)}
+
+
+class MissedJobs:
+    """Search for jobs that are finished and still open: some of the open jobs at each look, in the
+    order of their expiry, so that a look costs the same however many are queued."""
+
+    def __init__(self, most: int = _SOME_JOBS) -> None:
+        self._most, self._after = most, _FIRST
+
+    def close(self, tx: Tx) -> int:
+        """Looks at some more open jobs, and ends those that are finished; returns their number."""
+        row = tx.execute(_MISSED, self._after | {"most": self._most}).one()
+        expires_at, more, id, more_without, missed = row
+        self._after = {
+            "expires_at": expires_at if more else _FIRST["expires_at"],
+            "id": id if more_without else _FIRST["id"],
+        }
+        close_finished_jobs(tx, missed or ())
+        return len(missed or ())

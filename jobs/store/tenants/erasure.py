@@ -11,7 +11,19 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Delete, Table, Update, delete, exists, func, or_, select, update
+from sqlalchemy import (
+    Delete,
+    Table,
+    Update,
+    any_,
+    delete,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert
 
 from jobs.errors import NotFound
@@ -25,6 +37,7 @@ from jobs.store.tables import (
     idempotency_keys,
     jobs,
     limits,
+    next_tenants,
     tenants,
     turns,
     usage,
@@ -113,6 +126,7 @@ _UNFINISHED = (
         or_(
             *(_has(table, tenants.c.tenant_id) for table in (jobs, turns, *_OTHERS[:-1])),
             _has(files, tenants.c.tenant_id).where(queries.is_live(files)),
+            exists().where(tenants.c.tenant_id == any_(next_tenants.c.tenants)),
         ),
     )
     .order_by(tenants.c.erased_at)
@@ -152,6 +166,13 @@ def _rows(change: _Change, *conditions: Any, key: Any = None) -> Step:
         some = select(key).where(*own).order_by(key).limit(_MOST_ROWS).with_for_update()
         statement = change.where(queries.is_own(table), key.in_(some))
     return lambda tx, tenant: tx.execute(statement, {"tenant": tenant}).rowcount
+
+
+def _delete_lists(tx: Tx, tenant: str) -> int:
+    """Deletes lists that name the tenant: claims make new ones."""
+    return tx.execute(
+        delete(next_tenants).where(literal(tenant) == any_(next_tenants.c.tenants))
+    ).rowcount
 
 
 def _cancel(tx: Tx, tenant: str) -> int:
@@ -194,4 +215,5 @@ _STEPS: tuple[Step, ...] = (
     # The keeper's duty that removes expired files knows the blob store.
     _rows(update(files).values(expires_at=func.now()), queries.is_live(files), key=files.c.id),
     _rows(delete(idempotency_keys), key=idempotency_keys.c.key),
+    _delete_lists,
 )  # fmt: skip

@@ -3,6 +3,7 @@
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import psutil
 
@@ -36,13 +37,30 @@ def platform_meter(platform: Platform) -> Meter:
 
     Leaves out PostgreSQL, which calls don't use.
     """
+    return Meter(_groups(platform), {"supervisor": os.getpid()})
+
+
+def whole_meter(
+    platform: Platform, more: Mapping[str, Sequence[int]] = MappingProxyType({})
+) -> Meter:
+    """Meter of all processes of a platform but their supervisor, with PostgreSQL.
+
+    more: pids of further groups.
+    """
+    groups = _groups(platform)
+    if postgres := platform.servers.postgres.process:
+        groups["postgres"].append(postgres.pid)
+    return Meter({**groups, **more}, {})
+
+
+def _groups(platform: Platform) -> dict[str, list[int]]:
     groups = defaultdict(list)
     for child in platform.supervisor.children:
         if child.pid:
             groups[child.name.partition("-")[0]].append(child.pid)
     if redis := platform.servers.redis.process:
         groups["redis"].append(redis.pid)
-    return Meter(groups, {"supervisor": os.getpid()})
+    return groups
 
 
 def _tree_s(pid: int) -> float:

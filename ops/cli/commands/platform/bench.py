@@ -80,6 +80,20 @@ for _name, _help, _module in (
 ):
     _scenario(_name, _help, _module, _QUICK, example="--quick")
 _scenario(
+    "many",
+    "Compares the cost of a call and an item with few and many jobs, tenants, models, processes.",
+    "many",
+    click.option(
+        "--row",
+        "rows",
+        multiple=True,
+        type=click.Choice(["jobs", "tenants", "models", "calls", "workers", "apis"]),
+        help="Measure this row alone; may be given again.",
+    ),
+    _QUICK,
+    example="--row jobs --row tenants",
+)
+_scenario(
     "gpu",
     "Compares jobs on a GPU with a bare loop there, and measures calls during a job.",
     "gpu",

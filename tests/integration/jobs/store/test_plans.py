@@ -12,6 +12,7 @@ from jobs.store import db
 from jobs.store.jobs import read, verbs
 from jobs.store.queue import backlog, settle
 from jobs.store.queue.claim import claim
+from jobs.store.queue.finish import MissedJobs
 from jobs.store.queue.settle import Attempt
 
 LARGE = UUID("01900000-0000-7000-9000-000000000001")
@@ -148,3 +149,15 @@ def test_attempts_are_forgotten_at_their_own_cost(filled: db.Tx, as_api: db.Tx) 
         verbs.retry(as_api, LARGE, "t")
 
     assert blocks(as_api, "DELETE FROM attempts", retry) < 100
+
+
+def test_a_model_with_open_slices_is_found_by_their_index(filled: db.Tx) -> None:
+    def look() -> None:
+        assert backlog.unfinished(filled, [ECHO, SAMPLES.resolve("minilm")]) == {"echo@1"}
+
+    assert blocks(filled, "AS wanted", look) < 100
+
+
+def test_missed_ends_of_jobs_are_looked_for_some_at_a_time(filled: db.Tx) -> None:
+    look = MissedJobs(100)
+    assert blocks(filled, "WITH looked_at", lambda: look.close(filled)) < 1000

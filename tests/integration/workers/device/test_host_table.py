@@ -1,5 +1,7 @@
 """Announcements of models that a worker adds and removes."""
 
+from dataclasses import replace
+
 import pytest
 import redis
 
@@ -46,5 +48,19 @@ def test_one_that_has_left_says_nothing_of_the_one_that_came_after_it(
     hosts.add(second)
     hosts.announce(first)  # by who had looked before
     assert RedisLanes(redis_client, ECHO.key).look("nobody/0").replicas == 1
+    hosts.drain()
+    hosts.stop()
+
+
+def test_many_idle_models_look_for_calls_less_often_each(redis_client: "redis.Redis") -> None:
+    """Together as often as thirty."""
+    hosts = HostTable(Settings(), 1, redis_client, LaunchDeadline())
+    models = [replace(ECHO, name=f"model-{n}") for n in range(40)]
+    made = [hosts.create(model, Echo(), lambda *_: 0) for model in models]
+    waits_s = []
+    for host in made:
+        hosts.add(host)
+        waits_s.append(hosts.pace.idle_wait_s)
+    assert (waits_s[0], waits_s[19], waits_s[39]) == (3.0, 3.0, 4.0)
     hosts.drain()
     hosts.stop()

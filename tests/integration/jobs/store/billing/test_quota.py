@@ -252,3 +252,22 @@ def test_who_finds_much_room_needn_t_look_again_for_each_job(
     with database.begin() as tx:  # what nobody counted
         tx.execute(text("UPDATE slices SET start = 0, stop = 990 WHERE stop = 19"))
     exceeded(database, bound, items=10)
+
+
+def test_the_longer_a_sum_takes_the_longer_it_is_good_for(
+    database: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, sums = clock.monotonic(), []
+
+    def count_sum(*_: object) -> int:
+        nonlocal now_s
+        now_s += 0.4  # as with a million open jobs
+        sums.append(now_s)
+        return 1
+
+    monkeypatch.setattr(clock, "monotonic", lambda: now_s)
+    monkeypatch.setattr(quota, "_queued", count_sum)
+    for wait_s in (0.0, 10.0, 9.0, 2.0):
+        now_s += wait_s
+        post(database, Limit(queued_items=1_000_000))
+    assert len(sums) == 2

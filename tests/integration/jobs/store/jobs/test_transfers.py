@@ -96,7 +96,7 @@ def test_a_job_may_learn_its_model_from_its_lines(database: Engine) -> None:
 def test_a_sweep_leaves_alone_what_is_validating(database: Engine) -> None:
     id = coming(database)
     with database.begin() as tx:
-        assert finish.close_missed(tx) == 0
+        assert finish.MissedJobs().close(tx) == 0
     assert job(database, id).finished_at is None
 
 

@@ -147,7 +147,7 @@ def _keep(pool: Engine) -> None:
         if found := verbs.expired(tx):
             verbs.expire(tx, random.choice(found))
     with pool.begin() as tx:
-        finish.close_missed(tx)
+        finish.MissedJobs().close(tx)
     with pool.begin() as tx:
         deletion.erase_rows(tx)
     with pool.begin() as tx:

@@ -186,7 +186,7 @@ class Protocol(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         with self.database.begin() as tx:
-            finish.close_missed(tx)
+            finish.MissedJobs().close(tx)
 
     @rule()
     def backoff_passes(self) -> None:

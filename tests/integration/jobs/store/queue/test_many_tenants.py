@@ -1,0 +1,140 @@
+"""Whose slices are claimed next where a model has more tenants than a claim looks for."""
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Engine, event, text
+
+from jobs.models.model import Limits, Model
+from jobs.store.db import Tx
+from jobs.store.queue import claim as claims
+from jobs.store.queue.claim import Lease, PreemptiveClaim
+from jobs.store.queue.present import MOST_PRESENT
+
+ECHO = Model("echo", "1", "echo", limits=Limits(slice_items=10))
+OTHER = replace(ECHO, name="other")
+MANY = MOST_PRESENT + 50
+
+_FILL = text("""
+    WITH job AS (
+        INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
+                          custom_ids, total)
+        SELECT CAST(:prefix || lpad(to_hex(CAST(:first AS int) + n), 12, '0') AS uuid),
+               :tenant || n % CAST(:tenants AS int), :model, '1', 'standard', 0, 'queued', '{}',
+               '{}', false, 1
+        FROM generate_series(0, CAST(:jobs AS int) - 1) n
+        RETURNING *
+    )
+    INSERT INTO slices (job_id, start, stop, tenant_id, model, version, priority)
+    SELECT id, 0, 1, tenant_id, model, version, 0 FROM job
+""")
+_IDS = "01900000-0000-7000-8000-"
+_numbers = itertools.count()
+
+
+def fill(database: Engine, tenant: str, jobs: int, tenants: int, model: str = "echo") -> None:
+    """Queues jobs of one item, spread over tenants; later ones have later ids."""
+    values = {"prefix": _IDS, "tenant": tenant, "tenants": tenants, "jobs": jobs, "model": model}
+    with database.begin() as tx:
+        tx.execute(_FILL, values | {"first": 100_000 * next(_numbers)})
+
+
+def claim(database: Engine, room: int, preemptive: PreemptiveClaim | None = None) -> list[Lease]:
+    with database.begin() as tx:
+        return claims.claim(tx, 1, {ECHO: room, OTHER: room}, 60, preemptive=preemptive)
+
+
+def claim_all(database: Engine, room: int) -> list[Lease]:
+    leases: list[Lease] = []
+    while found := claim(database, room):
+        leases += found
+    return leases
+
+
+def test_each_is_served_once_before_any_is_again(database: Engine) -> None:
+    fill(database, "t", 2 * MANY, MANY)
+    tenants = [lease.tenant for lease in claim_all(database, 40)]
+    assert set(Counter(tenants).values()) == {2}
+    # The claim that finds out that they are too many chooses among the first.
+    assert len(set(tenants[:MANY])) >= MANY - 40
+
+
+def test_weights_are_shares_among_many(database: Engine) -> None:
+    fill(database, "t", 4 * MANY, MANY)
+    fill(database, "heavy", 1000, 1)
+    with database.begin() as tx:
+        tx.execute(text("INSERT INTO tenants (tenant_id, weight) VALUES ('heavy0', 100)"))
+    got = Counter(lease.tenant for _ in range(20) for lease in claim(database, 60))
+    assert got["heavy0"] / got.total() == pytest.approx(100 / (100 + MANY), rel=0.15)
+
+
+def test_who_comes_is_served_next_though_no_list_has_it(database: Engine) -> None:
+    fill(database, "t", 3 * MANY, MANY)
+    for _ in range(3):
+        claim(database, MANY)
+    fill(database, "zz-new", 1, 1)
+    assert "zz-new0" in {lease.tenant for lease in claim(database, 20)}
+
+
+def test_who_comes_is_served_before_its_time(database: Engine) -> None:
+    """By a preemptive claim, beside leases of a tenant that was served more than any."""
+    fill(database, "t", 3 * MANY, MANY)
+    leases = [lease for _ in range(2) for lease in claim(database, MANY)]
+    with database.begin() as tx:
+        most = tx.scalars(text("SELECT tenant_id FROM turns ORDER BY time_ms DESC LIMIT 1")).one()
+    fill(database, "zz-new", 1, 1)
+    held = [lease for lease in leases if lease.tenant == most]
+    [lease] = claim(database, 1, PreemptiveClaim(held))
+    assert lease.tenant == "zz-new0"
+
+
+def test_the_other_model_has_no_list(database: Engine) -> None:
+    fill(database, "t", MANY, MANY)
+    fill(database, "t", 3, 3, "other")
+    leases = claim_all(database, 100)
+    assert Counter(lease.model for lease in leases) == {"echo@1": MANY, "other@1": 3}
+
+
+def test_few_have_no_list(database: Engine) -> None:
+    fill(database, "t", MANY, MANY)
+    claim(database, 10)
+    assert lists(database) == 1
+    claim_all(database, 100)
+    assert lists(database) == 0
+
+
+def lists(database: Engine) -> int:
+    with database.begin() as tx:
+        return tx.scalars(text("SELECT count(*) FROM next_tenants")).one()
+
+
+def test_a_claim_reads_as_much_of_ten_thousand_as_of_two(database: Engine) -> None:
+    read = []
+    for tenants in (2000, 10_000):
+        fill(database, f"of-{tenants}-", tenants, tenants)
+        with database.connect() as tx:
+            tx.exec_driver_sql("ANALYZE jobs, slices")
+            claims.claim(tx, 1, {ECHO: 10}, 60)  # makes the list
+            read.append(_blocks(tx))
+            tx.rollback()
+    assert read[1] < 1.3 * read[0]
+
+
+def _blocks(tx: Tx) -> int:
+    """Pages that the statements of a claim look at."""
+    found = []
+
+    def explain(_: object, cursor: object, statement: str, values: object, *more: object) -> None:
+        with cursor.connection.cursor() as own:  # type: ignore[attr-defined]
+            own.execute("SAVEPOINT explained")
+            own.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement, values)
+            [[plan]] = own.fetchone()
+            own.execute("ROLLBACK TO explained")
+        found.append(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])
+
+    event.listen(tx, "before_cursor_execute", explain)
+    assert len(claims.claim(tx, 1, {ECHO: 10}, 60)) == 10
+    event.remove(tx, "before_cursor_execute", explain)
+    return sum(found)
