@@ -23,6 +23,7 @@ from api.http.retry_after import retry_delay_s
 from jobs import clock, ids
 from jobs.calls import scripts
 from jobs.calls.cluster import is_cluster
+from jobs.calls.keys import reply_key
 from jobs.calls.lanes import Rejection, Terms, bucket_of, lane_name
 from jobs.calls.messages import FRAMED, Call, unpack_replies
 from jobs.calls.quotas import FREE, Quota, Remaining, quota_of
@@ -32,7 +33,6 @@ from jobs.calls.redis import (
     put_arguments,
     read_remaining,
     refused,
-    reply_key,
 )
 from jobs.errors import DeadlinePassed, MillraceError, Unavailable
 from jobs.identity import Limit

@@ -11,9 +11,9 @@ from redis.exceptions import RedisError
 from api.gateway.redis_pipeline import Pipeline
 from jobs import clock
 from jobs.calls.admission import Margin, due_ms, terms
+from jobs.calls.keys import Keys
 from jobs.calls.lanes import Terms
 from jobs.calls.profile import Profile
-from jobs.calls.redis import Keys
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 

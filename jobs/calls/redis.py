@@ -1,13 +1,11 @@
-"""Lanes in Redis: the keys, and the arguments of each script.
+"""Lanes in Redis, and the arguments of each script.
 
 The api runs the same scripts on a connection of its own, with `Keys` and `put_arguments`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
-from urllib.parse import quote
 
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -16,6 +14,7 @@ from redis.retry import Retry
 from jobs.calls import scripts
 from jobs.calls.client import LanesClient
 from jobs.calls.cluster import ClusterAddress, LanesCluster, is_cluster
+from jobs.calls.keys import Keys, open_key, rates_key
 from jobs.calls.lanes import (
     ALONE,
     PROBED_AFTER_MS,
@@ -38,53 +37,8 @@ LATE_MS = 2000  # after its end a minute is over: a clock may be set back a litt
 _USED = ("succeeded", "failed", "units", "device_us")
 
 
-_KEYS = ("lanes", "calls", "ready", "bell", "pool", "taken", "alive", "busy", "served", "bounded")
 _EVER_MS = 1e12
 _LONGEST_LATE_S = 5.0  # that an answer may be overdue
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """Names of the keys of one model version's lanes; all have one hash tag, and so one slot."""
-
-    model: str
-    clustered: bool = False  #: on a Redis Cluster
-
-    def __call__(self, what: str) -> str:
-        return f"millrace:{{{self.model}}}:{what}"
-
-    def all(self) -> list[str]:
-        """Returns the keys that every script gets, in the order of lua/keys.lua."""
-        return [self(what) for what in _KEYS]
-
-    @property
-    def wakeups(self) -> str:
-        """Key of the wake-up list; fleets of two releases share its name."""
-        return self("bell")
-
-    def lane(self, lane: str) -> str:
-        """Returns the key of a lane."""
-        return self("lane:" + lane)
-
-    def replies(self, reply_to: str) -> str:
-        """Returns the key of the list of an api process's replies: one for all models or, on a
-        cluster, one in the slot of each."""
-        return self("replies:" + reply_to) if self.clustered else reply_key(reply_to)
-
-
-def reply_key(reply_to: str) -> str:
-    """Returns the key of the list that an api process reads its replies from."""
-    return f"millrace:replies:{reply_to}"
-
-
-def rates_key(tenant: str) -> str:
-    """Returns the key of a tenant's rates, whose slot is that of all its quotas."""
-    return f"millrace:rates:{{{quote(tenant)}}}"
-
-
-def open_key(tenant: str, bound: str) -> str:
-    """Returns the key of a bound on open calls of a tenant."""
-    return f"millrace:open:{{{quote(tenant)}}}:{bound}"
 
 
 def put_arguments(

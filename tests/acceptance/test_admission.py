@@ -9,7 +9,7 @@ import httpx
 import pytest
 import redis
 
-from jobs.calls.redis import Keys
+from jobs.calls.keys import Keys
 from ops.supervisor.platform import Platform
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually, slowdown

@@ -7,7 +7,7 @@ from contextlib import closing
 import httpx
 import pytest
 
-from jobs.calls.redis import Keys
+from jobs.calls.keys import Keys
 from ops.bench.harness.models_files import models_file, sample
 from ops.client.client import Client
 from ops.embedded.servers import EmbeddedServers

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import redis
 
-from jobs.calls.redis import Keys
+from jobs.calls.keys import Keys
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import spec

@@ -58,9 +58,8 @@ class ModelHost:
         self.scheduler = Scheduler(model)
         self._deadline = deadline or LaunchDeadline()
         self._health = health or DeviceHealth()
-        latency, busy = self.scheduler.latency, utilization or Utilization()
-        shared = self._deadline, busy, self._health
-        self._runner = LaunchRunner(model, engine, latency, *shared, self._shrink)
+        shared = self._deadline, utilization or Utilization(), self._health
+        self._runner = LaunchRunner(model, engine, self.scheduler.latency, *shared, self._shrink)
         self._puller, self._failures = calls, FailureLog()
         self._delivery = Delivery(model, calls, on_launch)
         self._items = self.scheduler.items
@@ -83,9 +82,8 @@ class ModelHost:
         self._in_flight: list[Launch] = []  # without those of items in slots of their own
         #: Tenants of full launches in flight, while a slot waits for calls that overtake them.
         self._overtaken = set[str]()
-        self._gate_closed = False  # at the latest look
         self._listening: str | None = None  # slot that is blocked on Redis
-        self._woken = self._stopping = False
+        self._woken = self._stopping = self._gate_closed = False
         self._deciding = threading.Lock()
         self._threads = [
             threading.Thread(

@@ -33,7 +33,7 @@ class DueWatcher(Service):
         self._interval_s, self._failed_s = settings.keeper_interval_s, settings.lease_s / 3
         self._url, self._services = settings.database_url, services
         self._clock_watch = clock_watch
-        self._connection: Connection[due.Row] | None = None
+        self._connection: Connection[due.DueWork] | None = None
 
     def run_once(self) -> int:
         """Looks once; returns 0. Raises psycopg.Error."""
@@ -48,7 +48,7 @@ class DueWatcher(Service):
                     service.wake.set()
         return 0
 
-    def _look(self) -> due.Row:
+    def _look(self) -> due.DueWork:
         if self._connection:
             with suppress(psycopg.OperationalError):  # the server has started again
                 return due.look(self._connection)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from redis import Redis, RedisError
 
+from jobs.calls import keys
 from jobs.calls import redis as call_redis
 from jobs.intake.idempotency_key import kept_under
 from jobs.settings import Settings
@@ -51,5 +52,5 @@ def _erase(client: "Redis", tenant: str) -> None:
 def _patterns(tenant: str) -> Iterator[str]:
     """Yields patterns of all keys that name a tenant, other than calls in progress."""
     yield kept_under(_GLOB.sub(r"\\\1", tenant), "*")
-    yield call_redis.rates_key(tenant)
-    yield call_redis.open_key(tenant, "*")
+    yield keys.rates_key(tenant)
+    yield keys.open_key(tenant, "*")

@@ -11,9 +11,10 @@ from redis.exceptions import RedisError
 
 from api.gateway.redis_pipeline import Pipeline, PipelineScript
 from jobs.calls import scripts
+from jobs.calls.keys import rates_key
 from jobs.calls.lanes import Rejection, Terms
 from jobs.calls.quotas import Quota, Remaining
-from jobs.calls.redis import open_keys, quota_arguments, rates_key, read_remaining, refused
+from jobs.calls.redis import open_keys, quota_arguments, read_remaining, refused
 from jobs.errors import DeadlinePassed
 
 _log = logging.getLogger(__name__)

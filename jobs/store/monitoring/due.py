@@ -1,9 +1,10 @@
 """Look for work of the keeper that is due: one query in place of a transaction for each kind."""
 
-from typing import TypeAlias
+from typing import NamedTuple
 
 import psycopg
 from psycopg import Connection
+from psycopg.rows import args_row
 
 from jobs.store import db
 
@@ -28,9 +29,6 @@ _LOOK = """
     ) AS found (name, is_due) WHERE is_due)
 """
 
-Row: TypeAlias = tuple[float, list[str]]
-"""Time of the database, epoch s, and names of NAMES."""
-
 NAMES = frozenset(
     {
         "reap",
@@ -47,14 +45,28 @@ NAMES = frozenset(
 """Kinds of work that `look` returns."""
 
 
-def connect(url: str) -> "Connection[Row]":
+class DueWork(NamedTuple):
+    """Work that is due, and the time."""
+
+    #: Time of the database, epoch s.
+    database_s: float
+    #: Of NAMES.
+    kinds: list[str]
+
+
+def connect(url: str) -> "Connection[DueWork]":
     """Opens a connection for `look` alone, without transactions. Raises psycopg.Error."""
-    options = f"-c role={db.WORKER} -c statement_timeout={_STATEMENT_MS}"
-    return psycopg.connect(db.plain_url(url), autocommit=True, options=options, **db.TCP_OPTIONS)
+    return psycopg.connect(
+        db.plain_url(url),
+        autocommit=True,
+        row_factory=args_row(DueWork),
+        options=f"-c role={db.WORKER} -c statement_timeout={_STATEMENT_MS}",
+        **db.TCP_OPTIONS,
+    )
 
 
-def look(connection: "Connection[Row]") -> Row:
-    """Returns the database's time and the kinds of work that are due. Raises psycopg.Error."""
-    row = connection.execute(_LOOK).fetchone()
-    assert row
-    return row
+def look(connection: "Connection[DueWork]") -> DueWork:
+    """Returns the kinds of work that are due. Raises psycopg.Error."""
+    found = connection.execute(_LOOK).fetchone()
+    assert found
+    return found

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from jobs import clock
+from jobs.calls import keys
 from jobs.calls import redis as call_redis
 from jobs.calls.profile import Profile
 from jobs.models.model import Model
@@ -125,7 +126,7 @@ class _Watch:
         """Takes a sample now."""
         with self._lock:
             counts: dict[str, float] = self._http.get("/counts").json()
-            packed: Any = self._redis.hget(call_redis.Keys("theirs@1")("pool"), "profile")
+            packed: Any = self._redis.hget(keys.Keys("theirs@1")("pool"), "profile")
             sample = Sample(counts, Profile.unpack(packed or b"").slots)
             self.samples.append(sample)
             return sample

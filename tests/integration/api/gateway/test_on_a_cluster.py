@@ -13,7 +13,8 @@ from api.gateway.cluster.pipeline import ClusterPipeline, open_pipeline
 from api.gateway.gateway import CallGateway
 from api.gateway.redis_pipeline import Pipeline, PipelineScript
 from api.gateway.response_cache import ResponseCache
-from jobs.calls.redis import connect, open_key
+from jobs.calls.keys import open_key
+from jobs.calls.redis import connect
 from jobs.errors import NoWorker, QuotaExceeded
 from jobs.identity import Limit
 from jobs.intake.idempotency_key import Claim

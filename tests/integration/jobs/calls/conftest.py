@@ -4,9 +4,10 @@ import pytest
 import redis
 
 from jobs import clock
+from jobs.calls.keys import reply_key
 from jobs.calls.memory import MemoryLanes
 from jobs.calls.messages import pack_replies
-from jobs.calls.redis import RedisLanes, connect, reply_key
+from jobs.calls.redis import RedisLanes, connect
 from tests.integration.jobs.calls.made import MODEL, Lanes
 
 

@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 import redis
 
+from jobs.calls.keys import reply_key
 from jobs.calls.lanes import (
     ALONE,
     Terms,
     lane_name,
 )
 from jobs.calls.messages import Call, Reply
-from jobs.calls.redis import RedisLanes, declare_dead, reply_key
+from jobs.calls.redis import RedisLanes, declare_dead
 from tests.integration.jobs.calls.made import MODEL, ticket
 
 

@@ -7,9 +7,10 @@ import orjson
 import redis
 
 from jobs import ids
+from jobs.calls.keys import reply_key
 from jobs.calls.lanes import Terms, lane_name
 from jobs.calls.messages import Call, unpack_replies
-from jobs.calls.redis import RedisLanes, reply_key
+from jobs.calls.redis import RedisLanes
 from jobs.models.model import Limits, Model
 from jobs.store.queue.claim import Lease
 from tests.support.wait import eventually

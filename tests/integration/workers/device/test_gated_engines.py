@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import redis
 
+from jobs.calls.keys import Keys
 from jobs.calls.profile import Profile
-from jobs.calls.redis import Keys
 from jobs.models.model import Limits, Model
 from tests.integration.workers.device.host_bench import MODEL, Bench, Shout, ends
 from tests.support.wait import PATIENCE_S, eventually

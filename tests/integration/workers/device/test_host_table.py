@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import redis
 
-from jobs.calls.redis import Keys, RedisLanes
+from jobs.calls.keys import Keys
+from jobs.calls.redis import RedisLanes
 from jobs.models.builtin_models import SAMPLES
 from jobs.settings import Settings
 from workers.device.host_table import HostTable

@@ -11,9 +11,10 @@ import redis
 from sqlalchemy import Engine, text
 
 from jobs import clock, ids
+from jobs.calls.keys import reply_key
 from jobs.calls.lanes import Terms, lane_name
 from jobs.calls.messages import Call, unpack_replies
-from jobs.calls.redis import RedisLanes, reply_key
+from jobs.calls.redis import RedisLanes
 from jobs.models import models_file
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings

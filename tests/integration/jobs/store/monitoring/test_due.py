@@ -41,13 +41,13 @@ MAKE = {
 
 
 @pytest.fixture
-def looking(settings: Settings) -> Iterator["Connection[due.Row]"]:
+def looking(settings: Settings) -> Iterator["Connection[due.DueWork]"]:
     with closing(due.connect(settings.database_url)) as connection:
         yield connection
 
 
 def test_nothing_is_due_of_a_job_that_waits(
-    database: Engine, looking: "Connection[due.Row]"
+    database: Engine, looking: "Connection[due.DueWork]"
 ) -> None:
     post(database, "a")
     database_s, found = due.look(looking)
@@ -58,7 +58,7 @@ def test_nothing_is_due_of_a_job_that_waits(
 
 @pytest.mark.parametrize("kind", MAKE)
 def test_work_that_is_due_is_found(
-    database: Engine, looking: "Connection[due.Row]", kind: str
+    database: Engine, looking: "Connection[due.DueWork]", kind: str
 ) -> None:
     id = post(database, "a")
     with database.begin() as tx:

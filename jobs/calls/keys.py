@@ -1,0 +1,50 @@
+"""Names of the keys in Redis."""
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+_KEYS = ("lanes", "calls", "ready", "bell", "pool", "taken", "alive", "busy", "served", "bounded")
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Names of the keys of one model version's lanes; all have one hash tag, and so one slot."""
+
+    model: str
+    clustered: bool = False  #: on a Redis Cluster
+
+    def __call__(self, what: str) -> str:
+        return f"millrace:{{{self.model}}}:{what}"
+
+    def all(self) -> list[str]:
+        """Returns the keys that every script gets, in the order of lua/keys.lua."""
+        return [self(what) for what in _KEYS]
+
+    @property
+    def wakeups(self) -> str:
+        """Key of the wake-up list; fleets of two releases share its name."""
+        return self("bell")
+
+    def lane(self, lane: str) -> str:
+        """Returns the key of a lane."""
+        return self("lane:" + lane)
+
+    def replies(self, reply_to: str) -> str:
+        """Returns the key of the list of an api process's replies: one for all models or, on a
+        cluster, one in the slot of each."""
+        return self("replies:" + reply_to) if self.clustered else reply_key(reply_to)
+
+
+def reply_key(reply_to: str) -> str:
+    """Returns the key of the list that an api process reads its replies from."""
+    return f"millrace:replies:{reply_to}"
+
+
+def rates_key(tenant: str) -> str:
+    """Returns the key of a tenant's rates, whose slot is that of all its quotas."""
+    return f"millrace:rates:{{{quote(tenant)}}}"
+
+
+def open_key(tenant: str, bound: str) -> str:
+    """Returns the key of a bound on open calls of a tenant."""
+    return f"millrace:open:{{{quote(tenant)}}}:{bound}"
