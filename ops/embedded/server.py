@@ -1,12 +1,13 @@
 """Base of the embedded servers: start, readiness, end."""
 
 import importlib.util
+import logging
 import os
 import signal
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,6 +17,8 @@ from ops.embedded.errors import EmbeddedError
 from ops.embedded.layout import Layout, make_private_folder
 from ops.embedded.leftovers import end_processes
 from ops.processes.children import Started, describe_exit
+
+_log = logging.getLogger(__name__)
 
 READY_WITHIN_S = 30.0
 STOP_WITHIN_S = 10.0
@@ -85,16 +88,18 @@ class Server(ABC):
             raise
 
     def stop(self) -> None:
-        """Stops the server, or kills it if that takes too long."""
+        """Stops the server, or kills it if that takes too long. One that the kernel keeps, as on a
+        disk that doesn't answer, is left behind."""
         process, self.process = self.process, None
         if process is None:
             return
         process.send_signal(self.stop_signal)
-        try:
-            process.wait(STOP_WITHIN_S)
-        except subprocess.TimeoutExpired:
+        for _ in range(2):
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_WITHIN_S)
+                return
             process.kill()
-            process.wait()
+        _log.error("%s (pid %d) doesn't end although it was killed", self.name, process.pid)
 
     def _start_process(
         self, account: Account, argv: Sequence[str | Path], stdin: int = subprocess.DEVNULL

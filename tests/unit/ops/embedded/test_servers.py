@@ -1,5 +1,7 @@
 """Restarts of embedded servers, and the ballast on their disk."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from ops.embedded.ballast import Ballast
 from ops.embedded.errors import EmbeddedError
 from ops.embedded.server import Server
 from ops.embedded.servers import EmbeddedServers
+from ops.processes.children import Started
 
 
 def test_a_server_that_cannot_start_delays_no_other(
@@ -34,3 +37,18 @@ def test_an_empty_ballast_is_made_again(tmp_path: Path, monkeypatch: pytest.Monk
     ballast.keep()
     assert ballast.path.stat().st_size == 4096
     assert [each.name for each in tmp_path.iterdir()] == ["ballast"]
+
+
+def test_a_server_that_the_kernel_keeps_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where it waits for a disk that doesn't answer: SIGKILL has to wait as well."""
+    monkeypatch.setattr("ops.embedded.server.STOP_WITHIN_S", 0.01)
+    server = EmbeddedServers(tmp_path).redis
+    server.process = process = Started(["sleep", "100"])
+    monkeypatch.setattr(process, "send_signal", lambda _: None)
+    monkeypatch.setattr(process, "kill", lambda: None)
+    server.stop()
+    assert f"redis (pid {process.pid}) doesn't end" in caplog.text
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
