@@ -38,12 +38,12 @@ Runs = Mapping[tuple[str, int], Sequence[Calls]]
 
 @scenario(
     "calls",
-    *(f"p95_vs_mosec_{rate} <= 1.0" for rate in RATES),
-    "p95_vs_bound <= 1.06",
-    "p99_vs_bound <= 1.10",
+    *(f"p95_vs_mosec_{rate} <= 0.97" for rate in RATES),
+    "p95_vs_bound <= 1.05",
+    "p99_vs_bound <= 1.08",
     "errors <= 0",
-    "cpu_ms_per_call <= 0.6",
-    "max_rps_p95_200ms >= 1800",
+    "cpu_ms_per_call <= 0.35",
+    "max_rps_p95_200ms >= 3000",
 )
 def run(report: Report, scale: Scale) -> Any:
     """Drives the sides in turn. mosec is started for each of its runs; ours is idle then."""
