@@ -45,7 +45,7 @@ def admin(platform: Platform, *arguments: str, input: bytes = b"") -> str:
 
 
 def move(cells: list[Platform]) -> None:
-    """What the tenant has in the first cell it has in the second one then."""
+    """A moved tenant has in the second cell all that it had in the first."""
     exported = admin(cells[0], "tenant-export", TENANT)
     admin(cells[1], "tenant-import", "-", input=exported.encode())
 

@@ -33,20 +33,25 @@ def import_tenant(tx: Tx, tenant: str, rows: Mapping[str, list[dict[str, Any]]])
     """Stores exported rows in place of those that are here, and returns their number by table.
 
     May be repeated with a later export. Raises Conflict where the tenant is erased here, or the
-    rows are another's.
+    rows are another's or not as `export_tenant` returns them.
     """
+    try:
+        typed = {table: [_typed_row(table, row) for row in rows[table.name]] for table in _MOVED}
+        strangers = any(row["tenant_id"] != tenant for found in typed.values() for row in found)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Conflict(f"the rows are not as they were exported: {error!r}") from error
+    if strangers:
+        raise Conflict(f"not all rows are of {tenant}")
     erased = select(tenants.c.erased_at).where(tenants.c.tenant_id == tenant)
     if tx.scalars(erased).one_or_none():
         raise Conflict(f"{tenant} was erased here")
-    if any(row["tenant_id"] != tenant for found in rows.values() for row in found):
-        raise Conflict(f"not all rows are of {tenant}")
     for table in _MOVED:
         if table in (limits, webhook_secrets):  # a row that went away there goes away here
             tx.execute(table.delete().where(table.c.tenant_id == tenant))
-        for row in rows[table.name]:
+        for row in typed[table]:
             _upsert(tx, table, row)
     notify_keys(tx, tenant)
-    return {name: len(found) for name, found in rows.items()}
+    return {table.name: len(found) for table, found in typed.items()}
 
 
 def _rows(tx: Tx, table: Table, tenant: str) -> list[dict[str, Any]]:
@@ -57,8 +62,11 @@ def _rows(tx: Tx, table: Table, tenant: str) -> list[dict[str, Any]]:
     ]
 
 
-def _upsert(tx: Tx, table: Table, row: Mapping[str, Any]) -> None:
-    values = {name: _typed(table.c[name], value) for name, value in row.items()}
+def _typed_row(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _typed(table.c[name], value) for name, value in row.items()}
+
+
+def _upsert(tx: Tx, table: Table, values: Mapping[str, Any]) -> None:
     statement = insert(table).values(values)
     key = list(table.primary_key.columns)
     if table.name not in _COUNTED:

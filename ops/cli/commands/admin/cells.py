@@ -47,7 +47,7 @@ def tenant_import(file: Any, as_json: bool) -> None:
     if exported.get("format") != _FORMAT or not api_keys.is_tenant(tenant):
         raise click.ClickException("this is no tenant that `millrace tenant-export` printed")
     with admin_transaction() as tx:
-        stored = moving.import_tenant(tx, tenant, exported["rows"])
+        stored = moving.import_tenant(tx, tenant, exported.get("rows", {}))
         record(tx, "tenant.import", tenant, tenant, **stored)
     counts = ", ".join(f"{count} {kind}" for kind, count in stored.items() if count)
     show({"tenant": tenant, "stored": stored}, f"{tenant}  {counts}", as_json)

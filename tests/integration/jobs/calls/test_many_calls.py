@@ -78,7 +78,7 @@ def test_each_of_many_tenants_is_taken_once_before_any_is_again(in_redis: RedisL
 
 
 def test_a_look_at_two_lanes_tells_whose_turn_it_is(in_redis: RedisLanes) -> None:
-    """Of one tenant without reading them all."""
+    """A lane of one tenant is judged without reading all that wait in it."""
     put(in_redis, "a", 300)
     put(in_redis, "a2", 1)
     take(in_redis, 100)

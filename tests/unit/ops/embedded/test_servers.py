@@ -42,7 +42,7 @@ def test_an_empty_ballast_is_made_again(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_server_that_the_kernel_keeps_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As where it waits for a disk that doesn't answer: SIGKILL has to wait as well."""
+    """SIGKILL has to wait too where a process waits for a disk that doesn't answer."""
     monkeypatch.setattr("ops.embedded.server.STOP_WITHIN_S", 0.01)
     server = EmbeddedServers(tmp_path).redis
     server.process = process = Started(["sleep", "100"])
