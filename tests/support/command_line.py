@@ -8,5 +8,5 @@ from ops.cli.main import main
 def millrace(*arguments: str, input: bytes = b"", status: int = 0, **environ: str) -> Result:
     """Runs a command and checks its exit status; environ: environment variables besides ours."""
     done = CliRunner().invoke(main, arguments, input=input, env=environ)
-    assert done.exit_code == status, done.output
+    assert done.exit_code == status, (done.output, done.exception)
     return done

@@ -51,7 +51,7 @@ def import_tenant(tx: Tx, tenant: str, rows: Mapping[str, list[dict[str, Any]]])
         for row in typed[table]:
             _upsert(tx, table, row)
     notify_keys(tx, tenant)
-    return {table.name: len(found) for table, found in typed.items()}
+    return {str(table.name): len(found) for table, found in typed.items()}  # orjson wants str
 
 
 def _rows(tx: Tx, table: Table, tenant: str) -> list[dict[str, Any]]:
