@@ -1,7 +1,12 @@
-"""Messages: a call to a worker, replies to the api process that sent it."""
+"""Messages: a call to a worker, replies and deltas to the api process that sent it.
+
+A worker pushes at most one message of deltas a step and api process onto the list of its replies.
+The deltas of a call are numbered from 0 without a gap; the reply that ends it says how many there
+were (`timing["deltas"]`), and holds the whole output.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import orjson
@@ -10,6 +15,9 @@ from jobs.states import JobClass
 
 FRAMED = ".framed"
 """End of the `reply_to` of an api process that reads outputs beside the JSON of their replies."""
+
+DELTAS = b"~"
+"""First byte of a message of deltas; replies begin with a bracket."""
 
 UnpackedReply: TypeAlias = tuple[str, bytes | None, list[str] | None, int, dict[str, Any]]
 
@@ -29,6 +37,7 @@ class Call:
     enqueued_ms: float = 0.0  #: on the lanes' own clock, set by `put`
     deadline_ms: float = 0.0  #: on the lanes' own clock, set by `put`
     trace: str = ""  #: packed TraceContext of its span, where that is sampled
+    stream: bool = False  #: deltas are sent as they come (`Delta`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,27 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class ChoiceDelta:
+    """New part of one choice."""
+
+    index: int  #: of the choice
+    text: str = ""
+    tokens: Sequence[int] = ()
+    #: OpenAI's objects of `logprobs.content`, one a token, where they were requested
+    logprobs: Sequence[dict[str, Any]] = ()
+    finish: str | None = None  #: finish reason, with the last delta of the choice
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Part of one call's output."""
+
+    id: str  #: of the call
+    number: int  #: from 0
+    choices: Sequence[ChoiceDelta] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True)
 class CallUsage:
     """Usage of one tenant and class in one minute: of calls that were answered, each once."""
 
@@ -59,9 +89,10 @@ class CallUsage:
 
 
 def pack_call(call: Call) -> bytes:
-    """Packs a call; older releases can read one that isn't traced: it has no more fields."""
+    """Packs a call; older releases can read one without trace and stream: it has no more fields."""
     packed = [call.tenant, call.input, call.size, call.weight, call.job_class]
-    return orjson.dumps([*packed, call.trace] if call.trace else packed)
+    more = [call.trace, True] if call.stream else [call.trace] if call.trace else []
+    return orjson.dumps([*packed, *more])
 
 
 def unpack_call(id: str, head: bytes, packed: bytes, offset_ms: float = 0.0) -> Call:
@@ -70,9 +101,8 @@ def unpack_call(id: str, head: bytes, packed: bytes, offset_ms: float = 0.0) -> 
     tenant, value, size, weight, job_class, *more = orjson.loads(packed)
     enqueued, deadline, reply_to, lane = head.decode().split(" ", 3)
     times = float(enqueued) + offset_ms, float(deadline) + offset_ms
-    return Call(
-        id, lane, tenant, value, size, reply_to, weight, job_class, *times, more[0] if more else ""
-    )
+    named = id, lane, tenant, value, size, reply_to, weight, job_class
+    return Call(*named, *times, *more[:2])
 
 
 def pack_replies(replies: Sequence[Reply], reply_to: str) -> bytes:
@@ -107,3 +137,25 @@ def unpack_replies(packed: bytes) -> list[UnpackedReply]:
         found.append((id, packed[start:end] if length else None, error, units, timing))
         start = end
     return found
+
+
+def pack_deltas(deltas: Sequence[Delta]) -> bytes:
+    """Packs the deltas of one step for one api process."""
+    return DELTAS + orjson.dumps(
+        [
+            [
+                one.id,
+                one.number,
+                [[c.index, c.text, c.tokens, c.logprobs, c.finish] for c in one.choices],
+            ]
+            for one in deltas
+        ]
+    )
+
+
+def unpack_deltas(packed: bytes) -> list[Delta]:
+    """Unpacks a message of deltas, which begins with DELTAS."""
+    return [
+        Delta(id, number, tuple(ChoiceDelta(*choice) for choice in choices))
+        for id, number, choices in orjson.loads(memoryview(packed)[len(DELTAS) :])
+    ]

@@ -36,7 +36,7 @@ def test_the_release_before_reads_what_is_not_traced() -> None:
 
 
 def test_what_a_later_release_adds_is_passed_over() -> None:
-    later = orjson.dumps(["acme", "text", 7, 2.0, "bulk", "", "more"])
+    later = orjson.dumps(["acme", "text", 7, 2.0, "bulk", "", False, "more"])
     assert unpack_call(CALL.id, HEAD, later) == CALL
 
 

@@ -1,0 +1,131 @@
+"""Protocol of generators: engines that produce tokens step by step, for the generation host.
+
+The host decides before each step which sequences are in: it adds, aborts and calls `step`, from one
+thread. A preempted sequence is aborted, and added again later with the tokens that it had emitted;
+it goes on exactly where it was. A generator that died is restarted, and its sequences added again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from jobs.models.inputs.generation import GenerationRequest, Sampling
+from workers.engines.protocol import InvalidInput
+
+FinishReason = Literal["stop", "length"]
+
+
+class GeneratorDied(Exception):
+    """Raised by `step` where the generator's process ended, or doesn't respond: `restart` it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Bounds of a generator, constant once it is loaded."""
+
+    blocks: int  #: KV blocks; 0: not known (an upstream server)
+    block_tokens: int  #: tokens of a block
+    sequences: int  #: most sequences of a step
+    context_tokens: int  #: most tokens of a sequence, prompt and output
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Request that was checked against the model and tokenized."""
+
+    tokens: Sequence[int]  #: ids; empty where the generator doesn't know them (an upstream server)
+    size: int  #: tokens of the prompt, estimated where `tokens` is empty
+    request: GenerationRequest
+    text: str = ""  #: of the prompt, for `echo`
+
+
+@dataclass(frozen=True, slots=True)
+class NewSequence:
+    """Sequence to add."""
+
+    id: str  #: unique among all that were ever added
+    prompt: Prompt
+    sampling: Sampling  #: with max_tokens and seed set
+    emitted: tuple[int, ...] = ()  #: tokens that it had before it was preempted
+    salt: str = ""  #: sequences share cached blocks only with those of the same salt
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Log probability of one token, of the model's own distribution."""
+
+    token: int
+    text: str
+    logprob: float
+    top: tuple[tuple[int, str, float], ...] = ()  #: likeliest tokens: id, text, logprob
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """Tokens of one sequence that a step produced; the last of a sequence has a finish reason."""
+
+    id: str
+    tokens: Sequence[int] = ()
+    text: str = ""  #: final text: what may still become a stop string is held back
+    logprobs: Sequence[TokenLogprob] = ()  #: one a token, where they were requested
+    finish: FinishReason | None = None
+    error: Exception | None = None  #: ends the sequence alone
+    cached: int = 0  #: tokens of the prompt found in the cache, with the first tokens only
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Result of one step."""
+
+    emitted: Sequence[Emitted] = ()
+    duration_s: float = 0.0  #: time on the device
+    prefill_tokens: int = 0  #: tokens of prompts that were computed
+    sequences: int = 0  #: sequences that it had
+    kv_tokens: int = 0  #: tokens read from the KV cache
+    free_blocks: int = 0  #: after it; cached blocks that nobody uses count as free
+
+
+@runtime_checkable
+class Generator(Protocol):
+    """Generates text for one model in one worker."""
+
+    @property
+    def capacity(self) -> Capacity:
+        """Bounds, as loaded."""
+        ...
+
+    def prepare(self, inputs: Sequence[Any]) -> list[Prompt | InvalidInput]:
+        """Returns one Prompt or InvalidInput per input, in order; for any thread.
+
+        Refuses all that could harm the engine: empty prompts, unknown token ids, prompts that
+        leave no token of the context, parameters out of range.
+        """
+        ...
+
+    def add(self, sequence: NewSequence) -> None:
+        """Adds a sequence; it is prefilled in the next steps."""
+        ...
+
+    def abort(self, id: str) -> None:
+        """Removes a sequence, in any state, before the next step; its blocks are free then. An
+        unknown id changes nothing."""
+        ...
+
+    def step(self, max_prefill_tokens: int) -> Step:
+        """Runs one step: at most so many tokens of prompts, and one token of each other sequence.
+
+        Returns an empty Step where there is nothing to do. Raises GeneratorDied.
+        """
+        ...
+
+    def restart(self) -> None:
+        """Starts again after GeneratorDied, without any sequence. Raises as loading does."""
+        ...
+
+    def memory_mb(self) -> float:
+        """Returns the device memory that weights and KV cache hold, MiB; 0 if none."""
+        ...
+
+    def close(self) -> None:
+        """Frees everything; the last method."""
+        ...
