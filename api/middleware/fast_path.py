@@ -13,6 +13,7 @@ from api.compat.openai import embeddings
 from api.compat.openai import files as openai_files
 from api.context import Context
 from api.dependencies import authorize
+from api.gateway.streaming.event_stream import EventStream
 from api.http import bodies, errors
 from api.http.request_id import HEADER, request_id, with_request_id
 from api.http.responses import send_whole
@@ -92,7 +93,10 @@ class FastPath:
             response.raw_headers.append((HEADER, id.encode()))
         except Exception as error:
             response = errors.error_response(error, id, scope["path"])
-        await send_whole(response, scope, receive, send)
+        if isinstance(response, EventStream):
+            await response(scope, receive, send)
+        else:
+            await send_whole(response, scope, receive, send)
         return response.status_code
 
     async def _serve_by_fastapi(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -223,7 +223,8 @@ class CallLanes(Protocol):
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
         """Sends the replies of one launch to one api process, in one message.
 
-        In the same step their calls are forgotten and, where they were known, counted.
+        In the same step their calls are forgotten and, where they were known, counted. A call with
+        tokens is counted once, known or not: what was generated before a client left is billed.
         """
         ...
 

@@ -22,6 +22,7 @@ from jobs.calls.lanes import (
 )
 from jobs.calls.messages import Call, CallUsage, Reply
 from jobs.calls.quotas import FREE, Quota, QuotaUsage
+from jobs.models.inputs.generation import TokenUsage
 
 
 class MemoryLanes:
@@ -48,6 +49,7 @@ class MemoryLanes:
         self.wakeup_pending = False
         self._woken: set[str] = set()
         self._used: dict[tuple[int, str, str], CallUsage] = {}
+        self._billed: set[str] = set()  # calls that generated
 
     def put(
         self,
@@ -166,7 +168,7 @@ class MemoryLanes:
         with self._lock:
             self._send(reply_to, replies)
             for reply in replies:
-                if self._forget(reply.id):
+                if self._forget(reply.id) or (reply.tokens and reply.id not in self._billed):
                     self._count(reply)
 
     def usage(self, *, unfinished: bool = False) -> list[CallUsage]:
@@ -342,13 +344,18 @@ class MemoryLanes:
     def _count(self, reply: Reply) -> None:
         key = int(self._clock_ms() // 60_000), reply.tenant, reply.job_class
         before = self._used.get(key) or CallUsage(*key)
-        succeeded = reply.error is None
+        succeeded, tokens = reply.error is None, reply.tokens or TokenUsage()
+        if reply.tokens:
+            self._billed.add(reply.id)
         self._used[key] = replace(
             before,
             succeeded=before.succeeded + succeeded,
             failed=before.failed + (not succeeded),
             units=before.units + (reply.units if succeeded else 0),
             device_us=before.device_us + reply.device_us,
+            input_tokens=before.input_tokens + tokens.input,
+            cached_tokens=before.cached_tokens + tokens.cached,
+            output_tokens=before.output_tokens + tokens.output,
         )
 
     def _forget(self, id: str) -> bool:

@@ -34,7 +34,10 @@ REPLY_TTL_S = 30  # of replies that no api process fetches, since it died
 WAKE_TTL_S = 60  # of a notification that no slot waits for
 LATE_MS = 2000  # after its end a minute is over: a clock may be set back a little
 
-_USED = ("succeeded", "failed", "units", "device_us")
+BILLED_TTL_S = 3600  # for which a call that generated is not billed again
+
+_TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
+_USED = ("succeeded", "failed", "units", "device_us", *_TOKENS)
 
 
 _EVER_MS = 1e12
@@ -270,11 +273,12 @@ class RedisLanes:
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
         """Implements `CallLanes.reply`."""
         packed, key = pack_replies(replies, reply_to), self.keys.replies(reply_to)
-        arguments: list[Any] = [key, REPLY_TTL_S, packed]
+        arguments: list[Any] = [key, REPLY_TTL_S, packed, self.keys("tokens:"), BILLED_TTL_S]
         for reply in replies:
-            succeeded = int(reply.error is None)
+            succeeded, used = int(reply.error is None), reply.tokens
+            tokens = f"{used.input} {used.cached} {used.output}" if used else ""
             arguments += (reply.id, f"{reply.job_class} {reply.tenant}", succeeded)
-            arguments += (reply.units, reply.device_us)
+            arguments += (reply.units, reply.device_us, tokens)
         self._reply([*self._names, self.keys("used")], arguments)
 
     def usage(self, *, unfinished: bool = False) -> list[CallUsage]:
