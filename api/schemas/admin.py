@@ -219,6 +219,10 @@ class LimitObject(Body):
     tokens_per_s: _PerSecond | None = Field(
         default=None, description="input of calls, in the unit of their model"
     )
+    tokens_per_min: _PerSecond | None = Field(
+        default=None,
+        description="input of calls and tokens that they generate: estimated, then settled",
+    )
     calls_in_flight: _AtMost | None = Field(default=None, description="concurrent calls")
     queued_items: _AtMostBig | None = Field(
         default=None, description="items without a result, over all jobs"

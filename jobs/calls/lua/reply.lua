@@ -31,24 +31,23 @@ local function forget_one(id)
     return redis.call('HDEL', CALLS, id) == 1
 end
 
-local function count_tokens(sum, tokens)
+local function read_tokens(tokens)
     local input, cached, output = string.match(tokens, '^(%d+) (%d+) (%d+)$')
-    sum.input_tokens = sum.input_tokens + input
-    sum.cached_tokens = sum.cached_tokens + cached
-    sum.output_tokens = sum.output_tokens + output
+    return {input_tokens = input, cached_tokens = cached, output_tokens = output}
 end
 
 local all_taken = forget_taken()
 local sums = {}
 for n = FIRST, #ARGV, EACH do
-    local id, whose, succeeded, units, device_us, tokens = unpack(ARGV, n, n + 5)
+    local id, whose, succeeded, units, device_us, tokens = unpack(ARGV, n, n + EACH - 1)
     local known = all_taken or forget_one(id)
-    local unbilled = tokens ~= '' and first_bill(tokens_prefix .. id, billed_ttl_s)
+    local used = tokens ~= '' and read_tokens(tokens)
+    local unbilled = used and first_bill(tokens_prefix .. id, billed_ttl_s,
+                                         used.input_tokens + used.output_tokens)
     if known or unbilled then
         local sum = sums[whose]
         if not sum then
-            sum = {succeeded = 0, failed = 0, units = 0, device_us = 0,
-                   input_tokens = 0, cached_tokens = 0, output_tokens = 0}
+            sum = {succeeded = 0, failed = 0, units = 0, device_us = 0}
             sums[whose] = sum
         end
         if succeeded == '1' then
@@ -58,7 +57,9 @@ for n = FIRST, #ARGV, EACH do
             sum.failed = sum.failed + 1
         end
         sum.device_us = sum.device_us + device_us
-        if unbilled then count_tokens(sum, tokens) end
+        for what, count in pairs(unbilled and used or {}) do
+            sum[what] = (sum[what] or 0) + count
+        end
     end
 end
 
