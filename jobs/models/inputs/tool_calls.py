@@ -1,8 +1,8 @@
 """Tool calls in a model's text, in the format of Hermes, which Qwen, SmolLM and others use too.
 
-    <tool_call>
-    {"name": "weather", "arguments": {"city": "Turin"}}
-    </tool_call>
+<tool_call>
+{"name": "weather", "arguments": {"city": "Turin"}}
+</tool_call>
 """
 
 from collections.abc import Callable, Mapping
