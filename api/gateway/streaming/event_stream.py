@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import Any, Protocol
 
 import orjson
@@ -103,11 +104,12 @@ async def answer_by_events(
     plans: Iterator[FallbackPlan],
     deadlines: StreamDeadlines | None,
     writer: EventWriter,
+    call_id: str = "",
 ) -> EventStream:
     """Makes a call, and returns the response that streams it. Raises the error of a call that
     fails at once, so that it has a status of its own."""
     with ExitStack() as stack:
-        session = stack.enter_context(opened)
+        session = replace(stack.enter_context(opened), call_id=call_id)
         stream = CallStream(session, value, plans, deadlines)
         try:
             await stream.begin(STATUS_WITHIN_S)
