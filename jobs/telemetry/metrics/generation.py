@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from jobs.models.inputs.generation import TokenUsage
 from jobs.telemetry.metrics import metrics
 from jobs.telemetry.metrics.metrics import TENANTS
 from jobs.telemetry.metrics.record import run_later
@@ -24,14 +23,17 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestTiming:
-    """Times of one request that ended; None: it did not come so far."""
+class EndedRequest:
+    """Times and tokens of one request that ended; None: it did not come so far."""
 
     queue_s: float | None = None  #: until its prefill began
     prefill_s: float | None = None  #: from then to the first token
     decode_s: float | None = None  #: from then to the last
     ttft_s: float | None = None  #: from its arrival to the first token
     itl_s: float | None = None  #: mean time between tokens; None: it has one, or none
+    input_tokens: int = 0  #: of its prompt
+    cached_tokens: int = 0  #: of those, found in the cache
+    output_tokens: int = 0  #: generated
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +50,31 @@ class PoolState:
 def request_ended(
     model: str,
     kind: Kind,
-    timing: RequestTiming,
-    tokens: TokenUsage,
+    request: EndedRequest,
     finished: Iterable[str],
     targets: Targets | None = None,
 ) -> None:
     """Counts a request that ended. finished: reason of each of its sequences that ended by itself;
     targets: None where it ended too soon, or by its own fault, to be held to them."""
     times = (
-        (metrics.REQUEST_QUEUE_S, timing.queue_s),
-        (metrics.REQUEST_PREFILL_S, timing.prefill_s),
-        (metrics.REQUEST_DECODE_S, timing.decode_s),
-        (metrics.TTFT_S, timing.ttft_s),
+        (metrics.REQUEST_QUEUE_S, request.queue_s),
+        (metrics.REQUEST_PREFILL_S, request.prefill_s),
+        (metrics.REQUEST_DECODE_S, request.decode_s),
+        (metrics.TTFT_S, request.ttft_s),
     )
     for histogram, seconds in times:
         if seconds is not None:
             histogram.labels(model, kind).observe(seconds)
     for reason in finished:
         metrics.REQUEST_SUCCESS.labels(model, reason).inc()
-    metrics.PROMPT_TOKENS.labels(model).inc(tokens.input)
-    metrics.GENERATION_TOKENS.labels(model).inc(tokens.output)
-    metrics.PREFIX_QUERIES.labels(model).inc(tokens.input)
-    metrics.PREFIX_HITS.labels(model).inc(tokens.cached)
+    metrics.PROMPT_TOKENS.labels(model).inc(request.input_tokens)
+    metrics.GENERATION_TOKENS.labels(model).inc(request.output_tokens)
+    metrics.PREFIX_QUERIES.labels(model).inc(request.input_tokens)
+    metrics.PREFIX_HITS.labels(model).inc(request.cached_tokens)
     if targets and kind == "call":
-        _judge(model, "ttft", timing.ttft_s is not None and timing.ttft_s <= targets.ttft_s)
-        if timing.itl_s is not None:
-            _judge(model, "itl", timing.itl_s <= targets.itl_s)
+        _judge(model, "ttft", request.ttft_s is not None and request.ttft_s <= targets.ttft_s)
+        if request.itl_s is not None:
+            _judge(model, "itl", request.itl_s <= targets.itl_s)
 
 
 def _judge(model: str, target: str, met: bool) -> None:

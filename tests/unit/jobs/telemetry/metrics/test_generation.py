@@ -4,13 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs.models.inputs.generation import TokenUsage
 from jobs.telemetry.metrics import deferred, generation, record
-from jobs.telemetry.metrics.generation import PoolState, RequestTiming, Targets
+from jobs.telemetry.metrics.generation import EndedRequest, PoolState, Targets
 from jobs.telemetry.metrics.metrics import REGISTRY
 
 TARGETS = Targets(ttft_s=1.0, itl_s=0.1)
-ENDED = RequestTiming(queue_s=0.2, prefill_s=0.3, decode_s=2.0, ttft_s=0.5, itl_s=0.05)
+ENDED = EndedRequest(0.2, 0.3, 2.0, 0.5, 0.05, 10, 4, 40)
 _models = iter(f"m{n}@1" for n in range(1000))
 
 
@@ -41,7 +40,7 @@ def target(model: str, name: str) -> tuple[float, float]:
 
 
 def test_a_request_is_timed_from_its_arrival_to_its_last_token(model: str) -> None:
-    generation.request_ended(model, "call", ENDED, TokenUsage(10, 4, 40), ["stop"], TARGETS)
+    generation.request_ended(model, "call", ENDED, ["stop"], TARGETS)
     sums = {
         name: value(f"{name}_seconds_sum", model=model, kind="call")
         for name in (
@@ -60,7 +59,7 @@ def test_a_request_is_timed_from_its_arrival_to_its_last_token(model: str) -> No
 
 
 def test_what_did_not_happen_is_not_timed(model: str) -> None:
-    generation.request_ended(model, "call", RequestTiming(queue_s=3.0), TokenUsage(10), [])
+    generation.request_ended(model, "call", EndedRequest(queue_s=3.0), [])
     assert value("request_queue_time_seconds_count", model=model, kind="call") == 1
     assert value("time_to_first_token_seconds_count", model=model, kind="call") == 0
     assert target(model, "ttft") == (0, 0)
@@ -70,20 +69,20 @@ def test_what_did_not_happen_is_not_timed(model: str) -> None:
     ("timing", "ttft", "itl"),
     [
         (ENDED, (1, 0), (1, 0)),
-        (RequestTiming(ttft_s=1.01, itl_s=0.11), (0, 1), (0, 1)),
-        (RequestTiming(ttft_s=1.0), (1, 0), (0, 0)),
-        (RequestTiming(), (0, 1), (0, 0)),
+        (EndedRequest(ttft_s=1.01, itl_s=0.11), (0, 1), (0, 1)),
+        (EndedRequest(ttft_s=1.0), (1, 0), (0, 0)),
+        (EndedRequest(), (0, 1), (0, 0)),
     ],
 )
 def test_calls_are_held_to_both_targets(
-    model: str, timing: RequestTiming, ttft: tuple[int, int], itl: tuple[int, int]
+    model: str, timing: EndedRequest, ttft: tuple[int, int], itl: tuple[int, int]
 ) -> None:
-    generation.request_ended(model, "call", timing, TokenUsage(), [], TARGETS)
+    generation.request_ended(model, "call", timing, [], TARGETS)
     assert (target(model, "ttft"), target(model, "itl")) == (ttft, itl)
 
 
 def test_items_have_no_target(model: str) -> None:
-    generation.request_ended(model, "item", ENDED, TokenUsage(), [], TARGETS)
+    generation.request_ended(model, "item", ENDED, [], TARGETS)
     assert target(model, "ttft") == (0, 0)
     assert value("time_to_first_token_seconds_count", model=model, kind="item") == 1
 
@@ -117,6 +116,6 @@ def test_a_server_of_unknown_blocks_uses_none(model: str) -> None:
 
 @pytest.mark.usefixtures("_off")
 def test_nothing_is_counted_while_metrics_are_off(model: str) -> None:
-    generation.request_ended(model, "call", ENDED, TokenUsage(10), ["stop"], TARGETS)
+    generation.request_ended(model, "call", ENDED, ["stop"], TARGETS)
     record.set_enabled(True)
     assert value("prompt_tokens_total", model=model) == 0
