@@ -15,6 +15,7 @@ from jobs.models.engines.engine_spec import (
     EngineSpec,
     Param,
 )
+from jobs.models.engines.generating_engines import TRANSFORMERS
 from jobs.models.engines.upstream_options import HttpOptions, OpenAIOptions
 from jobs.models.inputs import signature
 from jobs.models.inputs.input_size import (
@@ -89,6 +90,7 @@ ENGINES: Mapping[str, EngineSpec] = {
     "python": custom_engines.PYTHON,
     "torch": custom_engines.TORCH,
     "huggingface": custom_engines.HUGGINGFACE,
+    "transformers": TRANSFORMERS,
     "tensors": replace(_TENSORS, by_task={"tensors": _TENSORS}),
 }
 
