@@ -81,6 +81,7 @@ class PagedNetwork:
         transformers.AttentionInterface.register(attention.NAME, attention.paged_attention)
         model.set_attn_implementation(attention.NAME)
 
+    @torch.inference_mode()
     def next_tokens(self, chunks: Sequence[Chunk]) -> list[Choice]:
         """Computes the chunks; returns a choice for each that completes its sequence, in order."""
         ends, size = [], 0
