@@ -25,6 +25,7 @@ class FakeGenerationWorker:
         self.lanes = RedisLanes(client, model)
         self.lanes.announce(WORKER, _LEASE_S)
         self.sent: dict[str, int] = {}  #: deltas by call
+        self._cancelled: list[str] = []
 
     def take(self) -> Call:
         """Waits for a call and takes it."""
@@ -45,11 +46,12 @@ class FakeGenerationWorker:
         right = self.sent.get(call.id, 0)
         self.sent[call.id] = right + 1
         delta = Delta(call.id, right if number is None else number, choices)
-        self.lanes.stream(WORKER, {call.reply_to: [delta]})
+        self._cancelled += self.lanes.stream(WORKER, {call.reply_to: [delta]})
 
     def cancelled(self) -> list[str]:
-        """Returns the calls that were taken back since the last time."""
-        return self.lanes.stream(WORKER, {})
+        """Returns the calls that were taken back."""
+        self._cancelled += self.lanes.stream(WORKER, {})
+        return self._cancelled
 
     def reply(self, call: Call, output: Any, **timing: Any) -> None:
         """Ends a call."""
