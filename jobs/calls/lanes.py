@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 import orjson
 
-from jobs.calls.messages import Call, CallUsage, Reply
+from jobs.calls.messages import Call, CallUsage, Delta, Reply
 from jobs.calls.quotas import FREE, Exceeded, Quota
 
 RejectReason = Literal["no_worker", "overloaded", "late", "quota"]
@@ -219,7 +219,15 @@ class CallLanes(Protocol):
         ...
 
     def drop(self, call: Call) -> None:
-        """Forgets a call whose client disconnected, waiting or taken."""
+        """Forgets a call whose client disconnected, waiting or taken; `stream` tells the worker
+        that has taken it."""
+        ...
+
+    def stream(self, worker: str, deltas: Mapping[str, Sequence[Delta]]) -> list[str]:
+        """Sends deltas to api processes, by `reply_to`: one message each.
+
+        Returns the ids of calls that this worker took and that were dropped since, each once.
+        """
         ...
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:

@@ -3,7 +3,7 @@
 import threading
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from jobs.calls.accounting.usage_counter import UsageCounter
@@ -21,7 +21,7 @@ from jobs.calls.lanes import (
     Ticket,
     mean_gap,
 )
-from jobs.calls.messages import Call, CallUsage, Reply
+from jobs.calls.messages import Call, CallUsage, Delta, Reply
 from jobs.calls.quotas import FREE, Estimate, Quota, QuotaUsage
 
 
@@ -30,6 +30,8 @@ class MemoryLanes:
 
     def __init__(self, clock_ms: Callable[[], float], charged: QuotaUsage | None = None) -> None:
         self.replies: dict[str, list[list[Reply]]] = {}
+        self.deltas: dict[str, list[Sequence[Delta]]] = {}
+        self._cancelled: dict[str, list[str]] = {}  # by worker
         self._clock_ms = clock_ms
         self._lock = threading.Condition()
         self._lanes: dict[str, list[tuple[float, Call]]] = {}  # sorted by due, then by arrival
@@ -162,7 +164,16 @@ class MemoryLanes:
     def drop(self, call: Call) -> None:
         """Implements `CallLanes.drop`."""
         with self._lock:
+            if taken := self._taken.get(call.id):
+                self._cancelled.setdefault(taken[0], []).append(call.id)
             self._forget(call.id)
+
+    def stream(self, worker: str, deltas: Mapping[str, Sequence[Delta]]) -> list[str]:
+        """Implements `CallLanes.stream`."""
+        with self._lock:
+            for reply_to, its in deltas.items():
+                self.deltas.setdefault(reply_to, []).append(its)
+            return self._cancelled.pop(worker, [])
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
         """Implements `CallLanes.reply`."""

@@ -3,7 +3,7 @@
 The api runs the same scripts on a connection of its own, with `Keys` and `put_arguments`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from redis import Redis
@@ -31,10 +31,20 @@ from jobs.calls.lanes import (
     Terms,
     Ticket,
 )
-from jobs.calls.messages import Call, CallUsage, Reply, pack_call, pack_replies, unpack_call
+from jobs.calls.messages import (
+    Call,
+    CallUsage,
+    Delta,
+    Reply,
+    pack_call,
+    pack_deltas,
+    pack_replies,
+    unpack_call,
+)
 from jobs.calls.quotas import FREE, Estimate, Exceeded, Quota, Remaining
 
 REPLY_TTL_S = 30  # of replies that no api process fetches, since it died
+CANCELLED_TTL_S = 60  # of the list of dropped calls; only generation hosts read theirs
 WAKE_TTL_S = 60  # of a notification that no slot waits for
 LATE_MS = 2000  # after its end a minute is over: a clock may be set back a little
 
@@ -95,7 +105,7 @@ def read_remaining(answer: Any) -> list[Remaining]:
 
 def drop_arguments(keys: Keys, call: Call) -> list[Any]:
     """Returns the arguments of DROP."""
-    return [keys.lane(""), call.id]
+    return [keys.lane(""), call.id, keys.cancelled(""), CANCELLED_TTL_S]
 
 
 def connect(url: str, timeout_s: float = 5.0) -> "Redis":
@@ -137,6 +147,7 @@ class RedisLanes:
         self._take = client.register_script(scripts.TAKE)
         self._abort = client.register_script(scripts.ABORT)
         self._drop = client.register_script(scripts.DROP)
+        self._stream = client.register_script(scripts.STREAM)
         self._reply = client.register_script(scripts.REPLY)
         self._announce = client.register_script(scripts.ANNOUNCE)
         self._wanted = client.register_script(scripts.WANTED)
@@ -241,6 +252,14 @@ class RedisLanes:
     def drop(self, call: Call) -> None:
         """Implements `CallLanes.drop`."""
         self._drop(self._names, drop_arguments(self.keys, call))
+
+    def stream(self, worker: str, deltas: Mapping[str, Sequence[Delta]]) -> list[str]:
+        """Implements `CallLanes.stream`."""
+        arguments: list[Any] = [self.keys.cancelled(""), worker, REPLY_TTL_S]
+        for reply_to, its in deltas.items():
+            arguments += self.keys.replies(reply_to), pack_deltas(its)
+        cancelled: Any = self._stream(self._names, arguments)
+        return [id.decode() for id in cancelled]
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
         """Implements `CallLanes.reply`."""

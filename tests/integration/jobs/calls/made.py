@@ -13,7 +13,7 @@ from jobs.calls.lanes import (
     Terms,
     Ticket,
 )
-from jobs.calls.messages import Call, Reply, unpack_replies
+from jobs.calls.messages import DELTAS, Call, Delta, Reply, unpack_deltas, unpack_replies
 from jobs.calls.quotas import FREE as UNBOUND
 from jobs.calls.quotas import Quota
 from jobs.models.inputs.generation import TokenUsage
@@ -117,6 +117,11 @@ class Lanes:
             for message in self.received("api-1")
             for id, output, error, _, _ in unpack_replies(message)
         ]
+
+    def streamed(self, asker: str) -> list[list[Delta]]:
+        """Deltas that one api process was sent, message by message."""
+        messages = self.received(asker)
+        return [unpack_deltas(message) for message in messages if message[:1] == DELTAS]
 
     def waiting(self) -> dict[str, int]:
         return {lane.lane: lane.rows for lane in self.look().lanes}
