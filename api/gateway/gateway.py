@@ -18,6 +18,7 @@ from api.gateway.fallbacks import FallbackPlan
 from api.gateway.model_status import ModelStatus, ModelStatuses
 from api.gateway.redis_pipeline import Pipeline, PipelineScript
 from api.gateway.rejections import rejection
+from api.gateway.streaming.inbox import DeltaInbox
 from api.http.rate_limit_headers import quota_exceeded, rate_limit_headers
 from api.http.retry_after import retry_delay_s
 from jobs import clock, ids
@@ -26,7 +27,7 @@ from jobs.calls.accounting.quota_arguments import charge_arguments
 from jobs.calls.cluster import is_cluster
 from jobs.calls.keys import reply_key
 from jobs.calls.lanes import Rejection, Terms, bucket_of, lane_name
-from jobs.calls.messages import FRAMED, Call, unpack_replies
+from jobs.calls.messages import DELTAS, FRAMED, Call, unpack_deltas, unpack_replies
 from jobs.calls.quotas import FREE, Estimate, Quota, Remaining, quota_of
 from jobs.calls.redis import (
     drop_arguments,
@@ -86,6 +87,7 @@ class InferenceRequest:
     waited_ms: float = 0.0  #: part of `timeout_ms` used before the call was made
     on_admitted: Callable[[], None] | None = None  #: called once it is admitted
     trace: str = ""  #: packed span context, see Call
+    inbox: DeltaInbox | None = None  #: of a call that streams
     attempts: list[AdmissionAttempt] = field(default_factory=list)  #: plans tried so far
 
 
@@ -96,6 +98,7 @@ class _Waiting:
     call: Call
     status: ModelStatus
     result: _ResultFuture
+    inbox: DeltaInbox | None
 
 
 class CallGateway:
@@ -223,6 +226,7 @@ class CallGateway:
         call = Call(
             request.id, lane, request.tenant, request.value, plan.size, self._reply_to,
             request.weight, request.job_class, trace=request.trace,
+            stream=request.inbox is not None and plan.model.spec.generates,
         )  # fmt: skip
         quota = FREE
         if request.limits and not self._reservations:
@@ -234,7 +238,9 @@ class CallGateway:
             output_tokens=request.output_tokens,
         )  # fmt: skip
         self._put.send(partial(_admit, result, request, quota), status.names, arguments)
-        self._waiting[request.id] = waiting = _Waiting(call, status, result)
+        self._waiting[request.id] = waiting = _Waiting(call, status, result, request.inbox)
+        if request.inbox:
+            request.inbox.start(partial(_end, result))
         try:
             return await result
         except BaseException:
@@ -242,6 +248,8 @@ class CallGateway:
             raise
         finally:
             timer.cancel()
+            if request.inbox:
+                request.inbox.stop()
             request.client_disconnected.remove_done_callback(leave)
             del self._waiting[request.id]
 
@@ -302,9 +310,20 @@ class CallGateway:
                 _log.exception("a message of replies can't be read")
 
     def _hand_out(self, packed: bytes) -> None:
+        if packed.startswith(DELTAS):
+            for delta in unpack_deltas(packed):
+                waiting = self._waiting.get(delta.id)
+                if waiting and waiting.inbox:
+                    waiting.inbox.put(delta)
+            return
         for id, output, error, units, timing in unpack_replies(packed):
             waiting = self._waiting.get(id)
-            if waiting and not waiting.result.done():
+            if not waiting or waiting.result.done():
+                continue
+            lost = waiting.inbox.check_end(timing) if waiting.inbox and not error else None
+            if lost:
+                waiting.result.set_exception(lost)
+            else:
                 waiting.result.set_result((output, error, units, timing))
 
     async def _watch(self) -> None:

@@ -12,6 +12,7 @@ from api.gateway.call_log import CallLog
 from api.gateway.fallbacks import FallbackPlan
 from api.gateway.gateway import CallGateway, InferenceRequest
 from api.gateway.model_status import SHARES
+from api.gateway.streaming.inbox import DeltaInbox
 from api.http.retry_after import retry_delay_s
 from jobs import clock, ids
 from jobs.errors import (
@@ -58,6 +59,8 @@ class InferenceSession:
     waited_ms: float = 0.0  #: see InferenceRequest
     on_admitted: Callable[[], None] | None = None  #: see InferenceRequest
     retries_admission: bool = False  #: the caller retries calls that are rejected for now
+    inbox: DeltaInbox | None = None  #: of a call that streams
+    call_id: str = ""  #: of its only call; "": a new one each
 
     async def call(self, value: Any, plans: Iterator[FallbackPlan]) -> "CallResult":
         """Makes a call. Raises what the gateway does, SpendCap, and the error that the call ended
@@ -76,7 +79,7 @@ class InferenceSession:
     async def _traced_call(self, value: Any, plans: Iterator[FallbackPlan]) -> "CallResult":
         if self.caller.spent:
             raise SpendCap
-        id = ids.new_shown("call")
+        id = self.call_id or ids.new_shown("call")
         span = spans.child_span("call", "producer")
         if not span.context:
             return await self._call(id, value, plans, "")
@@ -110,6 +113,7 @@ class InferenceSession:
             waited_ms=self.waited_ms,
             on_admitted=self.on_admitted,
             trace=trace,
+            inbox=self.inbox,
         )
         try:
             plan, (output, error, units, timing) = await self.gateway.infer(request, plans)
