@@ -35,6 +35,4 @@ def item_request(owner: InFlightSlice, seq: int, part: int, prompt: Prompt) -> R
     """Returns an item of a slice as a request."""
     lease, times = owner.lease, (clock.monotonic(), inf)
     named = uuid4().hex, owner, False, prompt
-    return Request(
-        *named, *times, lease.tenant, lease.weight, seq, part, place=(*lease.place, seq)
-    )
+    return Request(*named, *times, lease.tenant, lease.weight, seq, part, place=(*lease.place, seq))
