@@ -18,6 +18,9 @@ Fields of the hash POOL:
     queued:<tenant>          "calls weight" of a tenant that waits
     weights                  sum of their weights
 
+A call that generated tokens is billed under a key of its own ("tokens:<id>"), for an hour: once,
+also where it is not known any more.
+
 A call is in CALLS until it is answered, dropped or past its deadline; in a lane while it waits, in
 TAKEN while a worker has it.
 """
@@ -40,7 +43,7 @@ TAKE = _script("keys", "now", "wakeups", "forget", "answer_error", "tenants", "s
 DROP = _script("keys", "forget", "tenants", "shrink_lane", "drop")
 ABORT = _script("keys", "now", "wakeups", "tenants", "abort")
 STREAM = _script("stream")
-REPLY = _script("keys", "now", "forget", "reply")
+REPLY = _script("keys", "now", "forget", "tokens", "reply")
 ANNOUNCE = _script("keys", "now", "wakeups", "announce")
 WANTED = _script("keys", "now", "wanted")
 UNKNOWN = _script("keys", "unknown")
