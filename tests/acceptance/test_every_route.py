@@ -127,6 +127,8 @@ WALK = {
     "GET /v1/batches": Way("read"),
     "GET /v1/batches/{batch_id}": Way("read", about="batch"),
     "POST /v1/batches/{batch_id}/cancel": Way("submit", about="batch"),
+    "POST /v1/messages": Way("infer", 400, more={"json": MESSAGE}),  # of no model that generates
+    "POST /v1/messages/count_tokens": Way("infer", 400, more={"json": MESSAGE}),
     "POST /v1/messages/batches": Way("submit", 400, more=MESSAGES),  # of no model that converses
     "GET /v1/messages/batches": Way("read"),
     "GET /v1/messages/batches/{message_batch_id}": Way("read", about="messages"),
@@ -208,7 +210,8 @@ class World:
         body = found.text
         for value, instead in names.items():
             body = body.replace(value, instead)
-        headers = {k: v for k, v in found.headers.items() if k not in ("date", "x-request-id")}
+        once = ("date", "x-request-id", "request-id")
+        headers = {k: v for k, v in found.headers.items() if k not in once}
         if WALK[name].about.endswith("tenant"):  # a name may be longer than another one
             headers.pop("content-length", None)
         return found.status_code, headers, body
