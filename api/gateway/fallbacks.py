@@ -35,7 +35,8 @@ def fallback_plans(
     """
     degraded = degraded or {}
     size = model.size(value, params)
-    yield FallbackPlan(model, params, size, degraded, _output_tokens(model, value))
+    tokens = _output_tokens(value) if model.spec.generates else 0
+    yield FallbackPlan(model, params, size, degraded, tokens)
     if (most := model.degrade.truncate) and size > most:
         yield FallbackPlan(
             model, {**params, "truncate": most}, most, {**degraded, "truncated_to": most}
@@ -51,9 +52,7 @@ def fallback_plans(
         )
 
 
-def _output_tokens(model: Model, value: Any) -> int:
-    """Returns the most tokens that a model may generate for an input, which was checked."""
-    if not model.spec.generates:
-        return 0
+def _output_tokens(value: Any) -> int:
+    """Returns the most tokens that an input, which was checked, lets a model generate."""
     request = generation.parse(value)
     return request.n * (request.sampling.max_tokens or _EXPECTED_TOKENS)

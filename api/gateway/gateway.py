@@ -231,7 +231,7 @@ class CallGateway:
         if request.limits and not self._reservations:
             quota = quota_of(request.tenant, request.limits, plan.model.name, True)
         arguments = put_arguments(
-            status.keys, call, target_ms=status.target_ms,
+            status.keys, call, target_ms=status.margin.target_ms,
             timeout_ms=max(1, int(left_s * 1000)),
             most=self._max_waiting, terms=terms, quota=quota, more_units=request.more_units,
             output_tokens=plan.output_tokens,
