@@ -121,6 +121,10 @@ def refuse_input(model: Model, value: Any) -> tuple[str, str] | None:
     Checked at submission, and again by the worker for jobs with `on_invalid: fail_item`. The
     engine checks tensors when it prepares them.
     """
+    spec = model.spec
+    if spec.generates:
+        problem = spec.input_problem(value)
+        return ("generation", f"{model.key} {problem}") if problem else None
     if model.effective_task == "chat" and (no := chat.refuse(value)):
         return "chat", f"{model.key} {no}"
     if not isinstance(value, str):

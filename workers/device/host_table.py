@@ -16,6 +16,7 @@ from workers.device.model_host import ModelHost
 from workers.device.monitoring import device_info
 from workers.device.monitoring.utilization import Utilization
 from workers.device.monitoring.watchdog import LaunchDeadline
+from workers.engines.generator import Generator
 from workers.engines.protocol import Engine
 
 
@@ -42,9 +43,11 @@ class HostTable:
         self._changing = threading.Lock()
         self._announcing = threading.Lock()
 
-    def create(self, model: Model, engine: Engine, on_launch: OnLaunch) -> Host:
+    def create(self, model: Model, engine: Engine | Generator, on_launch: OnLaunch) -> Host:
         """Creates the host of a loaded model, without adding it: the one place that chooses its
         class. on_launch: records each launch that has items."""
+        if isinstance(engine, Generator):
+            raise TypeError(f"{model.key} generates: no host serves it yet")
         lanes = RedisLanes(self._redis, model.key)
         slots = model.limits.in_flight
         worker, lease_s = str(self.incarnation), self._settings.lease_s

@@ -27,6 +27,7 @@ from workers.device.host_table import HostTable
 from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.engines import registry as engines
 from workers.engines.common.device_errors import device_failure
+from workers.engines.generator import Generator
 from workers.engines.protocol import Engine
 from workers.process.launch_times import LaunchTimes
 from workers.process.residency import Residency, Resident
@@ -105,7 +106,7 @@ class ModelLoader:
     def _load(self, resident: Resident) -> None:
         """Loads, warms up and serves a model. A failure is its state, and harms no other."""
         model, since_s = resident.model, clock.monotonic()
-        engine: Engine | None = None
+        engine: Engine | Generator | None = None
         gc.disable()  # until it is loaded: libraries import thousands of objects, which stay
         try:
             with self._deadline.loading(model.key, model.limits.max_load_s):
@@ -249,7 +250,7 @@ def _row(resident: Resident) -> ModelRow:
     return ModelRow(resident.model.key, resident.state, resident.memory_mb, load_ms, resident.error)
 
 
-def _close(engine: Engine | None) -> None:
+def _close(engine: Engine | Generator | None) -> None:
     """Closes an engine, and frees its memory for the next one."""
     try:
         if engine is not None:

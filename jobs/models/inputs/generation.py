@@ -8,6 +8,54 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
+from jobs.models.inputs.conversation import read_messages, read_tools
+from jobs.models.inputs.fields import FieldError, Fields
+
+MOST_CHOICES = 128
+MOST_LOGPROBS = 20
+MOST_STOPS = 16
+LONGEST_STOP = 256  # characters
+COMPLETION_TOKENS = 16  # of a completion that names no max_tokens, as OpenAI's
+_SHOWN = 100  # characters of a client's text in an error
+_ID_DIGITS = 9  # of a token id
+_LEAST_TOP_P = 1e-6  # stands for 0, which leaves the likeliest token alone
+_COMMON = {
+    "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "n", "stop",
+    "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "logprobs",
+    # without effect on the output:
+    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+    "prompt_cache_retention", "prompt_cache_options", "prediction", "cache_salt", "request_id",
+    "priority",
+}  # fmt: skip
+_CHAT = {
+    "messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice",
+    "parallel_tool_calls",
+}  # fmt: skip
+_COMPLETION = {"prompt", "echo", "best_of"}
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # values of other fields that change nothing
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "verbosity": ("medium",),
+    "reasoning_effort": ("none",),
+    "function_call": ("none",),
+    "functions": ([],),
+    "suffix": ("",),
+    "echo": (False,),
+    "stream": (False,),
+    "ignore_eos": (False,),
+    "use_beam_search": (False,),
+    "skip_special_tokens": (True,),
+    "include_stop_str_in_output": (False,),
+    "stop_token_ids": ([],),
+    "length_penalty": (1.0, 1),
+    "tools": ([],),
+    "tool_choice": ("none",),
+    "parallel_tool_calls": (True,),
+}
+"""Fields of OpenAI and vLLM that aren't supported."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -48,3 +96,128 @@ class TokenUsage:
     input: int = 0  #: tokens of the prompt, cached ones included
     cached: int = 0  #: of those, tokens whose keys and values were in the cache
     output: int = 0  #: generated tokens of all sequences
+
+
+def parse(value: Any) -> GenerationRequest:
+    """Reads an input. Raises FieldError (a ValueError), which names the field and says how to mend
+    it, for what is out of range and for what would change the output and isn't supported."""
+    if not isinstance(value, dict):
+        raise FieldError("input", 'must be an object with "messages" or with "prompt"')
+    if ("messages" in value) == ("prompt" in value):
+        raise FieldError("input", 'must have either "messages" or "prompt"')
+    chat, fields = "messages" in value, Fields(value)
+    _refuse_unsupported(value, chat)
+    tools, choice = read_tools(fields) if chat else ((), None)
+    return GenerationRequest(
+        messages=read_messages(value["messages"]) if chat else None,
+        prompt=None if chat else _prompt(value["prompt"]),
+        tools=tools,
+        tool_choice=choice,
+        n=fields.whole("n", 1, MOST_CHOICES) or 1,
+        echo=fields.flag("echo"),
+        sampling=_sampling(fields, chat),
+    )
+
+
+def refuse(value: Any) -> str | None:
+    """Returns what is wrong with an input, or None, as `EngineSpec.input_problem` does."""
+    try:
+        parse(value)
+    except FieldError as error:
+        return f"doesn't take this input: {error}"
+    return None
+
+
+def _refuse_unsupported(value: Mapping[str, Any], chat: bool) -> None:
+    own, other = (_CHAT, _COMPLETION) if chat else (_COMPLETION, _CHAT)
+    for name, given in value.items():
+        if name in own or name in _COMMON or given is None:
+            continue
+        neutral = _NEUTRAL.get(name)
+        if neutral and any(type(given) is type(one) and given == one for one in neutral):
+            continue
+        where = "chat completions" if chat else "completions"
+        known = "isn't a field" if name in other else "isn't supported as a field"
+        raise FieldError(name[:_SHOWN], f"{known} of {where}: leave it out{_or_send(neutral)}")
+    best = value.get("best_of")
+    if not chat and best is not None and best != (value.get("n") or 1):
+        raise FieldError("best_of", "must be equal to n: other choices aren't ranked")
+
+
+def _or_send(neutral: tuple[Any, ...] | None) -> str:
+    return f", or send {orjson.dumps(neutral[0]).decode()}" if neutral else ""
+
+
+def _prompt(value: Any) -> str | Sequence[int]:
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str | list):
+        value = value[0]
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, list) and value:
+        if all(type(token) is int and token >= 0 for token in value):
+            return value
+        if isinstance(value[0], str | list):
+            raise FieldError("prompt", "must be one prompt: send a request for each")
+    raise FieldError("prompt", "must be a text or a list of token ids, and not be empty")
+
+
+def _sampling(fields: Fields, chat: bool) -> Sampling:
+    most = _max_tokens(fields, chat)
+    least = fields.whole("min_tokens", 0) or 0
+    if most is not None and least > most:
+        raise FieldError("min_tokens", f"must be at most the {most} of max_tokens")
+    return Sampling(
+        max_tokens=most,
+        min_tokens=least,
+        temperature=fields.number("temperature", 1.0, 0, 2),
+        top_p=max(fields.number("top_p", 1.0, 0, 1), _LEAST_TOP_P),
+        top_k=max(fields.whole("top_k", -1) or 0, 0),
+        min_p=fields.number("min_p", 0.0, 0, 1),
+        seed=fields.whole("seed", -(2**63), 2**63 - 1),
+        presence_penalty=fields.number("presence_penalty", 0.0, -2, 2),
+        frequency_penalty=fields.number("frequency_penalty", 0.0, -2, 2),
+        repetition_penalty=fields.number("repetition_penalty", 1.0, 0, 10, above=True),
+        logit_bias=_logit_bias(fields.get("logit_bias")),
+        stop=_stop(fields.get("stop")),
+        logprobs=_chat_logprobs(fields) if chat else fields.whole("logprobs", 0, MOST_LOGPROBS),
+    )
+
+
+def _max_tokens(fields: Fields, chat: bool) -> int | None:
+    if not chat:
+        return fields.whole("max_tokens", 1) or COMPLETION_TOKENS
+    most = fields.whole("max_completion_tokens", 1)
+    older = fields.whole("max_tokens", 1)
+    if most is not None and older is not None and most != older:
+        raise FieldError("max_tokens", "must be left out beside max_completion_tokens")
+    return most or older
+
+
+def _chat_logprobs(fields: Fields) -> int | None:
+    top, wanted = fields.whole("top_logprobs", 0, MOST_LOGPROBS), fields.flag("logprobs")
+    if top is not None and not wanted:
+        raise FieldError("top_logprobs", 'needs "logprobs": true')
+    return (top or 0) if wanted else None
+
+
+def _logit_bias(value: Any) -> dict[int, float]:
+    wanted = "must be an object of token ids and numbers from -100 to 100"
+    if not isinstance(value, dict | None):
+        raise FieldError("logit_bias", wanted)
+    read = {}
+    for token, bias in (value or {}).items():
+        if not token.isascii() or not token.isdigit() or len(token) > _ID_DIGITS:
+            raise FieldError("logit_bias", f"{wanted}; {token[:_SHOWN]!r} is no token id")
+        if type(bias) not in (int, float) or not -100 <= bias <= 100:
+            raise FieldError("logit_bias", f"{wanted}; that of {token} isn't")
+        read[int(token)] = float(bias)
+    return read
+
+
+def _stop(value: Any) -> tuple[str, ...]:
+    texts = [value] if isinstance(value, str) else value or []
+    if not isinstance(texts, list) or len(texts) > MOST_STOPS:
+        raise FieldError("stop", f"must be a text or a list of up to {MOST_STOPS} texts")
+    if not all(isinstance(text, str) and 1 <= len(text) <= LONGEST_STOP for text in texts):
+        raise FieldError("stop", f"must have texts of 1 to {LONGEST_STOP} characters")
+    return tuple(texts)

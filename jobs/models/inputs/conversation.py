@@ -1,0 +1,128 @@
+"""Messages and tools of a generation request, checked and in the form that chat templates take.
+
+Texts in parts become one text, `developer` becomes `system`, and the arguments of earlier tool
+calls become objects.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from jobs.models.inputs.fields import FieldError, Fields
+
+MOST_TOOLS = 128
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MESSAGE_KEYS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "refusal"})
+_FUNCTION_KEYS = frozenset({"name", "description", "parameters", "strict"})
+
+
+def read_messages(value: Any) -> tuple[Mapping[str, Any], ...]:
+    """Returns the messages of a conversation for a chat template. Raises FieldError."""
+    if not isinstance(value, list) or not value:
+        raise FieldError("messages", "must be a list of at least one message")
+    return tuple(_message(f"messages[{n}]", message) for n, message in enumerate(value))
+
+
+def _message(place: str, message: Any) -> Mapping[str, Any]:
+    role = message.get("role") if isinstance(message, dict) else None
+    if not isinstance(role, str) or role not in _ROLES:
+        raise FieldError(f"{place}.role", f"must be one of {', '.join(_ROLES)}")
+    for key, value in message.items():
+        if key not in _MESSAGE_KEYS and value is not None:
+            raise FieldError(f"{place}.{key}", "isn't supported: leave it out")
+    calls = message.get("tool_calls")
+    if calls is not None and role != "assistant":
+        raise FieldError(f"{place}.tool_calls", "belongs to messages of the assistant")
+    if role == "tool" and not isinstance(message.get("tool_call_id"), str):
+        raise FieldError(f"{place}.tool_call_id", "must be the id of the tool call it answers")
+    read = {key: value for key, value in message.items() if value is not None}
+    read["role"] = "system" if role == "developer" else role
+    read["content"] = _text(f"{place}.content", message.get("content"), optional=bool(calls))
+    if calls:
+        read["tool_calls"] = _calls(f"{place}.tool_calls", calls)
+    return read
+
+
+def _text(place: str, content: Any, *, optional: bool) -> str:
+    if content is None and optional:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise FieldError(place, "must be a text or a list of parts")
+    return "\n".join(_part(f"{place}[{n}]", part) for n, part in enumerate(content))
+
+
+def _part(place: str, part: Any) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind not in ("text", "refusal"):
+        raise FieldError(f"{place}.type", 'must be "text": other parts aren\'t supported')
+    text = part.get(kind)
+    if not isinstance(text, str):
+        raise FieldError(f"{place}.{kind}", "must be a text")
+    return text
+
+
+def _calls(place: str, calls: Any) -> list[dict[str, Any]]:
+    if not isinstance(calls, list):
+        raise FieldError(place, "must be a list of tool calls")
+    return [_call(f"{place}[{n}]", call) for n, call in enumerate(calls)]
+
+
+def _call(place: str, call: Any) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise FieldError(f"{place}.function", 'must be an object with "name" and "arguments"')
+    arguments = function.get("arguments") or "{}"
+    try:
+        arguments = orjson.loads(arguments) if isinstance(arguments, str) else arguments
+    except orjson.JSONDecodeError:
+        raise FieldError(f"{place}.function.arguments", "must be an object as JSON text") from None
+    if not isinstance(arguments, dict):
+        raise FieldError(f"{place}.function.arguments", "must be an object as JSON text")
+    read = {"name": function["name"], "arguments": arguments}
+    return {"id": str(call.get("id", "")), "type": "function", "function": read}
+
+
+def read_tools(fields: Fields) -> tuple[Sequence[Mapping[str, Any]], str | None]:
+    """Returns the tools for a chat template, and the choice among them: auto, none or None.
+
+    Raises FieldError.
+    """
+    tools = fields.get("tools")
+    if tools is not None and (not isinstance(tools, list) or len(tools) > MOST_TOOLS):
+        raise FieldError("tools", f"must be a list of up to {MOST_TOOLS} tools")
+    read = tuple(_tool(f"tools[{n}]", tool) for n, tool in enumerate(tools or ()))
+    choice = fields.get("tool_choice")
+    if choice not in (None, "auto", "none"):
+        wanted = 'must be "auto" or "none": the model can\'t be made to call a tool'
+        raise FieldError("tool_choice", wanted)
+    if read and fields.get("parallel_tool_calls") is False:
+        wanted = "can't be false: the model's calls aren't limited to one"
+        raise FieldError("parallel_tool_calls", wanted)
+    return read, choice
+
+
+def _tool(place: str, tool: Any) -> Mapping[str, Any]:
+    if not isinstance(tool, dict) or tool.get("type") != "function":
+        raise FieldError(f"{place}.type", 'must be "function": other tools aren\'t supported')
+    function = tool.get("function")
+    if not isinstance(function, dict):
+        raise FieldError(f"{place}.function", "must be an object")
+    if unknown := function.keys() - _FUNCTION_KEYS:
+        raise FieldError(f"{place}.function.{min(unknown)}", "isn't supported: leave it out")
+    name = function.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        wanted = "must have 1 to 64 letters, digits, underscores and hyphens"
+        raise FieldError(f"{place}.function.name", wanted)
+    if not isinstance(function.get("description"), str | None):
+        raise FieldError(f"{place}.function.description", "must be a text")
+    if not isinstance(function.get("parameters"), dict | None):
+        raise FieldError(f"{place}.function.parameters", "must be a JSON schema")
+    if function.get("strict"):
+        wanted = "can't be true: arguments aren't held to the schema"
+        raise FieldError(f"{place}.function.strict", wanted)
+    return tool

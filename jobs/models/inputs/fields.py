@@ -1,0 +1,54 @@
+"""Fields of a JSON object that a client sent, read with their types and ranges checked."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class FieldError(ValueError):
+    """A field can't be taken; the message begins with its name and says how to mend it."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field} {message}")
+        self.field = field
+
+
+class Fields:
+    """Fields of one object; null stands for an absent one."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def get(self, name: str) -> Any:
+        """Returns a field as it is; None where it is absent."""
+        return self._values.get(name)
+
+    def flag(self, name: str) -> bool:
+        """Reads true or false; false where it is absent. Raises FieldError."""
+        value = self._values.get(name)
+        if not isinstance(value, bool | None):
+            raise FieldError(name, "must be true or false")
+        return bool(value)
+
+    def whole(self, name: str, least: int, most: int | None = None) -> int | None:
+        """Reads a whole number. Raises FieldError."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if type(value) is not int or value < least or (most is not None and value > most):
+            span = f"of at least {least}" if most is None else f"from {least} to {most}"
+            raise FieldError(name, f"must be a whole number {span}")
+        return value
+
+    def number(
+        self, name: str, default: float, least: float, most: float, *, above: bool = False
+    ) -> float:
+        """Reads a number. above: it must be over `least`, not equal to it. Raises FieldError."""
+        value = self._values.get(name)
+        if value is None:
+            return default
+        # Not isinstance: true and false are no numbers.
+        fits = type(value) in (int, float) and least <= value <= most
+        if not fits or (above and value == least):
+            span = f"over {least:g}, up to {most:g}" if above else f"from {least:g} to {most:g}"
+            raise FieldError(name, f"must be a number {span}")
+        return float(value)

@@ -1,0 +1,241 @@
+"""Generation requests: fields that are taken, and those that are refused with their names."""
+
+from typing import Any
+
+import pytest
+
+from jobs.models.inputs.fields import FieldError
+from jobs.models.inputs.generation import (
+    COMPLETION_TOKENS,
+    GenerationRequest,
+    Sampling,
+    parse,
+    refuse,
+)
+
+CHAT = {"messages": [{"role": "user", "content": "hello"}]}
+PROMPT = {"prompt": "hello"}
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+
+
+def chat(**fields: Any) -> GenerationRequest:
+    return parse({**CHAT, **fields})
+
+
+def completion(**fields: Any) -> GenerationRequest:
+    return parse({**PROMPT, **fields})
+
+
+def problem(value: Any) -> str:
+    with pytest.raises(FieldError) as raised:
+        parse(value)
+    return str(raised.value)
+
+
+def test_a_conversation_alone_has_the_defaults_of_openai() -> None:
+    assert chat() == GenerationRequest(messages=({"role": "user", "content": "hello"},))
+
+
+def test_a_prompt_alone_ends_after_sixteen_tokens() -> None:
+    expected = GenerationRequest(prompt="hello", sampling=Sampling(max_tokens=COMPLETION_TOKENS))
+    assert completion() == expected
+
+
+def test_every_parameter_of_sampling_is_read() -> None:
+    given = {
+        "max_completion_tokens": 7,
+        "min_tokens": 2,
+        "temperature": 0,
+        "top_p": 0.5,
+        "top_k": 40,
+        "min_p": 0.1,
+        "seed": -3,
+        "presence_penalty": 1,
+        "frequency_penalty": -1.5,
+        "repetition_penalty": 1.2,
+        "logit_bias": {"15": -100, "7": 2.5},
+        "stop": ["\n", "END"],
+        "logprobs": True,
+        "top_logprobs": 3,
+    }
+    assert chat(**given).sampling == Sampling(
+        max_tokens=7,
+        min_tokens=2,
+        temperature=0.0,
+        top_p=0.5,
+        top_k=40,
+        min_p=0.1,
+        seed=-3,
+        presence_penalty=1.0,
+        frequency_penalty=-1.5,
+        repetition_penalty=1.2,
+        logit_bias={15: -100.0, 7: 2.5},
+        stop=("\n", "END"),
+        logprobs=3,
+    )
+
+
+def test_numbers_that_switch_a_filter_off_are_taken() -> None:
+    sampling = chat(top_k=-1, top_p=0).sampling
+    assert sampling.top_k == 0
+    assert 0 < sampling.top_p < 1e-3
+
+
+def test_whole_temperatures_become_floats() -> None:
+    assert type(chat(temperature=1).sampling.temperature) is float
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0)],
+)
+def test_logprobs_of_a_chat_are_a_flag(fields: dict[str, Any], expected: int | None) -> None:
+    assert chat(**fields).sampling.logprobs == expected
+
+
+def test_logprobs_of_a_completion_are_a_number() -> None:
+    assert completion(logprobs=5).sampling.logprobs == 5
+
+
+def test_either_name_of_the_most_tokens_is_taken() -> None:
+    assert chat(max_tokens=3).sampling.max_tokens == 3
+    assert chat(max_tokens=3, max_completion_tokens=3).sampling.max_tokens == 3
+
+
+@pytest.mark.parametrize("prompt", ["hi", [1, 2], ["hi"], [[1, 2]]])
+def test_a_prompt_is_a_text_or_token_ids(prompt: Any) -> None:
+    assert completion(prompt=prompt).prompt in ("hi", [1, 2])
+
+
+def test_a_completion_may_echo_its_prompt() -> None:
+    assert completion(echo=True, n=2, best_of=2).echo
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("user", "u1"),
+        ("metadata", {"k": "v"}),
+        ("store", True),
+        ("service_tier", "flex"),
+        ("safety_identifier", "s"),
+        ("prompt_cache_key", "p"),
+        ("prompt_cache_retention", "24h"),
+        ("prediction", {"type": "content", "content": "x"}),
+        ("cache_salt", "s"),
+        ("response_format", {"type": "text"}),
+        ("modalities", ["text"]),
+        ("tools", []),
+        ("audio", None),
+        ("stream", False),
+    ],
+)
+def test_fields_that_leave_the_output_as_it_is_are_accepted(name: str, value: Any) -> None:
+    assert chat(**{name: value}) == chat()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("response_format", {"type": "json_object"}),
+        ("response_format", {"type": "json_schema", "json_schema": {}}),
+        ("audio", {"voice": "alloy"}),
+        ("modalities", ["text", "audio"]),
+        ("reasoning_effort", "low"),
+        ("verbosity", "high"),
+        ("web_search_options", {}),
+        ("functions", [{}]),
+        ("function_call", "auto"),
+        ("moderation", {}),
+        ("stream", True),
+        ("stream", 0),
+        ("model", "other"),
+        ("ignore_eos", True),
+        ("stop_token_ids", [1]),
+        ("chat_template", "x"),
+        ("echo", True),
+        ("prompt_logprobs", 1),
+        ("invented", 1),
+    ],
+)
+def test_fields_that_would_change_the_output_are_refused_by_name(name: str, value: Any) -> None:
+    assert problem({**CHAT, name: value}).startswith(f"{name} isn't")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"suffix": "end"}, {"best_of": 2}, {"best_of": 0}, {"tools": [TOOL]}, {"top_logprobs": 1}],
+)
+def test_completions_refuse_what_only_others_have(fields: dict[str, Any]) -> None:
+    assert problem({**PROMPT, **fields}).startswith(f"{next(iter(fields))} ")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", 2.1),
+        ("temperature", -0.1),
+        ("temperature", True),
+        ("temperature", "0"),
+        ("top_p", 1.1),
+        ("top_k", -2),
+        ("min_p", 1.5),
+        ("n", 0),
+        ("n", 129),
+        ("n", 1.0),
+        ("seed", 2**63),
+        ("seed", 1.5),
+        ("presence_penalty", 3),
+        ("frequency_penalty", -3),
+        ("repetition_penalty", 0),
+        ("max_tokens", 0),
+        ("max_completion_tokens", -1),
+        ("min_tokens", -1),
+        ("logit_bias", []),
+        ("logit_bias", {"x": 1}),
+        ("logit_bias", {"1": 101}),
+        ("logit_bias", {"-1": 1}),
+        ("logit_bias", {"\u0661": 1}),
+        ("stop", 3),
+        ("stop", [""]),
+        ("stop", ["x"] * 17),
+        ("stop", "x" * 257),
+        ("logprobs", 1),
+        ("top_logprobs", 3),
+        ("messages", []),
+        ("messages", "hello"),
+        ("tools", {}),
+        ("tool_choice", "required"),
+        ("tool_choice", {"type": "function", "function": {"name": "weather"}}),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_its_field(name: str, value: Any) -> None:
+    with pytest.raises(FieldError) as raised:
+        chat(**{name: value})
+    assert raised.value.field == name
+    assert str(raised.value).startswith(f"{name} ")
+
+
+def test_two_numbers_of_most_tokens_are_refused() -> None:
+    assert "max_completion_tokens" in problem({**CHAT, "max_tokens": 1, "max_completion_tokens": 2})
+
+
+def test_more_least_tokens_than_most_are_refused() -> None:
+    assert problem({**CHAT, "max_tokens": 3, "min_tokens": 4}).startswith("min_tokens")
+
+
+@pytest.mark.parametrize("prompt", ["", [], None, 5, ["a", "b"], [1, "a"], [-1], [True]])
+def test_a_prompt_that_no_model_takes_is_refused(prompt: Any) -> None:
+    assert problem({"prompt": prompt}).startswith("prompt must be")
+
+
+@pytest.mark.parametrize("value", ["hello", None, [], {}, {**CHAT, **PROMPT}])
+def test_an_input_is_either_a_conversation_or_a_prompt(value: Any) -> None:
+    assert problem(value).startswith("input must")
+
+
+def test_the_refusal_of_an_input_reads_after_the_name_of_its_model() -> None:
+    assert refuse({"prompt": ""}) == (
+        "doesn't take this input: prompt must be a text or a list of token ids, and not be empty"
+    )
+    assert refuse(CHAT) is None
