@@ -232,7 +232,7 @@ class CallGateway:
         if request.limits and not self._reservations:
             quota = quota_of(request.tenant, request.limits, plan.model.name, True)
         arguments = put_arguments(
-            status.keys, call, target_ms=plan.model.answer_target_ms,
+            status.keys, call, target_ms=status.target_ms,
             timeout_ms=max(1, int(left_s * 1000)),
             most=self._max_waiting, terms=terms, quota=quota, more_units=request.more_units,
             output_tokens=request.output_tokens,

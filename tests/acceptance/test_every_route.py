@@ -40,6 +40,8 @@ class Way:
 JOB = {"json": {"model": "echo", "items": ["x"], "webhook": {"url": "http://127.0.0.1:9/"}}}
 CALL = {"json": {"model": "echo", "input": "x"}}
 TENSORS = {"json": {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["x"]}]}}
+CHAT = {"json": {"model": "echo", "messages": [{"role": "user", "content": "x"}]}}
+PROMPT = {"json": {"model": "echo", "prompt": "x"}}
 EMBEDDINGS = {"json": {"model": "minilm", "input": "x"}}
 
 FORM = {"files": {"file": ("a.jsonl", b"{}")}, "data": {"purpose": "batch"}}
@@ -64,6 +66,8 @@ WALK = {
     "GET /calls/{call_id}": Way("read", about="call"),
     "POST /infer": Way("infer", more=CALL),
     "POST /v1/embeddings": Way("infer", more=EMBEDDINGS),
+    "POST /v1/chat/completions": Way("infer", 400, more=CHAT),  # of no model that generates
+    "POST /v1/completions": Way("infer", 400, more=PROMPT),
     "POST /jobs": Way("submit", 202, more=JOB),
     "GET /jobs": Way("read"),
     "GET /jobs/{job_id}": Way("read", about="job"),

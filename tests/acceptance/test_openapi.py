@@ -76,6 +76,8 @@ OPERATIONS = [
     "POST /keys/{key_id}/rotate",
     "POST /v1/batches",
     "POST /v1/batches/{batch_id}/cancel",
+    "POST /v1/chat/completions",
+    "POST /v1/completions",
     "POST /v1/embeddings",
     "POST /v1/files",
     "POST /v1/messages/batches",
@@ -94,11 +96,13 @@ OPERATIONS = [
 # OpenAPI can't say that the query must name the model when the body is NDJSON, nor which scopes
 # a key of which role may have, that no two limits are for the same model and key, nor to which URLs
 # anything is sent, nor which tensors a model takes, nor that a batch is made of a file that is
-# there, or of messages to a model that converses.
+# there, or of messages to a model that converses, nor which models generate.
 _MORE_THAN_SAID = (
     "POST /jobs",
     "POST /keys",
     "POST /v1/batches",
+    "POST /v1/chat/completions",
+    "POST /v1/completions",
     "POST /v1/messages/batches",
     "PUT /tenants/{tenant}/limits",
     "PUT /webhooks/endpoint",
