@@ -255,7 +255,7 @@ def _model(
     serving = [worker for worker in workers if worker.slots.get(key)]
     return ModelFacts(
         key=key,
-        target_s=target_s or (declared.target_ms / 1000 if declared else 0.0),
+        target_s=target_s or (declared.answer_target_ms / 1000 if declared else 0.0),
         limits=declared.limits if declared else Limits(),
         calls=_calls(reports, key),
         launches=_launches(reports, key),

@@ -46,7 +46,7 @@ def save(folder: Path, *, seed: int = 0, **config: Any) -> Path:
         "tie_word_embeddings": True,
     }
     LlamaForCausalLM(LlamaConfig(**sizes | config)).save_pretrained(folder)
-    _save_tokenizer(folder)
+    save_tokenizer(folder)
     return folder
 
 
@@ -55,7 +55,8 @@ def options(folder: Path) -> dict[str, Any]:
     return {"path": str(folder), "threads": 1, "device": "cpu"} | custom_models.checksums(folder)
 
 
-def _save_tokenizer(folder: Path) -> None:
+def save_tokenizer(folder: Path) -> None:
+    """Saves a tokenizer of bytes with few merges, and the chat template."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())

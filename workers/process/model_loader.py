@@ -23,12 +23,12 @@ from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.queue import backlog, workers
 from jobs.store.queue.workers import ModelRow
 from jobs.telemetry.metrics import record
-from workers.device.host_table import HostTable
 from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.engines import registry as engines
 from workers.engines.common.device_errors import device_failure
 from workers.engines.generator import Generator
 from workers.engines.protocol import Engine
+from workers.process.host_table import HostTable
 from workers.process.launch_times import LaunchTimes
 from workers.process.residency import Residency, Resident
 from workers.process.slice_runner import SliceRunner

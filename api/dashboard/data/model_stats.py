@@ -61,7 +61,7 @@ def rows(context: Context, statuses: Mapping[str, ModelStatus], reports: ReportS
 
 def row(key: str, model: Model | None, status: ModelStatus, reports: ReportSet) -> Row:
     """Returns the row of one version."""
-    target_s = model.target_ms / 1000 if model else 0.0
+    target_s = model.answer_target_ms / 1000 if model else 0.0
     return Row(key, model, status, target_s, figures(reports, model=key))
 
 

@@ -130,7 +130,10 @@ CALL_TARGET = _counter(
     "Calls, by whether they met the model's latency target. Server-side refusals and "
     "failures miss it; client errors don't count.",
 )
-TARGET_S = _gauge("millrace_model_target_seconds{model}", "Latency target of the model.")
+TARGET_S = _gauge(
+    "millrace_model_target_seconds{model}",
+    "Latency target of the model; of one that generates, until the first token.",
+)
 CALLS_WAITING = _gauge("millrace_calls_in_flight", "Unanswered calls in this process.")
 ITEMS_SUBMITTED = _counter("millrace_items_submitted_total{model}", "Items submitted in jobs.")
 JOBS_SUBMITTED = _counter("millrace_jobs_submitted_total{model,class}", "Jobs submitted.")

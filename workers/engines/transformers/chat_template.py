@@ -50,7 +50,7 @@ class ChatTemplate:
             raise ValueError("the model has no chat template; send a prompt to /v1/completions")
         try:
             return self._template.render(
-                messages=[_plain(n, message) for n, message in enumerate(messages)],
+                messages=list(messages),
                 tools=list(tools) or None,
                 add_generation_prompt=True,
                 **self._tokens,
@@ -89,17 +89,6 @@ def _raise(message: str) -> None:
 
 def _now(pattern: str) -> str:
     return clock.now().strftime(pattern)
-
-
-def _plain(number: int, message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the message with its content as one text."""
-    content = message.get("content")
-    if not isinstance(content, list):
-        return message
-    texts = [part.get("text") for part in content if part.get("type", "text") == "text"]
-    if len(texts) < len(content) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"messages[{number}].content has a part that is no text")
-    return {**message, "content": "".join(texts)}
 
 
 def _text(token: Any) -> str:
