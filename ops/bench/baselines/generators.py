@@ -106,10 +106,9 @@ def _transformers(model: Model) -> tuple[Any, Callable[[dict[str, Any]], list[in
     """Returns the model as the library loads it, and a function that tokenizes a chat."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from workers.engines.transformers.files import model_folder
 
     torch.set_num_threads(int(model.options.get("threads", 1)))
-    folder = model_folder(model.options)
+    folder = model.options["path"]
     tokenizer = AutoTokenizer.from_pretrained(folder)
     network: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 

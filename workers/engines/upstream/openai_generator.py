@@ -6,9 +6,8 @@ server holds the KV cache, so that blocks aren't counted here. To abort closes t
 """
 
 import queue
-import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,8 +18,8 @@ from jobs.models.engines.upstream_options import OpenAIOptions
 from jobs.models.inputs.generation import parse
 from jobs.models.model import Model
 from workers.engines.generator import Capacity, Emitted, NewSequence, Prompt, Step
-from workers.engines.protocol import InvalidInput, Transient
-from workers.engines.upstream.chat_stream import ChatStream, Chunk
+from workers.engines.protocol import InvalidInput
+from workers.engines.upstream.chat_stream import ChatStream, body_of
 from workers.engines.upstream.stream_requester import StreamRequester
 
 _WAIT_S = 0.05  # of a step in which nothing arrives
@@ -33,7 +32,9 @@ class OpenAIGenerator:
     def __init__(self, model: Model) -> None:
         self._model, self._options = model, OpenAIOptions(**model.options)
         self._url = self._options.url.rstrip("/") + "/chat/completions"
-        self._requester = StreamRequester(model, self._options)
+        key = self._options.api_key
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._requester = StreamRequester(model, self._options, headers)
         self._most = self._options.concurrency.max
         self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="upstream-stream")
         self._waiting: deque[NewSequence] = deque()
@@ -43,7 +44,7 @@ class OpenAIGenerator:
     @property
     def capacity(self) -> Capacity:
         """Bounds: those of the options; blocks aren't known."""
-        return Capacity(0, 1, self._most, _CONTEXT_TOKENS)
+        return Capacity(0, 1, self._most, _CONTEXT_TOKENS, resumes=False)
 
     def prepare(self, inputs: Sequence[Any]) -> list[Prompt | InvalidInput]:
         """Prepares inputs, as `Generator.prepare`; sizes are estimates."""
