@@ -161,7 +161,7 @@ class GenerationHost:
             self.scheduler.emitted(sequence, len(emitted.tokens))
             self._delivery.add(sequence, emitted)
             if emitted.finish:
-                sequence.finish = emitted.finish
+                sequence.finish, sequence.counted = emitted.finish, emitted.usage
                 del self._running[emitted.id]
                 self.scheduler.remove(sequence)
                 if request.ended:
