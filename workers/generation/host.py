@@ -104,8 +104,9 @@ class GenerationHost:
     def _busy(self) -> bool:
         scheduler = self.scheduler
         if self._stopping:
-            return bool(self._requests or self._dropped)
-        return bool(scheduler.running or scheduler.calls or scheduler.items or self._dropped)
+            return bool(self._requests)
+        waiting = scheduler.calls or scheduler.items or self._dropped or self._aborted
+        return bool(scheduler.running or waiting)
 
     def _apply(self, decision: Decision) -> None:
         """Tells the generator which sequences leave and which come."""
