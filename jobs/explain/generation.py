@@ -19,9 +19,9 @@ class Generation:
     """Generation of a model."""
 
     kv_usage: float = 0.0  #: share of the KV blocks in use, 0 to 1, of the fullest worker
-    running: float = 0.0  #: sequences
-    waiting: float = 0.0  #: requests
-    preemptions: float = 0.0
+    running: float = 0.0  #: sequences of calls and items
+    waiting: float = 0.0  #: calls' sequences
+    preemptions: float = 0.0  #: of calls
     itl_missed: float = 0.0  #: share of `itl_judged` that missed target_itl_ms, 0 to 1
     itl_judged: float = 0.0  #: calls
     prefilling: Steps = field(default_factory=Steps)  #: with tokens of prompts
@@ -35,13 +35,14 @@ class Generation:
             "millrace_generation_target_total", "met", model=key, target="itl"
         )
         judged = sum(met.values())
-        metric = "millrace_tenant_kv_cache_blocks"
+        metric, requests = "millrace_tenant_kv_cache_blocks", "millrace_num_requests"
         blocks = reports.gauge_by(metric, "tenant", sum, model=key)
         return cls(
             kv_usage=reports.gauge("millrace_kv_cache_usage_perc", model=key) or 0.0,
-            running=reports.gauge("millrace_num_requests_running", sum, model=key) or 0.0,
-            waiting=reports.gauge("millrace_num_requests_waiting", sum, model=key) or 0.0,
-            preemptions=reports.increase("millrace_num_preemptions_total", model=key),
+            running=reports.gauge(f"{requests}_running", sum, model=key) or 0.0,
+            waiting=reports.gauge("millrace_num_requests_waiting", sum, model=key, kind="call")
+            or 0.0,
+            preemptions=reports.increase("millrace_num_preemptions_total", model=key, kind="call"),
             itl_missed=met.get("false", 0.0) / judged if judged else 0.0,
             itl_judged=judged,
             prefilling=_steps(reports, key, "true"),

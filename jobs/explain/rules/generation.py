@@ -12,7 +12,7 @@ STEP_TIMES = 2.0  # duration of a step that computes prompts, relative to others
 
 
 def kv_cache_full(model: ModelFacts, facts: Facts) -> Diagnosis | None:
-    """Finds requests that wait, or give way, because no KV block is free."""
+    """Finds calls that wait, or give way, because no KV block is free."""
     its = model.generation
     if its.kv_usage < FULL or not (its.waiting or its.preemptions >= PREEMPTIONS):
         return None
@@ -21,8 +21,8 @@ def kv_cache_full(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         "warning",
         model.about,
         f"{percent(its.kv_usage)} of the KV blocks of {model.key} are in use: "
-        f"{count(its.running, 'sequence')} run, {count(its.waiting, 'request')} wait, "
-        f"{count(its.preemptions, 'preemption')} in the last minute",
+        f"{count(its.running, 'sequence')} run, {count(its.waiting, 'call')} wait, "
+        f"{count(its.preemptions, 'call')} gave way in the last minute",
         "more blocks in the model's options if the device has memory left; more workers; clients "
         "that ask for a smaller max_tokens: expected output is set aside at admission",
         {
@@ -60,7 +60,7 @@ def prefill_starves_decode(model: ModelFacts, facts: Facts) -> Diagnosis | None:
 
 
 def kv_cache_hogged(model: ModelFacts, facts: Facts) -> Diagnosis | None:
-    """Finds a tenant that has most of the KV blocks while requests wait for some."""
+    """Finds a tenant that has most of the KV blocks while calls wait for some."""
     its = model.generation
     used = sum(its.blocks.values())
     if its.kv_usage < FULL or not its.waiting or len(its.blocks) < 2:
@@ -74,7 +74,7 @@ def kv_cache_hogged(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         "warning",
         f"tenant:{tenant}",
         f"{tenant} has {percent(share)} of the KV blocks of {model.key} that are in use, and "
-        f"{count(its.waiting, 'request')} wait for some",
+        f"{count(its.waiting, 'call')} wait for some",
         "tokens_per_min or calls_in_flight in its limits; its weight; jobs (bulk) for what may "
         "wait: items give their blocks to calls",
         {"model": model.key, "share": share, "blocks": blocks, "waiting": its.waiting},

@@ -34,14 +34,15 @@ class EndedRequest:
     input_tokens: int = 0  #: of its prompt
     cached_tokens: int = 0  #: of those, found in the cache
     output_tokens: int = 0  #: generated
+    preemptions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
     """State of a generator after a step."""
 
-    running: int  #: sequences in the step
-    waiting: int  #: requests that wait for blocks
+    running: Mapping[Kind, int]  #: sequences in the step
+    waiting: Mapping[Kind, int]  #: sequences that wait for blocks
     blocks: int  #: KV blocks; 0: not known
     free_blocks: int
 
@@ -71,6 +72,8 @@ def request_ended(
     metrics.GENERATION_TOKENS.labels(model).inc(request.output_tokens)
     metrics.PREFIX_QUERIES.labels(model).inc(request.input_tokens)
     metrics.PREFIX_HITS.labels(model).inc(request.cached_tokens)
+    if request.preemptions:
+        metrics.PREEMPTIONS.labels(model, kind).inc(request.preemptions)
     if targets and kind == "call":
         _judge(model, "ttft", request.ttft_s is not None and request.ttft_s <= targets.ttft_s)
         if request.itl_s is not None:
@@ -88,6 +91,7 @@ def step_ended(
     """Counts a step. gaps_s: time since the token before, of each sequence that got a further
     one."""
     metrics.STEP_S.labels(model, "true" if prefill_tokens else "false").observe(seconds)
+    metrics.MODEL_BUSY_S.labels(model).inc(seconds)
     for kind, gaps in gaps_s.items():
         histogram = metrics.ITL_S.labels(model, kind)
         for gap_s in gaps:
@@ -95,17 +99,13 @@ def step_ended(
 
 
 @run_later
-def preempted(model: str, sequences: int) -> None:
-    """Counts sequences that gave their blocks to others."""
-    metrics.PREEMPTIONS.labels(model).inc(sequences)
-
-
-@run_later
 def pool_changed(model: str, state: PoolState, tenants: Mapping[str, int]) -> None:
     """Sets the state of a generator; call it a few times a second. tenants: blocks in use, with 0
     for a tenant that has none any more."""
-    metrics.RUNNING.labels(model).set(state.running)
-    metrics.WAITING.labels(model).set(state.waiting)
+    for kind, count in state.running.items():
+        metrics.RUNNING.labels(model, kind).set(count)
+    for kind, count in state.waiting.items():
+        metrics.WAITING.labels(model, kind).set(count)
     metrics.KV_BLOCKS.labels(model).set(state.blocks)
     used = state.blocks - state.free_blocks
     metrics.KV_USAGE.labels(model).set(used / state.blocks if state.blocks else 0.0)

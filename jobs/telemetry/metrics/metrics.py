@@ -285,10 +285,10 @@ PREFIX_HITS = _counter(
     "millrace_prefix_cache_hits_total{model}", "Tokens of prompts found in the cache."
 )
 PREEMPTIONS = _counter(
-    "millrace_num_preemptions_total{model}", "Sequences that gave their KV blocks to others."
+    "millrace_num_preemptions_total{model,kind}", "Sequences that gave KV blocks to others."
 )
-RUNNING = _gauge("millrace_num_requests_running{model}", "Sequences in the last step.")
-WAITING = _gauge("millrace_num_requests_waiting{model}", "Requests that wait for KV blocks.")
+RUNNING = _gauge("millrace_num_requests_running{model,kind}", "Sequences in the last step.")
+WAITING = _gauge("millrace_num_requests_waiting{model,kind}", "Sequences that wait for blocks.")
 KV_USAGE = _gauge("millrace_kv_cache_usage_perc{model}", "KV blocks in use, 0 to 1.")
 KV_BLOCKS = _gauge("millrace_kv_cache_blocks{model}", "KV blocks of the model in this worker.")
 TENANT_KV_BLOCKS = _gauge(

@@ -8,8 +8,10 @@ from tests.unit.jobs.explain.made import M, Process, found, worker
 
 def generating(usage: float = 0.5, waiting: float = 0.0, preemptions: float = 0.0) -> Process:
     made = worker().gauge("kv_cache_usage_perc", usage, **M)
-    made.gauge("num_requests_running", 8, **M).gauge("num_requests_waiting", waiting, **M)
-    return made.count("num_preemptions_total", preemptions, **M)
+    made.gauge("num_requests_running", 8, **M, kind="call")
+    made.gauge("num_requests_waiting", waiting, **M, kind="call")
+    made.gauge("num_requests_waiting", 1000, **M, kind="item")  # a backlog is no trouble
+    return made.count("num_preemptions_total", preemptions, **M, kind="call")
 
 
 @pytest.mark.parametrize(

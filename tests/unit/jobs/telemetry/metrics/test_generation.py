@@ -58,6 +58,11 @@ def test_a_request_is_timed_from_its_arrival_to_its_last_token(model: str) -> No
     assert value("prefix_cache_queries_total", model=model) == 10
 
 
+def test_preemptions_are_counted_with_their_request(model: str) -> None:
+    generation.request_ended(model, "item", EndedRequest(preemptions=2), [])
+    assert value("num_preemptions_total", model=model, kind="item") == 2
+
+
 def test_what_did_not_happen_is_not_timed(model: str) -> None:
     generation.request_ended(model, "call", EndedRequest(queue_s=3.0), [])
     assert value("request_queue_time_seconds_count", model=model, kind="call") == 1
@@ -97,20 +102,21 @@ def test_steps_with_a_prefill_are_told_from_others(model: str) -> None:
 
 
 def test_the_pool_is_as_it_was_last(model: str) -> None:
-    generation.pool_changed(model, PoolState(3, 2, 100, 0), {"a": 75, "b": 25})
-    generation.pool_changed(model, PoolState(2, 0, 100, 75), {"a": 0, "b": 25})
-    generation.preempted(model, 2)
+    before = PoolState({"call": 3, "item": 4}, {"call": 2, "item": 9}, 100, 0)
+    generation.pool_changed(model, before, {"a": 75, "b": 25})
+    after = PoolState({"call": 2, "item": 0}, {"call": 0, "item": 5}, 100, 75)
+    generation.pool_changed(model, after, {"a": 0, "b": 25})
     assert value("kv_cache_usage_perc", model=model) == 0.25
     assert value("kv_cache_blocks", model=model) == 100
-    assert value("num_requests_running", model=model) == 2
-    assert value("num_requests_waiting", model=model) == 0
-    assert value("num_preemptions_total", model=model) == 2
+    assert value("num_requests_running", model=model, kind="call") == 2
+    assert value("num_requests_running", model=model, kind="item") == 0
+    assert value("num_requests_waiting", model=model, kind="item") == 5
     blocks = [value("tenant_kv_cache_blocks", model=model, tenant=one) for one in ("a", "b")]
     assert blocks == [0, 25]
 
 
 def test_a_server_of_unknown_blocks_uses_none(model: str) -> None:
-    generation.pool_changed(model, PoolState(3, 0, 0, 0), {})
+    generation.pool_changed(model, PoolState({"call": 3}, {"call": 0}, 0, 0), {})
     assert value("kv_cache_usage_perc", model=model) == 0
 
 
