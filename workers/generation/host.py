@@ -22,6 +22,7 @@ from workers.engines.generator import Generator, GeneratorDied, Prompt, Step
 from workers.engines.protocol import InvalidInput, Transient
 from workers.generation.call_intake import CallIntake
 from workers.generation.delivery import Delivery, refusal, rejected
+from workers.generation.monitoring.recorder import Recorder
 from workers.generation.preparation import call_request, item_request, prepare
 from workers.generation.requests import Request, Sequenced, sequences_of
 from workers.generation.scheduler import Decision, GenerationScheduler
@@ -71,7 +72,8 @@ class GenerationHost:
         self._deaths = 0  # in a row
         self._stopping = False
         self._sender = Sender(calls, model.name, self._cancel)
-        self._delivery = Delivery(model.key, self._sender)
+        self._recorder = Recorder(model, calls.worker)
+        self._delivery = Delivery(model.key, self._sender, self._recorder)
         self._intake = CallIntake(model, calls, self, self._accept)
         self._thread = threading.Thread(
             target=self.run, name=f"generation-{model.name}", daemon=True
@@ -102,8 +104,9 @@ class GenerationHost:
     def _busy(self) -> bool:
         scheduler = self.scheduler
         if self._stopping:
-            return bool(self._requests or self._dropped)
-        return bool(scheduler.running or scheduler.calls or scheduler.items or self._dropped)
+            return bool(self._requests)
+        waiting = scheduler.calls or scheduler.items or self._dropped or self._aborted
+        return bool(scheduler.running or waiting)
 
     def _apply(self, decision: Decision) -> None:
         """Tells the generator which sequences leave and which come."""
@@ -158,13 +161,14 @@ class GenerationHost:
             sequence.text.append(emitted.text)
             sequence.logprobs += emitted.logprobs
             self.scheduler.emitted(sequence, len(emitted.tokens))
-            self._delivery.add(sequence, emitted)
+            self._delivery.add(sequence, emitted, now_s)
             if emitted.finish:
                 sequence.finish = emitted.finish
                 del self._running[emitted.id]
                 self.scheduler.remove(sequence)
                 if request.ended:
                     self._end(request, now_s)
+        self._recorder.stepped(step, self.scheduler, now_s)
         self.used_s = now_s
 
     def _end(self, request: Request, now_s: float, error: Any = None) -> None:

@@ -62,6 +62,7 @@ class Sequenced:
     runs: int = 0  #: times that it was added to the generator
     to_prefill: int = 0  #: tokens to compute before its next token, about
     charged: bool = False  #: True once its tenant's turn counts the prompt
+    latest_s: float = 0.0  #: when its latest tokens came, monotonic
 
     @property
     def id(self) -> str:
