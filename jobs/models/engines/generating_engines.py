@@ -4,7 +4,7 @@ transformers  a folder of a causal language model, as Hugging Face's libraries s
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -20,10 +20,13 @@ _Count = Annotated[int, Field(ge=0, le=1 << 24)]
 class TransformersOptions(EngineOptions):
     """Options of the engine `transformers`."""
 
-    path: FolderPath = Field(description="folder of the model")
-    sha256: Sha256  #: of model.safetensors
-    config_sha256: Sha256  #: of config.json
-    tokenizer_sha256: Sha256  #: of tokenizer.json
+    requires: ClassVar = {"path": ("sha256", "config_sha256", "tokenizer_sha256")}
+
+    path: FolderPath = Field("", description="folder of the model")
+    builtin: Literal["", "smollm2"] = ""  #: a model that is fetched, in place of a folder
+    sha256: Sha256 = ""  #: of model.safetensors
+    config_sha256: Sha256 = ""  #: of config.json
+    tokenizer_sha256: Sha256 = ""  #: of tokenizer.json
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     device: str = ""  #: of torch, as cpu or cuda:1
     threads: Threads = 1
@@ -35,13 +38,15 @@ class TransformersOptions(EngineOptions):
 
     def conflicts(self, entry: EntryContext | None) -> Iterator[str]:
         """Implements `EngineOptions.conflicts`."""
+        yield from self.one_of("path", "builtin")
         if {"blocks", "cache_mb"} <= self.model_fields_set:
             yield "blocks and cache_mb both say how large the KV cache is; leave one out"
         yield from super().conflicts(entry)
 
     def file_problems(self, task: Task) -> Iterator[str]:
         """Implements `EngineOptions.file_problems`."""
-        return huggingface_folder.file_problems(task, self.path)
+        if self.path:
+            yield from huggingface_folder.file_problems(task, self.path)
 
 
 TRANSFORMERS = EngineSpec(

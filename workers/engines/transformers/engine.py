@@ -14,13 +14,15 @@ from jobs.models.engines import huggingface_folder
 from jobs.models.inputs import generation
 from workers.engines.generator import Capacity, GeneratorDied, NewSequence, Prompt, Step
 from workers.engines.protocol import InvalidInput
+from workers.engines.transformers import samples
 from workers.engines.transformers.messages import Loaded, Options, Turn
 from workers.engines.transformers.process import ChildProcess
 from workers.engines.transformers.prompts import Prompts
 
 
 class TransformersGenerator:
-    """Generator of one folder; the options are those of the model's entry.
+    """Generator of one folder, or of a model by the name of `builtin`; the options are those of the
+    model's entry.
 
     `max_step_s` and `max_load_s` bound a step and a load of the process. Raises ValueError where
     folder or options don't fit, Untrusted where a file isn't the declared one.
@@ -29,7 +31,8 @@ class TransformersGenerator:
     def __init__(
         self,
         *,
-        path: str,
+        path: str = "",
+        builtin: str = "",
         sha256: str = "",
         config_sha256: str = "",
         tokenizer_sha256: str = "",
@@ -44,16 +47,13 @@ class TransformersGenerator:
         max_step_s: float = 60.0,
         max_load_s: float = 600.0,
     ) -> None:
-        folder = Path(path)
-        if wrong := list(huggingface_folder.file_problems("chat", path)):
+        folder = samples.folder(builtin) if builtin else Path(path)
+        if wrong := list(huggingface_folder.file_problems("chat", str(folder))):
             raise ValueError("; ".join(wrong))
-        artifacts.weights(folder / huggingface_folder.WEIGHTS, sha256)
-        artifacts.declared(folder / huggingface_folder.CONFIG, config_sha256, "config_sha256")
-        artifacts.declared(
-            folder / huggingface_folder.TOKENIZER, tokenizer_sha256, "tokenizer_sha256"
-        )
+        if not builtin:
+            _verify(folder, sha256, config_sha256, tokenizer_sha256)
         self._options = Options(
-            path=path,
+            path=str(folder),
             dtype=dtype,
             device=device or "",
             threads=threads or os.cpu_count() or 1,
@@ -140,3 +140,9 @@ class TransformersGenerator:
         except GeneratorDied as error:
             raise RuntimeError(f"the model can't be loaded: {error}") from error
         return process, loaded
+
+
+def _verify(folder: Path, sha256: str, config_sha256: str, tokenizer_sha256: str) -> None:
+    artifacts.weights(folder / huggingface_folder.WEIGHTS, sha256)
+    artifacts.declared(folder / huggingface_folder.CONFIG, config_sha256, "config_sha256")
+    artifacts.declared(folder / huggingface_folder.TOKENIZER, tokenizer_sha256, "tokenizer_sha256")
