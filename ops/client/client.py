@@ -223,6 +223,25 @@ class Client:
         headers = {"Idempotency-Key": f'"{key}"'} if key else None
         return dict(self.request("POST", "/infer", json=body, headers=headers))
 
+    def stream(self, model: str, value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Makes one call of a model that generates. Yields its events, with their names, `done` at
+        last. Raises ApiError, and ClickException where the stream ends before it is whole."""
+        body, name = {"model": model, "input": value, "stream": True}, ""
+        with self._http.stream("POST", "/infer", json=body) as response:
+            if response.is_error:
+                response.read()
+            self._ok(response)
+            for line in _lines(response.iter_bytes()):
+                head, _, text = line.decode().partition(": ")
+                if head == "event":
+                    name = text
+                elif head == "data" and name == "error":
+                    raise click.ClickException(json.loads(text)["detail"])
+                elif head == "data":
+                    yield name, json.loads(text)
+        if name != "done":
+            raise click.ClickException("the stream ended before the answer was whole")
+
     @staticmethod
     def _ok(response: httpx.Response) -> httpx.Response:
         if response.is_error:
