@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ops.client.client import Client
 from ops.supervisor.platform import Platform
 from tests.acceptance.generation.test_streams import CHATTERS, SAID
 from tests.support.command_line import millrace
@@ -27,11 +28,22 @@ def test_one_message_gets_one_answer(environ: dict[str, str]) -> None:
     assert chat(environ, "chatter", SAID).split() == SAID.split()
 
 
-def test_each_line_is_a_message_of_one_conversation(environ: dict[str, str]) -> None:
-    shown = chat(environ, "chatter", "--json", typed="one\n\ntwo\n")
+def test_each_line_is_a_message_of_one_conversation(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def stream(client: Client, model: str, value: Any) -> Any:
+        asked.append([message["content"].strip() for message in value["messages"]])
+        return right(client, model, value)
+
+    right = Client.stream
+    monkeypatch.setattr(Client, "stream", stream)
+    shown = chat(environ, "chatter", "--json", "--system", "Be kind.", typed="one\n\ntwo\n")
     answers = [json.loads(line) for line in shown.splitlines()]
-    assert [answer["text"].split()[0] for answer in answers] == ["one", "two"]
-    assert answers[1]["usage"]["prompt_tokens"] > answers[0]["usage"]["prompt_tokens"]
+    assert [answer["text"].strip() for answer in answers] == ["one", "two"]
+    assert answers[1]["usage"]["completion_tokens"] == 1
+    assert asked == [["Be kind.", "one"], ["Be kind.", "one", "one", "two"]]
 
 
 def test_an_unknown_model_is_reported(environ: dict[str, str]) -> None:
