@@ -2,7 +2,7 @@
 
 import json
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -18,7 +18,6 @@ _LINES_A_CHUNK = 1000
 _TRIES = 5
 _RETRY_S = 1.0
 _OUTAGE_S = 600.0  # longest outage of the api that a wait survives
-_EVENT, _LAST_EVENT = "data: ", "[DONE]"  # of a stream
 _TEMPORARY = frozenset({429, 502, 503, 504, 507})
 
 
@@ -224,21 +223,24 @@ class Client:
         headers = {"Idempotency-Key": f'"{key}"'} if key else None
         return dict(self.request("POST", "/infer", json=body, headers=headers))
 
-    def chat(
-        self, model: str, messages: Sequence[dict[str, str]], **fields: Any
-    ) -> Iterator[dict[str, Any]]:
-        """Streams the answer to a conversation: yields OpenAI's chunks as they come.
-
-        fields: of the request. Leaving the iterator ends the generation. Raises ApiError.
-        """
-        body = {"model": model, "messages": messages, "stream": True, **fields}
-        with self._http.stream("POST", "/v1/chat/completions", json=body) as response:
+    def stream(self, model: str, value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Makes one call of a model that generates. Yields its events, with their names, `done` at
+        last. Raises ApiError, and ClickException where the stream ends before it is whole."""
+        body, name = {"model": model, "input": value, "stream": True}, ""
+        with self._http.stream("POST", "/infer", json=body) as response:
             if response.is_error:
                 response.read()
             self._ok(response)
-            for line in response.iter_lines():
-                if line.startswith(_EVENT) and not line.endswith(_LAST_EVENT):
-                    yield json.loads(line.removeprefix(_EVENT))
+            for line in _lines(response.iter_bytes()):
+                head, _, text = line.decode().partition(": ")
+                if head == "event":
+                    name = text
+                elif head == "data" and name == "error":
+                    raise click.ClickException(json.loads(text)["detail"])
+                elif head == "data":
+                    yield name, json.loads(text)
+        if name != "done":
+            raise click.ClickException("the stream ended before the answer was whole")
 
     @staticmethod
     def _ok(response: httpx.Response) -> httpx.Response:

@@ -31,7 +31,8 @@ engine = "echo_chat"
 target_ttft_ms = 60000
 options = { step_ms = 50.0, sequences = 4, blocks = 1024 }
 """
-PLATFORM = spec(MODELS, is_closed=True, lease_s=3.0)
+CHATTERS = spec(MODELS, is_closed=True, lease_s=3.0)
+PLATFORM = CHATTERS
 SAID = "one two three four five"
 MESSAGES: list[Any] = [{"role": "user", "content": SAID}]
 

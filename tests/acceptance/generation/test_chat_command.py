@@ -1,0 +1,50 @@
+"""`millrace chat` against a running platform."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ops.client.client import Client
+from ops.supervisor.platform import Platform
+from tests.acceptance.generation.test_streams import CHATTERS, SAID
+from tests.support.command_line import millrace
+from tests.support.keys import make_key_at
+
+PLATFORM = CHATTERS
+
+
+@pytest.fixture(scope="module")
+def environ(platform: Platform) -> dict[str, str]:
+    key, _ = make_key_at(platform.settings.database_url, "people")
+    return {"MILLRACE_URL": platform.url, "MILLRACE_API_KEY": key}
+
+
+def chat(environ: dict[str, Any], *arguments: str, typed: str = "", status: int = 0) -> str:
+    return millrace("chat", *arguments, input=typed.encode(), status=status, **environ).output
+
+
+def test_one_message_gets_one_answer(environ: dict[str, str]) -> None:
+    assert chat(environ, "chatter", SAID).split() == SAID.split()
+
+
+def test_each_line_is_a_message_of_one_conversation(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def stream(client: Client, model: str, value: Any) -> Any:
+        asked.append([message["content"].strip() for message in value["messages"]])
+        return right(client, model, value)
+
+    right = Client.stream
+    monkeypatch.setattr(Client, "stream", stream)
+    shown = chat(environ, "chatter", "--json", "--system", "Be kind.", typed="one\n\ntwo\n")
+    answers = [json.loads(line) for line in shown.splitlines()]
+    assert [answer["text"].strip() for answer in answers] == ["one", "two"]
+    assert answers[1]["usage"]["completion_tokens"] == 1
+    assert asked == [["Be kind.", "one"], ["Be kind.", "one", "one", "two"]]
+
+
+def test_an_unknown_model_is_reported(environ: dict[str, str]) -> None:
+    assert "nobody" in chat(environ, "nobody", "x", status=1)
