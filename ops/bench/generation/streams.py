@@ -161,7 +161,7 @@ def _cancelled(report: Report, scale: Scale, platform: Platform) -> None:
 
 def _billed(client: Client) -> int:
     usage = client.get("/usage")
-    return sum(group["output_tokens"] for group in usage["data"])
+    return sum(group["tokens"]["output"] for group in usage["data"])
 
 
 def _fairness(report: Report, scale: Scale) -> None:
