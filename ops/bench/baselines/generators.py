@@ -107,8 +107,11 @@ def _transformers(model: Model) -> tuple[Any, Callable[[dict[str, Any]], list[in
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from workers.engines.transformers import samples
+
     torch.set_num_threads(int(model.options.get("threads", 1)))
-    folder = model.options["path"]
+    builtin = model.options.get("builtin")
+    folder = samples.folder(builtin) if builtin else model.options["path"]
     tokenizer = AutoTokenizer.from_pretrained(folder)
     network: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
