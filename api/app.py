@@ -14,6 +14,7 @@ from api import dashboard
 from api.auth.authenticator import Authenticator
 from api.compat import oip
 from api.compat.anthropic import batches as message_batches
+from api.compat.anthropic.messages import routes as messages
 from api.compat.openai import batches as openai_batches
 from api.compat.openai import embeddings
 from api.compat.openai import files as openai_files
@@ -90,6 +91,7 @@ _ROUTES = (
     openai_batches,
     openai_models,
     message_batches,
+    messages,
 )
 
 

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from api.compat.anthropic.messages.schemas import CountTokensRequest, MessageRequest
 from api.compat.anthropic.schemas import MessageBatchRequest
 from api.compat.oip.schemas import InferenceRequest
 from api.compat.openai.chat.schemas import ChatCompletionRequest, CompletionRequest
@@ -21,10 +22,12 @@ _READ_BY_US = (
     CallRequest,
     ChatCompletionRequest,
     CompletionRequest,
+    CountTokensRequest,
     EmbeddingsRequest,
     InferenceRequest,
     JobWithItems,
     MessageBatchRequest,
+    MessageRequest,
 )
 _REF = "#/components/schemas/{model}"
 _PLACEHOLDERS = {"integer": 0, "number": 0.0, "boolean": False, "string": "…"}

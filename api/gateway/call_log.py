@@ -41,8 +41,9 @@ class _EndedCall(NamedTuple):
 
     @property
     def slowness(self) -> float:
-        """Share of its target that it took; infinite for a failed call."""
-        took = self.total_ms / max(1, self.request.attempts[-1].model.target_ms)
+        """Share of its target that it, or its first token, took; infinite for a failed call."""
+        answer_ms = self.timing.get("ttft_ms", self.total_ms)
+        took = answer_ms / max(1, self.request.attempts[-1].model.answer_target_ms)
         return took if self.outcome == "succeeded" else inf
 
     def record(self, now_s: float, at: float) -> CallRecord:
@@ -58,7 +59,7 @@ class _EndedCall(NamedTuple):
             job_class=request.job_class,
             outcome=self.outcome,
             ended_at=at - (now_s - self.ended_s),
-            target_ms=last.model.target_ms,
+            target_ms=last.model.answer_target_ms,
             timeout_ms=request.timeout_ms,
             size=last.size,
             lane=last.lane,

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.intake import validation
+from jobs.models.inputs import generation
 from jobs.models.model import Model
 from jobs.models.registry import Registry
+
+_EXPECTED_TOKENS = 256  # of a choice without max_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,7 @@ class FallbackPlan:
     params: Mapping[str, Any]
     size: int  #: of the input, in the model's unit
     degraded: Mapping[str, Any]  #: what the response says of it
+    output_tokens: int = 0  #: that it may generate: charged to quotas, and settled by the reply
 
 
 def fallback_plans(
@@ -31,7 +35,8 @@ def fallback_plans(
     """
     degraded = degraded or {}
     size = model.size(value, params)
-    yield FallbackPlan(model, params, size, degraded)
+    tokens = _output_tokens(value) if model.spec.generates else 0
+    yield FallbackPlan(model, params, size, degraded, tokens)
     if (most := model.degrade.truncate) and size > most:
         yield FallbackPlan(
             model, {**params, "truncate": most}, most, {**degraded, "truncated_to": most}
@@ -45,3 +50,9 @@ def fallback_plans(
         yield from fallback_plans(
             models, other, value, accepted, {"fallback_from": model.key, **degraded}
         )
+
+
+def _output_tokens(value: Any) -> int:
+    """Returns the most tokens that an input, which was checked, lets a model generate."""
+    request = generation.parse(value)
+    return request.n * (request.sampling.max_tokens or _EXPECTED_TOKENS)

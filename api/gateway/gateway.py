@@ -83,7 +83,6 @@ class InferenceRequest:
     #: filled once the call is admitted
     rate_limit_headers: dict[str, str] = field(default_factory=dict)
     more_units: int = 0  #: charged to the quota on top of its size
-    output_tokens: int = 0  #: tokens that it may generate: charged, and settled by the reply
     waited_ms: float = 0.0  #: part of `timeout_ms` used before the call was made
     on_admitted: Callable[[], None] | None = None  #: called once it is admitted
     trace: str = ""  #: packed span context, see Call
@@ -232,10 +231,10 @@ class CallGateway:
         if request.limits and not self._reservations:
             quota = quota_of(request.tenant, request.limits, plan.model.name, True)
         arguments = put_arguments(
-            status.keys, call, target_ms=plan.model.answer_target_ms,
+            status.keys, call, target_ms=status.margin.target_ms,
             timeout_ms=max(1, int(left_s * 1000)),
             most=self._max_waiting, terms=terms, quota=quota, more_units=request.more_units,
-            output_tokens=request.output_tokens,
+            output_tokens=plan.output_tokens,
         )  # fmt: skip
         self._put.send(partial(_admit, result, request, quota), status.names, arguments)
         self._waiting[request.id] = waiting = _Waiting(call, status, result, request.inbox)
@@ -271,7 +270,7 @@ class CallGateway:
             request.rate_limit_headers.update(rate_limit_headers(quota, remaining))
 
         left_ms = max(1, int((request.deadline_s - clock.monotonic()) * 1000))
-        size = Estimate(plan.size + request.more_units, request.output_tokens)
+        size = Estimate(plan.size + request.more_units, plan.output_tokens)
         charge = Charge(quota, request.id, size, left_ms, terms)
         return await self._reservations.during(charge, enqueue, note)
 

@@ -55,7 +55,6 @@ class InferenceSession:
     #: filled once a call is admitted
     rate_limit_headers: dict[str, str] = field(default_factory=dict)
     more_units: int = 0  #: see InferenceRequest
-    output_tokens: int = 0  #: see InferenceRequest
     waited_ms: float = 0.0  #: see InferenceRequest
     on_admitted: Callable[[], None] | None = None  #: see InferenceRequest
     retries_admission: bool = False  #: the caller retries calls that are rejected for now
@@ -109,7 +108,6 @@ class InferenceSession:
             limits=self.caller.limits,
             rate_limit_headers=self.rate_limit_headers,
             more_units=self.more_units,
-            output_tokens=self.output_tokens,
             waited_ms=self.waited_ms,
             on_admitted=self.on_admitted,
             trace=trace,

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
 
 from api.http import rate_limit_headers
-from api.http.request_id import request_id
+from api.http.request_id import KEY, headers_of, request_id
 from jobs import clock, ids
 from jobs.errors import (
     Fault,
@@ -66,13 +66,16 @@ ERROR_FORMATS: dict[str, tuple[str, ErrorFormat]] = {
     "": ("application/problem+json", problem_object)
 }
 
+#: Status of errors where it is another one, by path prefix and code.
+ERROR_STATUSES: dict[str, dict[str, int]] = {}
+
 
 def problem_response(error: MillraceError, id: str, path: str = "") -> Response:
     """Returns the response of an error to a request for this path."""
     prefixes = (start for start in ERROR_FORMATS if not start or f"{path}/".startswith(f"{start}/"))
     prefix = max(prefixes, key=len)
     media_type, format_error = ERROR_FORMATS[prefix]
-    headers = {"X-Request-Id": id}
+    headers = {name.decode(): id.decode() for name, id in headers_of({"path": path, KEY: id})}
     if prefix:  # others' clients try again whatever is a 409, 429 or 5xx, unless they are told
         headers["X-Should-Retry"] = str(error.retryable).lower()
     if isinstance(error, QuotaExceeded):
@@ -83,6 +86,7 @@ def problem_response(error: MillraceError, id: str, path: str = "") -> Response:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
         headers["Retry-After-Ms"] = str(math.ceil(error.retry_after_s * 1000))
     status = 400 if prefix and error.code == Invalid.code else error.status  # as those APIs do
+    status = ERROR_STATUSES.get(prefix, {}).get(error.code, status)
     return Response(orjson.dumps(format_error(error, id)), status, headers, media_type=media_type)
 
 

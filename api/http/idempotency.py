@@ -43,11 +43,13 @@ REPLAY_HEADER_DOC: dict[str, Any] = {
 def request_doc(schema: str) -> dict[str, Any]:
     """Returns OpenAPI's description of a request under an Idempotency-Key whose handler parses the
     body, an object of this schema."""
+    return {"parameters": [PARAMETER], **body_doc(schema)}
+
+
+def body_doc(schema: str) -> dict[str, Any]:
+    """Returns OpenAPI's description of a body that the handler parses, an object of this schema."""
     body = {"schema": {"$ref": f"#/components/schemas/{schema}"}}
-    return {
-        "parameters": [PARAMETER],
-        "requestBody": {"required": True, "content": {bodies.JSON: body}},
-    }
+    return {"requestBody": {"required": True, "content": {bodies.JSON: body}}}
 
 
 def read_key(request: Request, required: bool) -> str | None:

@@ -8,6 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from api.compat import oip
 from api.compat.anthropic import batches as message_batches
+from api.compat.anthropic.messages import routes as messages
 from api.compat.openai import batches as openai_batches
 from api.compat.openai import embeddings
 from api.compat.openai import files as openai_files
@@ -16,7 +17,7 @@ from api.context import Context
 from api.dependencies import authorize
 from api.gateway.streaming.event_stream import EventStream
 from api.http import bodies, errors
-from api.http.request_id import HEADER, request_id, with_request_id
+from api.http.request_id import headers_of, request_id, with_request_id
 from api.http.responses import send_whole
 from api.middleware import tracing
 from api.middleware.metrics import CountedResponse
@@ -39,6 +40,8 @@ _CALLS: dict[str, Handler] = {
     embeddings.PATH: embeddings.create_embeddings,
     chat.CHAT_PATH: chat.create_chat_completion,
     chat.TEXT_PATH: chat.create_completion,
+    messages.PATH: messages.create_message,
+    messages.COUNT_PATH: messages.count_message_tokens,
 }
 
 
@@ -98,7 +101,7 @@ class FastPath:
         id = request_id(scope)
         try:
             response = await handler(request, context, await authorize(request, context, required))
-            response.raw_headers.append((HEADER, id.encode()))
+            response.raw_headers += headers_of(scope)
         except Exception as error:
             response = errors.error_response(error, id, scope["path"])
         if isinstance(response, EventStream):

@@ -24,7 +24,7 @@ async def follow(file: ModelsFile) -> None:
     while True:
         if opened is not file.models:
             opened = file.models
-            targets.set({(model.key,): model.target_ms / 1000 for model in opened})
+            targets.set({(model.key,): model.answer_target_ms / 1000 for model in opened})
             await run_in_threadpool(_open_tokenizers, opened)
         await asyncio.sleep(_POLL_S)
         file.poll()

@@ -17,9 +17,10 @@ class Margin:
     """
 
     def __init__(self, model: Model) -> None:
+        self.target_ms = model.answer_target_ms  #: time in which a call is to be answered
         self.ms = self._least_ms = model.margin_ms
-        self._most_ms = max(self._least_ms, _MOST_MARGIN * model.answer_target_ms)
-        self._step_ms = _STEP * model.answer_target_ms
+        self._most_ms = max(self._least_ms, _MOST_MARGIN * self.target_ms)
+        self._step_ms = _STEP * self.target_ms
 
     def record(self, *, late: bool) -> None:
         """Adapts the margin to an answer that came in time, or late."""
@@ -33,8 +34,9 @@ def due_ms(profile: Profile, model: Model, bucket: int, timeout_ms: int) -> int:
     The timeout alone counts where not even the launch of a single call can meet the target.
     """
     times = profile.buckets.get(bucket)
-    in_reach = times is None or times.one_ms + model.margin_ms < model.answer_target_ms
-    return min(timeout_ms, model.answer_target_ms) if in_reach else timeout_ms
+    target_ms = model.answer_target_ms
+    in_reach = times is None or times.one_ms + model.margin_ms < target_ms
+    return min(timeout_ms, target_ms) if in_reach else timeout_ms
 
 
 def terms(
@@ -45,14 +47,15 @@ def terms(
     share: float = 1.0,
     margin_ms: float = 0.0,
 ) -> Terms:
-    """Returns the terms of a call; share: part of the spare time that its class may wait."""
+    """Returns the terms of a call; share: part of the spare time that its class may wait;
+    margin_ms: at least the model's own, which 0 stands for."""
     slots = profile.slots or model.limits.in_flight
     times = profile.buckets.get(bucket)
     if times is None:
         return Terms(slots=slots)
     alone_ms = times.one_ms
     due = due_ms(profile, model, bucket, timeout_ms)
-    spare_ms = due - min(max(margin_ms, model.margin_ms), due * _MOST_MARGIN) - alone_ms
+    spare_ms = due - min(margin_ms or model.margin_ms, due * _MOST_MARGIN) - alone_ms
     if model.degrade.shed and spare_ms > 0:
         spare_ms *= share
     return profile.terms(bucket, slots, alone_ms + spare_ms)

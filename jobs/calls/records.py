@@ -44,6 +44,16 @@ class CallRecord:
         """Time from the request to its end."""
         return float(self.timing.get("total_ms", 0.0))
 
+    @property
+    def generated(self) -> bool:
+        """True for an answer that was generated token by token."""
+        return "ttft_ms" in self.timing
+
+    @property
+    def answer_ms(self) -> float:
+        """Time that its target is for: until its end, or until the first token."""
+        return float(self.timing["ttft_ms"]) if self.generated else self.total_ms
+
     def pack(self) -> bytes:
         """Returns the record as JSON."""
         return orjson.dumps(self)

@@ -8,7 +8,7 @@ once that is known.
 
 import base64
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -20,10 +20,16 @@ from jobs.intake import validation
 from jobs.intake.spool import MAX_FAULTS, Intake
 from jobs.intake.validation import Item
 from jobs.models.engines.engine_spec import Task
+from jobs.models.inputs.fields import FieldError
+from jobs.models.inputs.generation import parse
 from jobs.models.model import Model
 
-ENDPOINTS: Mapping[str, Task] = {"/v1/embeddings": "embedding", "/v1/chat/completions": "chat"}
-"""Task of the models that each endpoint serves."""
+ENDPOINTS: Mapping[str, Task] = {
+    "/v1/embeddings": "embedding",
+    "/v1/chat/completions": "chat",
+    "/v1/completions": "chat",
+}
+"""Task of the models that each endpoint serves; completions are for those that generate."""
 
 _MOST_WORDS = 500  # characters of a message about a line
 _REQUEST = itemgetter("custom_id", "method", "url", "body")
@@ -91,7 +97,7 @@ class _Requests:
 
     def __init__(self, open_intake: OpenIntake, endpoint: str) -> None:
         self._open, self._endpoint = open_intake, endpoint
-        self._input = _embedding if endpoint == "/v1/embeddings" else _chat
+        self._input = _READERS[endpoint]
         self._line = 0
         self._intake: Intake | None = None  # once a line names a model
         self._model = ""
@@ -143,9 +149,12 @@ class _Requests:
         except UnknownModel as unknown:
             raise self._refused("model_not_found", unknown.detail) from unknown
         wanted, does = ENDPOINTS[self._endpoint], intake.model.effective_task
-        if does != wanted:
+        generates = intake.model.spec.generates or self._endpoint != "/v1/completions"
+        if does != wanted or not generates:
             intake.close()
             message = f"{model} does {does!r}; {self._endpoint} is for models that do {wanted!r}"
+            if not generates:
+                message = f"{model} takes conversations only: send them to /v1/chat/completions"
             raise self._refused("model_not_supported", message)
         intake.total = self._line - 1
         intake.fault(*self._faults)
@@ -260,10 +269,33 @@ def _chat(model: Model, body: Mapping[str, Any]) -> _Read:
         raise _LineError(
             "invalid_type", "messages must be an array, not an empty one", "body.messages"
         )
+    return _generation(model, body)
+
+
+def _completion(model: Model, body: Mapping[str, Any]) -> _Read:
+    """Reads a prompt, whose input is the body. Raises _LineError."""
+    if body.get("prompt") is None:
+        raise _missing("body.prompt")
+    return _generation(model, body)
+
+
+def _generation(model: Model, body: Mapping[str, Any]) -> _Read:
     input = {name: body[name] for name in body if name not in ("model", "stream")}
-    if no := validation.refuse_input(model, input):
+    if model.spec.generates:
+        try:
+            parse(input)
+        except FieldError as error:
+            raise _LineError("invalid_value", str(error), f"body.{error.field}") from None
+    elif no := validation.refuse_input(model, input):
         raise _LineError(*_typed(no), "body")
     return _json(input, "body"), None, None, 1
+
+
+_READERS: Mapping[str, Callable[[Model, Mapping[str, Any]], _Read]] = {
+    "/v1/embeddings": _embedding,
+    "/v1/chat/completions": _chat,
+    "/v1/completions": _completion,
+}
 
 
 def _json(value: Any, path: str) -> bytes:

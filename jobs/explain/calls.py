@@ -80,10 +80,13 @@ def _timed_out(record: CallRecord) -> Diagnosis:
 
 
 def _answered(record: CallRecord) -> list[Diagnosis]:
-    total_s, target_s = record.total_ms / 1000, record.target_ms / 1000
-    late = total_s > target_s
+    answer_s, target_s = record.answer_ms / 1000, record.target_ms / 1000
+    late = answer_s > target_s
     verdict = "later than its target of" if late else "its target is"
-    verdict = f"answered in {duration(total_s)}, {verdict} {duration(target_s)}"
+    answered = "its first token came after" if record.generated else "answered in"
+    verdict = f"{answered} {duration(answer_s)}, {verdict} {duration(target_s)}"
+    if record.generated:
+        verdict += f"; all of it took {duration(record.total_ms / 1000)}{_gaps(record)}"
     stages = _stages(record)
     spent = ", ".join(f"{_ms(ms)} {what}" for what, ms in stages if ms >= 0.05)
     findings = [
@@ -98,6 +101,12 @@ def _answered(record: CallRecord) -> list[Diagnosis]:
     return [*(_causes(record) if late else ()), *findings]
 
 
+def _gaps(record: CallRecord) -> str:
+    gap_ms, preempted = record.timing.get("itl_ms"), int(record.timing.get("preemptions", 0))
+    words = f", a token every {_ms(float(gap_ms))}" if gap_ms else ""
+    return words + (f", {count(preempted, 'preemption')}" if preempted else "")
+
+
 def _stages(record: CallRecord) -> list[tuple[str, float]]:
     """Returns (stage in words, ms) in order; the rest of the total is the api's."""
     timing = record.timing
@@ -106,6 +115,8 @@ def _stages(record: CallRecord) -> list[tuple[str, float]]:
         ("in its lane", float(timing.get("queue_ms", 0.0))),
         ("from flush to the device", float(timing.get("batch_ms", 0.0))),
         ("on the device", float(timing.get("engine_ms", 0.0))),
+        ("in the prefill", float(timing.get("prefill_ms", 0.0))),
+        ("decoding", float(timing.get("decode_ms", 0.0))),
         ("in postprocessing", float(timing.get("post_ms", 0.0))),
     ]
     rest_ms = max(0.0, record.total_ms - sum(ms for _, ms in known))
@@ -113,7 +124,7 @@ def _stages(record: CallRecord) -> list[tuple[str, float]]:
 
 
 def _causes(record: CallRecord) -> list[Diagnosis]:
-    timing, total_ms = record.timing, max(1e-9, record.total_ms)
+    timing, total_ms = record.timing, max(1e-9, record.answer_ms)
     queue_ms, engine_ms = float(timing.get("queue_ms", 0.0)), float(timing.get("engine_ms", 0.0))
     gateway_ms = _stages(record)[0][1]
     findings = []
@@ -121,6 +132,9 @@ def _causes(record: CallRecord) -> list[Diagnosis]:
         findings.append(_queued(record, queue_ms))
     if engine_ms >= _DOMINANT_SHARE * total_ms:
         findings.append(_launched(record, engine_ms))
+    prefill_ms = float(timing.get("prefill_ms", 0.0))
+    if prefill_ms >= _DOMINANT_SHARE * total_ms:
+        findings.append(_prefilled(record, prefill_ms))
     if gateway_ms >= _DOMINANT_SHARE * total_ms:
         words = f"{_ms(gateway_ms)} of it passed in the api and in transit"
         advice = "more api processes, on CPUs of their own; `millrace why` says how busy the api is"
@@ -130,7 +144,9 @@ def _causes(record: CallRecord) -> list[Diagnosis]:
 
 def _queued(record: CallRecord, queue_ms: float) -> Diagnosis:
     reason, own = record.timing.get("flush", ""), int(record.timing.get("batch_size", 1))
-    share = percent(queue_ms / max(1e-9, record.total_ms))
+    share = percent(queue_ms / max(1e-9, record.answer_ms))
+    if record.generated:
+        return _waited_for_blocks(record, queue_ms, share)
     evidence: dict[str, float | str] = {
         "queue_ms": queue_ms,
         "flush": str(reason),
@@ -158,6 +174,17 @@ def _queued(record: CallRecord, queue_ms: float) -> Diagnosis:
     return _diagnosis(record, "waiting_for_device", words, advice, evidence)
 
 
+def _waited_for_blocks(record: CallRecord, queue_ms: float, share: str) -> Diagnosis:
+    return _diagnosis(
+        record,
+        "kv_cache_full",
+        f"it waited {_ms(queue_ms)} ({share} of the time to its first token) in lane "
+        f"{record.lane}, until KV blocks were free for it",
+        f"`millrace why {record.key}` says how full the cache is, and whose sequences fill it",
+        {"queue_ms": queue_ms, "lane": record.lane},
+    )
+
+
 def _launched(record: CallRecord, engine_ms: float) -> Diagnosis:
     predicted_ms = float(record.timing.get("predicted_ms", 0.0))
     padding = float(record.timing.get("padding", 0.0))
@@ -170,6 +197,18 @@ def _launched(record: CallRecord, engine_ms: float) -> Diagnosis:
         "a faster device; a smaller limits.max_batch or max_tokens if launches are long because "
         "they are full; or a target_ms that the model can meet",
         {"engine_ms": engine_ms, "predicted_ms": predicted_ms, "padding": padding},
+    )
+
+
+def _prefilled(record: CallRecord, prefill_ms: float) -> Diagnosis:
+    return _diagnosis(
+        record,
+        "slow_model",
+        f"its prompt took {_ms(prefill_ms)} to compute, of a target of {_ms(record.target_ms)} "
+        "until the first token",
+        "a larger target_itl_ms lets a step compute more of a prompt; a faster device; or a "
+        "target_ttft_ms that the model can meet",
+        {"prefill_ms": prefill_ms},
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from jobs.explain.generation import Generation
 from jobs.models.model import Limits, Model
 from jobs.store.monitoring.observations import ModelObservation, Observations
 from jobs.telemetry.metrics.metrics import STAGES
@@ -95,6 +96,7 @@ class ModelFacts:
     items: Mapping[str, float]  #: count by outcome
     errors: Mapping[str, float]  #: failures of items by code
     observed: ModelObservation  #: its states in live workers
+    generation: Generation  #: all 0 where it doesn't generate
 
     @property
     def about(self) -> str:
@@ -253,7 +255,7 @@ def _model(
     serving = [worker for worker in workers if worker.slots.get(key)]
     return ModelFacts(
         key=key,
-        target_s=target_s or (declared.target_ms / 1000 if declared else 0.0),
+        target_s=target_s or (declared.answer_target_ms / 1000 if declared else 0.0),
         limits=declared.limits if declared else Limits(),
         calls=_calls(reports, key),
         launches=_launches(reports, key),
@@ -269,6 +271,7 @@ def _model(
         items=reports.increase_by("millrace_items_total", "outcome", model=key),
         errors=reports.increase_by("millrace_item_errors_total", "code", model=key),
         observed=observations.models.get(key, ModelObservation()),
+        generation=Generation.from_reports(reports, key),
     )
 
 

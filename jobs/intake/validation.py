@@ -129,10 +129,10 @@ def refuse_input(model: Model, value: Any) -> tuple[str, str] | None:
         return "chat", f"{model.key} {no}"
     if not isinstance(value, str):
         if model.effective_task == "embedding" and isinstance(value, list):
-            return embeddings.refuse(value, model.spec.vocabulary)
-        if model.spec.text_only:
+            return embeddings.refuse(value, spec.vocabulary)
+        if spec.text_only:
             return "type", f"{model.key} takes {_taken(model)}, not {_type_name(value)}"
-    if no := model.spec.input_problem(value):
+    if no := spec.input_problem(value):
         return "type", f"{model.key} {no}"
     return None
 

@@ -67,6 +67,7 @@ class Model:
     pool: Annotated[str, Field(min_length=1)] = "default"
     #: share of MILLRACE_MEMORY_MB, MiB; 0: what the engine reports once it is loaded
     memory_mb: _Whole0 = 0
+    on_demand: StrictBool = False  #: loaded by the first worker that a call or item finds missing
     bucketing: StrictBool = (
         True  #: only inputs of similar length share a launch, where length matters
     )
@@ -90,7 +91,8 @@ class Model:
     @property
     def answer_target_ms(self) -> int:
         """Time (ms) in which a call is to be answered, or to have its first token."""
-        return self.target_ttft_ms if self.spec.generates else self.target_ms
+        generates = spec_of(self.engine, self.task).generates
+        return self.target_ttft_ms if generates else self.target_ms
 
     @property
     def margin_ms(self) -> float:
@@ -105,7 +107,8 @@ class Model:
     @property
     def spec(self) -> EngineSpec:
         """Properties that its engine and task decide."""
-        return spec_of(self.engine, self.task)
+        spec = spec_of(self.engine, self.task)
+        return spec.streaming if spec.streaming and self.options.get("stream") else spec
 
     @property
     def params(self) -> Mapping[str, Param] | None:

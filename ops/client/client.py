@@ -2,7 +2,7 @@
 
 import json
 import ssl
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -18,6 +18,7 @@ _LINES_A_CHUNK = 1000
 _TRIES = 5
 _RETRY_S = 1.0
 _OUTAGE_S = 600.0  # longest outage of the api that a wait survives
+_EVENT, _LAST_EVENT = "data: ", "[DONE]"  # of a stream
 _TEMPORARY = frozenset({429, 502, 503, 504, 507})
 
 
@@ -222,6 +223,22 @@ class Client:
         body = {"model": model, "input": value, "timeout_ms": timeout_ms, **more}
         headers = {"Idempotency-Key": f'"{key}"'} if key else None
         return dict(self.request("POST", "/infer", json=body, headers=headers))
+
+    def chat(
+        self, model: str, messages: Sequence[dict[str, str]], **fields: Any
+    ) -> Iterator[dict[str, Any]]:
+        """Streams the answer to a conversation: yields OpenAI's chunks as they come.
+
+        fields: of the request. Leaving the iterator ends the generation. Raises ApiError.
+        """
+        body = {"model": model, "messages": messages, "stream": True, **fields}
+        with self._http.stream("POST", "/v1/chat/completions", json=body) as response:
+            if response.is_error:
+                response.read()
+            self._ok(response)
+            for line in response.iter_lines():
+                if line.startswith(_EVENT) and not line.endswith(_LAST_EVENT):
+                    yield json.loads(line.removeprefix(_EVENT))
 
     @staticmethod
     def _ok(response: httpx.Response) -> httpx.Response:

@@ -40,6 +40,8 @@ class Way:
 JOB = {"json": {"model": "echo", "items": ["x"], "webhook": {"url": "http://127.0.0.1:9/"}}}
 CALL = {"json": {"model": "echo", "input": "x"}}
 TENSORS = {"json": {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["x"]}]}}
+CHAT = {"json": {"model": "echo", "messages": [{"role": "user", "content": "x"}]}}
+PROMPT = {"json": {"model": "echo", "prompt": "x"}}
 EMBEDDINGS = {"json": {"model": "minilm", "input": "x"}}
 
 FORM = {"files": {"file": ("a.jsonl", b"{}")}, "data": {"purpose": "batch"}}
@@ -64,6 +66,8 @@ WALK = {
     "GET /calls/{call_id}": Way("read", about="call"),
     "POST /infer": Way("infer", more=CALL),
     "POST /v1/embeddings": Way("infer", more=EMBEDDINGS),
+    "POST /v1/chat/completions": Way("infer", 400, more=CHAT),  # of no model that generates
+    "POST /v1/completions": Way("infer", 400, more=PROMPT),
     "POST /jobs": Way("submit", 202, more=JOB),
     "GET /jobs": Way("read"),
     "GET /jobs/{job_id}": Way("read", about="job"),
@@ -123,6 +127,8 @@ WALK = {
     "GET /v1/batches": Way("read"),
     "GET /v1/batches/{batch_id}": Way("read", about="batch"),
     "POST /v1/batches/{batch_id}/cancel": Way("submit", about="batch"),
+    "POST /v1/messages": Way("infer", 400, more={"json": MESSAGE}),  # of no model that generates
+    "POST /v1/messages/count_tokens": Way("infer", 400, more={"json": MESSAGE}),
     "POST /v1/messages/batches": Way("submit", 400, more=MESSAGES),  # of no model that converses
     "GET /v1/messages/batches": Way("read"),
     "GET /v1/messages/batches/{message_batch_id}": Way("read", about="messages"),
@@ -204,7 +210,8 @@ class World:
         body = found.text
         for value, instead in names.items():
             body = body.replace(value, instead)
-        headers = {k: v for k, v in found.headers.items() if k not in ("date", "x-request-id")}
+        once = ("date", "x-request-id", "request-id")
+        headers = {k: v for k, v in found.headers.items() if k not in once}
         if WALK[name].about.endswith("tenant"):  # a name may be longer than another one
             headers.pop("content-length", None)
         return found.status_code, headers, body

@@ -76,10 +76,14 @@ OPERATIONS = [
     "POST /keys/{key_id}/rotate",
     "POST /v1/batches",
     "POST /v1/batches/{batch_id}/cancel",
+    "POST /v1/chat/completions",
+    "POST /v1/completions",
     "POST /v1/embeddings",
     "POST /v1/files",
+    "POST /v1/messages",
     "POST /v1/messages/batches",
     "POST /v1/messages/batches/{message_batch_id}/cancel",
+    "POST /v1/messages/count_tokens",
     "POST /v2/models/{model}/infer",
     "POST /v2/models/{model}/versions/{version}/infer",
     "POST /v2/repository/index",
@@ -94,12 +98,16 @@ OPERATIONS = [
 # OpenAPI can't say that the query must name the model when the body is NDJSON, nor which scopes
 # a key of which role may have, that no two limits are for the same model and key, nor to which URLs
 # anything is sent, nor which tensors a model takes, nor that a batch is made of a file that is
-# there, or of messages to a model that converses.
+# there, or of messages to a model that converses, nor which models generate.
 _MORE_THAN_SAID = (
     "POST /jobs",
     "POST /keys",
     "POST /v1/batches",
+    "POST /v1/chat/completions",
+    "POST /v1/completions",
+    "POST /v1/messages",
     "POST /v1/messages/batches",
+    "POST /v1/messages/count_tokens",
     "PUT /tenants/{tenant}/limits",
     "PUT /webhooks/endpoint",
     "POST /v2/models/{model}/infer",

@@ -16,30 +16,39 @@ _FACTORIES = {
     "encoder": "workers.engines.encoder:RandomEncoder",
     "http": "workers.engines.upstream.http_engine:HttpEngine",
     "openai": "workers.engines.upstream.openai_engine:OpenAIEngine",
+    "openai_stream": "workers.engines.upstream.openai_generator:OpenAIGenerator",
     "python": "workers.engines.python:PythonCode",
     "torch": "workers.engines.torch_module:TorchModule",
     "huggingface": "workers.engines.huggingface:HuggingFace",
+    "transformers": "workers.engines.transformers.engine:TransformersGenerator",
     "tensors": "workers.engines.tensors:TensorEngine",
 }
 _ON_TORCH = {"minilm", "encoder", "torch", "huggingface"}
 ON_TORCH = frozenset(_ON_TORCH | {"tensors"})
 """Engines that load torch."""
+_IN_A_CHILD = {"transformers"}  # which loads torch in its process
 _UPSTREAM = {"http", "openai"}
 
 
 def load(model: Model, device: str) -> Engine | Generator:
     """Creates an engine with the model's options. `device` is a torch device, or "" for the
     default."""
-    module, _, name = _FACTORIES[model.engine].partition(":")
+    streams = model.engine == "openai" and model.spec.generates
+    module, _, name = _FACTORIES["openai_stream" if streams else model.engine].partition(":")
     factory = getattr(import_module(module), name)
     if model.engine in _UPSTREAM:
-        upstream: Engine = factory(model)
+        upstream: Engine | Generator = factory(model)
         return upstream
     options = dict(model.options)
-    if model.engine in _ON_TORCH:
+    if model.engine in _ON_TORCH | _IN_A_CHILD:
         options.setdefault("device", device or None)
         # Launches side by side on their own cores do more than one spread over all of them.
         options.setdefault("threads", max(1, (os.cpu_count() or 1) // model.limits.in_flight))
+    if model.engine in _IN_A_CHILD:
+        options |= {
+            "max_step_s": model.limits.max_launch_s,
+            "max_load_s": model.limits.max_load_s,
+        }
     if model.engine == "huggingface":
         options["task"] = model.effective_task
     if model.engine == "python":

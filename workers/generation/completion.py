@@ -5,15 +5,17 @@ from typing import Any
 
 from jobs import clock
 from jobs.models.inputs.generation import TokenUsage
+from jobs.models.inputs.tool_calls import with_tool_calls
 from workers.engines.generator import TokenLogprob
 from workers.generation.requests import Request, Sequenced
 
 
 def completion(request: Request, model: str) -> dict[str, Any]:
-    """Returns the output of a request that has ended. model: name@version."""
+    """Returns the output of a request that has ended, with the tool calls in its texts parsed.
+    model: name@version."""
     chat = request.prompt.request.messages is not None
     choices = [_message(one) if chat else _text(one) for one in request.sequences]
-    return {
+    output = {
         "id": f"{'chatcmpl' if chat else 'cmpl'}-{request.id}",
         "object": "chat.completion" if chat else "text_completion",
         "created": int(clock.now().timestamp()),
@@ -21,6 +23,8 @@ def completion(request: Request, model: str) -> dict[str, Any]:
         "choices": choices,
         "usage": usage_object(request.usage),
     }
+    asked = request.prompt.request
+    return with_tool_calls(output) if asked.tools and asked.tool_choice != "none" else output
 
 
 def usage_object(usage: TokenUsage) -> dict[str, Any]:

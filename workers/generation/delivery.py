@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobs.calls.messages import Call, ChoiceDelta, Delta, Reply
+from jobs.models.inputs.generation import TokenUsage
 from workers.engines.generator import Emitted
 from workers.generation.completion import completion, echoed, logprob_objects
+from workers.generation.monitoring.recorder import Recorder
 from workers.generation.requests import Request, Sequenced
 from workers.generation.sender import Sender
 from workers.items.in_flight import InFlightSlice, ItemOutcome, end_together
@@ -15,15 +17,16 @@ from workers.items.results import outcome
 class Delivery:
     """Collects what one step produced, then delivers it at once. model: name@version."""
 
-    def __init__(self, model: str, sender: Sender) -> None:
-        self._model, self._sender = model, sender
+    def __init__(self, model: str, sender: Sender, recorder: Recorder) -> None:
+        self._model, self._sender, self._recorder = model, sender, recorder
         self._parts: dict[Request, list[ChoiceDelta]] = {}
         self._deltas: list[tuple[str, Delta]] = []
         self._replies: list[tuple[str, Reply]] = []
         self._items: list[tuple[InFlightSlice, ItemOutcome]] = []
 
-    def add(self, sequence: Sequenced, emitted: Emitted) -> None:
+    def add(self, sequence: Sequenced, emitted: Emitted, now_s: float) -> None:
         """Adds new tokens of a sequence, to which they were appended before."""
+        self._recorder.emitted(sequence, now_s)
         request = sequence.request
         if not request.streams:
             return
@@ -39,6 +42,7 @@ class Delivery:
 
     def end(self, request: Request, now_s: float, error: Any = None) -> None:
         """Adds the end of a request. error: an exception, or (code, message) of a call."""
+        self._recorder.ended(request, now_s, error)
         output = completion(request, self._model) if error is None else error
         if not request.is_call:
             self._items.append((request.owner, _item_outcome(request, output)))
@@ -110,7 +114,8 @@ def timing(request: Request, now_s: float) -> dict[str, Any]:
 
 def refusal(call: Call, error: Exception) -> tuple[str, Reply]:
     """Returns the reply to a call that the model refuses, with the api process that waits."""
-    reply = Reply(call.id, *outcome(error), 0, {}, call.tenant, call.job_class)
+    none = 0, TokenUsage()  # what was charged for it is given back
+    reply = Reply(call.id, *outcome(error), 0, {}, call.tenant, call.job_class, *none)
     return call.reply_to, reply
 
 

@@ -22,6 +22,7 @@ from workers.engines.generator import Generator, GeneratorDied, Prompt, Step
 from workers.engines.protocol import InvalidInput, Transient
 from workers.generation.call_intake import CallIntake
 from workers.generation.delivery import Delivery, refusal, rejected
+from workers.generation.monitoring.recorder import Recorder
 from workers.generation.preparation import call_request, item_request, prepare
 from workers.generation.requests import Request, Sequenced, sequences_of
 from workers.generation.scheduler import Decision, GenerationScheduler
@@ -71,7 +72,8 @@ class GenerationHost:
         self._deaths = 0  # in a row
         self._stopping = False
         self._sender = Sender(calls, model.name, self._cancel)
-        self._delivery = Delivery(model.key, self._sender)
+        self._recorder = Recorder(model, calls.worker)
+        self._delivery = Delivery(model.key, self._sender, self._recorder)
         self._intake = CallIntake(model, calls, self, self._accept)
         self._thread = threading.Thread(
             target=self.run, name=f"generation-{model.name}", daemon=True
@@ -159,13 +161,14 @@ class GenerationHost:
             sequence.text.append(emitted.text)
             sequence.logprobs += emitted.logprobs
             self.scheduler.emitted(sequence, len(emitted.tokens))
-            self._delivery.add(sequence, emitted)
+            self._delivery.add(sequence, emitted, now_s)
             if emitted.finish:
-                sequence.finish = emitted.finish
+                sequence.finish, sequence.counted = emitted.finish, emitted.usage
                 del self._running[emitted.id]
                 self.scheduler.remove(sequence)
                 if request.ended:
                     self._end(request, now_s)
+        self._recorder.stepped(step, self.scheduler, now_s)
         self.used_s = now_s
 
     def _end(self, request: Request, now_s: float, error: Any = None) -> None:
@@ -348,10 +351,11 @@ class GenerationHost:
         with self._changed:
             places = self.engine.capacity.sequences
             one_ms = self.scheduler.first_token_s(_USUAL_PROMPT) * 1000
+            two_ms = self.scheduler.first_token_s(2 * _USUAL_PROMPT) * 1000
             full_ms = self.scheduler.sequence_s(places) * 1000
             known = self.scheduler.step_time.trusted
-        times = {0: Times(places, max(one_ms, full_ms), one_ms)} if known else {}
-        return Profile(self.load_s * 1000, times, 1)
+        times = Times(places, max(one_ms, full_ms), one_ms, max(0.0, two_ms - one_ms))
+        return Profile(self.load_s * 1000, {0: times} if known else {}, 1)
 
     def _item_ms(self) -> float:
         places = self.engine.capacity.sequences

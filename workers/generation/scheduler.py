@@ -124,8 +124,10 @@ class GenerationScheduler:
             self._admit(item, decision)
 
     def _make_room(self, call: Sequenced, decision: Decision) -> bool:
-        """Preempts as many items as a call needs; none where all of them are not enough."""
-        items = [one for one in self.running if not one.request.is_call]
+        """Preempts as many items as a call needs; none where all of them are not enough, or where
+        the generator can't go on with a sequence."""
+        resumes = self.capacity.resumes
+        items = [one for one in self.running if resumes and not one.request.is_call]
         if not self._fits(call, without=items):
             return False
         while not self._fits(call):

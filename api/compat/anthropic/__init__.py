@@ -1,6 +1,14 @@
-"""Anthropic's Message Batches, under /v1/messages, as an interface to the same jobs."""
+"""Anthropic's Messages and Message Batches, under /v1/messages, as an interface to the same calls
+and jobs."""
 
 from api.compat.anthropic.errors import as_anthropic
-from api.http.errors import ERROR_FORMATS
+from api.http.errors import ERROR_FORMATS, ERROR_STATUSES
+from api.http.request_id import ALSO
+from jobs.errors import NoWorker, Overloaded
 
-ERROR_FORMATS["/v1/messages"] = ("application/json", as_anthropic)
+_PREFIX = "/v1/messages"
+_OVERLOADED = 529
+
+ERROR_FORMATS[_PREFIX] = ("application/json", as_anthropic)
+ERROR_STATUSES[_PREFIX] = {Overloaded.code: _OVERLOADED, NoWorker.code: _OVERLOADED}
+ALSO[_PREFIX] = b"request-id"

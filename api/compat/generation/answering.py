@@ -52,9 +52,8 @@ async def answer(
     request: Request, context: Context, caller: Caller, api: GenerationApi
 ) -> Response:
     """Makes the call of a request, and returns its response."""
-    bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, required=False)
-    raw = await context.call_bodies.read(request, context.models.max_line_bytes, caller.tenant)
+    raw = await _body(request, context, caller)
     since_s = clock.monotonic()
     prepared = await _prepared(context, caller, api, raw)
     body, rate_limit_headers = prepared.body, dict[str, str]()
@@ -87,6 +86,18 @@ async def answer(
     content, replayed = await context.response_cache.once(claim, body.timeout_ms, whole)
     headers = idempotency.REPLAYED if replayed else rate_limit_headers
     return Response(content, headers=headers, media_type=bodies.JSON)
+
+
+async def prepared(
+    request: Request, context: Context, caller: Caller, api: GenerationApi
+) -> PreparedGeneration:
+    """Reads and checks a request that makes no call."""
+    return await _prepared(context, caller, api, await _body(request, context, caller))
+
+
+async def _body(request: Request, context: Context, caller: Caller) -> bytes:
+    bodies.media_type(request, bodies.JSON)
+    return await context.call_bodies.read(request, context.models.max_line_bytes, caller.tenant)
 
 
 async def _prepared(

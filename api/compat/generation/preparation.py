@@ -16,7 +16,7 @@ from jobs.models.inputs.tool_calls import wants_calls
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 
-_OWN = frozenset(
+OWN_FIELDS = frozenset(
     ("model", "stream", "stream_options", "timeout_ms", "first_token_ms", "idle_ms")
 )  # fields that are no part of the input
 
@@ -43,6 +43,7 @@ class PreparedGeneration:
     plans: Iterable[FallbackPlan]
     choices: int
     tools: bool  #: the model may call tools
+    size: int  #: of the input, in the model's unit
 
     @property
     def streams(self) -> bool:
@@ -87,7 +88,7 @@ def _read_body(value: Mapping[str, Any]) -> GenerationBody:
     idle_ms = fields.whole("idle_ms", 1, MAX_CALL_TIMEOUT_MS) or defaults.idle_ms
     return GenerationBody(
         model=model,
-        input={name: part for name, part in value.items() if name not in _OWN},
+        input={name: part for name, part in value.items() if name not in OWN_FIELDS},
         stream=stream,
         include_usage=Fields(options or {}).flag("include_usage"),
         timeout_ms=fields.whole("timeout_ms", 1, MAX_CALL_TIMEOUT_MS) or MAX_CALL_TIMEOUT_MS,
@@ -118,6 +119,7 @@ def prepare_light(models: Registry, model: Model, body: GenerationBody) -> Prepa
         plans=fallback_plans(models, model, value, {}),
         choices=choices if type(choices) is int and 1 <= choices <= MOST_CHOICES else 1,
         tools=wants_calls(value),
+        size=model.size(value, {}),
     )
 
 

@@ -13,6 +13,7 @@ from jobs.telemetry.metrics.metrics import EDGES, STAGES
 from jobs.telemetry.reports.reports import ReportSet
 
 _ROWS = "millrace_launch_rows"
+_TENANTS = 6  # that are named in a bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def rows(context: Context, statuses: Mapping[str, ModelStatus], reports: ReportS
 
 def row(key: str, model: Model | None, status: ModelStatus, reports: ReportSet) -> Row:
     """Returns the row of one version."""
-    target_s = model.target_ms / 1000 if model else 0.0
+    target_s = model.answer_target_ms / 1000 if model else 0.0
     return Row(key, model, status, target_s, figures(reports, model=key))
 
 
@@ -89,6 +90,19 @@ def figures(now: ReportSet, **labels: Any) -> dict[str, Any]:
         "prediction": now.quantile("millrace_launch_prediction_ratio", 0.5, **labels),
         "lanes": now.gauge("millrace_lanes_waiting", **labels),
     }
+
+
+def kv_cache(reports: ReportSet, key: str) -> dict[str, float]:
+    """Returns the KV blocks of a model over all workers: in use by tenant, most first, and free.
+    Empty where it doesn't generate, or its server doesn't tell."""
+    blocks = reports.gauge("millrace_kv_cache_blocks", sum, model=key) or 0.0
+    if not blocks:
+        return {}
+    used = reports.gauge_by("millrace_tenant_kv_cache_blocks", "tenant", sum, model=key)
+    held = sorted(((name, n) for name, n in used.items() if n), key=lambda pair: -pair[1])
+    named, others = dict(held[:_TENANTS]), sum(n for _, n in held[_TENANTS:])
+    free = max(0.0, blocks - sum(n for _, n in held))
+    return named | ({"(others)": others} if others else {}) | {"(free)": free}
 
 
 def stages(reports: ReportSet, **labels: str) -> dict[str, float]:

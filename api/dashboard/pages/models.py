@@ -12,6 +12,7 @@ from api.dashboard.data.telemetry import Telemetry, TelemetrySnapshot
 from api.dashboard.rendering import layout, page_router
 from api.schemas.common import NO_NUL
 from jobs.errors import NotFound
+from jobs.explain.generation import Generation
 from jobs.models.model import Model
 from jobs.store.queue.workers import NOWHERE
 
@@ -69,6 +70,8 @@ def _figures(telemetry: TelemetrySnapshot, key: str) -> dict[str, Any]:
     return {
         "stages": model_stats.stages(now, model=key),
         "sizes": model_stats.launch_sizes(now, model=key),
+        "kv_cache": model_stats.kv_cache(now, key),
+        "generation": Generation.from_reports(now, key),
         "curves": model_stats.curves(now, key),
         "reasons": now.increase_by("millrace_launches_total", "reason", model=key),
         "outcomes": now.increase_by("millrace_calls_total", "outcome", model=key),

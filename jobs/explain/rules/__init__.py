@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from jobs.explain.diagnosis import Diagnosis, most_severe_first
 from jobs.explain.facts import Facts
-from jobs.explain.rules import lanes, load, models, services, sharing, workers
+from jobs.explain.rules import generation, lanes, load, models, services, sharing, workers
 
 
 def diagnose(facts: Facts) -> list[Diagnosis]:
@@ -21,6 +21,6 @@ def _all(facts: Facts) -> Iterator[Diagnosis]:
         if finding := rule(facts):
             yield finding
     for model in facts.models:
-        for model_rule in (*models.RULES, *load.RULES, *lanes.RULES):
+        for model_rule in (*models.RULES, *load.RULES, *lanes.RULES, *generation.RULES):
             if finding := model_rule(model, facts):
                 yield finding

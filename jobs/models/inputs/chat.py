@@ -4,7 +4,7 @@ An input is an OpenAI chat-completions body without `model` and `stream`; an out
 `chat.completion` object, or the assistant's text alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,8 @@ class ChatAnswer:
     text: str
     finish: str = "stop"  #: "stop", "length", …
     #: prompt_tokens and completion_tokens, where the model counted them
-    usage: Mapping[str, int] | None = None
+    usage: Mapping[str, Any] | None = None
+    calls: Sequence[Mapping[str, Any]] = ()  #: of tools, OpenAI's objects
 
 
 def answer(output: Any) -> ChatAnswer:
@@ -47,10 +48,11 @@ def answer(output: Any) -> ChatAnswer:
     try:
         choice = output["choices"][0]
         text, finish = choice["message"]["content"], choice.get("finish_reason")
+        calls = choice["message"].get("tool_calls") or ()
         usage = output.get("usage")
     except (TypeError, KeyError, IndexError, AttributeError):
         raise ValueError("the model answered neither a text nor a chat.completion") from None
     if not isinstance(text, str | None):
         raise ValueError("the model's message holds no text")
     finish = finish if isinstance(finish, str) else "stop"
-    return ChatAnswer(text or "", finish, usage if isinstance(usage, dict) else None)
+    return ChatAnswer(text or "", finish, usage if isinstance(usage, dict) else None, calls)

@@ -40,6 +40,9 @@ _CALL_S = (
     2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip
 _STAGE_S = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_TTFT_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 20, 40, 80)
+_ITL_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2.5, 5)
+_DECODE_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640)
 _SERVER_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _TENTHS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -127,7 +130,10 @@ CALL_TARGET = _counter(
     "Calls, by whether they met the model's latency target. Server-side refusals and "
     "failures miss it; client errors don't count.",
 )
-TARGET_S = _gauge("millrace_model_target_seconds{model}", "Latency target of the model.")
+TARGET_S = _gauge(
+    "millrace_model_target_seconds{model}",
+    "Latency target of the model; of one that generates, until the first token.",
+)
 CALLS_WAITING = _gauge("millrace_calls_in_flight", "Unanswered calls in this process.")
 ITEMS_SUBMITTED = _counter("millrace_items_submitted_total{model}", "Items submitted in jobs.")
 JOBS_SUBMITTED = _counter("millrace_jobs_submitted_total{model,class}", "Jobs submitted.")
@@ -242,6 +248,61 @@ UPSTREAM_LIMIT = _gauge(
 UPSTREAM_OPEN = _gauge(
     "millrace_upstream_breaker_open{upstream}",
     "1 while the circuit breaker of the upstream server is open.",
+)
+
+_section("worker", "models that generate, with vLLM's names")
+
+TTFT_S = _histogram(
+    "millrace_time_to_first_token_seconds{model,kind}",
+    "Time from a request's arrival in its lane to its first token, by kind: call, item.",
+    _TTFT_S,
+)
+ITL_S = _histogram(
+    "millrace_inter_token_latency_seconds{model,kind}", "Time between two tokens.", _ITL_S
+)
+REQUEST_QUEUE_S = _histogram(
+    "millrace_request_queue_time_seconds{model,kind}", "Wait until the prefill began.", _TTFT_S
+)
+REQUEST_PREFILL_S = _histogram(
+    "millrace_request_prefill_time_seconds{model,kind}",
+    "Time from the start of the prefill to the first token.",
+    _TTFT_S,
+)
+REQUEST_DECODE_S = _histogram(
+    "millrace_request_decode_time_seconds{model,kind}",
+    "Time from the first token to the last.",
+    _DECODE_S,
+)
+REQUEST_SUCCESS = _counter(
+    "millrace_request_success_total{model,finished_reason}", "Sequences that ended, by reason."
+)
+PROMPT_TOKENS = _counter("millrace_prompt_tokens_total{model}", "Tokens of prompts, cached or not.")
+GENERATION_TOKENS = _counter("millrace_generation_tokens_total{model}", "Generated tokens.")
+PREFIX_QUERIES = _counter(
+    "millrace_prefix_cache_queries_total{model}", "Tokens of prompts looked up in the cache."
+)
+PREFIX_HITS = _counter(
+    "millrace_prefix_cache_hits_total{model}", "Tokens of prompts found in the cache."
+)
+PREEMPTIONS = _counter(
+    "millrace_num_preemptions_total{model,kind}", "Sequences that gave KV blocks to others."
+)
+RUNNING = _gauge("millrace_num_requests_running{model,kind}", "Sequences in the last step.")
+WAITING = _gauge("millrace_num_requests_waiting{model,kind}", "Sequences that wait for blocks.")
+KV_USAGE = _gauge("millrace_kv_cache_usage_perc{model}", "KV blocks in use, 0 to 1.")
+KV_BLOCKS = _gauge("millrace_kv_cache_blocks{model}", "KV blocks of the model in this worker.")
+TENANT_KV_BLOCKS = _gauge(
+    "millrace_tenant_kv_cache_blocks{tenant,model}", "KV blocks in use, by tenant."
+)
+STEP_S = _histogram(
+    "millrace_generation_step_seconds{model,prefill}",
+    "Duration of a step, by whether it computed tokens of prompts.",
+    _ITL_S,
+)
+GENERATION_TARGET = _counter(
+    "millrace_generation_target_total{model,target,met}",
+    "Calls, by whether they met the model's target: ttft (time to the first token), itl (mean "
+    "time between tokens).",
 )
 
 _section("keeper", "its own work")

@@ -56,3 +56,17 @@ def test_a_fallback_that_takes_no_such_input_is_passed_over() -> None:
 
 def test_without_an_entry_there_is_one_way() -> None:
     assert [way[0] for way in found(LONG, SMALL)] == ["m@1"]
+
+
+def test_output_is_estimated_by_what_a_call_allows() -> None:
+    model = Model("chat", "1", "echo_chat")
+
+    def tokens(**more: object) -> int:
+        value = {"messages": [{"role": "user", "content": "x"}], **more}
+        [plan] = fallback_plans(Registry([model]), model, value, {})
+        return plan.output_tokens
+
+    assert (tokens(max_tokens=10), tokens(max_completion_tokens=10, n=3)) == (10, 30)
+    assert tokens() > 0
+    [plan] = fallback_plans(Registry([SMALL]), SMALL, "x", {})
+    assert plan.output_tokens == 0

@@ -20,7 +20,8 @@ from jobs.models.registry import Registry
 
 EMBEDDER = Model("minilm", "1", "minilm", limits=Limits(max_item_bytes=2000))
 TALKER = Model("talker", "1", "echo", task="chat")
-MODELS = Registry([EMBEDDER, TALKER, Model("echo", "1", "echo")])
+WRITER = Model("writer", "1", "echo_chat")
+MODELS = Registry([EMBEDDER, TALKER, WRITER, Model("echo", "1", "echo")])
 ASKED = {"endpoint": "/v1/embeddings", "prefix": "b_", "created": 17, "model": "minilm"}
 CHAT = ASKED | {"endpoint": "/v1/chat/completions", "model": "talker"}
 GOOD: dict[str, Any] = {
@@ -304,3 +305,41 @@ def test_what_is_no_vector_is_an_error_of_its_line_alone(output: str) -> None:
     assert part == "errors"
     assert line["response"]["status_code"] == 500
     assert line["response"]["body"]["error"]["code"] == "invalid_output"
+
+
+PROMPTS = ASKED | {"endpoint": "/v1/completions", "model": "writer"}
+PROMPT = {
+    "custom_id": "a",
+    "method": "POST",
+    "url": "/v1/completions",
+    "body": {"model": "writer", "prompt": "hi", "max_tokens": 3},
+}
+
+
+def test_prompts_become_inputs_of_models_that_generate(take: Take) -> None:
+    [(_, custom_id, params, _, input)] = take(PROMPT, asked=PROMPTS)
+    assert (custom_id, params) == ("a", None)
+    assert json.loads(input) == {"prompt": "hi", "max_tokens": 3}
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "param"),
+    [
+        ({"model": "writer"}, "missing_required_parameter", "body.prompt"),
+        ({"model": "writer", "prompt": "x", "top_p": 2}, "invalid_value", "body.top_p"),
+        ({"model": "writer", "prompt": "x", "suffix": "y"}, "invalid_value", "body.suffix"),
+        ({"model": "talker", "prompt": "x"}, "model_not_supported", "body.model"),
+    ],
+)
+def test_a_prompt_that_is_refused_names_its_field(
+    faults: Callable[..., list[tuple[Any, ...]]], body: dict[str, Any], code: str, param: str
+) -> None:
+    assert faults(PROMPT | {"body": body}, asked=PROMPTS) == [(1, code, param)]
+
+
+def test_a_conversation_that_is_refused_names_its_field(
+    faults: Callable[..., list[tuple[Any, ...]]],
+) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    line = TALK | {"body": {"model": "writer", "messages": messages, "n": 0}}
+    assert faults(line, asked=CHAT) == [(1, "invalid_value", "body.n")]

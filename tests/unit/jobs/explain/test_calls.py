@@ -65,3 +65,30 @@ def test_one_without_an_answer_says_why(outcome: str, code: str, words: str) -> 
     [only] = call(outcome, total_ms=12.0)
     assert only.code == code
     assert words in only.words
+
+
+GENERATED = {"prefill_ms": 60.0, "decode_ms": 900.0, "itl_ms": 30.0, "total_ms": 1200.0}
+
+
+def test_one_that_generates_is_held_to_its_first_token() -> None:
+    [only] = call(**GENERATED, queue_ms=40.0, ttft_ms=100.0)
+    assert (only.code, only.severity) == ("call_in_time", "info")
+    assert "its first token came after 100 ms, its target is 250 ms" in only.words
+    assert "all of it took 1.2 s, a token every 30 ms: 200 ms in the api" in only.words
+    assert "60 ms in the prefill, 900 ms decoding" in only.words
+
+
+@pytest.mark.parametrize(
+    ("timing", "code", "words"),
+    [
+        ({"queue_ms": 300.0}, "kv_cache_full", "300 ms (75 % of the time to its first token)"),
+        ({"prefill_ms": 300.0}, "slow_model", "its prompt took 300 ms"),
+    ],
+)
+def test_a_late_first_token_says_what_took_most_of_the_time(
+    timing: dict[str, float], code: str, words: str
+) -> None:
+    first, last = call(**{**GENERATED, "ttft_ms": 400.0, **timing, "preemptions": 2})
+    assert (first.code, last.code) == (code, "call_late")
+    assert words in first.words
+    assert "2 preemptions" in last.words

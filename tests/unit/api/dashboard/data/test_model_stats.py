@@ -2,10 +2,10 @@
 
 from prometheus_client import CollectorRegistry, Histogram
 
-from api.dashboard.data.model_stats import launch_sizes
+from api.dashboard.data.model_stats import kv_cache, launch_sizes
 from jobs.telemetry.metrics.metrics import EDGES
 from jobs.telemetry.reports.reports import Report, ReportSet
-from jobs.telemetry.reports.window import Window
+from jobs.telemetry.reports.window import Window, WindowDelta
 
 
 def test_launches_of_each_size_are_counted_where_they_belong() -> None:
@@ -24,3 +24,27 @@ def test_launches_of_each_size_are_counted_where_they_belong() -> None:
     assert {name: count for name, count in sizes.items() if count} == {
         "1": 3, "2": 1, "3–4": 1, "5–8": 1, "17–32": 1, "1025+": 1,
     }  # fmt: skip
+
+
+def reporting(name: str, **blocks: float) -> Report:
+    """A worker's report of the blocks that tenants have of its 100."""
+    gauges = {("millrace_kv_cache_blocks", (("model", "m@1"),)): 100.0}
+    for tenant, its in blocks.items():
+        labels = (("model", "m@1"), ("tenant", tenant))
+        gauges["millrace_tenant_kv_cache_blocks", labels] = its
+    return Report(name, "worker", 0.0, WindowDelta(60.0, {}, gauges), {})
+
+
+def test_kv_blocks_are_those_of_all_workers_by_tenant() -> None:
+    reports = ReportSet([reporting("1", acme=20, other=30, gone=0), reporting("2", acme=50)])
+    found = kv_cache(reports, "m@1")
+    assert list(found.items()) == [("acme", 70), ("other", 30), ("(free)", 100)]
+    assert kv_cache(reports, "other@1") == {}
+
+
+def test_small_tenants_share_a_part_of_the_bar() -> None:
+    tenants = {f"t{n}": 10.0 - n for n in range(9)}
+    found = kv_cache(ReportSet([reporting("1", **tenants)]), "m@1")
+    assert list(found)[-2:] == ["(others)", "(free)"]
+    assert found["(others)"] == 4 + 3 + 2
+    assert sum(found.values()) == 100

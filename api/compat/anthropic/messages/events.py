@@ -1,0 +1,128 @@
+"""Events of a streamed message."""
+
+from typing import Any
+
+import orjson
+
+from api.compat.anthropic.errors import as_anthropic
+from api.compat.generation.answering import Answer
+from api.compat.generation.outputs import completion_of
+from api.gateway.inference import CallResult
+from api.gateway.streaming.event_stream import event
+from jobs.calls.messages import ChoiceDelta, Delta
+from jobs.dialects.messages import message_of, stop_reason, tool_use, usage_of
+from jobs.errors import MillraceError
+from jobs.models.inputs.tool_calls import Parsed, ToolCallParser
+
+ID = "msg_"
+
+
+def message(answer: Answer, result: CallResult) -> dict[str, Any]:
+    """Returns the whole message of an answer. Raises MillraceError where its output is none."""
+    completion = completion_of(result, tools=answer.prepared.tools)
+    try:
+        shown = answer.prepared.shown_model(result.plan)
+        return message_of(completion, answer.id(ID), shown)
+    except (ValueError, KeyError, TypeError) as error:
+        raise MillraceError(f"the model's output is no message: {error}") from error
+
+
+class MessageEvents:
+    """Writes the events from `message_start` to `message_stop`."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._parser = ToolCallParser() if answer.prepared.tools else None
+        self._block = 0  # index of the block that is open, or of the next one
+        self._open = False
+        self._finish = ""  # reason of the end, once it came
+
+    def begin(self) -> bytes:
+        """Implements `EventWriter.begin`; the tokens of the prompt are known at the end."""
+        start: dict[str, Any] = {
+            "id": self._answer.id(ID),
+            "type": "message",
+            "role": "assistant",
+            "model": self._answer.prepared.body.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": usage_of(None),
+        }
+        return _event("message_start", message=start) + _event("ping")
+
+    def write(self, delta: Delta) -> bytes:
+        """Implements `EventWriter.write`."""
+        return b"".join(map(self._choice, delta.choices))
+
+    def end(self, result: CallResult) -> bytes:
+        """Implements `EventWriter.end`; an output without deltas is a delta of each block."""
+        whole = message(self._answer, result)
+        reason = whole["stop_reason"]
+        if self._finish:
+            blocks = b""
+            called = self._parser is not None and self._parser.calls > 0
+            ended = "tool_calls" if called and self._finish == "stop" else self._finish
+            reason = stop_reason(ended)
+        else:
+            blocks = b"".join(map(self._whole_block, whole["content"]))
+        if not self._block and not self._open and not blocks:
+            blocks = self._text("")
+        delta = {"stop_reason": reason, "stop_sequence": None}
+        ended_by = _event("message_delta", delta=delta, usage=whole["usage"])
+        return blocks + self._close() + ended_by + _event("message_stop")
+
+    def fail(self, error: MillraceError, request_id: str) -> bytes:
+        """Implements `EventWriter.fail`."""
+        return event(as_anthropic(error, request_id), "error")
+
+    def _choice(self, choice: ChoiceDelta) -> bytes:
+        parsed = self._parsed(choice)
+        parts = [self._text(parsed.text)] if parsed.text else []
+        parts += [self._tool(tool_use(call)) for call in parsed.calls]
+        if choice.finish:
+            self._finish = choice.finish
+        return b"".join(parts)
+
+    def _parsed(self, choice: ChoiceDelta) -> Parsed:
+        if self._parser is None:
+            return Parsed(choice.text)
+        parsed = self._parser.feed(choice.text)
+        if not choice.finish:
+            return parsed
+        rest = self._parser.finish()
+        return Parsed(parsed.text + rest.text, parsed.calls + rest.calls)
+
+    def _whole_block(self, block: dict[str, Any]) -> bytes:
+        return self._text(block["text"]) if block["type"] == "text" else self._tool(block)
+
+    def _text(self, text: str) -> bytes:
+        start = b""
+        if not self._open:
+            start = self._start({"type": "text", "text": ""})
+            self._open = True
+        return start + self._delta({"type": "text_delta", "text": text})
+
+    def _tool(self, block: dict[str, Any]) -> bytes:
+        """Returns the events of a whole block."""
+        before, start = self._close(), self._start({**block, "input": {}})
+        written = orjson.dumps(block["input"]).decode()
+        delta = self._delta({"type": "input_json_delta", "partial_json": written})
+        self._open = True
+        return before + start + delta + self._close()
+
+    def _start(self, block: dict[str, Any]) -> bytes:
+        return _event("content_block_start", index=self._block, content_block=block)
+
+    def _delta(self, delta: dict[str, Any]) -> bytes:
+        return _event("content_block_delta", index=self._block, delta=delta)
+
+    def _close(self) -> bytes:
+        if not self._open:
+            return b""
+        self._open, self._block = False, self._block + 1
+        return _event("content_block_stop", index=self._block - 1)
+
+
+def _event(type: str, **fields: Any) -> bytes:
+    return event({"type": type, **fields}, type)

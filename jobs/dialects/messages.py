@@ -1,0 +1,206 @@
+"""Anthropic's messages as generation inputs, and completions as Anthropic's messages.
+
+Images, documents, thinking and tools of a server are refused by name.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from jobs.models.inputs import chat
+
+_STOPS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+    "tool_calls": "tool_use",
+}
+_PASSED_ON = ("max_tokens", "temperature", "top_p", "top_k")
+_IGNORED = frozenset({"service_tier", "stream", "inference_geo", "metadata"})
+_KNOWN = frozenset(
+    {*_PASSED_ON, *_IGNORED, "model", "messages", "system", "stop_sequences", "tools"}
+    | {"tool_choice"}
+)
+_ABSENT: tuple[Any, ...] = (False, None, [], {}, {"type": "disabled"})
+PLACEHOLDER = [{"role": "user", "content": ""}]
+"""Messages in place of those with a fault, so that the model's own check adds no other."""
+
+ReportFault = Callable[..., None]
+"""Gets the code and the message of a fault, and its place in the request."""
+
+
+def input_of(params: Mapping[str, Any], fault: ReportFault) -> dict[str, Any]:
+    """Returns the generation input of a Messages request, and reports what is wrong with it."""
+    for key in params.keys() - _KNOWN:
+        if params[key] not in _ABSENT:
+            fault("unsupported", "this is not served here; leave it out", key)
+    most = params.get("max_tokens")
+    if type(most) is not int or most < 1:
+        fault("range", "max_tokens must be a whole number, 1 or more", "max_tokens")
+    value: dict[str, Any] = {key: params[key] for key in _PASSED_ON if params.get(key) is not None}
+    if params.get("stop_sequences"):
+        value["stop"] = params["stop_sequences"]
+    try:
+        value["messages"] = _messages(params.get("system"), params.get("messages"))
+        value |= _tools(params.get("tools"), params.get("tool_choice"))
+    except _Unserved as refused:
+        fault("unsupported", refused.message, *refused.loc)
+        value["messages"] = PLACEHOLDER
+    return value
+
+
+class _Unserved(Exception):
+    def __init__(self, message: str, *loc: str | int) -> None:
+        self.message, self.loc = message, loc
+
+
+def _messages(system: Any, messages: Any) -> list[dict[str, Any]]:
+    """Converts the messages of a request. Raises _Unserved."""
+    if not isinstance(messages, list) or not messages:
+        raise _Unserved("messages must be an array of at least one message", "messages")
+    converted: list[dict[str, Any]] = []
+    if system:
+        converted.append({"role": "system", "content": _text(system, "system")})
+    for n, message in enumerate(messages):
+        role = message.get("role") if isinstance(message, dict) else None
+        if role not in ("user", "assistant"):
+            raise _Unserved('the role must be "user" or "assistant"', "messages", n, "role")
+        convert = _of_user if role == "user" else _of_assistant
+        converted += convert(message.get("content"), "messages", n, "content")
+    return converted
+
+
+def _of_user(content: Any, *loc: str | int) -> list[dict[str, Any]]:
+    """Returns the results of tools, each a message, then the text."""
+    if isinstance(content, str):
+        return [{"role": "user", "content": content}]
+    converted, rest = [], []
+    for n, block in enumerate(_blocks(content, *loc)):
+        if block.get("type") != "tool_result":
+            rest.append(_text_of(block, *loc, n))
+            continue
+        call, result = block.get("tool_use_id"), block.get("content") or ""
+        if not isinstance(call, str):
+            raise _Unserved("must be the id of a tool_use block", *loc, n, "tool_use_id")
+        text = _text(result, *loc, n, "content")
+        converted.append({"role": "tool", "tool_call_id": call, "content": text})
+    if rest or not converted:
+        converted.append({"role": "user", "content": "".join(rest)})
+    return converted
+
+
+def _of_assistant(content: Any, *loc: str | int) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"role": "assistant", "content": content}]
+    texts, calls = [], []
+    for n, block in enumerate(_blocks(content, *loc)):
+        if block.get("type") != "tool_use":
+            texts.append(_text_of(block, *loc, n))
+            continue
+        name, given = block.get("name"), block.get("input")
+        if not isinstance(name, str) or not isinstance(given, dict):
+            raise _Unserved("needs a name, and an object as its input", *loc, n)
+        function = {"name": name, "arguments": orjson.dumps(given).decode()}
+        calls.append({"id": str(block.get("id", "")), "type": "function", "function": function})
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(texts)}
+    return [{**message, "tool_calls": calls} if calls else message]
+
+
+def _text(content: Any, *loc: str | int) -> str:
+    """Returns a text, or the texts of blocks joined. Raises _Unserved."""
+    if isinstance(content, str):
+        return content
+    blocks = enumerate(_blocks(content, *loc))
+    return "".join(_text_of(block, *loc, n) for n, block in blocks)
+
+
+def _blocks(content: Any, *loc: str | int) -> list[Mapping[str, Any]]:
+    if not isinstance(content, list):
+        raise _Unserved("must be a text or an array of text blocks", *loc)
+    return [block if isinstance(block, dict) else {} for block in content]
+
+
+def _text_of(block: Mapping[str, Any], *loc: str | int) -> str:
+    kind, text = block.get("type"), block.get("text")
+    if kind != "text" or not isinstance(text, str):
+        other = f"blocks of type {kind!r}" if isinstance(kind, str) else "such blocks"
+        raise _Unserved(f"{other} are not served here, text alone", *loc)
+    return text
+
+
+def _tools(tools: Any, choice: Any) -> dict[str, Any]:
+    """Converts the tools of a request, and the choice among them. Raises _Unserved."""
+    kind = choice.get("type") if isinstance(choice, dict) else choice
+    if kind not in (None, "auto", "none"):
+        raise _Unserved('the type must be "auto" or "none"', "tool_choice", "type")
+    if isinstance(choice, dict) and choice.get("disable_parallel_tool_use"):
+        message = "can't be true: the model's calls aren't limited to one"
+        raise _Unserved(message, "tool_choice", "disable_parallel_tool_use")
+    if not tools:
+        return {}
+    if not isinstance(tools, list):
+        raise _Unserved("must be an array of tools", "tools")
+    converted: dict[str, Any] = {"tools": [_tool(tool, "tools", n) for n, tool in enumerate(tools)]}
+    return {**converted, "tool_choice": kind} if kind else converted
+
+
+def _tool(tool: Any, *loc: str | int) -> dict[str, Any]:
+    if not isinstance(tool, dict) or tool.get("type") not in (None, "custom"):
+        raise _Unserved("tools of a server are not served here, those of a client alone", *loc)
+    if not isinstance(tool.get("name"), str) or not isinstance(tool.get("input_schema"), dict):
+        raise _Unserved("a tool needs a name and an input_schema", *loc)
+    function = {"name": tool["name"], "parameters": tool["input_schema"]}
+    if tool.get("description"):
+        function["description"] = tool["description"]
+    return {"type": "function", "function": function}
+
+
+def message_of(output: Any, id: str, model: Any) -> dict[str, Any]:
+    """Returns the message of an output. Raises ValueError where that is neither a text nor a
+    completion."""
+    said = chat.answer(output)
+    content = [tool_use(call) for call in said.calls]
+    if said.text or not content:
+        content.insert(0, {"type": "text", "text": said.text})
+    return {
+        "id": id,
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": content,
+        "stop_reason": stop_reason(said.finish),
+        "stop_sequence": None,
+        "usage": usage_of(said.usage),
+    }
+
+
+def tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the block of a tool call. Raises ValueError where its arguments are no object."""
+    given = orjson.loads(call["function"]["arguments"] or "{}")
+    if not isinstance(given, dict):
+        raise ValueError("the arguments of the model's tool call are no object")
+    return {
+        "type": "tool_use",
+        "id": call["id"],
+        "name": call["function"]["name"],
+        "input": given,
+    }
+
+
+def stop_reason(finish: str) -> str:
+    """Returns Anthropic's reason of an end."""
+    return _STOPS.get(finish, "end_turn")
+
+
+def usage_of(usage: Mapping[str, Any] | None) -> dict[str, int]:
+    """Returns Anthropic's usage, whose input has no cached tokens."""
+    counted = usage or {}
+    details = counted.get("prompt_tokens_details")
+    cached: int = (details.get("cached_tokens") or 0) if isinstance(details, dict) else 0
+    return {
+        "input_tokens": (counted.get("prompt_tokens") or 0) - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": counted.get("completion_tokens") or 0,
+    }

@@ -1,0 +1,1 @@
+"""Tests of generating models on whole platforms."""

@@ -1,0 +1,164 @@
+"""The SDKs of OpenAI and Anthropic, as they come."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from jobs.calls.messages import ChoiceDelta
+from tests.integration.api.generation.conftest import Stage
+from tests.support.generation_worker import answering
+
+MESSAGES: list[Any] = [{"role": "user", "content": "x"}]
+WORDS = ["one", " two", " three"]
+CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Turin"}}</tool_call>'
+
+
+@pytest.fixture
+def chat(stage: Stage) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{stage.url}/v1", api_key=stage.key, max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture
+def claude(stage: Stage) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=stage.url, api_key=stage.key, max_retries=0) as made:
+        yield made
+
+
+def test_openais_client_streams_a_chat(stage: Stage, chat: openai.OpenAI) -> None:
+    with answering(stage.worker, WORDS):
+        chunks = list(
+            chat.chat.completions.create(
+                model="m", messages=MESSAGES, stream=True, stream_options={"include_usage": True}
+            )
+        )
+    texts = [choice.delta.content or "" for chunk in chunks for choice in chunk.choices]
+    assert "".join(texts) == "one two three"
+    assert len({chunk.id for chunk in chunks}) == 1
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == 3
+
+
+def test_openais_client_streams_a_completion(stage: Stage, chat: openai.OpenAI) -> None:
+    with answering(stage.worker, WORDS):
+        chunks = list(chat.completions.create(model="m", prompt="x", stream=True))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == "one two three"
+    assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+def test_openais_client_gets_tool_calls(stage: Stage, chat: openai.OpenAI) -> None:
+    tools: Any = [{"type": "function", "function": {"name": "weather"}}]
+    with (
+        answering(stage.worker, [*CALL]),
+        chat.chat.completions.stream(model="m", messages=MESSAGES, tools=tools) as stream,
+    ):
+        message = stream.get_final_completion().choices[0]
+    assert message.finish_reason == "tool_calls"
+    assert message.message.tool_calls
+    assert message.message.tool_calls[0].function.name == "weather"
+
+
+def test_openais_client_raises_an_error_in_the_middle(stage: Stage, chat: openai.OpenAI) -> None:
+    with ThreadPoolExecutor(1) as pool:
+
+        def drive() -> None:
+            call = stage.worker.take()
+            stage.worker.push(call, ChoiceDelta(0, "one", (1,)))
+            stage.worker.fail(call, "engine_error", "it broke")
+
+        driven = pool.submit(drive)
+        stream = chat.chat.completions.create(model="m", messages=MESSAGES, stream=True)
+        with pytest.raises(openai.APIError, match="it broke"):
+            list(stream)
+        driven.result()
+
+
+def test_anthropics_client_gets_a_message(stage: Stage, claude: anthropic.Anthropic) -> None:
+    with answering(stage.worker, WORDS):
+        message = claude.messages.create(model="m", max_tokens=9, messages=MESSAGES)
+    assert message.content[0].type == "text"
+    assert message.content[0].text == "one two three"
+    assert message.stop_reason == "end_turn"
+    assert message._request_id  # noqa: SLF001 - where the SDK keeps the header
+    assert (message.usage.input_tokens, message.usage.output_tokens) == (3, 3)
+
+
+def test_anthropics_client_streams_a_message(stage: Stage, claude: anthropic.Anthropic) -> None:
+    with (
+        answering(stage.worker, WORDS),
+        claude.messages.stream(model="m", max_tokens=9, messages=MESSAGES) as stream,
+    ):
+        assert "".join(stream.text_stream) == "one two three"
+        message = stream.get_final_message()
+    assert message.usage.output_tokens == 3
+    assert message.usage.input_tokens == 3
+
+
+def test_anthropics_client_gets_tool_calls(stage: Stage, claude: anthropic.Anthropic) -> None:
+    tools: Any = [{"name": "weather", "input_schema": {"type": "object"}}]
+    with (
+        answering(stage.worker, ["Well. ", *CALL]),
+        claude.messages.stream(model="m", max_tokens=9, messages=MESSAGES, tools=tools) as stream,
+    ):
+        message = stream.get_final_message()
+    assert [block.type for block in message.content] == ["text", "tool_use"]
+    assert message.content[1].type == "tool_use"
+    assert message.content[1].input == {"city": "Turin"}
+    assert message.stop_reason == "tool_use"
+
+
+def test_anthropics_client_counts_tokens(claude: anthropic.Anthropic) -> None:
+    few = claude.messages.count_tokens(model="m", messages=MESSAGES)
+    many = claude.messages.count_tokens(
+        model="m", messages=[{"role": "user", "content": "a longer text " * 50}]
+    )
+    assert 0 < few.input_tokens < many.input_tokens
+
+
+def test_anthropics_client_learns_that_there_is_no_room(claude: anthropic.Anthropic) -> None:
+    with pytest.raises(anthropic.APIStatusError) as raised:
+        claude.messages.create(model="up", max_tokens=9, messages=MESSAGES)
+    assert raised.value.status_code == 529
+    assert raised.value.body["error"]["type"] == "overloaded_error"  # type: ignore[index]
+    assert raised.value.request_id
+
+
+def test_anthropics_client_raises_an_error_in_the_middle(
+    stage: Stage, claude: anthropic.Anthropic
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+
+        def drive() -> None:
+            call = stage.worker.take()
+            stage.worker.push(call, ChoiceDelta(0, "one", (1,)))
+            stage.worker.fail(call, "engine_error", "it broke")
+
+        driven = pool.submit(drive)
+        with (
+            pytest.raises(anthropic.APIStatusError, match="it broke"),
+            claude.messages.stream(model="m", max_tokens=9, messages=MESSAGES) as stream,
+        ):
+            stream.get_final_message()
+        driven.result()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"thinking": {"type": "enabled", "budget_tokens": 1024}},
+        {"extra_body": {"temperature": 3}},
+        {"messages": [*MESSAGES, {"role": "assistant", "content": "I"}]},
+        {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+    ],
+)
+def test_anthropics_client_learns_what_is_refused(
+    claude: anthropic.Anthropic, more: dict[str, Any]
+) -> None:
+    body: dict[str, Any] = {"model": "m", "max_tokens": 2000, "messages": MESSAGES, **more}
+    with pytest.raises(anthropic.BadRequestError) as raised:
+        claude.messages.create(**body)
+    assert raised.value.body["error"]["type"] == "invalid_request_error"  # type: ignore[index]

@@ -1,0 +1,68 @@
+"""Tokens a minute over HTTP: charged with what a call may generate, settled when it ends."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from sqlalchemy import Engine
+
+from jobs.calls.messages import Call, Reply
+from jobs.identity import Limit
+from jobs.models.inputs.generation import TokenUsage
+from jobs.store.tenants import limits
+from tests.integration.api.generation.conftest import Stage
+from tests.support.generation_worker import completion
+from tests.support.wait import eventually
+
+MOST = 1000
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+
+
+@pytest.fixture(autouse=True)
+def _limited(database: Engine, stage: Stage) -> None:
+    with database.begin() as tx:
+        limits.put(tx, "acme", [Limit(tokens_per_min=MOST)])
+
+
+def ended(stage: Stage, call: Call, tokens: TokenUsage) -> None:
+    output, timing = orjson.dumps(completion("x", tokens.output)), {"ttft_ms": 1.0}
+    reply = Reply(call.id, output, None, call.size, timing, call.tenant, tokens=tokens)
+    stage.worker.lanes.reply(call.reply_to, [reply])
+
+
+def answered(stage: Stage, tokens: TokenUsage, **body: Any) -> httpx.Response:
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(stage.post, "/v1/chat/completions", {**CHAT, **body})
+        call = eventually(lambda: stage.worker.take_if_any() or asked.done())
+        if isinstance(call, Call):
+            ended(stage, call, tokens)
+        return asked.result()
+
+
+def left(response: httpx.Response) -> int:
+    return int(response.headers["x-ratelimit-remaining-tokens"])
+
+
+def test_a_call_is_charged_with_what_it_may_generate_and_settled(stage: Stage) -> None:
+    first = answered(stage, TokenUsage(5, 0, 5), max_tokens=300, n=2)
+    assert first.headers["x-ratelimit-limit-tokens"] == str(MOST)
+    assert MOST - 650 < left(first) <= MOST - 600
+    second = answered(stage, TokenUsage(5, 0, 5), max_tokens=10)
+    assert left(second) > MOST - 100  # what the first did not use was given back
+
+
+def test_above_the_limit_a_call_is_refused_in_openais_words(stage: Stage) -> None:
+    answered(stage, TokenUsage(5, 0, 900), max_tokens=900)
+    refused = answered(stage, TokenUsage(), max_tokens=900)
+    assert refused.status_code == 429
+    assert refused.json()["error"]["type"] == "tokens"
+    assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+    assert left(refused) < 200
+    assert refused.headers["x-ratelimit-reset-tokens"].endswith("s")
+    assert int(refused.headers["retry-after"]) > 20
+
+
+def test_a_call_without_a_bound_is_charged_with_an_estimate(stage: Stage) -> None:
+    assert MOST - 300 < left(answered(stage, TokenUsage(5, 0, 5))) < MOST - 200

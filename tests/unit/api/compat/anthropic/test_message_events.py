@@ -1,0 +1,93 @@
+"""Events of a streamed message, in the order and the form that Anthropic's client knows."""
+
+import json
+from typing import Any
+
+from anthropic.types import RawMessageStreamEvent
+from pydantic import TypeAdapter
+
+from api.compat.anthropic.messages.events import MessageEvents
+from api.compat.anthropic.messages.routes import read_message
+from api.compat.generation.answering import Answer
+from api.compat.generation.preparation import prepare_light
+from jobs.calls.messages import ChoiceDelta, Delta
+from jobs.errors import Overloaded
+from jobs.models.registry import Registry
+from tests.support.generation_worker import completion
+from tests.unit.api.compat.openai.chat.test_chunks import MODEL, result
+
+BODY = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
+TOOLS = [{"name": "weather", "input_schema": {"type": "object"}}]
+CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Turin"}}</tool_call>'
+KNOWN: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
+
+
+def writer(**more: Any) -> MessageEvents:
+    prepared = prepare_light(Registry([MODEL]), MODEL, read_message({**BODY, **more}))
+    return MessageEvents(Answer("call_1", 1_763_629_200, prepared))
+
+
+def events(raw: bytes) -> list[Any]:
+    found = []
+    for one in raw.decode().split("\n\n")[:-1]:
+        name, data = one.split("\n")
+        value = json.loads(data.removeprefix("data: "))
+        assert value["type"] == name.removeprefix("event: ")
+        if value["type"] not in ("ping", "error"):
+            KNOWN.validate_python(value)
+        found.append(value)
+    return found
+
+
+def streamed(texts: list[str], finish: str = "stop", **more: Any) -> list[Any]:
+    made = writer(**more)
+    deltas = [ChoiceDelta(0, text, (1,)) for text in texts]
+    deltas += [ChoiceDelta(0, "", (), (), finish)] if texts else []
+    parts = [made.write(Delta("call_1", n, (one,))) for n, one in enumerate(deltas)]
+    end = made.end(result(completion("".join(texts) or "whole", 2, finish=finish)))
+    return events(b"".join([made.begin(), *parts, end]))
+
+
+def test_a_text_is_one_block_between_start_and_stop() -> None:
+    found = streamed(["one", " two"])
+    assert [one["type"] for one in found] == [
+        "message_start",
+        "ping",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ]
+    assert found[0]["message"]["id"] == "msg_1"
+    assert "".join(one["delta"]["text"] for one in found[3:5]) == "one two"
+    assert found[6]["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
+    assert (found[6]["usage"]["input_tokens"], found[6]["usage"]["output_tokens"]) == (3, 2)
+
+
+def test_a_tool_call_is_a_block_of_its_own() -> None:
+    found = streamed([*f"Well.{CALL}"], tools=TOOLS)
+    starts = [one["content_block"]["type"] for one in found if "content_block" in one]
+    assert starts == ["text", "tool_use"]
+    [json_delta] = [one for one in found if one.get("delta", {}).get("type") == "input_json_delta"]
+    assert json_delta["index"] == 1
+    assert json.loads(json_delta["delta"]["partial_json"]) == {"city": "Turin"}
+    assert [one["index"] for one in found if one["type"] == "content_block_stop"] == [0, 1]
+    assert found[-2]["delta"]["stop_reason"] == "tool_use"
+
+
+def test_a_cut_answer_says_so() -> None:
+    assert streamed(["one"], "length")[-2]["delta"]["stop_reason"] == "max_tokens"
+
+
+def test_an_output_in_one_piece_is_one_delta() -> None:
+    found = streamed([])
+    texts = [one["delta"]["text"] for one in found if one["type"] == "content_block_delta"]
+    assert texts == ["whole"]
+
+
+def test_an_error_is_an_event() -> None:
+    [found] = events(writer().fail(Overloaded("too many calls wait"), "req_1"))
+    assert found["type"] == "error"
+    assert found["error"] == {"type": "overloaded_error", "message": "too many calls wait"}

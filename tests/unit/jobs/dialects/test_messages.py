@@ -1,0 +1,126 @@
+"""Anthropic's messages as generation inputs, and back."""
+
+from typing import Any
+
+import pytest
+
+from jobs.dialects.messages import input_of, message_of
+from jobs.models.inputs.generation import parse
+
+BASE = {"max_tokens": 10, "messages": [{"role": "user", "content": "x"}]}
+TOOL = {"name": "weather", "description": "of a city", "input_schema": {"type": "object"}}
+
+
+def converted(**params: Any) -> dict[str, Any]:
+    faults: list[Any] = []
+    value = input_of({**BASE, **params}, lambda *fault: faults.append(fault))
+    assert faults == []
+    return value
+
+
+def refused(**params: Any) -> list[Any]:
+    faults: list[Any] = []
+    input_of({**BASE, **params}, lambda code, message, *where: faults.append(where))
+    return faults
+
+
+def test_parameters_and_system_are_converted() -> None:
+    system = [{"type": "text", "text": "Be ", "cache_control": {"type": "ephemeral"}}]
+    value = converted(
+        system=[*system, {"type": "text", "text": "kind."}],
+        temperature=0.5,
+        top_k=3,
+        stop_sequences=["END"],
+        metadata={"user_id": "u"},
+        thinking={"type": "disabled"},
+    )
+    assert value == {
+        "max_tokens": 10,
+        "temperature": 0.5,
+        "top_k": 3,
+        "stop": ["END"],
+        "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "x"}],
+    }
+
+
+def test_tools_and_their_results_are_converted() -> None:
+    use = {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Turin"}}
+    result = {
+        "type": "tool_result",
+        "tool_use_id": "t1",
+        "content": [{"type": "text", "text": "sun"}],
+    }
+    value = converted(
+        tools=[TOOL],
+        tool_choice={"type": "auto"},
+        messages=[
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "content": [{"type": "text", "text": "Let me see."}, use]},
+            {"role": "user", "content": [result, {"type": "text", "text": "Well?"}]},
+        ],
+    )
+    call = {"name": "weather", "arguments": '{"city":"Turin"}'}
+    assert value["messages"][1:] == [
+        {
+            "role": "assistant",
+            "content": "Let me see.",
+            "tool_calls": [{"id": "t1", "type": "function", "function": call}],
+        },
+        {"role": "tool", "tool_call_id": "t1", "content": "sun"},
+        {"role": "user", "content": "Well?"},
+    ]
+    assert value["tools"][0]["function"]["parameters"] == {"type": "object"}
+    assert parse(value).tool_choice == "auto"
+
+
+@pytest.mark.parametrize(
+    ("params", "where"),
+    [
+        ({"thinking": {"type": "enabled", "budget_tokens": 1}}, ("thinking",)),
+        ({"max_tokens": 0}, ("max_tokens",)),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, ("tools", 0)),
+        ({"tools": [{"name": "x"}]}, ("tools", 0)),
+        ({"tools": [TOOL], "tool_choice": {"type": "any"}}, ("tool_choice", "type")),
+        (
+            {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
+            ("tool_choice", "disable_parallel_tool_use"),
+        ),
+        ({"messages": []}, ("messages",)),
+        ({"messages": [{"role": "system", "content": "x"}]}, ("messages", 0, "role")),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+            ("messages", 0, "content", 0),
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]},
+            ("messages", 0, "content", 0, "tool_use_id"),
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": [{"type": "tool_use"}]}]},
+            ("messages", 0, "content", 0),
+        ),
+    ],
+)
+def test_what_is_not_served_is_refused_with_its_place(
+    params: dict[str, Any], where: tuple[Any, ...]
+) -> None:
+    assert refused(**params) == [where]
+
+
+def test_a_completion_becomes_a_message() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    said = {"role": "assistant", "content": "Well.", "tool_calls": [call]}
+    usage = {
+        "prompt_tokens": 7,
+        "completion_tokens": 2,
+        "prompt_tokens_details": {"cached_tokens": 4},
+    }
+    choice = {"index": 0, "message": said, "finish_reason": "tool_calls"}
+    message = message_of({"choices": [choice], "usage": usage}, "msg_1", "m")
+    assert message["content"] == [
+        {"type": "text", "text": "Well."},
+        {"type": "tool_use", "id": "c1", "name": "weather", "input": {}},
+    ]
+    assert message["stop_reason"] == "tool_use"
+    assert message["usage"]["input_tokens"] == 3
+    assert message["usage"]["cache_read_input_tokens"] == 4

@@ -1,0 +1,101 @@
+"""Rules on models that generate: each speaks just beyond its thresholds, and is silent below."""
+
+import pytest
+
+from jobs.explain.diagnosis import visible_to_tenants
+from tests.unit.jobs.explain.made import M, Process, found, worker
+
+
+def generating(usage: float = 0.5, waiting: float = 0.0, preemptions: float = 0.0) -> Process:
+    made = worker().gauge("kv_cache_usage_perc", usage, **M)
+    made.gauge("num_requests_running", 8, **M, kind="call")
+    made.gauge("num_requests_waiting", waiting, **M, kind="call")
+    made.gauge("num_requests_waiting", 1000, **M, kind="item")  # a backlog is no trouble
+    return made.count("num_preemptions_total", preemptions, **M, kind="call")
+
+
+@pytest.mark.parametrize(
+    ("usage", "waiting", "preemptions", "says"),
+    [
+        (0.96, 1, 0, True),
+        (0.94, 1, 0, False),
+        (0.96, 0, 0, False),
+        (0.96, 0, 10, True),
+        (0.96, 0, 9, False),
+    ],
+)
+def test_a_full_cache_matters_where_requests_wait_or_give_way(
+    usage: float, waiting: float, preemptions: float, says: bool
+) -> None:
+    said = found(generating(usage, waiting, preemptions))
+    assert ("kv_cache_full" in said) == says
+    if says:
+        words = said["kv_cache_full"].words
+        assert words.startswith("96 % of the KV blocks of m@1 are in use: 8 sequences run")
+
+
+def test_tenants_are_told_of_a_full_cache_without_figures() -> None:
+    [one] = visible_to_tenants([found(generating(0.99, 3))["kv_cache_full"]])
+    assert "wait until others end" in one.words
+    assert not one.evidence
+
+
+def stepping(
+    missed: float, with_s: float, without_s: float, steps: float = 100, judged: float = 100
+) -> Process:
+    made = generating()
+    for met, share in (("true", 1 - missed), ("false", missed)):
+        labels = {"target": "itl", "met": met}
+        made.count("generation_target_total", judged * share, **M, **labels)
+    for prefill, seconds in (("true", with_s), ("false", without_s)):
+        made.seen("generation_step_seconds", seconds, steps, **M, prefill=prefill)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("process", "says"),
+    [
+        (stepping(0.06, 0.2, 0.1), True),
+        (stepping(0.04, 0.2, 0.1), False),
+        (stepping(0.06, 0.19, 0.1), False),
+        (stepping(0.06, 0.2, 0.1, steps=9), False),
+        (stepping(0.06, 0.2, 0.1, judged=19), False),
+    ],
+)
+def test_prompts_starve_decoding_where_their_steps_are_long(process: Process, says: bool) -> None:
+    said = found(process)
+    assert ("prefill_starves_decode" in said) == says
+    if says:
+        assert "target_itl_ms" in said["prefill_starves_decode"].advice
+
+
+def held(usage: float, waiting: float, **blocks: float) -> Process:
+    made = generating(usage, waiting)
+    for tenant, its in blocks.items():
+        made.gauge("tenant_kv_cache_blocks", its, **M, tenant=tenant)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("process", "says"),
+    [
+        (held(0.96, 1, acme=50, other=50), True),
+        (held(0.96, 1, acme=50, other=49, third=2), False),
+        (held(0.94, 1, acme=90, other=10), False),
+        (held(0.96, 0, acme=90, other=10), False),
+        (held(0.96, 1, acme=90), False),
+        (held(0.96, 1, acme=90, other=0), True),
+    ],
+)
+def test_a_tenant_hogs_the_cache_where_others_wait(process: Process, says: bool) -> None:
+    said = found(process)
+    assert ("kv_cache_hogged" in said) == says
+    if says:
+        assert said["kv_cache_hogged"].about == "tenant:acme"
+        assert visible_to_tenants([said["kv_cache_hogged"]]) == []
+
+
+def test_blocks_of_several_workers_are_added_up() -> None:
+    one, two = held(0.96, 1, acme=30, other=60), held(0.9, 0, acme=60)
+    two._name = "2"  # noqa: SLF001
+    assert found(one, two)["kv_cache_hogged"].evidence["blocks"] == 90

@@ -1,0 +1,70 @@
+"""Spans of generations, with the attributes that OpenTelemetry names."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from jobs.telemetry.tracing import generation, spans
+from jobs.telemetry.tracing.context import new_trace
+from jobs.telemetry.tracing.generation import Generated
+from tests.unit.jobs.telemetry.tracing.test_spans import Kept
+
+ONE = Generated(
+    "m@1", "worker_1", 1.0, 5.0, 1.5, 2.0, 10, 4, 30, ["stop"], max_tokens=64, temperature=0.7
+)
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    made = Kept()
+    spans.set_receiver(made, share=0.0)
+    yield made
+    spans.stop()
+
+
+def test_a_generation_has_the_names_of_the_conventions(kept: Kept) -> None:
+    parent = new_trace(1.0)
+    generation.record(parent.pack(), ONE)
+    whole = kept.spans[0]
+    assert (whole.name, whole.parent) == ("chat m@1", parent.span_id)
+    assert (whole.since_s, whole.until_s) == (1.0, 5.0)
+    found = {name: v for name, v in whole.attributes.items() if name.startswith("gen_ai.")}
+    assert found == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "millrace",
+        "gen_ai.request.model": "m@1",
+        "gen_ai.request.max_tokens": 64,
+        "gen_ai.request.temperature": 0.7,
+        "gen_ai.response.model": "m@1",
+        "gen_ai.response.finish_reasons": ["stop"],
+        "gen_ai.usage.input_tokens": 10,
+        "gen_ai.usage.cache_read.input_tokens": 4,
+        "gen_ai.usage.output_tokens": 30,
+    }
+
+
+def test_its_stages_follow_each_other_without_a_gap(kept: Kept) -> None:
+    generation.record(new_trace(1.0).pack(), ONE)
+    whole, *stages = kept.spans
+    assert [(one.name, one.since_s, one.until_s) for one in stages] == [
+        ("queue", 1.0, 1.5),
+        ("prefill", 1.5, 2.0),
+        ("decode", 2.0, 5.0),
+    ]
+    assert whole.context
+    assert {one.parent for one in stages} == {whole.context.span_id}
+
+
+def test_a_call_that_never_began_was_in_the_queue_alone(kept: Kept) -> None:
+    one = Generated("m@1", "worker_1", 1.0, 5.0, error="deadline_passed")
+    generation.record(new_trace(1.0).pack(), one)
+    whole, *stages = kept.spans
+    assert [(each.name, each.until_s) for each in stages] == [("queue", 5.0)]
+    assert whole.error == "deadline_passed"
+    assert "gen_ai.request.max_tokens" not in whole.attributes
+
+
+@pytest.mark.parametrize("packed", ["", new_trace(0.0).pack()], ids=["untraced", "unsampled"])
+def test_what_is_not_sampled_is_not_recorded(kept: Kept, packed: str) -> None:
+    generation.record(packed, ONE)
+    assert kept.spans == []
