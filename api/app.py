@@ -18,6 +18,7 @@ from api.compat.openai import batches as openai_batches
 from api.compat.openai import embeddings
 from api.compat.openai import files as openai_files
 from api.compat.openai import models as openai_models
+from api.compat.openai.chat import routes as chat
 from api.context import Context
 from api.dashboard.rendering.live_updates import LiveUpdates
 from api.docs import openapi, swagger
@@ -70,6 +71,7 @@ _STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504, 50
 _ROUTES = (
     calls,
     embeddings,
+    chat,
     submit,
     jobs,
     results,

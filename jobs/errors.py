@@ -7,6 +7,7 @@
     ├── Forbidden                     403  forbidden
     ├── NotFound                      404  not_found
     │   └── UnknownModel              404  unknown_model
+    ├── SlowReader                    408  slow_reader
     ├── Conflict                      409  conflict
     │   └── IdempotencyKeyInFlight    409  idempotency_key_in_flight
     ├── Pruned                        410  pruned
@@ -31,6 +32,7 @@
     │   ├── NoWorker                  503  no_worker
     │   ├── NotConfigured             503  not_configured
     │   ├── Overloaded                503  overloaded
+    │   ├── StreamBroken              503  stream_broken
     │   └── WorkerLost                503  worker_lost
     ├── DeadlinePassed                504  deadline_passed
     └── InsufficientStorage           507  insufficient_storage
@@ -139,6 +141,12 @@ class UnknownModel(NotFound):
     """No such model is served."""
 
     code, title = "unknown_model", "Unknown model"
+
+
+class SlowReader(MillraceError):
+    """The client doesn't read its stream: it is cut."""
+
+    status, code, title, retryable = 408, "slow_reader", "The stream was not read", True
 
 
 class Conflict(MillraceError):
@@ -330,6 +338,12 @@ class Overloaded(Unavailable):
     """The queue of calls is full."""
 
     code, title = "overloaded", "The queue is full"
+
+
+class StreamBroken(Unavailable):
+    """A part of a stream was lost, or its worker began again."""
+
+    code, title = "stream_broken", "The stream has a gap"
 
 
 class WorkerLost(Unavailable):

@@ -31,6 +31,7 @@ class Limit:
     key: str = ""  #: id of one key (`key_…`); "": all keys together
     requests_per_s: float | None = None
     tokens_per_s: float | None = None
+    tokens_per_min: float | None = None
     calls_in_flight: int | None = None
     queued_items: int | None = None
     stored_bytes: int | None = None

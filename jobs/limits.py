@@ -9,6 +9,7 @@ from jobs.identity import Limit
 Name = Literal[
     "requests_per_s",
     "tokens_per_s",
+    "tokens_per_min",
     "calls_in_flight",
     "queued_items",
     "stored_bytes",
@@ -33,7 +34,7 @@ class Bound:
     @property
     def step_ms(self) -> float:
         """Time (ms) in which a rate refills by one request or token."""
-        return 1000 / self.most
+        return (60_000 if self.name == "tokens_per_min" else 1000) / self.most
 
     @property
     def burst(self) -> float:

@@ -10,6 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 from api.compat.anthropic.schemas import MessageBatchRequest
 from api.compat.oip.schemas import InferenceRequest
+from api.compat.openai.chat.schemas import ChatCompletionRequest, CompletionRequest
 from api.compat.openai.embedding_schemas import EmbeddingsRequest
 from api.compat.openai.schemas import BatchRequest
 from api.schemas.calls import CallRequest
@@ -18,6 +19,8 @@ from api.schemas.jobs import JobWithItems
 _READ_BY_US = (
     BatchRequest,
     CallRequest,
+    ChatCompletionRequest,
+    CompletionRequest,
     EmbeddingsRequest,
     InferenceRequest,
     JobWithItems,

@@ -96,4 +96,4 @@ class _Calls:
 
 def _concurrency_only(limit: Limit) -> Limit:
     """Drops the rates of a limit; the first call is charged with them."""
-    return replace(limit, requests_per_s=None, tokens_per_s=None)
+    return replace(limit, requests_per_s=None, tokens_per_s=None, tokens_per_min=None)

@@ -18,17 +18,18 @@ from api.gateway.fallbacks import FallbackPlan
 from api.gateway.model_status import ModelStatus, ModelStatuses
 from api.gateway.redis_pipeline import Pipeline, PipelineScript
 from api.gateway.rejections import rejection
+from api.gateway.streaming.inbox import DeltaInbox
 from api.http.rate_limit_headers import quota_exceeded, rate_limit_headers
 from api.http.retry_after import retry_delay_s
 from jobs import clock, ids
 from jobs.calls import scripts
+from jobs.calls.accounting.quota_arguments import charge_arguments
 from jobs.calls.cluster import is_cluster
 from jobs.calls.keys import reply_key
 from jobs.calls.lanes import Rejection, Terms, bucket_of, lane_name
-from jobs.calls.messages import FRAMED, Call, unpack_replies
-from jobs.calls.quotas import FREE, Quota, Remaining, quota_of
+from jobs.calls.messages import DELTAS, FRAMED, Call, unpack_deltas, unpack_replies
+from jobs.calls.quotas import FREE, Estimate, Quota, Remaining, quota_of
 from jobs.calls.redis import (
-    charge_arguments,
     drop_arguments,
     put_arguments,
     read_remaining,
@@ -82,9 +83,11 @@ class InferenceRequest:
     #: filled once the call is admitted
     rate_limit_headers: dict[str, str] = field(default_factory=dict)
     more_units: int = 0  #: charged to the quota on top of its size
+    output_tokens: int = 0  #: tokens that it may generate: charged, and settled by the reply
     waited_ms: float = 0.0  #: part of `timeout_ms` used before the call was made
     on_admitted: Callable[[], None] | None = None  #: called once it is admitted
     trace: str = ""  #: packed span context, see Call
+    inbox: DeltaInbox | None = None  #: of a call that streams
     attempts: list[AdmissionAttempt] = field(default_factory=list)  #: plans tried so far
 
 
@@ -95,6 +98,7 @@ class _Waiting:
     call: Call
     status: ModelStatus
     result: _ResultFuture
+    inbox: DeltaInbox | None
 
 
 class CallGateway:
@@ -222,17 +226,21 @@ class CallGateway:
         call = Call(
             request.id, lane, request.tenant, request.value, plan.size, self._reply_to,
             request.weight, request.job_class, trace=request.trace,
+            stream=request.inbox is not None and plan.model.spec.generates,
         )  # fmt: skip
         quota = FREE
         if request.limits and not self._reservations:
             quota = quota_of(request.tenant, request.limits, plan.model.name, True)
         arguments = put_arguments(
-            status.keys, call, target_ms=plan.model.target_ms,
+            status.keys, call, target_ms=plan.model.answer_target_ms,
             timeout_ms=max(1, int(left_s * 1000)),
             most=self._max_waiting, terms=terms, quota=quota, more_units=request.more_units,
+            output_tokens=request.output_tokens,
         )  # fmt: skip
         self._put.send(partial(_admit, result, request, quota), status.names, arguments)
-        self._waiting[request.id] = waiting = _Waiting(call, status, result)
+        self._waiting[request.id] = waiting = _Waiting(call, status, result, request.inbox)
+        if request.inbox:
+            request.inbox.start(partial(_end, result))
         try:
             return await result
         except BaseException:
@@ -240,6 +248,8 @@ class CallGateway:
             raise
         finally:
             timer.cancel()
+            if request.inbox:
+                request.inbox.stop()
             request.client_disconnected.remove_done_callback(leave)
             del self._waiting[request.id]
 
@@ -261,7 +271,7 @@ class CallGateway:
             request.rate_limit_headers.update(rate_limit_headers(quota, remaining))
 
         left_ms = max(1, int((request.deadline_s - clock.monotonic()) * 1000))
-        size = plan.size + request.more_units
+        size = Estimate(plan.size + request.more_units, request.output_tokens)
         charge = Charge(quota, request.id, size, left_ms, terms)
         return await self._reservations.during(charge, enqueue, note)
 
@@ -300,9 +310,20 @@ class CallGateway:
                 _log.exception("a message of replies can't be read")
 
     def _hand_out(self, packed: bytes) -> None:
+        if packed.startswith(DELTAS):
+            for delta in unpack_deltas(packed):
+                waiting = self._waiting.get(delta.id)
+                if waiting and waiting.inbox:
+                    waiting.inbox.put(delta)
+            return
         for id, output, error, units, timing in unpack_replies(packed):
             waiting = self._waiting.get(id)
-            if waiting and not waiting.result.done():
+            if not waiting or waiting.result.done():
+                continue
+            lost = waiting.inbox.check_end(timing) if waiting.inbox and not error else None
+            if lost:
+                waiting.result.set_exception(lost)
+            else:
                 waiting.result.set_result((output, error, units, timing))
 
     async def _watch(self) -> None:

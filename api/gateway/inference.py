@@ -12,6 +12,7 @@ from api.gateway.call_log import CallLog
 from api.gateway.fallbacks import FallbackPlan
 from api.gateway.gateway import CallGateway, InferenceRequest
 from api.gateway.model_status import SHARES
+from api.gateway.streaming.inbox import DeltaInbox
 from api.http.retry_after import retry_delay_s
 from jobs import clock, ids
 from jobs.errors import (
@@ -54,9 +55,12 @@ class InferenceSession:
     #: filled once a call is admitted
     rate_limit_headers: dict[str, str] = field(default_factory=dict)
     more_units: int = 0  #: see InferenceRequest
+    output_tokens: int = 0  #: see InferenceRequest
     waited_ms: float = 0.0  #: see InferenceRequest
     on_admitted: Callable[[], None] | None = None  #: see InferenceRequest
     retries_admission: bool = False  #: the caller retries calls that are rejected for now
+    inbox: DeltaInbox | None = None  #: of a call that streams
+    call_id: str = ""  #: of its only call; "": a new one each
 
     async def call(self, value: Any, plans: Iterator[FallbackPlan]) -> "CallResult":
         """Makes a call. Raises what the gateway does, SpendCap, and the error that the call ended
@@ -75,7 +79,7 @@ class InferenceSession:
     async def _traced_call(self, value: Any, plans: Iterator[FallbackPlan]) -> "CallResult":
         if self.caller.spent:
             raise SpendCap
-        id = ids.new_shown("call")
+        id = self.call_id or ids.new_shown("call")
         span = spans.child_span("call", "producer")
         if not span.context:
             return await self._call(id, value, plans, "")
@@ -105,9 +109,11 @@ class InferenceSession:
             limits=self.caller.limits,
             rate_limit_headers=self.rate_limit_headers,
             more_units=self.more_units,
+            output_tokens=self.output_tokens,
             waited_ms=self.waited_ms,
             on_admitted=self.on_admitted,
             trace=trace,
+            inbox=self.inbox,
         )
         try:
             plan, (output, error, units, timing) = await self.gateway.infer(request, plans)

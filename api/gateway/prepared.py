@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from api.gateway.fallbacks import FallbackPlan
+from api.gateway.streaming.inbox import StreamDeadlines
 from jobs.errors import TooLarge
 from jobs.models.model import Model
 from jobs.states import JobClass
@@ -17,6 +18,7 @@ class PreparedCall:
     plans: Iterable[FallbackPlan]  #: in order; the first is as requested
     timeout_ms: int
     job_class: JobClass
+    stream: StreamDeadlines | None = None  #: None: the answer comes in one piece
 
 
 @dataclass(frozen=True, slots=True)

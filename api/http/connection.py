@@ -66,6 +66,13 @@ class Connection(HttpToolsProtocol):
         self._drop_responses()
         super().connection_lost(error)
 
+    def eof_received(self) -> None:
+        """Tells calls that the client has left, also one that would still read: a proxy ends its
+        half when its own client is gone, and unsent bytes would hide the end for long."""
+        if not self._left.done():
+            self._left.set_result(None)
+        super().eof_received()
+
     def data_received(self, data: bytes) -> None:
         """Counts bytes of the head, the body and the framing around it."""
         if self._rejection is not None:

@@ -16,7 +16,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from api.http import bodies
 from jobs import clock
-from jobs.errors import IdempotencyKeyInFlight, IdempotencyKeyMissing, Malformed
+from jobs.errors import Fault, IdempotencyKeyInFlight, IdempotencyKeyMissing, Invalid, Malformed
 from jobs.intake.idempotency_key import MAX_LENGTH, PATTERN, Claim, parse_key
 
 REPLAYED = {"Idempotency-Replayed": "true"}
@@ -58,10 +58,20 @@ def read_key(request: Request, required: bool) -> str | None:
     if fields:
         return parse_key(fields[0].decode("latin-1"))
     if required:
-        raise IdempotencyKeyMissing(
-            "send an Idempotency-Key of your own choice, for example a UUID"
-        )
+        raise missing()
     return None
+
+
+def missing() -> IdempotencyKeyMissing:
+    """Returns the error of a request without a key where one is required."""
+    return IdempotencyKeyMissing("send an Idempotency-Key of your own choice, for example a UUID")
+
+
+def refuse_for_stream(key: str | None) -> None:
+    """Raises Invalid where a request for a stream has a key: no stream is kept to be sent again."""
+    if key is not None:
+        message = "a stream has no Idempotency-Key: leave out the header, or `stream`"
+        raise Invalid(message, faults=[Fault(("stream",), "idempotency_key", message)])
 
 
 class Upload:

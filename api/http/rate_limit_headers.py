@@ -18,6 +18,7 @@ from jobs.limits import Bound
 _NAMES = {
     "requests_per_s": "requests",
     "tokens_per_s": "tokens",
+    "tokens_per_min": "tokens-per-minute",
     "calls_in_flight": "calls",
     "queued_items": "queued-items",
     "stored_bytes": "stored-bytes",
@@ -25,6 +26,7 @@ _NAMES = {
 _UNITS = {
     "requests_per_s": "",
     "tokens_per_s": ';qu="tokens"',
+    "tokens_per_min": ';qu="tokens"',
     "calls_in_flight": ';qu="concurrent-requests"',
     "queued_items": ';qu="items"',
     "stored_bytes": ';qu="content-bytes"',
@@ -40,6 +42,9 @@ def rate_limit_headers(quota: Quota, left: Sequence[Remaining]) -> dict[str, str
     headers = {"RateLimit-Policy": _policies(quota)}
     if limits:
         headers["RateLimit"] = ", ".join(limits)
+    if minutes := _of_minutes(quota):
+        n, rest = min(((n, left[n]) for n in minutes), key=lambda pair: pair[1].units)
+        headers |= _openai_headers(quota.rates[n], rest.units, rest.full_ms)
     return headers
 
 
@@ -48,6 +53,7 @@ def quota_exceeded(quota: Quota, rejection: Exceeded) -> QuotaExceeded:
     bound, concurrency = rejection.bound, rejection.bound.name == "calls_in_flight"
     wait_s = rejection.wait_ms / 1000
     window_s = None if concurrency else wait_s
+    of_minute = bound.name == "tokens_per_min"
     retry_s = (
         retry_delay_s(rejection.wait_ms) if concurrency else wait_s + clock.jitter(_JITTER * wait_s)
     )
@@ -55,7 +61,8 @@ def quota_exceeded(quota: Quota, rejection: Exceeded) -> QuotaExceeded:
         f"{bound.whose} may make {_description(bound)}",
         bound=bound,
         retry_after_s=retry_s,
-        headers=_headers(_policies(quota), bound, rejection.left, window_s),
+        headers=_headers(_policies(quota), bound, rejection.left, window_s)
+        | (_openai_headers(bound, rejection.left, rejection.wait_ms) if of_minute else {}),
     )
 
 
@@ -69,10 +76,29 @@ def _headers(policies: str, bound: Bound, left: int, window_s: float | None) -> 
     return {"RateLimit-Policy": policies, "RateLimit": f'"{_name(bound)}";r={left}{reset}'}
 
 
+def _openai_headers(bound: Bound, left: int, reset_ms: float) -> dict[str, str]:
+    """Returns what OpenAI's clients read of tokens a minute."""
+    return {
+        "x-ratelimit-limit-tokens": f"{bound.most:.0f}",
+        "x-ratelimit-remaining-tokens": str(left),
+        "x-ratelimit-reset-tokens": _go_duration(reset_ms),
+    }
+
+
+def _go_duration(ms: float) -> str:
+    """Writes a duration as OpenAI does: 6m0s, 1.2s, 17ms."""
+    if ms < 1000:
+        return f"{ceil(ms)}ms"
+    minutes, seconds = divmod(ceil(ms / 10) / 100, 60)
+    return f"{minutes:.0f}m{seconds:.4g}s" if minutes else f"{seconds:.4g}s"
+
+
 def _description(bound: Bound) -> str:
     model = f" of {bound.model}" if bound.model else ""
     if bound.name == "calls_in_flight":
         return f"{bound.most:g} calls{model} at a time"
+    if bound.name == "tokens_per_min":
+        return f"{bound.most:g} tokens a minute{model}"
     return f"{bound.most:g} {_NAMES[bound.name]} a second{model}"
 
 
@@ -88,6 +114,12 @@ def _names(quota: Quota) -> tuple[str, ...]:
 
 
 @lru_cache(4096)
+def _of_minutes(quota: Quota) -> tuple[int, ...]:
+    """Returns the places of the rates that are tokens a minute."""
+    return tuple(n for n, bound in enumerate(quota.rates) if bound.name == "tokens_per_min")
+
+
+@lru_cache(4096)
 def _policies(quota: Quota) -> str:
     return ", ".join(map(_policy, quota.bounds))
 
@@ -98,6 +130,8 @@ def _policy(bound: Bound) -> str:
 
 def _amount(bound: Bound) -> str:
     """Returns q and w as whole numbers: 2.5 a second are 5 in 2."""
+    if bound.name == "tokens_per_min":
+        return f"q={bound.most:.0f};w=60"
     if bound.name not in ("requests_per_s", "tokens_per_s"):
         return f"q={bound.most:.0f}"
     if bound.most < 1 / _MAX_WINDOW_S:

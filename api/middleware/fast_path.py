@@ -11,8 +11,10 @@ from api.compat.anthropic import batches as message_batches
 from api.compat.openai import batches as openai_batches
 from api.compat.openai import embeddings
 from api.compat.openai import files as openai_files
+from api.compat.openai.chat import routes as chat
 from api.context import Context
 from api.dependencies import authorize
+from api.gateway.streaming.event_stream import EventStream
 from api.http import bodies, errors
 from api.http.request_id import HEADER, request_id, with_request_id
 from api.http.responses import send_whole
@@ -31,6 +33,13 @@ MAX_QUERY_PARAMETERS = 64
 _SPOOLED = {submit.PATH, openai_files.PATH, openai_batches.PATH, message_batches.PATH}
 
 Handler = Callable[[Request, Context, Caller], Awaitable[Response]]
+
+_CALLS: dict[str, Handler] = {
+    calls.PATH: calls.infer,
+    embeddings.PATH: embeddings.create_embeddings,
+    chat.CHAT_PATH: chat.create_chat_completion,
+    chat.TEXT_PATH: chat.create_completion,
+}
 
 
 class FastPath:
@@ -92,7 +101,10 @@ class FastPath:
             response.raw_headers.append((HEADER, id.encode()))
         except Exception as error:
             response = errors.error_response(error, id, scope["path"])
-        await send_whole(response, scope, receive, send)
+        if isinstance(response, EventStream):
+            await response(scope, receive, send)
+        else:
+            await send_whole(response, scope, receive, send)
         return response.status_code
 
     async def _serve_by_fastapi(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,12 +122,11 @@ def _direct_handler(scope: Scope) -> tuple[str, CallerScope | None, Handler | No
     """Route template, required scope and handler of a call or a new job; ("", None, None) for
     every other request."""
     if scope["method"] == "POST":
-        if scope["path"] == calls.PATH:
-            return calls.PATH, "infer", calls.infer
-        if scope["path"] == submit.PATH:
-            return submit.PATH, "submit", submit.submit_job
-        if scope["path"] == embeddings.PATH:
-            return embeddings.PATH, "infer", embeddings.create_embeddings
+        path = scope["path"]
+        if handler := _CALLS.get(path):
+            return path, "infer", handler
+        if path == submit.PATH:
+            return path, "submit", submit.submit_job
         if route := oip.route_of(scope["path"]):
             return route, "infer", oip.answer
     return "", None, None

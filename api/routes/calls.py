@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -12,9 +13,12 @@ from api.gateway import metrics
 from api.gateway.fallbacks import fallback_plans
 from api.gateway.inference import InferenceSession
 from api.gateway.prepared import PreparedCall, check_length
+from api.gateway.streaming.call_events import CallEvents
+from api.gateway.streaming.event_stream import answer_by_events
+from api.gateway.streaming.inbox import StreamDeadlines
 from api.http import bodies, idempotency
 from api.http.errors import validated
-from api.schemas.calls import CallRequest, CallResponse
+from api.schemas.calls import MAX_CALL_TIMEOUT_MS, CallRequest, CallResponse
 from jobs import clock
 from jobs.errors import Fault, Invalid
 from jobs.intake import validation
@@ -34,7 +38,7 @@ PATH = "/infer"
 async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Response:
     """One call, answered within its deadline or refused."""
     bodies.media_type(request, bodies.JSON)
-    key = idempotency.read_key(request, context.settings.require_idempotency_key)
+    key = idempotency.read_key(request, required=False)
     models = context.models
     raw = await context.call_bodies.read(request, models.max_line_bytes, caller.tenant)
     since_s = clock.monotonic()
@@ -47,13 +51,22 @@ async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Resp
         prepared = _prepared(models, await statuses.choose(models.versions(call.model)), call)
 
     rate_limit_headers: dict[str, str] = {}
+    open_session = partial(
+        context.inference_session,
+        request, caller, prepared.job_class, prepared.timeout_ms, since_s, rate_limit_headers,
+    )  # fmt: skip
+    if prepared.stream:
+        idempotency.refuse_for_stream(key)
+        value, plans = orjson.Fragment(prepared.value), iter(prepared.plans)
+        events = CallEvents(since_s)
+        return await answer_by_events(open_session(), value, plans, prepared.stream, events)
 
     async def answer() -> bytes:
-        with context.inference_session(
-            request, caller, prepared.job_class, prepared.timeout_ms, since_s, rate_limit_headers
-        ) as session:
+        with open_session() as session:
             return await _call(session, prepared)
 
+    if key is None and context.settings.require_idempotency_key:
+        raise idempotency.missing()
     if key is None:
         return Response(await answer(), headers=rate_limit_headers, media_type=bodies.JSON)
     claim = await idempotency.claim_of(request, caller.tenant, key, raw)
@@ -108,4 +121,11 @@ def _prepared(models: Registry, model: Model, call: CallRequest) -> PreparedCall
     if isinstance(item, list):
         raise Invalid("; ".join(fault.message for fault in item), faults=item)
     plans = fallback_plans(models, model, call.input, call.params)
-    return PreparedCall(item.input, plans, call.timeout_ms, call.call_class)
+    if not call.stream:
+        return PreparedCall(item.input, plans, call.timeout_ms, call.call_class)
+    if not model.spec.generates:
+        message = f"{model.key} can't stream: its output comes in one piece"
+        raise Invalid(message, faults=[Fault(("stream",), "not_supported", message)])
+    timeout_ms = call.timeout_ms if "timeout_ms" in call.model_fields_set else MAX_CALL_TIMEOUT_MS
+    deadlines = StreamDeadlines(call.first_token_ms, call.idle_ms)
+    return PreparedCall(item.input, plans, timeout_ms, call.call_class, deadlines)

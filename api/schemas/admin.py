@@ -24,6 +24,14 @@ from jobs.identity import SCOPES, Role, Scope
 _Amount = Annotated[float, Field(ge=0, le=1e12, strict=True)]
 
 
+class TokenSum(BaseModel):
+    """Tokens of models that generate, of successful, failed and cancelled work."""
+
+    input: int = Field(description="of prompts, cached ones included", examples=[5120])
+    cached: int = Field(description="of those, found in the cache", examples=[1024])
+    output: int = Field(description="generated", examples=[2048])
+
+
 class UsageSum(BaseModel):
     """Sums of usage."""
 
@@ -33,6 +41,7 @@ class UsageSum(BaseModel):
         description="of successful work, by unit", examples=[{"tokens": 18340}]
     )
     device_ms: float = Field(description="of successful and failed work", examples=[4750.2])
+    tokens: TokenSum
     amount: str = Field(description="exact decimal", examples=["0.4668"])
 
 
@@ -209,6 +218,10 @@ class LimitObject(Body):
     )
     tokens_per_s: _PerSecond | None = Field(
         default=None, description="input of calls, in the unit of their model"
+    )
+    tokens_per_min: _PerSecond | None = Field(
+        default=None,
+        description="input of calls and tokens that they generate: estimated, then settled",
     )
     calls_in_flight: _AtMost | None = Field(default=None, description="concurrent calls")
     queued_items: _AtMostBig | None = Field(

@@ -48,7 +48,27 @@ class CallRequest(Body):
         default=10_000,
         ge=1,
         le=MAX_CALL_TIMEOUT_MS,
-        description="deadline of the whole response",
+        description="deadline of the whole response; of a stream 600,000 where it is absent",
+        examples=[5000],
+    )
+    stream: bool = Field(
+        default=False,
+        description="answers with server-sent events: `tokens` as they come, then `done` with "
+        "usage and timing, or `error`; for models that generate",
+        examples=[False],
+    )
+    first_token_ms: WholeNumber = Field(
+        default=60_000,
+        ge=1,
+        le=MAX_CALL_TIMEOUT_MS,
+        description="deadline of the first event of a stream",
+        examples=[5000],
+    )
+    idle_ms: WholeNumber = Field(
+        default=30_000,
+        ge=1,
+        le=MAX_CALL_TIMEOUT_MS,
+        description="longest time between two of them",
         examples=[5000],
     )
     call_class: JobClass = Field(

@@ -18,8 +18,8 @@ class Margin:
 
     def __init__(self, model: Model) -> None:
         self.ms = self._least_ms = model.margin_ms
-        self._most_ms = max(self._least_ms, _MOST_MARGIN * model.target_ms)
-        self._step_ms = _STEP * model.target_ms
+        self._most_ms = max(self._least_ms, _MOST_MARGIN * model.answer_target_ms)
+        self._step_ms = _STEP * model.answer_target_ms
 
     def record(self, *, late: bool) -> None:
         """Adapts the margin to an answer that came in time, or late."""
@@ -33,8 +33,8 @@ def due_ms(profile: Profile, model: Model, bucket: int, timeout_ms: int) -> int:
     The timeout alone counts where not even the launch of a single call can meet the target.
     """
     times = profile.buckets.get(bucket)
-    in_reach = times is None or times.one_ms + model.margin_ms < model.target_ms
-    return min(timeout_ms, model.target_ms) if in_reach else timeout_ms
+    in_reach = times is None or times.one_ms + model.margin_ms < model.answer_target_ms
+    return min(timeout_ms, model.answer_target_ms) if in_reach else timeout_ms
 
 
 def terms(

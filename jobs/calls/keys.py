@@ -29,6 +29,10 @@ class Keys:
         """Returns the key of a lane."""
         return self("lane:" + lane)
 
+    def cancelled(self, worker: str) -> str:
+        """Returns the key of the list of a worker's calls that were dropped after it took them."""
+        return self("cancelled:" + worker)
+
     def replies(self, reply_to: str) -> str:
         """Returns the key of the list of an api process's replies: one for all models or, on a
         cluster, one in the slot of each."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 import orjson
 
-from jobs.calls.messages import Call, CallUsage, Reply
+from jobs.calls.messages import Call, CallUsage, Delta, Reply
 from jobs.calls.quotas import FREE, Exceeded, Quota
 
 RejectReason = Literal["no_worker", "overloaded", "late", "quota"]
@@ -176,12 +176,14 @@ class CallLanes(Protocol):
         most: int,
         terms: Terms,
         quota: Quota = FREE,
+        output_tokens: int = 0,
     ) -> Rejection | None:
         """Queues a call, due after the smaller of target and timeout, or returns why it can't.
 
         Reasons: no ready worker (the model is wanted for WANTED_MS), a quota that is used up,
         already `most` calls waiting and its tenant's share of them, or an answer that would come
-        too late. Only an admitted call is charged to its quota.
+        too late. Only an admitted call is charged to its quota. output_tokens: tokens that it may
+        generate; the reply settles what was charged for them.
         """
         ...
 
@@ -217,13 +219,22 @@ class CallLanes(Protocol):
         ...
 
     def drop(self, call: Call) -> None:
-        """Forgets a call whose client disconnected, waiting or taken."""
+        """Forgets a call whose client disconnected, waiting or taken; `stream` tells the worker
+        that has taken it."""
+        ...
+
+    def stream(self, worker: str, deltas: Mapping[str, Sequence[Delta]]) -> list[str]:
+        """Sends deltas to api processes, by `reply_to`: one message each.
+
+        Returns the ids of calls that this worker took and that were dropped since, each once.
+        """
         ...
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
         """Sends the replies of one launch to one api process, in one message.
 
-        In the same step their calls are forgotten and, where they were known, counted.
+        In the same step their calls are forgotten and, where they were known, counted. A call with
+        tokens is counted once, known or not: what was generated before a client left is billed.
         """
         ...
 

@@ -3,9 +3,10 @@
 import threading
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from jobs.calls.accounting.usage_counter import UsageCounter
 from jobs.calls.lanes import (
     ALONE,
     PROBED_AFTER_MS,
@@ -20,8 +21,8 @@ from jobs.calls.lanes import (
     Ticket,
     mean_gap,
 )
-from jobs.calls.messages import Call, CallUsage, Reply
-from jobs.calls.quotas import FREE, Quota, QuotaUsage
+from jobs.calls.messages import Call, CallUsage, Delta, Reply
+from jobs.calls.quotas import FREE, Estimate, Quota, QuotaUsage
 
 
 class MemoryLanes:
@@ -29,6 +30,8 @@ class MemoryLanes:
 
     def __init__(self, clock_ms: Callable[[], float], charged: QuotaUsage | None = None) -> None:
         self.replies: dict[str, list[list[Reply]]] = {}
+        self.deltas: dict[str, list[Sequence[Delta]]] = {}
+        self._cancelled: dict[str, list[str]] = {}  # by worker
         self._clock_ms = clock_ms
         self._lock = threading.Condition()
         self._lanes: dict[str, list[tuple[float, Call]]] = {}  # sorted by due, then by arrival
@@ -47,7 +50,7 @@ class MemoryLanes:
         self._watcher, self._watched_ms, self._watched_rows = "", 0.0, 0
         self.wakeup_pending = False
         self._woken: set[str] = set()
-        self._used: dict[tuple[int, str, str], CallUsage] = {}
+        self._used = UsageCounter()
 
     def put(
         self,
@@ -58,6 +61,7 @@ class MemoryLanes:
         most: int,
         terms: Terms,
         quota: Quota = FREE,
+        output_tokens: int = 0,
     ) -> Rejection | None:
         """Implements `CallLanes.put`."""
         with self._lock:
@@ -72,7 +76,8 @@ class MemoryLanes:
                 self._free_ms(now, replicas * terms.slots), self._others_ms(call, share), before
             )
             ends_ms = wait_ms + terms.launch_ms(rows, before)
-            if exceeded := self._quotas.exceeded(quota, call.size, now, ends_ms):
+            size = Estimate(call.size, output_tokens)
+            if exceeded := self._quotas.exceeded(quota, size, now, ends_ms):
                 return Rejection("quota", exceeded.wait_ms, exceeded)
             if share.waiting >= most and share.has_its_share(most):
                 return Rejection("overloaded", wait_ms)
@@ -85,7 +90,7 @@ class MemoryLanes:
             if now >= self._watched_ms or rows + 1 >= self._watched_rows:
                 self._wake_up()
             stamped = replace(call, enqueued_ms=now, deadline_ms=now + timeout_ms)
-            self._quotas.charge(quota, call.size, now, call.id, stamped.deadline_ms)
+            self._quotas.charge(quota, size, now, call.id, stamped.deadline_ms)
             self._queue(stamped, now + min(target_ms, timeout_ms), terms.cost_ms(rows))
             return None
 
@@ -159,28 +164,35 @@ class MemoryLanes:
     def drop(self, call: Call) -> None:
         """Implements `CallLanes.drop`."""
         with self._lock:
+            if taken := self._taken.get(call.id):
+                self._cancelled.setdefault(taken[0], []).append(call.id)
             self._forget(call.id)
+
+    def stream(self, worker: str, deltas: Mapping[str, Sequence[Delta]]) -> list[str]:
+        """Implements `CallLanes.stream`."""
+        with self._lock:
+            for reply_to, its in deltas.items():
+                self.deltas.setdefault(reply_to, []).append(its)
+            return self._cancelled.pop(worker, [])
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
         """Implements `CallLanes.reply`."""
         with self._lock:
             self._send(reply_to, replies)
             for reply in replies:
-                if self._forget(reply.id):
-                    self._count(reply)
+                known, now = self._forget(reply.id), self._clock_ms()
+                if self._used.count(reply, now, known=known) and reply.tokens:
+                    self._quotas.settle(reply.id, reply.tokens.input + reply.tokens.output, now)
 
     def usage(self, *, unfinished: bool = False) -> list[CallUsage]:
         """Implements `CallLanes.usage`."""
         with self._lock:
-            minute = int(self._clock_ms() // 60_000)
-            ended = [one for one in self._used.values() if unfinished or one.minute < minute]
-            return sorted(ended, key=lambda one: (one.minute, one.tenant, one.job_class))
+            return self._used.usage(self._clock_ms(), unfinished=unfinished)
 
     def forget_usage(self, used: Sequence[CallUsage]) -> None:
         """Implements `CallLanes.forget_usage`."""
         with self._lock:
-            for one in used:
-                self._used.pop((one.minute, one.tenant, one.job_class), None)
+            self._used.forget(used)
 
     def announce(
         self, worker: str, ttl_s: float, *, ready: bool = True, profile: bytes = b""
@@ -338,18 +350,6 @@ class MemoryLanes:
         self._send(reply_to, replies)
         for reply in replies:
             self._forget(reply.id)
-
-    def _count(self, reply: Reply) -> None:
-        key = int(self._clock_ms() // 60_000), reply.tenant, reply.job_class
-        before = self._used.get(key) or CallUsage(*key)
-        succeeded = reply.error is None
-        self._used[key] = replace(
-            before,
-            succeeded=before.succeeded + succeeded,
-            failed=before.failed + (not succeeded),
-            units=before.units + (reply.units if succeeded else 0),
-            device_us=before.device_us + reply.device_us,
-        )
 
     def _forget(self, id: str) -> bool:
         """Forgets a call; returns True if it was known."""

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from jobs.models.inputs.generation import TokenUsage
 from jobs.states import JobClass
 
 FRAMED = ".framed"
@@ -52,6 +53,7 @@ class Reply:
     tenant: str = ""  #: billed tenant
     job_class: JobClass = "standard"  #: billed class
     device_us: int = 0  #: its share of the device's time
+    tokens: TokenUsage | None = None  #: billed tokens, of a model that generates
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,9 @@ class CallUsage:
     failed: int = 0
     units: int = 0
     device_us: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
 
 
 def pack_call(call: Call) -> bytes:

@@ -7,13 +7,24 @@ more than it holds is admitted when the bucket is full, and the next one waits t
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from jobs.identity import Limit
 from jobs.limits import Bound, Name, bounds_of
 
-_RATES: tuple[Name, ...] = ("requests_per_s", "tokens_per_s")
+_RATES: tuple[Name, ...] = ("requests_per_s", "tokens_per_s", "tokens_per_min")
 
 _ROUNDING_MS = 1e-3
+
+
+class Estimate(NamedTuple):
+    """Size of a call when it comes."""
+
+    units: int = 0  #: of its input, in the model's unit
+    output_tokens: int = 0  #: tokens that it may generate
+
+
+NOTHING = Estimate()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,10 +41,12 @@ class Quota:
         """All bounds: the rates first."""
         return self.rates + self.flights
 
-    def cost(self, bound: Bound, size: int) -> int:
+    def cost(self, bound: Bound, size: Estimate) -> int:
         """Returns the cost of a call of this size for a rate."""
         if bound.name == "tokens_per_s":
-            return size
+            return size.units
+        if bound.name == "tokens_per_min":
+            return size.units + size.output_tokens
         return 0 if self.prepaid and not bound.model else 1
 
 
@@ -79,8 +92,11 @@ class QuotaUsage:
     def __init__(self) -> None:
         self._full_ms: dict[tuple[str, str], float] = {}  # by tenant and place
         self._open: dict[tuple[str, str, str], dict[str, float]] = {}  # by id: until when
+        self._estimated: dict[str, tuple[Quota, int]] = {}  # by id: tokens
 
-    def exceeded(self, quota: Quota, size: int, now_ms: float, drain_ms: float) -> Exceeded | None:
+    def exceeded(
+        self, quota: Quota, size: Estimate, now_ms: float, drain_ms: float
+    ) -> Exceeded | None:
         """Returns the bound that a call exceeds. drain_ms: time until an open call may end."""
         costs = {bound: quota.cost(bound, size) for bound in quota.rates}
         states = [self._over_rate(quota, bound, costs[bound] or 1, now_ms) for bound in costs]
@@ -92,7 +108,9 @@ class QuotaUsage:
         worst = max(exceeding, key=lambda exceeded: exceeded.wait_ms, default=None)
         return worst and replace(worst, wait_ms=max(worst.wait_ms, prepaid_ms))
 
-    def charge(self, quota: Quota, size: int, now_ms: float, id: str, deadline_ms: float) -> None:
+    def charge(
+        self, quota: Quota, size: Estimate, now_ms: float, id: str, deadline_ms: float
+    ) -> None:
         """Charges an admitted call to its quota."""
         for bound in quota.rates:
             place = quota.tenant, bound.place
@@ -100,6 +118,19 @@ class QuotaUsage:
             self._full_ms[place] = since_ms + quota.cost(bound, size) * bound.step_ms
         for bound in quota.flights:
             self._calls(quota, bound)[id] = deadline_ms
+        if size.output_tokens:
+            self._estimated[id] = quota, size.units + size.output_tokens
+
+    def settle(self, id: str, tokens: int, now_ms: float) -> None:
+        """Charges what a call used, or gives back what it didn't, against its estimate."""
+        quota, estimated = self._estimated.pop(id, (FREE, 0))
+        more = tokens - estimated
+        for bound in quota.rates:
+            if bound.name == "tokens_per_min":
+                place = quota.tenant, bound.place
+                full_ms = self._full_ms[place]
+                since_ms = max(now_ms, full_ms) if more > 0 else full_ms
+                self._full_ms[place] = since_ms + more * bound.step_ms
 
     def ended(self, id: str) -> None:
         """Counts a call as open no longer."""

@@ -3,8 +3,7 @@
 The api runs the same scripts on a connection of its own, with `Keys` and `put_arguments`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from redis import Redis
@@ -12,9 +11,14 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from jobs.calls import scripts
+from jobs.calls.accounting.quota_arguments import (
+    BILLED_TTL_S,
+    quota_arguments,
+    settlement_arguments,
+)
 from jobs.calls.client import LanesClient
 from jobs.calls.cluster import ClusterAddress, LanesCluster, is_cluster
-from jobs.calls.keys import Keys, open_key, rates_key
+from jobs.calls.keys import Keys
 from jobs.calls.lanes import (
     ALONE,
     PROBED_AFTER_MS,
@@ -27,14 +31,26 @@ from jobs.calls.lanes import (
     Terms,
     Ticket,
 )
-from jobs.calls.messages import Call, CallUsage, Reply, pack_call, pack_replies, unpack_call
-from jobs.calls.quotas import FREE, Exceeded, Quota, Remaining
+from jobs.calls.messages import (
+    Call,
+    CallUsage,
+    Delta,
+    Reply,
+    pack_call,
+    pack_deltas,
+    pack_replies,
+    unpack_call,
+)
+from jobs.calls.quotas import FREE, Estimate, Exceeded, Quota, Remaining
 
 REPLY_TTL_S = 30  # of replies that no api process fetches, since it died
+CANCELLED_TTL_S = 60  # of the list of dropped calls; only generation hosts read theirs
 WAKE_TTL_S = 60  # of a notification that no slot waits for
 LATE_MS = 2000  # after its end a minute is over: a clock may be set back a little
 
-_USED = ("succeeded", "failed", "units", "device_us")
+
+_TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
+_USED = ("succeeded", "failed", "units", "device_us", *_TOKENS)
 
 
 _EVER_MS = 1e12
@@ -51,8 +67,10 @@ def put_arguments(
     terms: Terms,
     quota: Quota = FREE,
     more_units: int = 0,
+    output_tokens: int = 0,
 ) -> list[Any]:
-    """Returns the arguments of PUT. more_units: charged to the quota on top of the call's size."""
+    """Returns the arguments of PUT. more_units: charged to the quota on top of the call's size;
+    output_tokens: as for `CallLanes.put`."""
     member = f"{call.size} {call.id} {call.weight:g} {call.tenant}"
     bounds = [target_ms, timeout_ms, most]
     allowed_ms = min(terms.allowed_ms, _EVER_MS)
@@ -62,45 +80,10 @@ def put_arguments(
     asker = [call.tenant, f"{call.weight:g}"]
     arguments = [*named, *bounds, call.reply_to, call.size, *costs, *asker]
     if quota is not FREE:
-        arguments += quota_arguments(quota, call.size + more_units)
+        estimate = Estimate(call.size + more_units, output_tokens)
+        arguments += quota_arguments(quota, estimate)
+        arguments += settlement_arguments(quota, estimate, keys("tokens:" + call.id))
     return arguments
-
-
-def quota_arguments(quota: Quota, size: int) -> list[Any]:
-    """Returns the end of PUT's arguments: the rates, and the bounds on open calls."""
-    numbers = [len(quota.rates), len(quota.flights)]
-    return [*numbers, *charge_arguments(quota, size), *_open_arguments(quota)]
-
-
-def open_keys(quota: Quota) -> list[str]:
-    """Returns the keys of the bounds on open calls."""
-    return list(_open_arguments(quota)[::2])
-
-
-def charge_arguments(quota: Quota, size: int = 0) -> list[Any]:
-    """Returns the key of a quota's rates, and each of them, for a request of this size."""
-    key, *rates = _rate_arguments(quota)
-    costs = [
-        [*rate, quota.cost(bound, size)] for bound, rate in zip(quota.rates, rates, strict=True)
-    ]
-    return [key, *(argument for rate in costs for argument in rate)]
-
-
-@lru_cache(4096)
-def _rate_arguments(quota: Quota) -> tuple[Any, ...]:
-    rates = [(bound.place, bound.step_ms, bound.burst) for bound in quota.rates]
-    return rates_key(quota.tenant), *rates
-
-
-@lru_cache(4096)
-def _open_arguments(quota: Quota) -> tuple[Any, ...]:
-    """Returns keys and maxima; without spaces in keys: those of a call are joined by spaces."""
-    keys = [open_key(quota.tenant, f"{bound.model}:{bound.key}") for bound in quota.flights]
-    return tuple(
-        argument
-        for key, bound in zip(keys, quota.flights, strict=True)
-        for argument in (key, bound.most)
-    )
 
 
 def refused(answer: Any, quota: Quota = FREE) -> Rejection | None:
@@ -122,7 +105,7 @@ def read_remaining(answer: Any) -> list[Remaining]:
 
 def drop_arguments(keys: Keys, call: Call) -> list[Any]:
     """Returns the arguments of DROP."""
-    return [keys.lane(""), call.id]
+    return [keys.lane(""), call.id, keys.cancelled(""), CANCELLED_TTL_S]
 
 
 def connect(url: str, timeout_s: float = 5.0) -> "Redis":
@@ -164,6 +147,7 @@ class RedisLanes:
         self._take = client.register_script(scripts.TAKE)
         self._abort = client.register_script(scripts.ABORT)
         self._drop = client.register_script(scripts.DROP)
+        self._stream = client.register_script(scripts.STREAM)
         self._reply = client.register_script(scripts.REPLY)
         self._announce = client.register_script(scripts.ANNOUNCE)
         self._wanted = client.register_script(scripts.WANTED)
@@ -178,6 +162,7 @@ class RedisLanes:
         most: int,
         terms: Terms,
         quota: Quota = FREE,
+        output_tokens: int = 0,
     ) -> Rejection | None:
         """Implements `CallLanes.put`."""
         arguments = put_arguments(
@@ -188,6 +173,7 @@ class RedisLanes:
             most=most,
             terms=terms,
             quota=quota,
+            output_tokens=output_tokens,
         )
         return refused(self._put(self._names, arguments), quota)
 
@@ -267,14 +253,23 @@ class RedisLanes:
         """Implements `CallLanes.drop`."""
         self._drop(self._names, drop_arguments(self.keys, call))
 
+    def stream(self, worker: str, deltas: Mapping[str, Sequence[Delta]]) -> list[str]:
+        """Implements `CallLanes.stream`."""
+        arguments: list[Any] = [self.keys.cancelled(""), worker, REPLY_TTL_S]
+        for reply_to, its in deltas.items():
+            arguments += self.keys.replies(reply_to), pack_deltas(its)
+        cancelled: Any = self._stream(self._names, arguments)
+        return [id.decode() for id in cancelled]
+
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
         """Implements `CallLanes.reply`."""
         packed, key = pack_replies(replies, reply_to), self.keys.replies(reply_to)
-        arguments: list[Any] = [key, REPLY_TTL_S, packed]
+        arguments: list[Any] = [key, REPLY_TTL_S, packed, self.keys("tokens:"), BILLED_TTL_S]
         for reply in replies:
-            succeeded = int(reply.error is None)
+            succeeded, used = int(reply.error is None), reply.tokens
+            tokens = f"{used.input} {used.cached} {used.output}" if used else ""
             arguments += (reply.id, f"{reply.job_class} {reply.tenant}", succeeded)
-            arguments += (reply.units, reply.device_us)
+            arguments += (reply.units, reply.device_us, tokens)
         self._reply([*self._names, self.keys("used")], arguments)
 
     def usage(self, *, unfinished: bool = False) -> list[CallUsage]:

@@ -18,6 +18,9 @@ Fields of the hash POOL:
     queued:<tenant>          "calls weight" of a tenant that waits
     weights                  sum of their weights
 
+A call that generated tokens is billed under a key of its own ("tokens:<id>"), for an hour: once,
+also where it is not known any more.
+
 A call is in CALLS until it is answered, dropped or past its deadline; in a lane while it waits, in
 TAKEN while a worker has it.
 """
@@ -39,7 +42,8 @@ LOOK = _script("keys", "now", "tenants", "look")
 TAKE = _script("keys", "now", "wakeups", "forget", "answer_error", "tenants", "shrink_lane", "take")
 DROP = _script("keys", "forget", "tenants", "shrink_lane", "drop")
 ABORT = _script("keys", "now", "wakeups", "tenants", "abort")
-REPLY = _script("keys", "now", "forget", "reply")
+STREAM = _script("stream")
+REPLY = _script("keys", "now", "forget", "tokens", "reply")
 ANNOUNCE = _script("keys", "now", "wakeups", "announce")
 WANTED = _script("keys", "now", "wanted")
 UNKNOWN = _script("keys", "unknown")

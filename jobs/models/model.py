@@ -62,6 +62,8 @@ class Model:
     version: _Name
     engine: _Name
     target_ms: _Whole1 = 250  #: latency target of calls
+    target_ttft_ms: _Whole1 = 2000  #: the same until the first token, of models that generate
+    target_itl_ms: _Whole1 = 100  #: mean gap between tokens to keep, of models that generate
     pool: Annotated[str, Field(min_length=1)] = "default"
     #: share of MILLRACE_MEMORY_MB, MiB; 0: what the engine reports once it is loaded
     memory_mb: _Whole0 = 0
@@ -87,9 +89,14 @@ class Model:
         return f"{self.name}@{self.version}"
 
     @property
+    def answer_target_ms(self) -> int:
+        """Time (ms) in which a call is to be answered, or to have its first token."""
+        return self.target_ttft_ms if self.spec.generates else self.target_ms
+
+    @property
     def margin_ms(self) -> float:
         """Latency budget (ms) reserved for HTTP, Redis and a busy machine."""
-        return max(5.0, self.target_ms / 40)
+        return max(5.0, self.answer_target_ms / 40)
 
     @property
     def max_line_bytes(self) -> int:

@@ -4,6 +4,9 @@
 per_item = 0.001
 per_1k_units = 0.02
 per_device_s = 0.5
+per_1k_input_tokens = 0.15
+per_1k_cached_tokens = 0.075
+per_1k_output_tokens = 0.6
 class = { interactive = 2.0, bulk = 0.5 }
 
 Exact: decimals all the way, as they are written.
@@ -12,7 +15,7 @@ Exact: decimals all the way, as they are written.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
@@ -36,6 +39,17 @@ def _exact(value: Any) -> Decimal:
 _Rate = Annotated[Decimal, BeforeValidator(_exact)]
 
 
+class Rates(NamedTuple):
+    """Price of one of each, in one class."""
+
+    item: Decimal
+    unit: Decimal
+    device_us: Decimal
+    input_token: Decimal  #: that wasn't cached
+    cached_token: Decimal
+    output_token: Decimal
+
+
 @dataclass(frozen=True, slots=True)
 class Price:
     """Rates of one model."""
@@ -45,16 +59,26 @@ class Price:
     per_item: _Rate = _ZERO  #: of an item that succeeded, or a call
     per_1k_units: _Rate = _ZERO  #: of a thousand of the model's units, of those
     per_device_s: _Rate = _ZERO  #: of a second on the device, failures included
+    per_1k_input_tokens: _Rate = _ZERO  #: of a thousand tokens of prompts that weren't cached
+    #: of a thousand cached ones; None: as of those that weren't
+    per_1k_cached_tokens: _Rate | None = None
+    per_1k_output_tokens: _Rate = _ZERO  #: of a thousand generated tokens
     #: factor for all rates, by class; 1 where a class isn't named
     classes: Annotated[Mapping[JobClass, _Rate], Field(alias="class")] = field(default_factory=dict)
 
-    def rates(self, job_class: str) -> tuple[Decimal, Decimal, Decimal]:
-        """Returns the rates of an item, a unit and a microsecond on the device, in this class."""
+    def rates(self, job_class: str) -> Rates:
+        """Returns the rates in this class."""
         factor = cast(Mapping[str, Decimal], self.classes).get(job_class, _ONE)
-        return (
+        cached = self.per_1k_cached_tokens
+        return Rates(
             _EXACT.multiply(self.per_item, factor),
             _EXACT.multiply(self.per_1k_units.scaleb(-3), factor),
             _EXACT.multiply(self.per_device_s.scaleb(-6), factor),
+            _EXACT.multiply(self.per_1k_input_tokens.scaleb(-3), factor),
+            _EXACT.multiply(
+                (self.per_1k_input_tokens if cached is None else cached).scaleb(-3), factor
+            ),
+            _EXACT.multiply(self.per_1k_output_tokens.scaleb(-3), factor),
         )
 
 

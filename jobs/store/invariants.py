@@ -219,21 +219,29 @@ _TRANSFERS = f"""
 
 # Of an earlier generation only what did not succeed is archived: it took its time on the device.
 _LEDGER = """
-    SELECT j.id, format('billed are %s items, %s units, %s us; its results are %s, %s, %s',
-                        b.succeeded, b.units, b.device_us, r.succeeded, r.units, r.device_us)
+    SELECT j.id, format('billed are %s items, %s units, %s us, %s tokens; its results are %s, %s, '
+                        '%s, %s', b.succeeded, b.units, b.device_us, b.tokens, r.succeeded,
+                        r.units, r.device_us, r.tokens)
     FROM (SELECT job_id, sum(succeeded) AS succeeded, sum(units) AS units,
-                 sum(device_us) AS device_us
+                 sum(device_us) AS device_us,
+                 ARRAY[sum(input_tokens), sum(cached_tokens), sum(output_tokens)] AS tokens
           FROM usage WHERE kind = 'items' GROUP BY job_id) AS b
     FULL JOIN (SELECT job_id, count(*) FILTER (WHERE outcome = 'succeeded') AS succeeded,
                       coalesce(sum(units) FILTER (WHERE outcome = 'succeeded'), 0) AS units,
-                      sum(device_us) AS device_us
-               FROM (SELECT job_id, outcome, units, device_us FROM results
+                      sum(device_us) AS device_us,
+                      CAST(ARRAY[coalesce(sum(input_tokens), 0), coalesce(sum(cached_tokens), 0),
+                                 coalesce(sum(output_tokens), 0)] AS numeric[]) AS tokens
+               FROM (SELECT job_id, outcome, units, device_us, input_tokens, cached_tokens,
+                            output_tokens FROM results
                      UNION ALL
-                     SELECT job_id, outcome, units, device_us FROM results_archive) AS every
+                     SELECT job_id, outcome, units, device_us, input_tokens, cached_tokens,
+                            output_tokens FROM results_archive) AS every
                GROUP BY job_id) AS r USING (job_id)
     JOIN jobs j ON j.id = job_id AND j.billed AND NOT j.results_pruned
-    WHERE (coalesce(b.succeeded, 0), coalesce(b.units, 0), coalesce(b.device_us, 0))
-          <> (coalesce(r.succeeded, 0), coalesce(r.units, 0), coalesce(r.device_us, 0))
+    WHERE (coalesce(b.succeeded, 0), coalesce(b.units, 0), coalesce(b.device_us, 0),
+           coalesce(b.tokens, '{0,0,0}'))
+          <> (coalesce(r.succeeded, 0), coalesce(r.units, 0), coalesce(r.device_us, 0),
+              coalesce(r.tokens, '{0,0,0}'))
 """
 
 # A slice that was split keeps its start: none ever goes.

@@ -15,6 +15,7 @@ _Time = TIMESTAMP(timezone=True)
 _OUTCOME = ENUM(
     "succeeded", "failed", "cancelled", "expired", name="outcome", metadata=metadata
 )  # fmt: skip
+_TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
 _N_ENDED = ("n_succeeded", "n_failed", "n_cancelled", "n_expired")
 
 
@@ -151,6 +152,7 @@ def _result_columns() -> Sequence[sa.Column[Any]]:
         *_nullable(sa.REAL, "wait_ms"),
         *_nullable(sa.BigInteger, "launch_id"),
         *_nullable(sa.Text, "error", "output"),
+        *_nullable(sa.Integer, *_TOKENS),
     ]
 
 
@@ -287,7 +289,7 @@ limits = _table(
     "limits",
     *_key(sa.Text, "tenant_id"),
     *_key(sa.Text, "model", "key_id", server_default=sa.text("''")),
-    *_nullable(sa.Double, "requests_per_s", "tokens_per_s"),
+    *_nullable(sa.Double, "requests_per_s", "tokens_per_s", "tokens_per_min"),
     *_nullable(sa.Integer, "calls_in_flight", "job_items"),
     *_nullable(sa.BigInteger, "queued_items", "stored_bytes"),
 )
@@ -329,6 +331,7 @@ usage = _table(
     *_nullable(sa.Uuid, "job_id"),
     *_nullable(sa.Integer, "start"),
     *_required(sa.BigInteger, "succeeded", "failed", "units", "device_us"),
+    *_counts(*_TOKENS, type=sa.BigInteger),
     *_required(sa.Numeric, "amount"),
     sa.Index("usage_tenant", "tenant_id", "at"),
     sa.Index(

@@ -10,6 +10,8 @@ from typing import Any
 from jobs.models.registry import Registry
 from jobs.store.billing.usage import By, UsageRow
 
+_TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
+
 
 @dataclass(slots=True)
 class Sum:
@@ -19,6 +21,9 @@ class Sum:
     failed: int = 0  #: items and calls that failed
     units: dict[str, int] = field(default_factory=dict)  #: by name: models count different units
     device_us: int = 0  #: device time, µs
+    input_tokens: int = 0  #: tokens of prompts, of models that generate
+    cached_tokens: int = 0  #: of those, cached ones
+    output_tokens: int = 0  #: generated tokens
     amount: Decimal = Decimal(0)  #: price
 
     def add(self, row: UsageRow, unit: str) -> None:
@@ -27,6 +32,9 @@ class Sum:
         self.failed += int(row.failed)
         self.units[unit] = self.units.get(unit, 0) + int(row.units)
         self.device_us += int(row.device_us)
+        self.input_tokens += int(row.input_tokens)
+        self.cached_tokens += int(row.cached_tokens)
+        self.output_tokens += int(row.output_tokens)
         self.amount += row.amount
 
     def as_json(self) -> dict[str, Any]:
@@ -36,6 +44,11 @@ class Sum:
             "failed": self.failed,
             "units": self.units,
             "device_ms": self.device_us / 1000,
+            "tokens": {
+                "input": self.input_tokens,
+                "cached": self.cached_tokens,
+                "output": self.output_tokens,
+            },
             "amount": plain(self.amount),
         }
 
@@ -68,11 +81,12 @@ class Report:
     def csv_lines(self) -> Iterator[str]:
         """Yields a header and a line for each group, with a column for each unit."""
         units = sorted(self.total.units)
-        yield _line([*self._by, "succeeded", "failed", *units, "device_ms", "amount"])
+        yield _line([*self._by, "succeeded", "failed", *units, "device_ms", "amount", *_TOKENS])
         for key, sum in self._groups.items():
             counted = [sum.units.get(unit, 0) for unit in units]
             ends = sum.device_us / 1000, plain(sum.amount)
-            yield _line([*key, sum.succeeded, sum.failed, *counted, *ends])
+            tokens = sum.input_tokens, sum.cached_tokens, sum.output_tokens
+            yield _line([*key, sum.succeeded, sum.failed, *counted, *ends, *tokens])
 
 
 def _line(values: Sequence[Any]) -> str:

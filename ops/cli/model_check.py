@@ -86,7 +86,7 @@ def check_model(model: Model, device: str, inputs: Sequence[Any] = ()) -> ModelR
         raise ModelCheckFailed("; ".join(problems))
     since_s = clock.monotonic()
     try:
-        engine = engines.load(model, device)
+        engine = engines.load_engine(model, device)
     except (Exception, SystemExit) as error:
         raise ModelCheckFailed(
             f"{model.key} can't be loaded: {type(error).__name__}: {error}"

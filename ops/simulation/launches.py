@@ -26,7 +26,7 @@ def measured(model: Model, device: str) -> LaunchTimes:
     from workers.engines import registry as engines
     from workers.scheduler.snapshot import Rules
 
-    engine = engines.load(model, device)
+    engine = engines.load_engine(model, device)
     found = measure_launch_times(model, engine, Rules.from_model(model))
     if not found:
         raise TimesError(f"the engine of {model.key} has no samples; give --launch-ms")

@@ -75,6 +75,7 @@ ORDER = {
         ["engines", "transfers", "webhooks"],
         ["items"],
         ["device"],
+        ["generation"],
         ["keeper", "process", "simulation"],
         ["app"],
         ["__main__"],

@@ -2,7 +2,7 @@
 and the device goes on with items."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -12,7 +12,7 @@ from redis import TimeoutError as RedisTimeout
 
 from jobs import clock
 from jobs.calls.lanes import CallLanes, Ticket
-from jobs.calls.messages import Call, Reply
+from jobs.calls.messages import Call, Delta, Reply
 from jobs.calls.profile import Profile
 from workers.items.results import outcome
 from workers.scheduler.cost import LaunchSize
@@ -149,6 +149,23 @@ class CallPuller:
                 self._send(process, replies, until_s)
         except Exception:  # on a pool's thread, where it would be lost
             _log.exception("%d calls remain unanswered", len(outputs))
+
+    def stream(self, deltas: Mapping[str, Sequence[Delta]]) -> list[str]:
+        """Sends the deltas of a step, by api process, and returns the calls that were dropped since
+        this worker took them. What can't be sent is lost: the api sees the gap."""
+        if clock.monotonic() < self._backoff_until_s:
+            return []
+        try:
+            return self._lanes.stream(self.worker, deltas)
+        except RedisError as error:
+            self._back_off(error)
+            return []
+
+    def end(self, replies: Mapping[str, list[Reply]]) -> None:
+        """Sends the replies of calls that ended in a step, by api process."""
+        until_s = clock.monotonic() + _REPLY_FOR_S
+        for process, its in replies.items():
+            self._send(process, its, until_s)
 
     def _send(self, process: str, replies: list[Reply], until_s: float) -> None:
         """Sends until it succeeds: the api process ignores a reply that it has read before."""

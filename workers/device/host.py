@@ -8,6 +8,7 @@ from jobs.calls.profile import Profile
 from jobs.models.model import Model
 from workers.device.claim_capacity import ClaimCapacity
 from workers.device.warmup import Measured
+from workers.engines.generator import Generator
 from workers.engines.protocol import Engine
 from workers.items.in_flight import InFlightSlice
 from workers.scheduler.entries import Launch
@@ -17,10 +18,14 @@ class Host(Protocol):
     """One model in one worker. Methods are for any thread."""
 
     model: Model
-    engine: Engine
     capacity: ClaimCapacity  #: room for claims of slices
     load_s: float  #: seconds that loading and warm-up took
     used_s: float  #: when it last launched something, monotonic
+
+    @property
+    def engine(self) -> Engine | Generator:
+        """Engine that it serves the model with."""
+        ...
 
     @property
     def draining(self) -> bool:

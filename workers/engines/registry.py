@@ -5,10 +5,12 @@ from importlib import import_module
 
 from jobs.models.inputs.tensor_inputs import most_rows
 from jobs.models.model import Model
+from workers.engines.generator import Generator
 from workers.engines.protocol import Engine
 
 _FACTORIES = {
     "echo": "workers.engines.echo:Echo",
+    "echo_chat": "workers.engines.echo_chat:EchoChat",
     "function": "workers.engines.function:FunctionEngine",
     "minilm": "workers.engines.minilm:MiniLM",
     "encoder": "workers.engines.encoder:RandomEncoder",
@@ -27,7 +29,7 @@ _IN_A_CHILD = {"transformers"}  # which loads torch in its process
 _UPSTREAM = {"http", "openai"}
 
 
-def load(model: Model, device: str) -> Engine:
+def load(model: Model, device: str) -> Engine | Generator:
     """Creates an engine with the model's options. `device` is a torch device, or "" for the
     default."""
     module, _, name = _FACTORIES[model.engine].partition(":")
@@ -51,5 +53,14 @@ def load(model: Model, device: str) -> Engine:
         options["text_only"] = model.spec.text_only
     if model.engine == "tensors":
         options |= {"device": options.get("device", device or None), "max_rows": most_rows(model)}
-    engine: Engine = factory(**options)
+    engine: Engine | Generator = factory(**options)
+    return engine
+
+
+def load_engine(model: Model, device: str) -> Engine:
+    """Creates an engine that runs launches. Raises ValueError for a model that generates."""
+    engine = load(model, device)
+    if isinstance(engine, Generator):
+        engine.close()
+        raise ValueError(f"{model.key} generates step by step: it has no launches")
     return engine

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs import clock
+from jobs.models.inputs.generation import TokenUsage
 from jobs.store.queue.claim import Lease
 from jobs.telemetry.tracing.spans import NO_SPAN, Span
 
@@ -26,6 +27,7 @@ class ItemOutcome:
     output: Any  #: the engine's output, or the exception that the item failed with
     device_us: int = 0  #: share of the launch's device time
     part: int = 0  #: position in the list that the input belongs to
+    tokens: TokenUsage | None = None  #: billed tokens, of a model that generates
 
 
 @dataclass(slots=True, eq=False)

@@ -15,6 +15,7 @@ from jobs import clock
 from jobs.blobs.payloads import Payloads
 from jobs.errors import BlobStoreUnavailable, Unreadable
 from jobs.intake import validation
+from jobs.models.inputs.generation import TokenUsage
 from jobs.models.inputs.tensors import NamedTensors
 from jobs.models.model import Limits
 from jobs.states import Outcome
@@ -151,6 +152,7 @@ def _texts(
             None,
             1,
             ended.device_us,
+            ended.tokens,
         )
         for ended, output in zip(all_ended, outputs, strict=True)
     ]
@@ -181,6 +183,18 @@ def _join(outcomes: Sequence[ItemOutcome]) -> ItemOutcome:
         failed.output if failed else ListOutput(one.output for one in parts),
         sum(one.device_us for one in parts),
         failed.part if failed else 0,
+        _sum([one.tokens for one in parts if one.tokens]),
+    )
+
+
+def _sum(tokens: Sequence[TokenUsage]) -> TokenUsage | None:
+    """Adds the tokens of a list's inputs; None where no input has any."""
+    if not tokens:
+        return None
+    return TokenUsage(
+        sum(one.input for one in tokens),
+        sum(one.cached for one in tokens),
+        sum(one.output for one in tokens),
     )
 
 
@@ -270,4 +284,5 @@ def _result(
         None if error is None else orjson.dumps(error).decode(),
         len(earlier) + 1,
         ended.device_us,
+        ended.tokens,
     )

@@ -67,4 +67,5 @@ def _minute(key: str, used: CallUsage) -> Minute:
     name, _, version = key.rpartition("@")
     at = datetime.fromtimestamp(used.minute * 60, UTC)
     counts = used.succeeded, used.failed, used.units, used.device_us
-    return Minute(at, used.tenant, name, version, used.job_class, *counts)
+    tokens = used.input_tokens, used.cached_tokens, used.output_tokens
+    return Minute(at, used.tenant, name, version, used.job_class, *counts, *tokens)

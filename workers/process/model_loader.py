@@ -23,11 +23,12 @@ from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.queue import backlog, workers
 from jobs.store.queue.workers import ModelRow
 from jobs.telemetry.metrics import record
-from workers.device.host_table import HostTable
 from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.engines import registry as engines
 from workers.engines.common.device_errors import device_failure
+from workers.engines.generator import Generator
 from workers.engines.protocol import Engine
+from workers.process.host_table import HostTable
 from workers.process.launch_times import LaunchTimes
 from workers.process.residency import Residency, Resident
 from workers.process.slice_runner import SliceRunner
@@ -105,7 +106,7 @@ class ModelLoader:
     def _load(self, resident: Resident) -> None:
         """Loads, warms up and serves a model. A failure is its state, and harms no other."""
         model, since_s = resident.model, clock.monotonic()
-        engine: Engine | None = None
+        engine: Engine | Generator | None = None
         gc.disable()  # until it is loaded: libraries import thousands of objects, which stay
         try:
             with self._deadline.loading(model.key, model.limits.max_load_s):
@@ -249,7 +250,7 @@ def _row(resident: Resident) -> ModelRow:
     return ModelRow(resident.model.key, resident.state, resident.memory_mb, load_ms, resident.error)
 
 
-def _close(engine: Engine | None) -> None:
+def _close(engine: Engine | Generator | None) -> None:
     """Closes an engine, and frees its memory for the next one."""
     try:
         if engine is not None:

@@ -23,7 +23,6 @@ from jobs.telemetry import logs
 from jobs.telemetry.reports.reporter import Reporter
 from workers.device.claim_capacity import CLAIMS_IN_FLIGHT, PREEMPTIVE_CLAIMS
 from workers.device.health import DeviceHealth
-from workers.device.host_table import HostTable
 from workers.device.monitoring.watchdog import (
     DEVICE_CRASH_EXIT_CODE,
     FIRST_LAUNCH_EXIT_CODE,
@@ -31,6 +30,7 @@ from workers.device.monitoring.watchdog import (
     LaunchDeadline,
 )
 from workers.process.claim_timer import ClaimTimer
+from workers.process.host_table import HostTable
 from workers.process.model_loader import ModelLoader
 from workers.process.slice_runner import SliceRunner
 from workers.process.status_report import StatusReporter

@@ -14,8 +14,8 @@ from jobs.store.queue.workers import ModelRow, ModelState
 from jobs.telemetry.metrics import metrics
 from jobs.telemetry.metrics.gauge_table import GaugeTable
 from workers.device.host import Host
-from workers.device.host_table import HostTable
 from workers.device.monitoring import device_info
+from workers.process.host_table import HostTable
 from workers.process.model_loader import ModelLoader
 from workers.process.slice_runner import SliceRunner
 

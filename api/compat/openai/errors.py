@@ -51,4 +51,5 @@ def _type(error: MillraceError, code: str) -> str:
 
 
 def _is_of_tokens(error: MillraceError) -> bool:
-    return isinstance(error, QuotaExceeded) and error.bound.name == "tokens_per_s"
+    names = "tokens_per_s", "tokens_per_min"
+    return isinstance(error, QuotaExceeded) and error.bound.name in names

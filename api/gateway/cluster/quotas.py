@@ -11,10 +11,11 @@ from redis.exceptions import RedisError
 
 from api.gateway.redis_pipeline import Pipeline, PipelineScript
 from jobs.calls import scripts
+from jobs.calls.accounting.quota_arguments import open_keys, quota_arguments
 from jobs.calls.keys import rates_key
 from jobs.calls.lanes import Rejection, Terms
-from jobs.calls.quotas import Quota, Remaining
-from jobs.calls.redis import open_keys, quota_arguments, read_remaining, refused
+from jobs.calls.quotas import Estimate, Quota, Remaining
+from jobs.calls.redis import read_remaining, refused
 from jobs.errors import DeadlinePassed
 
 _log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ class Charge:
 
     quota: Quota
     id: str
-    size: int
+    size: Estimate
     timeout_ms: int
     terms: Terms
 

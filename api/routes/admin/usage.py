@@ -21,8 +21,8 @@ from jobs.views.usage import Report
 router = APIRouter(tags=["usage"])
 CSV = "text/csv"
 _EXAMPLE = (
-    "model,day,succeeded,failed,tokens,device_ms,amount\n"
-    "minilm,2026-11-20,998,2,18340,4750.2,0.4668\n"
+    "model,day,succeeded,failed,tokens,device_ms,amount,input_tokens,cached_tokens,output_tokens\n"
+    "minilm,2026-11-20,998,2,18340,4750.2,0.4668,0,0,0\n"
 )
 _ONE = f"({'|'.join(BY)})"
 

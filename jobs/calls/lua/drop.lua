@@ -1,5 +1,5 @@
--- Forgets a call, waiting or taken.
-local lane_prefix, id = unpack(ARGV, 1, 2)
+-- Forgets a call, waiting or taken; the worker that has taken it finds it in its list.
+local lane_prefix, id, cancelled_prefix, cancelled_ttl_s = unpack(ARGV, 1, 4)
 
 local call = redis.call('HGET', CALLS, id)
 if call then
@@ -10,5 +10,11 @@ if call then
         count_waiting(string.match(member, '^%S+ %S+ %S+ (.*)$'), -1)
         shrink_lane(key, lane, rows, 1, tonumber(string.match(member, '^%S+')))
     end
+end
+local holder = redis.call('HGET', TAKEN, id)
+if holder and cancelled_prefix then  -- an api of an earlier release names none
+    local key = cancelled_prefix .. string.match(holder, '^[^#]*')
+    redis.call('RPUSH', key, id)
+    redis.call('EXPIRE', key, cancelled_ttl_s)
 end
 forget(id)

@@ -3,7 +3,8 @@
 -- returns. Tenants take turns (take.lua): at most that much is launched before a new call
 -- (lanes.TenantShare). The terms (lanes.Terms) are ARGV 11 to 16. A caller without quotas has no
 -- arguments after its weight; else ARGV from 23 on are the name, step (ms), burst and cost of each
--- rate, then the key and maximum of each bound on open calls.
+-- rate, then the key and maximum of each bound on open calls; where tokens were estimated, then
+-- the key by which they are settled, for how long (s), and what was charged (tokens.lua).
 local lane_key, lane, id, member, packed, target_ms, timeout_ms, most_waiting, reply_to, size,
     allowed_ms, one_ms, step_ms, full_rows, full_ms, slots_each, probe_after_ms, tenant,
     tenant_weight, rate_count, open_count, rates_key = unpack(ARGV, 1, 22)
@@ -67,6 +68,8 @@ if n_open > 0 then
     local keys = count_open(bounds, n_open, id, deadline)
     redis.call('HSET', BOUNDED, id, table.concat(keys, ' '))
 end
+local settled_key, settled_ttl_s, charged = unpack(ARGV, bounds + 2 * n_open, bounds + 2 * n_open + 2)
+if settled_key then redis.call('SET', settled_key, charged, 'EX', settled_ttl_s) end
 local times = string.format('%.3f %.3f ', now, deadline)
 redis.call('HSET', CALLS, id,
            times .. reply_to .. ' ' .. lane .. '\n' .. member .. '\n' .. packed)

@@ -1,8 +1,10 @@
 -- Sends the replies of a launch to one api process, and counts what their calls used. A call that
--- is not known any more was answered or given up before: it is not counted again.
--- ARGV from 4 on, five a call: its id, "class tenant", whether it succeeded (1 or 0), its size, its
--- microseconds on the device.
-local reply_key, reply_ttl_s, packed = unpack(ARGV, 1, 3)
+-- is not known any more was answered or given up before: it is not counted again, unless it
+-- generated tokens that were not billed yet.
+-- ARGV from 6 on, six a call: its id, "class tenant", whether it succeeded (1 or 0), its size, its
+-- microseconds on the device, "input cached output" tokens or nothing.
+local reply_key, reply_ttl_s, packed, tokens_prefix, billed_ttl_s = unpack(ARGV, 1, 5)
+local FIRST, EACH = 6, 6
 
 redis.call('RPUSH', reply_key, packed)
 redis.call('EXPIRE', reply_key, reply_ttl_s)
@@ -11,7 +13,7 @@ local bounded = redis.call('EXISTS', BOUNDED) == 1
 -- Forgets the calls, in one step where all of them are taken, as most are: those are known.
 local function forget_taken()
     local ids = {}
-    for n = 4, #ARGV, 5 do ids[#ids + 1] = ARGV[n] end
+    for n = FIRST, #ARGV, EACH do ids[#ids + 1] = ARGV[n] end
     if bounded or #ids < 3 or #ids > 1000 then return false end
     for _, taken in ipairs(redis.call('HMGET', TAKEN, unpack(ids))) do
         if not taken then return false end
@@ -29,22 +31,35 @@ local function forget_one(id)
     return redis.call('HDEL', CALLS, id) == 1
 end
 
+local function read_tokens(tokens)
+    local input, cached, output = string.match(tokens, '^(%d+) (%d+) (%d+)$')
+    return {input_tokens = input, cached_tokens = cached, output_tokens = output}
+end
+
 local all_taken = forget_taken()
 local sums = {}
-for n = 4, #ARGV, 5 do
-    if all_taken or forget_one(ARGV[n]) then
-        local sum = sums[ARGV[n + 1]]
+for n = FIRST, #ARGV, EACH do
+    local id, whose, succeeded, units, device_us, tokens = unpack(ARGV, n, n + EACH - 1)
+    local known = all_taken or forget_one(id)
+    local used = tokens ~= '' and read_tokens(tokens)
+    local unbilled = used and first_bill(tokens_prefix .. id, billed_ttl_s,
+                                         used.input_tokens + used.output_tokens)
+    if known or unbilled then
+        local sum = sums[whose]
         if not sum then
             sum = {succeeded = 0, failed = 0, units = 0, device_us = 0}
-            sums[ARGV[n + 1]] = sum
+            sums[whose] = sum
         end
-        if ARGV[n + 2] == '1' then
+        if succeeded == '1' then
             sum.succeeded = sum.succeeded + 1
-            sum.units = sum.units + ARGV[n + 3]
+            sum.units = sum.units + units
         else
             sum.failed = sum.failed + 1
         end
-        sum.device_us = sum.device_us + ARGV[n + 4]
+        sum.device_us = sum.device_us + device_us
+        for what, count in pairs(unbilled and used or {}) do
+            sum[what] = (sum[what] or 0) + count
+        end
     end
 end
 

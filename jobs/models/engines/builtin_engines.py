@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, ConfigDict, Field
 
 from jobs.models.engines import custom_engines
+from jobs.models.engines.echo_chat_options import EchoChatOptions
 from jobs.models.engines.engine_spec import (
     TOKEN_BUCKETS,
     TRUE_OR_FALSE,
@@ -17,7 +18,7 @@ from jobs.models.engines.engine_spec import (
 )
 from jobs.models.engines.generating_engines import TRANSFORMERS
 from jobs.models.engines.upstream_options import HttpOptions, OpenAIOptions
-from jobs.models.inputs import signature
+from jobs.models.inputs import generation, signature
 from jobs.models.inputs.input_size import (
     MIN_TOKENS,
     POSITIONS,
@@ -76,6 +77,22 @@ _EMBEDDING_UPSTREAM = EngineSpec(
     options=OpenAIOptions,
     vocabulary=1 << 31,  # its own, which is not known here
 )
+
+
+def _generator(options: type[EngineOptions]) -> EngineSpec:
+    """Returns the spec of models that generate text."""
+    return EngineSpec(
+        False,
+        "tokens",
+        {},
+        guessed_tokens,
+        task="chat",
+        input_problem=generation.refuse,
+        options=options,
+        generates=True,
+    )
+
+
 _TENSORS = EngineSpec(False, "rows", {}, signature.rows, task="tensors", options=TensorOptions)
 
 ENGINES: Mapping[str, EngineSpec] = {
@@ -83,6 +100,7 @@ ENGINES: Mapping[str, EngineSpec] = {
     "encoder": _embedding(8192),  # an engine refuses more than it has
     "function": EngineSpec(True, "characters", {}, characters, task="text"),
     "echo": EngineSpec(False, "characters", {}, characters),
+    "echo_chat": _generator(EchoChatOptions),
     "http": EngineSpec(False, "characters", {}, written_characters, options=HttpOptions),
     "openai": replace(
         _CHAT_UPSTREAM, by_task={"chat": _CHAT_UPSTREAM, "embedding": _EMBEDDING_UPSTREAM}

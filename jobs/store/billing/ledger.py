@@ -24,8 +24,10 @@ _SPEND = """
 # place of its seq among the starts of its job (width_bucket): one step for each result, however
 # many slices there are.
 BILL_ITEMS = f"""
-    lease (job_id, start, tenant_id, model, version, class, item, unit, device_us) AS (
+    lease (job_id, start, tenant_id, model, version, class, item, unit, device_us,
+           input_token, cached_token, output_token) AS (
         SELECT * FROM unnest(%b::uuid[], %b::int[], %b::text[], %b::text[], %b::text[], %b::text[],
+                             %b::numeric[], %b::numeric[], %b::numeric[],
                              %b::numeric[], %b::numeric[], %b::numeric[])
     ), cut AS (
         SELECT job_id, array_agg(start ORDER BY start) AS starts FROM lease GROUP BY job_id
@@ -34,14 +36,21 @@ BILL_ITEMS = f"""
                count(*) FILTER (WHERE outcome = 'succeeded') AS succeeded,
                count(*) FILTER (WHERE outcome = 'failed') AS failed,
                coalesce(sum(units) FILTER (WHERE outcome = 'succeeded'), 0) AS units,
-               sum(device_us) AS device_us
+               sum(device_us) AS device_us,
+               coalesce(sum(input_tokens), 0) AS input_tokens,
+               coalesce(sum(cached_tokens), 0) AS cached_tokens,
+               coalesce(sum(output_tokens), 0) AS output_tokens
         FROM recorded JOIN cut USING (job_id) GROUP BY 1, 2
     ), billed AS (
         INSERT INTO usage (tenant_id, kind, job_id, start, model, version, class,
-                           succeeded, failed, units, device_us, amount)
+                           succeeded, failed, units, device_us,
+                           input_tokens, cached_tokens, output_tokens, amount)
         SELECT tenant_id, 'items', job_id, start, model, version, class,
                succeeded, failed, units, used.device_us,
+               input_tokens, cached_tokens, output_tokens,
                succeeded * item + units * unit + used.device_us * lease.device_us
+               + (input_tokens - cached_tokens) * input_token + cached_tokens * cached_token
+               + output_tokens * output_token
         FROM used JOIN lease USING (job_id, start)
         RETURNING tenant_id, at, amount
     )
@@ -62,20 +71,30 @@ class Minute:
     failed: int  #: calls that failed
     units: int  #: units of those that succeeded
     device_us: int  #: device time of all, µs
+    input_tokens: int = 0  #: tokens of all prompts
+    cached_tokens: int = 0  #: of those, cached ones
+    output_tokens: int = 0  #: generated tokens of all
 
 
 # A minute is unique: one that is moved here twice is billed once (ON CONFLICT).
 _BILL_CALLS = f"""
     WITH minute (at, tenant_id, model, version, class, succeeded, failed, units, device_us,
-                 call, unit, device) AS (
+                 input_tokens, cached_tokens, output_tokens,
+                 call, unit, device, input_token, cached_token, output_token) AS (
         SELECT * FROM unnest(%b::timestamptz[], %b::text[], %b::text[], %b::text[], %b::text[],
                              %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[],
+                             %b::bigint[], %b::bigint[], %b::bigint[],
+                             %b::numeric[], %b::numeric[], %b::numeric[],
                              %b::numeric[], %b::numeric[], %b::numeric[])
     ), billed AS (
         INSERT INTO usage (at, tenant_id, kind, model, version, class,
-                           succeeded, failed, units, device_us, amount)
+                           succeeded, failed, units, device_us,
+                           input_tokens, cached_tokens, output_tokens, amount)
         SELECT at, tenant_id, 'calls', model, version, class, succeeded, failed, units, device_us,
+               input_tokens, cached_tokens, output_tokens,
                succeeded * call + units * unit + device_us * device
+               + (input_tokens - cached_tokens) * input_token + cached_tokens * cached_token
+               + output_tokens * output_token
         FROM minute
         ON CONFLICT DO NOTHING
         RETURNING tenant_id, at, amount

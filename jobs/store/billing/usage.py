@@ -25,7 +25,10 @@ _BY: Mapping[By, Any] = {
     "month": func.to_char(_UTC, "YYYY-MM"),
 }
 BY: tuple[By, ...] = tuple(_BY)
-_SUMMED = ("succeeded", "failed", "units", "device_us", "amount")
+_SUMMED = (
+    "succeeded", "failed", "units", "device_us", "input_tokens", "cached_tokens", "output_tokens",
+    "amount",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,9 @@ class UsageRow:
     failed: int  #: items and calls that failed
     units: int  #: units of what succeeded
     device_us: int  #: device time of all, µs
+    input_tokens: int  #: tokens of all prompts
+    cached_tokens: int  #: of those, cached ones
+    output_tokens: int  #: generated tokens of all
     amount: Decimal  #: price
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import Row, text
 
+from jobs.models.inputs.generation import TokenUsage
 from jobs.models.pricing import FREE, Price
 from jobs.states import Outcome
 from jobs.store.billing.ledger import BILL_ITEMS
@@ -40,6 +41,7 @@ class Result:
     error: str | None  #: JSON object
     attempts: int = 1  #: attempts that it took
     device_us: int = 0  #: its share of the launch, µs
+    tokens: TokenUsage | None = None  #: billed tokens, of a model that generates
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +70,21 @@ _LOCK_MINE = text(f"""
     ORDER BY s.job_id, s.start FOR UPDATE OF s
 """)
 
-# Parameters: the fields of Result in their order, as arrays, then those of BILL_ITEMS. One
-# statement writes the results and bills them: the ledger gets the rows that were really inserted,
-# and nothing else, so that a result that is offered twice is billed once.
+# Parameters: the fields of Result in their order, as arrays, then those of BILL_ITEMS. Arrays that
+# are shorter than the others go on with nulls: empty ones stand for no tokens. One statement writes
+# the results and bills them: the ledger gets the rows that were really inserted, and nothing else,
+# so that a result that is offered twice is billed once.
 _INSERT_RESULTS = f"""
     WITH recorded AS (
         INSERT INTO results (job_id, tenant_id, seq, outcome, units, wait_ms, launch_id, output,
-                             error, attempts, device_us)
+                             error, attempts, device_us, input_tokens, cached_tokens,
+                             output_tokens)
         SELECT * FROM unnest(%b::uuid[], %b::text[], %b::int[], %b::outcome[], %b::int[],
                              %b::real[], %b::bigint[], %b::text[], %b::text[], %b::smallint[],
-                             %b::bigint[])
+                             %b::bigint[], %b::int[], %b::int[], %b::int[])
         ON CONFLICT DO NOTHING
-        RETURNING job_id, seq, outcome, units, device_us
+        RETURNING job_id, seq, outcome, units, device_us, input_tokens, cached_tokens,
+                  output_tokens
     ), {BILL_ITEMS}
 """
 
@@ -286,7 +291,19 @@ def _result_columns(results: Sequence[Result]) -> list[object]:
         errors if any(errors) else _array(errors),
         _array([result.attempts for result in results]),
         _array([result.device_us for result in results]),
+        *_token_columns([result.tokens for result in results]),
     ]
+
+
+def _token_columns(tokens: Sequence[TokenUsage | None]) -> Sequence[str]:
+    """Returns input, cached and output tokens as arrays; empty ones where no result has any."""
+    if not any(tokens):
+        return "{}", "{}", "{}"
+    return (
+        _array([each and each.input for each in tokens]),
+        _array([each and each.cached for each in tokens]),
+        _array([each and each.output for each in tokens]),
+    )
 
 
 def item_columns(leases: Sequence[Lease], prices: Mapping[str, Price]) -> list[object]:
@@ -300,6 +317,6 @@ def item_columns(leases: Sequence[Lease], prices: Mapping[str, Price]) -> list[o
             rates = prices.get(lease.model, FREE).rates(lease.job_class)
             its = terms[lease.model, lease.job_class] = name, version, lease.job_class, *rates
         rows.append((lease.job_id, lease.start, lease.tenant, *its))
-    jobs, starts, *texts, items, units, device_us = map(list, zip(*rows, strict=True))
-    numbers = _array(items), _array(units), _array(device_us)
-    return [_array(jobs), _array(starts), *texts, *numbers]
+    jobs, starts, tenants, models, versions, classes, *numbers = map(list, zip(*rows, strict=True))
+    texts = tenants, models, versions, classes
+    return [_array(jobs), _array(starts), *texts, *map(_array, numbers)]

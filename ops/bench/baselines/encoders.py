@@ -67,7 +67,7 @@ def _bare(texts: Sequence[str], models: str, name: str) -> tuple[str, Callable[[
     from workers.engines import registry as engines
 
     model = (models_file.load(Path(models)) if models else SAMPLES).resolve(name)
-    engine = engines.load(model, "")
+    engine = engines.load_engine(model, "")
 
     def prepare(rounds: int) -> Callable[[], object]:
         """Sorts the texts; the result runs their launches."""

@@ -11,6 +11,7 @@ from ops.client.client import Client
 _NUMBERS = {
     "requests_per_s": (float, "Calls a second; without --model, with submissions of jobs"),
     "tokens_per_s": (float, "Size of calls a second, in the unit of their model"),
+    "tokens_per_min": (float, "The same a minute, with tokens that are generated"),
     "calls_in_flight": (int, "Calls at a time"),
     "queued_items": (int, "Items without a result, over all jobs"),
     "stored_bytes": (int, "All that jobs store, results once they have ended, and files"),

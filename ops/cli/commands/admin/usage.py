@@ -40,4 +40,12 @@ def _words(names: list[str], sums: dict[str, Any]) -> str:
     units = ", ".join(f"{count:,} {unit}" for unit, count in sums["units"].items())
     ended = f"{sums['succeeded']:,} succeeded, {sums['failed']:,} failed"
     took = f"{sums['device_ms'] / 1000:,.3f} s on the device"
-    return "  ".join(filter(None, (*names, ended, units, took, sums["amount"])))
+    tokens = _tokens(sums["tokens"])
+    return "  ".join(filter(None, (*names, ended, units, tokens, took, sums["amount"])))
+
+
+def _tokens(sums: dict[str, int]) -> str:
+    """Returns the tokens of models that generate; nothing where there are none."""
+    if not any(sums.values()):
+        return ""
+    return f"{sums['input']:,} tokens in ({sums['cached']:,} cached), {sums['output']:,} out"

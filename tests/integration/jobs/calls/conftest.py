@@ -6,7 +6,7 @@ import redis
 from jobs import clock
 from jobs.calls.keys import reply_key
 from jobs.calls.memory import MemoryLanes
-from jobs.calls.messages import pack_replies
+from jobs.calls.messages import pack_deltas, pack_replies
 from jobs.calls.redis import RedisLanes, connect
 from tests.integration.jobs.calls.made import MODEL, Lanes
 
@@ -21,9 +21,12 @@ def lanes_of(request: pytest.FixtureRequest) -> Lanes:
     """The implementation that the parameter names."""
     if request.param == "memory":
         memory = MemoryLanes(lambda: clock.monotonic() * 1000)
-        return Lanes(
-            memory, lambda asker: [pack_replies(r, asker) for r in memory.replies.get(asker, [])]
-        )
+
+        def received(asker: str) -> list[bytes]:
+            replies = [pack_replies(r, asker) for r in memory.replies.get(asker, [])]
+            return replies + [pack_deltas(its) for its in memory.deltas.get(asker, [])]
+
+        return Lanes(memory, received)
     if request.param == "cluster":
         cluster = connect(request.getfixturevalue("redis_cluster").url)
         lanes = RedisLanes(cluster, MODEL)

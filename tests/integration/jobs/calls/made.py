@@ -13,9 +13,10 @@ from jobs.calls.lanes import (
     Terms,
     Ticket,
 )
-from jobs.calls.messages import Call, Reply, unpack_replies
+from jobs.calls.messages import DELTAS, Call, Delta, Reply, unpack_deltas, unpack_replies
 from jobs.calls.quotas import FREE as UNBOUND
 from jobs.calls.quotas import Quota
+from jobs.models.inputs.generation import TokenUsage
 from tests.support.wait import eventually
 
 MODEL = "model@1"
@@ -78,11 +79,18 @@ class Lanes:
     def answer(self, *ids: str) -> None:
         self.lanes.reply("api-1", [Reply(id, b'"done"', None, 3, {}) for id in ids])
 
-    def answer_as(self, call: Call, *, failed: bool = False, device_us: int = 0) -> None:
+    def answer_as(
+        self,
+        call: Call,
+        *,
+        failed: bool = False,
+        device_us: int = 0,
+        tokens: TokenUsage | None = None,
+    ) -> None:
         """As a worker does, which knows whose call it is."""
         end: Any = (None, ("engine_error", "it broke")) if failed else (b'"done"', None)
         whose = call.tenant, call.job_class, device_us
-        self.lanes.reply("api-1", [Reply(call.id, *end, call.size, {}, *whose)])
+        self.lanes.reply("api-1", [Reply(call.id, *end, call.size, {}, *whose, tokens)])
 
     def usage(self) -> dict[tuple[str, str], tuple[int, int, int, int]]:
         """By tenant and class, over all minutes: succeeded, failed, units, device_us."""
@@ -93,6 +101,15 @@ class Lanes:
             sums[one.tenant, one.job_class] = tuple(map(sum, zip(before, counts, strict=True)))
         return sums
 
+    def tokens(self) -> dict[str, tuple[int, int, int]]:
+        """By tenant, over all minutes: input, cached and output tokens."""
+        sums: dict[str, Any] = {}
+        for one in self.lanes.usage(unfinished=True):
+            counts = one.input_tokens, one.cached_tokens, one.output_tokens
+            before = sums.get(one.tenant, (0, 0, 0))
+            sums[one.tenant] = tuple(map(sum, zip(before, counts, strict=True)))
+        return sums
+
     def answers(self) -> list[tuple[str, Any, list[str] | None]]:
         """(id, output, error) of all that one api process was sent."""
         return [
@@ -100,6 +117,11 @@ class Lanes:
             for message in self.received("api-1")
             for id, output, error, _, _ in unpack_replies(message)
         ]
+
+    def streamed(self, asker: str) -> list[list[Delta]]:
+        """Deltas that one api process was sent, message by message."""
+        messages = self.received(asker)
+        return [unpack_deltas(message) for message in messages if message[:1] == DELTAS]
 
     def waiting(self) -> dict[str, int]:
         return {lane.lane: lane.rows for lane in self.look().lanes}

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from jobs.calls.messages import FRAMED, Call, Reply, unpack_replies
+from jobs.calls.messages import FRAMED, Call, ChoiceDelta, Delta, Reply, unpack_replies
 from jobs.calls.profile import Profile, Times
 from tests.integration.jobs.calls.made import Lanes
 from tests.support.wait import PATIENCE_S, eventually
@@ -93,6 +93,33 @@ def test_taking_nothing_but_expired_calls_is_no_launch(lanes: Lanes) -> None:
     lanes.passed(waiting.due_ms)
     assert lanes.take() == []
     assert lanes.look().last_launch_ms == 0
+
+
+def test_a_step_of_deltas_is_one_message_to_each_api_that_waits(lanes: Lanes) -> None:
+    one, other = Delta("a", 0, [ChoiceDelta(0, "so", [7])]), Delta("b", 3, [ChoiceDelta(1, "!")])
+    assert lanes.lanes.stream("worker-1", {"api-1": [one, other], "api-2": [one]}) == []
+    [message] = lanes.streamed("api-1")
+    assert [(delta.id, delta.number) for delta in message] == [("a", 0), ("b", 3)]
+    assert [choice.text for delta in message for choice in delta.choices] == ["so", "!"]
+    assert [[delta.id for delta in message] for message in lanes.streamed("api-2")] == [["a"]]
+
+
+def test_a_worker_learns_once_of_calls_that_were_dropped_after_it_took_them(lanes: Lanes) -> None:
+    calls = [lanes.put(id) for id in ("a", "b", "c")]
+    lanes.take(rows=2)
+    for call in (*calls, calls[0]):
+        lanes.lanes.drop(call)
+    assert lanes.lanes.stream("worker-2", {}) == []
+    assert lanes.lanes.stream("worker-1", {}) == ["a", "b"]
+    assert lanes.lanes.stream("worker-1", {}) == []
+
+
+def test_a_worker_learns_nothing_of_calls_that_it_has_answered(lanes: Lanes) -> None:
+    call = lanes.put("a")
+    lanes.take()
+    lanes.answer("a")
+    lanes.lanes.drop(call)
+    assert lanes.lanes.stream("worker-1", {}) == []
 
 
 def test_a_dropped_call_is_never_taken_and_leaves_its_room(lanes: Lanes) -> None:

@@ -6,12 +6,13 @@ from time import monotonic
 import pytest
 from redis import Redis
 
+from jobs.calls.accounting.quota_arguments import charge_arguments
 from jobs.calls.lanes import Rejection, Terms
 from jobs.calls.messages import Call
 from jobs.calls.quotas import Quota, quota_of, requests_of
-from jobs.calls.redis import charge_arguments
 from jobs.calls.scripts import CHARGE
 from jobs.identity import Limit
+from jobs.models.inputs.generation import TokenUsage
 from tests.integration.jobs.calls.conftest import lanes_of
 from tests.integration.jobs.calls.made import Lanes
 from tests.support.wait import eventually
@@ -248,3 +249,85 @@ def test_requests_that_were_charged_before_keep_no_call_out(lanes: Lanes) -> Non
     assert no.exceeded
     assert no.exceeded.bound.name == "tokens_per_s"
     assert 1000 < waits_ms(no) <= 2000  # the next request needs one of those too
+
+
+# -- tokens a minute
+
+
+def generating(
+    lanes: Lanes, quota: Quota, size: int, output_tokens: int, tenant: str = "tenant"
+) -> Call | Rejection:
+    made = call(size, tenant)
+    bounds = {"target_ms": 250, "timeout_ms": 60_000, "most": 100, "terms": Terms()}
+    refused = lanes.lanes.put(made, **bounds, quota=quota, output_tokens=output_tokens)
+    return refused or made
+
+
+def left(lanes: Lanes, quota: Quota) -> int:
+    """Tokens that may be used at once, as a call that asks for too many is told."""
+    refused = generating(lanes, quota, 1, 10**9)
+    assert isinstance(refused, Rejection)
+    assert refused.exceeded
+    return refused.exceeded.left
+
+
+def ended(lanes: Lanes, made: Call | Rejection, tokens: TokenUsage, **how: bool) -> None:
+    assert isinstance(made, Call)
+    lanes.answer_as(made, tokens=tokens, **how)  # type: ignore[arg-type]
+
+
+def test_a_minutes_tokens_may_be_used_at_once_input_and_output_together(lanes: Lanes) -> None:
+    quota = bound(Limit(tokens_per_min=600))
+    assert isinstance(generating(lanes, quota, 100, 400), Call)
+    refused = generating(lanes, quota, 100, 400)
+    assert isinstance(refused, Rejection)
+    assert 39_000 < waits_ms(refused) <= 40_000
+    assert refused.exceeded
+    assert (refused.exceeded.bound.name, refused.exceeded.left) == ("tokens_per_min", 100)
+    assert isinstance(generating(lanes, quota, 20, 80), Call)
+
+
+def test_what_a_call_did_not_generate_is_given_back(lanes: Lanes) -> None:
+    quota = bound(Limit(tokens_per_min=600))
+    made = generating(lanes, quota, 100, 400)
+    lanes.take()
+    ended(lanes, made, TokenUsage(90, 50, 10))
+    assert 500 <= left(lanes, quota) <= 502
+
+
+def test_what_a_call_generated_above_its_estimate_is_charged(lanes: Lanes) -> None:
+    quota = bound(Limit(tokens_per_min=600))
+    made = generating(lanes, quota, 100, 100)
+    lanes.take()
+    ended(lanes, made, TokenUsage(150, 0, 350))
+    assert 100 <= left(lanes, quota) <= 102
+
+
+def test_a_call_is_settled_once_also_where_it_was_dropped(lanes: Lanes) -> None:
+    quota = bound(Limit(tokens_per_min=600))
+    made = generating(lanes, quota, 100, 400)
+    lanes.take()
+    assert isinstance(made, Call)
+    lanes.lanes.drop(made)
+    for _ in range(2):
+        ended(lanes, made, TokenUsage(100, 0, 100), failed=True)
+    assert 400 <= left(lanes, quota) <= 402
+
+
+def test_every_bound_of_tokens_a_minute_is_settled(lanes: Lanes) -> None:
+    wide, narrow = Limit(tokens_per_min=6000), Limit(model=MODEL, tokens_per_min=600)
+    made = generating(lanes, bound(wide, narrow), 100, 400)
+    lanes.take()
+    ended(lanes, made, TokenUsage(100, 0, 0))
+    assert 500 <= left(lanes, bound(narrow)) <= 502
+    assert 5900 <= left(lanes, bound(wide)) <= 5920
+
+
+def test_a_call_that_generates_nothing_is_charged_by_its_size(lanes: Lanes) -> None:
+    quota = bound(Limit(tokens_per_min=600))
+    assert asked(lanes, quota, size=200) is None
+    assert 400 <= left(lanes, quota) <= 402
+
+
+def test_tokens_a_second_count_inputs_alone(lanes: Lanes) -> None:
+    assert isinstance(generating(lanes, bound(Limit(tokens_per_s=10)), 9, 10**6), Call)

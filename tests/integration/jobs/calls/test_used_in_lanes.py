@@ -1,6 +1,7 @@
 """What calls used: each that was answered, once. One suite, over Redis and over memory."""
 
-from jobs.calls.messages import Call
+from jobs.calls.messages import Call, Reply
+from jobs.models.inputs.generation import TokenUsage
 from tests.integration.jobs.calls.made import Lanes
 
 
@@ -68,3 +69,61 @@ def test_the_minute_that_runs_is_not_over_and_what_is_forgotten_is_gone(lanes: L
     assert lanes.lanes.usage() == [] or lanes.look().now_ms > minute_ms + 60_000
     lanes.lanes.forget_usage(lanes.lanes.usage(unfinished=True))
     assert lanes.usage() == {}
+
+
+# -- tokens
+
+TOKENS = TokenUsage(10, 4, 3)
+
+
+def test_tokens_are_counted_by_tenant_also_of_calls_that_failed(lanes: Lanes) -> None:
+    put(lanes, "a")
+    put(lanes, "b", tenant="other")
+    put(lanes, "c")
+    put(lanes, "d")
+    for call in lanes.take():
+        lanes.answer_as(call, failed=call.id == "c", tokens=None if call.id == "d" else TOKENS)
+    assert lanes.tokens() == {"acme": (20, 8, 6), "other": (10, 4, 3)}
+    assert lanes.usage()["acme", "standard"] == (2, 1, 6, 0)
+
+
+def test_tokens_of_one_launch_are_counted_together(lanes: Lanes) -> None:
+    for n in range(5):
+        put(lanes, f"call{n}")
+    replies = [
+        Reply(call.id, b"1", None, 3, {}, call.tenant, call.job_class, 0, TOKENS)
+        for call in lanes.take()
+    ]
+    lanes.lanes.reply("api-1", replies)
+    lanes.lanes.reply("api-1", replies)
+    assert lanes.tokens() == {"acme": (50, 20, 15)}
+    assert lanes.usage() == {("acme", "standard"): (5, 0, 15, 0)}
+
+
+def test_a_cancelled_call_is_billed_once_for_what_it_generated(lanes: Lanes) -> None:
+    call = put(lanes, "a")
+    [taken] = lanes.take()
+    lanes.lanes.drop(call)
+    for _ in range(2):
+        lanes.answer_as(taken, failed=True, device_us=10, tokens=TOKENS)
+    assert lanes.tokens() == {"acme": (10, 4, 3)}
+    assert lanes.usage() == {("acme", "standard"): (0, 1, 0, 10)}
+
+
+def test_a_call_that_was_generated_twice_is_billed_for_who_answers_first(lanes: Lanes) -> None:
+    put(lanes, "a")
+    [call] = lanes.take(worker="worker-2", lease_ms=0.0)
+    lanes.passed(lanes.look().now_ms)
+    assert lanes.lanes.recover() == 1
+    [again] = lanes.take(lane="alone:{}/64")
+    lanes.answer_as(again, tokens=TOKENS)
+    lanes.answer_as(call, tokens=TokenUsage(10, 0, 2))
+    assert lanes.tokens() == {"acme": (10, 4, 3)}
+
+
+def test_forgotten_usage_has_no_tokens_left(lanes: Lanes) -> None:
+    put(lanes, "a")
+    [call] = lanes.take()
+    lanes.answer_as(call, tokens=TOKENS)
+    lanes.lanes.forget_usage(lanes.lanes.usage(unfinished=True))
+    assert lanes.tokens() == {}

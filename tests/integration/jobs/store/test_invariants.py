@@ -98,6 +98,7 @@ BREAKS = {
         "INSERT INTO usage SELECT * FROM usage WHERE job_id = :done",
         "UPDATE {leaf} SET units = 2 WHERE job_id = :done AND seq = 2",
         "UPDATE results_archive SET device_us = device_us + 1 WHERE seq = 0",
+        "UPDATE {leaf} SET output_tokens = 1 WHERE job_id = :done AND seq = 2",
     ],
     "ledger_names": [
         "UPDATE jobs SET class = 'bulk' WHERE id = :done",

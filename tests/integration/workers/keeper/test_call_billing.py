@@ -12,6 +12,7 @@ from sqlalchemy.exc import OperationalError
 from jobs.calls.memory import MemoryLanes
 from jobs.calls.messages import Call, Reply
 from jobs.calls.redis import RedisLanes
+from jobs.models.inputs.generation import TokenUsage
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from jobs.store import invariants
@@ -24,7 +25,12 @@ ENTRY = """
 name = "x"
 version = "1"
 engine = "echo"
-price = { per_item = 0.5, per_1k_units = 1, per_device_s = 2, class = { bulk = 0.5 } }
+[model.price]
+per_item = 0.5
+per_1k_units = 1
+per_device_s = 2
+per_1k_output_tokens = 4
+class = { bulk = 0.5 }
 """
 MINUTE_MS = 60_000.0
 
@@ -44,12 +50,18 @@ class Stage:
         file = ModelsFile(self._path)
         return CallBilling(self._settings.redis_url, self.database, file, lambda _: self.lanes)
 
-    def call(self, id: str, tenant: str = "acme", job_class: Any = "standard") -> None:
+    def call(
+        self,
+        id: str,
+        tenant: str = "acme",
+        job_class: Any = "standard",
+        tokens: TokenUsage | None = None,
+    ) -> None:
         call = Call(id, "{}/64", tenant, None, 10, "api-1", 1.0, job_class)
         put = self.lanes.put(call, target_ms=250, timeout_ms=60_000, most=100, terms=FREE)
         assert put is None
         assert self.lanes.take(ticket(self.lanes.look("nobody/0")))
-        self.lanes.reply("api-1", [Reply(id, b"1", None, 10, {}, tenant, job_class, 1000)])
+        self.lanes.reply("api-1", [Reply(id, b"1", None, 10, {}, tenant, job_class, 1000, tokens)])
 
     def billed(self) -> list[tuple[Any, ...]]:
         query = "SELECT at, tenant_id, class, succeeded, units, device_us, amount FROM usage"
@@ -79,6 +91,15 @@ def test_minutes_that_are_over_are_billed_by_class_and_forgotten(stage: Stage) -
     assert (left.minute, left.tenant) == (1001, "other")
     with invariants.snapshot(stage.database) as tx:
         assert not any(invariants.violations(tx, one) for one in invariants.INVARIANTS)
+
+
+def test_tokens_of_calls_come_into_the_ledger(stage: Stage) -> None:
+    stage.call("a", tokens=TokenUsage(1000, 400, 200))
+    stage.now_ms += MINUTE_MS
+    assert stage.meter.run_once() == 1
+    query = text("SELECT input_tokens, cached_tokens, output_tokens, amount FROM usage")
+    with stage.database.connect() as tx:
+        assert tuple(tx.execute(query).one()) == (1000, 400, 200, Decimal("1.312"))
 
 
 def test_a_keeper_that_dies_before_it_forgets_bills_nothing_twice(

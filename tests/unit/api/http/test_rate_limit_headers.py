@@ -34,6 +34,37 @@ def test_who_has_no_limit_that_binds_is_free() -> None:
     assert requests_of("t", (Limit(model="m", requests_per_s=1), Limit(tokens_per_s=1))) is FREE
 
 
+MINUTE = (Limit(tokens_per_min=1000), Limit(model="m", tokens_per_min=500, requests_per_s=1))
+
+
+def test_tokens_a_minute_have_the_names_that_clients_of_openai_read() -> None:
+    quota = quota_of("t", MINUTE, "m")
+    left = [Remaining(1, 0), Remaining(900, 6000), Remaining(20, 57_600)]
+    headers = rate_limit_headers.rate_limit_headers(quota, left)
+    assert headers["RateLimit-Policy"] == (
+        '"requests/m";q=1;w=1, "tokens-per-minute";q=1000;w=60;qu="tokens", '
+        '"tokens-per-minute/m";q=500;w=60;qu="tokens"'
+    )
+    openai = {name: value for name, value in headers.items() if name.startswith("x-ratelimit")}
+    assert openai == {
+        "x-ratelimit-limit-tokens": "500",
+        "x-ratelimit-remaining-tokens": "20",
+        "x-ratelimit-reset-tokens": "57.6s",
+    }
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [(0.0, "0ms"), (16.2, "17ms"), (1000.0, "1s"), (59_995.0, "1m0s"), (361_250.0, "6m1.25s")],
+)
+def test_a_reset_is_written_as_openai_writes_it(ms: float, text: str) -> None:
+    quota = quota_of("t", MINUTE, "m")
+    error = rate_limit_headers.quota_exceeded(quota, Exceeded(quota.rates[-1], ms, 7))
+    assert error.headers["x-ratelimit-reset-tokens"] == text
+    assert error.headers["x-ratelimit-remaining-tokens"] == "7"
+    assert error.detail == "the tenant may make 500 tokens a minute of m"
+
+
 @pytest.mark.parametrize("wait_ms", [1.2, 250.0, 2500.0])
 def test_nobody_is_told_to_come_again_before_the_window_ends(wait_ms: float) -> None:
     quota = quota_of("t", LIMITS, "m")

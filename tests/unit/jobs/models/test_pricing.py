@@ -19,8 +19,25 @@ def priced(**entry: object) -> Price:
 
 def test_rates_are_exact_and_go_by_class() -> None:
     price = priced(**ENTRY)
-    assert price.rates("standard") == (Decimal("0.001"), Decimal("0.00002"), Decimal("0.000003"))
-    assert price.rates("bulk") == (Decimal("0.0005"), Decimal("0.00001"), Decimal("0.0000015"))
+    standard, bulk = price.rates("standard"), price.rates("bulk")
+    assert standard[:3] == (Decimal("0.001"), Decimal("0.00002"), Decimal("0.000003"))
+    assert bulk[:3] == (Decimal("0.0005"), Decimal("0.00001"), Decimal("0.0000015"))
+
+
+def test_tokens_have_a_price_each() -> None:
+    entry = {"per_1k_input_tokens": 0.15, "per_1k_cached_tokens": 0.05, "class": {"bulk": 0.5}}
+    price = priced(**entry, per_1k_output_tokens=0.6)
+    assert price.rates("bulk")[3:] == (
+        Decimal("0.000075"),
+        Decimal("0.000025"),
+        Decimal("0.0003"),
+    )
+
+
+def test_cached_tokens_cost_as_much_as_others_unless_they_have_a_price() -> None:
+    assert priced(per_1k_input_tokens=0.15).rates("standard").cached_token == Decimal("0.00015")
+    free = priced(per_1k_input_tokens=0.15, per_1k_cached_tokens=0)
+    assert free.rates("standard").cached_token == 0
 
 
 def test_no_digit_of_a_product_is_lost() -> None:

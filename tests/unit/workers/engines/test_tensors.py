@@ -153,7 +153,7 @@ def test_outputs_come_as_inputs_came() -> None:
 
 
 def test_only_the_outputs_that_are_wanted_come() -> None:
-    engine = registry.load(SAMPLES.resolve("simple"), "cpu")
+    engine = registry.load_engine(SAMPLES.resolve("simple"), "cpu")
     ones = Tensor.from_array("INT32", np.ones((1, 16), np.int32)).as_json()
     value = {"inputs": {"INPUT0": ones, "INPUT1": ones}}
     both, one = run(engine, [value, {**value, "outputs": ["OUTPUT1"]}])
@@ -193,7 +193,7 @@ def test_the_classifier_gives_what_its_module_gives_and_always_the_same() -> Non
     images = np.random.default_rng(7).integers(0, 256, (6, 64, 64, 3), np.uint8)
     with torch.inference_mode():
         expected = RandomClassifier().eval()(torch.from_numpy(images)).numpy()
-    engine = registry.load(model, "cpu")
+    engine = registry.load_engine(model, "cpu")
     assert engine.memory_mb() > 0
     parts = [asked(part, "image", "UINT8") for part in (images[:1], images[1:4], images[4:])]
     found = np.concatenate([outputs["probabilities"] for outputs in run(engine, parts)])
@@ -201,13 +201,13 @@ def test_the_classifier_gives_what_its_module_gives_and_always_the_same() -> Non
     assert found == pytest.approx(expected, abs=1e-6)
     assert len({tuple(row) for row in expected.round(6).tolist()}) == 6
     engine.close()
-    again = run(registry.load(model, "cpu"), parts)
+    again = run(registry.load_engine(model, "cpu"), parts)
     assert again[0]["probabilities"] == pytest.approx(expected[:1], abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["simple", "image-classifier"])
 def test_samples_can_be_prepared_and_run(name: str) -> None:
-    engine = registry.load(SAMPLES.resolve(name), "cpu")
+    engine = registry.load_engine(SAMPLES.resolve(name), "cpu")
     assert len(engine.samples()) == 2
     for sample in engine.samples():
         assert len(run(engine, [sample] * 2)) == 2
@@ -216,7 +216,7 @@ def test_samples_can_be_prepared_and_run(name: str) -> None:
 def test_samples_have_no_more_rows_than_the_model_takes() -> None:
     options = {**SAMPLES.resolve("simple").options}
     model = Model("one", "1", "tensors", options=options, limits=Limits(max_tokens=1))
-    engine = registry.load(model, "")
+    engine = registry.load_engine(model, "")
     assert [signature.rows(sample) for sample in engine.samples()] == [1]
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jobs.calls.messages import Reply, pack_replies, unpack_replies
 from jobs.ids import new
+from jobs.models.inputs.generation import TokenUsage
 from jobs.models.model import Limits
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Result
@@ -28,6 +29,30 @@ def recorded(output: Any) -> Result:
     in_flight.add([ItemOutcome(0, 3, 1.5, 7, output)])
     [row], _ = results.rows(in_flight, Limits())
     return row
+
+
+TOKENS = TokenUsage(10, 4, 3)
+
+
+@pytest.mark.parametrize("output", ["text", {"a": 1}, InvalidInput("wrong")], ids=repr)
+def test_tokens_of_an_item_go_with_its_result(output: Any) -> None:
+    [in_flight] = ClaimedBatch([Lease(new(), 0, 1, 1, "tenant", "model@1", "{}")]).slices
+    in_flight.expect(1)
+    in_flight.add([ItemOutcome(0, 3, 1.5, 7, output, tokens=TOKENS)])
+    [row], _ = results.rows(in_flight, Limits())
+    assert row.tokens == TOKENS
+
+
+def test_tokens_of_a_list_are_those_of_its_inputs() -> None:
+    [in_flight] = ClaimedBatch([Lease(new(), 0, 1, 1, "tenant", "model@1", "{}")]).slices
+    in_flight.expect(1)
+    in_flight.expect_parts(0, 3)
+    parts = [TOKENS, None, TOKENS]
+    in_flight.add(
+        [ItemOutcome(0, 3, 1.5, 7, "x", part=n, tokens=each) for n, each in enumerate(parts)]
+    )
+    [row], _ = results.rows(in_flight, Limits())
+    assert row.tokens == TokenUsage(20, 8, 6)
 
 
 def nested(depth: int) -> list[Any]:

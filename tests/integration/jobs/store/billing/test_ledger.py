@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from jobs import clock
 from jobs.errors import SpendCap
 from jobs.models.builtin_models import SAMPLES
+from jobs.models.inputs.generation import TokenUsage
 from jobs.models.pricing import Price
 from jobs.store import db, invariants
 from jobs.store.billing import ledger, spend, usage
@@ -26,7 +27,15 @@ from jobs.usecases.submit import Order, submit
 from tests.support.store import ECHO, claim, post
 
 PRICES = {
-    ECHO.key: Price(Decimal("0.1"), Decimal(2), Decimal("0.5"), classes={"interactive": Decimal(3)})
+    ECHO.key: Price(
+        Decimal("0.1"),
+        Decimal(2),
+        Decimal("0.5"),
+        per_1k_input_tokens=Decimal(4),
+        per_1k_cached_tokens=Decimal(1),
+        per_1k_output_tokens=Decimal(8),
+        classes={"interactive": Decimal(3)},
+    )
 }
 MINUTE = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
 
@@ -101,6 +110,59 @@ def test_slices_of_many_jobs_and_classes_are_told_apart(database: Engine) -> Non
     [quick] = [row for row in found if row["class"] == "interactive"]
     assert quick["amount"] == 3 * Decimal("0.2121")
     assert all_holds(database)
+
+
+def test_tokens_are_billed_with_their_results_to_the_last_digit(database: Engine) -> None:
+    post(database, "x", "x", "x")
+    leases = claim(database)
+    first, second, third = rows(leases)
+    first.tokens, second.tokens = TokenUsage(100, 40, 7), TokenUsage(20, 0, 3)
+    first.outcome = "failed"
+    settle(database, leases, [first, second, third])
+    [row] = billed(database)
+    assert (row["input_tokens"], row["cached_tokens"], row["output_tokens"]) == (120, 40, 10)
+    # 2 * 0.1 + 6 * 0.002 + 300 * 0.0000005 + 80 * 0.004 + 40 * 0.001 + 10 * 0.008
+    assert row["amount"] == Decimal("0.65215")
+    assert spent(database) == row["amount"]
+    assert all_holds(database)
+
+
+def test_a_result_that_is_offered_twice_bills_its_tokens_once(database: Engine) -> None:
+    post(database, *["x"] * 4)
+    for _ in range(2):
+        leases = claim(database)
+        found = rows(leases)[:3] if not billed(database) else rows(leases)
+        for one in found:
+            one.tokens = TokenUsage(10, 5, 1)
+        settle(database, leases, found)
+    assert [row["output_tokens"] for row in billed(database)] == [3, 1]
+    assert all_holds(database)
+
+
+def test_tokens_of_an_archived_failure_stay_in_the_ledger(database: Engine) -> None:
+    job = post(database, "x", "x")
+    leases = claim(database)
+    found = rows(leases)[:1] + rows(leases, "failed")[1:]
+    for one in found:
+        one.tokens = TokenUsage(10, 5, 1)
+    settle(database, leases, found)
+    with database.begin() as tx:
+        verbs.retry(tx, job)
+    again = claim(database)
+    settle(database, again, rows(again))
+    assert [row["output_tokens"] for row in billed(database)] == [2, 0]
+    assert all_holds(database)
+
+
+def test_tokens_of_calls_are_billed_by_the_minute(database: Engine) -> None:
+    tokens = {"input_tokens": 100, "cached_tokens": 40, "output_tokens": 7}
+    bill(database, minute(**tokens))
+    [row] = billed(database)
+    assert {name: row[name] for name in tokens} == tokens
+    assert row["amount"] == Decimal("1.3965")  # 1.0605 + 60 * 0.004 + 40 * 0.001 + 7 * 0.008
+    with database.connect() as tx:
+        [found] = usage.sums(tx, "acme", [], date(2026, 11, 1), date(2026, 12, 1))
+    assert (found.input_tokens, found.cached_tokens, found.output_tokens) == (100, 40, 7)
 
 
 def test_failures_cost_their_time_on_the_device_alone(database: Engine) -> None:

@@ -9,9 +9,9 @@ from jobs.calls.keys import Keys
 from jobs.calls.redis import RedisLanes
 from jobs.models.builtin_models import SAMPLES
 from jobs.settings import Settings
-from workers.device.host_table import HostTable
 from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.engines.echo import Echo
+from workers.process.host_table import HostTable
 
 ECHO = SAMPLES.resolve("echo")
 

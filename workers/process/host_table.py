@@ -16,7 +16,9 @@ from workers.device.model_host import ModelHost
 from workers.device.monitoring import device_info
 from workers.device.monitoring.utilization import Utilization
 from workers.device.monitoring.watchdog import LaunchDeadline
+from workers.engines.generator import Generator
 from workers.engines.protocol import Engine
+from workers.generation.host import GenerationHost
 
 
 class HostTable:
@@ -42,13 +44,15 @@ class HostTable:
         self._changing = threading.Lock()
         self._announcing = threading.Lock()
 
-    def create(self, model: Model, engine: Engine, on_launch: OnLaunch) -> Host:
+    def create(self, model: Model, engine: Engine | Generator, on_launch: OnLaunch) -> Host:
         """Creates the host of a loaded model, without adding it: the one place that chooses its
         class. on_launch: records each launch that has items."""
         lanes = RedisLanes(self._redis, model.key)
         slots = model.limits.in_flight
         worker, lease_s = str(self.incarnation), self._settings.lease_s
         calls = CallPuller(lanes, worker, lease_s, slots, self.pace)
+        if isinstance(engine, Generator):
+            return GenerationHost(model, engine, calls, self._deadline)
         shared = self._deadline, self.utilization, self.health
         return ModelHost(model, engine, calls, on_launch, *shared)
 

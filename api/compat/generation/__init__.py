@@ -1,0 +1,1 @@
+"""Answering of generation requests, shared by the APIs that others know."""

@@ -1,0 +1,132 @@
+"""Preparation of a generation request: from a body to a checked call."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from api.gateway.fallbacks import FallbackPlan, fallback_plans
+from api.gateway.prepared import check_length
+from api.gateway.streaming.inbox import StreamDeadlines
+from api.schemas.calls import MAX_CALL_TIMEOUT_MS
+from jobs.errors import Fault, Invalid
+from jobs.intake import validation
+from jobs.models.inputs.fields import FieldError, Fields
+from jobs.models.inputs.generation import MOST_CHOICES, parse
+from jobs.models.inputs.tool_calls import wants_calls
+from jobs.models.model import Model
+from jobs.models.registry import Registry
+
+_OWN = frozenset(
+    ("model", "stream", "stream_options", "timeout_ms", "first_token_ms", "idle_ms")
+)  # fields that are no part of the input
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationBody:
+    """Body of a request, read but not checked against its model."""
+
+    model: str  #: as requested
+    input: Mapping[str, Any]  #: generation input (jobs/models/inputs/generation.py)
+    stream: bool
+    include_usage: bool  #: a stream's last chunk has the usage
+    timeout_ms: int
+    deadlines: StreamDeadlines
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedGeneration:
+    """Request that is ready to be admitted."""
+
+    body: GenerationBody  #: without its input
+    model: Model
+    value: bytes  #: input, as JSON
+    plans: Iterable[FallbackPlan]
+    choices: int
+    tools: bool  #: the model may call tools
+
+    @property
+    def streams(self) -> bool:
+        """True where the model's worker sends deltas."""
+        return self.model.spec.generates
+
+    def shown_model(self, plan: FallbackPlan) -> str:
+        """Returns the model's name for the response: as requested, unless another one served it."""
+        return self.body.model if plan.model == self.model else plan.model.key
+
+
+BodyReader = Callable[[Any], GenerationBody]
+"""Reads the JSON value of a body, and raises Invalid. A function of a module: it is pickled."""
+
+
+def refused(field: str, code: str, message: str) -> Invalid:
+    """Returns the error of a field."""
+    return Invalid(message, faults=[Fault((field,), code, message)])
+
+
+def read_body(value: Any) -> GenerationBody:
+    """Reads a body in OpenAI's form. Raises Invalid."""
+    if not isinstance(value, dict):
+        raise refused("body", "type", "the body must be an object")
+    try:
+        return _read_body(value)
+    except FieldError as error:
+        raise refused(error.field, "invalid_value", str(error)) from None
+
+
+def _read_body(value: Mapping[str, Any]) -> GenerationBody:
+    fields = Fields(value)
+    model = value.get("model")
+    if not isinstance(model, str) or not model:
+        raise FieldError("model", "must be the name of a model")
+    options = value.get("stream_options")
+    stream = fields.flag("stream")
+    if options is not None and not (stream and isinstance(options, dict)):
+        raise FieldError("stream_options", 'must be an object, and goes with "stream": true')
+    defaults = StreamDeadlines()
+    first_ms = fields.whole("first_token_ms", 1, MAX_CALL_TIMEOUT_MS) or defaults.first_token_ms
+    idle_ms = fields.whole("idle_ms", 1, MAX_CALL_TIMEOUT_MS) or defaults.idle_ms
+    return GenerationBody(
+        model=model,
+        input={name: part for name, part in value.items() if name not in _OWN},
+        stream=stream,
+        include_usage=Fields(options or {}).flag("include_usage"),
+        timeout_ms=fields.whole("timeout_ms", 1, MAX_CALL_TIMEOUT_MS) or MAX_CALL_TIMEOUT_MS,
+        deadlines=StreamDeadlines(first_ms, idle_ms),
+    )
+
+
+def prepare_light(models: Registry, model: Model, body: GenerationBody) -> PreparedGeneration:
+    """Checks a body against its model. Raises Invalid."""
+    value = body.input
+    if model.spec.generates:
+        try:
+            parse(value)
+        except FieldError as error:
+            raise refused(error.field, "invalid_value", str(error)) from None
+    elif model.effective_task != "chat":
+        raise refused("model", "model_not_supported", f"{model.key} generates no text")
+    elif "messages" not in value:
+        raise refused("model", "model_not_supported", f"{model.key} takes conversations only")
+    item = validation.check({"input": value}, (), None, model, not model.spec.generates)
+    if isinstance(item, list):
+        raise Invalid("; ".join(fault.message for fault in item), faults=item)
+    choices = value.get("n")
+    return PreparedGeneration(
+        body=replace(body, input={}),
+        model=model,
+        value=item.input,
+        plans=fallback_plans(models, model, value, {}),
+        choices=choices if type(choices) is int and 1 <= choices <= MOST_CHOICES else 1,
+        tools=wants_calls(value),
+    )
+
+
+def prepare_heavy(
+    models: Registry, raw: bytes, versions: Mapping[str, str], read: BodyReader
+) -> PreparedGeneration:
+    """Parses and checks a body, in a child process. versions: `name@version` of bare names."""
+    body = read(validation.parse_json(raw))
+    model = models.resolve(versions.get(body.model, body.model))
+    check_length(raw, model)
+    prepared = prepare_light(models, model, body)
+    return replace(prepared, plans=tuple(prepared.plans))

@@ -1,0 +1,144 @@
+"""Chunks of streamed chat completions and completions."""
+
+from collections import Counter
+from typing import Any
+
+from api.compat.generation.answering import Answer
+from api.compat.generation.outputs import completion_of
+from api.compat.openai.chat.answers import CHAT, TEXT
+from api.compat.openai.errors import as_openai
+from api.gateway.inference import CallResult
+from api.gateway.streaming.event_stream import event
+from jobs.calls.messages import ChoiceDelta, Delta
+from jobs.errors import MillraceError
+from jobs.models.inputs import logprobs
+from jobs.models.inputs.tool_calls import Parsed, ToolCallParser
+
+DONE = b"data: [DONE]\n\n"
+
+
+class _Chunks:
+    """Events that both APIs have: all chunks share id, time and model."""
+
+    def __init__(self, answer: Answer, prefix: str, object: str) -> None:
+        body = answer.prepared.body
+        self._answer = answer
+        self._head = {
+            "id": answer.id(prefix),
+            "object": object,
+            "created": answer.created,
+            "model": body.model,
+        }
+        self._no_usage = {"usage": None} if body.include_usage else {}
+
+    def _chunk(self, choice: dict[str, Any]) -> bytes:
+        return event({**self._head, "choices": [choice], **self._no_usage})
+
+    def _end(self, usage: Any) -> bytes:
+        if not self._answer.prepared.body.include_usage:
+            return DONE
+        return event({**self._head, "choices": [], "usage": usage}) + DONE
+
+    def fail(self, error: MillraceError, request_id: str) -> bytes:
+        """Implements `EventWriter.fail`: the SDKs raise the error of such an event."""
+        return event(as_openai(error, request_id))
+
+
+class ChatChunks(_Chunks):
+    """Writes `chat.completion.chunk` objects."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer, CHAT, "chat.completion.chunk")
+        self._parsers: dict[int, ToolCallParser] = {}
+        self._wrote = False
+
+    def begin(self) -> bytes:
+        """Implements `EventWriter.begin`: a chunk with the role of each choice."""
+        role = {"role": "assistant", "content": "", "refusal": None}
+        return b"".join(self._delta(n, role) for n in range(self._answer.prepared.choices))
+
+    def write(self, delta: Delta) -> bytes:
+        """Implements `EventWriter.write`: a chunk for each choice, and one more for its end."""
+        self._wrote = True
+        return b"".join(map(self._choice, delta.choices))
+
+    def end(self, result: CallResult) -> bytes:
+        """Implements `EventWriter.end`; an output without deltas is a chunk of each choice."""
+        completion = completion_of(result, tools=self._answer.prepared.tools)
+        whole = b"" if self._wrote else b"".join(map(self._message, completion["choices"]))
+        return whole + self._end(completion.get("usage"))
+
+    def _choice(self, choice: ChoiceDelta) -> bytes:
+        parsed, reason = self._parsed(choice), choice.finish
+        chunks = []
+        if parsed.text or choice.logprobs:
+            seen = {"content": choice.logprobs, "refusal": None} if choice.logprobs else None
+            chunks.append(self._delta(choice.index, {"content": parsed.text}, seen))
+        parser = self._parsers.get(choice.index)
+        if parser and parsed.calls:
+            first = parser.calls - len(parsed.calls)
+            calls = [{"index": first + n, **call} for n, call in enumerate(parsed.calls)]
+            chunks.append(self._delta(choice.index, {"tool_calls": calls}))
+        if reason:
+            reason = "tool_calls" if reason == "stop" and parser and parser.calls else reason
+            chunks.append(self._delta(choice.index, {}, finish=reason))
+        return b"".join(chunks)
+
+    def _parsed(self, choice: ChoiceDelta) -> Parsed:
+        if not self._answer.prepared.tools:
+            return Parsed(choice.text)
+        parser = self._parsers.setdefault(choice.index, ToolCallParser())
+        parsed = parser.feed(choice.text)
+        if not choice.finish:
+            return parsed
+        rest = parser.finish()
+        return Parsed(parsed.text + rest.text, parsed.calls + rest.calls)
+
+    def _message(self, choice: dict[str, Any]) -> bytes:
+        message, index = choice.get("message") or {}, choice.get("index", 0)
+        delta = {"content": message.get("content")}
+        if calls := message.get("tool_calls"):
+            delta["tool_calls"] = [{"index": n, **call} for n, call in enumerate(calls)]
+        end = self._delta(index, {}, finish=choice.get("finish_reason") or "stop")
+        return self._delta(index, delta, choice.get("logprobs")) + end
+
+    def _delta(
+        self, index: int, delta: dict[str, Any], seen: Any = None, finish: str | None = None
+    ) -> bytes:
+        return self._chunk(
+            {"index": index, "delta": delta, "logprobs": seen, "finish_reason": finish}
+        )
+
+
+class TextChunks(_Chunks):
+    """Writes `text_completion` objects, each with a part of a text."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer, TEXT, "text_completion")
+        self._characters: Counter[int] = Counter()  # so far, by choice
+
+    def begin(self) -> bytes:
+        """Implements `EventWriter.begin`."""
+        return b""
+
+    def write(self, delta: Delta) -> bytes:
+        """Implements `EventWriter.write`."""
+        return b"".join(map(self._choice, delta.choices))
+
+    def end(self, result: CallResult) -> bytes:
+        """Implements `EventWriter.end`."""
+        return self._end(completion_of(result, tools=False).get("usage"))
+
+    def _choice(self, choice: ChoiceDelta) -> bytes:
+        seen = None
+        if choice.logprobs:
+            seen = logprobs.of_completion(choice.logprobs, self._characters[choice.index])
+        self._characters[choice.index] += len(choice.text)
+        return self._chunk(
+            {
+                "index": choice.index,
+                "text": choice.text,
+                "logprobs": seen,
+                "finish_reason": choice.finish,
+            }
+        )

@@ -1,0 +1,76 @@
+"""POST /v1/chat/completions and /v1/completions, on the fast path like POST /infer."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from api.compat.generation import answering
+from api.compat.generation.answering import GenerationApi
+from api.compat.generation.preparation import GenerationBody, read_body, refused
+from api.compat.openai.chat.answers import chat_completion, text_completion
+from api.compat.openai.chat.chunks import ChatChunks, TextChunks
+from api.compat.openai.chat.schemas import (
+    CHAT_EVENTS,
+    TEXT_EVENTS,
+    ChatCompletion,
+    TextCompletion,
+)
+from api.compat.openai.schemas import ERRORS
+from api.context import ContextDep
+from api.dependencies import Inferrer
+from api.gateway.streaming.event_stream import MEDIA_TYPE
+from api.http import idempotency
+
+router = APIRouter(tags=["openai"])
+CHAT_PATH, TEXT_PATH = "/v1/chat/completions", "/v1/completions"
+
+
+def read_chat(value: Any) -> GenerationBody:
+    """Reads the body of a chat completion. Raises Invalid."""
+    return _with("messages", read_body(value))
+
+
+def read_completion(value: Any) -> GenerationBody:
+    """Reads the body of a completion. Raises Invalid."""
+    return _with("prompt", read_body(value))
+
+
+def _with(field: str, body: GenerationBody) -> GenerationBody:
+    if field not in body.input:
+        raise refused(field, "missing", f"{field} is missing")
+    return body
+
+
+_CHAT = GenerationApi(CHAT_PATH, read_chat, chat_completion, ChatChunks)
+_TEXT = GenerationApi(TEXT_PATH, read_completion, text_completion, TextChunks)
+
+
+def _responses(events: str) -> dict[int | str, dict[str, Any]]:
+    stream = {"schema": {"type": "string"}, "example": events}
+    return {200: {**idempotency.REPLAY_HEADER_DOC, "content": {MEDIA_TYPE: stream}}, **ERRORS}
+
+
+@router.post(
+    CHAT_PATH,
+    response_model=ChatCompletion,
+    openapi_extra=idempotency.request_doc("ChatCompletionRequest"),
+    responses=_responses(CHAT_EVENTS),
+)
+async def create_chat_completion(
+    request: Request, context: ContextDep, caller: Inferrer
+) -> Response:
+    """Returns the model's next message in a conversation, as OpenAI's API does: whole, or with
+    `stream` as server-sent events."""
+    return await answering.answer(request, context, caller, _CHAT)
+
+
+@router.post(
+    TEXT_PATH,
+    response_model=TextCompletion,
+    openapi_extra=idempotency.request_doc("CompletionRequest"),
+    responses=_responses(TEXT_EVENTS),
+)
+async def create_completion(request: Request, context: ContextDep, caller: Inferrer) -> Response:
+    """Returns the text that follows a prompt, as OpenAI's API does: whole, or with `stream` as
+    server-sent events."""
+    return await answering.answer(request, context, caller, _TEXT)

@@ -1,0 +1,119 @@
+"""Responses of server-sent events: the deltas of a call in the words of one API."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from typing import Any, Protocol
+
+import orjson
+from fastapi import Response
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from api.gateway.fallbacks import FallbackPlan
+from api.gateway.inference import CallResult, InferenceSession
+from api.gateway.streaming.call_stream import CallStream
+from api.gateway.streaming.inbox import StreamDeadlines
+from api.http import connection
+from api.http.errors import to_error
+from api.http.request_id import request_id
+from jobs.calls.messages import Delta
+from jobs.errors import MillraceError
+
+MEDIA_TYPE = "text/event-stream"
+KEEP_ALIVE = b": keep-alive\n\n"
+KEEP_ALIVE_S = 10.0  # of silence
+STATUS_WITHIN_S = 2.0  # a call that fails within this time is answered with its own status
+
+
+class EventWriter(Protocol):
+    """Writes the events of one API; each method returns whole events, or nothing."""
+
+    def begin(self) -> bytes:
+        """Returns the events before the first delta."""
+        ...
+
+    def write(self, delta: Delta) -> bytes:
+        """Returns the events of one delta."""
+        ...
+
+    def end(self, result: CallResult) -> bytes:
+        """Returns the last events of a call that succeeded."""
+        ...
+
+    def fail(self, error: MillraceError, request_id: str) -> bytes:
+        """Returns the last events of a call that failed."""
+        ...
+
+
+def event(data: Any, name: str = "") -> bytes:
+    """Returns one event whose data is JSON."""
+    head = b"event: %b\n" % name.encode() if name else b""
+    return b"%bdata: %b\n\n" % (head, orjson.dumps(data))
+
+
+class EventStream(Response):
+    """Response that follows a call to its end; the call is withdrawn where the client leaves."""
+
+    def __init__(
+        self,
+        stream: CallStream,
+        writer: EventWriter,
+        headers: dict[str, str],
+        session: ExitStack,
+    ) -> None:
+        """session: closed at the end."""
+        no_buffering = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
+        super().__init__(headers={**headers, **no_buffering}, media_type=MEDIA_TYPE)
+        del self.headers["content-length"]
+        self._stream, self._writer, self._session = stream, writer, session
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the events."""
+        self._stream.when_unread(lambda: connection.break_off(scope))
+        try:
+            start = {"status": self.status_code, "headers": self.raw_headers}
+            await send({"type": "http.response.start", **start})
+            async for piece in self._pieces(request_id(scope)):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            await self._stream.close()
+            self._session.close()
+
+    async def _pieces(self, id: str) -> AsyncGenerator[bytes, None]:
+        stream, writer = self._stream, self._writer
+        if first := writer.begin():
+            yield first
+        while (deltas := await stream.read(KEEP_ALIVE_S)) is not None:
+            if piece := b"".join(map(writer.write, deltas)) if deltas else KEEP_ALIVE:
+                yield piece
+        try:
+            last = writer.end(stream.result())
+        except (ClientDisconnect, asyncio.CancelledError):
+            return
+        except Exception as error:
+            last = writer.fail(to_error(error, id), id)
+        yield last
+
+
+async def answer_by_events(
+    opened: AbstractContextManager[InferenceSession],
+    value: Any,
+    plans: Iterator[FallbackPlan],
+    deadlines: StreamDeadlines | None,
+    writer: EventWriter,
+    call_id: str = "",
+) -> EventStream:
+    """Makes a call, and returns the response that streams it. Raises the error of a call that
+    fails at once, so that it has a status of its own."""
+    with ExitStack() as stack:
+        session = replace(stack.enter_context(opened), call_id=call_id)
+        stream = CallStream(session, value, plans, deadlines)
+        try:
+            await stream.begin(STATUS_WITHIN_S)
+        except BaseException:
+            await stream.close()
+            raise
+        return EventStream(stream, writer, session.rate_limit_headers, stack.pop_all())

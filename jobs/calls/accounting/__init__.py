@@ -1,0 +1,1 @@
+"""Accounting of calls: what they used, and what scripts charge to quotas."""

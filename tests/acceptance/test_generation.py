@@ -1,0 +1,111 @@
+"""A model that generates, on a whole platform: jobs of chats, calls beside them, streams."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from ops.client.client import Client
+from ops.supervisor.platform import Platform
+from tests.support.platforms import Platforms, spec
+from tests.support.wait import eventually
+
+MODELS = """
+[[model]]
+name = "talk"
+version = "1"
+engine = "echo_chat"
+target_ttft_ms = 2000
+[model.options]
+step_ms = 2
+sequences = 16
+
+[[model]]
+name = "single"
+version = "1"
+engine = "echo_chat"
+[model.options]
+step_ms = 10
+sequences = 1
+"""
+
+
+@pytest.fixture(scope="module")
+def platform(platforms: Platforms) -> Iterator[Platform]:
+    with platforms.running(spec(MODELS)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def client(platform: Platform) -> Iterator[Client]:
+    made = Client(platform.url)
+    yield made
+    made.close()
+
+
+def chat(text: str, **fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], **fields}
+
+
+def lines(inputs: list[dict[str, Any]]) -> Iterator[bytes]:
+    return (json.dumps({"input": value}).encode() + b"\n" for value in inputs)
+
+
+def text_of(output: dict[str, Any]) -> str:
+    [choice] = output["choices"]
+    text: str = choice["message"]["content"]
+    return text
+
+
+def infer(platform: Platform, value: Any, model: str = "talk") -> httpx.Response:
+    return httpx.post(f"{platform.url}/infer", json={"model": model, "input": value}, timeout=60)
+
+
+def test_a_job_of_chats_has_a_completion_for_each(client: Client) -> None:
+    texts = [f"the answer to question {n} is short" for n in range(200)]
+    job = client.submit(lines([chat(text) for text in texts]), model="talk")
+    assert client.wait(job["id"])["counts"]["succeeded"] == 200
+    outputs = [json.loads(line)["output"] for line in client.results(job["id"])]
+    assert [text_of(output) for output in outputs] == texts
+    assert {output["usage"]["completion_tokens"] for output in outputs} == {7}
+
+
+def test_a_call_has_the_same_answer_and_says_when_its_first_token_came(platform: Platform) -> None:
+    answer = infer(platform, chat("a short answer"))
+    assert answer.status_code == 200, answer.text
+    assert text_of(answer.json()["output"]) == "a short answer"
+    timing = answer.json()["timing"]
+    assert 0 < timing["ttft_ms"] <= timing["total_ms"]
+
+
+def test_calls_are_answered_beside_a_job_that_fills_all_places(
+    platform: Platform, client: Client
+) -> None:
+    endless = [chat("go on", min_tokens=3000, max_tokens=3000) for _ in range(64)]
+    job = client.submit(lines(endless), model="talk")
+    eventually(lambda: client.job(job["id"])["state"] == "running")
+    for n in range(5):
+        assert text_of(infer(platform, chat(f"call {n}")).json()["output"]) == f"call {n}"
+    assert client.job(job["id"])["state"] == "running"
+    client.request("POST", f"/jobs/{job['id']}/cancel")
+    eventually(lambda: client.job(job["id"])["state"] == "cancelled")
+
+
+def test_an_input_that_isnt_supported_is_refused_with_its_field(platform: Platform) -> None:
+    answer = infer(platform, chat("a", temperature=9))
+    assert answer.status_code == 422
+    assert "temperature" in answer.text
+
+
+def test_a_client_that_leaves_frees_its_place(platform: Platform) -> None:
+    endless = {"model": "single", "input": chat("go on", min_tokens=8000), "stream": True}
+    with httpx.stream("POST", f"{platform.url}/infer", json=endless, timeout=60) as stream:
+        assert stream.status_code == 200
+        assert "go" in next(stream.iter_text())
+    since_s = time.monotonic()
+    answer = infer(platform, chat("next"), "single")
+    assert text_of(answer.json()["output"]) == "next"
+    assert time.monotonic() - since_s < 40  # the tokens of the first would take 80 s

@@ -1,0 +1,86 @@
+"""An api of this process, and a worker of generating models that does what a test says."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+from fastapi import FastAPI
+from sqlalchemy import Engine
+
+from api.app import create_app
+from api.middleware.fast_path import FastPath
+from jobs.settings import Settings
+from tests.support.api_server import serving
+from tests.support.generation_worker import FakeGenerationWorker
+from tests.support.keys import make_key
+
+MODELS = """
+[[model]]
+name = "m"
+version = "1"
+engine = "echo_chat"
+
+[[model]]
+name = "up"
+version = "1"
+engine = "openai"
+task = "chat"
+options = { url = "http://127.0.0.1:9/v1", model = "other" }
+
+[[model]]
+name = "plain"
+version = "1"
+engine = "echo"
+"""
+
+
+@dataclass
+class Stage:
+    """An api, and the worker of the model `m`."""
+
+    app: FastAPI
+    port: int
+    key: str
+    worker: FakeGenerationWorker
+    redis: "redis.Redis"
+
+    @property
+    def url(self) -> str:
+        """Address of the api."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Credential of a tenant."""
+        return {"Authorization": f"Bearer {self.key}"}
+
+    def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
+        """Sends a request and waits for its whole response."""
+        return httpx.post(self.url + path, json=body, headers={**self.headers, **headers})
+
+    def stream(self, path: str, body: Any) -> Any:
+        """Sends a request whose response is read while it comes."""
+        return httpx.stream("POST", self.url + path, json=body, headers=self.headers)
+
+    @property
+    def in_flight(self) -> int:
+        """Calls of the api without a result."""
+        count: int = self.app.state.context.gateway.in_flight
+        return count
+
+
+@pytest.fixture
+def stage(
+    settings: Settings, database: Engine, redis_client: "redis.Redis", tmp_path: Path
+) -> Iterator[Stage]:
+    file = tmp_path / "models.toml"
+    file.write_text(MODELS)
+    key, _ = make_key(database)
+    worker = FakeGenerationWorker(redis_client, "m@1")
+    app = create_app(settings.evolve(models=file))
+    with serving(FastPath(app), lifespan="on") as port:
+        yield Stage(app, port, key, worker, redis_client)

@@ -1,0 +1,126 @@
+"""A generation host with calls from a real Redis and items of slices made by hand."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import redis
+
+from jobs import ids
+from jobs.calls.keys import reply_key
+from jobs.calls.lanes import Terms, lane_name
+from jobs.calls.messages import DELTAS, Call, Delta, unpack_deltas, unpack_replies
+from jobs.calls.redis import RedisLanes
+from jobs.models.model import Model
+from jobs.store.queue.claim import Lease
+from tests.support.wait import eventually
+from workers.device.call_puller import CallPuller
+from workers.engines.echo_chat import EchoChat
+from workers.engines.generator import GeneratorDied, NewSequence, Step
+from workers.generation.host import GenerationHost
+from workers.items.in_flight import ClaimedBatch
+
+MODEL = Model("talk", "1", "echo_chat")
+HOUR_S = 3600.0
+
+
+class Echo(EchoChat):
+    """Counts steps, remembers what is added, and can be told to wait or to die."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.steps = self.restarts = 0
+        self.added: list[NewSequence] = []
+        self.go = threading.Event()  #: steps wait for it
+        self.go.set()
+        self.deaths = 0  #: steps to die in
+
+    def add(self, sequence: NewSequence) -> None:
+        self.added.append(sequence)
+        super().add(sequence)
+
+    def step(self, max_prefill_tokens: int) -> Step:
+        self.go.wait()
+        self.steps += 1
+        if self.deaths:
+            self.deaths -= 1
+            raise GeneratorDied("killed")
+        return super().step(max_prefill_tokens)
+
+    def restart(self) -> None:
+        self.restarts += 1
+        super().restart()
+
+    @property
+    def ids(self) -> list[str]:
+        """Sequences that it has now."""
+        return list(self._running)
+
+
+class Bench:
+    """A host with its engine, and what one api process was sent."""
+
+    def __init__(self, client: "redis.Redis", model: Model = MODEL, **options: Any) -> None:
+        self.engine = Echo(**{"step_ms": 1.0, **options})
+        self.lanes = RedisLanes(client, model.key)
+        self.host = GenerationHost(model, self.engine, CallPuller(self.lanes, "worker-1", HOUR_S))
+        self.host.announce()
+        self._client, self._started = client, False
+        self.deltas: list[Delta] = []
+        self._replies: dict[str, Any] = {}
+
+    def start(self) -> None:
+        self._started = True
+        self.host.start()
+
+    def stop(self) -> None:
+        self.engine.go.set()
+        if self._started:
+            self.host.stop()
+
+    def call(self, id: str, text: str, *, timeout_ms: int = 60_000, **fields: Any) -> Call:
+        stream, tenant = fields.pop("stream", False), fields.pop("tenant", "tenant")
+        messages = {} if "prompt" in fields else {"messages": [{"role": "user", "content": text}]}
+        value = {**messages, **fields}
+        call = Call(id, lane_name({}, 0), tenant, value, 1, "api-1", stream=stream)
+        bounds = {"target_ms": 10_000, "timeout_ms": timeout_ms, "most": 1000}
+        assert self.lanes.put(call, **bounds, terms=Terms()) is None
+        return call
+
+    def read(self) -> bool:
+        """Reads the next message of the api process; returns False if there is none."""
+        message: Any = self._client.lpop(reply_key("api-1"))
+        if message is None:
+            return False
+        if message[:1] == DELTAS:
+            self.deltas += unpack_deltas(message)
+        else:
+            for id, output, error, _, timing in unpack_replies(message):
+                self._replies[id] = output and orjson.loads(output), error, timing
+        return True
+
+    def reply(self, id: str) -> tuple[Any, Any, Any]:
+        """(output, error, timing) of a call, once it is there."""
+        eventually(lambda: (self.read() and id in self._replies) or id in self._replies)
+        found: tuple[Any, Any, Any] = self._replies[id]
+        return found
+
+    def texts(self, id: str) -> list[str]:
+        """Texts of a call's choices, once it has ended."""
+        output, error, _ = self.reply(id)
+        assert error is None
+        return [choice["message"]["content"] for choice in output["choices"]]
+
+    def slices(self, *jobs: Sequence[Any]) -> ClaimedBatch:
+        """Slices of as many jobs, submitted. An input that is a text is a prompt."""
+        leases = [Lease(ids.new(), 0, len(job), 1, "tenant", MODEL.key, "{}") for job in jobs]
+        claimed = ClaimedBatch(leases)
+        for in_flight, job in zip(claimed.slices, jobs, strict=True):
+            in_flight.expect(len(job))
+            asked = [
+                {"messages": [{"role": "user", "content": one}]} if isinstance(one, str) else one
+                for one in job
+            ]
+            self.host.submit([in_flight] * len(job), range(len(job)), asked, {})
+        return claimed

@@ -1,0 +1,162 @@
+"""Calls of a generation host: streams, ends, cancels, death of the generator."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from jobs.calls.messages import Delta
+from tests.integration.workers.generation.host_bench import Bench
+from tests.support.wait import eventually
+
+Hosted = Callable[..., Bench]
+LONG = {"min_tokens": 4000}
+
+
+def joined(deltas: list[Delta], index: int = 0) -> str:
+    return "".join(c.text for delta in deltas for c in delta.choices if c.index == index)
+
+
+def test_a_call_ends_with_the_whole_completion_its_usage_and_its_timing(hosted: Hosted) -> None:
+    bench = hosted()
+    bench.call("a", "one two three")
+    bench.start()
+    output, error, timing = bench.reply("a")
+    assert error is None
+    [choice] = output["choices"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("one two three", "stop")
+    usage = output["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (3, 3)
+    assert timing["ttft_ms"] == pytest.approx(timing["queue_ms"] + timing["prefill_ms"], abs=0.01)
+    assert timing["itl_ms"] == pytest.approx(timing["decode_ms"] / 2, abs=0.01)
+    assert timing["deltas"] == 0
+
+
+def test_a_streamed_call_has_numbered_deltas_that_make_up_its_text(hosted: Hosted) -> None:
+    bench = hosted()
+    bench.call("a", "one two three", stream=True, n=2)
+    bench.start()
+    _, _, timing = bench.reply("a")
+    assert [delta.number for delta in bench.deltas] == list(range(timing["deltas"]))
+    assert [joined(bench.deltas, index) for index in (0, 1)] == ["one two three"] * 2
+    finishes = [c.finish for delta in bench.deltas for c in delta.choices if c.finish]
+    assert finishes == ["stop", "stop"]
+
+
+def test_choices_have_seeds_that_follow_one_another(hosted: Hosted) -> None:
+    bench = hosted()
+    bench.call("a", "one", n=3, seed=40)
+    bench.call("b", "one")
+    bench.start()
+    assert bench.texts("a") == ["one"] * 3
+    bench.reply("b")
+    seeds = [one.sampling.seed for one in bench.engine.added if one.id.startswith("a/")]
+    assert seeds == [40, 41, 42]
+    assert all(one.sampling.seed is not None for one in bench.engine.added)
+    assert {one.salt for one in bench.engine.added} == {"tenant"}
+
+
+def test_a_completion_has_its_prompt_before_it_where_that_is_asked_for(hosted: Hosted) -> None:
+    bench = hosted()
+    call = bench.call("a", "", prompt="one two", echo=True, stream=True)
+    bench.start()
+    output, error, _ = bench.reply(call.id)
+    assert error is None
+    [choice] = output["choices"]
+    assert choice["text"] == joined(bench.deltas) == "one twoone two"
+
+
+def test_an_input_that_the_model_refuses_fails_alone(hosted: Hosted) -> None:
+    bench = hosted(context_tokens=16)
+    bench.call("long", "word " * 20)
+    bench.call("fits", "word")
+    bench.start()
+    _, error, _ = bench.reply("long")
+    assert "20 tokens" in error[1]
+    assert bench.texts("fits") == ["word"]
+
+
+def test_a_dropped_call_frees_its_blocks_within_two_steps(hosted: Hosted) -> None:
+    bench = hosted(step_ms=200.0)
+    call = bench.call("a", "one two", stream=True, **LONG)
+    bench.start()
+    eventually(lambda: bench.read() and bench.deltas)
+    before = bench.engine.steps
+    bench.lanes.drop(call)
+    eventually(lambda: not bench.engine.ids)
+    assert bench.engine.steps - before <= 3  # the step it was dropped in, and two more
+    _, error, _ = bench.reply("a")
+    assert error[0] == "cancelled"
+
+
+def test_a_call_is_dropped_in_the_middle_of_its_prompt(hosted: Hosted) -> None:
+    bench = hosted(prefill_us=1000.0)
+    call = bench.call("a", "word " * 2000)
+    bench.start()
+    eventually(lambda: bench.engine.ids)
+    bench.lanes.drop(call)
+    eventually(lambda: not bench.engine.ids)
+    _, error, _ = bench.reply("a")
+    assert error[0] == "cancelled"
+    assert not bench.deltas
+
+
+def test_a_call_past_its_deadline_ends(hosted: Hosted) -> None:
+    bench = hosted(step_ms=5.0)
+    bench.call("a", "one", timeout_ms=200, **LONG)
+    bench.start()
+    _, error, _ = bench.reply("a")
+    assert error[0] == "deadline_passed"
+    eventually(lambda: not bench.engine.ids)
+
+
+def test_a_death_of_the_generator_goes_unnoticed_but_for_the_time(hosted: Hosted) -> None:
+    bench = hosted()
+    words = " ".join(f"w{n}" for n in range(40))
+    bench.call("a", words, stream=True, stop="w7 w9")
+    bench.start()
+    eventually(lambda: bench.read() and len(bench.deltas) > 3)
+    bench.engine.deaths = 2
+    assert bench.texts("a") == [words]
+    assert joined(bench.deltas) == words
+    assert bench.engine.restarts == 2
+    assert [b.number - a.number for a, b in pairwise(bench.deltas)] == [1] * (len(bench.deltas) - 1)
+    assert len(bench.engine.added[-1].emitted) > 3
+
+
+def test_calls_fail_after_a_few_deaths_in_a_row_and_later_ones_run(hosted: Hosted) -> None:
+    bench = hosted()
+    bench.engine.deaths = 4
+    bench.call("a", "one")
+    bench.start()
+    _, error, _ = bench.reply("a")
+    assert error[0] == "transient"
+    bench.call("b", "two")
+    assert bench.texts("b") == ["two"]
+
+
+def test_more_calls_than_places_all_end(hosted: Hosted) -> None:
+    bench = hosted(sequences=4, blocks=20, block_tokens=4, context_tokens=80)
+    for n in range(30):
+        bench.call(f"c{n}", f"word {n} of many", tenant=f"t{n % 3}")
+    bench.start()
+    assert [bench.texts(f"c{n}") for n in range(30)] == [[f"word {n} of many"] for n in range(30)]
+    assert bench.engine.step(1).free_blocks == 20
+
+
+def test_the_announced_profile_predicts_the_first_token(hosted: Hosted) -> None:
+    bench = hosted(step_ms=20.0)
+    assert not bench.host.profile().buckets
+    bench.host.warm_up()
+    times = bench.host.profile().buckets[0]
+    assert 15 < times.one_ms < times.full_ms
+    assert times.full_rows == 64
+
+
+def test_a_host_that_stops_answers_its_calls_first(hosted: Hosted) -> None:
+    bench = hosted(step_ms=5.0)
+    bench.call("a", "one", min_tokens=50)
+    bench.start()
+    eventually(lambda: bench.engine.ids)
+    bench.host.stop()
+    assert len(bench.texts("a")[0].split()) == 50

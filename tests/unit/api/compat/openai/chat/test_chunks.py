@@ -1,0 +1,186 @@
+"""Chunks of streams, as OpenAI has them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import orjson
+import pytest
+
+from api.compat.generation.answering import Answer
+from api.compat.generation.preparation import prepare_light, read_body
+from api.compat.openai.chat.answers import chat_completion, text_completion
+from api.compat.openai.chat.chunks import ChatChunks, TextChunks
+from api.gateway.fallbacks import FallbackPlan
+from api.gateway.inference import CallResult
+from jobs.calls.messages import ChoiceDelta, Delta
+from jobs.errors import StreamBroken
+from jobs.models.model import Model
+from jobs.models.registry import Registry
+from tests.support.generation_worker import completion
+
+SPECIFICATION = Path("/work/shared/spec/openai-chat-completions-responses.openapi.json")
+MODEL = Model("m", "1", "echo_chat")
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+TEXT = {"model": "m", "prompt": "x"}
+TOOLS = [{"type": "function", "function": {"name": "weather"}}]
+TOKEN = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
+
+
+def answer(body: dict[str, Any]) -> Answer:
+    prepared = prepare_light(Registry([MODEL]), MODEL, read_body(body))
+    return Answer("call_1", 1_763_629_200, prepared)
+
+
+def result(output: Any) -> CallResult:
+    return CallResult("call_1", FallbackPlan(MODEL, {}, 1, {}), orjson.dumps(output), 1, {})
+
+
+def chunks(events: bytes) -> list[Any]:
+    """The data of events; "[DONE]" as it is."""
+    lines = [line.removeprefix("data: ") for line in events.decode().split("\n\n") if line]
+    return [line if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+def streamed(body: dict[str, Any], *deltas: ChoiceDelta, output: Any = None) -> list[Any]:
+    writer = (ChatChunks if "messages" in body else TextChunks)(answer(body))
+    parts = [writer.write(Delta("call_1", n, (one,))) for n, one in enumerate(deltas)]
+    end = writer.end(result(output or completion("ab", 2)))
+    return chunks(b"".join([writer.begin(), *parts, end]))
+
+
+def nullable(schema: Any) -> Any:
+    """Rewrites what only OpenAPI 3.0 knows."""
+    if isinstance(schema, list):
+        return [nullable(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    rest = {name: nullable(one) for name, one in schema.items() if name != "nullable"}
+    return {"anyOf": [{"type": "null"}, rest]} if schema.get("nullable") is True else rest
+
+
+def is_valid(schema: str, value: Any) -> None:
+    if not SPECIFICATION.exists():
+        pytest.skip("OpenAI's specification is not on this machine")
+    document = nullable(json.loads(SPECIFICATION.read_text()))
+    components = {"components": document["components"]}
+    validator = jsonschema_rs.Draft202012Validator(
+        {"$ref": f"#/components/schemas/{schema}", **components}
+    )
+    assert [str(error) for error in validator.iter_errors(value)] == []
+
+
+DELTAS = ChoiceDelta(0, "a", (1,)), ChoiceDelta(0, "b", (2,), (), "stop")
+
+
+def test_a_stream_begins_with_the_role_and_ends_with_done() -> None:
+    *found, done = streamed(CHAT, *DELTAS)
+    assert done == "[DONE]"
+    assert [one["choices"][0]["delta"] for one in found] == [
+        {"role": "assistant", "content": "", "refusal": None},
+        {"content": "a"},
+        {"content": "b"},
+        {},
+    ]
+    assert [one["choices"][0]["finish_reason"] for one in found] == [None, None, None, "stop"]
+    assert {(one["id"], one["created"], one["model"]) for one in found} == {
+        ("chatcmpl-1", 1_763_629_200, "m")
+    }
+    assert all("usage" not in one for one in found)
+
+
+def test_the_usage_comes_last_where_it_is_wanted() -> None:
+    body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
+    *found, usage, done = streamed(body, *DELTAS)
+    assert done == "[DONE]"
+    assert usage["choices"] == []
+    assert usage["usage"]["completion_tokens"] == 2
+    assert [one["usage"] for one in found] == [None] * 4
+
+
+def test_each_choice_has_its_role_and_its_end() -> None:
+    deltas = [ChoiceDelta(n, "a", (1,), (), "stop") for n in (1, 0)]
+    found = streamed({**CHAT, "n": 2}, *deltas)[:-1]
+    assert [one["choices"][0]["index"] for one in found] == [0, 1, 1, 1, 0, 0]
+
+
+def test_logprobs_come_with_their_text() -> None:
+    found = streamed({**CHAT, "logprobs": True}, ChoiceDelta(0, "a", (1,), (TOKEN,)))
+    assert found[1]["choices"][0]["logprobs"] == {"content": [TOKEN], "refusal": None}
+
+
+def test_a_delta_without_text_is_no_chunk() -> None:
+    assert len(streamed(CHAT, ChoiceDelta(0, "", (1,)))) == 2
+
+
+def test_a_tool_call_is_one_chunk_and_the_reason_of_the_end() -> None:
+    text = 'Well.<tool_call>{"name": "weather", "arguments": {}}</tool_call>'
+    deltas = [ChoiceDelta(0, char, (1,)) for char in text]
+    found = streamed({**CHAT, "tools": TOOLS}, *deltas, ChoiceDelta(0, "", (), (), "stop"))[:-1]
+    said = [one["choices"][0]["delta"].get("content") for one in found]
+    assert "".join(part or "" for part in said) == "Well."
+    [call] = [c for one in found for c in one["choices"][0]["delta"].get("tool_calls", [])]
+    assert (call["index"], call["function"]) == (0, {"name": "weather", "arguments": "{}"})
+    assert found[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    for one in found:
+        is_valid("CreateChatCompletionStreamResponse", one)
+
+
+def test_without_tools_the_text_stays_as_the_model_wrote_it() -> None:
+    text = '<tool_call>{"name": "weather"}</tool_call>'
+    found = streamed(CHAT, ChoiceDelta(0, text, (1,)))
+    assert found[1]["choices"][0]["delta"] == {"content": text}
+
+
+def test_an_output_that_came_in_one_piece_is_one_chunk() -> None:
+    *found, done = streamed(CHAT, output=completion("hello", 1))
+    assert done == "[DONE]"
+    assert [one["choices"][0]["delta"].get("content") for one in found] == ["", "hello", None]
+    assert found[-1]["choices"][0]["finish_reason"] == "stop"
+
+
+def test_chunks_of_completions_are_text_completions() -> None:
+    output = completion("ab", 2, chat=False)
+    legacy = ChoiceDelta(0, "a", (1,), (TOKEN,)), ChoiceDelta(0, "a", (1,), (TOKEN,), "length")
+    *found, done = streamed({**TEXT, "logprobs": 0}, *legacy, output=output)
+    assert done == "[DONE]"
+    assert [one["object"] for one in found] == ["text_completion"] * 2
+    assert [one["choices"][0]["logprobs"]["text_offset"] for one in found] == [[0], [1]]
+    assert [one["choices"][0]["finish_reason"] for one in found] == [None, "length"]
+
+
+def test_an_error_in_a_stream_is_an_object_that_sdks_raise() -> None:
+    [found] = chunks(ChatChunks(answer(CHAT)).fail(StreamBroken("part 1 was lost"), "req_1"))
+    assert found["error"]["code"] == "stream_broken"
+    assert found["error"]["message"] == "part 1 was lost"
+
+
+@pytest.mark.parametrize("logprobs", [None, {"content": [TOKEN], "refusal": None}])
+def test_whole_answers_and_chunks_are_valid_by_openais_specification(logprobs: Any) -> None:
+    output = completion("ab", 2)
+    output["choices"][0]["logprobs"] = logprobs
+    found = chat_completion(answer(CHAT), result(output))
+    is_valid("CreateChatCompletionResponse", found)
+    assert (found["id"], found["model"]) == ("chatcmpl-1", "m")
+    body = {**CHAT, "logprobs": True, "stream": True, "stream_options": {"include_usage": True}}
+    for one in streamed(body, ChoiceDelta(0, "a", (1,), (TOKEN,), "stop"))[:-1]:
+        is_valid("CreateChatCompletionStreamResponse", one)
+
+
+def test_a_whole_completion_has_logprobs_in_the_older_form() -> None:
+    output = completion("a", 1, chat=False)
+    output["choices"][0]["logprobs"] = {"content": [TOKEN]}
+    found = text_completion(answer(TEXT), result(output))
+    assert found["choices"][0]["logprobs"]["tokens"] == ["a"]
+    is_valid("CreateCompletionResponse", found)
+
+
+def test_a_fallback_model_is_named() -> None:
+    other = replace(
+        result(completion("ab", 2)),
+        plan=FallbackPlan(Model("o", "1", "echo"), {}, 1, {"fallback_from": "m@1"}),
+    )
+    found = chat_completion(answer(CHAT), other)
+    assert (found["model"], found["degraded"]) == ("o@1", {"fallback_from": "m@1"})

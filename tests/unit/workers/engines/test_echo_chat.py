@@ -1,0 +1,149 @@
+"""Engine that answers with the words of the prompt."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jobs.models.engines.builtin_engines import ENGINES
+from jobs.models.model import Model
+from workers.engines import registry
+from workers.engines.echo_chat import EchoChat
+from workers.engines.generator import Emitted, NewSequence, Prompt
+from workers.engines.protocol import InvalidInput
+
+
+def prompt(engine: EchoChat, value: Any) -> Prompt:
+    [prepared] = engine.prepare([value])
+    assert isinstance(prepared, Prompt)
+    return prepared
+
+
+def asked(text: str, **fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], **fields}
+
+
+def added(engine: EchoChat, id: str, value: Any, emitted: tuple[int, ...] = ()) -> None:
+    its = prompt(engine, value)
+    engine.add(NewSequence(id, its, its.request.sampling, emitted))
+
+
+def ran(engine: EchoChat, steps: int = 50, prefill: int = 1000) -> list[Emitted]:
+    """What some steps emit."""
+    return [one for _ in range(steps) for one in engine.step(prefill).emitted]
+
+
+def text(emitted: list[Emitted]) -> str:
+    return "".join(one.text for one in emitted)
+
+
+def test_the_registry_makes_one_that_generates() -> None:
+    model = Model("talk", "1", "echo_chat", options={"blocks": 600})
+    engine = registry.load(model, "cpu")
+    assert isinstance(engine, EchoChat)
+    assert engine.capacity.blocks == 600
+    assert ENGINES["echo_chat"].generates
+    with pytest.raises(ValueError, match="has no launches"):
+        registry.load_engine(model, "cpu")
+
+
+def test_words_come_one_a_step_and_the_last_says_why_it_ended() -> None:
+    engine = EchoChat()
+    added(engine, "a", asked("one two three"))
+    emitted = ran(engine)
+    assert [one.text for one in emitted] == ["one", " two", " three"]
+    assert [one.finish for one in emitted] == [None, None, "stop"]
+    assert not engine.step(100).emitted
+
+
+def test_it_ends_with_its_tokens_and_goes_on_while_more_are_asked_for() -> None:
+    engine = EchoChat()
+    added(engine, "short", asked("one two three", max_tokens=2))
+    [*_, last] = ran(engine)
+    assert last.finish == "length"
+    added(engine, "long", asked("one two", min_tokens=5))
+    assert text(ran(engine)) == "one two one two one"
+
+
+def test_a_stop_string_is_held_back_until_it_cant_match() -> None:
+    engine = EchoChat()
+    added(engine, "a", asked("go on to the end", stop="on to the end!"))
+    assert text(ran(engine)) == "go on to the end"
+    added(engine, "b", asked("go on to the end", stop="to the"))
+    emitted = ran(engine)
+    assert [one.text for one in emitted] == ["go", " on", " ", ""]
+    assert emitted[-1].finish == "stop"
+
+
+def test_a_sequence_that_is_added_again_goes_on_where_it_was() -> None:
+    engine = EchoChat()
+    value = asked("go on to the end", stop="to that")
+    added(engine, "a", value)
+    before = ran(engine, steps=3)
+    engine.abort("a")
+    added(engine, "a", value, tuple(token for one in before for token in one.tokens))
+    assert text(before) == "go on "
+    assert text(ran(engine)) == "to the end"
+
+
+def test_a_long_prompt_is_prefilled_in_pieces() -> None:
+    engine = EchoChat()
+    added(engine, "a", asked("a word " * 10))
+    steps = [engine.step(8) for _ in range(3)]
+    assert [step.prefill_tokens for step in steps] == [8, 8, 4]
+    assert [len(step.emitted) for step in steps] == [0, 0, 1]
+
+
+def test_blocks_are_held_until_the_end_or_an_abort() -> None:
+    engine = EchoChat(blocks=10, block_tokens=2, context_tokens=20)
+    added(engine, "a", asked("one two three"))
+    assert engine.step(100).free_blocks == 8
+    engine.abort("a")
+    assert engine.step(100).free_blocks == 10
+    added(engine, "b", asked("one"))
+    assert engine.step(100).free_blocks == 10
+
+
+def test_no_more_sequences_run_than_it_has_places_for() -> None:
+    engine = EchoChat(sequences=1)
+    added(engine, "a", asked("one"))
+    added(engine, "b", asked("two"))
+    assert [one.id for one in ran(engine)] == ["a", "b"]
+
+
+def test_a_sequence_without_a_free_block_waits() -> None:
+    engine = EchoChat(blocks=1, block_tokens=4, context_tokens=8)
+    added(engine, "a", asked("one two three four"))
+    added(engine, "b", asked("five"))
+    assert text(ran(engine, steps=3)) == "one"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        asked(""),
+        {"prompt": " "},
+        asked("a " * 20),
+        asked("a", temperature=-1),
+        asked("a", logit_bias={str(1 << 31): 1}),
+    ],
+)
+def test_an_input_that_cant_run_is_refused(value: Any) -> None:
+    [refused] = EchoChat(context_tokens=20).prepare([value])
+    assert isinstance(refused, InvalidInput)
+
+
+def test_logprobs_are_those_of_certain_tokens() -> None:
+    engine = EchoChat()
+    added(engine, "a", asked("one", logprobs=True, top_logprobs=1))
+    [only] = ran(engine)
+    assert [(one.text, one.logprob) for one in only.logprobs] == [("one", 0.0)]
+
+
+def test_the_same_id_twice_is_an_error() -> None:
+    engine = EchoChat()
+    its = prompt(engine, asked("one"))
+    sequence = NewSequence("a", its, its.request.sampling)
+    engine.add(sequence)
+    with pytest.raises(ValueError, match="there already"):
+        engine.add(replace(sequence))

@@ -1,0 +1,154 @@
+"""Decisions about each step, without thread or clock."""
+
+from tests.unit.workers.generation.made import scheduler, sequence, step, timed
+
+
+def test_sequences_are_admitted_while_prompt_and_expected_output_fit_the_blocks() -> None:
+    made = scheduler(blocks=4)
+    made.put(ones := [sequence(prompt=10, tokens=10) for _ in range(3)])
+    assert made.decide().admitted == ones[:2]
+    assert made.calls == ones[2:]
+
+
+def test_no_more_sequences_run_than_there_are_places() -> None:
+    made = scheduler(sequences=2)
+    made.put(sequence() for _ in range(3))
+    assert len(made.decide().admitted) == 2
+    assert made.call_room() == 0
+
+
+def test_a_sequence_that_is_alone_always_has_room() -> None:
+    made = scheduler(blocks=4)
+    made.put([sequence(prompt=30, tokens=500)])
+    assert len(made.decide().admitted) == 1
+
+
+def test_calls_go_before_items_and_the_most_urgent_first() -> None:
+    made = scheduler(sequences=2)
+    item, later, sooner = sequence(call=False), sequence(deadline_s=9), sequence(deadline_s=5)
+    made.put([item, later, sooner])
+    assert made.decide().admitted == [sooner, later]
+
+
+def test_an_item_gives_way_to_a_call_without_room_and_keeps_its_tokens() -> None:
+    made = scheduler(blocks=4)
+    items = [sequence(call=False) for _ in range(2)]
+    made.put(items)
+    for _ in range(3):
+        step(made)
+    made.put([call := sequence()])
+    decision = made.decide()
+    assert (decision.preempted, decision.admitted) == ([items[1]], [call])
+    assert decision.aborted == [f"{items[1].request.id}/0/1"]
+    assert len(items[1].emitted) == 3
+    assert items[1].request.preemptions == made.preemptions == 1
+
+
+def test_no_item_gives_way_where_that_would_not_be_enough() -> None:
+    made = scheduler(blocks=6)
+    made.put([sequence(prompt=20, tokens=10)])
+    made.put([sequence(call=False)])
+    made.decide()
+    made.put([sequence(prompt=30, tokens=10)])
+    decision = made.decide()
+    assert not decision.preempted
+    assert len(made.calls) == 1
+
+
+def test_a_preempted_item_comes_back_with_its_tokens_as_prompt() -> None:
+    made = scheduler(blocks=4)
+    made.put(sequence(call=False) for _ in range(2))
+    step(made)
+    made.put([sequence(tokens=2)])
+    [preempted] = step(made).preempted
+    while preempted not in made.running:
+        step(made)
+    assert preempted.runs == 2
+    assert preempted.to_prefill in (0, 10 + 1)
+
+
+def test_the_latest_sequence_gives_way_where_outputs_are_longer_than_expected() -> None:
+    made = scheduler(blocks=6)
+    for _ in range(20):
+        made.lengths.add(2)
+    made.put(ones := [sequence(prompt=10, tokens=40) for _ in range(3)])
+    step(made)
+    assert made.running == ones
+    while len(made.running) == 3:
+        decision = step(made)
+    assert decision.preempted == [ones[2]]
+
+
+def test_tenants_take_turns_by_tokens_and_weight() -> None:
+    made = scheduler(sequences=1)
+    made.put(sequence(tokens=10, tenant="flood") for _ in range(9))
+    step(made)
+    made.put(sequence(tokens=10, tenant="light", weight=2.0) for _ in range(4))
+    order = []
+    while made.running or made.calls:
+        order += [one.request.tenant for one in step(made).admitted]
+    assert order[:6] == ["light", "light", "flood", "light", "light", "flood"]
+
+
+def test_a_call_that_has_no_room_is_not_overtaken() -> None:
+    made = scheduler(blocks=10)
+    made.put([sequence(prompt=10, tokens=40)])
+    made.decide()
+    made.put([big := sequence(prompt=50, tokens=10), sequence(prompt=10, tokens=10, deadline_s=99)])
+    made.put([sequence(call=False)])
+    assert not made.decide().admitted
+    assert big in made.calls
+
+
+def test_items_fill_up_to_the_time_between_tokens_that_calls_may_take() -> None:
+    made = scheduler(sequences=16, itl_s=0.05)
+    timed(made, sequence_s=0.005)
+    made.put([sequence(tokens=50)])
+    made.put(sequence(tokens=50, call=False) for _ in range(12))
+    for _ in range(30):
+        step(made)
+    assert 6 <= len(made.running) <= 8
+
+
+def test_items_alone_fill_all_places() -> None:
+    made = scheduler(sequences=16, itl_s=0.05)
+    timed(made, sequence_s=0.005)
+    made.put(sequence(tokens=50, call=False) for _ in range(20))
+    assert len(made.decide().admitted) == 16
+
+
+def test_prompts_are_prefilled_in_pieces_that_keep_the_time_between_tokens() -> None:
+    made = scheduler(itl_s=0.06)
+    timed(made, prefill_s=0.0005)
+    made.put([sequence(tokens=50)])
+    step(made)
+    made.put([sequence(prompt=500, tokens=10)])
+    assert 90 <= step(made).prefill_tokens <= 110
+
+
+def test_a_prompt_goes_on_even_where_the_target_is_out_of_reach() -> None:
+    made = scheduler(itl_s=0.001)
+    timed(made, prefill_s=0.0005)
+    made.put([sequence(tokens=50)])
+    step(made)
+    made.put([sequence(prompt=500, tokens=10)])
+    assert step(made).prefill_tokens > 0
+
+
+def test_the_first_token_is_predicted_from_the_prompts_ahead() -> None:
+    made = scheduler(blocks=1000, itl_s=0.06)
+    timed(made, prefill_s=0.001)
+    alone_s = made.first_token_s(100)
+    made.put([sequence(prompt=500)])
+    made.decide()
+    assert 0.1 < alone_s < 0.13
+    assert made.first_token_s(100) > 4 * alone_s
+
+
+def test_a_removed_sequence_leaves_its_blocks() -> None:
+    made = scheduler(blocks=4)
+    ones = [sequence() for _ in range(3)]
+    made.put(ones)
+    made.decide()
+    made.remove(ones[0])
+    assert made.decide().admitted == [ones[2]]

@@ -1,0 +1,44 @@
+"""Time of a step, learned."""
+
+import random
+
+import pytest
+
+from workers.generation.step_time import StepTime
+
+
+def learned(pause_every: int = 0) -> StepTime:
+    noise, time = random.Random(7), StepTime()
+    for n in range(600):
+        prefill, sequences = noise.choice([0, 0, 64, 256]), noise.randint(1, 32)
+        kv = sequences * noise.randint(50, 600)
+        seconds = 0.005 + 0.0002 * prefill + 0.0004 * sequences + 1e-7 * kv
+        if pause_every and n % pause_every == 0:
+            seconds += 2.0
+        time.observe(seconds * noise.uniform(0.98, 1.02), prefill, sequences, kv)
+    return time
+
+
+def test_all_four_factors_are_found() -> None:
+    time = learned()
+    assert time.predict_s(0, 1, 0) == pytest.approx(0.0054, rel=0.2)
+    assert time.predict_s(256, 1, 0) == pytest.approx(0.0566, rel=0.1)
+    assert time.predict_s(0, 32, 16_000) == pytest.approx(0.0194, rel=0.1)
+
+
+def test_a_pause_of_the_machine_counts_little() -> None:
+    assert learned(pause_every=50).predict_s(0, 32, 16_000) == pytest.approx(0.0194, rel=0.4)
+
+
+def test_it_follows_a_device_that_becomes_slower() -> None:
+    time = learned()
+    for n in range(1000):
+        time.observe(0.1, 0, 1 + n % 8, 100)
+    assert time.predict_s(0, 4, 100) == pytest.approx(0.1, rel=0.1)
+
+
+def test_the_prefill_that_fits_is_what_the_time_leaves() -> None:
+    time = learned()
+    assert time.prefill_within(0.0254, 1, 0, 2048) == pytest.approx(100, rel=0.15)
+    assert time.prefill_within(0.001, 32, 16_000, 2048) == 0
+    assert time.prefill_within(100.0, 1, 0, 2048) == 2048

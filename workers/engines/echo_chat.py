@@ -1,0 +1,213 @@
+"""Engine `echo_chat`: answers with the words of the prompt, a token each, for tests and benches.
+
+A sequence ends after the prompt's words ("stop"), or starts them over while `min_tokens` asks for
+more. It takes KV blocks and time as a network would; sampling parameters change nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+from zlib import crc32
+
+from jobs import clock
+from jobs.models.inputs.generation import GenerationRequest, parse
+from workers.engines.generator import (
+    Capacity,
+    Emitted,
+    FinishReason,
+    NewSequence,
+    Prompt,
+    Step,
+    TokenLogprob,
+)
+from workers.engines.protocol import InvalidInput
+
+_VOCABULARY = 1 << 31
+_SURE = -0.0  # log probability of a token that is certain
+
+
+class EchoChat:
+    """Generator whose tokens are words."""
+
+    def __init__(
+        self,
+        *,
+        step_ms: float = 0.0,
+        prefill_us: float = 0.0,
+        blocks: int = 4096,
+        block_tokens: int = 16,
+        sequences: int = 64,
+        context_tokens: int = 8192,
+    ) -> None:
+        self._capacity = Capacity(blocks, block_tokens, sequences, context_tokens)
+        self._step_s, self._prefill_s = step_ms / 1e3, prefill_us / 1e6
+        self._running: dict[str, _Sequence] = {}
+
+    @property
+    def capacity(self) -> Capacity:
+        """Bounds, as loaded."""
+        return self._capacity
+
+    def prepare(self, inputs: Sequence[Any]) -> list[Prompt | InvalidInput]:
+        """Prepares inputs, as `Generator.prepare`."""
+        return [self._prepare(value) for value in inputs]
+
+    def _prepare(self, value: Any) -> Prompt | InvalidInput:
+        try:
+            request = parse(value)
+        except ValueError as error:
+            return InvalidInput(str(error))
+        words = _words(request)
+        if not words:
+            return InvalidInput("prompt has no words")
+        if len(words) >= self._capacity.context_tokens:
+            most = self._capacity.context_tokens - 1
+            return InvalidInput(f"prompt has {len(words)} tokens; there is room for {most}")
+        if any(token >= _VOCABULARY for token in request.sampling.logit_bias):
+            return InvalidInput("logit_bias names a token that the model doesn't have")
+        text = request.prompt if isinstance(request.prompt, str) else " ".join(words)
+        return Prompt([_id(word) for word in words], len(words), request, text)
+
+    def add(self, sequence: NewSequence) -> None:
+        """Adds a sequence, as `Generator.add`."""
+        if sequence.id in self._running:
+            raise ValueError(f"{sequence.id} is there already")
+        self._running[sequence.id] = _Sequence(sequence, self._capacity.context_tokens)
+
+    def abort(self, id: str) -> None:
+        """Removes a sequence, as `Generator.abort`."""
+        self._running.pop(id, None)
+
+    def step(self, max_prefill_tokens: int) -> Step:
+        """Runs one step, as `Generator.step`. A sequence that finds no free block emits nothing."""
+        since_s, left, kv_tokens = clock.monotonic(), max_prefill_tokens, 0
+        emitted: list[Emitted] = []
+        free = self._free()
+        active = list(islice(self._running.values(), self._capacity.sequences))
+        for one in active:
+            tokens = 1 if one.decodes else min(left, one.to_prefill - one.computed)
+            more = self._blocks(one.computed + tokens) - self._blocks(one.computed)
+            if not tokens or more > free:
+                continue
+            free -= more
+            left -= 0 if one.decodes else tokens
+            kv_tokens += one.computed
+            one.computed += tokens
+            if one.decodes:
+                emitted.append(one.emit())
+        for ended in emitted:
+            if ended.finish:
+                del self._running[ended.id]
+        prefilled = max_prefill_tokens - left
+        if active:
+            clock.sleep(self._step_s + prefilled * self._prefill_s)
+        took_s = clock.monotonic() - since_s
+        return Step(emitted, took_s, prefilled, len(active), kv_tokens, self._free())
+
+    def restart(self) -> None:
+        """Starts again, as `Generator.restart`."""
+        self._running.clear()
+
+    def memory_mb(self) -> float:
+        """Returns 0: it has no weights."""
+        return 0.0
+
+    def close(self) -> None:
+        """Forgets all sequences."""
+        self._running.clear()
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self._capacity.block_tokens)
+
+    def _free(self) -> int:
+        held = sum(self._blocks(one.computed) for one in self._running.values())
+        return self._capacity.blocks - held
+
+
+class _Sequence:
+    """Sequence that runs, with its words and the text of what it emitted."""
+
+    def __init__(self, new: NewSequence, context_tokens: int) -> None:
+        self.id, self._sampling = new.id, new.sampling
+        self._words = _words(new.prompt.request)
+        room = context_tokens - new.prompt.size
+        self._most = min(new.sampling.max_tokens or room, room)
+        self.to_prefill = new.prompt.size + len(new.emitted)
+        self.computed = 0  #: tokens in the KV cache
+        self._emitted, self._text, self._released = 0, "", 0
+        for _ in new.emitted:
+            self._advance()
+        self._released = len(self._text) - self._held_back()
+
+    @property
+    def decodes(self) -> bool:
+        """True once its prompt is in the cache."""
+        return self.computed >= self.to_prefill
+
+    def emit(self) -> Emitted:
+        """Returns its next token, with the text that no stop string can take back any more."""
+        word = self._advance()
+        finish, end = self._finish(), len(self._text)
+        if finish is None:
+            end -= self._held_back()
+        elif (stop := self._stop_at()) is not None:
+            end = stop
+        text, self._released = self._text[self._released : end], end
+        top = self._sampling.logprobs
+        return Emitted(
+            self.id,
+            [_id(word)],
+            text,
+            [] if top is None else [_logprob(word, top)],
+            finish,
+        )
+
+    def _advance(self) -> str:
+        word = self._words[self._emitted % len(self._words)]
+        word = f" {word}" if self._emitted else word
+        self._emitted += 1
+        self._text += word
+        return word
+
+    def _finish(self) -> FinishReason | None:
+        may_stop = self._emitted >= self._sampling.min_tokens
+        if may_stop and (self._emitted >= len(self._words) or self._stop_at() is not None):
+            return "stop"
+        return "length" if self._emitted >= self._most else None
+
+    def _stop_at(self) -> int | None:
+        """Returns where the first stop string begins; None: there is none yet."""
+        found = (self._text.find(stop, self._released) for stop in self._sampling.stop)
+        return min((at for at in found if at >= 0), default=None)
+
+    def _held_back(self) -> int:
+        return _held_back(self._text, self._sampling.stop)
+
+
+def _held_back(text: str, stops: Iterable[str]) -> int:
+    """Returns the length of the longest end of a text with which a stop string begins."""
+    longest = 0
+    for stop in stops:
+        for length in range(min(len(stop), len(text)), longest, -1):
+            if text.endswith(stop[:length]):
+                longest = length
+                break
+    return longest
+
+
+def _words(request: GenerationRequest) -> list[str]:
+    """Returns the words to answer with: those of the last message, or of the prompt."""
+    if request.messages is not None:
+        return str(request.messages[-1].get("content") or "").split()
+    if isinstance(request.prompt, str):
+        return request.prompt.split()
+    return [f"t{token}" for token in request.prompt or ()]
+
+
+def _id(word: str) -> int:
+    return crc32(word.encode()) % _VOCABULARY
+
+
+def _logprob(word: str, top: int) -> TokenLogprob:
+    token = _id(word)
+    return TokenLogprob(token, word, _SURE, ((token, word, _SURE),) if top else ())

@@ -1,0 +1,2 @@
+"""Generation in a worker: a host that decides at every step which sequences are in it, and its
+scheduler, which has neither thread nor clock."""

@@ -1,0 +1,94 @@
+"""Intake of calls, on a thread of its own: looks where there is room, takes, prepares."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from jobs.calls.lanes import Ticket
+from jobs.calls.messages import Call
+from jobs.models.model import Model
+from workers.device.call_puller import CallPuller
+from workers.scheduler.snapshot import Waiting
+
+_FULL_S = 0.05  # between looks for room, where nobody tells of it
+
+
+class Room(Protocol):
+    """Room of the host, for any thread."""
+
+    def call_room(self) -> int:
+        """Returns the number of calls that could start now."""
+        ...
+
+    def busy_for_s(self, taken: int) -> float:
+        """Returns the predicted time without room after so many calls are taken, s."""
+        ...
+
+
+class CallIntake:
+    """Takes calls that have room, and hands them over.
+
+    accept: gets the calls of one take; returns once they are prepared and queued."""
+
+    def __init__(
+        self, model: Model, puller: CallPuller, room: Room, accept: Callable[[Sequence[Call]], None]
+    ) -> None:
+        self._puller, self._room, self._accept = puller, room, accept
+        self._slot = f"{puller.worker}/0"
+        self._stopping = threading.Event()
+        self._freed = threading.Event()  # there may be room
+        self._thread = threading.Thread(target=self._run, name=f"calls-{model.name}", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def freed(self) -> None:
+        """Tells it that a sequence has ended."""
+        self._freed.set()
+
+    def stop(self) -> None:
+        """Takes no more calls; returns once those that were taken are handed over."""
+        self._stopping.set()
+        self._freed.set()
+        self._puller.notify(self._slot)
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            room = self._room.call_room()
+            if room <= 0:
+                self._freed.wait(_FULL_S)
+                self._freed.clear()
+                continue
+            waiting = self._puller.look(self._slot)
+            if not waiting.lanes:
+                self._wait()
+            elif calls := self._take(waiting, room):
+                self._accept(calls)
+
+    def _take(self, waiting: Waiting, room: int) -> Sequence[Call] | None:
+        """Takes calls of the lane whose tenants had least, the most urgent of two. Returns None
+        where another worker was faster."""
+        view = min(waiting.lanes, key=lambda view: (view.calls_turn, view.calls_due_s))
+        rows = 1 if view.alone else min(room, view.calls)
+        ticket = Ticket(
+            view.lane,
+            rows,
+            0,
+            waiting.launched_ms,
+            self._room.busy_for_s(rows) * 1000,
+            0.0,
+            "pace",
+            self._puller.worker,
+            self._slot,
+            self._puller.lease_s * 1000,
+            sized=True,
+        )
+        return self._puller.take(ticket, waiting)
+
+    def _wait(self) -> None:
+        pace_s = self._puller.pace.idle_wait_s
+        if not self._puller.wait_for_wakeup(self._slot, pace_s):  # Redis is away
+            self._stopping.wait(_FULL_S)

@@ -1,0 +1,87 @@
+"""Outputs of generation requests: OpenAI's `chat.completion` and `text_completion` objects."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jobs import clock
+from jobs.models.inputs.generation import TokenUsage
+from workers.engines.generator import TokenLogprob
+from workers.generation.requests import Request, Sequenced
+
+
+def completion(request: Request, model: str) -> dict[str, Any]:
+    """Returns the output of a request that has ended. model: name@version."""
+    chat = request.prompt.request.messages is not None
+    choices = [_message(one) if chat else _text(one) for one in request.sequences]
+    return {
+        "id": f"{'chatcmpl' if chat else 'cmpl'}-{request.id}",
+        "object": "chat.completion" if chat else "text_completion",
+        "created": int(clock.now().timestamp()),
+        "model": model,
+        "choices": choices,
+        "usage": usage_object(request.usage),
+    }
+
+
+def usage_object(usage: TokenUsage) -> dict[str, Any]:
+    """Returns OpenAI's `usage`."""
+    return {
+        "prompt_tokens": usage.input,
+        "completion_tokens": usage.output,
+        "total_tokens": usage.input + usage.output,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+    }
+
+
+def logprob_objects(logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
+    """Returns OpenAI's objects of `logprobs.content`."""
+    return [
+        {
+            **_logprob(one.text, one.logprob),
+            "top_logprobs": [_logprob(text, logprob) for _, text, logprob in one.top],
+        }
+        for one in logprobs
+    ]
+
+
+def echoed(request: Request) -> str:
+    """Returns the text that comes before that of a choice."""
+    return request.prompt.text if request.prompt.request.echo else ""
+
+
+def _logprob(text: str, logprob: float) -> dict[str, Any]:
+    return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+
+
+def _message(sequence: Sequenced) -> dict[str, Any]:
+    wanted = sequence.sampling.logprobs is not None
+    return {
+        "index": sequence.index,
+        "message": {"role": "assistant", "content": "".join(sequence.text), "refusal": None},
+        "logprobs": {"content": logprob_objects(sequence.logprobs)} if wanted else None,
+        "finish_reason": sequence.finish,
+    }
+
+
+def _text(sequence: Sequenced) -> dict[str, Any]:
+    before = echoed(sequence.request)
+    wanted = sequence.sampling.logprobs is not None
+    return {
+        "index": sequence.index,
+        "text": before + "".join(sequence.text),
+        "logprobs": _columns(sequence.logprobs, len(before)) if wanted else None,
+        "finish_reason": sequence.finish,
+    }
+
+
+def _columns(logprobs: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
+    offsets = []
+    for one in logprobs:
+        offsets.append(offset)
+        offset += len(one.text)
+    return {
+        "tokens": [one.text for one in logprobs],
+        "token_logprobs": [one.logprob for one in logprobs],
+        "top_logprobs": [{text: value for _, text, value in one.top} for one in logprobs],
+        "text_offset": offsets,
+    }

@@ -1,0 +1,40 @@
+"""Lengths of outputs of one model: how many tokens are expected of a sequence."""
+
+from bisect import bisect_right
+from collections import deque
+
+_WINDOW = 512  # latest sequences
+_FIRST_GUESS = 256  # tokens, before any sequence has ended
+_QUANTILE = 0.8
+_BEYOND = 1.5  # of a sequence longer than all known: times what it has
+
+
+class OutputLengths:
+    """Distribution of the lengths of the latest outputs."""
+
+    def __init__(self) -> None:
+        self._latest = deque[int](maxlen=_WINDOW)
+        self._sorted: list[int] | None = []
+
+    def add(self, tokens: int) -> None:
+        """Counts a sequence that has ended."""
+        self._latest.append(tokens)
+        self._sorted = None
+
+    @property
+    def mean(self) -> float:
+        """Mean length, tokens."""
+        return sum(self._latest) / len(self._latest) if self._latest else _FIRST_GUESS
+
+    def expected(self, emitted: int, most: int) -> int:
+        """Returns the tokens that a sequence is expected to have in the end: a quantile of those
+        that became longer than it is. most: tokens that it may have in all."""
+        if self._sorted is None:
+            self._sorted = sorted(self._latest)
+        longer = bisect_right(self._sorted, emitted)
+        left = len(self._sorted) - longer
+        if left:
+            guess = self._sorted[min(len(self._sorted) - 1, longer + int(left * _QUANTILE))]
+        else:
+            guess = max(int(_BEYOND * emitted), emitted + 1) if self._sorted else _FIRST_GUESS
+        return min(max(guess, emitted + 1), max(most, emitted + 1))

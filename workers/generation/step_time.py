@@ -1,0 +1,78 @@
+"""Time of a step: k0 + k1 * prefill tokens + k2 * sequences + k3 * KV tokens that are read.
+
+Recursive least squares with forgetting (Ljung, System Identification, 11.2): a step that took many
+times its prediction (a pause of the machine) counts as one that took a few times.
+"""
+
+from collections.abc import Sequence
+
+_FORGETTING = 0.995  # the latest 200 steps or so count
+_FIRST_VARIANCE = 1e4
+_MOST_RESIDUALS = 4.0  # times the usual one
+_SCALES = (1.0, 256.0, 16.0, 8192.0)  # a usual step: features of about one size
+_TRUSTED_STEPS = 8
+
+
+class StepTime:
+    """Prediction of the time of a step, s."""
+
+    def __init__(self) -> None:
+        self.steps = 0  #: observed
+        self._factors = [0.0] * len(_SCALES)
+        self._covariance = [
+            [_FIRST_VARIANCE if row == column else 0.0 for column in range(len(_SCALES))]
+            for row in range(len(_SCALES))
+        ]
+        self._usual_s = 0.0  # mean size of the residuals
+
+    @property
+    def trusted(self) -> bool:
+        """True once enough steps were observed to go by."""
+        return self.steps >= _TRUSTED_STEPS
+
+    def predict_s(self, prefill: int, sequences: int, kv_tokens: int) -> float:
+        """Returns the predicted time of a step, s; 0 before any was observed."""
+        features = _features(prefill, sequences, kv_tokens)
+        return sum(max(0.0, k) * x for k, x in zip(self._factors, features, strict=True))
+
+    def prefill_within(self, seconds: float, sequences: int, kv_tokens: int, most: int) -> int:
+        """Returns the tokens of prompts, `most` at most, that a step of so many seconds has room
+        for."""
+        left_s = seconds - self.predict_s(0, sequences, kv_tokens)
+        each_s = max(0.0, self._factors[1]) / _SCALES[1]
+        if left_s <= 0:
+            return 0
+        return most if each_s * most <= left_s else int(left_s / each_s)
+
+    def observe(self, seconds: float, prefill: int, sequences: int, kv_tokens: int) -> None:
+        """Learns from a step that has ended."""
+        features = _features(prefill, sequences, kv_tokens)
+        guess_s = sum(k * x for k, x in zip(self._factors, features, strict=True))
+        residual_s = self._bounded(seconds - guess_s)
+        spread = [_dot(row, features) for row in self._covariance]
+        gain = [each / (_FORGETTING + _dot(spread, features)) for each in spread]
+        self._factors = [k + g * residual_s for k, g in zip(self._factors, gain, strict=True)]
+        self._covariance = [
+            [
+                min(_FIRST_VARIANCE, (cell - g * s) / _FORGETTING)
+                for cell, s in zip(row, spread, strict=True)
+            ]
+            for row, g in zip(self._covariance, gain, strict=True)
+        ]
+        self.steps += 1
+
+    def _bounded(self, residual_s: float) -> float:
+        size_s = abs(residual_s)
+        if self.trusted and self._usual_s:
+            size_s = min(size_s, _MOST_RESIDUALS * self._usual_s)
+        self._usual_s += (size_s - self._usual_s) * (0.05 if self.trusted else 0.5)
+        return size_s if residual_s > 0 else -size_s
+
+
+def _features(prefill: int, sequences: int, kv_tokens: int) -> Sequence[float]:
+    counts = 1.0, prefill, sequences, kv_tokens
+    return [count / scale for count, scale in zip(counts, _SCALES, strict=True)]
+
+
+def _dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
