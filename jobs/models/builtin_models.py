@@ -52,5 +52,14 @@ SAMPLES = Registry(
             },
             limits=Limits(max_batch=32, max_tokens=32, slice_items=256, max_item_bytes=600_000),
         ),
+        Model(
+            "smollm2",
+            "1",
+            "transformers",
+            target_ms=5000,
+            on_demand=True,
+            options={"builtin": "smollm2", "context_tokens": 4096},
+            limits=Limits(max_batch=16, in_flight=1, slice_items=64),
+        ),
     ]
 )

@@ -67,6 +67,7 @@ class Model:
     pool: Annotated[str, Field(min_length=1)] = "default"
     #: share of MILLRACE_MEMORY_MB, MiB; 0: what the engine reports once it is loaded
     memory_mb: _Whole0 = 0
+    on_demand: StrictBool = False  #: loaded by the first worker that a call or item finds missing
     bucketing: StrictBool = (
         True  #: only inputs of similar length share a launch, where length matters
     )

@@ -19,11 +19,13 @@ _FACTORIES = {
     "python": "workers.engines.python:PythonCode",
     "torch": "workers.engines.torch_module:TorchModule",
     "huggingface": "workers.engines.huggingface:HuggingFace",
+    "transformers": "workers.engines.transformers.engine:TransformersGenerator",
     "tensors": "workers.engines.tensors:TensorEngine",
 }
 _ON_TORCH = {"minilm", "encoder", "torch", "huggingface"}
 ON_TORCH = frozenset(_ON_TORCH | {"tensors"})
 """Engines that load torch."""
+_IN_A_CHILD = {"transformers"}  # which loads torch in its process
 _UPSTREAM = {"http", "openai"}
 
 
@@ -36,10 +38,15 @@ def load(model: Model, device: str) -> Engine | Generator:
         upstream: Engine = factory(model)
         return upstream
     options = dict(model.options)
-    if model.engine in _ON_TORCH:
+    if model.engine in _ON_TORCH | _IN_A_CHILD:
         options.setdefault("device", device or None)
         # Launches side by side on their own cores do more than one spread over all of them.
         options.setdefault("threads", max(1, (os.cpu_count() or 1) // model.limits.in_flight))
+    if model.engine in _IN_A_CHILD:
+        options |= {
+            "max_step_s": model.limits.max_launch_s,
+            "max_load_s": model.limits.max_load_s,
+        }
     if model.engine == "huggingface":
         options["task"] = model.effective_task
     if model.engine == "python":

@@ -89,7 +89,9 @@ class Residency:
                 resident.removed_s = now_s
         for key, model in declared.items():
             if key not in self._table:
-                self._table[key] = resident = Resident(model, memory_mb=float(model.memory_mb))
+                self._table[key] = resident = Resident(
+                    model, memory_mb=float(model.memory_mb), eager=not model.on_demand
+                )
                 if self._too_large(resident):
                     self._reject(resident)
                 elif reason := self.left_out.pop(key, ""):  # once: a changed entry is tried
@@ -148,7 +150,7 @@ class Residency:
     def mark_unloaded(self, resident: Resident) -> None:
         """Marks a model that is out of memory. Under a budget it comes back by request only."""
         resident.change_state("absent")
-        resident.eager = not self.budget_mb
+        resident.eager = not self.budget_mb and not resident.model.on_demand
 
     def removed(self, now_s: float) -> list[Resident]:
         """Returns removed models that no api process can send work to any more."""

@@ -16,6 +16,7 @@ from jobs.models.engines.engine_spec import (
     EngineSpec,
     Param,
 )
+from jobs.models.engines.generating_engines import TRANSFORMERS
 from jobs.models.engines.upstream_options import HttpOptions, OpenAIOptions
 from jobs.models.inputs import generation, signature
 from jobs.models.inputs.input_size import (
@@ -107,6 +108,7 @@ ENGINES: Mapping[str, EngineSpec] = {
     "python": custom_engines.PYTHON,
     "torch": custom_engines.TORCH,
     "huggingface": custom_engines.HUGGINGFACE,
+    "transformers": TRANSFORMERS,
     "tensors": replace(_TENSORS, by_task={"tensors": _TENSORS}),
 }
 

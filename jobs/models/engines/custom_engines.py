@@ -31,9 +31,9 @@ def _below_folder(path: str, info: ValidationInfo) -> str:
     return str(info.context.folder / path) if info.context else path
 
 
-_Path = Annotated[str, AfterValidator(_below_folder)]
-_Sha256 = Annotated[str, Field(description="SHA-256 of a file, as `sha256sum` shows it")]
-_Threads = Annotated[int, Field(ge=1, le=1024)]
+FolderPath = Annotated[str, AfterValidator(_below_folder)]
+Sha256 = Annotated[str, Field(description="SHA-256 of a file, as `sha256sum` shows it")]
+Threads = Annotated[int, Field(ge=1, le=1024)]
 _TEXTS = {"text", "embedding", "classification", "tokens"}  # tasks whose inputs are texts
 _LONGER_BUCKETS = (768, 1024, 1536, 2048, 3072, 4096, 6144, MOST_TOKENS)
 _CHARACTER_BUCKETS = tuple(4**n for n in range(4, 10))  # 256 to 262,144
@@ -45,7 +45,7 @@ class PythonOptions(EngineOptions):
     requires: ClassVar = {"file_sha256": ("file",)}
     files: ClassVar[tuple[str, ...]] = ("file",)
 
-    file: _Path = ""
+    file: FolderPath = ""
     file_sha256: str = ""
     module: str = ""
 
@@ -70,15 +70,15 @@ class TorchOptions(PythonOptions):
 
     build: str = ""  #: class or function that makes the network
     arguments: dict[str, Any] = Field({})
-    export: _Path = ""  #: archive of torch.export
+    export: FolderPath = ""  #: archive of torch.export
     export_sha256: str = ""
-    weights: _Path = ""
+    weights: FolderPath = ""
     sha256: str = ""  #: of the weights
     dtype: Literal["float32", "float16", "int64", "int32"] = "float32"
     shape: list[int] = Field([])
     samples: list[Any] = Field([])
     device: str = ""  #: of torch, as cpu or cuda:1
-    threads: _Threads = 1
+    threads: Threads = 1
 
     def conflicts(self, entry: EntryContext | None) -> Iterator[str]:
         """Implements `EngineOptions.conflicts`."""
@@ -96,14 +96,14 @@ class TorchOptions(PythonOptions):
 class HuggingFaceOptions(EngineOptions):
     """Options of the engine `huggingface`, whatever the task."""
 
-    path: _Path = Field(description="folder of the model")
-    sha256: _Sha256  #: of model.safetensors
-    config_sha256: _Sha256  #: of config.json
-    tokenizer_sha256: _Sha256  #: of tokenizer.json
+    path: FolderPath = Field(description="folder of the model")
+    sha256: Sha256  #: of model.safetensors
+    config_sha256: Sha256  #: of config.json
+    tokenizer_sha256: Sha256  #: of tokenizer.json
     max_tokens: Annotated[int, Field(ge=MIN_TOKENS, le=MOST_TOKENS)] = MOST_TOKENS
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     device: str = ""
-    threads: _Threads = 1
+    threads: Threads = 1
 
     def file_problems(self, task: Task) -> Iterator[str]:
         """Implements `EngineOptions.file_problems`."""

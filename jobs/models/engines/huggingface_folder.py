@@ -28,6 +28,7 @@ _HEADS = {
     "classification": "ForSequenceClassification",
     "reranking": "ForSequenceClassification",
     "tokens": "ForTokenClassification",
+    "chat": "ForCausalLM",
 }
 
 

@@ -203,7 +203,7 @@ def test_the_archive_of_the_page_is_exported_and_served(
 def test_the_entries_of_the_page_are_right(tmp_path: Path) -> None:
     (tmp_path / "models.toml").write_text("\n".join(blocks("toml")))
     names = [model.name for model in models_file.load(tmp_path / "models.toml")]
-    assert names == ["sentiment", "net", "exported", "reranker"]
+    assert names == ["sentiment", "net", "exported", "reranker", "assistant"]
 
 
 def test_a_failure_is_told_in_words() -> None:

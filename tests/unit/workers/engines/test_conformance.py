@@ -22,7 +22,11 @@ NO_TEXTS = [None, True, 7, 1.5, ["cat"], {"text": "cat"}]
 
 TINY = {"hidden": 32, "layers": 2, "heads": 4, "intermediate": 64, "threads": 1}
 MODELS = {
-    **{model.name: model for model in SAMPLES if model.effective_task != "tensors"},
+    **{
+        model.name: model
+        for model in SAMPLES
+        if model.effective_task != "tensors" and not model.spec.generates
+    },
     "minilm-padded": Model("minilm", "2", "minilm", options={"layout": "padded"}),
     "encoder": Model("encoder", "1", "encoder", options=TINY),
     "encoder-padded": Model("encoder", "2", "encoder", options={**TINY, "layout": "padded"}),

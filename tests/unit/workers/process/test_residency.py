@@ -1,5 +1,6 @@
 """Models in a worker's memory, on a clock of the test's own."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -209,3 +210,17 @@ def test_a_changed_entry_of_a_model_that_was_left_out_is_loaded() -> None:
     made.declare(10, [model("a", memory_mb=1)])
     made.load_all(10)
     assert made.names("ready") == "a"
+
+
+def test_a_model_on_demand_is_loaded_by_request_alone_and_again_after_it_was_unloaded() -> None:
+    made = Table()
+    made.declare(0.0, [replace(model("a"), on_demand=True), model("b")])
+    made.load_all(0.0)
+    assert (made.names("ready"), made.names("absent")) == ("b", "a")
+    assert made.bring(0.0, "a") == ("a", "")
+    made.of("a").change_state("loading")
+    made.load_all(1.0)
+    made.of("a").change_state("draining")
+    made.mark_unloaded(made.of("a"))
+    made.reserve(2.0)
+    assert made.names("absent") == "a"

@@ -1,0 +1,40 @@
+"""Generators under test, and the folder of a tiny model."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import tiny_llama
+from workers.engines.generator import Generator
+from workers.engines.transformers.engine import TransformersGenerator
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a tiny Llama."""
+    return tiny_llama.save(tmp_path_factory.mktemp("tiny-llama"))
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_folder: Path) -> Iterator[TransformersGenerator]:
+    """Generator of the tiny Llama, which tests share: each leaves it without a sequence."""
+    generator = load_tiny(tiny_folder)
+    yield generator
+    generator.close()
+
+
+def load_tiny(folder: Path, **options: object) -> TransformersGenerator:
+    """Loads the tiny Llama; in blocks of 4 tokens, unless the options say otherwise."""
+    given = tiny_llama.options(folder) | {"block_tokens": 4, "sequences": 8} | options
+    return TransformersGenerator(**given)
+
+
+@pytest.fixture(params=["transformers"])
+def generator(request: pytest.FixtureRequest) -> Iterator[Generator]:
+    """Each generator that there is."""
+    if request.param == "transformers":
+        yield request.getfixturevalue("tiny")
+    else:
+        raise AssertionError(os.fspath(request.param))

@@ -1,0 +1,140 @@
+"""Engine `transformers`: the tokens of `model.generate`, in any company, after any preemption."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.integration.workers.engines.generators.conftest import load_tiny
+from tests.support import tiny_llama
+from tests.support.generating import Generated, finish, new_sequence, prepared, resumed, run
+from workers.engines.generator import NewSequence
+from workers.engines.transformers.engine import TransformersGenerator
+
+TEXTS = [
+    *tiny_llama.TEXTS,
+    *(f"{text} {number} and so on" for number in range(7) for text in tiny_llama.TEXTS[:4]),
+]
+SAMPLED = {"temperature": 1.3, "top_p": 0.9, "top_k": 40, "seed": 7}
+
+
+@cache
+def reference(folder: Path) -> Any:
+    from transformers import AutoModelForCausalLM, utils
+
+    utils.logging.disable_progress_bar()
+    return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()
+
+
+def generated_alone(folder: Path, one: NewSequence) -> list[int]:
+    tokens = torch.tensor([list(one.prompt.tokens)])
+    found = reference(folder).generate(
+        tokens,
+        attention_mask=torch.ones_like(tokens),
+        max_new_tokens=one.sampling.max_tokens,
+        do_sample=False,
+        pad_token_id=0,
+    )
+    return list(found[0, tokens.shape[1] :].tolist())
+
+
+def greedy(tiny: TransformersGenerator, text: str, **sampling: Any) -> NewSequence:
+    return new_sequence(prepared(tiny, text), **sampling)
+
+
+def sampled(tiny: TransformersGenerator, text: str, **sampling: Any) -> NewSequence:
+    return new_sequence(prepared(tiny, {"prompt": text}), **SAMPLED | sampling)
+
+
+@pytest.mark.parametrize("prefill", [5, 16, 1000])
+def test_a_batch_has_the_tokens_of_generate(
+    tiny: TransformersGenerator, tiny_folder: Path, prefill: int
+) -> None:
+    ones = [new_sequence(prepared(tiny, text), salt=f"{prefill}") for text in TEXTS]
+    done = run(tiny, ones, prefill=prefill)
+    assert [one.tokens for one in done] == [generated_alone(tiny_folder, one) for one in ones]
+
+
+def test_prefixes_from_the_cache_change_nothing(
+    tiny: TransformersGenerator, tiny_folder: Path
+) -> None:
+    for _ in range(2):
+        ones = [greedy(tiny, text) for text in TEXTS[:8]]
+        done = run(tiny, ones)
+    assert all(one.cached for one, text in zip(done, TEXTS, strict=False) if len(text) > 20)
+    assert [one.tokens for one in done] == [generated_alone(tiny_folder, one) for one in ones]
+
+
+def test_a_seed_decides_the_tokens_in_any_company(tiny: TransformersGenerator) -> None:
+    alone = [run(tiny, [sampled(tiny, text)])[0].tokens for text in TEXTS[:8]]
+    company = [greedy(tiny, text, max_tokens=5) for text in TEXTS[8:12]]
+    together = run(tiny, [*company, *(sampled(tiny, text) for text in TEXTS[:8])])
+    assert [one.tokens for one in together[4:]] == alone
+
+
+def test_other_seeds_have_other_tokens(tiny: TransformersGenerator) -> None:
+    ones = [sampled(tiny, TEXTS[0], seed=seed) for seed in range(8)]
+    assert len({tuple(one.tokens) for one in run(tiny, ones)}) == 8
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"temperature": 0.0},
+        SAMPLED,
+        {"temperature": 0.0, "presence_penalty": 1.5, "frequency_penalty": 0.5},
+        SAMPLED | {"repetition_penalty": 1.4, "min_p": 0.02},
+    ],
+)
+def test_a_sequence_preempted_at_any_token_has_the_same_rest(
+    tiny: TransformersGenerator, sampling: Any
+) -> None:
+    one = sampled(tiny, TEXTS[2], **sampling)
+    [whole] = run(tiny, [one])
+    for cut in range(1, len(whole.tokens)):
+        [rest] = run(tiny, [resumed(one, whole.tokens[:cut])])
+        assert list(whole.tokens[:cut]) + rest.tokens == whole.tokens
+        assert whole.text.endswith(rest.text)
+
+
+def test_a_sequence_aborted_on_the_way_goes_on_exactly(tiny: TransformersGenerator) -> None:
+    one, other = sampled(tiny, TEXTS[4]), greedy(tiny, TEXTS[5])
+    [whole] = run(tiny, [one])
+    found = {one.id: Generated(), other.id: Generated()}
+    tiny.add(one)
+    tiny.add(other)
+    while len(found[one.id].tokens) < 3:
+        for emitted in tiny.step(16).emitted:
+            found[emitted.id].add(emitted)
+    tiny.abort(one.id)
+    begun = found.pop(one.id)
+    again = resumed(one, begun.tokens)
+    tiny.add(again)
+    found[again.id] = Generated()
+    finish(tiny, found)
+    assert begun.tokens + found[again.id].tokens == whole.tokens
+    assert begun.text + found[again.id].text == whole.text
+
+
+def test_sequences_of_a_pool_that_is_too_small_take_turns(
+    tiny: TransformersGenerator, tiny_folder: Path
+) -> None:
+    small = load_tiny(tiny_folder, blocks=16, sequences=4)
+    try:
+        ones = [greedy(tiny, text, max_tokens=20) for text in TEXTS[:4]]
+        done = run(small, ones)
+        assert [one.tokens for one in done] == [generated_alone(tiny_folder, one) for one in ones]
+        assert small.step(8).free_blocks == 16
+    finally:
+        small.close()
+
+
+def test_a_sequence_ends_at_the_context_by_length(
+    tiny: TransformersGenerator, tiny_folder: Path
+) -> None:
+    one = greedy(tiny, "word " * 60, max_tokens=None)
+    [done] = run(tiny, [one])
+    assert done.finish == "length"
+    assert one.prompt.size + len(done.tokens) == tiny.capacity.context_tokens

@@ -1,0 +1,162 @@
+"""Continuous batch over a network without weights: which chunks a step has, and who gives way."""
+
+from collections.abc import Sequence
+
+from jobs.models.inputs.generation import GenerationRequest, Sampling
+from workers.engines.generator import Capacity, NewSequence, Prompt
+from workers.engines.protocol import InvalidInput, Permanent
+from workers.engines.transformers.child.batch import Batch
+from workers.engines.transformers.child.sequences import Choice, Chunk
+
+BLOCK = 4
+
+
+class Counting:
+    """Network whose next token is the number of tokens before it; it keeps the chunks."""
+
+    vocabulary = 1000
+
+    def __init__(self) -> None:
+        self.steps: list[list[tuple[str, int, int]]] = []
+        self.cleared: list[int] = []
+        self.broken: set[str] = set()
+
+    def next_tokens(self, chunks: Sequence[Chunk]) -> list[Choice]:
+        self.steps.append([(chunk.sequence.id, chunk.start, chunk.end) for chunk in chunks])
+        for chunk in chunks:
+            assert len(chunk.sequence.blocks) * BLOCK >= chunk.end
+        return [
+            Choice(-1 if chunk.sequence.id in self.broken else len(chunk.sequence.tokens))
+            for chunk in chunks
+            if chunk.completes
+        ]
+
+    def clear(self, blocks: Sequence[int]) -> None:
+        self.cleared += blocks
+
+
+class NoText:
+    def decode(self, tokens: Sequence[int], **_: bool) -> str:
+        return "x" * len(tokens)
+
+
+def batch(blocks: int = 32, sequences: int = 8, context: int = 64) -> tuple[Batch, Counting]:
+    network = Counting()
+    capacity = Capacity(blocks, BLOCK, sequences, context)
+    return Batch(network, NoText(), frozenset([999]), capacity), network
+
+
+def new(id: str, tokens: Sequence[int], most: int = 5, salt: str = "") -> NewSequence:
+    prompt = Prompt(tokens, len(tokens), GenerationRequest())
+    return NewSequence(id, prompt, Sampling(max_tokens=most), salt=salt)
+
+
+def different(number: int, size: int) -> list[int]:
+    return [100 * number + place for place in range(size)]
+
+
+def test_decodes_go_on_beside_chunks_of_a_prompt() -> None:
+    made, network = batch()
+    made.add(new("a", different(1, 3)))
+    made.step(8)
+    made.add(new("b", different(2, 12)))
+    steps = [made.step(8), made.step(8)]
+    assert network.steps == [[("a", 0, 3)], [("a", 3, 4), ("b", 0, 8)], [("a", 4, 5), ("b", 8, 12)]]
+    assert [step.prefill_tokens for step in steps] == [8, 4]
+    assert [step.kv_tokens for step in steps] == [3, 12]
+
+
+def test_the_oldest_prompt_is_computed_first() -> None:
+    made, network = batch()
+    for number, id in enumerate("abc"):
+        made.add(new(id, different(number, 6)))
+    made.step(10)
+    assert network.steps == [[("a", 0, 6), ("b", 0, 4)]]
+
+
+def test_a_step_has_so_many_sequences_at_most() -> None:
+    made, _ = batch(sequences=2)
+    for number, id in enumerate("abc"):
+        made.add(new(id, different(number, 2)))
+    assert made.step(100).sequences == 2
+
+
+def test_a_block_that_a_step_computes_is_waited_for_and_not_computed_twice() -> None:
+    made, network = batch()
+    made.add(new("a", different(1, 11)))
+    made.add(new("b", [*different(1, 10), 7]))
+    first, second = made.step(100), made.step(100)
+    assert network.steps == [[("a", 0, 11)], [("a", 11, 12), ("b", 8, 11)]]
+    assert [emitted.cached for step in (first, second) for emitted in step.emitted] == [0, 0, 8]
+
+
+def test_a_prompt_in_chunks_is_shared_chunk_by_chunk() -> None:
+    made, network = batch()
+    made.add(new("a", different(1, 16)))
+    made.add(new("b", different(1, 16)))
+    for _ in range(3):
+        made.step(8)
+    computed = sum(end - start for step in network.steps for id, start, end in step if id == "b")
+    assert computed == 4  # the block of the last token, which is always computed
+
+
+def test_salts_share_nothing() -> None:
+    made, network = batch()
+    made.add(new("a", different(1, 11), salt="x"))
+    made.add(new("b", different(1, 11), salt="y"))
+    made.step(100)
+    assert network.steps == [[("a", 0, 11), ("b", 0, 11)]]
+
+
+def test_the_youngest_gives_its_blocks_to_the_oldest_and_is_computed_again() -> None:
+    made, network = batch(blocks=4, context=16)
+    made.add(new("a", different(1, 7), most=6))
+    made.add(new("b", different(2, 7), most=6))
+    found: dict[str, list[int]] = {"a": [], "b": []}
+    while any(len(tokens) < 6 for tokens in found.values()):
+        for emitted in made.step(16).emitted:
+            found[emitted.id] += emitted.tokens
+    assert found == {"a": list(range(7, 13)), "b": list(range(7, 13))}
+    again = [(start, end) for step in network.steps[1:] for id, start, end in step if id == "b"]
+    assert any(end - start > 1 for start, end in again)
+    assert made.step(16).free_blocks == 4
+
+
+def test_what_ended_leaves_all_blocks_free() -> None:
+    made, _ = batch(blocks=8)
+    made.add(new("a", different(1, 9), most=1))
+    step = made.step(100)
+    assert [emitted.finish for emitted in step.emitted] == ["length"]
+    assert step.free_blocks == 8
+
+
+def test_a_sequence_whose_numbers_are_broken_ends_alone_and_nobody_finds_its_blocks() -> None:
+    made, network = batch()
+    network.broken = {"a"}
+    made.add(new("a", different(1, 9)))
+    made.add(new("b", different(2, 9)))
+    first, second = made.step(100).emitted
+    assert isinstance(first.error, Permanent)
+    assert second.tokens == (9,)
+    assert len(network.cleared) == 3
+    made.add(new("c", different(1, 9)))
+    assert made.step(100).emitted[-1].cached == 0
+
+
+def test_sequences_that_the_model_can_not_serve_end_alone() -> None:
+    made, _ = batch(context=16)
+    for id, tokens in {"empty": [], "unknown": [1000], "negative": [-1], "long": [1] * 16}.items():
+        made.add(new(id, tokens))
+    made.add(new("fine", [1]))
+    emitted = made.step(100).emitted
+    errors = {one.id: isinstance(one.error, InvalidInput) for one in emitted}
+    assert errors == {"empty": True, "unknown": True, "negative": True, "long": True, "fine": False}
+
+
+def test_an_id_twice_harms_neither() -> None:
+    made, _ = batch()
+    made.add(new("a", [1]))
+    made.add(new("a", [2]))
+    refused, kept = made.step(100).emitted
+    assert isinstance(refused.error, InvalidInput)
+    assert kept.tokens == (1,)

@@ -1,0 +1,105 @@
+"""Prompts: conversations by the model's template, and requests that never reach the model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.models.inputs import generation
+from tests.support import tiny_llama
+from workers.engines.generator import Prompt
+from workers.engines.transformers.chat_template import ChatTemplate
+from workers.engines.transformers.prompts import Prompts
+
+CONTEXT = 40
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("prompts")
+    tiny_llama.save_tokenizer(made)
+    return made
+
+
+def prompt(folder: Path, **value: Any) -> Prompt:
+    return Prompts(folder, tiny_llama.VOCABULARY, CONTEXT).prompt(generation.parse(value))
+
+
+def rendered(folder: Path, template: str, *messages: dict[str, Any], tools: Any = ()) -> str:
+    config = {"chat_template": template, "bos_token": {"content": "<s>"}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return ChatTemplate(folder).render(messages, tools)
+
+
+def test_a_conversation_is_rendered_with_its_special_tokens(folder: Path) -> None:
+    made = prompt(folder, messages=[{"role": "user", "content": "hi"}])
+    assert made.text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    assert made.tokens[0] == 0
+    assert made.size == len(made.tokens)
+
+
+def test_tools_reach_the_template_unless_none_may_be_chosen(folder: Path) -> None:
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    value = {"messages": [{"role": "user", "content": ""}], "tools": [tool]}
+    chat = Prompts(folder, tiny_llama.VOCABULARY, 1000)
+    assert '"look"' in chat.prompt(generation.parse(value)).text
+    assert '"look"' not in chat.prompt(generation.parse(value | {"tool_choice": "none"})).text
+
+
+def test_token_ids_are_taken_as_they_are_with_their_text(folder: Path) -> None:
+    tokens = list(prompt(folder, prompt="hi").tokens)
+    assert prompt(folder, prompt=tokens).text == "hi"
+    assert list(prompt(folder, prompt=tokens).tokens) == tokens
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"prompt": [tiny_llama.VOCABULARY]}, "token ids must be 0 to 319"),
+        ({"prompt": [0] * CONTEXT}, "40 tokens; the model takes 39"),
+        ({"prompt": "x" * 10_000}, "10000 characters"),
+        ({"prompt": "\ud800"}, "surrogate"),
+        ({"prompt": "a", "logit_bias": {"320": 1}}, "logit_bias"),
+        ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, "no tools"),
+    ],
+)
+def test_a_request_that_the_model_can_not_serve_is_refused(
+    folder: Path, value: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        prompt(folder, **value)
+
+
+def test_the_longest_prompt_leaves_one_token(folder: Path) -> None:
+    assert prompt(folder, prompt=[0] * (CONTEXT - 1)).size == CONTEXT - 1
+
+
+def test_a_model_without_a_template_takes_prompts_alone(tmp_path: Path) -> None:
+    tiny_llama.save_tokenizer(tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert prompt(tmp_path, prompt="hi").size
+    with pytest.raises(ValueError, match="no chat template"):
+        prompt(tmp_path, messages=[{"role": "user", "content": "hi"}])
+
+
+def test_a_template_file_comes_before_the_configuration(tmp_path: Path) -> None:
+    tiny_llama.save_tokenizer(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}!")
+    assert prompt(tmp_path, messages=[{"role": "user", "content": "hi"}]).text == "hi!"
+
+
+def test_templates_may_use_what_they_do_at_hugging_face(tmp_path: Path) -> None:
+    template = (
+        "{{ bos_token }}{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}"
+        "{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+        "{{ strftime_now('%Y') | length }}{{ {'a': '<é>'} | tojson }}"
+    )
+    said = rendered(tmp_path, template, {"role": "user", "content": "hi"}, {"role": "user"})
+    assert said == '<s>hi4{"a": "<é>"}'
+
+
+@pytest.mark.parametrize("template", ["{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}"])
+def test_a_template_runs_in_a_sandbox(tmp_path: Path, template: str) -> None:
+    with pytest.raises(ValueError, match="chat template"):
+        rendered(tmp_path, template, {"role": "user", "content": "hi"})

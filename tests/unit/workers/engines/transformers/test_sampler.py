@@ -1,0 +1,146 @@
+"""Choice of tokens: distributions, bounds, penalties, and independence of the other rows."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from jobs.models.inputs.generation import GenerationRequest, Sampling
+from workers.engines.generator import NewSequence, Prompt
+from workers.engines.transformers.child.sampler import Sampler
+from workers.engines.transformers.child.sequences import Choice, LiveSequence
+
+SIZE = 40
+END = 3
+
+
+class NoText:
+    def decode(self, tokens: Sequence[int]) -> str:
+        return ""
+
+
+def row(prompt: Sequence[int] = (5,), output: Sequence[int] = (), **sampling: Any) -> LiveSequence:
+    given = Sampling(**{"temperature": 0.0} | sampling)
+    made = Prompt(list(prompt), len(prompt), GenerationRequest())
+    new = NewSequence("s", made, given, emitted=tuple(output))
+    return LiveSequence(new, NoText(), frozenset([END]))
+
+
+def choose(logits: Any, rows: Sequence[LiveSequence]) -> list[Choice]:
+    return Sampler(frozenset([END])).choose(torch.tensor(logits, dtype=torch.float32), rows)
+
+
+def rising(size: int = SIZE) -> list[float]:
+    return [n / 4 for n in range(size)]
+
+
+def sampled(count: int, logits: Sequence[float], **sampling: Any) -> Counter[int]:
+    rows = [row(seed=seed, **{"temperature": 1.0} | sampling) for seed in range(count)]
+    return Counter(one.token for one in choose([list(logits)] * count, rows))
+
+
+def test_temperature_zero_takes_the_likeliest() -> None:
+    assert [one.token for one in choose([rising(), rising()[::-1]], [row(), row()])] == [39, 0]
+
+
+def test_samples_follow_the_distribution() -> None:
+    logits = [0.0, 1.0, 2.0, -50.0]
+    expected = torch.tensor(logits).softmax(0).tolist()
+    found = sampled(8000, logits)
+    for token, share in enumerate(expected):
+        assert found[token] / 8000 == pytest.approx(share, abs=0.02)
+
+
+def test_a_temperature_flattens() -> None:
+    logits = [0.0, 2.0]
+    cold, hot = (sampled(2000, logits, temperature=t)[1] / 2000 for t in (0.5, 2.0))
+    assert cold == pytest.approx(1 / (1 + math.exp(-4)), abs=0.03)
+    assert hot == pytest.approx(1 / (1 + math.exp(-1)), abs=0.04)
+
+
+def test_a_row_is_chosen_for_whatever_the_others_are() -> None:
+    kinds: list[dict[str, Any]] = [
+        {"temperature": 1.5, "seed": 1},
+        {"temperature": 0.7, "seed": 2, "top_k": 5},
+        {"temperature": 1.0, "seed": 3, "top_p": 0.5},
+        {"temperature": 1.0, "seed": 4, "min_p": 0.2},
+        {"temperature": 0.0, "repetition_penalty": 1.8},
+    ]
+    torch.manual_seed(0)
+    logits = torch.randn(len(kinds), SIZE).tolist()
+    together = choose(logits, [row(**kind) for kind in kinds])
+    alone = [choose([one], [row(**kind)])[0] for one, kind in zip(logits, kinds, strict=True)]
+    assert together == alone
+
+
+def test_noise_follows_from_seed_and_position() -> None:
+    flat = [[0.0] * 1000]
+    one = choose(flat, [row(seed=5, temperature=1.0)])
+    assert one == choose(flat, [row(prompt=(7, 8, 9), seed=5, temperature=1.0)])
+    assert one != choose(flat, [row(seed=6, temperature=1.0)])
+    assert one != choose(flat, [row(output=[1], seed=5, temperature=1.0)])
+
+
+@pytest.mark.parametrize(
+    ("sampling", "most"),
+    [({"top_k": 3}, 3), ({"top_k": 1}, 1), ({"top_p": 0.5}, 3), ({"top_p": 1e-6}, 1),
+     ({"min_p": 0.5}, 3), ({"min_p": 1.0}, 1), ({"top_k": 10_000}, SIZE)],
+)  # fmt: skip
+def test_unlikely_tokens_are_excluded(sampling: dict[str, Any], most: int) -> None:
+    found = sampled(1500, rising(), **sampling)
+    assert found.keys() <= set(range(SIZE - most, SIZE))
+    assert len(found) >= min(most, 3)
+
+
+def test_top_p_holds_where_many_tokens_are_needed() -> None:
+    found = sampled(300, [0.0] * 5000, top_p=0.999)
+    assert len(found) > 250
+
+
+def test_penalties_count_the_output() -> None:
+    logits = [0.0, 1.0, 0.9, 0.8]
+    tokens = [
+        choose([logits], [row(prompt=[1], output=output, **sampling)])[0].token
+        for output, sampling in [
+            ([], {"presence_penalty": 0.15}),
+            ([1], {"presence_penalty": 0.15}),
+            ([1, 1], {"frequency_penalty": 0.06}),
+            ([1, 2], {"presence_penalty": 0.3}),
+            ([], {"repetition_penalty": 1.3}),
+        ]
+    ]
+    assert tokens == [1, 2, 2, 3, 2]
+
+
+def test_a_bias_is_added() -> None:
+    assert choose([[0.0, 1.0]], [row(prompt=[0], logit_bias={0: 2.0})])[0].token == 0
+
+
+def test_the_end_waits_for_the_least_length() -> None:
+    ends = [[9.0 if token == END else float(token) for token in range(6)]] * 2
+    first, second = choose(
+        ends,
+        [row(min_tokens=2, output=[1], logit_bias={END: 100}), row(min_tokens=2, output=[1, 1])],
+    )
+    assert (first.token, second.token) == (5, END)
+
+
+def test_logprobs_are_the_models_own() -> None:
+    logits = [0.0, 1.0, 3.0]
+    expected = torch.tensor(logits).log_softmax(0)
+    [found, none] = choose(
+        [logits, logits], [row(prompt=[0], logit_bias={0: 50}, logprobs=2), row(prompt=[0])]
+    )
+    assert found.token == 0
+    assert found.logprob == pytest.approx(float(expected[0]))
+    assert [token for token, _ in found.top] == [2, 1]
+    assert [value for _, value in found.top] == pytest.approx(expected[[2, 1]].tolist())
+    assert none.logprob is None
+
+
+def test_no_token_is_chosen_where_the_model_gave_no_numbers() -> None:
+    broken, fine = choose([[math.nan] * 4, [0.0, 1.0, 0.0, 0.0]], [row(prompt=[0])] * 2)
+    assert (broken.token, fine.token) == (-1, 1)

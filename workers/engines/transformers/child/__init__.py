@@ -1,0 +1,1 @@
+"""Process that holds a model: `python -m workers.engines.transformers.child`."""

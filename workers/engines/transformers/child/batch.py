@@ -1,0 +1,175 @@
+"""Continuous batch: which tokens of which sequences a step computes, and what becomes of them."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from jobs import clock
+from workers.engines.generator import Capacity, Emitted, NewSequence, Step, TokenLogprob
+from workers.engines.protocol import InvalidInput, Permanent
+from workers.engines.transformers.child.blocks import BlockPool
+from workers.engines.transformers.child.sequences import Choice, Chunk, LiveSequence
+
+
+class Network(Protocol):
+    """Model with its KV cache."""
+
+    vocabulary: int  #: token ids are below it
+
+    def next_tokens(self, chunks: Sequence[Chunk]) -> Sequence[Choice]:
+        """Computes the chunks; returns a choice for each that completes its sequence, in order."""
+        ...
+
+    def clear(self, blocks: Sequence[int]) -> None:
+        """Overwrites what blocks hold."""
+        ...
+
+
+class Batch:
+    """Sequences of one model, in the order in which they were added.
+
+    The older one has precedence for prefill and blocks. Where blocks run out, the youngest gives
+    its own back and is computed again later; the host prevents it where it counts free blocks.
+    """
+
+    def __init__(
+        self, network: Network, tokenizer: Any, ends: frozenset[int], capacity: Capacity
+    ) -> None:
+        self._network, self._tokenizer, self._ends = network, tokenizer, ends
+        self._capacity = capacity
+        self._pool = BlockPool(capacity.blocks)
+        self._live: dict[str, LiveSequence] = {}
+        self._refused: list[Emitted] = []
+
+    def add(self, new: NewSequence) -> None:
+        """Adds a sequence. The next step reports one that the model can't serve."""
+        if problem := self._problem(new):
+            self._refused.append(Emitted(new.id, error=InvalidInput(problem)))
+        else:
+            self._live[new.id] = LiveSequence(new, self._tokenizer, self._ends)
+
+    def abort(self, id: str) -> None:
+        """Removes a sequence, if it is there."""
+        if sequence := self._live.pop(id, None):
+            self._pool.release(sequence.reset())
+
+    def step(self, max_prefill_tokens: int) -> Step:
+        """Computes one token of each sequence that decodes, and so many of those that don't."""
+        began_s = clock.monotonic()
+        emitted, self._refused = self._refused, []
+        chunks = self._schedule(max_prefill_tokens)
+        if chunks:
+            choices = iter(self._network.next_tokens(chunks))
+            for chunk in chunks:
+                self._computed(chunk)
+                if chunk.completes:
+                    emitted.append(self._emit(chunk.sequence, next(choices)))
+        return Step(
+            emitted,
+            duration_s=clock.monotonic() - began_s,
+            prefill_tokens=sum(chunk.size for chunk in chunks if not chunk.is_decode),
+            sequences=len(chunks),
+            kv_tokens=sum(chunk.start for chunk in chunks),
+            free_blocks=self._pool.free,
+        )
+
+    def _schedule(self, max_prefill_tokens: int) -> list[Chunk]:
+        chunks: list[Chunk] = []
+        computing: set[bytes] = set()  # blocks that this step computes; others wait to find them
+        for sequence in list(self._live.values()):
+            if len(chunks) == self._capacity.sequences:
+                break
+            is_decode, size = sequence.decoding, 1
+            if not is_decode:
+                if not max_prefill_tokens:
+                    continue
+                self._find_prefix(sequence)
+                if self._next_block(sequence) in computing:
+                    continue
+                size = min(sequence.pending, max_prefill_tokens)
+            chunk = Chunk(sequence, sequence.computed, sequence.computed + size, is_decode)
+            if not self._make_room(chunk):
+                continue
+            chunks.append(chunk)
+            if not is_decode:
+                max_prefill_tokens -= size
+                computing |= self._blocks_of(chunk)
+        return chunks
+
+    def _find_prefix(self, sequence: LiveSequence) -> None:
+        """Looks for the next blocks of a sequence among those that others computed."""
+        size = self._capacity.block_tokens
+        if sequence.computed % size:
+            return
+        found = self._pool.find(sequence.full_blocks(size)[sequence.computed // size :])
+        sequence.blocks += found
+        sequence.computed += len(found) * size
+        if sequence.cached is not None:
+            cached = sequence.cached + len(found) * size
+            sequence.cached = min(cached, sequence.prompt_size)
+
+    def _next_block(self, sequence: LiveSequence) -> bytes | None:
+        """Returns the digest of the block that it computes next, where that will be full."""
+        size = self._capacity.block_tokens
+        index = sequence.computed // size
+        return sequence.digest(index, size) if (index + 1) * size < len(sequence.tokens) else None
+
+    def _blocks_of(self, chunk: Chunk) -> set[bytes]:
+        size = self._capacity.block_tokens
+        return {
+            chunk.sequence.digest(n, size) for n in range(chunk.start // size, chunk.end // size)
+        }
+
+    def _make_room(self, chunk: Chunk) -> bool:
+        """Takes the blocks that a chunk needs, from younger sequences where none are free."""
+        sequence = chunk.sequence
+        missing = -(-chunk.end // self._capacity.block_tokens) - len(sequence.blocks)
+        while (taken := self._pool.take(missing)) is None:
+            youngest = next(s for s in reversed(self._live.values()) if s.blocks or s is sequence)
+            if youngest is sequence:
+                return False
+            self._pool.release(youngest.reset())
+        sequence.blocks += taken
+        return True
+
+    def _computed(self, chunk: Chunk) -> None:
+        sequence, size = chunk.sequence, self._capacity.block_tokens
+        sequence.computed = chunk.end
+        for index in range(chunk.start // size, chunk.end // size):
+            self._pool.publish(sequence.blocks[index], sequence.digest(index, size))
+
+    def _emit(self, sequence: LiveSequence, choice: Choice) -> Emitted:
+        if choice.token < 0:
+            blocks = sequence.blocks
+            self.abort(sequence.id)
+            self._network.clear(self._pool.forget(blocks))
+            return Emitted(sequence.id, error=Permanent("the model's output is not a number"))
+        cached, sequence.cached = sequence.cached or 0, None
+        text = sequence.append(choice.token)
+        finish = sequence.finish_reason(self._capacity.context_tokens)
+        if finish:
+            text += sequence.rest_of_text()
+            self.abort(sequence.id)
+        logprobs = self._logprobs(choice)
+        return Emitted(sequence.id, (choice.token,), text, logprobs, finish, cached=cached)
+
+    def _logprobs(self, choice: Choice) -> Sequence[TokenLogprob]:
+        if choice.logprob is None:
+            return ()
+        top = tuple((token, self._text(token), value) for token, value in choice.top)
+        return (TokenLogprob(choice.token, self._text(choice.token), choice.logprob, top),)
+
+    def _text(self, token: int) -> str:
+        text: str = self._tokenizer.decode([token], skip_special_tokens=False)
+        return text
+
+    def _problem(self, new: NewSequence) -> str | None:
+        tokens = [*new.prompt.tokens, *new.emitted]
+        if new.id in self._live:
+            return f"there is a sequence {new.id} already"
+        if not new.prompt.tokens:
+            return "the prompt is empty"
+        if not all(0 <= token < self._network.vocabulary for token in tokens):
+            return f"token ids must be 0 to {self._network.vocabulary - 1}"
+        if len(tokens) >= self._capacity.context_tokens:
+            return f"{len(tokens)} tokens leave none of {self._capacity.context_tokens} for output"
+        return None

@@ -1,0 +1,130 @@
+"""Causal language model of transformers, with its paged KV cache."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from workers.engines.transformers.child import attention
+from workers.engines.transformers.child.attention import Layer, PackedRow
+from workers.engines.transformers.child.sampler import Sampler
+from workers.engines.transformers.child.sequences import Choice, Chunk
+
+_ONLY_THE_FOLDER = {"local_files_only": True, "trust_remote_code": False}
+_DYNAMIC_ROPE = {"dynamic", "longrope"}  # rotations that depend on all positions of a step
+_MIB = 1 << 20
+
+
+def load_model(folder: Path, dtype: str, device: torch.device) -> Any:
+    """Loads the weights of a folder. Raises ValueError for models that can't be batched here."""
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    auto: Any = transformers.AutoModelForCausalLM
+    model, loaded = auto.from_pretrained(
+        folder,
+        dtype=getattr(torch, dtype),
+        use_safetensors=True,
+        output_loading_info=True,
+        **_ONLY_THE_FOLDER,
+    )
+    if missing := sorted({*loaded["missing_keys"], *map(str, loaded["mismatched_keys"])}):
+        raise ValueError(f"{folder} has no weights for {', '.join(missing)}")
+    if problem := _misfit(model):
+        raise ValueError(f"{folder}: {problem}; the engine openai takes it from another server")
+    return model.to(device).eval()
+
+
+def _misfit(model: Any) -> str | None:
+    config = model.config.get_text_config()
+    if not model._supports_attention_backend:
+        return f"{type(model).__name__} has attention of its own"
+    if set(getattr(config, "layer_types", None) or ["full_attention"]) != {"full_attention"}:
+        return "it has layers without full attention"
+    rope = getattr(config, "rope_parameters", None) or {}
+    if isinstance(rope, Mapping) and rope.get("rope_type") in _DYNAMIC_ROPE:
+        return f"its rotary embedding is {rope['rope_type']}"
+    return None
+
+
+def context_tokens(model: Any) -> int:
+    """Returns the tokens that a sequence of the model may have."""
+    config = model.config.get_text_config()
+    known = (config.max_position_embeddings, getattr(config, "sliding_window", None))
+    return min(int(tokens) for tokens in known if tokens)
+
+
+def block_bytes(model: Any, block_tokens: int) -> int:
+    """Returns the size of a block in all layers."""
+    _, size, heads, dimension = _layer_shape(model, 1, block_tokens)
+    return 2 * _layers(model) * size * heads * dimension * int(model.dtype.itemsize)
+
+
+def weights_mb(model: Any) -> float:
+    """Returns the size of the weights, MiB."""
+    return float(sum(weight.nbytes for weight in model.parameters()) / _MIB)
+
+
+class PagedNetwork:
+    """Model and cache. Raises ValueError where they compute something else than the model alone."""
+
+    def __init__(self, model: Any, blocks: int, block_tokens: int, ends: frozenset[int]) -> None:
+        self.vocabulary: int = model.get_input_embeddings().num_embeddings
+        self._model = model
+        self._sampler = Sampler(ends)
+        shape = _layer_shape(model, blocks + 1, block_tokens)  # one block is padding
+        self._layers: list[Layer] = [
+            attention.empty_layer(shape, model.dtype, model.device) for _ in range(_layers(model))
+        ]
+        transformers.AttentionInterface.register(attention.NAME, attention.paged_attention)
+        model.set_attn_implementation(attention.NAME)
+
+    @torch.inference_mode()
+    def next_tokens(self, chunks: Sequence[Chunk]) -> list[Choice]:
+        """Computes the chunks; returns a choice for each that completes its sequence, in order."""
+        ends, size = [], 0
+        for chunk in chunks:
+            size += chunk.size
+            if chunk.completes:
+                ends.append(size - 1)
+        logits = self.logits(chunks, ends)
+        if not ends:
+            return []
+        return self._sampler.choose(logits, [c.sequence for c in chunks if c.completes])
+
+    @torch.inference_mode()
+    def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> Tensor:
+        """Computes the chunks; returns logits [row, token] of some rows of the packed row."""
+        device = self._model.device
+        tokens = [t for c in chunks for t in c.sequence.tokens[c.start : c.end]]
+        places = [place for chunk in chunks for place in range(chunk.start, chunk.end)]
+        packed: PackedRow = attention.pack(chunks, self._layers)
+        output = self._model(
+            input_ids=torch.tensor([tokens], device=device),
+            position_ids=torch.tensor([places], device=device),
+            use_cache=False,
+            logits_to_keep=torch.tensor(rows, dtype=torch.long, device=device),
+            packed=packed,
+        )
+        logits: Tensor = output.logits[0].float()
+        return logits
+
+    def clear(self, blocks: Sequence[int]) -> None:
+        """Overwrites what blocks hold."""
+        for keys, values in self._layers:
+            keys[list(blocks)] = 0
+            values[list(blocks)] = 0
+
+
+def _layers(model: Any) -> int:
+    count: int = model.config.get_text_config().num_hidden_layers
+    return count
+
+
+def _layer_shape(model: Any, blocks: int, block_tokens: int) -> tuple[int, int, int, int]:
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return blocks, block_tokens, heads, size

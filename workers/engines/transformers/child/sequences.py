@@ -1,0 +1,128 @@
+"""State of a sequence in the child process: tokens, blocks, text, and its end."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workers.engines.generator import FinishReason, NewSequence
+from workers.engines.transformers.child.blocks import digests, seed_digest
+from workers.engines.transformers.child.text import Detokenizer, StopStrings
+
+
+class LiveSequence:
+    """Sequence that was added and has not ended.
+
+    `max_tokens` of its sampling counts the tokens that it had when it was added.
+    """
+
+    def __init__(self, new: NewSequence, tokenizer: Any, ends: frozenset[int]) -> None:
+        self.id = new.id
+        self.sampling = new.sampling
+        self.prompt_size = len(new.prompt.tokens)
+        self.tokens = list(new.prompt.tokens)  #: of prompt and output
+        self.counts: Counter[int] = Counter()  #: of the output, by token
+        self.blocks: list[int] = []
+        self.computed = 0  #: tokens whose keys and values are in the blocks
+        self.cached: int | None = 0  #: tokens of the prompt found in the cache; None: reported
+        self.decoding = False  #: it has one token to compute, which its last step produced
+        self._salt = new.salt
+        self._ends = ends
+        self._digests: list[bytes] = []
+        self._detokenizer = Detokenizer(tokenizer, new.prompt.tokens)
+        self._stops = StopStrings(new.sampling.stop)
+        for token in new.emitted:  # its text was delivered
+            self.append(token)
+        self.decoding = False
+
+    @property
+    def position(self) -> int:
+        """Tokens of the output so far."""
+        return len(self.tokens) - self.prompt_size
+
+    @property
+    def pending(self) -> int:
+        """Tokens that are not computed."""
+        return len(self.tokens) - self.computed
+
+    def append(self, token: int) -> str:
+        """Adds a token of the output; returns the text that is final now."""
+        self.tokens.append(token)
+        self.counts[token] += 1
+        self.decoding = True
+        if token in self._ends:
+            return ""
+        may_end = self.position >= self.sampling.min_tokens
+        return self._stops.add(self._detokenizer.add(token), may_end=may_end)
+
+    def finish_reason(self, context_tokens: int) -> FinishReason | None:
+        """Returns why it ends with its last token, or None."""
+        if self.tokens[-1] in self._ends or self._stops.matched:
+            return "stop"
+        most = self.sampling.max_tokens
+        if (most is not None and self.position >= most) or len(self.tokens) >= context_tokens:
+            return "length"
+        return None
+
+    def rest_of_text(self) -> str:
+        """Returns the text that was held back; called once, at the end."""
+        if self._stops.matched:
+            return ""
+        text = self._stops.add(self._detokenizer.finish())
+        return text if self._stops.matched else text + self._stops.finish()
+
+    def full_blocks(self, block_tokens: int) -> Sequence[bytes]:
+        """Returns the digests of all blocks by which a prefix can be found.
+
+        The last token is never among them: the next one follows from computing it.
+        """
+        count = (len(self.tokens) - 1) // block_tokens
+        if count > len(self._digests):
+            self.digest(count - 1, block_tokens)
+        return self._digests[:count]
+
+    def digest(self, index: int, block_tokens: int) -> bytes:
+        """Returns the digest of a full block."""
+        known = len(self._digests)
+        if index >= known:
+            tokens = self.tokens[known * block_tokens : (index + 1) * block_tokens]
+            chained = self._digests[-1] if known else seed_digest(self._salt)
+            self._digests += digests(tokens, block_tokens, chained)
+        return self._digests[index]
+
+    def reset(self) -> list[int]:
+        """Forgets what was computed; returns the blocks to release."""
+        blocks, self.blocks = self.blocks, []
+        self.computed, self.decoding = 0, False
+        if self.cached is not None:
+            self.cached = 0
+        return blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Token that was chosen for a sequence."""
+
+    token: int  #: negative: the model gave no numbers to choose by
+    logprob: float | None = None  #: None: not requested
+    top: Sequence[tuple[int, float]] = ()  #: likeliest tokens: id, logprob
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Tokens of one sequence that a step computes: `start` up to `end`."""
+
+    sequence: LiveSequence
+    start: int
+    end: int
+    is_decode: bool  #: the one token that the last step produced
+
+    @property
+    def size(self) -> int:
+        """Tokens of it."""
+        return self.end - self.start
+
+    @property
+    def completes(self) -> bool:
+        """True where the sequence gets its next token from it."""
+        return self.end == len(self.sequence.tokens)

@@ -1,0 +1,73 @@
+"""Text of a sequence while its tokens arrive: whole characters, up to a stop string."""
+
+from collections.abc import Sequence
+from typing import Any
+
+_CONTEXT = 6  # tokens of the prompt: some decoders join a token to the one before it
+_MOST_UNDECODED = 16  # tokens; longer ones are no beginning of a character, but invalid bytes
+_INCOMPLETE = "\ufffd"  # what a decoder gives for the first bytes of a character
+
+
+class Detokenizer:
+    """Decodes tokens one at a time; `tokenizer` is one of the library tokenizers."""
+
+    def __init__(self, tokenizer: Any, prompt: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._tokens = list(prompt[-_CONTEXT:])
+        self._decoded = len(self._tokens)  # of `_tokens`, whose text was returned
+
+    def add(self, token: int) -> str:
+        """Returns the text that became certain; "" within a character of several tokens."""
+        self._tokens.append(token)
+        text = self._pending()
+        undecoded = len(self._tokens) - self._decoded
+        if text.endswith(_INCOMPLETE) and undecoded < _MOST_UNDECODED:
+            return ""
+        if text or undecoded >= _MOST_UNDECODED:
+            self._tokens = self._tokens[-max(undecoded, _CONTEXT) :]
+            self._decoded = len(self._tokens)
+        return text
+
+    def finish(self) -> str:
+        """Returns the text of all tokens that are left."""
+        return self._pending()
+
+    def _pending(self) -> str:
+        before = self._tokenizer.decode(self._tokens[: self._decoded])
+        text: str = self._tokenizer.decode(self._tokens)
+        return text[len(before) :] if len(text) > len(before) else ""
+
+
+class StopStrings:
+    """Holds text back as long as it may become one of the strings, which are never returned."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = [stop for stop in stops if stop]
+        self._held = ""
+        self.matched = False  #: nothing comes after a match
+
+    def add(self, text: str, *, may_end: bool = True) -> str:
+        """Returns the text that is final. With `may_end` false it may hold stop strings."""
+        if not may_end:
+            return text
+        held = self._held + text
+        found = [place for stop in self._stops if (place := held.find(stop)) >= 0]
+        if found:
+            self.matched, self._held = True, ""
+            return held[: min(found)]
+        size = max((_overlap(held, stop) for stop in self._stops), default=0)
+        self._held = held[len(held) - size :]
+        return held[: len(held) - size]
+
+    def finish(self) -> str:
+        """Returns what is held back, once no more text comes."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Returns the length of the longest end of the text with which the string may begin."""
+    for size in range(min(len(stop) - 1, len(text)), 0, -1):
+        if text.endswith(stop[:size]):
+            return size
+    return 0

@@ -1,0 +1,79 @@
+"""Parent's side of the child process: one message, one answer, in bounded time."""
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from workers.engines.generator import GeneratorDied
+
+_MODULE = "workers.engines.transformers.child"
+_ROOT = Path(__file__).parents[3]
+_EXIT_S = 10.0  # from SIGKILL to the exit status
+
+
+class ChildProcess:
+    """Process that holds a model. An answer that is late, or an exception, ends it."""
+
+    def __init__(self, threads: int) -> None:
+        ours, theirs = socket.socketpair()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", _MODULE, str(theirs.fileno()), str(os.getpid())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), *sys.path])),
+                "OMP_NUM_THREADS": str(threads),
+                "TOKENIZERS_PARALLELISM": "false",
+            },
+        )
+        theirs.close()  # ours is the only other end: it reads EOF when the process is gone
+        self._socket = ours
+        self._pipe = Connection(os.dup(ours.fileno()))
+
+    @property
+    def pid(self) -> int:
+        """Id of the process."""
+        return self._process.pid
+
+    def ask(self, message: Any, timeout_s: float) -> Any:
+        """Sends a message and returns the answer. Raises the exception that it is, and
+        GeneratorDied where none comes in time; the process is killed then."""
+        try:
+            answer = self._exchange(message, timeout_s)
+        except (EOFError, OSError) as error:
+            self.kill()
+            code = self._process.returncode
+            raise GeneratorDied(f"its process ended with exit status {code}") from error
+        if isinstance(answer, Exception):
+            self.kill()
+            raise answer
+        return answer
+
+    def _exchange(self, message: Any, timeout_s: float) -> Any:
+        self._limit(timeout_s)
+        self._pipe.send(message)
+        if not self._pipe.poll(timeout_s):
+            self.kill()
+            raise GeneratorDied(f"its process did not answer within {timeout_s:g} s")
+        return self._pipe.recv()
+
+    def _limit(self, timeout_s: float) -> None:
+        """Bounds reads and writes of a process that stopped in the middle of a message."""
+        seconds = struct.pack("ll", int(timeout_s) + 1, 0)
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            self._socket.setsockopt(socket.SOL_SOCKET, option, seconds)
+
+    def kill(self) -> None:
+        """Ends the process and waits for that."""
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):  # in the kernel, as at a device that hangs
+            self._process.wait(_EXIT_S)
+        self._pipe.close()
+        self._socket.close()
