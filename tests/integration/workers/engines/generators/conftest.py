@@ -26,8 +26,12 @@ def tiny(tiny_folder: Path) -> Iterator[TransformersGenerator]:
 
 
 def load_tiny(folder: Path, **options: object) -> TransformersGenerator:
-    """Loads the tiny Llama; in blocks of 4 tokens, unless the options say otherwise."""
-    given = tiny_llama.options(folder) | {"block_tokens": 4, "sequences": 8} | options
+    """Loads the tiny Llama, in small blocks and with patience for a busy machine."""
+    given = (
+        tiny_llama.options(folder)
+        | {"block_tokens": 4, "sequences": 8, "max_step_s": 600}
+        | options
+    )
     return TransformersGenerator(**given)
 
 

@@ -20,7 +20,7 @@ from workers.engines.transformers.engine import TransformersGenerator
 @pytest.fixture
 def own(tiny_folder: Path) -> Iterator[TransformersGenerator]:
     """Generator that the test may kill."""
-    generator = load_tiny(tiny_folder, max_step_s=60)
+    generator = load_tiny(tiny_folder)
     yield generator
     generator.close()
 
