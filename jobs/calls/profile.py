@@ -15,6 +15,7 @@ class Times:
     full_rows: int  #: most rows of a launch
     full_ms: float  #: time of a launch of so many rows
     one_ms: float  #: time of a launch of a single row
+    step_ms: float | None = None  #: that each further row adds; None: evenly, up to full_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,9 @@ class Profile:
         times = self.buckets.get(bucket)
         if times is None:
             return Terms(slots=slots)
-        step_ms = (times.full_ms - times.one_ms) / max(1, times.full_rows - 1)
+        step_ms = times.step_ms
+        if step_ms is None:
+            step_ms = (times.full_ms - times.one_ms) / max(1, times.full_rows - 1)
         return Terms(
             allowed_ms=allowed_ms,
             one_ms=times.one_ms,
@@ -42,7 +45,11 @@ class Profile:
 
     def pack(self) -> bytes:
         """Returns the profile as JSON."""
-        return orjson.dumps(asdict(self), option=orjson.OPT_NON_STR_KEYS)
+        packed = asdict(self)
+        for times in packed["buckets"].values():
+            if times["step_ms"] is None:
+                del times["step_ms"]  # an api of an earlier release doesn't know it
+        return orjson.dumps(packed, option=orjson.OPT_NON_STR_KEYS)
 
     @classmethod
     def unpack(cls, packed: bytes) -> "Profile":

@@ -107,7 +107,8 @@ class Model:
     @property
     def spec(self) -> EngineSpec:
         """Properties that its engine and task decide."""
-        return spec_of(self.engine, self.task)
+        spec = spec_of(self.engine, self.task)
+        return spec.streaming if spec.streaming and self.options.get("stream") else spec
 
     @property
     def params(self) -> Mapping[str, Param] | None:

@@ -94,7 +94,7 @@ ORDER = {
         ["probes"],
         ["load"],
         ["baselines", "results"],
-        ["chaos", "fairness", "scenarios"],
+        ["chaos", "fairness", "generation", "scenarios"],
     ],
 }
 #: The kernel of `jobs`: modules of one row that may import each other.

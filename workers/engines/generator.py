@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from jobs.models.inputs.generation import GenerationRequest, Sampling
+from jobs.models.inputs.generation import GenerationRequest, Sampling, TokenUsage
 from workers.engines.protocol import InvalidInput
 
 FinishReason = Literal["stop", "length"]
@@ -27,6 +27,7 @@ class Capacity:
     block_tokens: int  #: tokens of a block
     sequences: int  #: most sequences of a step
     context_tokens: int  #: most tokens of a sequence, prompt and output
+    resumes: bool = True  #: False: a sequence that was aborted can't go on later
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class Emitted:
     finish: FinishReason | None = None
     error: Exception | None = None  #: ends the sequence alone
     cached: int = 0  #: tokens of the prompt found in the cache, with the first tokens only
+    usage: TokenUsage | None = None  #: counted by a server, with the last tokens of a sequence
 
 
 @dataclass(frozen=True, slots=True)

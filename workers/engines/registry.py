@@ -16,6 +16,7 @@ _FACTORIES = {
     "encoder": "workers.engines.encoder:RandomEncoder",
     "http": "workers.engines.upstream.http_engine:HttpEngine",
     "openai": "workers.engines.upstream.openai_engine:OpenAIEngine",
+    "openai_stream": "workers.engines.upstream.openai_generator:OpenAIGenerator",
     "python": "workers.engines.python:PythonCode",
     "torch": "workers.engines.torch_module:TorchModule",
     "huggingface": "workers.engines.huggingface:HuggingFace",
@@ -32,10 +33,11 @@ _UPSTREAM = {"http", "openai"}
 def load(model: Model, device: str) -> Engine | Generator:
     """Creates an engine with the model's options. `device` is a torch device, or "" for the
     default."""
-    module, _, name = _FACTORIES[model.engine].partition(":")
+    streams = model.engine == "openai" and model.spec.generates
+    module, _, name = _FACTORIES["openai_stream" if streams else model.engine].partition(":")
     factory = getattr(import_module(module), name)
     if model.engine in _UPSTREAM:
-        upstream: Engine = factory(model)
+        upstream: Engine | Generator = factory(model)
         return upstream
     options = dict(model.options)
     if model.engine in _ON_TORCH | _IN_A_CHILD:

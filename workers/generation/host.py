@@ -163,7 +163,7 @@ class GenerationHost:
             self.scheduler.emitted(sequence, len(emitted.tokens))
             self._delivery.add(sequence, emitted, now_s)
             if emitted.finish:
-                sequence.finish = emitted.finish
+                sequence.finish, sequence.counted = emitted.finish, emitted.usage
                 del self._running[emitted.id]
                 self.scheduler.remove(sequence)
                 if request.ended:
@@ -351,10 +351,11 @@ class GenerationHost:
         with self._changed:
             places = self.engine.capacity.sequences
             one_ms = self.scheduler.first_token_s(_USUAL_PROMPT) * 1000
+            two_ms = self.scheduler.first_token_s(2 * _USUAL_PROMPT) * 1000
             full_ms = self.scheduler.sequence_s(places) * 1000
             known = self.scheduler.step_time.trusted
-        times = {0: Times(places, max(one_ms, full_ms), one_ms)} if known else {}
-        return Profile(self.load_s * 1000, times, 1)
+        times = Times(places, max(one_ms, full_ms), one_ms, max(0.0, two_ms - one_ms))
+        return Profile(self.load_s * 1000, {0: times} if known else {}, 1)
 
     def _item_ms(self) -> float:
         places = self.engine.capacity.sequences

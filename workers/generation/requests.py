@@ -44,7 +44,12 @@ class Request:
         """Tokens to bill: each once, whatever was computed again."""
         if not self.admitted_s:
             return TokenUsage()
-        output = sum(len(sequence.emitted) for sequence in self.sequences)
+        counted = [one.counted for one in self.sequences if one.counted]
+        output = sum(
+            one.counted.output if one.counted else len(one.emitted) for one in self.sequences
+        )
+        if counted:
+            return TokenUsage(counted[0].input, counted[0].cached, output)
         return TokenUsage(self.prompt.size, min(self.cached, self.prompt.size), output)
 
 
@@ -59,6 +64,7 @@ class Sequenced:
     text: list[str] = field(default_factory=list)  #: pieces of its final text
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish: FinishReason | None = None
+    counted: TokenUsage | None = None  #: by the server that generated it
     runs: int = 0  #: times that it was added to the generator
     to_prefill: int = 0  #: tokens to compute before its next token, about
     charged: bool = False  #: True once its tenant's turn counts the prompt

@@ -17,6 +17,8 @@ from workers.generation.turns import Turns
 
 _LEAST_PREFILL = 32  # tokens a step: a prompt always goes on
 _MOST_PREFILL = 2048
+_LONGER = 3.0  # times the time between tokens: longest step without calls that have begun
+_QUICK, _GROWTH = 0.7, 1.5  # of a step that leaves time: more is tried in the next one
 _FIRST_PREFILL = 256  # before step times are known
 
 
@@ -40,6 +42,9 @@ class GenerationScheduler:
         self.items: list[Sequenced] = []  #: that wait
         self.running: list[Sequenced] = []  #: in the order of their admission
         self.preemptions = 0  #: since it began
+        #: tokens of prompts that fit a step whatever is predicted, since nearly as many did: where
+        #: all steps are alike, the fit can't tell one factor from another
+        self._proven_prefill = 0
 
     # -- events
 
@@ -71,7 +76,9 @@ class GenerationScheduler:
             self.step_time.observe(
                 step.duration_s, step.prefill_tokens, step.sequences, step.kv_tokens
             )
-        left = step.prefill_tokens
+        if left := step.prefill_tokens:
+            quick = step.duration_s < _QUICK * self._longest_step_s()
+            self._proven_prefill = int(_GROWTH * left) if quick else 0
         for sequence in self.running:
             computed = min(left, sequence.to_prefill)
             sequence.to_prefill -= computed
@@ -117,8 +124,10 @@ class GenerationScheduler:
             self._admit(item, decision)
 
     def _make_room(self, call: Sequenced, decision: Decision) -> bool:
-        """Preempts as many items as a call needs; none where all of them are not enough."""
-        items = [one for one in self.running if not one.request.is_call]
+        """Preempts as many items as a call needs; none where all of them are not enough, or where
+        the generator can't go on with a sequence."""
+        resumes = self.capacity.resumes
+        items = [one for one in self.running if resumes and not one.request.is_call]
         if not self._fits(call, without=items):
             return False
         while not self._fits(call):
@@ -181,13 +190,12 @@ class GenerationScheduler:
         return needed <= self.capacity.blocks
 
     def _in_time(self, item: Sequenced) -> bool:
-        """Returns True if calls keep their time between tokens with one item more. Prompts of items
-        are prefilled one after the other, so that a call's is soon the next."""
-        if not self._calls_run:
-            return True
-        if any(one.to_prefill for one in self.running if not one.request.is_call):
+        """Returns True if an item's prompt delays no call that may come by much, and if calls that
+        run keep their time between tokens."""
+        ahead = sum(one.to_prefill for one in self.running if not one.request.is_call)
+        if ahead and ahead + item.tokens > self._prefill_budget():
             return False
-        if not self.step_time.trusted:
+        if not self._calls_run or not self.step_time.trusted:
             return True
         kv_tokens = self.kv_tokens + item.tokens
         step_s = self.step_time.predict_s(0, len(self.running) + 1, kv_tokens)
@@ -212,24 +220,31 @@ class GenerationScheduler:
     # -- time
 
     def _prefill_tokens(self) -> int:
-        """Returns the tokens of prompts for the next step: as many as keep the time between tokens
-        of those that have begun; all that fit where none has."""
+        """Returns the tokens of prompts for the next step."""
         if not any(one.to_prefill for one in self.running):
             return 0
+        return self._prefill_budget()
+
+    def _prefill_budget(self) -> int:
+        """Returns as many tokens of prompts as keep the time between tokens of calls that have
+        begun; where none has, a few times as many: no call should wait long for a step's end."""
         if not self.step_time.trusted:
             return _FIRST_PREFILL
-        begun = [one for one in self.running if not one.to_prefill]
-        if not any(one.request.is_call for one in begun):
-            return _MOST_PREFILL
-        read = sum(one.tokens for one in begun)
-        fits = self.step_time.prefill_within(self._itl_s, len(self.running), read, _MOST_PREFILL)
-        return max(_LEAST_PREFILL, fits)
+        read = sum(one.tokens for one in self.running if not one.to_prefill)
+        fits = self.step_time.prefill_within(
+            self._longest_step_s(), len(self.running), read, _MOST_PREFILL
+        )
+        return min(_MOST_PREFILL, max(_LEAST_PREFILL, self._proven_prefill, fits))
+
+    def _longest_step_s(self) -> float:
+        calls = any(one.request.is_call and not one.to_prefill for one in self.running)
+        return self._itl_s * (1 if calls else _LONGER)
 
     def first_token_s(self, tokens: int) -> float:
         """Returns the predicted time until the first token of a call that is admitted now, s, with
         a prompt of so many tokens."""
         ahead = sum(one.to_prefill for one in self.running if one.request.is_call)
-        sequences, most = len(self.running) + 1, self._prefill_tokens() or _MOST_PREFILL
+        sequences, most = len(self.running) + 1, self._prefill_budget()
         steps = -(-(ahead + tokens) // max(1, most))
         each = min(most, ahead + tokens)
         return max(1, steps) * self.step_time.predict_s(each, sequences, self.kv_tokens)

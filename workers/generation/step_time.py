@@ -1,7 +1,7 @@
 """Time of a step: k0 + k1 * prefill tokens + k2 * sequences + k3 * KV tokens that are read.
 
-Recursive least squares with forgetting (Ljung, System Identification, 11.2): a step that took many
-times its prediction (a pause of the machine) counts as one that took a few times.
+Recursive least squares with forgetting (Ljung, System Identification, 11.2), in which a step that
+took many times its prediction (a pause of the machine) has little weight.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,9 @@ _FIRST_VARIANCE = 1e4
 _MOST_RESIDUALS = 4.0  # times the usual one
 _SCALES = (1.0, 256.0, 16.0, 8192.0)  # a usual step: features of about one size
 _TRUSTED_STEPS = 8
+_USUAL_NOISE = 0.1  # share of the prediction that any step may be off
+_SMOOTHING = 0.05
+_LEAST_WEIGHT = 1e-3
 
 
 class StepTime:
@@ -48,9 +51,10 @@ class StepTime:
         """Learns from a step that has ended."""
         features = _features(prefill, sequences, kv_tokens)
         guess_s = sum(k * x for k, x in zip(self._factors, features, strict=True))
-        residual_s = self._bounded(seconds - guess_s)
+        residual_s = seconds - guess_s
         spread = [_dot(row, features) for row in self._covariance]
-        gain = [each / (_FORGETTING + _dot(spread, features)) for each in spread]
+        noise = _FORGETTING / self._weight(abs(residual_s), guess_s)
+        gain = [each / (noise + _dot(spread, features)) for each in spread]
         self._factors = [k + g * residual_s for k, g in zip(self._factors, gain, strict=True)]
         self._covariance = [
             [
@@ -61,12 +65,13 @@ class StepTime:
         ]
         self.steps += 1
 
-    def _bounded(self, residual_s: float) -> float:
-        size_s = abs(residual_s)
-        if self.trusted and self._usual_s:
-            size_s = min(size_s, _MOST_RESIDUALS * self._usual_s)
-        self._usual_s += (size_s - self._usual_s) * (0.05 if self.trusted else 0.5)
-        return size_s if residual_s > 0 else -size_s
+    def _weight(self, residual_s: float, guess_s: float) -> float:
+        """Returns the weight of a step (Huber): less than 1 where it differs more than others do.
+        What nothing is known of, as the first long prompt, is learned whatever its weight."""
+        most_s = max(_MOST_RESIDUALS * self._usual_s, _USUAL_NOISE * guess_s)
+        weight = min(1.0, most_s / residual_s) if self.trusted and residual_s else 1.0
+        self._usual_s += (min(residual_s, most_s) - self._usual_s) * _SMOOTHING
+        return max(weight, _LEAST_WEIGHT)
 
 
 def _features(prefill: int, sequences: int, kv_tokens: int) -> Sequence[float]:

@@ -6,8 +6,8 @@ TooLarge      the response is larger than it may be
 """
 
 import ssl
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -63,6 +63,16 @@ class Response:
         return max(0.0, (at - clock.now()).total_seconds())
 
 
+@dataclass(frozen=True, slots=True)
+class StreamedResponse:
+    """Response whose body is still coming."""
+
+    status: int
+    headers: Mapping[str, str]  #: by name in lower case
+    pieces: Iterable[bytes]  #: of the body
+    interrupt: Callable[[], None]  #: ends it: a blocked read fails; for any thread
+
+
 class Client:
     """Sends requests from any thread, as many at a time as there are connections.
 
@@ -100,24 +110,63 @@ class Client:
         self._deadline.start(timeout_s)
         given = [(b"Host", urlsplit(url).netloc.encode()), *headers]
         timeouts = {"timeout": {"connect": connect_timeout_s, "pool": timeout_s}}
-        try:
-            with self._pool.stream(
+        with (
+            _no_response(timeout_s),
+            self._pool.stream(
                 method, url, headers=given, content=body, extensions=timeouts
-            ) as response:
-                content = _read(response, max_bytes, truncate)
-                return Response(response.status, _headers(response), content)
-        except httpcore.ConnectTimeout as error:
-            raise NoResponse("no connection in time") from error
-        except (httpcore.TimeoutException, TimeoutError) as error:
-            raise Slow(f"no answer within {timeout_s:g} s") from error
-        except httpcore.ConnectError as error:
-            raise NoResponse("no connection") from error
-        except _FAILURES as error:
-            raise NoResponse("the connection broke") from error
+            ) as response,
+        ):
+            content = _read(response, max_bytes, truncate)
+            return Response(response.status, _headers(response), content)
+
+    @contextmanager
+    def stream(
+        self,
+        method: str,
+        url: str,
+        headers: Iterable[tuple[bytes, bytes]],
+        body: bytes,
+        *,
+        timeout_s: float,
+        connect_timeout_s: float | None = None,
+    ) -> Iterator[StreamedResponse]:
+        """Sends a request, and yields its response before the body has come.
+
+        timeout_s: for the whole of it. Raises as `send`, also while the body is read; leaving the
+        context closes a connection whose body was not read to the end.
+        """
+        self._deadline.start(timeout_s)
+        given = [(b"Host", urlsplit(url).netloc.encode()), *headers]
+        timeouts = {"timeout": {"connect": connect_timeout_s, "pool": timeout_s}}
+        with (
+            _no_response(timeout_s),
+            self._pool.stream(
+                method, url, headers=given, content=body, extensions=timeouts
+            ) as response,
+        ):
+            peer = response.extensions["network_stream"]
+            yield StreamedResponse(
+                response.status, _headers(response), response.iter_stream(), peer.interrupt
+            )
 
     def close(self) -> None:
         """Closes all connections."""
         self._pool.close()
+
+
+@contextmanager
+def _no_response(timeout_s: float) -> Iterator[None]:
+    """Translates errors of httpcore into NoResponse and Slow."""
+    try:
+        yield
+    except httpcore.ConnectTimeout as error:
+        raise NoResponse("no connection in time") from error
+    except (httpcore.TimeoutException, TimeoutError) as error:
+        raise Slow(f"no answer within {timeout_s:g} s") from error
+    except httpcore.ConnectError as error:
+        raise NoResponse("no connection") from error
+    except _FAILURES as error:
+        raise NoResponse("the connection broke") from error
 
 
 def _read(response: httpcore.Response, max_bytes: int, truncate: bool) -> bytes:

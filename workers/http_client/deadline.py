@@ -112,6 +112,11 @@ class DeadlineStream(httpcore.NetworkStream):
         poll.register(self._peer, select.POLLIN)
         return bool(poll.poll(0))
 
+    def interrupt(self) -> None:
+        """Ends the connection under a thread that reads from it."""
+        with suppress(OSError):
+            self._peer.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Closes the connection."""
         with suppress(OSError):

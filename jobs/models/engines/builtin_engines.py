@@ -67,18 +67,6 @@ def _embedding(most_dimensions: int) -> EngineSpec:
     )
 
 
-_CHAT_UPSTREAM = EngineSpec(False, "tokens", {}, guessed_tokens, task="chat", options=OpenAIOptions)
-_EMBEDDING_UPSTREAM = EngineSpec(
-    False,
-    "tokens",
-    {"dimensions": Param.whole("dimensions", 1, 1_000_000)},
-    guessed_tokens,
-    task="embedding",
-    options=OpenAIOptions,
-    vocabulary=1 << 31,  # its own, which is not known here
-)
-
-
 def _generator(options: type[EngineOptions]) -> EngineSpec:
     """Returns the spec of models that generate text."""
     return EngineSpec(
@@ -91,6 +79,26 @@ def _generator(options: type[EngineOptions]) -> EngineSpec:
         options=options,
         generates=True,
     )
+
+
+_CHAT_UPSTREAM = EngineSpec(
+    False,
+    "tokens",
+    {},
+    guessed_tokens,
+    task="chat",
+    options=OpenAIOptions,
+    streaming=_generator(OpenAIOptions),
+)
+_EMBEDDING_UPSTREAM = EngineSpec(
+    False,
+    "tokens",
+    {"dimensions": Param.whole("dimensions", 1, 1_000_000)},
+    guessed_tokens,
+    task="embedding",
+    options=OpenAIOptions,
+    vocabulary=1 << 31,  # its own, which is not known here
+)
 
 
 _TENSORS = EngineSpec(False, "rows", {}, signature.rows, task="tensors", options=TensorOptions)

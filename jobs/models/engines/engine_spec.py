@@ -120,6 +120,8 @@ class EngineSpec:
     pads: bool = False  #: each row of a launch costs what its longest does, whatever an entry says
     options: type[EngineOptions] | None = None  #: None: only the engine knows them
     by_task: "Mapping[Any, EngineSpec]" = field(default_factory=dict)  #: tasks that entries choose
+    #: spec of models whose options say `stream`; None: none may
+    streaming: "EngineSpec | None" = None
     generates: bool = False  #: its engine is a Generator: it makes tokens step by step
     vocabulary: int = 0  #: token ids below it may come in place of a text; 0: none may
 

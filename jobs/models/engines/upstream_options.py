@@ -165,4 +165,6 @@ class OpenAIOptions(UpstreamOptions):
     api_key: Annotated[
         str, fits(_SECRET.fullmatch, '"env:NAME" or "file:/path": a secret has no place here')
     ] = ""
+    #: chats are streamed from the upstream, token by token, and served by the generation host
+    stream: bool = False
     encoding_format: Literal["base64", "float"] = "base64"  #: of vectors in answers

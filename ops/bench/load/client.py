@@ -46,8 +46,8 @@ class Client:
             str(address.hostname), address.port, timeout=_TIMEOUT_S
         )
 
-    def post(self, model: str, texts: Iterable[str]) -> str:
-        """Streams texts up as one job; returns its id."""
+    def post(self, model: str, texts: Iterable[Any]) -> str:
+        """Streams texts, or objects with an `input`, up as one job; returns its id."""
         blocks = ndjson_blocks(texts, _BLOCK_LINES)
         response = self._request("POST", f"/jobs?model={model}", blocks, NDJSON, status=202)
         return str(json.loads(response.read())["id"])
@@ -68,7 +68,7 @@ class Client:
                 clock.sleep(self._poll_s)
 
     def run_job(
-        self, model: str, texts: Sequence[str], outputs: Sequence[Any] | None = None
+        self, model: str, texts: Sequence[Any], outputs: Sequence[Any] | None = None
     ) -> CompletedJob:
         """Posts a job and reads its results. Raises BenchError where one is missing or wrong.
 
@@ -100,7 +100,11 @@ class Client:
 
     def job(self, job: str) -> Any:
         """Job object."""
-        return json.loads(self._request("GET", f"/jobs/{job}").read())
+        return self.get(f"/jobs/{job}")
+
+    def get(self, path: str) -> Any:
+        """JSON of a GET request."""
+        return json.loads(self._request("GET", path).read())
 
     def cancel(self, job: str) -> None:
         """Cancels a job."""
@@ -140,7 +144,7 @@ class Client:
         return response
 
 
-def ndjson_blocks(texts: Iterable[str], lines: int) -> Iterator[bytes]:
+def ndjson_blocks(texts: Iterable[Any], lines: int) -> Iterator[bytes]:
     """Yields NDJSON in blocks of so many lines, so that a block costs next to nothing."""
     rest = iter(texts)
     while block := list(islice(rest, lines)):

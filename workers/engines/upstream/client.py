@@ -1,13 +1,14 @@
 """HTTP client of one upstream: its headers with their secrets, its certificates and its bounds."""
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from jobs.models.engines.upstream_options import UpstreamOptions
 from jobs.telemetry.tracing.context import CURRENT
 from workers.engines.upstream import secrets
-from workers.http_client.client import Client, NoResponse, Response
+from workers.http_client.client import Client, NoResponse, Response, StreamedResponse
 
 
 class UpstreamClient:
@@ -35,28 +36,44 @@ class UpstreamClient:
         self, method: str, url: str, body: bytes | None = None, timeout_s: float | None = None
     ) -> Response:
         """Sends a request, within timeout_s or the options' time. Raises as `Client.send`."""
-        headers = self._headers
-        if here := CURRENT.get():
-            headers = [*headers, *((n.encode(), v.encode()) for n, v in here.headers.items())]
-        if body is not None:
-            headers = [*headers, (b"Content-Type", b"application/json")]
         try:
             return self._client.send(
                 method,
                 url,
-                headers,
+                self._request_headers(body),
                 body,
                 timeout_s=timeout_s or self._options.timeout_s,
                 connect_timeout_s=self._options.connect_timeout_s,
                 max_bytes=self._options.max_answer_mb << 20,
             )
         except NoResponse as error:
-            # Other failures are told without addresses: clients need not know where a model is.
-            if isinstance(error.cause, ssl.SSLCertVerificationError):
-                fault = error.cause.verify_message.partition(",")[0]  # the rest names the host
-                message = f"its certificate isn't trusted: {fault}"
-                raise NoResponse(message) from error
+            _hide_address(error)
             raise
+
+    @contextmanager
+    def stream(self, url: str, body: bytes) -> Iterator[StreamedResponse]:
+        """Posts a request, and yields its response before the body has come. Raises as
+        `Client.stream`."""
+        options = self._options
+        try:
+            with self._client.stream(
+                "POST",
+                url,
+                self._request_headers(body),
+                body,
+                timeout_s=options.timeout_s,
+                connect_timeout_s=options.connect_timeout_s,
+            ) as response:
+                yield response
+        except NoResponse as error:
+            _hide_address(error)
+            raise
+
+    def _request_headers(self, body: bytes | None) -> list[tuple[bytes, bytes]]:
+        headers = self._headers
+        if here := CURRENT.get():
+            headers = [*headers, *((n.encode(), v.encode()) for n, v in here.headers.items())]
+        return headers if body is None else [*headers, (b"Content-Type", b"application/json")]
 
     def get(self, path: str) -> Response:
         """Sends a GET to the same server, within the time for a connection. Raises as `send`."""
@@ -71,6 +88,14 @@ class UpstreamClient:
     def close(self) -> None:
         """Closes the connections."""
         self._client.close()
+
+
+def _hide_address(error: NoResponse) -> None:
+    """Raises NoResponse in place of an error that names an address: clients need not know where a
+    model is."""
+    if isinstance(error.cause, ssl.SSLCertVerificationError):
+        fault = error.cause.verify_message.partition(",")[0]  # the rest names the host
+        raise NoResponse(f"its certificate isn't trusted: {fault}") from error
 
 
 def _trust(ca: str) -> ssl.SSLContext:

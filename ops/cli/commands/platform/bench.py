@@ -74,6 +74,11 @@ for _name, _help, _module in (
         "Measures small tenants next to one that floods, and shares by weight.",
         "fairness.run",
     ),
+    (
+        "generate",
+        "Measures models that generate: rate and text beside the bare engine, streams, cancels.",
+        "generation.run",
+    ),
     ("idle", "Measures CPU and memory of a platform with nothing to do, and its start.", ""),
     ("isolation", "Measures a tenant beside one that takes all it can get.", ""),
     ("upstream", "Measures batches on a model behind an HTTP API that loses half its slots.", ""),

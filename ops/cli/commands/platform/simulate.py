@@ -12,6 +12,7 @@ from jobs import settings
 from jobs.models import models_file
 from jobs.models.model import Model
 from ops.cli.commands.common import as_json_option, show
+from ops.cli.commands.platform.simulate_generation import SimulateCommand
 from ops.simulation import devices, launches, tables, traces
 from ops.simulation import plan as planning
 from ops.simulation.capacity import Capacity
@@ -92,8 +93,9 @@ def _setup_command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command(
+    cls=SimulateCommand,
     epilog="Example: millrace simulate --trace calls.csv --model batchstring --replicas 2 "
-    "--load 0.65 --launch-ms 100"
+    "--load 0.65 --launch-ms 100. For models that generate: --generation TRACE, see its --help.",
 )
 @_setup_command
 @click.option("--replicas", type=click.IntRange(1), required=True, help="Number of replicas.")

@@ -72,3 +72,13 @@ def test_a_margin_is_a_quarter_of_the_target_at_most() -> None:
     for _ in range(1000):
         margin.record(late=True)
     assert margin.ms == 50
+
+
+def test_a_further_row_adds_what_its_worker_says() -> None:
+    times = Times(full_rows=16, full_ms=1300, one_ms=20, step_ms=5)
+    profile = Profile.unpack(Profile(buckets={0: times}).pack())
+    assert (profile.terms(0, 1, 1000).step_ms, profile.terms(0, 1, 1000).full_ms) == (5, 1300)
+
+
+def test_an_api_of_the_release_before_reads_a_profile_of_launches() -> None:
+    assert b"step_ms" not in PROFILE.pack()

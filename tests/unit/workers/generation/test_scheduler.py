@@ -1,6 +1,7 @@
 """Decisions about each step, without thread or clock."""
 
 from tests.unit.workers.generation.made import scheduler, sequence, step, timed
+from workers.engines.generator import Step
 
 
 def test_sequences_are_admitted_while_prompt_and_expected_output_fit_the_blocks() -> None:
@@ -152,3 +153,17 @@ def test_a_removed_sequence_leaves_its_blocks() -> None:
     made.decide()
     made.remove(ones[0])
     assert made.decide().admitted == [ones[2]]
+
+
+def test_more_of_a_prompt_is_tried_while_steps_leave_time_whatever_is_predicted() -> None:
+    made = scheduler(itl_s=0.1, blocks=10_000)
+    for _ in range(50):
+        made.step_time.observe(0.05, 0, 1, 0)
+        made.step_time.observe(0.2, 32, 1, 0)
+    made.put([sequence(prompt=900, tokens=50)])
+    tokens = []
+    for _ in range(4):
+        tokens.append(made.decide().prefill_tokens)
+        made.stepped(Step(duration_s=0.02, prefill_tokens=tokens[-1], sequences=1))
+    assert tokens == sorted(tokens)
+    assert tokens[-1] >= 1.5 * tokens[0]

@@ -42,3 +42,13 @@ def test_the_prefill_that_fits_is_what_the_time_leaves() -> None:
     assert time.prefill_within(0.0254, 1, 0, 2048) == pytest.approx(100, rel=0.15)
     assert time.prefill_within(0.001, 32, 16_000, 2048) == 0
     assert time.prefill_within(100.0, 1, 0, 2048) == 2048
+
+
+def test_a_first_long_prompt_is_learned_at_once_however_sure_the_rest_was() -> None:
+    time = StepTime()
+    for _ in range(200):
+        time.observe(0.01, 0, 4, 500)
+    for _ in range(3):
+        time.observe(0.11, 1000, 4, 500)
+    assert time.predict_s(1000, 4, 500) == pytest.approx(0.11, rel=0.1)
+    assert time.prefill_within(0.06, 4, 500, 2048) == pytest.approx(500, rel=0.2)

@@ -226,9 +226,9 @@ def test_without_a_key_a_request_is_refused_where_one_is_required(settings: Sett
             app.router.lifespan_context(app),
             httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
         ):
-            for path in ("/jobs", "/infer"):
-                body = {"model": "echo", "items": ["x"]}
-                answer = await http.post(path, json=body)
+            body = {"model": "echo", "items": ["x"]}
+            for path, sent in (("/jobs", body), ("/infer", {"model": "echo", "input": "x"})):
+                answer = await http.post(path, json=sent)
                 assert answer.status_code == 400
                 assert answer.json()["title"] == "Idempotency-Key is missing"
             answer = await http.post("/jobs", json=body, headers={"Idempotency-Key": "k"})

@@ -64,7 +64,7 @@ def test_a_call_that_never_began_was_in_the_queue_alone(kept: Kept) -> None:
     assert "gen_ai.request.max_tokens" not in whole.attributes
 
 
-@pytest.mark.parametrize("packed", ["", new_trace(0.0).pack()])
+@pytest.mark.parametrize("packed", ["", new_trace(0.0).pack()], ids=["untraced", "unsampled"])
 def test_what_is_not_sampled_is_not_recorded(kept: Kept, packed: str) -> None:
     generation.record(packed, ONE)
     assert kept.spans == []

@@ -1,0 +1,1 @@
+"""`millrace bench generate`: models that generate text, beside their engine alone."""

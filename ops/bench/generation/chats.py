@@ -1,0 +1,37 @@
+"""Chats of the benchmarks: questions of gsm8k, and models files for them."""
+
+from typing import Any
+
+from jobs.models.model import Model
+from ops.bench.harness.models_files import models_file, sample
+from ops.bench.load import workloads
+
+LIGHT = "echo_chat"  #: answers at a fixed pace, without a network
+REAL = "smollm2"
+
+
+def questions(count: int, **fields: Any) -> list[dict[str, Any]]:
+    """Returns bodies of chat completions, one a question; fields: added to each."""
+    rows = workloads.gsm8k_rows()[:count]
+    return [{"messages": [{"role": "user", "content": row["question"]}], **fields} for row in rows]
+
+
+def long_contexts(count: int, words: int, **fields: Any) -> list[dict[str, Any]]:
+    """Returns bodies whose prompts have about so many words."""
+    words_of = [row["question"].split() for row in workloads.gsm8k_rows()]
+    bodies = []
+    for n in range(count):
+        text = " ".join(word for row in words_of[n::count] for word in row).split()[:words]
+        bodies.append({"messages": [{"role": "user", "content": " ".join(text)}], **fields})
+    return bodies
+
+
+def real_model() -> str:
+    """Returns the models file of the real model."""
+    return models_file(sample(REAL))
+
+
+def light_model(step_ms: float, sequences: int = 64, **changes: Any) -> str:
+    """Returns the models file of a generator whose steps take so long. changes: of the entry."""
+    options = {"step_ms": step_ms, "sequences": sequences, "blocks": 65_536}
+    return models_file(Model(LIGHT, "1", LIGHT, options=options, **changes))

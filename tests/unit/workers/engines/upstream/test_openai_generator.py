@@ -1,0 +1,151 @@
+"""Generator that streams chats from a real HTTP server on loopback."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from jobs.models.inputs.generation import TokenUsage
+from jobs.models.model import Model
+from tests.support.receiver import Received
+from tests.support.upstream import Answer, Upstream, serving
+from tests.support.wait import eventually
+from workers.engines.generator import Emitted, Generator, NewSequence, Prompt
+from workers.engines.protocol import InvalidInput, RateLimited, Transient
+from workers.engines.upstream.chat_stream import UNKNOWN_TOKEN
+from workers.engines.upstream.openai_generator import OpenAIGenerator
+
+CHAT = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0}
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
+
+
+def sse(*chunks: Any) -> bytes:
+    events = [json.dumps(each) for each in chunks] + ["[DONE]"]
+    return b": comment\n\n" + b"".join(f"data: {event}\n\n".encode() for event in events)
+
+
+def hello(request: Received) -> Answer:
+    usage = {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": None}
+    body = sse(
+        chunk({"role": "assistant", "content": ""}), chunk({"content": "Hi"}),
+        chunk({"content": " you"}), chunk({}, "stop"), {"choices": [], "usage": usage},
+    )  # fmt: skip
+    return Answer(raw=body, headers={"content-type": "text/event-stream"})
+
+
+@pytest.fixture
+def upstream() -> Iterator[Upstream]:
+    with serving() as server:
+        server.answer = hello
+        yield server
+
+
+def generator(server: Upstream, **options: Any) -> OpenAIGenerator:
+    given = {"url": f"{server.url}/v1", "model": "theirs", "stream": True, **options}
+    return OpenAIGenerator(Model("ours", "1", "openai", options=given))
+
+
+def new(of: Generator, id: str = "a", **fields: Any) -> NewSequence:
+    [prompt] = of.prepare([{**CHAT, **fields}])
+    assert isinstance(prompt, Prompt)
+    return NewSequence(id, prompt, prompt.request.sampling)
+
+
+def run(of: Generator, *sequences: NewSequence) -> dict[str, list[Emitted]]:
+    for each in sequences:
+        of.add(each)
+    found: dict[str, list[Emitted]] = {each.id: [] for each in sequences}
+
+    def ended() -> bool:
+        for each in of.step(64).emitted:
+            found[each.id].append(each)
+        return all(its and (its[-1].finish or its[-1].error) for its in found.values())
+
+    eventually(ended)
+    return found
+
+
+def test_text_comes_as_the_server_sends_it_and_usage_is_the_servers(upstream: Upstream) -> None:
+    with closing(generator(upstream)) as ours:
+        assert isinstance(ours, Generator)
+        found = run(ours, new(ours, max_tokens=5, top_p=0.5, stop=["x"]))["a"]
+    assert [each.text for each in found] == ["Hi", " you", ""]
+    assert [list(each.tokens) for each in found] == [[UNKNOWN_TOKEN], [UNKNOWN_TOKEN], []]
+    assert (found[-1].finish, found[-1].usage) == ("stop", TokenUsage(9, 0, 3))
+    assert upstream.bodies() == [
+        {
+            "messages": CHAT["messages"], "model": "theirs", "stream": True,
+            "stream_options": {"include_usage": True}, "max_tokens": 5, "temperature": 0.0,
+            "top_p": 0.5, "stop": ["x"],
+        }
+    ]  # fmt: skip
+
+
+def test_choices_of_one_request_have_seeds_of_their_own(upstream: Upstream) -> None:
+    with closing(generator(upstream)) as ours:
+        one = new(ours, n=2)
+        run(ours, NewSequence("a", one.prompt, one.sampling))
+    assert "seed" in upstream.bodies()[0]
+
+
+def test_tool_calls_come_as_text_that_the_api_reads(upstream: Upstream) -> None:
+    parts = [{"index": 0, "id": "x", "function": {"name": "weather", "arguments": '{"city"'}}]
+    rest = [{"index": 0, "function": {"arguments": ': "Turin"}'}}]
+    body = sse(chunk({"tool_calls": parts}), chunk({"tool_calls": rest}), chunk({}, "tool_calls"))
+    upstream.answer = lambda _: Answer(raw=body)
+    with closing(generator(upstream)) as ours:
+        [end] = run(ours, new(ours))["a"]
+    assert end.finish == "stop"
+    assert '{"name": "weather", "arguments": {"city": "Turin"}}' in end.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "why"),
+    [
+        (Answer({"error": {"message": "too long"}}, 400), InvalidInput, "too long"),
+        (Answer({}, 429, {"retry-after": "2"}), RateLimited, "429"),
+        (Answer({}, 500), Transient, "500"),
+        (Answer(raw=sse(chunk({"content": "Hi"}))), Transient, "without a finish reason"),
+        (Answer(raw=sse({"error": {"message": "out of memory"}})), Transient, "out of memory"),
+    ],
+)
+def test_a_failure_ends_the_sequence_alone(
+    upstream: Upstream, answer: Answer, error: type[Exception], why: str
+) -> None:
+    answers = iter([answer])
+    upstream.answer = lambda request: next(answers, None) or hello(request)
+    with closing(generator(upstream, concurrency={"max": 1})) as ours:
+        found = run(ours, new(ours, "a"), new(ours, "b"))
+    assert type(found["a"][-1].error) is error
+    assert why in str(found["a"][-1].error)
+    assert found["b"][-1].finish == "stop"
+
+
+def test_an_aborted_stream_closes_its_connection(upstream: Upstream) -> None:
+    upstream.answer = lambda request: Answer(raw=hello(request).body * 100, drip_s=0.01)
+    with closing(generator(upstream)) as ours:
+        ours.add(new(ours))
+        eventually(lambda: ours.step(64).emitted)
+        assert upstream.connections
+        ours.abort("a")
+        eventually(lambda: not upstream.connections)
+        assert ours.step(64).sequences == 0
+
+
+def test_no_more_streams_are_open_than_the_options_allow(upstream: Upstream) -> None:
+    with closing(generator(upstream, concurrency={"max": 2})) as ours:
+        found = run(ours, *(new(ours, str(n)) for n in range(8)))
+    assert all(its[-1].finish == "stop" for its in found.values())
+    assert upstream.most_at_once <= 2
+
+
+def test_a_prompt_is_refused_for_it_streams_chats(upstream: Upstream) -> None:
+    with closing(generator(upstream)) as ours:
+        [refused] = ours.prepare([{"prompt": "hello"}])
+    assert isinstance(refused, InvalidInput)
+    assert "messages" in str(refused)

@@ -1,0 +1,51 @@
+"""Generation on a virtual clock, over the workers' scheduler."""
+
+import pytest
+
+from workers.engines.generator import Capacity
+from workers.simulation.generation import Arrival, GenerationResult, StepCosts, quantile, replay
+
+CAPACITY = Capacity(1000, 16, 32, 4096)
+COSTS = StepCosts(0.01, 0.0001, 0.0005, 0.0)
+
+
+def run(*arrivals: Arrival, capacity: Capacity = CAPACITY, job: bool = False) -> GenerationResult:
+    return replay(arrivals, capacity, COSTS, 0.05, job=job)
+
+
+def test_a_call_alone_takes_its_prefill_and_a_step_a_token() -> None:
+    result = run(Arrival(0.0, 100, 11))
+    assert result.ttft_s == [pytest.approx(0.0205)]
+    assert result.itl_s == [pytest.approx(0.0105)]
+    assert (result.calls_tokens, result.steps) == (11, 11)
+
+
+def test_the_clock_jumps_to_the_next_arrival() -> None:
+    result = run(Arrival(0.0, 10, 2), Arrival(1000.0, 10, 2))
+    assert result.steps == 4
+    assert result.lasted_s == pytest.approx(1000.0, abs=0.1)
+
+
+def test_sequences_share_steps() -> None:
+    result = run(*(Arrival(0.0, 10, 100) for _ in range(20)))
+    assert result.lasted_s < 3.0
+    assert result.calls_tokens == 2000
+
+
+def test_a_job_takes_what_calls_leave_and_gives_way_to_them() -> None:
+    calls = [Arrival(0.5 * n, 100, 40) for n in range(40)]
+    alone, beside = run(*calls), run(*calls, job=True)
+    assert beside.items_tokens > 5 * beside.calls_tokens
+    assert quantile(beside.ttft_s, 0.95) < 4 * quantile(alone.ttft_s, 0.95) + 0.1
+    assert quantile(beside.itl_s, 0.95) < 0.06
+
+
+def test_calls_preempt_items_where_blocks_are_few() -> None:
+    capacity = Capacity(64, 16, 32, 1024)
+    calls = [Arrival(1.0 * n, 200, 50) for n in range(10)]
+    assert run(*calls, capacity=capacity, job=True).preemptions > 0
+
+
+def test_a_quantile_of_nothing_is_not_a_number() -> None:
+    assert quantile([], 0.5) != quantile([], 0.5)
+    assert quantile([3.0, 1.0, 2.0], 0.5) == 2.0

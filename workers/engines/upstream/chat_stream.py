@@ -1,0 +1,175 @@
+"""One chat that an upstream streams: its request as OpenAI's body, its chunks as emitted tokens."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from jobs.models.inputs.generation import Sampling, TokenUsage
+from workers.engines.generator import Emitted, FinishReason, NewSequence, TokenLogprob
+from workers.engines.protocol import Permanent, Transient
+from workers.engines.upstream.stream_requester import StreamRequester
+
+UNKNOWN_TOKEN = -1
+"""Id of tokens in a chunk: an upstream tells their text, not their ids. A chunk counts as one."""
+
+_DATA, _DONE = b"data:", b"[DONE]"
+_MOST_LINE_BYTES = 1 << 22
+
+
+class ChatStream:
+    """Reads one stream on a thread of its own; `close` is for another one."""
+
+    def __init__(self, id: str, requester: StreamRequester) -> None:
+        self.id, self._requester = id, requester
+        self._interrupt: Callable[[], None] | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Ends the stream: the upstream sees that its client has left."""
+        with self._lock:
+            self._closed = True
+            if self._interrupt:
+                self._interrupt()
+
+    def read(self, url: str, body: bytes) -> Iterator[Emitted]:
+        """Yields what arrives; the last has a finish reason. Raises what `StreamRequester.open`
+        raises, and Transient where the stream ends without a finish reason."""
+        with self._requester.open(url, body) as response:
+            with self._lock:
+                self._interrupt = response.interrupt
+                if self._closed:
+                    return
+            answer = _Answer(self.id)
+            for chunk in _chunks(response.pieces):
+                if emitted := answer.read(chunk):
+                    yield emitted
+        yield answer.end()
+
+
+class _Answer:
+    """Collects the end of a stream: finish reason, usage and tool calls come in parts."""
+
+    def __init__(self, id: str) -> None:
+        self._id = id
+        self._finish: FinishReason | None = None
+        self._usage: TokenUsage | None = None
+        self._tools: dict[int, dict[str, str]] = {}
+
+    def read(self, chunk: Mapping[str, Any]) -> Emitted | None:
+        """Reads a chunk; returns what it adds to the text. Raises Transient for an error."""
+        if error := chunk.get("error"):
+            message = error.get("message") if isinstance(error, dict) else error
+            raise Transient(f"upstream broke off: {str(message)[:300]}")
+        self._usage = _usage(chunk.get("usage")) or self._usage
+        choice = next(iter(chunk.get("choices") or ()), None)
+        if choice is None:
+            return None
+        if reason := choice.get("finish_reason"):
+            self._finish = "length" if reason == "length" else "stop"
+        delta = choice.get("delta") or {}
+        for call in delta.get("tool_calls") or ():
+            self._add_call(call)
+        text = delta.get("content") or ""
+        if not text:
+            return None
+        logprobs = (choice.get("logprobs") or {}).get("content") or ()
+        found = [_logprob(one) for one in logprobs]
+        return Emitted(self._id, [UNKNOWN_TOKEN] * max(1, len(found)), text, found)
+
+    def end(self) -> Emitted:
+        """Returns the end of the sequence. Raises Transient where the stream broke off."""
+        if not self._finish:
+            raise Transient("upstream ended the stream without a finish reason")
+        text = "".join(map(_call_text, self._tools.values()))
+        tokens = [UNKNOWN_TOKEN] if text else []
+        return Emitted(self._id, tokens, text, finish=self._finish, usage=self._usage)
+
+    def _add_call(self, part: Mapping[str, Any]) -> None:
+        call = self._tools.setdefault(int(part.get("index", 0)), {"name": "", "arguments": ""})
+        function = part.get("function") or {}
+        for name in call:
+            call[name] += function.get(name) or ""
+
+
+def body_of(new: NewSequence) -> dict[str, Any]:
+    """Returns the body of a chat completion with one choice; only what isn't a default."""
+    request, sampling = new.prompt.request, new.sampling
+    body: dict[str, Any] = {"messages": request.messages}
+    if request.tools:
+        body |= {"tools": request.tools, "tool_choice": request.tool_choice or "auto"}
+    given = request.sampling
+    if given.max_tokens:
+        body["max_tokens"] = given.max_tokens
+    if given.seed is not None or request.n > 1:
+        body["seed"] = sampling.seed
+    usual = Sampling()
+    for name in _PASSED:
+        if (value := getattr(sampling, name)) != getattr(usual, name):
+            body[name] = value
+    if sampling.logprobs is not None:
+        body |= {"logprobs": True, "top_logprobs": sampling.logprobs}
+    return body
+
+
+_PASSED = (
+    "temperature", "top_p", "top_k", "min_p", "min_tokens", "presence_penalty",
+    "frequency_penalty", "repetition_penalty", "stop", "logit_bias",
+)  # fmt: skip
+
+
+def _chunks(pieces: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yields the JSON of each event of a stream. Raises Permanent where it is none."""
+    for line in _lines(pieces):
+        data = line.removeprefix(_DATA).strip()
+        if not line.startswith(_DATA) or not data:
+            continue
+        if data == _DONE:
+            return
+        try:
+            chunk = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            raise Permanent("upstream streamed what is not JSON") from None
+        if not isinstance(chunk, dict):
+            raise Permanent("upstream streamed what is no object")
+        yield chunk
+
+
+def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+        if len(rest) > _MOST_LINE_BYTES:
+            raise Permanent("upstream streamed an event that is too large")
+    if rest:
+        yield rest
+
+
+def _usage(given: Any) -> TokenUsage | None:
+    if not isinstance(given, dict):
+        return None
+    details = given.get("prompt_tokens_details") or {}
+    counts = (
+        given.get("prompt_tokens"),
+        details.get("cached_tokens"),
+        given.get("completion_tokens"),
+    )
+    return TokenUsage(*(count if type(count) is int and count > 0 else 0 for count in counts))
+
+
+def _logprob(given: Mapping[str, Any]) -> TokenLogprob:
+    top = [
+        (UNKNOWN_TOKEN, str(one["token"]), float(one["logprob"]))
+        for one in given.get("top_logprobs") or ()
+    ]
+    return TokenLogprob(UNKNOWN_TOKEN, str(given["token"]), float(given["logprob"]), tuple(top))
+
+
+def _call_text(call: Mapping[str, str]) -> str:
+    """Writes a tool call as models do whose calls stand in their text (Hermes)."""
+    arguments = call["arguments"] or "{}"
+    name = orjson.dumps(call["name"]).decode()
+    return f'<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call>'

@@ -1,0 +1,128 @@
+"""Generator of the engine `openai` with `stream = true`: chats that an OpenAI-compatible server
+generates (vLLM, SGLang, llama.cpp, TGI, or Millrace).
+
+Each sequence is a streaming request on a thread of its own. A step collects what has arrived; the
+server holds the KV cache, so that blocks aren't counted here. To abort closes the connection.
+"""
+
+import queue
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import orjson
+
+from jobs import clock
+from jobs.models.engines.upstream_options import OpenAIOptions
+from jobs.models.inputs.generation import parse
+from jobs.models.model import Model
+from workers.engines.generator import Capacity, Emitted, NewSequence, Prompt, Step
+from workers.engines.protocol import InvalidInput
+from workers.engines.upstream.chat_stream import ChatStream, body_of
+from workers.engines.upstream.stream_requester import StreamRequester
+
+_WAIT_S = 0.05  # of a step in which nothing arrives
+_CONTEXT_TOKENS = 1 << 31  # the server knows; a prompt that is too long is its error
+
+
+class OpenAIGenerator:
+    """Streams chats from an upstream; options: `upstream_options.OpenAIOptions`."""
+
+    def __init__(self, model: Model) -> None:
+        self._model, self._options = model, OpenAIOptions(**model.options)
+        self._url = self._options.url.rstrip("/") + "/chat/completions"
+        key = self._options.api_key
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._requester = StreamRequester(model, self._options, headers)
+        self._most = self._options.concurrency.max
+        self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="upstream-stream")
+        self._waiting: deque[NewSequence] = deque()
+        self._streams: dict[str, ChatStream] = {}  # of the host's thread
+        self._arrived: queue.SimpleQueue[Emitted] = queue.SimpleQueue()
+
+    @property
+    def capacity(self) -> Capacity:
+        """Bounds: those of the options; blocks aren't known."""
+        return Capacity(0, 1, self._most, _CONTEXT_TOKENS, resumes=False)
+
+    def prepare(self, inputs: Sequence[Any]) -> list[Prompt | InvalidInput]:
+        """Prepares inputs, as `Generator.prepare`; sizes are estimates."""
+        return [self._prepare(value) for value in inputs]
+
+    def _prepare(self, value: Any) -> Prompt | InvalidInput:
+        try:
+            request = parse(value)
+        except ValueError as error:
+            return InvalidInput(str(error))
+        if request.messages is None:
+            return InvalidInput(f"{self._model.key} takes messages, not a prompt")
+        return Prompt((), self._model.size(value, {}), request)
+
+    def add(self, sequence: NewSequence) -> None:
+        """Adds a sequence; it is sent once the upstream has room."""
+        self._waiting.append(sequence)
+
+    def abort(self, id: str) -> None:
+        """Closes the connection of a sequence, or forgets one that waits."""
+        if stream := self._streams.pop(id, None):
+            stream.close()
+        else:
+            self._waiting = deque(one for one in self._waiting if one.id != id)
+
+    def step(self, max_prefill_tokens: int) -> Step:
+        """Sends what there is room for, and returns what has arrived, within a moment."""
+        since_s = clock.monotonic()
+        self._send()
+        running = len(self._streams)
+        emitted = [each for each in self._collect() if each.id in self._streams]
+        for each in emitted:
+            if each.finish or each.error:
+                self._streams.pop(each.id, None)
+        return Step(emitted, clock.monotonic() - since_s, sequences=running)
+
+    def restart(self) -> None:
+        """Closes all connections, as a generator that starts again has no sequence."""
+        for id in list(self._streams):
+            self.abort(id)
+        self._waiting.clear()
+
+    def memory_mb(self) -> float:
+        """Returns 0: the weights are elsewhere."""
+        return 0.0
+
+    def close(self) -> None:
+        """Closes all connections, and ends the threads."""
+        self.restart()
+        self._threads.shutdown()
+        self._requester.close()
+
+    def _send(self) -> None:
+        room = self._requester.room()
+        while self._waiting and not room.closed_s and len(self._streams) < room.launches:
+            new = self._waiting.popleft()
+            stream = self._streams[new.id] = ChatStream(new.id, self._requester)
+            self._threads.submit(self._read, stream, self._body(new))
+
+    def _body(self, new: NewSequence) -> bytes:
+        return orjson.dumps(
+            {**body_of(new), "model": self._options.model, "stream": True,
+             "stream_options": {"include_usage": True}}
+        )  # fmt: skip
+
+    def _read(self, stream: ChatStream, body: bytes) -> None:
+        """Puts what arrives of a stream where `step` finds it; on a thread of its own."""
+        try:
+            for emitted in stream.read(self._url, body):
+                self._arrived.put(emitted)
+        except Exception as error:
+            self._arrived.put(Emitted(stream.id, error=error))
+
+    def _collect(self) -> Iterator[Emitted]:
+        wait_s = _WAIT_S if self._streams else 0.0
+        try:
+            yield self._arrived.get(timeout=wait_s) if wait_s else self._arrived.get_nowait()
+            while True:
+                yield self._arrived.get_nowait()
+        except queue.Empty:
+            return
