@@ -31,7 +31,7 @@ _COMMANDS = {
     "results": ("jobs.results", "Prints a job's results in order, as JSON lines; while..."),
     "diff": ("jobs.diff", "Compares the results of two finished jobs."),
     "infer": ("jobs.calls", "Makes one call with TEXT and prints its output as..."),
-    "chat": ("jobs.chat", "Talks with MODEL, and prints its answers as they come."),
+    "chat": ("jobs.chat", "Talks to MODEL; answers are printed while they are..."),
     "models": ("jobs.calls", "Lists model versions, and their state in the workers."),
     "why": ("jobs.why", "Diagnoses a call (call_…), a job (job_…, or one item..."),
     "webhooks": ("jobs.webhooks", "Lists the webhook deliveries of a job."),

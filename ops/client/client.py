@@ -2,7 +2,7 @@
 
 import json
 import ssl
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -18,6 +18,7 @@ _LINES_A_CHUNK = 1000
 _TRIES = 5
 _RETRY_S = 1.0
 _OUTAGE_S = 600.0  # longest outage of the api that a wait survives
+_EVENT, _LAST_EVENT = "data: ", "[DONE]"  # of a stream
 _TEMPORARY = frozenset({429, 502, 503, 504, 507})
 
 
@@ -30,7 +31,8 @@ class ApiError(click.ClickException):
             self.problem: dict[str, Any] = response.json()
         except ValueError:
             self.problem = {"status": response.status_code, "detail": response.text[:500]}
-        detail = self.problem.get("detail", "")
+        others = self.problem.get("error")  # of the routes under /v1
+        detail = others["message"] if isinstance(others, dict) else self.problem.get("detail", "")
         faults = self.problem.get("errors", [])[:20]
         lines = [f"{self.problem.get('title', 'refused')}: {detail}"]
         lines += [_fault_line(fault) for fault in faults if fault["message"] not in detail]
@@ -223,24 +225,21 @@ class Client:
         headers = {"Idempotency-Key": f'"{key}"'} if key else None
         return dict(self.request("POST", "/infer", json=body, headers=headers))
 
-    def stream(self, model: str, value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Makes one call of a model that generates. Yields its events, with their names, `done` at
-        last. Raises ApiError, and ClickException where the stream ends before it is whole."""
-        body, name = {"model": model, "input": value, "stream": True}, ""
-        with self._http.stream("POST", "/infer", json=body) as response:
+    def chat(
+        self, model: str, messages: Sequence[dict[str, str]], **fields: Any
+    ) -> Iterator[dict[str, Any]]:
+        """Streams the answer to a conversation: yields OpenAI's chunks as they come.
+
+        fields: of the request. Leaving the iterator ends the generation. Raises ApiError.
+        """
+        body = {"model": model, "messages": messages, "stream": True, **fields}
+        with self._http.stream("POST", "/v1/chat/completions", json=body) as response:
             if response.is_error:
                 response.read()
             self._ok(response)
-            for line in _lines(response.iter_bytes()):
-                head, _, text = line.decode().partition(": ")
-                if head == "event":
-                    name = text
-                elif head == "data" and name == "error":
-                    raise click.ClickException(json.loads(text)["detail"])
-                elif head == "data":
-                    yield name, json.loads(text)
-        if name != "done":
-            raise click.ClickException("the stream ended before the answer was whole")
+            for line in response.iter_lines():
+                if line.startswith(_EVENT) and not line.endswith(_LAST_EVENT):
+                    yield json.loads(line.removeprefix(_EVENT))
 
     @staticmethod
     def _ok(response: httpx.Response) -> httpx.Response:

@@ -3,7 +3,7 @@
 import gzip
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -229,3 +229,12 @@ def test_a_text_may_be_cut_to_so_many_tokens(tokens: int) -> None:
 def test_a_parameter_out_of_range_is_told_its_range() -> None:
     [fault] = validation.check({"input": "a", "params": {"truncate": 2}}, (), None, MINILM, True)  # type: ignore[misc]
     assert fault.message == "parameter 'truncate' must be a whole number of tokens, 3 to 512"
+
+
+def test_an_input_that_a_generating_model_does_not_take_is_a_fault_at_submission() -> None:
+    model = Model("writer", "1", "echo_chat")
+    value = {"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json"}}
+    [fault] = cast(list[Fault], validation.check({"input": value}, (), 3, model, True))
+    assert (fault.loc, fault.code, fault.line) == (("input",), "generation", 3)
+    assert "response_format isn't supported" in fault.message
+    assert not isinstance(validation.check({"input": value}, (), 3, model, False), list)
