@@ -66,6 +66,13 @@ target_ms = 5000
 url = "{url}/shout"
 body = {{ text = "$input" }}
 output = "/results/0/text"
+
+[[model]]
+name = "talk"
+version = "1"
+engine = "echo_chat"
+target_ttft_ms = 60_000
+options = {{ step_ms = 5, blocks = 70, context_tokens = 1024, sequences = 1 }}
 """
 
 DEATHS = {
@@ -78,9 +85,10 @@ NOT_HERE = {
     "millrace_database_errors_total": "the database is there all the time",
     "millrace_redis_errors_total": "so is Redis",
     "millrace_leases_lost_total": "a worker would have to freeze for longer than a lease",
+    "millrace_prefix_cache_hits_total": "the engine keeps no prefixes",
     "millrace_tenant_share_ratio": "nobody waits for a whole minute",
 }
-CALLS, JOBS, ITEMS, LARGE, READ = 5, 6, 40, 50_000, 3
+CALLS, JOBS, ITEMS, LARGE, READ = 5, 7, 40, 50_000, 3
 Labels = Mapping[str, str]
 
 
@@ -155,9 +163,25 @@ def calls(client: Client, http: httpx.Client) -> list[dict[str, Any]]:
     assert http.post("/v1/embeddings", content=b"{}").status_code == 415
     assert http.get("/nothing/like/this").status_code == 404
     assert client.infer("shout", "hey")["output"] == "HEY"
+    assert client.infer("talk", chat("one two"))["output"]["usage"]["completion_tokens"] == 2
     with pytest.raises(httpx.ReadTimeout):
         http.post("/infer", json={"model": "slow", "input": "a", "timeout_ms": 60_000}, timeout=0.5)
     return answers
+
+
+def chat(words: str, **fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": words}], **fields}
+
+
+def preempt(client: Client) -> None:
+    """Calls take the place of an item that runs."""
+    endless = [chat("go on", min_tokens=900, max_tokens=900)] * 2
+    body = {"model": "talk", "items": [{"input": value} for value in endless]}
+    job = client.request("POST", "/jobs", json=body)["id"]
+    eventually(lambda: client.job(job)["state"] == "running")
+    for _ in range(3):  # the first may come before the item
+        client.infer("talk", chat("let me in"))
+    client.wait(job)
 
 
 def jobs(client: Client, http: httpx.Client, home: Path, hook: str) -> None:
@@ -197,6 +221,7 @@ def played(tmp_path_factory: pytest.TempPathFactory, platforms: Platforms) -> It
         ):
             answers = calls(client, http)
             jobs(client, http, home, receiver.url)
+            preempt(client)
             first = until(platform, untold)
             reports = eventually(lambda: reader.read(store).reports)
             last = after_a_death(platform, client, http, home)

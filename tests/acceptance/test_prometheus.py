@@ -13,23 +13,32 @@ from ops.client.client import Client
 from ops.grafana.dashboards import DASHBOARDS
 from ops.processes.ports import free_ports
 from ops.supervisor.platform import Platform
-from tests.support.platforms import Platforms, spec
+from tests.support.platforms import LIGHT, Platforms, spec
 from tests.support.prometheus import MISSING, ask, installed, scraping
 from tests.support.wait import eventually
 from tests.unit.ops.deploy.kit import PROMETHEUS, RULES
 
 RARE = (
     "errors_total|retries_total|deaths|reaped|leases_lost|stuck|failed|upstream|webhook_attempts"
-    "|transfers_total|tenant_share_ratio"
+    "|transfers_total|tenant_share_ratio|num_preemptions|prefix_cache_hits"
 )
 """Of these a platform that is well and has just begun may have nothing."""
+
+
+TALK = """
+[[model]]
+name = "talk"
+version = "1"
+engine = "echo_chat"
+options = { step_ms = 2 }
+"""
 
 
 @pytest.fixture(scope="module")
 def platform(platforms: Platforms) -> Iterator[Platform]:
     if not installed():
         pytest.skip(MISSING)
-    with platforms.running(spec(), metrics_port=free_ports(8)[0]) as started:
+    with platforms.running(spec(LIGHT + TALK), metrics_port=free_ports(8)[0]) as started:
         yield started
 
 
@@ -47,11 +56,12 @@ def worked(platform: Platform, prometheus: httpx.Client) -> None:
     """A job and calls, until Prometheus has seen them grow."""
     with closing(Client(platform.url)) as client:
         job = client.submit([b'{"input": "text"}\n'] * 300, model="echo")["id"]
-        call = {"model": "echo", "input": "text"}
 
         def seen() -> bool:
-            assert client.request("POST", "/infer", json=call)
-            return len(ask(prometheus, "rate(millrace_call_target_total[10s]) > 0")) > 0
+            assert client.infer("echo", "text")
+            assert client.infer("talk", {"messages": [{"role": "user", "content": "a b c"}]})
+            growing = ask(prometheus, "rate(millrace_call_target_total[10s]) > 0")
+            return {one["metric"]["model"] for one in growing} == {"echo@1", "talk@1"}
 
         eventually(seen)
         assert client.wait(job)["state"] == "completed"
