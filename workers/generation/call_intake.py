@@ -4,13 +4,17 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from jobs.calls.lanes import Ticket
+from jobs import clock
+from jobs.calls.lanes import Ticket, lane_name
 from jobs.calls.messages import Call
 from jobs.models.model import Model
 from workers.device.call_puller import CallPuller
 from workers.scheduler.snapshot import Waiting
 
 _FULL_S = 0.05  # between looks for room, where nobody tells of it
+_TELL_S = 0.25  # between announcements of how long there is no room
+_AT_MOST_S = 3600.0  # that is announced
+_NO_LANE = lane_name({}, 0)
 
 
 class Room(Protocol):
@@ -35,6 +39,7 @@ class CallIntake:
     ) -> None:
         self._puller, self._room, self._accept = puller, room, accept
         self._slot = f"{puller.worker}/0"
+        self._tell_at_s = 0.0  # monotonic
         self._stopping = threading.Event()
         self._freed = threading.Event()  # there may be room
         self._thread = threading.Thread(target=self._run, name=f"calls-{model.name}", daemon=True)
@@ -59,6 +64,7 @@ class CallIntake:
         while not self._stopping.is_set():
             room = self._room.call_room()
             if room <= 0:
+                self._tell_full()
                 self._freed.wait(_FULL_S)
                 self._freed.clear()
                 continue
@@ -73,20 +79,22 @@ class CallIntake:
         where another worker was faster."""
         view = min(waiting.lanes, key=lambda view: (view.calls_turn, view.calls_due_s))
         rows = 1 if view.alone else min(room, view.calls)
-        ticket = Ticket(
-            view.lane,
-            rows,
-            0,
-            waiting.launched_ms,
-            self._room.busy_for_s(rows) * 1000,
-            0.0,
-            "pace",
-            self._puller.worker,
-            self._slot,
-            self._puller.lease_s * 1000,
-            sized=True,
+        return self._puller.take(self._ticket(view.lane, rows, waiting), waiting)
+
+    def _tell_full(self) -> None:
+        """Announces for how long there is no room: admission predicts by it."""
+        if clock.monotonic() < self._tell_at_s:
+            return
+        self._tell_at_s = clock.monotonic() + _TELL_S
+        waiting = self._puller.look(self._slot)
+        self._puller.take(self._ticket(_NO_LANE, 0, waiting), waiting)
+
+    def _ticket(self, lane: str, rows: int, waiting: Waiting) -> Ticket:
+        busy_s = min(self._room.busy_for_s(rows), _AT_MOST_S)
+        taker = self._puller.worker, self._slot, self._puller.lease_s * 1000
+        return Ticket(
+            lane, rows, 0, waiting.launched_ms, busy_s * 1000, 0.0, "pace", *taker, sized=True
         )
-        return self._puller.take(ticket, waiting)
 
     def _wait(self) -> None:
         pace_s = self._puller.pace.idle_wait_s

@@ -36,5 +36,5 @@ class OutputLengths:
         if left:
             guess = self._sorted[min(len(self._sorted) - 1, longer + int(left * _QUANTILE))]
         else:
-            guess = max(int(_BEYOND * emitted), emitted + 1) if self._sorted else _FIRST_GUESS
+            guess = max(int(_BEYOND * emitted), 0 if self._sorted else _FIRST_GUESS)
         return min(max(guess, emitted + 1), max(most, emitted + 1))

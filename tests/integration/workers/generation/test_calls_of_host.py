@@ -160,3 +160,19 @@ def test_a_host_that_stops_answers_its_calls_first(hosted: Hosted) -> None:
     eventually(lambda: bench.engine.ids)
     bench.host.stop()
     assert len(bench.texts("a")[0].split()) == 50
+
+
+def test_a_full_host_announces_for_how_long_it_has_no_room(hosted: Hosted) -> None:
+    bench = hosted(step_ms=10.0, sequences=1)
+    bench.host.warm_up()
+    bench.call("a", "one two", **LONG)
+    bench.start()
+    eventually(lambda: bench.engine.ids)
+    until_ms = [0.0]
+
+    def moved() -> bool:
+        look = bench.lanes.look("nobody/0")
+        until_ms.append(look.busy.get("worker-1/0", 0.0))
+        return until_ms[-1] > look.now_ms + 500 and len(set(until_ms)) > 3
+
+    eventually(moved)

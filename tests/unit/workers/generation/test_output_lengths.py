@@ -17,3 +17,7 @@ def test_no_more_is_expected_than_a_sequence_may_have() -> None:
     assert lengths.expected(0, 20) == 20
     lengths.add(500)
     assert lengths.expected(0, 20) == 20
+
+
+def test_a_first_sequence_that_goes_on_is_expected_to_go_on_for_a_while() -> None:
+    assert OutputLengths().expected(600, 8000) == 900
