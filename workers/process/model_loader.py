@@ -6,8 +6,9 @@ load → warm up → serve, and in the end drain → unload
 import gc
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 
 from redis import Redis, RedisError
 from sqlalchemy import Engine as Database
@@ -15,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock
 from jobs.calls.redis import RedisLanes
+from jobs.models.model import Model
 from jobs.models.watcher import ModelsFile
 from jobs.processes.memory import collect_and_freeze
 from jobs.settings import Settings
@@ -35,6 +37,7 @@ from workers.process.slice_runner import SliceRunner
 
 _log = logging.getLogger(__name__)
 _TICK_S = 0.5
+_ON_DEMAND_S = 2.0  # between looks for requests where only models on demand may have some
 _BUSY_TICK_S = 0.05  # while a model is loaded or drained
 _NO_SLOT = "nobody/0"  # looks at the lanes, and is never busy
 _ERRORS = (RedisError, SQLAlchemyError, *CONNECTION_ERRORS)
@@ -62,6 +65,7 @@ class ModelLoader:
             settings.memory_mb, settings.min_stay_s, set(history.late), dict(history.left_out)
         )
         self._published: list[ModelRow] = []
+        self._looked_s = -inf  # latest look for requests
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -153,13 +157,23 @@ class ModelLoader:
         """Returns the models here not loaded for which calls or slices found no worker."""
         models = [resident.model for resident in self._table.in_state("absent", "failed")]
         requested: set[str] = set()
-        if models:
+        if models and self._looks_for_requests(models):
             with _logging_errors("requested models"):
                 requested |= {m.key for m in models if RedisLanes(self._redis, m.key).wanted()}
             with _logging_errors("requested models"), self._database.begin() as tx:
                 claimable = backlog.claimable(tx, models, 1)
                 requested |= {key for key, count in claimable.items() if count}
         return requested
+
+    def _looks_for_requests(self, models: Sequence[Model]) -> bool:
+        """Returns True if it is time: models on demand are looked for less often, since a platform
+        that nobody asks for them has them absent for good."""
+        now_s = clock.monotonic()
+        on_demand = all(model.on_demand for model in models)
+        if on_demand and now_s < self._looked_s + _ON_DEMAND_S:
+            return False
+        self._looked_s = now_s
+        return True
 
     def _claim_load(self, resident: Resident) -> bool:
         """Returns True if this worker, whose states are published, is to load a model."""
