@@ -1,6 +1,8 @@
 """Real servers for the tests: one PostgreSQL and one Redis a test process, a database a test."""
 
+import os
 import re
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from inspect import signature
@@ -31,6 +33,10 @@ from tests.support.platforms import (
 )
 from tests.support.redis_cluster import RedisCluster
 from tests.support.wait import PATIENCE_S, slowdown
+
+# No test fetches a model, nor uses one that this user has fetched.
+os.environ["PIP_NO_INDEX"] = "1"
+os.environ["XDG_DATA_HOME"] = str(Path(tempfile.gettempdir()) / "millrace-tests-data")
 
 _TIMEOUT_S = 400
 _LONGEST_FIRST = ("tests/acceptance/test_chaos.py", "tests/acceptance/", "tests/browser/")

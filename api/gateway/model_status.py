@@ -36,6 +36,7 @@ class ModelStatus:
     ready: bool = False
     last_used_s: float = 0.0  #: on the process's clock
     _terms: dict[tuple[int, int, float, int], Terms] = field(default_factory=dict)
+    _due_ms: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def terms(self, bucket: int, timeout_ms: int, share: float) -> Terms:
         """Returns the terms on which a call is admitted; cached."""
@@ -47,8 +48,10 @@ class ModelStatus:
 
     def record_latency(self, bucket: int, timeout_ms: int, took_ms: float) -> None:
         """Adapts the margin to the time that an admitted call took."""
-        due = due_ms(self.profile, self.model, bucket, timeout_ms)
-        self.margin.record(late=took_ms > due)
+        key = bucket, timeout_ms
+        if key not in self._due_ms:
+            self._due_ms[key] = due_ms(self.profile, self.model, bucket, timeout_ms)
+        self.margin.record(late=took_ms > self._due_ms[key])
 
 
 class ModelStatuses:

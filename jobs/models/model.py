@@ -91,8 +91,7 @@ class Model:
     @property
     def answer_target_ms(self) -> int:
         """Time (ms) in which a call is to be answered, or to have its first token."""
-        generates = spec_of(self.engine, self.task).generates
-        return self.target_ttft_ms if generates else self.target_ms
+        return self.target_ttft_ms if self.spec.generates else self.target_ms
 
     @property
     def margin_ms(self) -> float:

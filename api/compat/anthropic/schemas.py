@@ -93,7 +93,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         "model": AnthropicErrorResponse,
         "description": "What went wrong, as Anthropic words it",
     }
-    for status in (400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429, 500, 503, 507)
+    for status in (400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429, 500, 503, 507, 529)
 }
 
 _LINE = (

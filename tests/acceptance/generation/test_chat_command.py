@@ -9,6 +9,7 @@ from ops.supervisor.platform import Platform
 from tests.acceptance.generation.test_streams import CHATTERS, SAID
 from tests.support.command_line import millrace
 from tests.support.keys import make_key_at
+from tests.support.platforms import Platforms, spec
 
 PLATFORM = CHATTERS
 
@@ -44,3 +45,17 @@ def test_each_line_is_a_message_of_one_conversation(
 
 def test_an_unknown_model_is_reported(environ: dict[str, str]) -> None:
     assert "nobody" in chat(environ, "nobody", "x", status=1)
+
+
+def test_it_waits_for_a_model_that_is_loaded_on_demand(platforms: Platforms) -> None:
+    entry = """
+[[model]]
+name = "sleeper"
+version = "1"
+engine = "echo_chat"
+on_demand = true
+"""
+    with platforms.running(spec(entry)) as platform:
+        said = chat({"MILLRACE_URL": platform.url}, "sleeper", "wake up")
+    assert "no worker is ready" in said
+    assert said.strip().endswith("wake up")

@@ -1,13 +1,19 @@
 """Command that talks to a model in the terminal."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any
 
 import click
+import httpx
 
+from jobs import clock
 from ops.cli.commands.common import Number, client_command
-from ops.client.client import Client
+from ops.client.client import ApiError, Client
+
+_LOAD_S = 300.0  # longest wait for a model that is fetched and loaded
+_POLL_S = 1.0
 
 
 @click.command(epilog='Example: millrace chat smollm2 "Name three prime numbers."')
@@ -27,7 +33,7 @@ def chat(
     messages = [{"role": "system", "content": system}] if system else []
     for line in [text] if text is not None else _lines():
         messages.append({"role": "user", "content": line})
-        answer = _answer(client.chat(model, messages, **given), as_json)
+        answer = _answer(_chunks(client, model, messages, given), as_json)
         messages.append({"role": "assistant", "content": answer})
 
 
@@ -42,6 +48,24 @@ def _lines() -> Iterator[str]:
             return
         if line:
             yield line
+
+
+def _chunks(
+    client: Client, model: str, messages: Sequence[dict[str, str]], fields: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yields the chunks of an answer; waits for a model that is loaded on demand."""
+    until_s = clock.monotonic() + _LOAD_S
+    for attempt in count():
+        try:
+            yield from client.chat(model, messages, **fields)
+        except ApiError as error:
+            if error.status != httpx.codes.SERVICE_UNAVAILABLE or clock.monotonic() > until_s:
+                raise
+            if not attempt:
+                click.echo(f"{error.message}; waiting until one is", err=True)
+            clock.sleep(_POLL_S)
+        else:
+            return
 
 
 def _answer(chunks: Iterator[dict[str, Any]], as_json: bool) -> str:
