@@ -29,7 +29,7 @@ def added(engine: EchoChat, id: str, value: Any, emitted: tuple[int, ...] = ()) 
 
 
 def ran(engine: EchoChat, steps: int = 50, prefill: int = 1000) -> list[Emitted]:
-    """What some steps emit."""
+    """Runs some steps; returns what they emitted."""
     return [one for _ in range(steps) for one in engine.step(prefill).emitted]
 
 

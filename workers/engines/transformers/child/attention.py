@@ -17,7 +17,7 @@ from workers.engines.transformers.child.blocks import PADDING
 from workers.engines.transformers.child.sequences import Chunk
 
 NAME = "millrace_paged"
-"""Of the function among transformers' attention implementations."""
+"""Name of the function among transformers' attention implementations."""
 
 _MOST_PADDING = 1.3  # times the tokens that a group of sequences has
 

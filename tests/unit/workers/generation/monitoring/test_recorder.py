@@ -1,4 +1,4 @@
-"""What a generation host does, as metrics and spans."""
+"""Metrics and spans of a generation host."""
 
 from collections.abc import Iterator
 from typing import Any

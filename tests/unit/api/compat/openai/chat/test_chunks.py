@@ -21,7 +21,8 @@ from jobs.models.model import Model
 from jobs.models.registry import Registry
 from tests.support.generation_worker import completion
 
-SPECIFICATION = Path("/work/shared/spec/openai-chat-completions-responses.openapi.json")
+SHARED = Path(__file__).parents[7] / "shared"
+SPECIFICATION = SHARED / "spec" / "openai-chat-completions-responses.openapi.json"
 MODEL = Model("m", "1", "echo_chat")
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
 TEXT = {"model": "m", "prompt": "x"}
