@@ -1,6 +1,7 @@
 """`make supply-chain`: what is installed is written down, and looked up."""
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -26,7 +27,9 @@ def locked() -> set[tuple[str, str]]:
 def sbom(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Made as an operator makes it; the first time the tools are installed."""
     path = tmp_path_factory.mktemp("sbom") / "sbom.json"
-    done = subprocess.run(["make", "-s", "sbom", f"SBOM={path}"], cwd=ROOT, capture_output=True)
+    environ = {name: value for name, value in os.environ.items() if name != "PIP_NO_INDEX"}
+    command = ["make", "-s", "sbom", f"SBOM={path}"]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     found: dict[str, Any] = json.loads(path.read_text())
     return found
