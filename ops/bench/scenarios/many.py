@@ -33,6 +33,7 @@ _ROUNDS = 2
 _READY_S, _STALLED_S = 180.0, 300.0
 _POLL_S = 0.2
 _IDLE_S, _CALLS_S, _CALLS_PER_S = 5.0, 12.0, 100
+_SETTLE_S = 15.0  # processes that are ready go on with what they start
 _BUSY_MODELS = 3
 _SUBMISSIONS = 200
 _SAMPLE_S = 0.5
@@ -248,6 +249,7 @@ def _in_turn(sides: Mapping[str, Callable[[], float]]) -> dict[str, float]:
 
 
 def _cost_above_idle(report: Report, name: str, meter: Meter, loads: Sequence[Load]) -> float:
+    clock.sleep(_SETTLE_S)
     idle = meter.cores(_IDLE_S)
     report.add(**{name: idle})
     return median(_calls_cost(meter, loads, idle) for _ in range(_ROUNDS))
