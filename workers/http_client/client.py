@@ -107,17 +107,11 @@ class Client:
         truncate: reads max_bytes of the body at most and accepts one that breaks off. Raises
         NoResponse, Slow, or TooLarge where the body has more than max_bytes.
         """
-        self._deadline.start(timeout_s)
-        given = [(b"Host", urlsplit(url).netloc.encode()), *headers]
-        timeouts = {"timeout": {"connect": connect_timeout_s, "pool": timeout_s}}
-        with (
-            _no_response(timeout_s),
-            self._pool.stream(
-                method, url, headers=given, content=body, extensions=timeouts
-            ) as response,
-        ):
-            content = _read(response, max_bytes, truncate)
-            return Response(response.status, _headers(response), content)
+        with self.stream(
+            method, url, headers, body, timeout_s=timeout_s, connect_timeout_s=connect_timeout_s
+        ) as response:
+            content = _read(response.pieces, max_bytes, truncate)
+            return Response(response.status, response.headers, content)
 
     @contextmanager
     def stream(
@@ -125,7 +119,7 @@ class Client:
         method: str,
         url: str,
         headers: Iterable[tuple[bytes, bytes]],
-        body: bytes,
+        body: bytes | None = None,
         *,
         timeout_s: float,
         connect_timeout_s: float | None = None,
@@ -169,10 +163,10 @@ def _no_response(timeout_s: float) -> Iterator[None]:
         raise NoResponse("the connection broke") from error
 
 
-def _read(response: httpcore.Response, max_bytes: int, truncate: bool) -> bytes:
+def _read(body: Iterable[bytes], max_bytes: int, truncate: bool) -> bytes:
     pieces, size = [], 0
     with suppress(*_FAILURES) if truncate else nullcontext():
-        for piece in response.iter_stream():
+        for piece in body:
             pieces.append(piece)
             size += len(piece)
             if truncate and size >= max_bytes:
