@@ -103,7 +103,9 @@ class Rejection:
     """Rejection of a call."""
 
     why: RejectReason
-    wait_ms: float = 0.0  #: predicted wait for its launch, or for its quota
+    #: predicted wait for its launch, or for its quota; of a call that would be late, with the time
+    #: that others add to its launch
+    wait_ms: float = 0.0
     exceeded: Exceeded | None = None
 
 

@@ -83,7 +83,7 @@ class MemoryLanes:
                 return Rejection("overloaded", wait_ms)
             probes = not wait_ms and not rows and now > self._last_launch_ms + PROBED_AFTER_MS
             if ends_ms > terms.allowed_ms and not probes:
-                return Rejection("late", wait_ms)
+                return Rejection("late", ends_ms - terms.one_ms)
             if self._called_ms:
                 self._gap_ms = mean_gap(self._gap_ms, now - self._called_ms)
             self._called_ms = now

@@ -57,6 +57,7 @@ SAMPLES = Registry(
             "1",
             "transformers",
             target_ms=5000,
+            target_ttft_ms=10_000,  # a core prefills about 350 tokens a second
             on_demand=True,
             options={"builtin": "smollm2", "context_tokens": 4096},
             limits=Limits(max_batch=16, in_flight=1, slice_items=64),

@@ -28,7 +28,7 @@ def long_contexts(count: int, words: int, **fields: Any) -> list[dict[str, Any]]
 
 def real_model() -> str:
     """Returns the models file of the real model."""
-    return models_file(sample(REAL))
+    return models_file(sample(REAL, target_ttft_ms=60_000))  # refuses none
 
 
 def light_model(step_ms: float, sequences: int = 64, **changes: Any) -> str:

@@ -26,7 +26,7 @@ def measure(report: Report, scale: Scale, models: Path) -> dict[str, list[float]
     with ExitStack() as stack:
         platform = stack.enter_context(own_platform(models=models.read_text()))
         client = stack.enter_context(closing(Client(platform.url)))
-        client.call(chats.REAL, {**chats.questions(1)[0], "max_tokens": 1})  # loads it
+        client.run_job(chats.REAL, _items(chats.questions(1, max_tokens=1)))  # loads it
         bare, alone, stock = (
             stack.enter_context(generator(kind, models, chats.REAL))
             for kind in ("bare", "alone", "stock")

@@ -127,7 +127,7 @@ def test_a_longer_launch_counts_for_the_call_that_joins_it(launched: Lanes) -> N
     fill(lanes, 3)
     joined = replace(FIXED, step_ms=10, allowed_ms=129.9)
     call = Call("late", "{}/64", "tenant", None, 1, "api-1")
-    assert lanes.refused(call, joined) == Rejection("late", 0)
+    assert lanes.refused(call, joined) == Rejection("late", 30)
     assert lanes.refused(call, replace(joined, allowed_ms=130)) is None
 
 
