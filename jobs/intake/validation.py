@@ -225,8 +225,8 @@ def _check_thoroughly(
 
     wrapped = isinstance(value, dict)
     fields: dict[str, Any] = value if wrapped else {"input": value}
-    for key in fields.keys() - _KEYS:
-        fault(key, "unknown_key", "an item has custom_id, input and params, nothing else")
+    for key in sorted(fields.keys() - _KEYS):
+        fault(key, "unknown_key", f"{key[:64]!r} is unknown; an item has custom_id, input, params")
 
     custom_id = fields.get("custom_id")
     if custom_id is not None and not is_custom_id(custom_id):
@@ -234,7 +234,7 @@ def _check_thoroughly(
 
     raw, most = b"", model.limits.max_item_bytes
     if "input" not in fields:
-        fault("input", "missing", "an item needs an input")
+        fault("input", "missing", 'an item needs an input: {"input": …}')
     else:
         try:
             raw = storable(fields["input"])

@@ -21,7 +21,13 @@ _POLL_S = 1.0
 @click.argument("text", required=False)
 @click.option("--system", help="Instructions that begin the conversation.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Most tokens of an answer.")
-@click.option("--temperature", type=Number(0, 2), help="0: the likeliest token each time.")
+@click.option(
+    "--temperature",
+    type=Number(0, 2),
+    default=0.2,
+    show_default=True,
+    help="0: the likeliest token each time.",
+)
 @click.option("--seed", type=int, help="The same seed gives the same answer.")
 @client_command
 def chat(
