@@ -35,6 +35,7 @@ class Recorder:
             gap_s = now_s - sequence.latest_s
             self._gaps.setdefault(_kind(sequence.request), []).append(gap_s)
         sequence.latest_s = now_s
+        sequence.request.token_times.add(now_s)
 
     def stepped(self, step: Step, scheduler: GenerationScheduler, now_s: float) -> None:
         """Counts a step, after those that it ended have left the scheduler."""
