@@ -10,6 +10,7 @@ from api.dashboard.data.single_flight import SingleFlight
 from api.dashboard.pages import (
     audit,
     bulk_actions,
+    call,
     item,
     job,
     jobs,
@@ -28,6 +29,17 @@ def install(app: FastAPI) -> None:
     app.state.single_flight = SingleFlight()
     assets.install(app)
     job_pages = (jobs, bulk_actions, item, job)  # `jobs/all/…` before `jobs/{job_id}/…`
-    for module in (overview, *job_pages, models, workers, tenants, keys, webhooks, audit, sign_in):
+    for module in (
+        overview,
+        *job_pages,
+        call,
+        models,
+        workers,
+        tenants,
+        keys,
+        webhooks,
+        audit,
+        sign_in,
+    ):
         app.include_router(module.router)
     app.include_router(page_router.not_found)

@@ -3,7 +3,7 @@ slow ones."""
 
 import asyncio
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ class _EndedCall(NamedTuple):
     outcome: str
     timing: Mapping[str, Any]
     ended_s: float
+    token_ms: Sequence[int] = ()
 
     @property
     def total_ms(self) -> float:
@@ -66,6 +67,7 @@ class _EndedCall(NamedTuple):
             timing={**self.timing, "total_ms": round(self.total_ms, 3)},
             needed_ms=refused.wait_ms + last.terms.one_ms if refused else None,
             allowed_ms=max(0.0, last.terms.allowed_ms) if refused else None,
+            token_ms=self.token_ms,
         )
 
 
@@ -91,16 +93,20 @@ class CallLog:
             self._write()
 
     def record_end(
-        self, request: InferenceRequest, ended: BaseException | Mapping[str, Any]
+        self,
+        request: InferenceRequest,
+        ended: BaseException | Mapping[str, Any],
+        token_ms: Sequence[int] = (),
     ) -> None:
-        """Records the end of a call: its timing, or its exception. Takes microseconds; the rest is
-        deferred."""
+        """Records the end of a call: its timing, or its exception; and when it got tokens. Takes
+        microseconds; the rest is deferred."""
         if not self._on or not request.attempts:
             return  # rejected before any model was tried
         if isinstance(ended, BaseException):
             self._ended.append(_EndedCall(request, outcome_of(ended), {}, clock.monotonic()))
         else:
-            self._ended.append(_EndedCall(request, "succeeded", ended, clock.monotonic()))
+            now_s = clock.monotonic()
+            self._ended.append(_EndedCall(request, "succeeded", ended, now_s, token_ms))
 
     async def find(self, id: str) -> CallRecord | None:
         """Returns the record of a call, if there is one. Raises RedisError."""

@@ -228,7 +228,7 @@ class CallGateway:
             stream=request.inbox is not None and plan.model.spec.generates,
         )  # fmt: skip
         quota = FREE
-        if request.limits and not self._reservations:
+        if request.limits:
             quota = quota_of(request.tenant, request.limits, plan.model.name, True)
         arguments = put_arguments(
             status.keys, call, target_ms=status.margin.target_ms,
@@ -236,7 +236,8 @@ class CallGateway:
             most=self._max_waiting, terms=terms, quota=quota, more_units=request.more_units,
             output_tokens=plan.output_tokens,
         )  # fmt: skip
-        self._put.send(partial(_admit, result, request, quota), status.names, arguments)
+        checked = FREE if self._reservations else quota
+        self._put.send(partial(_admit, result, request, checked), status.names, arguments)
         self._waiting[request.id] = waiting = _Waiting(call, status, result, request.inbox)
         if request.inbox:
             request.inbox.start(partial(_end, result))

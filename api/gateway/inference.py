@@ -123,7 +123,7 @@ class InferenceSession:
             if isinstance(ended, MillraceError):
                 ended.more = {**ended.more, "call_id": request.id}
             raise
-        self.call_log.record_end(request, timing)
+        self.call_log.record_end(request, timing, timing.pop("token_ms", ()))
         return CallResult(request.id, plan, output or b"null", units, timing)
 
 

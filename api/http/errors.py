@@ -3,7 +3,7 @@
 import logging
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -66,6 +66,9 @@ ERROR_FORMATS: dict[str, tuple[str, ErrorFormat]] = {
     "": ("application/problem+json", problem_object)
 }
 
+#: Headers by which an API tells of quotas, made of RateLimit and RateLimit-Policy; by path prefix.
+QUOTA_HEADERS: dict[str, Callable[[Mapping[str, str]], Mapping[str, str]]] = {}
+
 #: Status of errors where it is another one, by path prefix and code.
 ERROR_STATUSES: dict[str, dict[str, int]] = {}
 
@@ -79,7 +82,9 @@ def problem_response(error: MillraceError, id: str, path: str = "") -> Response:
     if prefix:  # others' clients try again whatever is a 409, 429 or 5xx, unless they are told
         headers["X-Should-Retry"] = str(error.retryable).lower()
     if isinstance(error, QuotaExceeded):
-        headers |= error.headers or rate_limit_headers.job_quota_headers(error)
+        quota_headers = error.headers or rate_limit_headers.job_quota_headers(error)
+        own = QUOTA_HEADERS[prefix](quota_headers) if prefix in QUOTA_HEADERS else {}
+        headers = {**headers, **quota_headers, **own}
     if error.challenge:
         headers["WWW-Authenticate"] = error.challenge
     if error.retry_after_s is not None:

@@ -71,6 +71,11 @@ async def diagnose_job(context: Context, caller: Caller, job_id: str) -> list[Di
 async def get_call(context: ContextDep, caller: Reader, call_id: CallId) -> Response:
     """Returns the record of a call that ended within the last hour, and where its time went. At
     high rates only failed and slow calls are recorded."""
+    return json_response(_ended_call(await find_call(context, caller, call_id)))
+
+
+async def find_call(context: Context, caller: Caller, call_id: str) -> CallRecord:
+    """Returns the record of a call. Raises NotFound, also where the caller may not see it."""
     if not context.settings.metrics:
         raise NotFound("nothing is kept of calls: MILLRACE_METRICS is off")
     record = await context.call_log.find(call_id)
@@ -80,7 +85,7 @@ async def get_call(context: ContextDep, caller: Reader, call_id: CallId) -> Resp
             f"{RETENTION_S // 3600} hour ago, or was one of so many that only the slowest and "
             "those that failed are kept"
         )
-    return json_response(_ended_call(record))
+    return record
 
 
 def _why_job(context: Context, caller: Caller, job_id: str) -> tuple[str, list[Diagnosis]]:

@@ -104,6 +104,11 @@ class EndedCall(BaseModel):
     allowed_ms: float | None = Field(
         description="time that was left to a call that was rejected as late"
     )
+    token_ms: list[int] = Field(
+        description="when it got tokens, since it was enqueued, of a model that generates: at most "
+        "64 of the times",
+        examples=[[41, 52, 63]],
+    )
     why: list[Finding] = Field(
         examples=[
             [

@@ -25,6 +25,11 @@ class Keys:
         """Key of the wake-up list; fleets of two releases share its name."""
         return self("bell")
 
+    @property
+    def unsettled(self) -> str:
+        """Key of the list of ended calls whose quotas a keeper settles, on a cluster."""
+        return self("unsettled")
+
     def lane(self, lane: str) -> str:
         """Returns the key of a lane."""
         return self("lane:" + lane)

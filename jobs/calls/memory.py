@@ -166,6 +166,8 @@ class MemoryLanes:
         with self._lock:
             if taken := self._taken.get(call.id):
                 self._cancelled.setdefault(taken[0], []).append(call.id)
+            else:
+                self._quotas.settle(call.id, 0, self._clock_ms())
             self._forget(call.id)
 
     def stream(self, worker: str, deltas: Mapping[str, Sequence[Delta]]) -> list[str]:
@@ -272,6 +274,7 @@ class MemoryLanes:
                 taken.append(call)
             else:
                 self._quotas.ended(call.id)
+                self._quotas.settle(call.id, 0, now)
                 if call.deadline_ms > now:
                     self._send(call.reply_to, [Reply(call.id, None, TOO_LATE, 0, {})])
             removed.append(call)
@@ -295,6 +298,7 @@ class MemoryLanes:
     def _recover(self, call: Call, now: float) -> None:
         if call.lane.startswith(ALONE):
             self._reply(call.reply_to, [Reply(call.id, None, WORKER_LOST, 0, {})])
+            self._quotas.settle(call.id, 0, now)
         else:
             del self._taken[call.id]
             self._queue(replace(call, lane=ALONE + call.lane), now, 0.0)

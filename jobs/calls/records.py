@@ -3,7 +3,7 @@
 They are grouped by the minute in which a call was made, which its id has.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,8 @@ class CallRecord:
     timing: Mapping[str, Any] = field(default_factory=dict)  #: as in the response, with total_ms
     needed_ms: float | None = None  #: predicted time of an answer; of a call rejected for its time
     allowed_ms: float | None = None  #: time that was left for it; of such a call
+    #: when it got tokens, ms since it was enqueued; of a long one some
+    token_ms: Sequence[int] = field(default_factory=list)
 
     @property
     def key(self) -> str:

@@ -69,8 +69,8 @@ def put_arguments(
     more_units: int = 0,
     output_tokens: int = 0,
 ) -> list[Any]:
-    """Returns the arguments of PUT. more_units: charged to the quota on top of the call's size;
-    output_tokens: as for `CallLanes.put`."""
+    """Returns the arguments of PUT. quota: on a cluster charged before, and only settled;
+    more_units: charged to it on top of the call's size; output_tokens: as for `CallLanes.put`."""
     member = f"{call.size} {call.id} {call.weight:g} {call.tenant}"
     bounds = [target_ms, timeout_ms, most]
     allowed_ms = min(terms.allowed_ms, _EVER_MS)
@@ -81,8 +81,9 @@ def put_arguments(
     arguments = [*named, *bounds, call.reply_to, call.size, *costs, *asker]
     if quota is not FREE:
         estimate = Estimate(call.size + more_units, output_tokens)
-        arguments += quota_arguments(quota, estimate)
-        arguments += settlement_arguments(quota, estimate, keys("tokens:" + call.id))
+        checked = Quota(quota.tenant) if keys.clustered else quota
+        arguments += quota_arguments(checked, estimate)
+        arguments += settlement_arguments(quota, estimate, keys, call.id)
     return arguments
 
 
@@ -264,7 +265,7 @@ class RedisLanes:
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
         """Implements `CallLanes.reply`."""
         packed, key = pack_replies(replies, reply_to), self.keys.replies(reply_to)
-        arguments: list[Any] = [key, REPLY_TTL_S, packed, self.keys("tokens:"), BILLED_TTL_S]
+        arguments: list[Any] = [key, REPLY_TTL_S, packed, BILLED_TTL_S]
         for reply in replies:
             succeeded, used = int(reply.error is None), reply.tokens
             tokens = f"{used.input} {used.cached} {used.output}" if used else ""

@@ -19,7 +19,7 @@ Fields of the hash POOL:
     weights                  sum of their weights
 
 A call that generated tokens is billed under a key of its own ("tokens:<id>"), for an hour: once,
-also where it is not known any more.
+also where it is not known any more. Before, the key has what was charged for it by an estimate.
 
 A call is in CALLS until it is answered, dropped or past its deadline; in a lane while it waits, in
 TAKEN while a worker has it.
@@ -39,12 +39,18 @@ CHARGE = _script("now", "rates", "charge")
 RESERVE = _script("now", "rates", "open", "reserve")
 REFUND = _script("refund")
 LOOK = _script("keys", "now", "tenants", "look")
-TAKE = _script("keys", "now", "wakeups", "forget", "answer_error", "tenants", "shrink_lane", "take")
-DROP = _script("keys", "forget", "tenants", "shrink_lane", "drop")
+TAKE = _script(
+    *("keys", "now", "wakeups", "forget", "settle", "tokens", "answer_error", "tenants"),
+    *("shrink_lane", "take"),
+)
+DROP = _script("keys", "now", "forget", "settle", "tokens", "tenants", "shrink_lane", "drop")
 ABORT = _script("keys", "now", "wakeups", "tenants", "abort")
 STREAM = _script("stream")
-REPLY = _script("keys", "now", "forget", "tokens", "reply")
+REPLY = _script("keys", "now", "forget", "settle", "tokens", "reply")
+SETTLE = _script("now", "settle", "settle_elsewhere")
 ANNOUNCE = _script("keys", "now", "wakeups", "announce")
 WANTED = _script("keys", "now", "wanted")
 UNKNOWN = _script("keys", "unknown")
-RECOVER = _script("keys", "now", "wakeups", "forget", "answer_error", "tenants", "recover")
+RECOVER = _script(
+    *("keys", "now", "wakeups", "forget", "settle", "tokens", "answer_error", "tenants", "recover")
+)

@@ -87,15 +87,15 @@ def _answered(record: CallRecord) -> list[Diagnosis]:
     verdict = f"{answered} {duration(answer_s)}, {verdict} {duration(target_s)}"
     if record.generated:
         verdict += f"; all of it took {duration(record.total_ms / 1000)}{_gaps(record)}"
-    stages = _stages(record)
-    spent = ", ".join(f"{_ms(ms)} {what}" for what, ms in stages if ms >= 0.05)
+    spent_ms = stages(record)
+    spent = ", ".join(f"{_ms(ms)} {what}" for what, ms in spent_ms if ms >= 0.05)
     findings = [
         _diagnosis(
             record,
             "call_late" if late else "call_in_time",
             f"{verdict}: {spent}",
             "",
-            {"total_ms": record.total_ms, **dict(stages)},
+            {"total_ms": record.total_ms, **dict(spent_ms)},
         )
     ]
     return [*(_causes(record) if late else ()), *findings]
@@ -107,7 +107,7 @@ def _gaps(record: CallRecord) -> str:
     return words + (f", {count(preempted, 'preemption')}" if preempted else "")
 
 
-def _stages(record: CallRecord) -> list[tuple[str, float]]:
+def stages(record: CallRecord) -> list[tuple[str, float]]:
     """Returns (stage in words, ms) in order; the rest of the total is the api's."""
     timing = record.timing
     known = [
@@ -126,7 +126,7 @@ def _stages(record: CallRecord) -> list[tuple[str, float]]:
 def _causes(record: CallRecord) -> list[Diagnosis]:
     timing, total_ms = record.timing, max(1e-9, record.answer_ms)
     queue_ms, engine_ms = float(timing.get("queue_ms", 0.0)), float(timing.get("engine_ms", 0.0))
-    gateway_ms = _stages(record)[0][1]
+    gateway_ms = stages(record)[0][1]
     findings = []
     if queue_ms >= _DOMINANT_SHARE * total_ms:
         findings.append(_queued(record, queue_ms))

@@ -32,6 +32,12 @@ engine = "function"
 task = "embedding"
 options = { function = "tests.support.models.paced:vectors" }
 """
+TALK = """
+[[model]]
+name = "talk"
+version = "1"
+engine = "echo_chat"
+"""
 #: Two jobs of 50 items fill a launch, if the second comes within five seconds.
 PATIENT = sample("batchstring", name="patient", limits={"window_ms": 5000})
 STAGES = ("queue", "preprocess", "batch", "engine", "postprocess")
@@ -46,7 +52,7 @@ def sink() -> Iterator[Sink]:
 @pytest.fixture(scope="module")
 def platform(platforms: Platforms, sink: Sink) -> Iterator[Platform]:
     """A platform that traces what its clients trace, and nothing else."""
-    models = models_file(sample("echo"), sample("batchstring"), PATIENT) + VECTORS
+    models = models_file(sample("echo"), sample("batchstring"), PATIENT) + VECTORS + TALK
     asked = spec(models, lease_s=3.0, webhook_allow="127.0.0.1", trace_share=0.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
@@ -151,6 +157,23 @@ def test_two_jobs_that_share_a_launch_are_both_linked(
     launch = eventually(shared)
     rows = sum(said["millrace.rows"] for said in launch.links.values())
     assert rows == launch.attributes["millrace.rows"]
+
+
+def test_an_item_that_generates_is_a_part_of_its_slice(
+    platform: Platform, sink: Sink, client: Client
+) -> None:
+    trace = new_trace()
+    chat = {"messages": [{"role": "user", "content": "one two three"}]}
+    client.wait(submit(platform, parent(trace), model="talk", items=[{"input": chat}]))
+    stages = ("queue", "prefill", "decode")
+    found = sink.trace(trace, "slice", "chat talk@1", *stages)
+    item = found["chat talk@1"]
+    assert item.parent == found["slice"].id
+    assert (item.attributes["gen_ai.usage.output_tokens"], item.attributes["millrace.seq"]) == (
+        3,
+        0,
+    )
+    assert {found[name].parent for name in stages} == {item.id}
 
 
 def test_a_webhook_is_a_part_of_the_trace_of_its_job(platform: Platform, sink: Sink) -> None:

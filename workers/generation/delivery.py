@@ -106,9 +106,11 @@ def timing(request: Request, now_s: float) -> dict[str, Any]:
         "decode_ms": _ms(decode_s),
         "ttft_ms": _ms(first_s - request.arrived_s),
         "itl_ms": _ms(decode_s / (longest - 1)) if longest > 1 else 0.0,
+        "longest_gap_ms": _ms(request.token_times.longest_gap_s),
         "predicted_ms": _ms(request.predicted_s),
         "deltas": request.deltas,
         "preemptions": request.preemptions,
+        "token_ms": request.token_times.since_ms(request.arrived_s),
     }
 
 

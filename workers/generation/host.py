@@ -16,6 +16,7 @@ from jobs.calls.profile import Profile, Times
 from jobs.models.model import Model
 from workers.device.call_puller import CallPuller
 from workers.device.claim_capacity import ClaimCapacity
+from workers.device.monitoring.utilization import Utilization
 from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.device.warmup import Measured
 from workers.engines.generator import Generator, GeneratorDied, Prompt, Step
@@ -49,6 +50,7 @@ class GenerationHost:
         engine: Generator,
         calls: CallPuller,
         deadline: LaunchDeadline | None = None,
+        utilization: Utilization | None = None,
     ) -> None:
         self.model, self.engine = model, engine
         self.load_s, self.used_s = 0.0, clock.monotonic()
@@ -72,7 +74,7 @@ class GenerationHost:
         self._deaths = 0  # in a row
         self._stopping = False
         self._sender = Sender(calls, model.name, self._cancel)
-        self._recorder = Recorder(model, calls.worker)
+        self._recorder = Recorder(model, calls.worker, utilization)
         self._delivery = Delivery(model.key, self._sender, self._recorder)
         self._intake = CallIntake(model, calls, self, self._accept)
         self._thread = threading.Thread(
@@ -131,9 +133,9 @@ class GenerationHost:
         """Runs a step; restarts a generator that died in it, and gives it back what it had."""
         running = list(self._running.values())
         calls = sum(one.request.is_call for one in running)
-        limit_s = self.model.limits.max_launch_s
+        limit_s, items = self.model.limits.max_launch_s, len(running) - calls
         try:
-            with self._deadline.within(limit_s, calls=calls, items=len(running) - calls):
+            with self._recorder.busy(), self._deadline.within(limit_s, calls=calls, items=items):
                 step = self.engine.step(prefill_tokens)
         except GeneratorDied as death:
             self._restart(death)
@@ -193,8 +195,7 @@ class GenerationHost:
                 self._end(request, now_s, _CANCELLED)
 
     def _end_overdue(self, now_s: float) -> None:
-        overdue = [one for one in self._requests.values() if one.deadline_s <= now_s]
-        for request in overdue:
+        for request in [one for one in self._requests.values() if one.deadline_s <= now_s]:
             self._end(request, now_s, TOO_LATE)
 
     # -- death of the generator

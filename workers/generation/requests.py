@@ -6,6 +6,7 @@ from typing import Any
 
 from jobs.models.inputs.generation import Sampling, TokenUsage
 from workers.engines.generator import FinishReason, NewSequence, Prompt, TokenLogprob
+from workers.generation.monitoring.token_times import TokenTimes
 from workers.scheduler.entries import Place
 
 
@@ -33,6 +34,7 @@ class Request:
     deltas: int = 0  #: sent so far
     device_s: float = 0.0  #: its share of the steps that it was in
     preemptions: int = 0
+    token_times: TokenTimes = field(default_factory=TokenTimes)
 
     @property
     def ended(self) -> bool:

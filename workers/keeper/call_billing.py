@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from sqlalchemy import Engine as Database
 
 from jobs.calls import redis as call_redis
+from jobs.calls.accounting.settlement import settle_quotas
+from jobs.calls.cluster import LanesCluster
 from jobs.calls.lanes import CallLanes
 from jobs.calls.messages import CallUsage
 from jobs.models.model import Model
@@ -50,6 +52,8 @@ class CallBilling(Service):
                 self._known[model.key] = model
                 if model.key not in self._lanes:
                     self._lanes[model.key] = self._new(model.key)
+            if isinstance(self._client, LanesCluster):
+                settle_quotas(self._client, self._lanes)
             return sum(self._move(key, lanes) for key, lanes in self._lanes.items())
 
     def _move(self, key: str, lanes: CallLanes) -> int:

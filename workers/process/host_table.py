@@ -52,7 +52,7 @@ class HostTable:
         worker, lease_s = str(self.incarnation), self._settings.lease_s
         calls = CallPuller(lanes, worker, lease_s, slots, self.pace)
         if isinstance(engine, Generator):
-            return GenerationHost(model, engine, calls, self._deadline)
+            return GenerationHost(model, engine, calls, self._deadline, self.utilization)
         shared = self._deadline, self.utilization, self.health
         return ModelHost(model, engine, calls, on_launch, *shared)
 

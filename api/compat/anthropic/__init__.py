@@ -2,7 +2,8 @@
 and jobs."""
 
 from api.compat.anthropic.errors import as_anthropic
-from api.http.errors import ERROR_FORMATS, ERROR_STATUSES
+from api.compat.anthropic.rate_limits import anthropic_headers
+from api.http.errors import ERROR_FORMATS, ERROR_STATUSES, QUOTA_HEADERS
 from api.http.request_id import ALSO
 from jobs.errors import NoWorker, Overloaded
 
@@ -11,4 +12,5 @@ _OVERLOADED = 529
 
 ERROR_FORMATS[_PREFIX] = ("application/json", as_anthropic)
 ERROR_STATUSES[_PREFIX] = {Overloaded.code: _OVERLOADED, NoWorker.code: _OVERLOADED}
+QUOTA_HEADERS[_PREFIX] = anthropic_headers
 ALSO[_PREFIX] = b"request-id"

@@ -13,6 +13,7 @@ from jobs.telemetry.metrics.metrics import EDGES, STAGES
 from jobs.telemetry.reports.reports import ReportSet
 
 _ROWS = "millrace_launch_rows"
+_TTFT, _ITL = "millrace_time_to_first_token_seconds", "millrace_inter_token_latency_seconds"
 _TENANTS = 6  # that are named in a bar
 
 
@@ -89,6 +90,25 @@ def figures(now: ReportSet, **labels: Any) -> dict[str, Any]:
         "launch_s": now.mean("millrace_launch_seconds", **labels),
         "prediction": now.quantile("millrace_launch_prediction_ratio", 0.5, **labels),
         "lanes": now.gauge("millrace_lanes_waiting", **labels),
+    }
+
+
+def tokens(reports: ReportSet, key: str) -> dict[str, float | None]:
+    """Returns rates and latencies of a model's tokens in the last minute; empty where it doesn't
+    generate."""
+    if reports.gauge("millrace_num_requests_running", sum, model=key) is None:
+        return {}
+    prompts = reports.increase("millrace_prefix_cache_queries_total", model=key)
+    hits = reports.increase("millrace_prefix_cache_hits_total", model=key)
+    times = {
+        f"{name}_p{q}_s": reports.quantile(metric, q / 100, model=key, kind="call")
+        for name, metric in (("ttft", _TTFT), ("itl", _ITL))
+        for q in (50, 95)
+    }
+    return times | {
+        "output_s": reports.rate("millrace_generation_tokens_total", model=key),
+        "prompt_s": reports.rate("millrace_prompt_tokens_total", model=key),
+        "cached": hits / prompts if prompts else None,
     }
 
 

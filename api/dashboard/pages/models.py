@@ -70,6 +70,7 @@ def _figures(telemetry: TelemetrySnapshot, key: str) -> dict[str, Any]:
     return {
         "stages": model_stats.stages(now, model=key),
         "sizes": model_stats.launch_sizes(now, model=key),
+        "tokens": model_stats.tokens(now, key),
         "kv_cache": model_stats.kv_cache(now, key),
         "generation": Generation.from_reports(now, key),
         "curves": model_stats.curves(now, key),

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from jobs.calls.keys import open_key, rates_key
+from jobs.calls.keys import Keys, open_key, rates_key
 from jobs.calls.quotas import NOTHING, Estimate, Quota
 
 BILLED_TTL_S = 3600
@@ -49,12 +49,14 @@ def _open_arguments(quota: Quota) -> tuple[Any, ...]:
     )
 
 
-def settlement_arguments(quota: Quota, size: Estimate, key: str) -> list[Any]:
-    """Returns the arguments by which the reply settles what a call was charged by an estimate: the
-    key (lua/tokens.lua), for how long, and the charge. Empty where nothing was estimated."""
+def settlement_arguments(quota: Quota, size: Estimate, keys: Keys, id: str) -> list[Any]:
+    """Returns the arguments by which the end of a call settles what it was charged by an estimate:
+    the key (lua/tokens.lua), for how long, and the charge. Empty where nothing was estimated."""
     estimated = [bound for bound in quota.rates if bound.name == "tokens_per_min"]
     if not (size.output_tokens and estimated):
         return []
     rates = [[bound.place, bound.step_ms] for bound in estimated]
-    charge = orjson.dumps([rates_key(quota.tenant), size.units + size.output_tokens, rates])
-    return [key, BILLED_TTL_S, charge]
+    charge = [rates_key(quota.tenant), size.units + size.output_tokens, rates]
+    if keys.clustered:
+        charge += keys.unsettled, BILLED_TTL_S
+    return [keys("tokens:" + id), BILLED_TTL_S, orjson.dumps(charge)]

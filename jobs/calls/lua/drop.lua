@@ -9,6 +9,7 @@ if call then
     if redis.call('ZREM', key, member) == 1 then
         count_waiting(string.match(member, '^%S+ %S+ %S+ (.*)$'), -1)
         shrink_lane(key, lane, rows, 1, tonumber(string.match(member, '^%S+')))
+        give_back(id)
     end
 end
 local holder = redis.call('HGET', TAKEN, id)

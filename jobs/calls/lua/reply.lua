@@ -1,10 +1,10 @@
 -- Sends the replies of a launch to one api process, and counts what their calls used. A call that
 -- is not known any more was answered or given up before: it is not counted again, unless it
 -- generated tokens that were not billed yet.
--- ARGV from 6 on, six a call: its id, "class tenant", whether it succeeded (1 or 0), its size, its
+-- ARGV from 5 on, six a call: its id, "class tenant", whether it succeeded (1 or 0), its size, its
 -- microseconds on the device, "input cached output" tokens or nothing.
-local reply_key, reply_ttl_s, packed, tokens_prefix, billed_ttl_s = unpack(ARGV, 1, 5)
-local FIRST, EACH = 6, 6
+local reply_key, reply_ttl_s, packed, billed_ttl_s = unpack(ARGV, 1, 4)
+local FIRST, EACH = 5, 6
 
 redis.call('RPUSH', reply_key, packed)
 redis.call('EXPIRE', reply_key, reply_ttl_s)
@@ -42,7 +42,7 @@ for n = FIRST, #ARGV, EACH do
     local id, whose, succeeded, units, device_us, tokens = unpack(ARGV, n, n + EACH - 1)
     local known = all_taken or forget_one(id)
     local used = tokens ~= '' and read_tokens(tokens)
-    local unbilled = used and first_bill(tokens_prefix .. id, billed_ttl_s,
+    local unbilled = used and first_bill(id, billed_ttl_s,
                                          used.input_tokens + used.output_tokens)
     if known or unbilled then
         local sum = sums[whose]

@@ -132,6 +132,7 @@ while #taken < most and heap[1] do
         answer_error(entry.id, asker, reply_prefix, reply_ttl_s, late_code, late_message)
     else
         forget(entry.id)
+        give_back(entry.id)
     end
     table.insert(removed, entry.member)
     removed_units = removed_units + entry.size

@@ -26,6 +26,7 @@ class Generated:
     preemptions: int = 0
     operation: str = "chat"  #: or text_completion
     error: str = ""  #: code
+    seq: int | None = None  #: of an item in its job
 
 
 def record(packed: str, one: Generated) -> None:
@@ -47,6 +48,8 @@ def record(packed: str, one: Generated) -> None:
         millrace__worker=one.worker,
         millrace__preemptions=one.preemptions,
     )
+    if one.seq is not None:
+        span.set_attributes(millrace__seq=one.seq)
     if one.max_tokens is not None:
         span.set_attributes(gen_ai__request__max_tokens=one.max_tokens)
     if one.temperature is not None:

@@ -1,7 +1,8 @@
-"""Recorder of what a generation host does: metrics of steps and requests, spans of calls."""
+"""Recorder of what a generation host does: metrics of steps and requests, their spans."""
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from jobs.models.model import Model
@@ -10,6 +11,7 @@ from jobs.telemetry.metrics import record
 from jobs.telemetry.metrics.generation import EndedRequest, Kind, PoolState, Targets
 from jobs.telemetry.tracing import generation as tracing
 from jobs.telemetry.tracing.generation import Generated
+from workers.device.monitoring.utilization import Utilization
 from workers.engines.generator import Step
 from workers.generation.requests import Request, Sequenced
 from workers.generation.scheduler import GenerationScheduler
@@ -22,12 +24,17 @@ _UNJUDGED = ("cancelled", "invalid_input")  # ends that no target is for
 class Recorder:
     """Records for one model of one worker."""
 
-    def __init__(self, model: Model, worker: str) -> None:
+    def __init__(self, model: Model, worker: str, utilization: Utilization | None = None) -> None:
         self._model, self._worker = model, worker
+        self._utilization = utilization or Utilization()
         self._targets = Targets(model.target_ttft_ms / 1000, model.target_itl_ms / 1000)
         self._gaps: dict[Kind, list[float]] = {}  # of the step that runs
         self._tenants: set[str] = set()  # that had blocks
         self._pool_due_s = 0.0
+
+    def busy(self) -> AbstractContextManager[None]:
+        """Counts the time of a step as one in which the device is busy."""
+        return self._utilization.launch()
 
     def emitted(self, sequence: Sequenced, now_s: float) -> None:
         """Counts tokens of a sequence, which came together."""
@@ -35,6 +42,7 @@ class Recorder:
             gap_s = now_s - sequence.latest_s
             self._gaps.setdefault(_kind(sequence.request), []).append(gap_s)
         sequence.latest_s = now_s
+        sequence.request.token_times.add(now_s)
 
     def stepped(self, step: Step, scheduler: GenerationScheduler, now_s: float) -> None:
         """Counts a step, after those that it ended have left the scheduler."""
@@ -63,8 +71,10 @@ class Recorder:
             request.device_s,
             (request.admitted_s or now_s) - request.arrived_s,
         )
-        if request.is_call and request.owner.trace:
-            tracing.record(request.owner.trace, self._span(request, now_s, finished, code))
+        # An item is a part of its slice, which is traced where its job is sampled.
+        trace = request.owner.trace if request.is_call else request.owner.span.packed
+        if trace:
+            tracing.record(trace, self._span(request, now_s, finished, code))
 
     def _record_pool(self, step: Step, scheduler: GenerationScheduler) -> None:
         capacity = scheduler.capacity
@@ -102,6 +112,7 @@ class Recorder:
             preemptions=request.preemptions,
             operation="text_completion" if asked.messages is None else "chat",
             error=code,
+            seq=None if request.is_call else request.seq,
         )
 
 

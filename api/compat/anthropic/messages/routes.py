@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from api.compat.anthropic.messages.events import MessageEvents, message
 from api.compat.anthropic.messages.schemas import EVENTS, CountedTokens, Message
+from api.compat.anthropic.rate_limits import anthropic_headers
 from api.compat.anthropic.schemas import ERRORS
 from api.compat.generation import answering
 from api.compat.generation.answering import GenerationApi
@@ -63,7 +64,9 @@ _COUNT = GenerationApi(COUNT_PATH, read_counted, message, MessageEvents)
 async def create_message(request: Request, context: ContextDep, caller: Inferrer) -> Response:
     """Returns the model's next message in a conversation, as Anthropic's API does: whole, or with
     `stream` as server-sent events."""
-    return await answering.answer(request, context, caller, _MESSAGES)
+    response = await answering.answer(request, context, caller, _MESSAGES)
+    response.headers.update(anthropic_headers(response.headers))
+    return response
 
 
 @router.post(

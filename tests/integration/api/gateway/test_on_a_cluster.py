@@ -13,14 +13,18 @@ from api.gateway.cluster.pipeline import ClusterPipeline, open_pipeline
 from api.gateway.gateway import CallGateway
 from api.gateway.redis_pipeline import Pipeline, PipelineScript
 from api.gateway.response_cache import ResponseCache
+from jobs.calls.accounting.settlement import settle_quotas
 from jobs.calls.keys import open_key
+from jobs.calls.lanes import LanesState, Ticket
+from jobs.calls.messages import Reply
 from jobs.calls.redis import connect
 from jobs.errors import NoWorker, QuotaExceeded
 from jobs.identity import Limit
 from jobs.intake.idempotency_key import Claim
+from jobs.models.inputs.generation import TokenUsage
 from jobs.models.model import Model
 from jobs.models.registry import Registry
-from tests.integration.api.gateway.test_gateway import FAST, Stage
+from tests.integration.api.gateway.test_gateway import FAST, LEASE_S, Stage
 from tests.support.redis_cluster import RedisCluster
 from tests.support.wait import eventually_async, slowdown
 
@@ -212,3 +216,51 @@ def test_nobody_waits_for_a_cluster_that_is_away() -> None:
         await pipe.close()
 
     asyncio.run(test())
+
+
+TALK = Model("talk", "1", "echo_chat")
+LIMITS = (Limit(tokens_per_min=1000),)
+
+
+async def left(stage: Stage) -> int:
+    """Tokens that may be used at once, as a call that asks for too many is told."""
+    with pytest.raises(QuotaExceeded) as refused:
+        await stage.call(TALK, prompt(10**6), limits=LIMITS)
+    return int(refused.value.headers["x-ratelimit-remaining-tokens"])
+
+
+def prompt(max_tokens: int) -> Any:
+    return {"prompt": "one two three", "max_tokens": max_tokens}
+
+
+@pytest.mark.parametrize(("used", "rest"), [(None, 800), (100, 700)])
+def test_tokens_a_minute_are_settled_in_their_tenants_slot(
+    on_stage: Callable[[Test], None], used: int | None, rest: int
+) -> None:
+    """used: by the call that was answered; None: it was withdrawn before."""
+
+    async def test(stage: Stage) -> None:
+        lanes = stage.lanes(TALK)
+        lanes.announce("w", LEASE_S)
+        calls = [
+            asyncio.create_task(stage.call(TALK, prompt(n), limits=LIMITS)) for n in (180, 400)
+        ]
+        state = await eventually_async(lambda: rows(lanes.look("s")) == 2 and lanes.look("s"))
+        assert 350 < await left(stage) <= 420
+        if used is None:
+            calls[1].cancel()
+        else:
+            ticket = Ticket(state.lanes[0].lane, 2, 0, state.now_ms, 1, 0, "pace", "w", "s", 1e6)
+            taken = lanes.take(ticket) or []
+            whose = 0, {}, "t", "standard", 0, TokenUsage(3, 0, used - 3)
+            lanes.reply(taken[1].reply_to, [Reply(taken[1].id, b'"output"', None, *whose)])
+            await calls[1]
+        assert await eventually_async(lambda: settle_quotas(stage.redis, [TALK.key])) == 1
+        assert rest - 50 < await left(stage) <= rest + 20
+        calls[0].cancel()
+
+    on_stage(test)
+
+
+def rows(state: LanesState) -> int:
+    return sum(lane.rows for lane in state.lanes)

@@ -1,6 +1,7 @@
 """Tokens a minute over HTTP: charged with what a call may generate, settled when it ends."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -32,9 +33,11 @@ def ended(stage: Stage, call: Call, tokens: TokenUsage) -> None:
     stage.worker.lanes.reply(call.reply_to, [reply])
 
 
-def answered(stage: Stage, tokens: TokenUsage, **body: Any) -> httpx.Response:
+def answered(
+    stage: Stage, tokens: TokenUsage, path: str = "/v1/chat/completions", **body: Any
+) -> httpx.Response:
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(stage.post, "/v1/chat/completions", {**CHAT, **body})
+        asked = pool.submit(stage.post, path, {**CHAT, **body})
         call = eventually(lambda: stage.worker.take_if_any() or asked.done())
         if isinstance(call, Call):
             ended(stage, call, tokens)
@@ -66,3 +69,17 @@ def test_above_the_limit_a_call_is_refused_in_openais_words(stage: Stage) -> Non
 
 def test_a_call_without_a_bound_is_charged_with_an_estimate(stage: Stage) -> None:
     assert MOST - 300 < left(answered(stage, TokenUsage(5, 0, 5))) < MOST - 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_messages_have_anthropics_headers(stage: Stage, stream: bool) -> None:
+    path, start = "/v1/messages", "anthropic-ratelimit-tokens"
+    first = answered(stage, TokenUsage(5, 0, 300), path, max_tokens=300, stream=stream)
+    assert first.headers[f"{start}-limit"] == str(MOST)
+    assert MOST - 350 < int(first.headers[f"{start}-remaining"]) <= MOST - 300
+    assert datetime.fromisoformat(first.headers[f"{start}-reset"]) > datetime.now(UTC)
+    refused = answered(stage, TokenUsage(), path, max_tokens=900, stream=stream)
+    assert refused.status_code == 429
+    assert refused.json()["error"]["type"] == "rate_limit_error"
+    assert int(refused.headers[f"{start}-remaining"]) < 750
+    assert not any(name.startswith("anthropic") for name in answered(stage, TokenUsage()).headers)

@@ -15,6 +15,7 @@ from jobs.identity import Limit
 from jobs.models.inputs.generation import TokenUsage
 from tests.integration.jobs.calls.conftest import lanes_of
 from tests.integration.jobs.calls.made import Lanes
+from tests.integration.jobs.calls.test_call_deaths_in_lanes import LONE
 from tests.support.wait import eventually
 
 _numbers = count()
@@ -331,3 +332,35 @@ def test_a_call_that_generates_nothing_is_charged_by_its_size(lanes: Lanes) -> N
 
 def test_tokens_a_second_count_inputs_alone(lanes: Lanes) -> None:
     assert isinstance(generating(lanes, bound(Limit(tokens_per_s=10)), 9, 10**6), Call)
+
+
+def test_what_a_call_was_charged_that_no_worker_took_is_given_back(lanes: Lanes) -> None:
+    quota = bound(Limit(tokens_per_min=600))
+    generating(lanes, quota, 20, 80)
+    made = generating(lanes, quota, 100, 300)
+    assert isinstance(made, Call)
+    for _ in range(2):
+        lanes.lanes.drop(made)
+    assert 500 <= left(lanes, quota) <= 510
+
+
+def test_what_a_call_was_charged_that_came_too_late_is_given_back(lanes: Lanes) -> None:
+    quota = bound(Limit(tokens_per_min=600))
+    taken = generating(lanes, quota, 20, 80)
+    assert [one.id for one in lanes.take()] == [getattr(taken, "id", "")]
+    generating(lanes, quota, 100, 300)
+    assert lanes.take(needs_ms=1e9) == []
+    assert 500 <= left(lanes, quota) <= 510
+
+
+def test_what_a_call_was_charged_whose_workers_died_is_given_back(lanes: Lanes) -> None:
+    quota = bound(Limit(tokens_per_min=600))
+    generating(lanes, quota, 20, 80)
+    lanes.take()
+    generating(lanes, quota, 100, 300)
+    for lane in ("{}/64", LONE):
+        assert 100 <= left(lanes, quota) <= 110
+        assert len(lanes.take(lane=lane, worker="worker-2")) == 1
+        lanes.lanes.announce("worker-2", 0)
+        assert lanes.lanes.recover() == 1
+    assert 500 <= left(lanes, quota) <= 510

@@ -1,6 +1,7 @@
 """A generation host with calls from a real Redis and items of slices made by hand."""
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +36,7 @@ class Echo(EchoChat):
         self.go = threading.Event()  #: steps wait for it
         self.go.set()
         self.deaths = 0  #: steps to die in
+        self.tokens: Counter[str] = Counter()  #: that it emitted, by request
 
     def add(self, sequence: NewSequence) -> None:
         self.added.append(sequence)
@@ -46,7 +48,10 @@ class Echo(EchoChat):
         if self.deaths:
             self.deaths -= 1
             raise GeneratorDied("killed")
-        return super().step(max_prefill_tokens)
+        step = super().step(max_prefill_tokens)
+        for emitted in step.emitted:
+            self.tokens[emitted.id.partition("/")[0]] += len(emitted.tokens)
+        return step
 
     def restart(self) -> None:
         self.restarts += 1
@@ -61,14 +66,21 @@ class Echo(EchoChat):
 class Bench:
     """A host with its engine, and what one api process was sent."""
 
-    def __init__(self, client: "redis.Redis", model: Model = MODEL, **options: Any) -> None:
-        self.engine = Echo(**{"step_ms": 1.0, **options})
+    def __init__(
+        self,
+        client: "redis.Redis",
+        model: Model = MODEL,
+        worker: str = "worker-1",
+        kind: type[Echo] = Echo,
+        **options: Any,
+    ) -> None:
+        self.engine = kind(**{"step_ms": 1.0, **options})
         self.lanes = RedisLanes(client, model.key)
-        self.host = GenerationHost(model, self.engine, CallPuller(self.lanes, "worker-1", HOUR_S))
+        self.host = GenerationHost(model, self.engine, CallPuller(self.lanes, worker, HOUR_S))
         self.host.announce()
         self._client, self._started = client, False
         self.deltas: list[Delta] = []
-        self._replies: dict[str, Any] = {}
+        self.replies: dict[str, Any] = {}  #: (output, error, timing) by call
 
     def start(self) -> None:
         self._started = True
@@ -97,13 +109,13 @@ class Bench:
             self.deltas += unpack_deltas(message)
         else:
             for id, output, error, _, timing in unpack_replies(message):
-                self._replies[id] = output and orjson.loads(output), error, timing
+                self.replies[id] = output and orjson.loads(output), error, timing
         return True
 
     def reply(self, id: str) -> tuple[Any, Any, Any]:
         """(output, error, timing) of a call, once it is there."""
-        eventually(lambda: (self.read() and id in self._replies) or id in self._replies)
-        found: tuple[Any, Any, Any] = self._replies[id]
+        eventually(lambda: (self.read() and id in self.replies) or id in self.replies)
+        found: tuple[Any, Any, Any] = self.replies[id]
         return found
 
     def texts(self, id: str) -> list[str]:

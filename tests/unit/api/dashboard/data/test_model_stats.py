@@ -1,8 +1,8 @@
 """Figures of models, from what processes tell of themselves."""
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from api.dashboard.data.model_stats import kv_cache, launch_sizes
+from api.dashboard.data.model_stats import kv_cache, launch_sizes, tokens
 from jobs.telemetry.metrics.metrics import EDGES
 from jobs.telemetry.reports.reports import Report, ReportSet
 from jobs.telemetry.reports.window import Window, WindowDelta
@@ -48,3 +48,19 @@ def test_small_tenants_share_a_part_of_the_bar() -> None:
     assert list(found)[-2:] == ["(others)", "(free)"]
     assert found["(others)"] == 4 + 3 + 2
     assert sum(found.values()) == 100
+
+
+def test_tokens_are_those_of_models_that_generate() -> None:
+    registry = CollectorRegistry()
+    names = ["model", "kind"]
+    Gauge("millrace_num_requests_running", "", names, registry=registry).labels("m@1", "call")
+    first = Histogram("millrace_time_to_first_token_seconds", "", names, registry=registry)
+    first.labels("m@1", "call").observe(0.4)
+    first.labels("m@1", "item").observe(9)
+    for name, count in (("prefix_cache_queries", 40), ("prefix_cache_hits", 10)):
+        Counter(f"millrace_{name}", "", ["model"], registry=registry).labels("m@1").inc(count)
+    reports = ReportSet([Report("worker_1", "worker", 0.0, Window(registry).advance(), {})])
+    found = tokens(reports, "m@1")
+    assert 0.25 < (found["ttft_p95_s"] or 0) <= 0.5
+    assert (found["itl_p50_s"], found["cached"]) == (None, 0.25)
+    assert tokens(reports, "other@1") == {}

@@ -1,10 +1,12 @@
 """Metrics and spans of a generation host."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jobs import clock
 from jobs.calls.lanes import TOO_LATE
 from jobs.calls.messages import Call
 from jobs.models.model import Model
@@ -12,8 +14,11 @@ from jobs.telemetry.metrics import deferred
 from jobs.telemetry.metrics.metrics import REGISTRY
 from jobs.telemetry.tracing import spans
 from jobs.telemetry.tracing.context import new_trace
+from jobs.telemetry.tracing.spans import NO_SPAN, Span
+from tests.support.wait import eventually
 from tests.unit.jobs.telemetry.tracing.test_spans import Kept
 from tests.unit.workers.generation import made
+from workers.device.monitoring.utilization import Utilization
 from workers.engines.generator import Step
 from workers.engines.protocol import InvalidInput, Transient
 from workers.generation.monitoring.recorder import Recorder
@@ -145,3 +150,27 @@ def test_a_sampled_call_has_the_span_of_its_generation(model: Model, kept: Kept)
     assert whole.attributes["gen_ai.usage.output_tokens"] == 11
     assert whole.attributes["gen_ai.request.max_tokens"] == 64
     assert [one.name for one in stages] == ["queue", "prefill", "decode"]
+
+
+def test_an_item_of_a_sampled_job_has_its_span_under_its_slice(model: Model, kept: Kept) -> None:
+    sampled = Span("slice", new_trace(1.0))
+    for span in (sampled, NO_SPAN):
+        request = ran(call=False).request
+        request.owner, request.seq = SimpleNamespace(span=span), 7
+        Recorder(model, "w").ended(request, 11.5)
+    whole, *stages = kept.spans
+    assert sampled.context
+    assert whole.parent == sampled.context.span_id
+    assert whole.attributes["millrace.seq"] == 7
+    assert [one.name for one in stages] == ["queue", "prefill", "decode"]
+
+
+def test_the_device_is_busy_during_a_step() -> None:
+    device = f"recorded{next(_numbers)}"
+    recorder = Recorder(Model("m", "1", "echo_chat"), "w", Utilization(device))
+    since_s = clock.monotonic()
+    with recorder.busy():
+        eventually(lambda: clock.monotonic() - since_s > 0.02)
+    deferred.flush()
+    name, labels = "millrace_device_busy_seconds_total", {"device": device}
+    assert (REGISTRY.get_sample_value(name, labels) or 0.0) >= 0.02

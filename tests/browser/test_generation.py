@@ -1,0 +1,105 @@
+"""Pages of a model that generates, and of a call to it."""
+
+import threading
+from collections.abc import Iterator
+
+import httpx
+import orjson
+import pytest
+from playwright.sync_api import expect
+
+from ops.supervisor.platform import Platform
+from tests.browser.conftest import Sign, screenshot
+from tests.support.platforms import spec
+from tests.support.wait import eventually
+
+MODELS = """
+[[model]]
+name = "talk"
+version = "1"
+engine = "echo_chat"
+[model.options]
+step_ms = 8
+blocks = 400
+context_tokens = 2048
+sequences = 8
+"""
+PLATFORM = spec(MODELS, lease_s=3.0)
+WORDS = "what is a millrace and how long is it " * 10
+
+
+def call(platform: Platform, **fields: object) -> str:
+    """Makes a call that streams, and returns its id once it has ended."""
+    value = {"messages": [{"role": "user", "content": WORDS}], **fields}
+    body = {"model": "talk", "input": value, "stream": True}
+    with httpx.stream("POST", f"{platform.url}/infer", json=body, timeout=90) as stream:
+        *_, last = (line for line in stream.iter_lines() if line.startswith("data: "))
+    return str(orjson.loads(last[len("data: ") :])["id"])
+
+
+@pytest.fixture(scope="module")
+def generating(platform: Platform) -> Iterator[str]:
+    """The id of a call that has ended and is recorded; others run meanwhile."""
+    done = threading.Event()
+
+    def go_on() -> None:
+        while not done.is_set():
+            call(platform, min_tokens=300, max_tokens=300)
+
+    threads = [threading.Thread(target=go_on) for _ in range(5)]
+    for each in threads:
+        each.start()
+    try:
+        id = call(platform)
+        eventually(lambda: httpx.get(f"{platform.url}/calls/{id}").status_code == 200)
+        yield id
+    finally:
+        done.set()
+        for each in threads:
+            each.join()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_call_shows_when_it_got_its_tokens(opened: Sign, generating: str, scheme: str) -> None:
+    window = opened(scheme=scheme)
+    page = window.go("/dashboard/models")
+    page.get_by_label("call").fill(generating)
+    page.get_by_role("button", name="Open").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(generating)
+    timeline = page.get_by_label("marks, tokens from")
+    expect(timeline).to_be_visible()
+    assert 32 <= timeline.locator(".mark").count() <= 64
+    assert timeline.locator("rect").count() == 3
+    expect(page.get_by_text("First token", exact=True)).to_be_visible()
+    window.accessible()
+    window.fits()
+    screenshot(window, f"call-{scheme}")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_model_shows_its_blocks(opened: Sign, generating: str, scheme: str) -> None:
+    window = opened(scheme=scheme)
+    page = window.go("/dashboard/models/talk@1")
+    bar = page.get_by_label("KV blocks by tenant")
+    expect(bar).to_be_visible()
+    expect(page.get_by_text("of 400 blocks in use")).to_be_visible()
+    expect(page.get_by_text("First token p95")).to_be_visible()
+    window.accessible()
+    window.fits()
+    bar.scroll_into_view_if_needed()
+    screenshot(window, f"generation-{scheme}")
+
+
+def test_the_pages_fit_a_narrow_screen(opened: Sign, generating: str) -> None:
+    window = opened(width=360)
+    for path in (f"/dashboard/calls/{generating}", "/dashboard/models/talk@1"):
+        window.go(path)
+        window.fits()
+        window.accessible()
+
+
+def test_an_unknown_call_is_not_found(opened: Sign, platform: Platform) -> None:
+    window = opened()
+    window.forgive("404", "422")
+    page = window.go("/dashboard/calls?id=call_00000000000000000000000000")
+    expect(page.get_by_role("heading", level=1)).not_to_have_text("call_")
