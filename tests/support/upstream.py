@@ -37,12 +37,15 @@ def shout(request: Received) -> Answer:
 
 
 class Upstream:
-    """received: every request in its order. answer: decides, in the request's own thread; it may
-    block, until `over` is set at the latest."""
+    """received: every request in its order, those for /metrics apart. answer: decides, in the
+    request's own thread; it may block, until `over` is set at the latest. metrics: text of
+    /metrics; empty: not found."""
 
     def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.received: list[Received] = []
         self.answer: Callable[[Received], Answer] = shout
+        self.metrics = b""
+        self.metrics_read = 0
         self.over = threading.Event()
         self.most_at_once = 0
         self._at_once = 0
@@ -110,12 +113,20 @@ class Upstream:
                 size = int(self.headers.get("content-length", 0))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 request = Received(self.path, headers, self.rfile.read(size))
+                if self.path == "/metrics":
+                    self._send_metrics()
+                    return
                 with upstream._one_more():
                     upstream.received.append(request)
                     answer = upstream.answer(request)
                 self._send(answer)
 
             do_GET = do_PUT = do_POST  # noqa: N815
+
+            def _send_metrics(self) -> None:
+                upstream.metrics_read += 1
+                status = 200 if upstream.metrics else 404
+                self._send(Answer(None, status, {"connection": "close"}, upstream.metrics))
 
             def _send(self, answer: Answer) -> None:
                 self.send_response(answer.status)

@@ -71,10 +71,11 @@ class Metered:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Launches that a gated engine accepts."""
+    """Launches that a gated engine accepts; of a generator: sequences."""
 
     launches: int  #: that may be in flight now
     closed_s: float = 0.0  #: for which every launch would fail at once; 0: open
+    items: int | None = None  #: up to which a generator is filled with items; None: `launches`
 
 
 PreparedInputs: TypeAlias = list[Prepared | InvalidInput]

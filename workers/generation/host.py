@@ -54,9 +54,8 @@ class GenerationHost:
     ) -> None:
         self.model, self.engine = model, engine
         self.load_s, self.used_s = 0.0, clock.monotonic()
-        self.scheduler = GenerationScheduler(engine.capacity, model.target_itl_ms / 1000)
-        self._deadline = deadline or LaunchDeadline()
-        self._puller = calls
+        self.scheduler = GenerationScheduler(engine.capacity, model.target_itl_ms / 1000, engine)
+        self._deadline, self._puller = deadline or LaunchDeadline(), calls
         self._changed = threading.Condition()  # guards scheduler, capacity and what is below
         self.capacity = ClaimCapacity(
             model.limits,
@@ -370,6 +369,7 @@ class GenerationHost:
 
     def announce(self, *, ready: bool = True, alive: bool = True) -> None:
         """Tells Redis that this worker serves the model, whether for calls, and its profile."""
+        ready = ready and not self.scheduler.room().closed_s
         self._puller.announce(ready=ready, alive=alive, profile=self.profile())
 
     # -- start and end

@@ -91,7 +91,12 @@ class Sequenced:
         """Returns it as the generator takes it, with what it had emitted."""
         request = self.request
         return NewSequence(
-            self.id, request.prompt, self.sampling, tuple(self.emitted), salt=request.tenant
+            self.id,
+            request.prompt,
+            self.sampling,
+            tuple(self.emitted),
+            request.tenant,
+            0 if request.is_call else 1,
         )
 
 

@@ -9,7 +9,8 @@ room, and keeps its tokens.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from workers.engines.generator import Capacity, Step
+from workers.engines.generator import Capacity, Generator, Step
+from workers.engines.protocol import Gated, Room
 from workers.generation.output_lengths import OutputLengths
 from workers.generation.requests import Sequenced
 from workers.generation.step_time import StepTime
@@ -33,10 +34,14 @@ class Decision:
 
 
 class GenerationScheduler:
-    """Sequences that wait and run. itl_s: time between tokens to keep for calls."""
+    """Sequences that wait and run. itl_s: time between tokens to keep for calls; engine: asked
+    for room where its places change with time."""
 
-    def __init__(self, capacity: Capacity, itl_s: float) -> None:
+    def __init__(
+        self, capacity: Capacity, itl_s: float, engine: Generator | Gated | None = None
+    ) -> None:
         self.capacity, self._itl_s = capacity, itl_s
+        self._gate = engine if isinstance(engine, Gated) else None
         self.step_time, self.lengths, self.turns = StepTime(), OutputLengths(), Turns()
         self.calls: list[Sequenced] = []  #: that wait
         self.items: list[Sequenced] = []  #: that wait
@@ -118,7 +123,9 @@ class GenerationScheduler:
 
     def _admit_items(self, decision: Decision) -> None:
         """Admits items into what is left, while calls keep their time between tokens."""
-        while len(self.running) < self.capacity.sequences and (item := self._next_of(self.items)):
+        room = self.room()
+        most = room.launches if room.items is None else room.items
+        while len(self.running) < most and (item := self._next_of(self.items)):
             if item in decision.preempted or not (self._fits(item) and self._in_time(item)):
                 return
             self._admit(item, decision)
@@ -165,6 +172,10 @@ class GenerationScheduler:
 
     # -- room
 
+    def room(self) -> Room:
+        """Returns the sequences that may run now."""
+        return self._gate.room() if self._gate else Room(self.capacity.sequences)
+
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.capacity.block_tokens)
 
@@ -182,7 +193,7 @@ class GenerationScheduler:
         """Returns True if there is room for a sequence; alone one always has it."""
         gone = set(without)
         others = [one for one in self.running if one not in gone]
-        if len(others) >= self.capacity.sequences:
+        if len(others) >= self.room().launches:
             return False
         if not self.capacity.blocks or not others:
             return True
@@ -215,7 +226,7 @@ class GenerationScheduler:
         calls = sum(one.request.is_call for one in self.running)
         if self.calls:
             return 0
-        return max(0, self.capacity.sequences - calls)
+        return max(0, self.room().launches - calls)
 
     # -- time
 

@@ -30,7 +30,8 @@ class UpstreamClient:
             self._headers.append((name.encode(), value.encode()))
             self._secrets += [secret] if secret else []
         tls = _trust(options.ca)
-        self._client = Client(tls, max_connections=options.concurrency.max)
+        # One more for health and metrics, which are needed most while all others are in use.
+        self._client = Client(tls, max_connections=options.concurrency.max + 1)
 
     def send(
         self, method: str, url: str, body: bytes | None = None, timeout_s: float | None = None

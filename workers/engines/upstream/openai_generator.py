@@ -3,12 +3,15 @@ generates (vLLM, SGLang, llama.cpp, TGI, or Millrace).
 
 Each sequence is a streaming request on a thread of its own. A step collects what has arrived; the
 server holds the KV cache, so that blocks aren't counted here. To abort closes the connection.
+
+Items leave room for calls: a part of the concurrency, and what is free of the server's KV cache,
+where its metrics tell. A vLLM gets them with a lower priority.
 """
 
 import queue
-from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -18,11 +21,13 @@ from jobs.models.engines.upstream_options import OpenAIOptions
 from jobs.models.inputs.generation import parse
 from jobs.models.model import Model
 from workers.engines.generator import Capacity, Emitted, NewSequence, Prompt, Step
-from workers.engines.protocol import InvalidInput
+from workers.engines.protocol import InvalidInput, Room
 from workers.engines.upstream.chat_stream import ChatStream, body_of
+from workers.engines.upstream.server_load import ServerLoad
 from workers.engines.upstream.stream_requester import StreamRequester
 
 _WAIT_S = 0.05  # of a step in which nothing arrives
+_FOR_CALLS = 8  # one place in so many is kept from items
 _CONTEXT_TOKENS = 1 << 31  # the server knows; a prompt that is too long is its error
 
 
@@ -37,7 +42,9 @@ class OpenAIGenerator:
         self._requester = StreamRequester(model, self._options, headers)
         self._most = self._options.concurrency.max
         self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="upstream-stream")
-        self._waiting: deque[NewSequence] = deque()
+        self._load = ServerLoad(self._requester.get, self._options.url)
+        self._takes_priority = True  # until it refuses one
+        self._waiting: dict[str, NewSequence] = {}
         self._streams: dict[str, ChatStream] = {}  # of the host's thread
         self._arrived: queue.SimpleQueue[Emitted] = queue.SimpleQueue()
 
@@ -45,6 +52,13 @@ class OpenAIGenerator:
     def capacity(self) -> Capacity:
         """Bounds: those of the options; blocks aren't known."""
         return Capacity(0, 1, self._most, _CONTEXT_TOKENS, resumes=False)
+
+    def room(self) -> Room:
+        """Returns the sequences that the upstream takes now: no more items while its KV cache is
+        nearly full, or requests wait there."""
+        room = self._requester.room()
+        items = 0 if self._load.full else room.launches - room.launches // _FOR_CALLS
+        return replace(room, items=items)
 
     def prepare(self, inputs: Sequence[Any]) -> list[Prompt | InvalidInput]:
         """Prepares inputs, as `Generator.prepare`; sizes are estimates."""
@@ -61,18 +75,20 @@ class OpenAIGenerator:
 
     def add(self, sequence: NewSequence) -> None:
         """Adds a sequence; it is sent once the upstream has room."""
-        self._waiting.append(sequence)
+        if sequence.id in self._waiting or sequence.id in self._streams:
+            raise ValueError(f"{sequence.id} is there already")
+        self._waiting[sequence.id] = sequence
 
     def abort(self, id: str) -> None:
         """Closes the connection of a sequence, or forgets one that waits."""
+        self._waiting.pop(id, None)
         if stream := self._streams.pop(id, None):
             stream.close()
-        else:
-            self._waiting = deque(one for one in self._waiting if one.id != id)
 
     def step(self, max_prefill_tokens: int) -> Step:
         """Sends what there is room for, and returns what has arrived, within a moment."""
         since_s = clock.monotonic()
+        self._load.use()
         self._send()
         running = len(self._streams)
         emitted = [each for each in self._collect() if each.id in self._streams]
@@ -95,33 +111,44 @@ class OpenAIGenerator:
         """Closes all connections, and ends the threads."""
         self.restart()
         self._threads.shutdown()
+        self._load.close()
         self._requester.close()
 
     def _send(self) -> None:
-        room = self._requester.room()
-        while self._waiting and not room.closed_s and len(self._streams) < room.launches:
-            new = self._waiting.popleft()
+        """Sends what waits and has room, calls first."""
+        room = self.room()
+        for new in sorted(self._waiting.values(), key=lambda one: one.priority):
+            most = room.items if new.priority and room.items is not None else room.launches
+            if room.closed_s or len(self._streams) >= most:
+                return
+            del self._waiting[new.id]
             stream = self._streams[new.id] = ChatStream(new.id, self._requester)
-            self._threads.submit(self._read, stream, self._body(new))
+            self._threads.submit(self._read, stream, new)
 
-    def _body(self, new: NewSequence) -> bytes:
-        return orjson.dumps(
-            {**body_of(new), "model": self._options.model, "stream": True,
-             "stream_options": {"include_usage": True}}
-        )  # fmt: skip
-
-    def _read(self, stream: ChatStream, body: bytes) -> None:
+    def _read(self, stream: ChatStream, new: NewSequence) -> None:
         """Puts what arrives of a stream where `step` finds it; on a thread of its own."""
         try:
-            for emitted in stream.read(self._url, body):
+            for emitted in self._emitted(stream, new):
                 self._arrived.put(emitted)
         except Exception as error:
             self._arrived.put(Emitted(stream.id, error=error))
 
+    def _emitted(self, stream: ChatStream, new: NewSequence) -> Iterator[Emitted]:
+        body = {**body_of(new), "model": self._options.model, "stream": True,
+                "stream_options": {"include_usage": True}}  # fmt: skip
+        if new.priority and self._load.ranks and self._takes_priority:
+            try:
+                yield from stream.read(self._url, orjson.dumps(body | {"priority": new.priority}))
+                return
+            except InvalidInput as error:
+                if "priority" not in str(error).lower():
+                    raise
+                self._takes_priority = False  # it runs without --scheduling-policy priority
+        yield from stream.read(self._url, orjson.dumps(body))
+
     def _collect(self) -> Iterator[Emitted]:
-        wait_s = _WAIT_S if self._streams else 0.0
         try:
-            yield self._arrived.get(timeout=wait_s) if wait_s else self._arrived.get_nowait()
+            yield self._arrived.get(timeout=_WAIT_S)
             while True:
                 yield self._arrived.get_nowait()
         except queue.Empty:

@@ -29,6 +29,10 @@ class StreamRequester:
         """Returns the requests that may be in flight now."""
         return self._limiter.room()
 
+    def get(self, path: str) -> Response:
+        """Sends a GET to the same server, outside of the concurrency. Raises as `Client.send`."""
+        return self._client.get(path)
+
     @contextmanager
     def open(self, url: str, body: bytes) -> Iterator[StreamedResponse]:
         """Posts a body, and yields the response while its stream comes.

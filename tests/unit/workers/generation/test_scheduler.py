@@ -1,7 +1,9 @@
 """Decisions about each step, without thread or clock."""
 
 from tests.unit.workers.generation.made import scheduler, sequence, step, timed
-from workers.engines.generator import Step
+from workers.engines.generator import Capacity, Step
+from workers.engines.protocol import Room
+from workers.generation.scheduler import GenerationScheduler
 
 
 def test_sequences_are_admitted_while_prompt_and_expected_output_fit_the_blocks() -> None:
@@ -16,6 +18,32 @@ def test_no_more_sequences_run_than_there_are_places() -> None:
     made.put(sequence() for _ in range(3))
     assert len(made.decide().admitted) == 2
     assert made.call_room() == 0
+
+
+class Gate:
+    """Engine that takes so many now."""
+
+    def __init__(self) -> None:
+        self.now = Room(2, items=1)
+
+    def room(self) -> Room:
+        return self.now
+
+
+def test_the_places_of_a_server_change_with_time_and_items_leave_some_to_calls() -> None:
+    gate = Gate()
+    made = GenerationScheduler(Capacity(0, 1, 8, 1000, resumes=False), 0.1, gate)
+    made.put([sequence(call=False) for _ in range(4)])
+    assert len(made.decide().admitted) == 1
+    made.put([call := sequence(), sequence()])
+    assert made.call_room() == 0
+    assert made.decide().admitted == [call]
+    gate.now = Room(0, closed_s=5.0)
+    made.put([sequence()])
+    assert not made.decide().admitted
+    gate.now = Room(8, items=7)
+    admitted = made.decide().admitted
+    assert [one.request.is_call for one in admitted] == [True, True, False, False, False]
 
 
 def test_a_sequence_that_is_alone_always_has_room() -> None:

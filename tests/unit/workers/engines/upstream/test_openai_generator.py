@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.support.receiver import Received
 from tests.support.upstream import Answer, Upstream, serving
 from tests.support.wait import eventually
 from workers.engines.generator import Emitted, Generator, NewSequence, Prompt
-from workers.engines.protocol import InvalidInput, RateLimited, Transient
+from workers.engines.protocol import InvalidInput, RateLimited, Room, Transient
 from workers.engines.upstream.chat_stream import UNKNOWN_TOKEN
 from workers.engines.upstream.openai_generator import OpenAIGenerator
 
@@ -149,3 +150,86 @@ def test_a_prompt_is_refused_for_it_streams_chats(upstream: Upstream) -> None:
         [refused] = ours.prepare([{"prompt": "hello"}])
     assert isinstance(refused, InvalidInput)
     assert "messages" in str(refused)
+
+
+VLLM = (
+    b"# TYPE vllm:num_requests_waiting gauge\n"
+    b'vllm:num_requests_waiting{engine="0",model_name="theirs"} 0.0\n'
+    b'vllm:kv_cache_usage_perc{engine="0",model_name="theirs"} %s\n'
+)
+
+
+def item(of: Generator, id: str = "item") -> NewSequence:
+    return replace(new(of, id), priority=1)
+
+
+def test_items_have_a_lower_priority_at_a_vllm_than_calls(upstream: Upstream) -> None:
+    upstream.metrics = VLLM % b"0.1"
+    with closing(generator(upstream)) as ours:
+        eventually(lambda: upstream.metrics_read)
+        run(ours, new(ours, "call"))
+        eventually(lambda: "priority" in sent_for_an_item(ours, upstream))
+    assert "priority" not in upstream.bodies()[0]
+    assert upstream.bodies()[-1]["priority"] == 1
+
+
+def sent_for_an_item(ours: Generator, upstream: Upstream) -> Any:
+    run(ours, item(ours, f"item {len(upstream.received)}"))
+    return upstream.bodies()[-1]
+
+
+def test_a_vllm_without_priorities_is_sent_one_once(upstream: Upstream) -> None:
+    why = "Got priority 1 but Priority scheduling is not enabled."
+
+    def answer(request: Received) -> Answer:
+        refused = "priority" in json.loads(request.body)
+        return Answer({"error": {"message": why}}, 400) if refused else hello(request)
+
+    upstream.metrics, upstream.answer = VLLM % b"0.1", answer
+    with closing(generator(upstream)) as ours:
+        eventually(
+            lambda: sent_for_an_item(ours, upstream) and "priority" in str(upstream.bodies())
+        )
+        found = run(ours, *(item(ours, str(n)) for n in range(4)))
+    assert all(its[-1].finish == "stop" for its in found.values())
+    assert sum("priority" in body for body in upstream.bodies()) == 1
+
+
+def test_other_servers_are_sent_no_priority_and_their_metrics_are_looked_for_once(
+    upstream: Upstream,
+) -> None:
+    with closing(generator(upstream)) as ours:
+        eventually(lambda: upstream.metrics_read)
+        run(ours, *(item(ours, str(n)) for n in range(9)))
+    assert not any("priority" in body for body in upstream.bodies())
+    assert upstream.metrics_read == 1
+
+
+def test_items_wait_while_the_kv_cache_of_the_server_is_nearly_full(upstream: Upstream) -> None:
+    upstream.metrics = VLLM % b"0.95"
+    with closing(generator(upstream)) as ours:
+        eventually(lambda: ours.room().items == 0)
+        ours.add(item(ours))
+        assert run(ours, new(ours, "call"))["call"][-1].finish == "stop"
+        assert not ours.step(64).sequences
+        upstream.metrics = VLLM % b"0.5"
+        assert eventually(lambda: ours.step(64).sequences)
+
+
+def test_calls_go_before_items_that_came_earlier(upstream: Upstream) -> None:
+    with closing(generator(upstream, concurrency={"max": 1})) as ours:
+        found = run(ours, item(ours, "a"), item(ours, "b"), new(ours, "call", top_p=0.5))
+    assert all(its[-1].finish for its in found.values())
+    assert [body.get("top_p") for body in upstream.bodies()] == [0.5, None, None]
+
+
+def test_items_leave_a_place_to_calls(upstream: Upstream) -> None:
+    with closing(generator(upstream, concurrency={"start": 16, "max": 16})) as ours:
+        assert ours.room() == Room(16, items=14)
+
+
+def test_an_id_that_is_there_is_refused(upstream: Upstream) -> None:
+    with closing(generator(upstream)) as ours:
+        ours.add(new(ours))
+        with pytest.raises(ValueError, match="a is there"):
+            ours.add(new(ours))
