@@ -66,6 +66,7 @@ class ChoiceDelta:
     #: OpenAI's objects of `logprobs.content`, one a token, where they were requested
     logprobs: Sequence[dict[str, Any]] = ()
     finish: str | None = None  #: finish reason, with the last delta of the choice
+    stopped_by: str | None = None  #: stop string that ended it, with the reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +152,16 @@ def pack_deltas(deltas: Sequence[Delta]) -> bytes:
             [
                 one.id,
                 one.number,
-                [[c.index, c.text, c.tokens, c.logprobs, c.finish] for c in one.choices],
+                list(map(_packed, one.choices)),
             ]
             for one in deltas
         ]
     )
+
+
+def _packed(choice: ChoiceDelta) -> list[Any]:
+    packed = [choice.index, choice.text, choice.tokens, choice.logprobs, choice.finish]
+    return [*packed, choice.stopped_by] if choice.stopped_by else packed
 
 
 def unpack_deltas(packed: bytes) -> list[Delta]:

@@ -37,6 +37,7 @@ class Delivery:
             list(emitted.tokens),
             logprob_objects(emitted.logprobs),
             emitted.finish,
+            emitted.stopped_by,
         )
         self._parts.setdefault(request, []).append(part)
 

@@ -163,7 +163,7 @@ class GenerationHost:
             self.scheduler.emitted(sequence, len(emitted.tokens))
             self._delivery.add(sequence, emitted, now_s)
             if emitted.finish:
-                sequence.finish, sequence.counted = emitted.finish, emitted.usage
+                sequence.end(emitted)
                 del self._running[emitted.id]
                 self.scheduler.remove(sequence)
                 if request.ended:
