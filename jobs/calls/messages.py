@@ -17,6 +17,10 @@ from jobs.states import JobClass
 FRAMED = ".framed"
 """End of the `reply_to` of an api process that reads outputs beside the JSON of their replies."""
 
+COUNTED = "count_tokens"
+"""The only field of a call's input that asks for the tokens of the prompt in it, and for no text.
+No client's input has it: the api adds it after its checks."""
+
 DELTAS = b"~"
 """First byte of a message of deltas; replies begin with a bracket."""
 

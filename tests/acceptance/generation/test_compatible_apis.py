@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import anthropic
+import httpx
 import openai
 import pytest
 
@@ -58,3 +59,38 @@ def test_a_choice_names_the_stop_string_that_ended_it(chat: openai.OpenAI) -> No
     for choice in (whole, chunks[-1].choices[0], text.choices[0]):
         assert choice.finish_reason == "stop"
         assert choice.model_extra == {"stop_reason": " four"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"messages": MESSAGES},
+        {"messages": MESSAGES, "system": "Be brief. " * 8000},  # a large body
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "one two"}]},
+                {"role": "assistant", "content": "three"},
+                {"role": "user", "content": "four five six seven"},
+            ]
+        },
+    ],
+)
+def test_counted_tokens_are_those_that_the_message_has(
+    claude: anthropic.Anthropic, more: dict[str, Any]
+) -> None:
+    counted = claude.messages.count_tokens(model="chatter", **more)
+    message = claude.messages.create(model="chatter", max_tokens=2, **more)
+    assert counted.input_tokens == message.usage.input_tokens > 0
+
+
+def test_a_count_is_refused_as_its_message_would_be(claude: anthropic.Anthropic) -> None:
+    messages: Any = [{"role": "user", "content": "word " * 9000}]
+    with pytest.raises(anthropic.BadRequestError, match="9000 tokens"):
+        claude.messages.count_tokens(model="chatter", messages=messages)
+
+
+def test_no_clients_input_asks_for_a_count(platform: Platform, key: str) -> None:
+    body = {"model": "chatter", "input": {"count_tokens": {"messages": MESSAGES}}}
+    headers = {"Authorization": f"Bearer {key}"}
+    found = httpx.post(f"{platform.url}/infer", json=body, headers=headers)
+    assert found.status_code == 422
