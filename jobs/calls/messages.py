@@ -17,6 +17,10 @@ from jobs.states import JobClass
 FRAMED = ".framed"
 """End of the `reply_to` of an api process that reads outputs beside the JSON of their replies."""
 
+COUNTED = "count_tokens"
+"""The only field of a call's input that asks for the tokens of the prompt in it, and for no text.
+No client's input has it: the api adds it after its checks."""
+
 DELTAS = b"~"
 """First byte of a message of deltas; replies begin with a bracket."""
 
@@ -66,6 +70,7 @@ class ChoiceDelta:
     #: OpenAI's objects of `logprobs.content`, one a token, where they were requested
     logprobs: Sequence[dict[str, Any]] = ()
     finish: str | None = None  #: finish reason, with the last delta of the choice
+    stopped_by: str | None = None  #: stop string that ended it, with the reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +156,16 @@ def pack_deltas(deltas: Sequence[Delta]) -> bytes:
             [
                 one.id,
                 one.number,
-                [[c.index, c.text, c.tokens, c.logprobs, c.finish] for c in one.choices],
+                list(map(_packed, one.choices)),
             ]
             for one in deltas
         ]
     )
+
+
+def _packed(choice: ChoiceDelta) -> list[Any]:
+    packed = [choice.index, choice.text, choice.tokens, choice.logprobs, choice.finish]
+    return [*packed, choice.stopped_by] if choice.stopped_by else packed
 
 
 def unpack_deltas(packed: bytes) -> list[Delta]:

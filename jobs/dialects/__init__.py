@@ -15,6 +15,7 @@ def dialect(name: str) -> Dialect:
 
     dialects: dict[str, type[Dialect]] = {
         "anthropic": Anthropic,
+        "anthropic_part": Anthropic,
         "native": Native,
         "openai": OpenAI,
     }

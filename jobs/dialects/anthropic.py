@@ -31,9 +31,12 @@ class Anthropic:
             if faults:
                 taken.refuse(*faults)
             else:
-                value, faults = item_of(request, model, (), number)
+                value, faults = item_of(request, (), number)
                 taken.add(value, (), number)
                 taken.fault(*faults)
+                if model_of(request) != model:
+                    message = f"all lines name one model; the first named {model!r}"
+                    taken.fault(Fault(("params", "model"), "mismatched_model", message, number))
         taken = taken or open_intake("")
         taken.finish(lambda seq: ((), seq + 1))
         return taken
@@ -60,10 +63,8 @@ def model_of(request: Any) -> str:
     return model if isinstance(model, str) else ""
 
 
-def item_of(
-    request: Any, model: str, loc: Loc, line: int | None = None
-) -> tuple[dict[str, Any], list[Fault]]:
-    """Returns the item of a request, and its faults. model: of all the batch."""
+def item_of(request: Any, loc: Loc, line: int | None = None) -> tuple[dict[str, Any], list[Fault]]:
+    """Returns the item of a request, and its faults, those of its model aside."""
     faults: list[Fault] = []
 
     def fault(code: str, message: str, *where: str | int) -> None:
@@ -79,9 +80,6 @@ def item_of(
     if not isinstance(params, dict):
         fault("missing", "a request needs params, an object", "params")
         return {"custom_id": fields.get("custom_id"), "input": {"messages": PLACEHOLDER}}, faults
-    if params.get("model") != model:
-        message = f"all requests of a batch name one model here; the first named {model!r}"
-        fault("mismatched_model", message, "params", "model")
     if params.get("stream"):
         fault("unsupported", "a batch can't stream; leave it out", "params", "stream")
     value = input_of(params, partial(_in_params, fault))

@@ -169,8 +169,8 @@ def message_of(output: Any, id: str, model: Any) -> dict[str, Any]:
         "role": "assistant",
         "model": model,
         "content": content,
-        "stop_reason": stop_reason(said.finish),
-        "stop_sequence": None,
+        "stop_reason": "stop_sequence" if said.stopped_by else _STOPS.get(said.finish, "end_turn"),
+        "stop_sequence": said.stopped_by,
         "usage": usage_of(said.usage),
     }
 
@@ -186,11 +186,6 @@ def tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
         "name": call["function"]["name"],
         "input": given,
     }
-
-
-def stop_reason(finish: str) -> str:
-    """Returns Anthropic's reason of an end."""
-    return _STOPS.get(finish, "end_turn")
 
 
 def usage_of(usage: Mapping[str, Any] | None) -> dict[str, int]:

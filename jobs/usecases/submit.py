@@ -150,19 +150,34 @@ def store(
     database: Database, submission: Submission, notifier: WorkNotifier | None = None
 ) -> JobRow:
     """Stores one job in a transaction of its own, as `submit` does."""
-    job, intake = submission.job, submission.intake
+    return store_batch(database, [submission], notifier)[0]
+
+
+def store_batch(
+    database: Database, submissions: Sequence[Submission], notifier: WorkNotifier | None = None
+) -> list[JobRow]:
+    """Stores jobs of one request in one transaction: all of them, or none. Returns their rows.
+
+    The first has the request's Idempotency-Key. Quotas bound the sum. Raises as `submit` does.
+    """
+    first, rows = submissions[0], list[JobRow]()
 
     def insert(tx: Tx) -> JobRow:
-        row = insert_job(tx, job, submission.items)
+        rows.extend(insert_job(tx, each.job, each.items) for each in submissions)
         if notifier is None:
             notify_work(tx)
-        return row
+        return rows[0]
 
-    row = _committed(database, job.tenant, insert, submission.claim, submission.answer, intake.keep)
+    def keep() -> None:
+        for each in submissions:
+            each.intake.keep()
+
+    _committed(database, first.job.tenant, insert, first.claim, first.answer, keep)
     if notifier:
         notifier.notify()
-    count(submission)
-    return row
+    for each in submissions:
+        count(each)
+    return rows
 
 
 def count(submission: Submission) -> None:

@@ -146,12 +146,12 @@ class _Sequence:
 
     def emit(self) -> Emitted:
         """Returns its next token, with the text that no stop string can take back any more."""
-        word = self._advance()
+        word, stopped_by = self._advance(), None
         finish, end = self._finish(), len(self._text)
         if finish is None:
             end -= self._held_back()
-        elif (stop := self._stop_at()) is not None:
-            end = stop
+        elif stopped := self._stopped_by():
+            end, stopped_by = stopped
         text, self._released = self._text[self._released : end], end
         top = self._sampling.logprobs
         return Emitted(
@@ -160,6 +160,7 @@ class _Sequence:
             text,
             [] if top is None else [_logprob(word, top)],
             finish,
+            stopped_by=stopped_by,
         )
 
     def _advance(self) -> str:
@@ -171,14 +172,14 @@ class _Sequence:
 
     def _finish(self) -> FinishReason | None:
         may_stop = self._emitted >= self._sampling.min_tokens
-        if may_stop and (self._emitted >= len(self._words) or self._stop_at() is not None):
+        if may_stop and (self._emitted >= len(self._words) or self._stopped_by()):
             return "stop"
         return "length" if self._emitted >= self._most else None
 
-    def _stop_at(self) -> int | None:
-        """Returns where the first stop string begins; None: there is none yet."""
-        found = (self._text.find(stop, self._released) for stop in self._sampling.stop)
-        return min((at for at in found if at >= 0), default=None)
+    def _stopped_by(self) -> tuple[int, str] | None:
+        """Returns where the first stop string begins, and that; None: there is none yet."""
+        found = ((self._text.find(stop, self._released), stop) for stop in self._sampling.stop)
+        return min((one for one in found if one[0] >= 0), default=None)
 
     def _held_back(self) -> int:
         return _held_back(self._text, self._sampling.stop)

@@ -73,6 +73,7 @@ class Emitted:
     text: str = ""  #: final text: what may still become a stop string is held back
     logprobs: Sequence[TokenLogprob] = ()  #: one a token, where they were requested
     finish: FinishReason | None = None
+    stopped_by: str | None = None  #: stop string that ended it, which isn't part of the text
     error: Exception | None = None  #: ends the sequence alone
     cached: int = 0  #: tokens of the prompt found in the cache, with the first tokens only
     usage: TokenUsage | None = None  #: counted by a server, with the last tokens of a sequence

@@ -63,7 +63,7 @@ def _message(sequence: Sequenced) -> dict[str, Any]:
         "index": sequence.index,
         "message": {"role": "assistant", "content": "".join(sequence.text), "refusal": None},
         "logprobs": {"content": logprob_objects(sequence.logprobs)} if wanted else None,
-        "finish_reason": sequence.finish,
+        **_end(sequence),
     }
 
 
@@ -74,8 +74,14 @@ def _text(sequence: Sequenced) -> dict[str, Any]:
         "index": sequence.index,
         "text": before + "".join(sequence.text),
         "logprobs": _columns(sequence.logprobs, len(before)) if wanted else None,
-        "finish_reason": sequence.finish,
+        **_end(sequence),
     }
+
+
+def _end(sequence: Sequenced) -> dict[str, Any]:
+    """Returns why a choice ended; `stop_reason`, the stop string that was found, is vLLM's."""
+    end = {"finish_reason": sequence.finish}
+    return {**end, "stop_reason": sequence.stopped_by} if sequence.stopped_by else end
 
 
 def _columns(logprobs: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:

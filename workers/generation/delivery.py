@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobs.calls.messages import Call, ChoiceDelta, Delta, Reply
-from jobs.models.inputs.generation import TokenUsage
 from workers.engines.generator import Emitted
 from workers.generation.completion import completion, echoed, logprob_objects
 from workers.generation.monitoring.recorder import Recorder
@@ -37,6 +36,7 @@ class Delivery:
             list(emitted.tokens),
             logprob_objects(emitted.logprobs),
             emitted.finish,
+            emitted.stopped_by,
         )
         self._parts.setdefault(request, []).append(part)
 
@@ -112,13 +112,6 @@ def timing(request: Request, now_s: float) -> dict[str, Any]:
         "preemptions": request.preemptions,
         "token_ms": request.token_times.since_ms(request.arrived_s),
     }
-
-
-def refusal(call: Call, error: Exception) -> tuple[str, Reply]:
-    """Returns the reply to a call that the model refuses, with the api process that waits."""
-    none = 0, TokenUsage()  # what was charged for it is given back
-    reply = Reply(call.id, *outcome(error), 0, {}, call.tenant, call.job_class, *none)
-    return call.reply_to, reply
 
 
 def rejected(owners: Sequence[Any], seqs: Sequence[int], parts: Sequence[int], why: Any) -> None:

@@ -22,9 +22,9 @@ from workers.device.warmup import Measured
 from workers.engines.generator import Generator, GeneratorDied, Prompt, Step
 from workers.engines.protocol import InvalidInput, Transient
 from workers.generation.call_intake import CallIntake
-from workers.generation.delivery import Delivery, refusal, rejected
+from workers.generation.delivery import Delivery, rejected
 from workers.generation.monitoring.recorder import Recorder
-from workers.generation.preparation import call_request, item_request, prepare
+from workers.generation.preparation import call_requests, item_request, prepare, prompt_of
 from workers.generation.requests import Request, Sequenced, sequences_of
 from workers.generation.scheduler import Decision, GenerationScheduler
 from workers.generation.sender import Sender
@@ -164,7 +164,7 @@ class GenerationHost:
             self.scheduler.emitted(sequence, len(emitted.tokens))
             self._delivery.add(sequence, emitted, now_s)
             if emitted.finish:
-                sequence.finish, sequence.counted = emitted.finish, emitted.usage
+                sequence.end(emitted)
                 del self._running[emitted.id]
                 self.scheduler.remove(sequence)
                 if request.ended:
@@ -250,15 +250,14 @@ class GenerationHost:
             return self.scheduler.room_in_s() or self.scheduler.sequence_s(taken)
 
     def _accept(self, calls: Sequence[Call]) -> None:
-        """Prepares and queues calls that were taken; those that the model refuses end at once."""
-        prepared = self._prepare([call.input for call in calls])
+        """Prepares and queues calls that were taken; those without a text to come end at once."""
+        prepared = self._prepare(list(map(prompt_of, calls)))
+        requests, replies = call_requests(calls, prepared)
+        if replies:
+            self._sender.send([], replies)
         with self._changed:
-            for call, prompt in zip(calls, prepared, strict=True):
-                if isinstance(prompt, InvalidInput):
-                    self._sender.send([], [refusal(call, prompt)])
-                    continue
-                request = call_request(call, prompt)
-                self._requests[call.id] = request
+            for request in requests:
+                self._requests[request.id] = request
                 self._queue(request)
             self._changed.notify_all()
 

@@ -6,11 +6,13 @@ from typing import Any
 from uuid import uuid4
 
 from jobs import clock
-from jobs.calls.messages import Call
+from jobs.calls.messages import COUNTED, Call, Reply
+from jobs.models.inputs.generation import TokenUsage
 from workers.engines.generator import Generator, Prompt
 from workers.engines.protocol import InvalidInput
 from workers.generation.requests import Request
 from workers.items.in_flight import InFlightSlice
+from workers.items.results import outcome
 
 
 def prepare(generator: Generator, inputs: Sequence[Any]) -> list[Prompt | InvalidInput]:
@@ -23,8 +25,39 @@ def prepare(generator: Generator, inputs: Sequence[Any]) -> list[Prompt | Invali
         return [prepare(generator, [value])[0] for value in inputs]
 
 
-def call_request(call: Call, prompt: Prompt) -> Request:
-    """Returns a call as a request; its times are on the worker's clock."""
+def prompt_of(call: Call) -> Any:
+    """Returns the input of a call, also of one that asks for its tokens alone."""
+    return call.input[COUNTED] if _counts(call) else call.input
+
+
+def call_requests(
+    calls: Sequence[Call], prepared: Sequence[Prompt | InvalidInput]
+) -> tuple[list[Request], list[tuple[str, Reply]]]:
+    """Returns the requests of calls, and the replies to those that generate nothing, each with the
+    api process that waits: the model refuses them, or they ask for their tokens alone."""
+    requests, replies = [], []
+    for call, prompt in zip(calls, prepared, strict=True):
+        if isinstance(prompt, InvalidInput):
+            replies.append(_reply(call, prompt))
+        elif _counts(call):
+            replies.append(_reply(call, {"input_tokens": prompt.size}))
+        else:
+            requests.append(_call_request(call, prompt))
+    return requests, replies
+
+
+def _counts(call: Call) -> bool:
+    return isinstance(call.input, dict) and COUNTED in call.input
+
+
+def _reply(call: Call, output: Any) -> tuple[str, Reply]:
+    none = 0, TokenUsage()  # what was charged for it is given back
+    reply = Reply(call.id, *outcome(output), 0, {}, call.tenant, call.job_class, *none)
+    return call.reply_to, reply
+
+
+def _call_request(call: Call, prompt: Prompt) -> Request:
+    # Its times are on the worker's clock.
     times = call.enqueued_ms / 1000, call.deadline_ms / 1000
     return Request(
         call.id, call, True, prompt, *times, call.tenant, call.weight, streams=call.stream

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs.models.inputs.generation import Sampling, TokenUsage
-from workers.engines.generator import FinishReason, NewSequence, Prompt, TokenLogprob
+from workers.engines.generator import Emitted, FinishReason, NewSequence, Prompt, TokenLogprob
 from workers.generation.monitoring.token_times import TokenTimes
 from workers.scheduler.entries import Place
 
@@ -66,6 +66,7 @@ class Sequenced:
     text: list[str] = field(default_factory=list)  #: pieces of its final text
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish: FinishReason | None = None
+    stopped_by: str | None = None  #: stop string that ended it
     counted: TokenUsage | None = None  #: by the server that generated it
     runs: int = 0  #: times that it was added to the generator
     to_prefill: int = 0  #: tokens to compute before its next token, about
@@ -86,6 +87,11 @@ class Sequenced:
     def most_left(self) -> int:
         """Most tokens that may still come."""
         return max(1, (self.sampling.max_tokens or 1) - len(self.emitted))
+
+    def end(self, emitted: Emitted) -> None:
+        """Takes how it ended from its last tokens."""
+        self.finish, self.stopped_by = emitted.finish, emitted.stopped_by
+        self.counted = emitted.usage
 
     def as_new(self) -> NewSequence:
         """Returns it as the generator takes it, with what it had emitted."""

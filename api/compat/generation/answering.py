@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -19,6 +20,7 @@ from api.gateway.inference import CallResult, InferenceSession
 from api.gateway.streaming.event_stream import EventWriter, answer_by_events
 from api.http import bodies, idempotency
 from jobs import clock, ids
+from jobs.calls.messages import COUNTED
 from jobs.identity import Caller
 from jobs.intake import validation
 
@@ -88,11 +90,24 @@ async def answer(
     return Response(content, headers=headers, media_type=bodies.JSON)
 
 
-async def prepared(
+async def count_tokens(
     request: Request, context: Context, caller: Caller, api: GenerationApi
-) -> PreparedGeneration:
-    """Reads and checks a request that makes no call."""
-    return await _prepared(context, caller, api, await _body(request, context, caller))
+) -> int:
+    """Returns the tokens of a request's prompt: a worker whose model has a tokenizer counts them,
+    by a call that generates nothing; of other models they are estimated."""
+    raw = await _body(request, context, caller)
+    since_s = clock.monotonic()
+    prepared = await _prepared(context, caller, api, raw)
+    if not prepared.has_tokenizer:
+        return prepared.size
+    value = orjson.Fragment(b'{"%b":%b}' % (COUNTED.encode(), prepared.value))
+    open_session = context.inference_session(
+        request, caller, "interactive", prepared.body.timeout_ms, since_s, {}
+    )
+    with open_session as session:  # another model would count other tokens: no fallback
+        result = await session.call(value, islice(prepared.plans, 1))
+    counted: int = orjson.loads(result.output)["input_tokens"]
+    return counted
 
 
 async def _body(request: Request, context: Context, caller: Caller) -> bytes:

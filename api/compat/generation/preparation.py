@@ -50,6 +50,11 @@ class PreparedGeneration:
         """True where the model's worker sends deltas."""
         return self.model.spec.generates
 
+    @property
+    def has_tokenizer(self) -> bool:
+        """True where the model's worker knows the tokens of a prompt; an upstream keeps its own."""
+        return self.model.spec.generates and self.model.engine != "openai"
+
     def shown_model(self, plan: FallbackPlan) -> str:
         """Returns the model's name for the response: as requested, unless another one served it."""
         return self.body.model if plan.model == self.model else plan.model.key

@@ -58,5 +58,7 @@ class CallEvents:
             data["logprobs"] = choice.logprobs
         if choice.finish:
             data["finish_reason"] = choice.finish
+        if choice.stopped_by:
+            data["stop_reason"] = choice.stopped_by
         self._tokens[choice.index] += len(choice.tokens)
         return data

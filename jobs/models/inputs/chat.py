@@ -39,6 +39,7 @@ class ChatAnswer:
     #: prompt_tokens and completion_tokens, where the model counted them
     usage: Mapping[str, Any] | None = None
     calls: Sequence[Mapping[str, Any]] = ()  #: of tools, OpenAI's objects
+    stopped_by: str | None = None  #: stop string that ended it
 
 
 def answer(output: Any) -> ChatAnswer:
@@ -49,10 +50,16 @@ def answer(output: Any) -> ChatAnswer:
         choice = output["choices"][0]
         text, finish = choice["message"]["content"], choice.get("finish_reason")
         calls = choice["message"].get("tool_calls") or ()
-        usage = output.get("usage")
+        usage, stopped_by = output.get("usage"), choice.get("stop_reason")
     except (TypeError, KeyError, IndexError, AttributeError):
         raise ValueError("the model answered neither a text nor a chat.completion") from None
     if not isinstance(text, str | None):
         raise ValueError("the model's message holds no text")
     finish = finish if isinstance(finish, str) else "stop"
-    return ChatAnswer(text or "", finish, usage if isinstance(usage, dict) else None, calls)
+    return ChatAnswer(
+        text or "",
+        finish,
+        usage if isinstance(usage, dict) else None,
+        calls,
+        stopped_by if isinstance(stopped_by, str) and finish == "stop" else None,
+    )

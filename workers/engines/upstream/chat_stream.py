@@ -55,6 +55,7 @@ class _Answer:
     def __init__(self, id: str) -> None:
         self._id = id
         self._finish: FinishReason | None = None
+        self._stopped_by: str | None = None
         self._usage: TokenUsage | None = None
         self._tools: dict[int, dict[str, str]] = {}
 
@@ -69,6 +70,8 @@ class _Answer:
             return None
         if reason := choice.get("finish_reason"):
             self._finish = "length" if reason == "length" else "stop"
+            stopped_by = choice.get("stop_reason")  # vLLM's: a string, or the id of a token
+            self._stopped_by = stopped_by if isinstance(stopped_by, str) else None
         delta = choice.get("delta") or {}
         for call in delta.get("tool_calls") or ():
             self._add_call(call)
@@ -85,7 +88,14 @@ class _Answer:
             raise Transient("upstream ended the stream without a finish reason")
         text = "".join(map(_call_text, self._tools.values()))
         tokens = [UNKNOWN_TOKEN] if text else []
-        return Emitted(self._id, tokens, text, finish=self._finish, usage=self._usage)
+        return Emitted(
+            self._id,
+            tokens,
+            text,
+            finish=self._finish,
+            stopped_by=self._stopped_by,
+            usage=self._usage,
+        )
 
     def _add_call(self, part: Mapping[str, Any]) -> None:
         call = self._tools.setdefault(int(part.get("index", 0)), {"name": "", "arguments": ""})

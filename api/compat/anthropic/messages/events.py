@@ -10,7 +10,7 @@ from api.compat.generation.outputs import completion_of
 from api.gateway.inference import CallResult
 from api.gateway.streaming.event_stream import event
 from jobs.calls.messages import ChoiceDelta, Delta
-from jobs.dialects.messages import message_of, stop_reason, tool_use, usage_of
+from jobs.dialects.messages import message_of, tool_use, usage_of
 from jobs.errors import MillraceError
 from jobs.models.inputs.tool_calls import Parsed, ToolCallParser
 
@@ -35,7 +35,7 @@ class MessageEvents:
         self._parser = ToolCallParser() if answer.prepared.tools else None
         self._block = 0  # index of the block that is open, or of the next one
         self._open = False
-        self._finish = ""  # reason of the end, once it came
+        self._wrote = False  # deltas came
 
     def begin(self) -> bytes:
         """Implements `EventWriter.begin`; the tokens of the prompt are known at the end."""
@@ -58,17 +58,10 @@ class MessageEvents:
     def end(self, result: CallResult) -> bytes:
         """Implements `EventWriter.end`; an output without deltas is a delta of each block."""
         whole = message(self._answer, result)
-        reason = whole["stop_reason"]
-        if self._finish:
-            blocks = b""
-            called = self._parser is not None and self._parser.calls > 0
-            ended = "tool_calls" if called and self._finish == "stop" else self._finish
-            reason = stop_reason(ended)
-        else:
-            blocks = b"".join(map(self._whole_block, whole["content"]))
+        blocks = b"" if self._wrote else b"".join(map(self._whole_block, whole["content"]))
         if not self._block and not self._open and not blocks:
             blocks = self._text("")
-        delta = {"stop_reason": reason, "stop_sequence": None}
+        delta = {name: whole[name] for name in ("stop_reason", "stop_sequence")}
         ended_by = _event("message_delta", delta=delta, usage=whole["usage"])
         return blocks + self._close() + ended_by + _event("message_stop")
 
@@ -80,8 +73,7 @@ class MessageEvents:
         parsed = self._parsed(choice)
         parts = [self._text(parsed.text)] if parsed.text else []
         parts += [self._tool(tool_use(call)) for call in parsed.calls]
-        if choice.finish:
-            self._finish = choice.finish
+        self._wrote = True
         return b"".join(parts)
 
     def _parsed(self, choice: ChoiceDelta) -> Parsed:

@@ -75,7 +75,7 @@ async def create_message(request: Request, context: ContextDep, caller: Inferrer
     openapi_extra=idempotency.body_doc("CountTokensRequest"),
 )
 async def count_message_tokens(request: Request, context: ContextDep, caller: Inferrer) -> Response:
-    """Returns the tokens of a conversation: by the model's tokenizer where the api knows it, else
-    estimated at four characters a token."""
-    prepared = await answering.prepared(request, context, caller, _COUNT)
-    return json_response({"input_tokens": prepared.size})
+    """Returns the tokens of a conversation: counted by the model's worker, as they will be for a
+    message; those of another server's model are estimated at four characters a token."""
+    counted = await answering.count_tokens(request, context, caller, _COUNT)
+    return json_response({"input_tokens": counted})

@@ -81,10 +81,12 @@ class Message(BaseModel):
     role: Literal["assistant"]
     model: str = Field(examples=[_MODEL])
     content: list[TextBlock | ToolUseBlock]
-    stop_reason: Literal["end_turn", "max_tokens", "tool_use", "refusal"] = Field(
+    stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal"] = Field(
         examples=["end_turn"]
     )
-    stop_sequence: None = None
+    stop_sequence: str | None = Field(
+        default=None, description="the one of `stop_sequences` that ended the text"
+    )
     usage: MessageUsage
 
 

@@ -81,7 +81,9 @@ class ChatChunks(_Chunks):
             chunks.append(self._delta(choice.index, {"tool_calls": calls}))
         if reason:
             reason = "tool_calls" if reason == "stop" and parser and parser.calls else reason
-            chunks.append(self._delta(choice.index, {}, finish=reason))
+            chunks.append(
+                self._delta(choice.index, {}, finish=reason, stopped_by=choice.stopped_by)
+            )
         return b"".join(chunks)
 
     def _parsed(self, choice: ChoiceDelta) -> Parsed:
@@ -99,15 +101,20 @@ class ChatChunks(_Chunks):
         delta = {"content": message.get("content")}
         if calls := message.get("tool_calls"):
             delta["tool_calls"] = [{"index": n, **call} for n, call in enumerate(calls)]
-        end = self._delta(index, {}, finish=choice.get("finish_reason") or "stop")
+        reason = choice.get("finish_reason") or "stop"
+        end = self._delta(index, {}, finish=reason, stopped_by=choice.get("stop_reason"))
         return self._delta(index, delta, choice.get("logprobs")) + end
 
     def _delta(
-        self, index: int, delta: dict[str, Any], seen: Any = None, finish: str | None = None
+        self,
+        index: int,
+        delta: dict[str, Any],
+        seen: Any = None,
+        finish: str | None = None,
+        stopped_by: Any = None,
     ) -> bytes:
-        return self._chunk(
-            {"index": index, "delta": delta, "logprobs": seen, "finish_reason": finish}
-        )
+        choice = {"index": index, "delta": delta, "logprobs": seen, "finish_reason": finish}
+        return self._chunk(choice | _stop_reason(stopped_by))
 
 
 class TextChunks(_Chunks):
@@ -141,4 +148,9 @@ class TextChunks(_Chunks):
                 "logprobs": seen,
                 "finish_reason": choice.finish,
             }
+            | _stop_reason(choice.stopped_by)
         )
+
+
+def _stop_reason(stopped_by: Any) -> dict[str, Any]:
+    return {"stop_reason": stopped_by} if stopped_by else {}

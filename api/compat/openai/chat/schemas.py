@@ -16,6 +16,10 @@ _MODEL = "smollm2"
 _CREATED = 1_763_629_200
 _Stop = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]
 _Penalty = Annotated[float, Field(ge=-2, le=2)]
+_StopReason = Annotated[
+    str | int | None,
+    Field(description="vLLM's field: the stop string that ended the text, where one did"),
+]
 _Timeout = Annotated[int, Field(ge=1, le=MAX_CALL_TIMEOUT_MS)]
 
 
@@ -144,6 +148,7 @@ class ChatChoice(BaseModel):
     finish_reason: Literal["stop", "length", "tool_calls", "content_filter"] = Field(
         examples=["stop"]
     )
+    stop_reason: _StopReason = None
 
 
 class ChatCompletion(BaseModel):
@@ -164,6 +169,7 @@ class TextChoice(BaseModel):
     text: str = Field(examples=[" a channel that leads water to a mill."])
     logprobs: dict[str, Any] | None = None
     finish_reason: Literal["stop", "length", "content_filter"] = Field(examples=["stop"])
+    stop_reason: _StopReason = None
 
 
 class TextCompletion(BaseModel):

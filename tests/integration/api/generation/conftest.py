@@ -25,6 +25,11 @@ version = "1"
 engine = "echo_chat"
 
 [[model]]
+name = "idle"
+version = "1"
+engine = "echo_chat"
+
+[[model]]
 name = "up"
 version = "1"
 engine = "openai"

@@ -111,12 +111,18 @@ def test_anthropics_client_gets_tool_calls(stage: Stage, claude: anthropic.Anthr
     assert message.stop_reason == "tool_use"
 
 
-def test_anthropics_client_counts_tokens(claude: anthropic.Anthropic) -> None:
-    few = claude.messages.count_tokens(model="m", messages=MESSAGES)
+def test_tokens_of_another_servers_model_are_estimated(claude: anthropic.Anthropic) -> None:
+    few = claude.messages.count_tokens(model="up", messages=MESSAGES)
     many = claude.messages.count_tokens(
-        model="m", messages=[{"role": "user", "content": "a longer text " * 50}]
+        model="up", messages=[{"role": "user", "content": "a longer text " * 50}]
     )
     assert 0 < few.input_tokens < many.input_tokens
+
+
+def test_tokens_that_nobody_can_count_now_are_not_guessed(claude: anthropic.Anthropic) -> None:
+    with pytest.raises(anthropic.APIStatusError) as raised:
+        claude.messages.count_tokens(model="idle", messages=MESSAGES)
+    assert raised.value.status_code == 529
 
 
 def test_anthropics_client_learns_that_there_is_no_room(claude: anthropic.Anthropic) -> None:

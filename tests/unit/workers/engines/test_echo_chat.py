@@ -68,11 +68,12 @@ def test_it_ends_with_its_tokens_and_goes_on_while_more_are_asked_for() -> None:
 def test_a_stop_string_is_held_back_until_it_cant_match() -> None:
     engine = EchoChat()
     added(engine, "a", asked("go on to the end", stop="on to the end!"))
-    assert text(ran(engine)) == "go on to the end"
-    added(engine, "b", asked("go on to the end", stop="to the"))
+    whole = ran(engine)
+    assert (text(whole), whole[-1].stopped_by) == ("go on to the end", None)
+    added(engine, "b", asked("go on to the end", stop=["end", "to the"]))
     emitted = ran(engine)
     assert [one.text for one in emitted] == ["go", " on", " ", ""]
-    assert emitted[-1].finish == "stop"
+    assert (emitted[-1].finish, emitted[-1].stopped_by) == ("stop", "to the")
 
 
 def test_a_sequence_that_is_added_again_goes_on_where_it_was() -> None:

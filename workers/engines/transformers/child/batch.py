@@ -148,9 +148,17 @@ class Batch:
         finish = sequence.finish_reason(self._capacity.context_tokens)
         if finish:
             text += sequence.rest_of_text()
+            finish = "stop" if sequence.stopped_by else finish
             self.abort(sequence.id)
-        logprobs = self._logprobs(choice)
-        return Emitted(sequence.id, (choice.token,), text, logprobs, finish, cached=cached)
+        return Emitted(
+            sequence.id,
+            (choice.token,),
+            text,
+            self._logprobs(choice),
+            finish,
+            stopped_by=sequence.stopped_by,
+            cached=cached,
+        )
 
     def _logprobs(self, choice: Choice) -> Sequence[TokenLogprob]:
         if choice.logprob is None:

@@ -41,6 +41,11 @@ class LiveSequence:
         return len(self.tokens) - self.prompt_size
 
     @property
+    def stopped_by(self) -> str | None:
+        """Stop string that was found."""
+        return self._stops.matched
+
+    @property
     def pending(self) -> int:
         """Tokens that are not computed."""
         return len(self.tokens) - self.computed

@@ -44,17 +44,17 @@ class StopStrings:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [stop for stop in stops if stop]
         self._held = ""
-        self.matched = False  #: nothing comes after a match
+        self.matched: str | None = None  #: string that was found; nothing comes after it
 
     def add(self, text: str, *, may_end: bool = True) -> str:
         """Returns the text that is final. With `may_end` false it may hold stop strings."""
         if not may_end:
             return text
         held = self._held + text
-        found = [place for stop in self._stops if (place := held.find(stop)) >= 0]
+        found = {stop: place for stop in self._stops if (place := held.find(stop)) >= 0}
         if found:
-            self.matched, self._held = True, ""
-            return held[: min(found)]
+            self.matched, self._held = min(found, key=found.__getitem__), ""
+            return held[: found[self.matched]]
         size = max((_overlap(held, stop) for stop in self._stops), default=0)
         self._held = held[len(held) - size :]
         return held[: len(held) - size]

@@ -39,12 +39,16 @@ def events(raw: bytes) -> list[Any]:
     return found
 
 
-def streamed(texts: list[str], finish: str = "stop", **more: Any) -> list[Any]:
+def streamed(
+    texts: list[str], finish: str = "stop", stopped_by: str | None = None, **more: Any
+) -> list[Any]:
     made = writer(**more)
     deltas = [ChoiceDelta(0, text, (1,)) for text in texts]
-    deltas += [ChoiceDelta(0, "", (), (), finish)] if texts else []
+    deltas += [ChoiceDelta(0, "", (), (), finish, stopped_by)] if texts else []
     parts = [made.write(Delta("call_1", n, (one,))) for n, one in enumerate(deltas)]
-    end = made.end(result(completion("".join(texts) or "whole", 2, finish=finish)))
+    whole = completion("".join(texts) or "whole", 2, finish=finish)
+    whole["choices"][0]["stop_reason"] = stopped_by
+    end = made.end(result(whole))
     return events(b"".join([made.begin(), *parts, end]))
 
 
@@ -79,6 +83,14 @@ def test_a_tool_call_is_a_block_of_its_own() -> None:
 
 def test_a_cut_answer_says_so() -> None:
     assert streamed(["one"], "length")[-2]["delta"]["stop_reason"] == "max_tokens"
+
+
+def test_the_stop_string_that_ended_it_is_named() -> None:
+    for texts in (["one"], []):
+        delta = streamed(texts, stopped_by="END")[-2]["delta"]
+        assert delta == {"stop_reason": "stop_sequence", "stop_sequence": "END"}
+    called = streamed([CALL], stopped_by="END", tools=TOOLS)[-2]["delta"]
+    assert called == {"stop_reason": "tool_use", "stop_sequence": None}
 
 
 def test_an_output_in_one_piece_is_one_delta() -> None:

@@ -53,7 +53,7 @@ def test_special_tokens_are_no_text(tokenizer: Any) -> None:
 def test_a_stop_string_ends_the_text_before_it() -> None:
     stops = StopStrings(["\nUser:", "END"])
     assert [stops.add(text) for text in ["Hello", "\nUs", "er: hi"]] == ["Hello", "", ""]
-    assert stops.matched
+    assert stops.matched == "\nUser:"
 
 
 def test_what_does_not_become_a_stop_string_is_released() -> None:
@@ -67,6 +67,7 @@ def test_what_does_not_become_a_stop_string_is_released() -> None:
 def test_the_stop_string_that_comes_first_counts() -> None:
     stops = StopStrings(["late", "so"])
     assert stops.add("and so it is late") == "and "
+    assert stops.matched == "so"
 
 
 def test_no_stop_string_counts_before_the_least_length() -> None:
@@ -94,6 +95,6 @@ def test_text_in_pieces_ends_where_it_would_as_a_whole(
     if not ends:
         assert text + stops.finish() == whole
     else:
-        assert stops.matched
+        assert stops.matched in wanted
         assert not any(stop in text for stop in wanted)
         assert whole.startswith(text)

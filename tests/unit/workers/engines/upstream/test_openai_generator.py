@@ -94,6 +94,15 @@ def test_choices_of_one_request_have_seeds_of_their_own(upstream: Upstream) -> N
     assert "seed" in upstream.bodies()[0]
 
 
+def test_the_stop_string_that_vllm_names_is_passed_on(upstream: Upstream) -> None:
+    for named, stopped_by in (("x", "x"), (128009, None)):  # a string, or the id of a token
+        end = chunk({}, "stop")
+        end["choices"][0]["stop_reason"] = named
+        upstream.answer = lambda _, end=end: Answer(raw=sse(chunk({"content": "Hi"}), end))
+        with closing(generator(upstream)) as ours:
+            assert run(ours, new(ours, stop=["x"]))["a"][-1].stopped_by == stopped_by
+
+
 def test_tool_calls_come_as_text_that_the_api_reads(upstream: Upstream) -> None:
     parts = [{"index": 0, "id": "x", "function": {"name": "weather", "arguments": '{"city"'}}]
     rest = [{"index": 0, "function": {"arguments": ': "Turin"}'}}]

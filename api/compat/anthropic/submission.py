@@ -1,0 +1,199 @@
+"""Submission of a message batch: a job for each model that its requests name, stored in one
+transaction.
+
+The first job is the batch. It lists the others, its parts, whose own dialect keeps them out of the
+lists of batches.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import chain
+from typing import IO, Any
+from uuid import UUID
+
+import orjson
+
+from api.services.resources import Resources
+from jobs import ids
+from jobs.dialects.anthropic import item_of, model_of
+from jobs.errors import Fault, Invalid, Malformed, UnknownModel
+from jobs.identity import Caller
+from jobs.intake import validation
+from jobs.intake.free_space import DiskFloor
+from jobs.intake.idempotency_key import Claim
+from jobs.intake.spool import MAX_FAULTS
+from jobs.store.db import Tx
+from jobs.store.jobs import read as reading
+from jobs.store.jobs.idempotency import find, find_batch
+from jobs.store.jobs.read import JobRow
+from jobs.usecases.submit import Order, Submission, prepare, store_batch
+
+DIALECT, PART_DIALECT = "anthropic", "anthropic_part"
+_MIB = 1 << 20
+_DAY_S = 86_400.0
+_DUPLICATE = "duplicate_custom_id"
+
+
+def submit_once(
+    resources: Resources, body: IO[bytes], caller: Caller, claim: Claim | None, retries: bool
+) -> tuple[list[JobRow], bool]:
+    """Returns the jobs of the batch, and True if it existed: under the same key or, without one,
+    from a request that this one retries. Result and errors can be pickled."""
+    raw = body.read()
+    fingerprint = sha256(raw).hexdigest()
+    with resources.acting(caller.tenant) as tx:
+        job_id = None
+        if claim:
+            stored = find(tx, claim)
+            job_id = stored.job_id if stored else None
+        elif retries:
+            job_id = find_batch(tx, caller.tenant, fingerprint, DIALECT)
+        if job_id:
+            return jobs_of(tx, [reading.one(tx, caller.tenant, job_id)])[0], True
+    requests = _requests(raw, resources.settings.max_items)
+    with ExitStack() as stack:
+        submissions = _prepared(stack, resources, requests, caller, claim, fingerprint)
+        return store_batch(resources.database, submissions, resources.notifier), False
+
+
+def jobs_of(tx: Tx, batches: Sequence[JobRow]) -> list[list[JobRow]]:
+    """Returns the jobs of each batch: itself, then its parts, without those that were deleted."""
+    named = [_part_ids(batch) for batch in batches]
+    parts = list(chain.from_iterable(named))
+    found = {row.id: row for row in reading.get_many(tx, parts)} if parts else {}
+    return [
+        [batch, *(found[id] for id in its if id in found)]
+        for batch, its in zip(batches, named, strict=True)
+    ]
+
+
+def _part_ids(batch: JobRow) -> list[UUID]:
+    return [UUID(id) for id in orjson.loads(batch.asked or "{}").get("parts", ())]
+
+
+@dataclass(frozen=True, slots=True)
+class _Requests:
+    """Requests of a batch by the model that they name."""
+
+    items: list[Any] = field(default_factory=list)  #: of all requests, in their order
+    faults: list[Fault] = field(default_factory=list)  #: up to one more than are listed
+    places: dict[str, list[int]] = field(default_factory=dict)  #: positions of a model's requests
+
+
+def _requests(raw: bytes, most: int) -> _Requests:
+    """Reads the requests of a body. Raises Malformed, and Invalid where they are too many."""
+    fields = validation.parse_json(raw)
+    requests = fields.get("requests") if isinstance(fields, dict) else None
+    if not isinstance(requests, list) or not requests:
+        raise Malformed("the body must be an object with requests, an array of at least one")
+    if len(requests) > most:
+        message = f"a batch has at most {most} requests"
+        raise Invalid(message, faults=[Fault(("requests",), "too_many", message)])
+    read, first = _Requests(), dict[str, int]()
+    for n, request in enumerate(requests):
+        item, found = item_of(request, ("requests", n))
+        read.items.append(item)
+        read.faults.extend(found)
+        if model := model_of(request):
+            read.places.setdefault(model, []).append(n)
+        elif isinstance(request, dict) and isinstance(request.get("params"), dict):
+            read.faults.append(_model_fault(n, "missing", "the request names no model"))
+        custom_id = item["custom_id"]
+        if isinstance(custom_id, str) and (earlier := first.setdefault(custom_id, n)) != n:
+            message = f"custom_id is already that of request {earlier}"
+            read.faults.append(Fault(("requests", n, "custom_id"), _DUPLICATE, message))
+        if len(read.faults) > MAX_FAULTS:
+            break
+    return read
+
+
+def _prepared(
+    stack: ExitStack,
+    resources: Resources,
+    requests: _Requests,
+    caller: Caller,
+    claim: Claim | None,
+    fingerprint: str,
+) -> list[Submission]:
+    """Checks and spools the job of each model; the stack closes them. Raises Invalid with the
+    faults of all requests, and UnknownModel where they name one model, which isn't there."""
+    faults, submissions = requests.faults, list[Submission]()
+    for model, places in requests.places.items():
+        try:
+            if problem := _model_problem(resources, model):
+                faults.append(_model_fault(places[0], "model", problem))
+                continue
+            asked = {"model": model, "request": fingerprint}
+            if submissions:
+                asked = {"model": model, "batch": ids.show("msgbatch", submissions[0].job.id)}
+            submission = prepare(
+                resources.models,
+                caller.tenant,
+                Order(model, expires_in_s=_DAY_S),
+                array=[requests.items[n] for n in places],
+                max_items=resources.settings.max_items,
+                max_bytes=resources.settings.max_spool_mb * _MIB,
+                floor=DiskFloor.from_settings(resources.settings),
+                payloads=resources.payloads,
+                limits=caller.limits,
+                claim=None if submissions else claim,
+                key=caller.key_id,
+                dialect=PART_DIALECT if submissions else DIALECT,
+                asked=asked,
+            )
+        except UnknownModel as error:
+            if len(requests.places) == 1:
+                raise
+            faults.append(_model_fault(places[0], "model", error.detail))
+        except Invalid as error:
+            faults += _request_faults(error.faults, places)
+        else:
+            submissions.append(stack.enter_context(closing(submission)))
+    if faults:
+        faults.sort(key=_position)
+        number = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+        raise Invalid(f"{number}, nothing was stored", faults=faults[:MAX_FAULTS])
+    return _with_parts(submissions)
+
+
+def _model_problem(resources: Resources, model: str) -> str | None:
+    """Returns why a model can't converse, or None. Raises UnknownModel."""
+    task = resources.models.resolve(model).effective_task
+    return None if task == "chat" else f"{model} does {task}, not chat"
+
+
+def _model_fault(n: int, code: str, message: str) -> Fault:
+    return Fault(("requests", n, "params", "model"), code, message)
+
+
+def _position(fault: Fault) -> int:
+    place = fault.loc[1] if len(fault.loc) > 1 else 0
+    return place if isinstance(place, int) else 0
+
+
+def _with_parts(submissions: list[Submission]) -> list[Submission]:
+    """Lists the parts in the first job."""
+    first, *parts = submissions
+    if parts:
+        asked = orjson.loads(first.job.asked or "{}")
+        asked["parts"] = [str(part.job.id) for part in parts]
+        job = replace(first.job, asked=orjson.dumps(asked).decode())
+        submissions[0] = replace(first, job=job)
+    return submissions
+
+
+def _request_faults(faults: Iterable[Fault], places: Sequence[int]) -> list[Fault]:
+    """Translates the locations of faults from items to the client's requests. Duplicate ids are
+    found among the requests of all models."""
+    found = []
+    for fault in faults:
+        if fault.code == _DUPLICATE:
+            continue
+        loc = list(fault.loc)
+        if loc[:1] == ["items"] and len(loc) > 1 and isinstance(loc[1], int):
+            loc[:2] = "requests", places[loc[1]]
+            loc[2:3] = ["params"] if loc[2:3] == ["input"] else loc[2:3]
+        found.append(Fault(tuple(loc), fault.code, fault.message))
+    return found

@@ -1,0 +1,195 @@
+"""Message batches whose requests name several models, by Anthropic's own client."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import pytest
+
+from jobs.identity import Limit
+from jobs.store import db
+from jobs.store.tenants import limits
+from ops.supervisor.platform import Platform
+from tests.support.keys import make_key_at
+from tests.support.platforms import spec
+from tests.support.wait import eventually
+
+MODELS = """
+[[model]]
+name = "words"
+version = "1"
+engine = "echo_chat"
+
+[[model]]
+name = "gated"
+version = "1"
+engine = "python"
+task = "chat"
+options = { file = "gated.py" }
+limits = { max_batch = 8, window_ms = 5, slice_items = 8 }
+
+[[model]]
+name = "echo"
+version = "1"
+engine = "echo"
+"""
+GATED = '''
+"""Says what it was told in capitals, once the gate is open."""
+
+import pathlib
+
+from tests.support.wait import eventually
+
+GATE = pathlib.Path(__file__).with_name("gate")
+
+
+def predict(batch):
+    eventually(GATE.exists)
+    return [item["messages"][-1]["content"].upper() for item in batch]
+'''
+PLATFORM = spec(MODELS, is_closed=True, files={"gated.py": GATED}, lease_s=3.0)
+
+
+@pytest.fixture(scope="module")
+def key(platform: Platform) -> str:
+    return make_key_at(platform.settings.database_url, "people")[0]
+
+
+@pytest.fixture
+def client(platform: Platform, key: str) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=platform.url, api_key=key, max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture
+def gate(platform: Platform) -> Iterator[Any]:
+    path = platform.settings.models.with_name("gate")
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def asked(custom_id: str, text: str, model: str) -> Any:
+    message = {"role": "user", "content": text}
+    return {
+        "custom_id": custom_id,
+        "params": {"model": model, "max_tokens": 50, "messages": [message]},
+    }
+
+
+MIXED = [
+    asked("a", "one two", "gated"),
+    asked("b", "three", "words"),
+    asked("c", "four", "gated"),
+    asked("d", "five six", "words"),
+]
+
+
+def ended(client: anthropic.Anthropic, id: str) -> Any:
+    return eventually(
+        lambda: (b := client.messages.batches.retrieve(id)).processing_status == "ended" and b
+    )
+
+
+def test_each_request_is_answered_by_its_model(client: anthropic.Anthropic, gate: Any) -> None:
+    made = client.messages.batches.create(requests=MIXED)
+    assert made.request_counts.processing == 4
+    partial = eventually(
+        lambda: (b := client.messages.batches.retrieve(made.id)).request_counts.succeeded and b
+    )
+    assert partial.processing_status == "in_progress"
+    gate.touch()
+    batch = ended(client, made.id)
+    assert batch.request_counts.succeeded == 4
+    assert batch.created_at <= batch.ended_at
+    lines = {line.custom_id: line.result for line in client.messages.batches.results(made.id)}
+    said = {id: result.message for id, result in lines.items() if result.type == "succeeded"}
+    texts = {id: message.content[0].text for id, message in said.items()}  # type: ignore[union-attr]
+    assert texts == {"a": "ONE TWO", "b": "three", "c": "FOUR", "d": "five six"}
+    assert {id: message.model for id, message in said.items()} == {
+        "a": "gated", "b": "words", "c": "gated", "d": "words"
+    }  # fmt: skip
+    assert len({message.id for message in said.values()}) == 4
+
+
+def test_it_is_one_batch_in_the_list_and_to_its_verbs(
+    client: anthropic.Anthropic, gate: Any
+) -> None:
+    earlier = client.messages.batches.create(requests=[asked("x", "x", "words")])
+    made = client.messages.batches.create(requests=MIXED)
+    page = client.messages.batches.list(limit=2)
+    assert [batch.id for batch in page.data] == [made.id, earlier.id]
+    assert sum(page.data[0].request_counts.to_dict().values()) == 4  # type: ignore[arg-type]
+    with pytest.raises(anthropic.ConflictError):
+        client.messages.batches.delete(made.id)
+    cancelled = client.messages.batches.cancel(made.id)
+    assert cancelled.processing_status in ("canceling", "ended")
+    gate.touch()
+    counts = ended(client, made.id).request_counts
+    assert counts.canceled + counts.succeeded == 4
+    jobs: Any = client.get("/jobs", cast_to=object)
+    parts = [job["id"] for job in jobs["data"][:2]]
+    assert client.messages.batches.delete(made.id).type == "message_batch_deleted"
+    for id in parts:
+        with pytest.raises(anthropic.NotFoundError):
+            client.get(f"/jobs/{id}", cast_to=object)
+
+
+def test_a_part_is_no_batch_of_its_own(client: anthropic.Anthropic, gate: Any) -> None:
+    gate.touch()
+    made = client.messages.batches.create(requests=MIXED)
+    ended(client, made.id)
+    jobs: Any = client.get("/jobs", cast_to=object)
+    [part] = [job for job in jobs["data"][:2] if job["id"][4:] != made.id[9:]]
+    with pytest.raises(anthropic.NotFoundError):
+        client.messages.batches.retrieve(part["id"].replace("job_", "msgbatch_"))
+
+
+def test_a_retry_makes_no_second_batch(client: anthropic.Anthropic, gate: Any) -> None:
+    gate.touch()
+    create = client.messages.batches.create
+    first = create(requests=MIXED)
+    again = create(requests=MIXED, extra_headers={"x-stainless-retry-count": "1"})
+    assert again.id == first.id
+    assert sum(again.request_counts.to_dict().values()) == 4  # type: ignore[arg-type]
+    key = {"Idempotency-Key": '"mixed"'}
+    keyed = [create(requests=MIXED, extra_headers=key) for _ in range(2)]
+    assert keyed[0].id == keyed[1].id != first.id
+    assert sum(keyed[1].request_counts.to_dict().values()) == 4  # type: ignore[arg-type]
+
+
+def test_a_request_that_cant_run_leaves_nothing_of_the_batch(client: anthropic.Anthropic) -> None:
+    def stored() -> Any:
+        return client.get("/jobs", cast_to=object)["data"]  # type: ignore[index]
+
+    before = [job["id"] for job in stored()]
+    requests = [
+        *MIXED,
+        asked("e", "x", "nobody"),
+        asked("f", "x", "echo"),
+        asked("a", "x", "words"),
+        {"custom_id": "g", "params": {**asked("g", "x", "words")["params"], "top_k": "many"}},
+    ]
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        client.messages.batches.create(requests=requests)
+    message = str(caught.value)
+    for told in (
+        "requests.4.params.model: ", "requests.5.params.model: echo does any, not chat",
+        "requests.6.custom_id: custom_id is already that of request 0", "requests.7.params: ",
+    ):  # fmt: skip
+        assert told in message
+    assert message.count("custom_id is already") == 1
+    assert [job["id"] for job in stored()] == before
+
+
+def test_quotas_bound_the_whole_batch(client: anthropic.Anthropic, platform: Platform) -> None:
+    url = platform.settings.database_url
+    key = make_key_at(url, "few")[0]
+    database = db.connect(url, pool_size=1)
+    with database.begin() as tx:
+        limits.put(tx, "few", [Limit(queued_items=3)])
+    database.dispose()
+    with anthropic.Anthropic(base_url=platform.url, api_key=key, max_retries=0) as few:
+        with pytest.raises(anthropic.RateLimitError):
+            few.messages.batches.create(requests=MIXED)
+        jobs: Any = few.get("/jobs", cast_to=object)
+        assert jobs["data"] == []
