@@ -48,6 +48,7 @@ class NewSequence:
     prompt: Prompt
     sampling: Sampling  #: with max_tokens and seed set
     emitted: tuple[int, ...] = ()  #: tokens that it had before it was preempted
+    first: bool = False  #: its prompt is computed before those of sequences without it
     salt: str = ""  #: sequences share cached blocks only with those of the same salt
 
 
