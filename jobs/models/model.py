@@ -21,6 +21,9 @@ _Whole0 = Annotated[int, Field(strict=True, ge=0)]
 _Whole1 = Annotated[int, Field(strict=True, ge=1)]
 
 
+_ITL_MS = 100  # where the models file has none
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of one model, kept by its workers and the scheduler."""
@@ -63,7 +66,9 @@ class Model:
     engine: _Name
     target_ms: _Whole1 = 250  #: latency target of calls
     target_ttft_ms: _Whole1 = 2000  #: the same until the first token, of models that generate
-    target_itl_ms: _Whole1 = 100  #: mean gap between tokens to keep, of models that generate
+    #: mean gap between tokens to keep, up to which items fill the steps of models that generate;
+    #: 0: 100, and items make the steps of calls hardly longer
+    target_itl_ms: _Whole0 = 0
     pool: Annotated[str, Field(min_length=1)] = "default"
     #: share of MILLRACE_MEMORY_MB, MiB; 0: what the engine reports once it is loaded
     memory_mb: _Whole0 = 0
@@ -92,6 +97,11 @@ class Model:
     def answer_target_ms(self) -> int:
         """Time (ms) in which a call is to be answered, or to have its first token."""
         return self.target_ttft_ms if self.spec.generates else self.target_ms
+
+    @property
+    def itl_target_ms(self) -> int:
+        """Mean gap between tokens to keep (ms)."""
+        return self.target_itl_ms or _ITL_MS
 
     @property
     def margin_ms(self) -> float:

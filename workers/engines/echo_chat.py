@@ -5,7 +5,6 @@ more. It takes KV blocks and time as a network would; sampling parameters change
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from typing import Any
 from zlib import crc32
 
@@ -82,14 +81,19 @@ class EchoChat:
         """Runs one step, as `Generator.step`. A sequence that finds no free block emits nothing."""
         since_s, left, kv_tokens = clock.monotonic(), max_prefill_tokens, 0
         emitted: list[Emitted] = []
-        free = self._free()
-        active = list(islice(self._running.values(), self._capacity.sequences))
+        free, prompts = self._free(), self._prompt_blocks()
+        in_order = sorted(self._running.values(), key=lambda one: not one.first)
+        active = in_order[: self._capacity.sequences]
         for one in active:
             tokens = 1 if one.decodes else min(left, one.to_prefill - one.computed)
-            more = self._blocks(one.computed + tokens) - self._blocks(one.computed)
+            in_prompt = max(prompts[one.prompt], self._in_prompt(one, one.computed + tokens))
+            more = in_prompt - prompts[one.prompt]
+            more += self._beyond_prompt(one, one.computed + tokens)
+            more -= self._beyond_prompt(one, one.computed)
             if not tokens or more > free:
                 continue
             free -= more
+            prompts[one.prompt] = in_prompt
             left -= 0 if one.decodes else tokens
             kv_tokens += one.computed
             one.computed += tokens
@@ -119,9 +123,23 @@ class EchoChat:
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self._capacity.block_tokens)
 
+    def _in_prompt(self, one: "_Sequence", computed: int) -> int:
+        """Returns the full blocks of its prompt, which it shares with the others that have it."""
+        return min(computed, one.prompt_size - 1) // self._capacity.block_tokens
+
+    def _beyond_prompt(self, one: "_Sequence", computed: int) -> int:
+        return self._blocks(computed) - self._in_prompt(one, computed)
+
+    def _prompt_blocks(self) -> dict[int, int]:
+        """Returns the blocks that prompts have, by prompt."""
+        found = dict.fromkeys((one.prompt for one in self._running.values()), 0)
+        for one in self._running.values():
+            found[one.prompt] = max(found[one.prompt], self._in_prompt(one, one.computed))
+        return found
+
     def _free(self) -> int:
-        held = sum(self._blocks(one.computed) for one in self._running.values())
-        return self._capacity.blocks - held
+        own = sum(self._beyond_prompt(one, one.computed) for one in self._running.values())
+        return self._capacity.blocks - own - sum(self._prompt_blocks().values())
 
 
 class _Sequence:
@@ -129,6 +147,9 @@ class _Sequence:
 
     def __init__(self, new: NewSequence, context_tokens: int) -> None:
         self.id, self._sampling = new.id, new.sampling
+        self.first = new.first
+        self.prompt, self.prompt_size = id(new.prompt), new.prompt.size
+        self._kept = new.prompt  # as long as its id counts
         self._words = _words(new.prompt.request)
         room = context_tokens - new.prompt.size
         self._most = min(new.sampling.max_tokens or room, room)

@@ -48,10 +48,8 @@ class NewSequence:
     prompt: Prompt
     sampling: Sampling  #: with max_tokens and seed set
     emitted: tuple[int, ...] = ()  #: tokens that it had before it was preempted
+    first: bool = False  #: a call: its prompt is computed before those of items
     salt: str = ""  #: sequences share cached blocks only with those of the same salt
-    priority: int = (
-        0  #: for a server that schedules by itself, lower is earlier: 0 a call, 1 an item
-    )
 
 
 @dataclass(frozen=True, slots=True)

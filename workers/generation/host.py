@@ -12,7 +12,7 @@ from typing import Any
 from jobs import clock
 from jobs.calls.lanes import TOO_LATE
 from jobs.calls.messages import Call
-from jobs.calls.profile import Profile, Times
+from jobs.calls.profile import Profile
 from jobs.models.model import Model
 from workers.device.call_puller import CallPuller
 from workers.device.claim_capacity import ClaimCapacity
@@ -24,6 +24,7 @@ from workers.engines.protocol import InvalidInput, Transient
 from workers.generation.call_intake import CallIntake
 from workers.generation.delivery import Delivery, rejected
 from workers.generation.monitoring.recorder import Recorder
+from workers.generation.prediction import item_ms, profile, slice_items
 from workers.generation.preparation import call_requests, item_request, prepare, prompt_of
 from workers.generation.requests import Request, Sequenced, sequences_of
 from workers.generation.scheduler import Decision, GenerationScheduler
@@ -35,8 +36,6 @@ from workers.scheduler.entries import Launch
 _log = logging.getLogger(__name__)
 _DEATHS = 4  # in a row, after which what runs fails
 _BACKOFF_S = 0.1  # before the second restart in a row; doubled for each one more
-_SLICE_S = 2.0  # work of a slice
-_USUAL_PROMPT = 256  # tokens, of the call that admission predicts for
 _PREPARED_AT_ONCE = 64  # items: the first start while others are prepared
 _CANCELLED = ("cancelled", "its client left")
 
@@ -54,15 +53,17 @@ class GenerationHost:
     ) -> None:
         self.model, self.engine = model, engine
         self.load_s, self.used_s = 0.0, clock.monotonic()
-        self.scheduler = GenerationScheduler(engine.capacity, model.target_itl_ms / 1000, engine)
+        fills = model.target_itl_ms > 0
+        itl_s = model.itl_target_ms / 1000
+        self.scheduler = GenerationScheduler(engine.capacity, itl_s, fills=fills, engine=engine)
         self._deadline, self._puller = deadline or LaunchDeadline(), calls
         self._changed = threading.Condition()  # guards scheduler, capacity and what is below
         self.capacity = ClaimCapacity(
             model.limits,
             [f"{calls.worker}/0"],
             None,
-            self._item_ms,
-            self._slice_items,
+            lambda: item_ms(self.scheduler),
+            lambda launches: slice_items(self.scheduler, model.limits.slice_items),
             lambda: len(self.scheduler.items),
             self._changed,
         )
@@ -230,7 +231,7 @@ class GenerationHost:
     def _fail_all(self, error: Exception) -> None:
         now_s = clock.monotonic()
         with self._changed:
-            failed = self.scheduler.running + self.scheduler.calls
+            failed = [*self.scheduler.running, *self.scheduler.calls]
             for request in {one.request: None for one in failed}:
                 self._end(request, now_s, error)
             self._delivery.deliver(calls=True)
@@ -348,23 +349,7 @@ class GenerationHost:
     def profile(self) -> Profile:
         """Returns the predicted time to the first token, and of a mean sequence, for admission."""
         with self._changed:
-            places = self.engine.capacity.sequences
-            one_ms = self.scheduler.first_token_s(_USUAL_PROMPT) * 1000
-            two_ms = self.scheduler.first_token_s(2 * _USUAL_PROMPT) * 1000
-            full_ms = self.scheduler.sequence_s(places) * 1000
-            known = self.scheduler.step_time.trusted
-        times = Times(places, max(one_ms, full_ms), one_ms, max(0.0, two_ms - one_ms))
-        return Profile(self.load_s * 1000, {0: times} if known else {}, 1)
-
-    def _item_ms(self) -> float:
-        places = self.engine.capacity.sequences
-        return self.scheduler.sequence_s(places) * 1000 / places
-
-    def _slice_items(self, launches: int) -> int:
-        """Returns the most items of a slice: those of two seconds, and at least as many as run."""
-        each_ms, places = self._item_ms(), self.engine.capacity.sequences
-        fit = int(_SLICE_S * 1000 / each_ms) if each_ms else places
-        return min(self.model.limits.slice_items, max(places, fit))
+            return profile(self.scheduler, self.load_s)
 
     def announce(self, *, ready: bool = True, alive: bool = True) -> None:
         """Tells Redis that this worker serves the model, whether for calls, and its profile."""

@@ -70,7 +70,6 @@ class Sequenced:
     counted: TokenUsage | None = None  #: by the server that generated it
     runs: int = 0  #: times that it was added to the generator
     to_prefill: int = 0  #: tokens to compute before its next token, about
-    charged: bool = False  #: True once its tenant's turn counts the prompt
     latest_s: float = 0.0  #: when its latest tokens came, monotonic
 
     @property
@@ -96,13 +95,9 @@ class Sequenced:
     def as_new(self) -> NewSequence:
         """Returns it as the generator takes it, with what it had emitted."""
         request = self.request
+        emitted, salt = tuple(self.emitted), request.tenant
         return NewSequence(
-            self.id,
-            request.prompt,
-            self.sampling,
-            tuple(self.emitted),
-            request.tenant,
-            0 if request.is_call else 1,
+            self.id, request.prompt, self.sampling, emitted, first=request.is_call, salt=salt
         )
 
 

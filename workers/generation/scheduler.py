@@ -2,25 +2,32 @@
 prompts. It has neither thread nor clock.
 
 KV blocks are what it admits by: a sequence has room while the blocks of its prompt and its expected
-output fit beside those of all others. Calls go first; an item gives way to a call that finds no
-room, and keeps its tokens.
+output fit beside those of all others. Calls go first: an item gives way to a call that finds no
+room, or whose steps it makes longer than items may, and keeps its tokens.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from workers.engines.generator import Capacity, Generator, Step
 from workers.engines.protocol import Gated, Room
-from workers.generation.output_lengths import OutputLengths
+from workers.generation.admission.occupancy import Occupancy
+from workers.generation.admission.output_lengths import OutputLengths
+from workers.generation.admission.turns import Turns
+from workers.generation.admission.waiting import Waiting
 from workers.generation.requests import Sequenced
 from workers.generation.step_time import StepTime
-from workers.generation.turns import Turns
 
 _LEAST_PREFILL = 32  # tokens a step: a prompt always goes on
 _MOST_PREFILL = 2048
 _LONGER = 3.0  # times the time between tokens: longest step without calls that have begun
+_ITEMS_ALONE = 0.5  # times the time between tokens: step of items alone, for which a call waits
+_WITH_PROMPTS = 2.0  # times a step without prompts: what a step of items may take in any case
+_BESIDE = 1.12  # times a step of the calls alone: longest step with items beside them
+_TOO_SLOW = 1.18  # the same, from which on items give way
 _QUICK, _GROWTH = 0.7, 1.5  # of a step that leaves time: more is tried in the next one
 _FIRST_PREFILL = 256  # before step times are known
+_SMOOTHING = 0.1  # share of the latest call in the usual one
 
 
 @dataclass(slots=True)
@@ -34,19 +41,26 @@ class Decision:
 
 
 class GenerationScheduler:
-    """Sequences that wait and run. itl_s: time between tokens to keep for calls; engine: asked
-    for room where its places change with time."""
+    """Sequences that wait and run. itl_s: time between tokens to keep for calls. fills: items may
+    use all of it; otherwise they make steps of calls hardly longer. engine: asked for room where
+    its places change with time."""
 
     def __init__(
-        self, capacity: Capacity, itl_s: float, engine: Generator | Gated | None = None
+        self,
+        capacity: Capacity,
+        itl_s: float,
+        *,
+        fills: bool = False,
+        engine: Generator | Gated | None = None,
     ) -> None:
-        self.capacity, self._itl_s = capacity, itl_s
+        self.capacity, self._itl_s, self._fills = capacity, itl_s, fills
         self._gate = engine if isinstance(engine, Gated) else None
         self.step_time, self.lengths, self.turns = StepTime(), OutputLengths(), Turns()
-        self.calls: list[Sequenced] = []  #: that wait
-        self.items: list[Sequenced] = []  #: that wait
-        self.running: list[Sequenced] = []  #: in the order of their admission
+        self.calls = Waiting(self.turns)  #: that wait
+        self.items = Waiting(self.turns)  #: that wait
+        self.running: dict[Sequenced, None] = {}  #: in the order of their admission
         self.preemptions = 0  #: since it began
+        self._usual_blocks = 0.0  # reserved by a call, in the mean; 0: none came
         #: tokens of prompts that fit a step whatever is predicted, since nearly as many did: where
         #: all steps are alike, the fit can't tell one factor from another
         self._proven_prefill = 0
@@ -57,11 +71,18 @@ class GenerationScheduler:
         """Queues sequences."""
         for sequence in sequences:
             self.turns.join(sequence.request.tenant, sequence.request.weight)
-            self._lane(sequence).append(sequence)
+            self._lane(sequence).put(sequence)
+            if sequence.request.is_call:
+                blocks = self._occupancy(()).reserved(sequence)
+                usual = self._usual_blocks or blocks
+                self._usual_blocks = usual + (blocks - usual) * _SMOOTHING
 
     def remove(self, sequence: Sequenced) -> None:
         """Forgets a sequence that has ended or was aborted, waiting or running."""
-        (self.running if sequence in self.running else self._lane(sequence)).remove(sequence)
+        if sequence in self.running:
+            del self.running[sequence]
+        else:
+            self._lane(sequence).remove(sequence)
         self.turns.leave(sequence.request.tenant)
         if sequence.finish:
             self.lengths.add(len(sequence.emitted))
@@ -69,14 +90,10 @@ class GenerationScheduler:
     def emitted(self, sequence: Sequenced, tokens: int) -> None:
         """Counts new tokens of a sequence."""
         sequence.to_prefill = 0
-        tenant = sequence.request.tenant
-        if not sequence.charged:
-            sequence.charged = True
-            self.turns.serve(tenant, input=sequence.request.prompt.size)
-        self.turns.serve(tenant, output=tokens)
+        self.turns.serve(sequence.request.tenant, output=tokens)
 
     def stepped(self, step: Step) -> None:
-        """Learns from a step that has ended."""
+        """Learns from a step that has ended. Prompts of calls were computed first."""
         if step.sequences:
             self.step_time.observe(
                 step.duration_s, step.prefill_tokens, step.sequences, step.kv_tokens
@@ -84,10 +101,12 @@ class GenerationScheduler:
         if left := step.prefill_tokens:
             quick = step.duration_s < _QUICK * self._longest_step_s()
             self._proven_prefill = int(_GROWTH * left) if quick else 0
-        for sequence in self.running:
-            computed = min(left, sequence.to_prefill)
-            sequence.to_prefill -= computed
-            left -= computed
+        for calls in (True, False):
+            for sequence in self.running:
+                if sequence.to_prefill and sequence.request.is_call == calls:
+                    computed = min(left, sequence.to_prefill)
+                    sequence.to_prefill -= computed
+                    left -= computed
 
     def requeue(self) -> list[Sequenced]:
         """Returns the running sequences, which are added again after the generator's restart."""
@@ -99,76 +118,95 @@ class GenerationScheduler:
 
     def decide(self) -> Decision:
         """Decides about the next step: who gives way, who is admitted, how much is prefilled."""
-        decision = Decision()
-        self._make_growth_fit(decision)
-        if self._admit_calls(decision):
-            self._admit_items(decision)
-        decision.prefill_tokens = self._prefill_tokens()
+        decision, now, room = Decision(), self._occupancy(self.running), self.room()
+        now.places = room.launches
+        self._make_growth_fit(decision, now)
+        if self._admit_calls(decision, now):
+            self._keep_calls_quick(decision, now)
+            most = room.launches if room.items is None else room.items
+            self._admit_items(decision, now, most)
+        if self.running:
+            decision.prefill_tokens = self._prefill_tokens(now)
         return decision
 
-    def _make_growth_fit(self, decision: Decision) -> None:
+    def _make_growth_fit(self, decision: Decision, now: Occupancy) -> None:
         """Preempts the latest sequences, items first, while the next tokens don't fit."""
-        while self.capacity.blocks and len(self.running) > 1:
-            if sum(map(self._next_blocks, self.running)) <= self.capacity.blocks:
-                return
-            self._preempt(self._latest_item() or self.running[-1], decision)
+        if not self.capacity.blocks:
+            return
+        while now.sequences > 1 and now.next_blocks > self.capacity.blocks:
+            latest = now.latest_item() or next(reversed(self.running))
+            self._preempt(latest, decision, now)
 
-    def _admit_calls(self, decision: Decision) -> bool:
+    def _admit_calls(self, decision: Decision, now: Occupancy) -> bool:
         """Admits calls in turn. Returns False if one has no room: nothing overtakes it."""
-        while call := self._next_of(self.calls):
-            if not self._make_room(call, decision):
+        while call := self.calls.first():
+            if not self._make_room(call, decision, now):
                 return False
-            self._admit(call, decision)
+            self._admit(call, decision, now)
         return True
 
-    def _admit_items(self, decision: Decision) -> None:
-        """Admits items into what is left, while calls keep their time between tokens."""
-        room = self.room()
-        most = room.launches if room.items is None else room.items
-        while len(self.running) < most and (item := self._next_of(self.items)):
-            if item in decision.preempted or not (self._fits(item) and self._in_time(item)):
-                return
-            self._admit(item, decision)
-
-    def _make_room(self, call: Sequenced, decision: Decision) -> bool:
+    def _make_room(self, call: Sequenced, decision: Decision, now: Occupancy) -> bool:
         """Preempts as many items as a call needs; none where all of them are not enough, or where
         the generator can't go on with a sequence."""
-        resumes = self.capacity.resumes
-        items = [one for one in self.running if resumes and not one.request.is_call]
-        if not self._fits(call, without=items):
+        if now.fits(call):
+            return True
+        if not (self.capacity.resumes and now.fits(call, items=False)):
             return False
-        while not self._fits(call):
-            self._preempt(items.pop(), decision)
+        while not now.fits(call) and (item := now.latest_item()):
+            self._preempt(item, decision, now)
         return True
 
-    def _lane(self, sequence: Sequenced) -> list[Sequenced]:
+    def _keep_calls_quick(self, decision: Decision, now: Occupancy) -> None:
+        """Preempts the latest items while they make steps of calls too slow."""
+        if not (self.capacity.resumes and now.calls.sequences and self.step_time.trusted):
+            return
+        if self._decode_s(now) <= self._beside_s(now, _TOO_SLOW):
+            return
+        while (item := now.latest_item()) and self._decode_s(now) > self._beside_s(now):
+            if now.items.sequences == 1 and self._decode_s(now) <= self._itl_s:
+                return  # one is always served
+            self._preempt(item, decision, now)
+
+    def _admit_items(self, decision: Decision, now: Occupancy, most: int) -> None:
+        """Admits items into what is left, unless some just gave way. most: sequences that run."""
+        while not decision.preempted and now.sequences < most and (item := self.items.first()):
+            if not (now.fits(item) and self._in_time(item, now)):
+                return
+            self._admit(item, decision, now)
+
+    def _in_time(self, item: Sequenced, now: Occupancy) -> bool:
+        """Returns True if an item's prompt delays no call that may come by much, and if it leaves
+        calls that run their time between tokens."""
+        ahead = now.items.to_prefill
+        if ahead and ahead + item.tokens > self._prefill_tokens(now):
+            return False
+        if not (now.calls.sequences and self.step_time.trusted):
+            return True
+        kv_tokens = now.kv_tokens + item.tokens
+        step_s = self.step_time.predict_s(0, now.sequences + 1, kv_tokens)
+        return step_s <= (self._beside_s(now) if now.items.sequences else self._itl_s)
+
+    def _lane(self, sequence: Sequenced) -> Waiting:
         return self.calls if sequence.request.is_call else self.items
 
-    def _next_of(self, waiting: Sequence[Sequenced]) -> Sequenced | None:
-        """Returns the next sequence: the most urgent of the tenant with the least tokens."""
-        if not waiting:
-            return None
-        [tenant, *_] = self.turns.ordered({one.request.tenant for one in waiting})
-        its = (one for one in waiting if one.request.tenant == tenant)
-        return min(its, key=lambda one: (one.request.deadline_s, one.request.place))
-
-    def _admit(self, sequence: Sequenced, decision: Decision) -> None:
+    def _admit(self, sequence: Sequenced, decision: Decision, now: Occupancy) -> None:
         self._lane(sequence).remove(sequence)
-        self.running.append(sequence)
+        if not sequence.runs and not sequence.index:  # choices share their prompt
+            self.turns.serve(sequence.request.tenant, input=sequence.request.prompt.size)
         sequence.runs += 1
         sequence.to_prefill = sequence.tokens
+        now.add(sequence)
+        self.running[sequence] = None
         decision.admitted.append(sequence)
 
-    def _preempt(self, sequence: Sequenced, decision: Decision) -> None:
-        self.running.remove(sequence)
-        self._lane(sequence).append(sequence)
+    def _preempt(self, sequence: Sequenced, decision: Decision, now: Occupancy) -> None:
+        now.remove(sequence)
+        del self.running[sequence]
+        self._lane(sequence).put(sequence)
         sequence.request.preemptions += 1
         self.preemptions += 1
         decision.preempted.append(sequence)
         decision.aborted.append(sequence.id)
-
-    def _latest_item(self) -> Sequenced | None:
-        return next((one for one in reversed(self.running) if not one.request.is_call), None)
 
     # -- room
 
@@ -176,75 +214,65 @@ class GenerationScheduler:
         """Returns the sequences that may run now."""
         return self._gate.room() if self._gate else Room(self.capacity.sequences)
 
-    def _blocks(self, tokens: int) -> int:
-        return -(-tokens // self.capacity.block_tokens)
-
-    def _next_blocks(self, sequence: Sequenced) -> int:
-        """Returns the blocks of a sequence after its next token."""
-        return self._blocks(sequence.tokens + 1)
-
-    def reserved_blocks(self, sequence: Sequenced) -> int:
-        """Returns the blocks that a sequence is expected to need in the end."""
-        most = sequence.sampling.max_tokens or 1
-        output = self.lengths.expected(len(sequence.emitted), most)
-        return self._blocks(sequence.request.prompt.size + output)
-
-    def _fits(self, sequence: Sequenced, without: Iterable[Sequenced] = ()) -> bool:
-        """Returns True if there is room for a sequence; alone one always has it."""
-        gone = set(without)
-        others = [one for one in self.running if one not in gone]
-        if len(others) >= self.room().launches:
-            return False
-        if not self.capacity.blocks or not others:
-            return True
-        needed = self.reserved_blocks(sequence) + sum(map(self.reserved_blocks, others))
-        return needed <= self.capacity.blocks
-
-    def _in_time(self, item: Sequenced) -> bool:
-        """Returns True if an item's prompt delays no call that may come by much, and if calls that
-        run keep their time between tokens."""
-        ahead = sum(one.to_prefill for one in self.running if not one.request.is_call)
-        if ahead and ahead + item.tokens > self._prefill_budget():
-            return False
-        if not self._calls_run or not self.step_time.trusted:
-            return True
-        kv_tokens = self.kv_tokens + item.tokens
-        step_s = self.step_time.predict_s(0, len(self.running) + 1, kv_tokens)
-        return step_s <= self._itl_s
-
-    @property
-    def _calls_run(self) -> bool:
-        return any(one.request.is_call for one in self.running)
-
-    @property
-    def kv_tokens(self) -> int:
-        """Tokens of the running sequences."""
-        return sum(one.tokens for one in self.running)
+    def _occupancy(self, running: Iterable[Sequenced]) -> Occupancy:
+        return Occupancy(self.capacity, self.lengths, running)
 
     def call_room(self) -> int:
-        """Returns the number of calls that could start now, by places; none while one waits."""
-        calls = sum(one.request.is_call for one in self.running)
+        """Returns the number of calls that could start now, by places and by the blocks of usual
+        calls; none while one waits."""
         if self.calls:
             return 0
-        return max(0, self.room().launches - calls)
+        calls = self._occupancy(one for one in self.running if one.request.is_call).calls
+        room = self.room().launches - calls.sequences
+        if calls.sequences and self.capacity.blocks and self._usual_blocks:
+            free = self.capacity.blocks - calls.reserved
+            room = min(room, int(free / self._usual_blocks))
+        return max(0, room)
+
+    @property
+    def places(self) -> int:
+        """Usual calls that run at a time."""
+        places = self.capacity.sequences
+        if self.capacity.blocks and self._usual_blocks:
+            places = min(places, int(self.capacity.blocks / self._usual_blocks))
+        return max(1, places)
 
     # -- time
 
-    def _prefill_tokens(self) -> int:
-        """Returns the tokens of prompts for the next step."""
-        if not any(one.to_prefill for one in self.running):
-            return 0
-        return self._prefill_budget()
+    def _decode_s(self, now: Occupancy) -> float:
+        return self.step_time.predict_s(0, now.sequences, now.kv_tokens)
 
-    def _prefill_budget(self) -> int:
+    def _beside_s(self, now: Occupancy, times: float = _BESIDE, prefill: int = 0) -> float:
+        """Returns the longest step with items: within the time between tokens to keep, and little
+        more than that of the calls alone, unless items may fill it."""
+        calls = now.calls
+        alone_s = self.step_time.predict_s(prefill, calls.sequences, calls.kv_tokens)
+        return max(alone_s, self._itl_s if self._fills else min(times * alone_s, self._itl_s))
+
+    def _prefill_tokens(self, now: Occupancy) -> int:
+        """Returns the tokens of prompts for the next step: of calls as many as keep the time
+        between tokens, of items beside them as many as a slightly longer step has room for."""
+        most = self._prefill_budget(now)
+        if not now.calls.sequences or not self.step_time.trusted:
+            return most
+        own = now.calls.to_prefill
+        if any(one.request.is_call and not one.emitted for one in self.running):
+            own += _LEAST_PREFILL  # it goes on, also where more is left of it than is known
+        if own >= most:
+            return most
+        within_s = self._beside_s(now, prefill=own)
+        fits = self.step_time.prefill_within(within_s, now.sequences, now.kv_tokens, most)
+        return max(own, fits)
+
+    def _prefill_budget(self, now: Occupancy) -> int:
         """Returns as many tokens of prompts as keep the time between tokens of calls that have
         begun; where none has, a few times as many: no call should wait long for a step's end."""
         if not self.step_time.trusted:
             return _FIRST_PREFILL
-        read = sum(one.tokens for one in self.running if not one.to_prefill)
-        fits = self.step_time.prefill_within(
-            self._longest_step_s(), len(self.running), read, _MOST_PREFILL
-        )
+        within_s = self._longest_step_s()
+        if now.items.sequences and not now.calls.sequences:
+            within_s = max(_ITEMS_ALONE * self._itl_s, _WITH_PROMPTS * self._decode_s(now))
+        fits = self.step_time.prefill_within(within_s, now.sequences, now.kv_tokens, _MOST_PREFILL)
         return min(_MOST_PREFILL, max(_LEAST_PREFILL, self._proven_prefill, fits))
 
     def _longest_step_s(self) -> float:
@@ -253,12 +281,16 @@ class GenerationScheduler:
 
     def first_token_s(self, tokens: int) -> float:
         """Returns the predicted time until the first token of a call that is admitted now, s, with
-        a prompt of so many tokens."""
-        ahead = sum(one.to_prefill for one in self.running if one.request.is_call)
-        sequences, most = len(self.running) + 1, self._prefill_budget()
-        steps = -(-(ahead + tokens) // max(1, most))
-        each = min(most, ahead + tokens)
-        return max(1, steps) * self.step_time.predict_s(each, sequences, self.kv_tokens)
+        a prompt of so many tokens: the rest of the step that runs, and those of the prompts."""
+        now = self._occupancy(self.running)
+        ahead = now.calls.to_prefill + sum(one.tokens for one in self.calls)
+        most = self._prefill_budget(now)
+        steps = max(1, -(-(ahead + tokens) // most))
+        each, calls = min(most, ahead + tokens), now.calls
+        step_s = self.step_time.predict_s(each, calls.sequences + 1, calls.kv_tokens)
+        if now.items.sequences:
+            step_s *= _BESIDE
+        return steps * step_s + (self._decode_s(now) if self.running else 0.0)
 
     def sequence_s(self, sequences: int) -> float:
         """Returns the predicted time of a mean sequence among so many, s."""
@@ -266,13 +298,19 @@ class GenerationScheduler:
         return self.lengths.mean * self.step_time.predict_s(0, sequences, kv_tokens)
 
     def room_in_s(self) -> float:
-        """Returns the predicted time until a call finds a place and blocks; 0: now."""
+        """Returns the predicted time until one more call finds a place and blocks; 0: now. Items
+        give way to it."""
         if self.call_room():
             return 0.0
         calls = [one for one in self.running if one.request.is_call]
-        step_s = self.step_time.predict_s(0, len(self.running), self.kv_tokens)
-        left = (self._expected_left(one) for one in calls)
-        return step_s * min(left, default=0)
+        now, first, left = self._occupancy(calls), self.calls.first(), 0
+        step_s = self._decode_s(self._occupancy(self.running))
+        for call in sorted(calls, key=self._expected_left):
+            left = self._expected_left(call)
+            now.remove(call)
+            if first is None or now.fits(first):
+                break
+        return step_s * left
 
     def _expected_left(self, sequence: Sequenced) -> int:
         count, most = len(sequence.emitted), sequence.sampling.max_tokens or 1

@@ -8,8 +8,9 @@ from math import inf, nan
 from jobs.models.inputs.generation import GenerationRequest
 from workers.engines.generator import Capacity, Prompt, Step
 from workers.generation.requests import Request, Sequenced, sequences_of
-from workers.generation.scheduler import GenerationScheduler
+from workers.generation.scheduler import Decision, GenerationScheduler
 
+_ITL_S = 0.1  # without a target
 _REQUEST = GenerationRequest(prompt="-")
 
 
@@ -58,12 +59,13 @@ class _Replay:
     def __init__(
         self, capacity: Capacity, costs: StepCosts, itl_s: float, job: Sequence[Arrival]
     ) -> None:
-        self.scheduler = GenerationScheduler(capacity, itl_s)
+        self.scheduler = GenerationScheduler(capacity, itl_s or _ITL_S, fills=itl_s > 0)
         self.result, self.now_s = GenerationResult(), 0.0
         self._capacity, self._costs = capacity, costs
         self._job: Iterator[Arrival] = cycle(job)
         self._fills = len(job) > 0
         self._outputs: dict[Request, int] = {}
+        self._cached: dict[Sequenced, int] = {}  # KV tokens of preempted ones, the oldest first
         self._ids = count()
 
     @property
@@ -89,6 +91,7 @@ class _Replay:
         while self._fills and len(scheduler.items) < self._capacity.sequences:
             self.put(next(self._job), is_call=False)
         decision = scheduler.decide()
+        self._cache(decision)
         decoding = [one for one in scheduler.running if not one.to_prefill]
         ahead = [one for one in scheduler.running if one.to_prefill]
         prefill = min(decision.prefill_tokens, sum(one.to_prefill for one in ahead))
@@ -99,6 +102,18 @@ class _Replay:
         for one in (*decoding, *(one for one in ahead if not one.to_prefill)):
             self._emit(one)
         self._count(kv_tokens)
+
+    def _cache(self, decision: Decision) -> None:
+        """Keeps the blocks of preempted sequences while others don't need them, as engines do: one
+        that comes back in time is not computed again."""
+        for one in decision.preempted:
+            self._cached[one] = max(0, one.tokens - one.to_prefill)
+        for one in decision.admitted:
+            one.to_prefill -= min(self._cached.pop(one, 0), one.to_prefill - 1)
+        room = self._capacity.blocks * self._capacity.block_tokens
+        room -= sum(one.tokens for one in self.scheduler.running)
+        while self._cached and sum(self._cached.values()) > room:
+            del self._cached[next(iter(self._cached))]
 
     def _emit(self, sequence: Sequenced) -> None:
         request = sequence.request
@@ -137,7 +152,8 @@ def replay(
     job: bool = False,
 ) -> GenerationResult:
     """Replays the calls of a trace, in order of their arrival, until all have ended. job: a job of
-    items of the same sizes, which never ends, runs beside them."""
+    items of the same sizes, which never ends, runs beside them. itl_s: time between tokens up to
+    which items fill the steps; 0: they make the steps of calls hardly longer."""
     run = _Replay(capacity, costs, itl_s, arrivals if job else ())
     waiting = list(reversed(arrivals))
     while waiting or run.calls_left:

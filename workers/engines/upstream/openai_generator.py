@@ -28,6 +28,7 @@ from workers.engines.upstream.stream_requester import StreamRequester
 
 _WAIT_S = 0.05  # of a step in which nothing arrives
 _FOR_CALLS = 8  # one place in so many is kept from items
+_ITEM = 1  # priority of an item; lower is earlier, calls have 0
 _CONTEXT_TOKENS = 1 << 31  # the server knows; a prompt that is too long is its error
 
 
@@ -117,8 +118,8 @@ class OpenAIGenerator:
     def _send(self) -> None:
         """Sends what waits and has room, calls first."""
         room = self.room()
-        for new in sorted(self._waiting.values(), key=lambda one: one.priority):
-            most = room.items if new.priority and room.items is not None else room.launches
+        for new in sorted(self._waiting.values(), key=lambda one: not one.first):
+            most = room.items if not new.first and room.items is not None else room.launches
             if room.closed_s or len(self._streams) >= most:
                 return
             del self._waiting[new.id]
@@ -136,9 +137,9 @@ class OpenAIGenerator:
     def _emitted(self, stream: ChatStream, new: NewSequence) -> Iterator[Emitted]:
         body = {**body_of(new), "model": self._options.model, "stream": True,
                 "stream_options": {"include_usage": True}}  # fmt: skip
-        if new.priority and self._load.ranks and self._takes_priority:
+        if not new.first and self._load.ranks and self._takes_priority:
             try:
-                yield from stream.read(self._url, orjson.dumps(body | {"priority": new.priority}))
+                yield from stream.read(self._url, orjson.dumps(body | {"priority": _ITEM}))
                 return
             except InvalidInput as error:
                 if "priority" not in str(error).lower():

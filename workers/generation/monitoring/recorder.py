@@ -27,7 +27,7 @@ class Recorder:
     def __init__(self, model: Model, worker: str, utilization: Utilization | None = None) -> None:
         self._model, self._worker = model, worker
         self._utilization = utilization or Utilization()
-        self._targets = Targets(model.target_ttft_ms / 1000, model.target_itl_ms / 1000)
+        self._targets = Targets(model.target_ttft_ms / 1000, model.itl_target_ms / 1000)
         self._gaps: dict[Kind, list[float]] = {}  # of the step that runs
         self._tenants: set[str] = set()  # that had blocks
         self._pool_due_s = 0.0

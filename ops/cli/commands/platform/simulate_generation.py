@@ -63,8 +63,8 @@ def _costs(context: click.Context, option: click.Parameter, value: str) -> StepC
               help="Most sequences of a step.")  # fmt: skip
 @click.option("--context-tokens", type=_WHOLE, default=16_384, show_default=True,
               help="Most tokens of a sequence.")  # fmt: skip
-@click.option("--itl-ms", type=_ABOVE_0, default=100.0, show_default=True,
-              help="Time between tokens to keep.")  # fmt: skip
+@click.option("--itl-ms", type=click.FloatRange(min=0), default=0.0,
+              help="Time between tokens that items fill; 0: items hardly slow calls.")  # fmt: skip
 @click.option("--compress", type=_ABOVE_0, default=1.0, help="Divide the trace's times.")
 @click.option("--first", type=_WHOLE, help="Replay so many arrivals alone.")
 @click.option("--job", is_flag=True, help="Add a job that never runs out of items.")

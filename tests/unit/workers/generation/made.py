@@ -42,7 +42,7 @@ def step(scheduler: GenerationScheduler) -> Decision:
     decision = scheduler.decide()
     left = decision.prefill_tokens
     decoding = [one for one in scheduler.running if not one.to_prefill]
-    for one in scheduler.running:
+    for one in sorted(scheduler.running, key=lambda one: not one.request.is_call):
         if one.to_prefill and one.to_prefill <= left:
             left -= one.to_prefill
             decoding.append(one)

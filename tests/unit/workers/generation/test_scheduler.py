@@ -1,8 +1,11 @@
 """Decisions about each step, without thread or clock."""
 
+from dataclasses import replace
+
 from tests.unit.workers.generation.made import scheduler, sequence, step, timed
 from workers.engines.generator import Capacity, Step
 from workers.engines.protocol import Room
+from workers.generation.requests import Request, Sequenced
 from workers.generation.scheduler import GenerationScheduler
 
 
@@ -10,7 +13,7 @@ def test_sequences_are_admitted_while_prompt_and_expected_output_fit_the_blocks(
     made = scheduler(blocks=4)
     made.put(ones := [sequence(prompt=10, tokens=10) for _ in range(3)])
     assert made.decide().admitted == ones[:2]
-    assert made.calls == ones[2:]
+    assert list(made.calls) == ones[2:]
 
 
 def test_no_more_sequences_run_than_there_are_places() -> None:
@@ -32,7 +35,7 @@ class Gate:
 
 def test_the_places_of_a_server_change_with_time_and_items_leave_some_to_calls() -> None:
     gate = Gate()
-    made = GenerationScheduler(Capacity(0, 1, 8, 1000, resumes=False), 0.1, gate)
+    made = GenerationScheduler(Capacity(0, 1, 8, 1000, resumes=False), 0.1, engine=gate)
     made.put([sequence(call=False) for _ in range(4)])
     assert len(made.decide().admitted) == 1
     made.put([call := sequence(), sequence()])
@@ -102,7 +105,7 @@ def test_the_latest_sequence_gives_way_where_outputs_are_longer_than_expected() 
         made.lengths.add(2)
     made.put(ones := [sequence(prompt=10, tokens=40) for _ in range(3)])
     step(made)
-    assert made.running == ones
+    assert list(made.running) == ones
     while len(made.running) == 3:
         decision = step(made)
     assert decision.preempted == [ones[2]]
@@ -129,14 +132,65 @@ def test_a_call_that_has_no_room_is_not_overtaken() -> None:
     assert big in made.calls
 
 
-def test_items_fill_up_to_the_time_between_tokens_that_calls_may_take() -> None:
-    made = scheduler(sequences=16, itl_s=0.05)
-    timed(made, sequence_s=0.005)
+def replace_index(request: Request, index: int) -> Sequenced:
+    return Sequenced(request, index, request.sequences[0].sampling)
+
+
+def beside(call_s: float, itl_s: float = 0.05) -> int:
+    """Items that run beside one call, where each sequence makes a step so much longer."""
+    made = scheduler(sequences=16, itl_s=itl_s)
+    timed(made, sequence_s=call_s)
     made.put([sequence(tokens=50)])
     made.put(sequence(tokens=50, call=False) for _ in range(12))
     for _ in range(30):
         step(made)
-    assert 6 <= len(made.running) <= 8
+    return len(made.running) - 1
+
+
+def test_items_make_steps_of_calls_an_eighth_longer_at_most() -> None:
+    assert beside(0.0005) == 2  # 10.5 ms, and 11.5 with them
+    assert beside(0.0) == 12
+
+
+def test_one_item_runs_beside_calls_while_they_keep_their_time_between_tokens() -> None:
+    assert beside(0.005) == 1
+    assert beside(0.005, itl_s=0.018) == 0
+
+
+def test_items_give_way_to_a_call_whose_steps_they_make_too_long_and_come_back() -> None:
+    made = scheduler(sequences=16, itl_s=0.1)
+    timed(made, sequence_s=0.0005)
+    made.put(items := [sequence(tokens=90, call=False, place=(n,)) for n in range(16)])
+    step(made)
+    step(made)
+    made.put([call := sequence(tokens=5)])
+    decision = step(made)
+    assert decision.admitted == [call]
+    assert list(made.running) == [*items[:2], call]
+    while call in made.running:
+        step(made)
+    step(made)
+    step(made)
+    assert set(made.running) == set(items)
+
+
+def test_where_sequences_cannot_be_resumed_no_item_gives_way() -> None:
+    made = scheduler(sequences=16)
+    made.capacity = replace(made.capacity, resumes=False)
+    timed(made, sequence_s=0.0005)
+    made.put(sequence(tokens=90, call=False) for _ in range(12))
+    step(made)
+    made.put([sequence(tokens=5)])
+    assert not step(made).preempted
+
+
+def test_prompts_of_items_lengthen_steps_of_calls_by_an_eighth_at_most() -> None:
+    made = scheduler(blocks=1000, itl_s=0.1)
+    timed(made, prefill_s=0.0001)
+    made.put([sequence(tokens=50)])
+    step(made)
+    made.put([sequence(prompt=500, tokens=10, call=False)])
+    assert 9 <= step(made).prefill_tokens <= 14  # of 10 ms
 
 
 def test_items_alone_fill_all_places() -> None:
@@ -172,6 +226,16 @@ def test_the_first_token_is_predicted_from_the_prompts_ahead() -> None:
     made.decide()
     assert 0.1 < alone_s < 0.13
     assert made.first_token_s(100) > 4 * alone_s
+
+
+def test_choices_of_one_request_count_the_blocks_of_their_prompt_once() -> None:
+    made = scheduler(blocks=13, sequences=16)
+    request = sequence(prompt=41, tokens=19).request  # 4 blocks in common, and 2 of each
+    request.sequences += [replace_index(request, n) for n in range(1, 6)]
+    made.put(request.sequences)
+    assert made.decide().admitted == request.sequences[:4]
+    made.remove(request.sequences[0])
+    assert made.decide().admitted == [request.sequences[4]]
 
 
 def test_a_removed_sequence_leaves_its_blocks() -> None:

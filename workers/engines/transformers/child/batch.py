@@ -27,8 +27,9 @@ class Network(Protocol):
 class Batch:
     """Sequences of one model, in the order in which they were added.
 
-    The older one has precedence for prefill and blocks. Where blocks run out, the youngest gives
-    its own back and is computed again later; the host prevents it where it counts free blocks.
+    Those that are `first` have precedence for prefill and blocks, then the older ones. Where blocks
+    run out, the last of this order gives its own back and is computed again later; the host
+    prevents it where it counts free blocks.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Batch:
     def _schedule(self, max_prefill_tokens: int) -> list[Chunk]:
         chunks: list[Chunk] = []
         computing: set[bytes] = set()  # blocks that this step computes; others wait to find them
-        for sequence in list(self._live.values()):
+        for sequence in self._in_order():
             if len(chunks) == self._capacity.sequences:
                 break
             is_decode, size = sequence.decoding, 1
@@ -94,6 +95,9 @@ class Batch:
                 max_prefill_tokens -= size
                 computing |= self._blocks_of(chunk)
         return chunks
+
+    def _in_order(self) -> list[LiveSequence]:
+        return sorted(self._live.values(), key=lambda sequence: not sequence.first)
 
     def _find_prefix(self, sequence: LiveSequence) -> None:
         """Looks for the next blocks of a sequence among those that others computed."""
@@ -124,10 +128,10 @@ class Batch:
         sequence = chunk.sequence
         missing = -(-chunk.end // self._capacity.block_tokens) - len(sequence.blocks)
         while (taken := self._pool.take(missing)) is None:
-            youngest = next(s for s in reversed(self._live.values()) if s.blocks or s is sequence)
-            if youngest is sequence:
+            last = next(s for s in reversed(self._in_order()) if s.blocks or s is sequence)
+            if last is sequence:
                 return False
-            self._pool.release(youngest.reset())
+            self._pool.release(last.reset())
         sequence.blocks += taken
         return True
 

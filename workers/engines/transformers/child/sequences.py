@@ -19,6 +19,7 @@ class LiveSequence:
     def __init__(self, new: NewSequence, tokenizer: Any, ends: frozenset[int]) -> None:
         self.id = new.id
         self.sampling = new.sampling
+        self.first = new.first
         self.prompt_size = len(new.prompt.tokens)
         self.tokens = list(new.prompt.tokens)  #: of prompt and output
         self.counts: Counter[int] = Counter()  #: of the output, by token

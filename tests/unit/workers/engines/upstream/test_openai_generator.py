@@ -54,7 +54,7 @@ def generator(server: Upstream, **options: Any) -> OpenAIGenerator:
 def new(of: Generator, id: str = "a", **fields: Any) -> NewSequence:
     [prompt] = of.prepare([{**CHAT, **fields}])
     assert isinstance(prompt, Prompt)
-    return NewSequence(id, prompt, prompt.request.sampling)
+    return NewSequence(id, prompt, prompt.request.sampling, first=True)
 
 
 def run(of: Generator, *sequences: NewSequence) -> dict[str, list[Emitted]]:
@@ -169,7 +169,7 @@ VLLM = (
 
 
 def item(of: Generator, id: str = "item") -> NewSequence:
-    return replace(new(of, id), priority=1)
+    return replace(new(of, id), first=False)
 
 
 def test_items_have_a_lower_priority_at_a_vllm_than_calls(upstream: Upstream) -> None:

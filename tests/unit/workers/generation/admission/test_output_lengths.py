@@ -1,6 +1,6 @@
 """Expected lengths of outputs."""
 
-from workers.generation.output_lengths import OutputLengths
+from workers.generation.admission.output_lengths import OutputLengths
 
 
 def test_a_quantile_of_the_latest_is_expected_and_corrected_as_a_sequence_grows() -> None:

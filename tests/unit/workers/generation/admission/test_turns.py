@@ -1,6 +1,6 @@
 """Turns of tenants by tokens."""
 
-from workers.generation.turns import Turns
+from workers.generation.admission.turns import Turns
 
 
 def test_output_counts_twice_and_the_weight_divides() -> None:

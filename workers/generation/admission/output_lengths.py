@@ -1,6 +1,6 @@
 """Lengths of outputs of one model: how many tokens are expected of a sequence."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 
 _WINDOW = 512  # latest sequences
@@ -13,24 +13,28 @@ class OutputLengths:
     """Distribution of the lengths of the latest outputs."""
 
     def __init__(self) -> None:
-        self._latest = deque[int](maxlen=_WINDOW)
-        self._sorted: list[int] | None = []
+        self._latest = deque[int]()
+        self._sorted: list[int] = []
+        self._sum = 0
 
     def add(self, tokens: int) -> None:
         """Counts a sequence that has ended."""
+        if len(self._latest) == _WINDOW:
+            oldest = self._latest.popleft()
+            del self._sorted[bisect_left(self._sorted, oldest)]
+            self._sum -= oldest
         self._latest.append(tokens)
-        self._sorted = None
+        insort(self._sorted, tokens)
+        self._sum += tokens
 
     @property
     def mean(self) -> float:
         """Mean length, tokens."""
-        return sum(self._latest) / len(self._latest) if self._latest else _FIRST_GUESS
+        return self._sum / len(self._latest) if self._latest else _FIRST_GUESS
 
     def expected(self, emitted: int, most: int) -> int:
         """Returns the tokens that a sequence is expected to have in the end: a quantile of those
         that became longer than it is. most: tokens that it may have in all."""
-        if self._sorted is None:
-            self._sorted = sorted(self._latest)
         longer = bisect_right(self._sorted, emitted)
         left = len(self._sorted) - longer
         if left:

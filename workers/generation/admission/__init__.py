@@ -1,0 +1,1 @@
+"""Waiting sequences, turns of tenants, and the KV blocks that sequences need."""

@@ -1,0 +1,108 @@
+"""Places, KV blocks and tokens of the sequences that run: sums, kept while a decision is made."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from workers.engines.generator import Capacity
+from workers.generation.admission.output_lengths import OutputLengths
+from workers.generation.requests import Request, Sequenced
+
+
+@dataclass(slots=True)
+class Load:
+    """Sums over the calls, or over the items."""
+
+    sequences: int = 0
+    reserved: int = 0  #: KV blocks that they are expected to need in the end
+    next_blocks: int = 0  #: KV blocks after their next token
+    kv_tokens: int = 0  #: tokens so far, prompts and outputs
+    to_prefill: int = 0  #: tokens of prompts to compute
+
+
+class Occupancy:
+    """Sequences that run. The choices of one request share the full blocks of its prompt: those
+    count once, with its first choice."""
+
+    def __init__(
+        self, capacity: Capacity, lengths: OutputLengths, running: Iterable[Sequenced] = ()
+    ) -> None:
+        self._capacity, self._lengths = capacity, lengths
+        self.places = capacity.sequences  #: sequences that may run now
+        self.calls, self.items = Load(), Load()
+        self._choices = Counter[Request]()
+        self._latest_items: list[Sequenced] = []
+        for sequence in running:
+            self.add(sequence)
+
+    @property
+    def sequences(self) -> int:
+        """Number of sequences."""
+        return self.calls.sequences + self.items.sequences
+
+    @property
+    def next_blocks(self) -> int:
+        """KV blocks after the next token of each."""
+        return self.calls.next_blocks + self.items.next_blocks
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens of all."""
+        return self.calls.kv_tokens + self.items.kv_tokens
+
+    def add(self, sequence: Sequenced) -> None:
+        """Counts a sequence that runs from now on."""
+        request = sequence.request
+        self._count(sequence, 1, self._shared(request))
+        self._choices[request] += 1
+        if not request.is_call:
+            self._latest_items.append(sequence)
+
+    def remove(self, sequence: Sequenced) -> None:
+        """Counts a sequence out: any call, or the latest item."""
+        request = sequence.request
+        self._choices[request] -= 1
+        self._count(sequence, -1, self._shared(request))
+        if not request.is_call:
+            self._latest_items.remove(sequence)
+
+    def latest_item(self) -> Sequenced | None:
+        """Returns the item that was admitted last."""
+        return self._latest_items[-1] if self._latest_items else None
+
+    def fits(self, sequence: Sequenced, *, items: bool = True) -> bool:
+        """Returns True if there is room for a sequence beside the calls and, unless they give way,
+        the items; alone one always has it."""
+        others, reserved = self.calls.sequences, self.calls.reserved
+        if items:
+            others, reserved = others + self.items.sequences, reserved + self.items.reserved
+        if others >= self.places:
+            return False
+        if not self._capacity.blocks or not others:
+            return True
+        own = self.reserved(sequence) - self._shared(sequence.request)
+        return reserved + own <= self._capacity.blocks
+
+    def reserved(self, sequence: Sequenced) -> int:
+        """Returns the KV blocks that a sequence is expected to need in the end, alone."""
+        most = sequence.sampling.max_tokens or 1
+        output = self._lengths.expected(len(sequence.emitted), most)
+        return self._blocks(sequence.request.prompt.size + output)
+
+    def _shared(self, request: Request) -> int:
+        """Returns the blocks that one more choice of a request has in common with those here."""
+        if not self._choices[request]:
+            return 0
+        return (request.prompt.size - 1) // self._capacity.block_tokens
+
+    def _count(self, sequence: Sequenced, sign: int, shared: int) -> None:
+        load = self.calls if sequence.request.is_call else self.items
+        tokens = sequence.tokens
+        load.sequences += sign
+        load.reserved += sign * (self.reserved(sequence) - shared)
+        load.next_blocks += sign * (self._blocks(tokens + 1) - shared)
+        load.kv_tokens += sign * tokens
+        load.to_prefill += sign * sequence.to_prefill
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self._capacity.block_tokens)

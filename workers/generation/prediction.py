@@ -1,0 +1,29 @@
+"""Predictions of a generation host, for admission of calls and sizes of slices."""
+
+from jobs.calls.profile import Profile, Times
+from workers.generation.scheduler import GenerationScheduler
+
+_SLICE_S = 2.0  # work of a slice
+_USUAL_PROMPT = 256  # tokens, of the call that admission predicts for
+
+
+def profile(scheduler: GenerationScheduler, load_s: float) -> Profile:
+    """Returns the predicted time to the first token, and of a mean sequence."""
+    one_ms = scheduler.first_token_s(_USUAL_PROMPT) * 1000
+    two_ms = scheduler.first_token_s(2 * _USUAL_PROMPT) * 1000
+    full_ms = scheduler.sequence_s(scheduler.places) * 1000
+    times = Times(scheduler.places, max(one_ms, full_ms), one_ms, max(0.0, two_ms - one_ms))
+    return Profile(load_s * 1000, {0: times} if scheduler.step_time.trusted else {}, 1)
+
+
+def item_ms(scheduler: GenerationScheduler) -> float:
+    """Returns the predicted time of an item in a full generator, by its share of it."""
+    places = scheduler.capacity.sequences
+    return scheduler.sequence_s(places) * 1000 / places
+
+
+def slice_items(scheduler: GenerationScheduler, most: int) -> int:
+    """Returns the most items of a slice: those of two seconds, and at least as many as run."""
+    each_ms, places = item_ms(scheduler), scheduler.capacity.sequences
+    fit = int(_SLICE_S * 1000 / each_ms) if each_ms else places
+    return min(most, max(places, fit))
