@@ -34,6 +34,8 @@ from workers.items.in_flight import InFlightSlice
 from workers.scheduler.entries import Launch
 
 _log = logging.getLogger(__name__)
+#: after a generator's own limits: the supervisor kills a worker that can't end a hanging one
+_LAST_RESORT_S = 20.0
 _DEATHS = 4  # in a row, after which what runs fails
 _BACKOFF_S = 0.1  # before the second restart in a row; doubled for each one more
 _PREPARED_AT_ONCE = 64  # items: the first start while others are prepared
@@ -133,7 +135,7 @@ class GenerationHost:
         """Runs a step; restarts a generator that died in it, and gives it back what it had."""
         running = list(self._running.values())
         calls = sum(one.request.is_call for one in running)
-        limit_s, items = self.model.limits.max_launch_s, len(running) - calls
+        limit_s, items = self.model.limits.max_launch_s + _LAST_RESORT_S, len(running) - calls
         try:
             with self._recorder.busy(), self._deadline.within(limit_s, calls=calls, items=items):
                 step = self.engine.step(prefill_tokens)
@@ -221,7 +223,8 @@ class GenerationHost:
 
     def _restarted(self) -> bool:
         try:
-            with self._deadline.within(self.model.limits.max_load_s, items=1):
+            limit_s = self.model.limits.max_load_s + _LAST_RESORT_S
+            with self._deadline.within(limit_s, items=1):
                 self.engine.restart()
         except Exception:
             _log.exception("the generator of %s doesn't start", self.model.key)

@@ -146,14 +146,19 @@ class GenerationScheduler:
         return True
 
     def _make_room(self, call: Sequenced, decision: Decision, now: Occupancy) -> bool:
-        """Preempts as many items as a call needs; none where all of them are not enough, or where
-        the generator can't go on with a sequence."""
-        if now.fits(call):
-            return True
-        if not (self.capacity.resumes and now.fits(call, items=False)):
-            return False
-        while not now.fits(call) and (item := now.latest_item()):
-            self._preempt(item, decision, now)
+        """Preempts as many items as a call needs, then calls of tenants with more places than its
+        own; none where that is not enough, or where the generator can't go on with a sequence."""
+        victims: list[Sequenced] = []
+        while not now.fits(call):
+            victim = now.latest_item() or now.latest_above_share(call)
+            if not (victim and self.capacity.resumes):
+                for one in reversed(victims):
+                    now.add(one)
+                return False
+            now.remove(victim)
+            victims.append(victim)
+        for victim in victims:
+            self._give_way(victim, decision)
         return True
 
     def _keep_calls_quick(self, decision: Decision, now: Occupancy) -> None:
@@ -201,6 +206,9 @@ class GenerationScheduler:
 
     def _preempt(self, sequence: Sequenced, decision: Decision, now: Occupancy) -> None:
         now.remove(sequence)
+        self._give_way(sequence, decision)
+
+    def _give_way(self, sequence: Sequenced, decision: Decision) -> None:
         del self.running[sequence]
         self._lane(sequence).put(sequence)
         sequence.request.preemptions += 1

@@ -21,6 +21,7 @@ class Arrival:
     at_s: float
     input: int  #: tokens of its prompt
     output: int  #: tokens that it generates
+    tenant: str = "call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class GenerationResult:
     """Figures of a simulation; times of calls, s."""
 
     ttft_s: list[float] = field(default_factory=list)
+    tenants: dict[str, list[float]] = field(default_factory=dict)  #: ttft_s by tenant
     itl_s: list[float] = field(default_factory=list)  #: mean of each call with two tokens or more
     lasted_s: float = 0.0
     steps: int = 0
@@ -79,8 +81,9 @@ class _Replay:
         most = self._capacity.context_tokens
         prompt = Prompt((), max(1, min(arrival.input, most - 1)), _REQUEST)
         deadline_s = arrival.at_s + 600 if is_call else inf
+        tenant = arrival.tenant if is_call else "job"
         named = f"{next(self._ids)}", None, is_call, prompt
-        request = Request(*named, arrival.at_s, deadline_s, "call" if is_call else "job")
+        request = Request(*named, arrival.at_s, deadline_s, tenant)
         request.sequences += sequences_of(request, most, 0)
         self._outputs[request] = max(1, min(arrival.output, most - prompt.size))
         self.scheduler.put(request.sequences)
@@ -130,7 +133,9 @@ class _Replay:
         self.scheduler.remove(sequence)
         del self._outputs[request]
         if request.is_call:
-            self.result.ttft_s.append(request.first_s - request.arrived_s)
+            ttft_s = request.first_s - request.arrived_s
+            self.result.ttft_s.append(ttft_s)
+            self.result.tenants.setdefault(request.tenant, []).append(ttft_s)
             if len(sequence.emitted) > 1:
                 decode_s = self.now_s - request.first_s
                 self.result.itl_s.append(decode_s / (len(sequence.emitted) - 1))

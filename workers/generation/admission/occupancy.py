@@ -1,7 +1,7 @@
 """Places, KV blocks and tokens of the sequences that run: sums, kept while a decision is made."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from workers.engines.generator import Capacity
@@ -32,6 +32,7 @@ class Occupancy:
         self.calls, self.items = Load(), Load()
         self._choices = Counter[Request]()
         self._latest_items: list[Sequenced] = []
+        self._calls: dict[str, list[Sequenced]] = {}  # by tenant
         for sequence in running:
             self.add(sequence)
 
@@ -55,20 +56,34 @@ class Occupancy:
         request = sequence.request
         self._count(sequence, 1, self._shared(request))
         self._choices[request] += 1
-        if not request.is_call:
-            self._latest_items.append(sequence)
+        self._lane(sequence).append(sequence)
 
     def remove(self, sequence: Sequenced) -> None:
-        """Counts a sequence out: any call, or the latest item."""
+        """Counts a sequence out."""
         request = sequence.request
         self._choices[request] -= 1
         self._count(sequence, -1, self._shared(request))
-        if not request.is_call:
-            self._latest_items.remove(sequence)
+        self._lane(sequence).remove(sequence)
 
     def latest_item(self) -> Sequenced | None:
         """Returns the item that was admitted last."""
         return self._latest_items[-1] if self._latest_items else None
+
+    def latest_above_share(self, call: Sequenced) -> Sequenced | None:
+        """Returns the latest call of the tenant with the most places by weight, if it would still
+        have as many as the tenant of a new call then has."""
+        own = call.request
+        most = max((its for its in self._calls.values() if its), key=_by_weight, default=[])
+        if not most or most[0].request.tenant == own.tenant:
+            return None
+        after = (len(self._calls.get(own.tenant, ())) + 1) / own.weight
+        return most[-1] if (len(most) - 1) / most[0].request.weight >= after else None
+
+    def _lane(self, sequence: Sequenced) -> list[Sequenced]:
+        request = sequence.request
+        if request.is_call:
+            return self._calls.setdefault(request.tenant, [])
+        return self._latest_items
 
     def fits(self, sequence: Sequenced, *, items: bool = True) -> bool:
         """Returns True if there is room for a sequence beside the calls and, unless they give way,
@@ -106,3 +121,7 @@ class Occupancy:
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self._capacity.block_tokens)
+
+
+def _by_weight(calls: Sequence[Sequenced]) -> float:
+    return len(calls) / calls[0].request.weight

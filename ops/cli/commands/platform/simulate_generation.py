@@ -84,7 +84,7 @@ def simulate_generation(
 
 
 def _as_json(result: GenerationResult, arrivals: list[Arrival]) -> dict[str, Any]:
-    plain = {k: v for k, v in asdict(result).items() if k not in ("ttft_s", "itl_s")}
+    plain = {k: v for k, v in asdict(result).items() if k not in ("ttft_s", "itl_s", "tenants")}
     quantiles = {
         f"{name}_p{share * 100:g}_ms": quantile(values, share) * 1000
         for name, values in (("ttft", result.ttft_s), ("itl", result.itl_s))

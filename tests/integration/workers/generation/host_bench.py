@@ -1,5 +1,6 @@
 """A generation host with calls from a real Redis and items of slices made by hand."""
 
+import mmap
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from jobs.models.model import Model
 from jobs.store.queue.claim import Lease
 from tests.support.wait import eventually
 from workers.device.call_puller import CallPuller
+from workers.device.monitoring.watchdog import SIZE, LaunchDeadline, Watch
 from workers.engines.echo_chat import EchoChat
 from workers.engines.generator import GeneratorDied, NewSequence, Step
 from workers.generation.host import GenerationHost
@@ -76,7 +78,10 @@ class Bench:
     ) -> None:
         self.engine = kind(**{"step_ms": 1.0, **options})
         self.lanes = RedisLanes(client, model.key)
-        self.host = GenerationHost(model, self.engine, CallPuller(self.lanes, worker, HOUR_S))
+        self.watch = Watch()
+        deadline = LaunchDeadline(mmap.mmap(self.watch.fd, SIZE))
+        puller = CallPuller(self.lanes, worker, HOUR_S)
+        self.host = GenerationHost(model, self.engine, puller, deadline)
         self.host.announce()
         self._client, self._started = client, False
         self.deltas: list[Delta] = []
@@ -90,6 +95,7 @@ class Bench:
         self.engine.go.set()
         if self._started:
             self.host.stop()
+        self.watch.close()
 
     def call(self, id: str, text: str, *, timeout_ms: int = 60_000, **fields: Any) -> Call:
         stream, tenant = fields.pop("stream", False), fields.pop("tenant", "tenant")

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from jobs.calls.messages import Delta
-from tests.integration.workers.generation.host_bench import Bench
+from tests.integration.workers.generation.host_bench import HOUR_S, Bench
 from tests.support.wait import eventually
 
 Hosted = Callable[..., Bench]
@@ -133,6 +133,16 @@ def test_calls_fail_after_a_few_deaths_in_a_row_and_later_ones_run(hosted: Hoste
     assert error[0] == "transient"
     bench.call("b", "two")
     assert bench.texts("b") == ["two"]
+
+
+def test_the_watchdog_waits_for_longer_than_a_step_may_take(hosted: Hosted) -> None:
+    bench = hosted()
+    bench.engine.go.clear()
+    bench.call("a", "one")
+    bench.start()
+    eventually(bench.watch.busy)
+    left_s = bench.watch.left_s()
+    assert bench.host.model.limits.max_launch_s < left_s < HOUR_S
 
 
 def test_more_calls_than_places_all_end(hosted: Hosted) -> None:

@@ -87,6 +87,16 @@ def test_no_item_gives_way_where_that_would_not_be_enough() -> None:
     assert len(made.calls) == 1
 
 
+def test_a_call_of_a_tenant_with_more_places_gives_way_to_one_that_has_fewer() -> None:
+    made = scheduler(sequences=4)
+    made.put(flood := [sequence(tenant="flood", tokens=50) for _ in range(6)])
+    step(made)
+    made.put(light := [sequence(tenant="light", tokens=50) for _ in range(3)])
+    preempted = [one for _ in range(9) for one in step(made).preempted]
+    assert preempted == [flood[3], flood[2]]
+    assert list(made.running) == [*flood[:2], *light[:2]]
+
+
 def test_a_preempted_item_comes_back_with_its_tokens_as_prompt() -> None:
     made = scheduler(blocks=4)
     made.put(sequence(call=False) for _ in range(2))

@@ -55,6 +55,17 @@ def test_calls_preempt_items_where_blocks_are_few() -> None:
     assert run(*calls, capacity=capacity, job=True).preemptions > 0
 
 
+def test_a_tenant_that_floods_long_generations_costs_light_ones_a_few_steps() -> None:
+    capacity = Capacity(2000, 16, 32, 4096)
+    light = [Arrival(0.4 * n, 100, 40, f"light-{n % 9}") for n in range(300)]
+    flood = [Arrival(0.1 * n, 400, 800, "flood") for n in range(120)]
+    both = sorted(light + flood, key=lambda one: one.at_s)
+    alone, beside = run(*light, capacity=capacity), run(*both, capacity=capacity)
+    others = [ttft_s for name, its in beside.tenants.items() if name != "flood" for ttft_s in its]
+    assert len(others) == 300
+    assert quantile(others, 0.95) < quantile(alone.ttft_s, 0.95) + 0.05  # a full step: 26 ms
+
+
 def test_a_quantile_of_nothing_is_not_a_number() -> None:
     assert quantile([], 0.5) != quantile([], 0.5)
     assert quantile([3.0, 1.0, 2.0], 0.5) == 2.0

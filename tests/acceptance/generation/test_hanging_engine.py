@@ -1,0 +1,121 @@
+"""A step that hangs, on a whole platform: it costs the engine's process alone."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from ops.bench.probes import memory
+from ops.supervisor.platform import Platform
+from tests.support import tiny_llama
+from tests.support.platforms import Platforms, spec
+from tests.support.wait import PATIENCE_S, gone
+
+_CHILD = "workers.engines.transformers.child"
+_TOKENS = 1500
+_LIMIT_S = 10
+
+
+def models(folder: Path) -> str:
+    """A models file with the tiny Llama, whose steps may take 10 s."""
+    options = {**tiny_llama.options(folder), "block_tokens": 16}
+    written = ", ".join(f"{name} = {json.dumps(value)}" for name, value in options.items())
+    return f"""
+[[model]]
+name = "tiny"
+version = "1"
+engine = "transformers"
+target_ttft_ms = 600000
+options = {{ {written} }}
+limits.max_launch_s = {_LIMIT_S}
+"""
+
+
+def engine_pids(platform: Platform) -> list[int]:
+    """Processes that the worker started for its engine."""
+    worker = psutil.Process(memory.pids(platform)["worker"])
+    return [child.pid for child in worker.children() if _CHILD in child.cmdline()]
+
+
+def asked(nul: str) -> dict[str, Any]:
+    sampling: dict[str, Any] = {
+        "max_tokens": _TOKENS,
+        "min_tokens": _TOKENS,
+        "temperature": 0,
+        "logit_bias": {nul: -100},
+    }
+    return {"model": "tiny", "input": {"prompt": "The cat sat", **sampling}}
+
+
+def whole(platform: Platform, nul: str) -> str:
+    answer = httpx.post(
+        f"{platform.url}/infer", json={**asked(nul), "timeout_ms": 120_000}, timeout=PATIENCE_S
+    )
+    assert answer.status_code == 200, answer.text
+    text: str = answer.json()["output"]["choices"][0]["text"]
+    return text
+
+
+@contextmanager
+def supervised(platform: Platform) -> Iterator[None]:
+    """Lets the supervisor act meanwhile: it kills a worker whose launch is overdue."""
+    ended = threading.Event()
+
+    def poll() -> None:
+        while not ended.wait(0.05):
+            platform.poll()
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_a_hanging_step_ends_the_engine_alone_and_streams_go_on_exactly(
+    platforms: Platforms, tmp_path: Path
+) -> None:
+    folder = tiny_llama.save(tmp_path, max_position_embeddings=4096)
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    nul = str(vocabulary["\u0100"])  # which no answer may hold
+    with platforms.running(spec(models(folder))) as platform:
+        expected = whole(platform, nul)
+        worker = memory.pids(platform)["worker"]
+        [engine] = engine_pids(platform)
+        pieces = list[str]()
+        body = {
+            **asked(nul),
+            "timeout_ms": 300_000,
+            "stream": True,
+            "first_token_ms": 300_000,
+            "idle_ms": 300_000,
+        }
+        with (
+            supervised(platform),
+            httpx.stream("POST", f"{platform.url}/infer", json=body, timeout=PATIENCE_S) as stream,
+        ):
+            assert stream.status_code == 200
+            for line in stream.iter_lines():
+                data = json.loads(line[6:]) if line.startswith("data: ") else {}
+                pieces.append(data.get("text", ""))
+                if len(pieces) == 12:
+                    os.kill(engine, signal.SIGSTOP)
+        assert "".join(pieces) == expected
+        assert gone(engine)
+        assert len(engine_pids(platform)) == 1
+        assert memory.pids(platform)["worker"] == worker
+        assert not [one for one in workers(platform) if one["died"]]
+
+
+def workers(platform: Platform) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = httpx.get(f"{platform.url}/workers", timeout=60).json()["data"]
+    return found
