@@ -1,8 +1,8 @@
 """Time of a step: k0 + k1 * prefill tokens + k2 * sequences + k3 * KV tokens that are read.
 
-Recursive least squares (Ljung, System Identification, 11.2), in which a step that took many times its
-prediction (a pause of the machine) has little weight. A step forgets earlier ones only in what it
-tells of itself (Kulhavy, Restricted exponential forgetting, 1987): hours without a prompt leave
+Recursive least squares (Ljung, System Identification, 11.2), in which a step that took many times
+its prediction (a pause of the machine) has little weight. A step forgets earlier ones only in what
+it tells of itself (Kulhavy, Restricted exponential forgetting, 1987): hours without a prompt leave
 known what a prompt costs.
 """
 
