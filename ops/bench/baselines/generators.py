@@ -8,16 +8,18 @@ same folder, one prompt after the other; "stock" runs transformers' continuous b
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from jobs import clock
 from jobs.models import models_file
 from jobs.models.model import Model
 from ops.bench.harness.child_process import answer_lines, child
-from workers.engines.generator import Generator, NewSequence, Prompt
+from workers.engines.generator import Emitted, Generator, NewSequence, Prompt
 
 _PREFILL_TOKENS = 512  # a step
 
@@ -30,6 +32,7 @@ class Order:
     max_tokens: int
     streams: int = 1  #: at a time
     ignore_end: bool = True  #: each chat has exactly `max_tokens`
+    preempt_after: int = 0  #: tokens after which each is aborted, and added again with them
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,17 @@ class Generated:
     texts: Sequence[str]
     ttft_ms: Sequence[float]  #: by input, from when it was added; empty where not known
     gaps_ms: Sequence[float]  #: between two tokens of one stream; empty where not known
+    cpu_s: float = 0.0  #: of the process that has the model; 0: not known
 
     @property
     def per_s(self) -> float:
         """Generated tokens a second."""
         return sum(map(len, self.tokens)) / self.seconds
+
+    @property
+    def per_cpu_s(self) -> float:
+        """Generated tokens a second of CPU."""
+        return sum(map(len, self.tokens)) / self.cpu_s
 
 
 @contextmanager
@@ -60,41 +69,80 @@ class _Bare:
 
     def __init__(self, engine: Generator) -> None:
         self._engine = engine
+        self._process = psutil.Process(getattr(engine, "pid", None))
         self._orders = 0
 
     def run(self, order: Order) -> Generated:
         """Runs one order."""
         self._orders += 1
         prompts = self._engine.prepare([_body(body, order) for body in order.inputs])
-        waiting = [(n, prompt) for n, prompt in enumerate(prompts) if isinstance(prompt, Prompt)]
+        waiting = [
+            _Chat(n, f"{self._orders}/{n}", prompt)
+            for n, prompt in enumerate(prompts)
+            if isinstance(prompt, Prompt)
+        ]
         if len(waiting) < len(prompts):
             raise ValueError(f"an input was refused: {prompts}")
+        chats = list(waiting)
         waiting.reverse()
-        tokens: list[list[int]] = [[] for _ in prompts]
-        texts = [""] * len(prompts)
-        added_s, latest_s = dict[str, float](), dict[str, float]()
-        ttft_ms, gaps_ms = [0.0] * len(prompts), list[float]()
-        since_s = clock.monotonic()
-        while waiting or added_s:
-            while waiting and len(added_s) < order.streams:
-                n, prompt = waiting.pop()
-                id = f"{self._orders}/{n}"
-                self._engine.add(NewSequence(id, prompt, prompt.request.sampling))
-                added_s[id] = clock.monotonic()
+        gaps_ms, running = list[float](), dict[str, _Chat]()
+        since_s, before_s = clock.monotonic(), self._cpu_s()
+        while waiting or running:
+            while waiting and len(running) < order.streams:
+                self._add(waiting.pop(), running)
             for emitted in self._engine.step(_PREFILL_TOKENS).emitted:
                 if emitted.error:
                     raise emitted.error
-                n, now_s = int(emitted.id.partition("/")[2]), clock.monotonic()
-                if emitted.tokens and emitted.id in latest_s:
-                    gaps_ms.append((now_s - latest_s[emitted.id]) * 1000)
-                elif emitted.tokens:
-                    ttft_ms[n] = (now_s - added_s[emitted.id]) * 1000
-                latest_s[emitted.id] = now_s
-                tokens[n] += emitted.tokens
-                texts[n] += emitted.text
+                chat = running[emitted.id]
+                chat.take(emitted, gaps_ms)
                 if emitted.finish:
-                    del added_s[emitted.id]
-        return Generated(clock.monotonic() - since_s, tokens, texts, ttft_ms, gaps_ms)
+                    del running[emitted.id]
+                elif order.preempt_after and len(chat.tokens) == order.preempt_after:
+                    self._engine.abort(emitted.id)
+                    waiting.insert(0, running.pop(emitted.id))
+        return Generated(
+            clock.monotonic() - since_s,
+            [chat.tokens for chat in chats],
+            [chat.text for chat in chats],
+            [chat.ttft_ms for chat in chats],
+            gaps_ms,
+            self._cpu_s() - before_s,
+        )
+
+    def _add(self, chat: "_Chat", running: "dict[str, _Chat]") -> None:
+        id = f"{chat.id}/{len(chat.tokens)}"
+        sampling = chat.prompt.request.sampling
+        self._engine.add(NewSequence(id, chat.prompt, sampling, tuple(chat.tokens)))
+        chat.latest_s = clock.monotonic()
+        running[id] = chat
+
+    def _cpu_s(self) -> float:
+        return float(sum(self._process.cpu_times()[:2]))
+
+
+@dataclass(slots=True)
+class _Chat:
+    """Chat that waits, runs or has ended."""
+
+    number: int
+    id: str
+    prompt: Prompt
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    ttft_ms: float = 0.0
+    latest_s: float = 0.0  #: when it was added, or its latest tokens came
+
+    def take(self, emitted: Emitted, gaps_ms: list[float]) -> None:
+        """Adds new tokens, and their time to the first token or to the gaps."""
+        now_s = clock.monotonic()
+        waited_ms = (now_s - self.latest_s) * 1000
+        if self.tokens:
+            gaps_ms.append(waited_ms)
+        else:
+            self.ttft_ms = waited_ms
+        self.latest_s = now_s
+        self.tokens += emitted.tokens
+        self.text += emitted.text
 
 
 def _body(body: dict[str, Any], order: Order) -> dict[str, Any]:

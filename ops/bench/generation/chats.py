@@ -16,6 +16,12 @@ def questions(count: int, **fields: Any) -> list[dict[str, Any]]:
     return [{"messages": [{"role": "user", "content": row["question"]}], **fields} for row in rows]
 
 
+def paced(words: int, **fields: Any) -> dict[str, Any]:
+    """Returns a body that the paced model answers with so many tokens."""
+    text = " ".join(f"word{n}" for n in range(words))
+    return {"messages": [{"role": "user", "content": text}], "temperature": 0, **fields}
+
+
 def long_contexts(count: int, words: int, **fields: Any) -> list[dict[str, Any]]:
     """Returns bodies whose prompts have about so many words."""
     words_of = [row["question"].split() for row in workloads.gsm8k_rows()]
@@ -26,9 +32,14 @@ def long_contexts(count: int, words: int, **fields: Any) -> list[dict[str, Any]]
     return bodies
 
 
+def text_of(output: dict[str, Any]) -> str:
+    """Returns the text of a `chat.completion`."""
+    return str(output["choices"][0]["message"]["content"])
+
+
 def real_model() -> str:
     """Returns the models file of the real model."""
-    return models_file(sample(REAL, target_ttft_ms=60_000))  # refuses none
+    return models_file(sample(REAL, target_ttft_ms=600_000))  # refuses none
 
 
 def light_model(step_ms: float, sequences: int = 64, **changes: Any) -> str:

@@ -130,3 +130,14 @@ def check(chats: Iterable[StreamedChat]) -> None:
     for chat in chats:
         if not chat.finish or chat.error:
             raise BenchError(f"a stream ended with {chat.error or 'no finish reason'}")
+
+
+def p95_ttft_ms(chats: Sequence[StreamedChat]) -> float:
+    """Returns p95 of the time to the first text, ms. Raises BenchError where a stream failed."""
+    check(chats)
+    return p95([chat.ttft_ms for chat in chats])
+
+
+def p95(values: Sequence[float]) -> float:
+    """Returns the 95th percentile."""
+    return sorted(values)[int(0.95 * len(values))]

