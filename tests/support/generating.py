@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+from jobs.models.inputs.generation import TokenUsage
 from workers.engines.generator import Emitted, Generator, NewSequence, Prompt, Step, TokenLogprob
 
 _NUMBERS = count()
@@ -20,6 +21,12 @@ class Generated:
     finish: str | None = None
     error: Exception | None = None
     cached: int = 0
+    usage: TokenUsage | None = None  #: counted by a server
+
+    @property
+    def output(self) -> int:
+        """Number of its tokens: as the server counted, where there is one."""
+        return self.usage.output if self.usage else len(self.tokens)
 
     def add(self, emitted: Emitted) -> None:
         """Adds what a step emitted."""
@@ -29,7 +36,7 @@ class Generated:
         self.tokens += emitted.tokens
         self.text += emitted.text
         self.logprobs += emitted.logprobs
-        self.finish, self.error = emitted.finish, emitted.error
+        self.finish, self.error, self.usage = emitted.finish, emitted.error, emitted.usage
 
 
 def prepared(generator: Generator, value: Any) -> Prompt:

@@ -5,10 +5,22 @@ from pathlib import Path
 
 import pytest
 
+from jobs.models.model import Model
 from tests.support import tiny_llama
+from tests.support.platforms import Platforms, spec
 from workers.engines.echo_chat import EchoChat
 from workers.engines.generator import Generator
 from workers.engines.transformers.engine import TransformersGenerator
+from workers.engines.upstream.openai_generator import OpenAIGenerator
+
+SERVER = spec("""
+[[model]]
+name = "echoes"
+version = "1"
+engine = "echo_chat"
+target_ttft_ms = 60000
+options = { step_ms = 2.0, context_tokens = 256 }
+""")
 
 
 @pytest.fixture(scope="session")
@@ -35,10 +47,22 @@ def load_tiny(folder: Path, **options: object) -> TransformersGenerator:
     return TransformersGenerator(**given)
 
 
-@pytest.fixture(params=["transformers", "echo_chat"])
+@pytest.fixture(params=["transformers", "echo_chat", "openai"])
 def generator(request: pytest.FixtureRequest) -> Iterator[Generator]:
-    """Each generator that there is."""
+    """Each generator that there is; the upstream one streams from a Millrace."""
     if request.param == "transformers":
         yield request.getfixturevalue("tiny")
+        return
+    if request.param == "echo_chat":
+        made: Generator = EchoChat(context_tokens=256)
     else:
-        yield EchoChat(context_tokens=256)
+        platforms: Platforms = request.getfixturevalue("platforms")
+        made = upstream(platforms.shared(SERVER).url, "echoes")
+    yield made
+    made.close()
+
+
+def upstream(url: str, model: str, **options: object) -> OpenAIGenerator:
+    """Loads the generator of a model at a server; its breaker never opens."""
+    given = {"url": f"{url}/v1", "model": model, "stream": True, "timeout_s": 50, **options}
+    return OpenAIGenerator(Model("ours", "1", "openai", options=given))
