@@ -16,7 +16,7 @@ _FACTORIES = {
     "encoder": "workers.engines.encoder:RandomEncoder",
     "http": "workers.engines.upstream.http_engine:HttpEngine",
     "openai": "workers.engines.upstream.openai_engine:OpenAIEngine",
-    "openai_stream": "workers.engines.upstream.openai_generator:OpenAIGenerator",
+    "openai_stream": "workers.engines.upstream.streaming.openai_generator:OpenAIGenerator",
     "python": "workers.engines.python:PythonCode",
     "torch": "workers.engines.torch_module:TorchModule",
     "huggingface": "workers.engines.huggingface:HuggingFace",

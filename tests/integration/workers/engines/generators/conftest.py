@@ -11,7 +11,7 @@ from tests.support.platforms import Platforms, spec
 from workers.engines.echo_chat import EchoChat
 from workers.engines.generator import Generator
 from workers.engines.transformers.engine import TransformersGenerator
-from workers.engines.upstream.openai_generator import OpenAIGenerator
+from workers.engines.upstream.streaming.openai_generator import OpenAIGenerator
 
 SERVER = spec("""
 [[model]]

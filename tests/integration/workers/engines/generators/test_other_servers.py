@@ -11,7 +11,7 @@ from tests.integration.workers.engines.generators.conftest import upstream
 from tests.support import mock_server
 from tests.support.generating import run, sequence
 from tests.support.wait import eventually
-from workers.engines.upstream.openai_generator import OpenAIGenerator
+from workers.engines.upstream.streaming.openai_generator import OpenAIGenerator
 
 pytestmark = pytest.mark.timeout(600)  # the server is installed, and imports much
 ITL_MS = 20.0

@@ -15,8 +15,8 @@ from tests.support.upstream import Answer, Upstream, serving
 from tests.support.wait import eventually
 from workers.engines.generator import Emitted, Generator, NewSequence, Prompt
 from workers.engines.protocol import InvalidInput, RateLimited, Room, Transient
-from workers.engines.upstream.chat_stream import UNKNOWN_TOKEN
-from workers.engines.upstream.openai_generator import OpenAIGenerator
+from workers.engines.upstream.streaming.chat_stream import UNKNOWN_TOKEN
+from workers.engines.upstream.streaming.openai_generator import OpenAIGenerator
 
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0}
 

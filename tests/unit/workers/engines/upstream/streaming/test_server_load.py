@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.wait import eventually
-from workers.engines.upstream.server_load import ServerLoad, engine_loads
+from workers.engines.upstream.streaming.server_load import ServerLoad, engine_loads
 from workers.http_client.client import NoResponse, Response
 
 HEAD = (

@@ -9,7 +9,7 @@ import orjson
 from jobs.models.inputs.generation import Sampling, TokenUsage
 from workers.engines.generator import Emitted, FinishReason, NewSequence, TokenLogprob
 from workers.engines.protocol import Permanent, Transient
-from workers.engines.upstream.stream_requester import StreamRequester
+from workers.engines.upstream.streaming.stream_requester import StreamRequester
 
 UNKNOWN_TOKEN = -1
 """Id of tokens in a chunk: an upstream tells their text, not their ids. A chunk counts as one."""

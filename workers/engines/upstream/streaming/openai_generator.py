@@ -22,9 +22,9 @@ from jobs.models.inputs.generation import parse
 from jobs.models.model import Model
 from workers.engines.generator import Capacity, Emitted, NewSequence, Prompt, Step
 from workers.engines.protocol import InvalidInput, Room
-from workers.engines.upstream.chat_stream import ChatStream, body_of
-from workers.engines.upstream.server_load import ServerLoad
-from workers.engines.upstream.stream_requester import StreamRequester
+from workers.engines.upstream.streaming.chat_stream import ChatStream, body_of
+from workers.engines.upstream.streaming.server_load import ServerLoad
+from workers.engines.upstream.streaming.stream_requester import StreamRequester
 
 _WAIT_S = 0.05  # of a step in which nothing arrives
 _FOR_CALLS = 8  # one place in so many is kept from items

@@ -1,0 +1,1 @@
+"""Generator over an OpenAI-compatible server: chats that it streams."""
