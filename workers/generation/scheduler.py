@@ -67,7 +67,7 @@ class GenerationScheduler:
         tenant = sequence.request.tenant
         if not sequence.charged:
             sequence.charged = True
-            self.turns.serve(tenant, input=sequence.request.prompt.size)
+            self.turns.serve(tenant, input=sequence.prompt.size)
         self.turns.serve(tenant, output=tokens)
 
     def stepped(self, step: Step) -> None:
@@ -176,7 +176,7 @@ class GenerationScheduler:
         """Returns the blocks that a sequence is expected to need in the end."""
         most = sequence.sampling.max_tokens or 1
         output = self.lengths.expected(len(sequence.emitted), most)
-        return self._blocks(sequence.request.prompt.size + output)
+        return self._blocks(sequence.prompt.size + output)
 
     def _fits(self, sequence: Sequenced, without: Iterable[Sequenced] = ()) -> bool:
         """Returns True if there is room for a sequence; alone one always has it."""

@@ -77,7 +77,7 @@ class _Replay:
         most = self._capacity.context_tokens
         prompt = Prompt((), max(1, min(arrival.input, most - 1)), _REQUEST)
         deadline_s = arrival.at_s + 600 if is_call else inf
-        named = f"{next(self._ids)}", None, is_call, prompt
+        named = f"{next(self._ids)}", None, is_call, [prompt]
         request = Request(*named, arrival.at_s, deadline_s, "call" if is_call else "job")
         request.sequences += sequences_of(request, most, 0)
         self._outputs[request] = max(1, min(arrival.output, most - prompt.size))
