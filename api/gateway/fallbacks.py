@@ -54,5 +54,6 @@ def fallback_plans(
 
 def _output_tokens(value: Any) -> int:
     """Returns the most tokens that an input, which was checked, lets a model generate."""
-    request = generation.parse(value)
-    return request.n * (request.sampling.max_tokens or _EXPECTED_TOKENS)
+    requests = generation.parse_all(value)
+    most = requests[0].sampling.max_tokens or _EXPECTED_TOKENS
+    return len(requests) * requests[0].n * most

@@ -21,7 +21,7 @@ from jobs.intake.spool import MAX_FAULTS, Intake
 from jobs.intake.validation import Item
 from jobs.models.engines.engine_spec import Task
 from jobs.models.inputs.fields import FieldError
-from jobs.models.inputs.generation import parse
+from jobs.models.inputs.generation import parse_all
 from jobs.models.model import Model
 
 ENDPOINTS: Mapping[str, Task] = {
@@ -283,7 +283,7 @@ def _generation(model: Model, body: Mapping[str, Any]) -> _Read:
     input = {name: body[name] for name in body if name not in ("model", "stream")}
     if model.spec.generates:
         try:
-            parse(input)
+            parse_all(input)
         except FieldError as error:
             raise _LineError("invalid_value", str(error), f"body.{error.field}") from None
     elif no := validation.refuse_input(model, input):

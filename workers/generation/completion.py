@@ -5,6 +5,7 @@ from typing import Any
 
 from jobs import clock
 from jobs.models.inputs.generation import TokenUsage
+from jobs.models.inputs.logprobs import of_completion
 from jobs.models.inputs.tool_calls import with_tool_calls
 from workers.engines.generator import TokenLogprob
 from workers.generation.requests import Request, Sequenced
@@ -13,7 +14,8 @@ from workers.generation.requests import Request, Sequenced
 def completion(request: Request, model: str) -> dict[str, Any]:
     """Returns the output of a request that has ended, with the tool calls in its texts parsed.
     model: name@version."""
-    chat = request.prompt.request.messages is not None
+    asked = request.asked
+    chat = asked.messages is not None
     choices = [_message(one) if chat else _text(one) for one in request.sequences]
     output = {
         "id": f"{'chatcmpl' if chat else 'cmpl'}-{request.id}",
@@ -23,7 +25,6 @@ def completion(request: Request, model: str) -> dict[str, Any]:
         "choices": choices,
         "usage": usage_object(request.usage),
     }
-    asked = request.prompt.request
     return with_tool_calls(output) if asked.tools and asked.tool_choice != "none" else output
 
 
@@ -48,9 +49,9 @@ def logprob_objects(logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
     ]
 
 
-def echoed(request: Request) -> str:
+def echoed(sequence: Sequenced) -> str:
     """Returns the text that comes before that of a choice."""
-    return request.prompt.text if request.prompt.request.echo else ""
+    return sequence.prompt.text if sequence.prompt.request.echo else ""
 
 
 def _logprob(text: str, logprob: float) -> dict[str, Any]:
@@ -68,12 +69,13 @@ def _message(sequence: Sequenced) -> dict[str, Any]:
 
 
 def _text(sequence: Sequenced) -> dict[str, Any]:
-    before = echoed(sequence.request)
+    before = echoed(sequence)
     wanted = sequence.sampling.logprobs is not None
+    seen = of_completion(logprob_objects(sequence.logprobs), len(before)) if wanted else None
     return {
         "index": sequence.index,
         "text": before + "".join(sequence.text),
-        "logprobs": _columns(sequence.logprobs, len(before)) if wanted else None,
+        "logprobs": seen,
         **_end(sequence),
     }
 
@@ -82,16 +84,3 @@ def _end(sequence: Sequenced) -> dict[str, Any]:
     """Returns why a choice ended; `stop_reason`, the stop string that was found, is vLLM's."""
     end = {"finish_reason": sequence.finish}
     return {**end, "stop_reason": sequence.stopped_by} if sequence.stopped_by else end
-
-
-def _columns(logprobs: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
-    offsets = []
-    for one in logprobs:
-        offsets.append(offset)
-        offset += len(one.text)
-    return {
-        "tokens": [one.text for one in logprobs],
-        "token_logprobs": [one.logprob for one in logprobs],
-        "top_logprobs": [{text: value for _, text, value in one.top} for one in logprobs],
-        "text_offset": offsets,
-    }

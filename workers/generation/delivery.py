@@ -29,16 +29,18 @@ class Delivery:
         request = sequence.request
         if not request.streams:
             return
-        first = len(sequence.emitted) == len(emitted.tokens)
+        parts = self._parts.setdefault(request, [])
+        if len(sequence.emitted) == len(emitted.tokens) and (prompt := echoed(sequence)):
+            parts.append(ChoiceDelta(sequence.index, prompt))
         part = ChoiceDelta(
             sequence.index,
-            (echoed(request) if first else "") + emitted.text,
+            emitted.text,
             list(emitted.tokens),
             logprob_objects(emitted.logprobs),
             emitted.finish,
             emitted.stopped_by,
         )
-        self._parts.setdefault(request, []).append(part)
+        parts.append(part)
 
     def end(self, request: Request, now_s: float, error: Any = None) -> None:
         """Adds the end of a request. error: an exception, or (code, message) of a call."""

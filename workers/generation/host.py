@@ -19,14 +19,14 @@ from workers.device.claim_capacity import ClaimCapacity
 from workers.device.monitoring.utilization import Utilization
 from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.device.warmup import Measured
-from workers.engines.generator import Generator, GeneratorDied, Prompt, Step
+from workers.engines.generator import Generator, GeneratorDied, Step
 from workers.engines.protocol import InvalidInput, Transient
 from workers.generation.call_intake import CallIntake
 from workers.generation.delivery import Delivery, rejected
 from workers.generation.monitoring.recorder import Recorder
 from workers.generation.prediction import item_ms, profile, slice_items
 from workers.generation.preparation import call_requests, item_request, prepare, prompt_of
-from workers.generation.requests import Request, Sequenced, sequences_of
+from workers.generation.requests import Prompts, Request, Sequenced, sequences_of
 from workers.generation.scheduler import Decision, GenerationScheduler
 from workers.generation.sender import Sender
 from workers.generation.warmup import warm_up
@@ -159,8 +159,8 @@ class GenerationHost:
             if emitted.error is not None:
                 self._end(request, now_s, emitted.error)
                 continue
-            if not request.first_s:
-                request.first_s, request.cached = now_s, emitted.cached
+            request.first_s = request.first_s or now_s
+            sequence.cached = sequence.cached or emitted.cached
             sequence.emitted += emitted.tokens
             sequence.text.append(emitted.text)
             sequence.logprobs += emitted.logprobs
@@ -276,7 +276,7 @@ class GenerationHost:
         request.sequences += sequences_of(request, self.engine.capacity.context_tokens, seed)
         self.scheduler.put(request.sequences)
 
-    def _prepare(self, inputs: Sequence[Any]) -> list[Prompt | InvalidInput]:
+    def _prepare(self, inputs: Sequence[Any]) -> list[Prompts | InvalidInput]:
         with self._deadline.within(self.model.limits.max_launch_s, items=1):
             return prepare(self.engine, inputs)
 
@@ -300,16 +300,16 @@ class GenerationHost:
             if refused:
                 rejected(*zip(*refused, strict=True))
             with self._changed:
-                for owner, seq, part, prompt in named:
-                    if isinstance(prompt, Prompt):
-                        self._queue_item(owner, seq, part, prompt)
+                for owner, seq, part, prompts in named:
+                    if not isinstance(prompts, InvalidInput):
+                        self._queue_item(owner, seq, part, prompts)
                 self._changed.notify_all()
 
-    def _queue_item(self, owner: InFlightSlice, seq: int, part: int, prompt: Prompt) -> None:
+    def _queue_item(self, owner: InFlightSlice, seq: int, part: int, prompts: Prompts) -> None:
         if owner.released:
             owner.withdraw(1)
             return
-        self._queue(item_request(owner, seq, part, prompt))
+        self._queue(item_request(owner, seq, part, prompts))
 
     def release(self, in_flight: InFlightSlice) -> None:
         """Takes back the items of a slice that have not ended, those that run too: they may take

@@ -1,28 +1,45 @@
 """Inputs of calls and items as requests of a generation host."""
 
 from collections.abc import Sequence
+from itertools import chain, islice
 from math import inf
 from typing import Any
 from uuid import uuid4
 
 from jobs import clock
 from jobs.calls.messages import COUNTED, Call, Reply
-from jobs.models.inputs.generation import TokenUsage
+from jobs.models.inputs.generation import TokenUsage, split_prompts
 from workers.engines.generator import Generator, Prompt
 from workers.engines.protocol import InvalidInput
-from workers.generation.requests import Request
+from workers.generation.requests import Prompts, Request
 from workers.items.in_flight import InFlightSlice
 from workers.items.results import outcome
 
 
-def prepare(generator: Generator, inputs: Sequence[Any]) -> list[Prompt | InvalidInput]:
+def prepare(generator: Generator, inputs: Sequence[Any]) -> list[Prompts | InvalidInput]:
+    """Returns the prompts of each input, or why the model refuses it."""
+    split = [split_prompts(value) for value in inputs]
+    prepared = iter(_prepare(generator, list(chain.from_iterable(split))))
+    return [_together(list(islice(prepared, len(values)))) for values in split]
+
+
+def _together(prepared: Sequence[Prompt | InvalidInput]) -> Prompts | InvalidInput:
+    prompts = []
+    for n, prompt in enumerate(prepared):
+        if isinstance(prompt, InvalidInput):
+            return InvalidInput(f"prompt[{n}]: {prompt}") if len(prepared) > 1 else prompt
+        prompts.append(prompt)
+    return prompts
+
+
+def _prepare(generator: Generator, inputs: Sequence[Any]) -> list[Prompt | InvalidInput]:
     """Prepares inputs, one at a time where the generator raises, to isolate what fails."""
     try:
         return generator.prepare(inputs)
     except Exception as error:
         if len(inputs) == 1:
             return [InvalidInput(f"{type(error).__name__}: {error}")]
-        return [prepare(generator, [value])[0] for value in inputs]
+        return [_prepare(generator, [value])[0] for value in inputs]
 
 
 def prompt_of(call: Call) -> Any:
@@ -31,18 +48,19 @@ def prompt_of(call: Call) -> Any:
 
 
 def call_requests(
-    calls: Sequence[Call], prepared: Sequence[Prompt | InvalidInput]
+    calls: Sequence[Call], prepared: Sequence[Prompts | InvalidInput]
 ) -> tuple[list[Request], list[tuple[str, Reply]]]:
     """Returns the requests of calls, and the replies to those that generate nothing, each with the
     api process that waits: the model refuses them, or they ask for their tokens alone."""
     requests, replies = [], []
-    for call, prompt in zip(calls, prepared, strict=True):
-        if isinstance(prompt, InvalidInput):
-            replies.append(_reply(call, prompt))
+    for call, prompts in zip(calls, prepared, strict=True):
+        if isinstance(prompts, InvalidInput):
+            replies.append(_reply(call, prompts))
         elif _counts(call):
-            replies.append(_reply(call, {"input_tokens": prompt.size}))
+            tokens = sum(prompt.size for prompt in prompts)
+            replies.append(_reply(call, {"input_tokens": tokens}))
         else:
-            requests.append(_call_request(call, prompt))
+            requests.append(_call_request(call, prompts))
     return requests, replies
 
 
@@ -56,16 +74,16 @@ def _reply(call: Call, output: Any) -> tuple[str, Reply]:
     return call.reply_to, reply
 
 
-def _call_request(call: Call, prompt: Prompt) -> Request:
+def _call_request(call: Call, prompts: Prompts) -> Request:
     # Its times are on the worker's clock.
     times = call.enqueued_ms / 1000, call.deadline_ms / 1000
     return Request(
-        call.id, call, True, prompt, *times, call.tenant, call.weight, streams=call.stream
+        call.id, call, True, prompts, *times, call.tenant, call.weight, streams=call.stream
     )
 
 
-def item_request(owner: InFlightSlice, seq: int, part: int, prompt: Prompt) -> Request:
+def item_request(owner: InFlightSlice, seq: int, part: int, prompts: Prompts) -> Request:
     """Returns an item of a slice as a request."""
     lease, times = owner.lease, (clock.monotonic(), inf)
-    named = uuid4().hex, owner, False, prompt
+    named = uuid4().hex, owner, False, prompts
     return Request(*named, *times, lease.tenant, lease.weight, seq, part, place=(*lease.place, seq))

@@ -2,22 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
-from jobs.models.inputs.generation import Sampling, TokenUsage
+from jobs.models.inputs.generation import GenerationRequest, Sampling, TokenUsage
 from workers.engines.generator import Emitted, FinishReason, NewSequence, Prompt, TokenLogprob
 from workers.generation.monitoring.token_times import TokenTimes
 from workers.scheduler.entries import Place
 
+Prompts: TypeAlias = Sequence[Prompt]
+"""Prompts of one input, at least one."""
+
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """Call or item: n sequences of one prompt."""
+    """Call or item: n sequences of each of its prompts."""
 
     id: str
     owner: Any  #: call, or slice of an item
     is_call: bool
-    prompt: Prompt
+    prompts: Prompts
     arrived_s: float  #: monotonic
     deadline_s: float  #: of a call, monotonic; inf for an item
     tenant: str
@@ -30,11 +33,15 @@ class Request:
     admitted_s: float = 0.0  #: when its first sequence was admitted, monotonic
     first_s: float = 0.0  #: when its first token came, monotonic
     predicted_s: float = 0.0  #: time from arrival to its first token, as predicted on admission
-    cached: int = 0  #: tokens of the prompt that were in the cache
     deltas: int = 0  #: sent so far
     device_s: float = 0.0  #: its share of the steps that it was in
     preemptions: int = 0
     token_times: TokenTimes = field(default_factory=TokenTimes)
+
+    @property
+    def asked(self) -> GenerationRequest:
+        """Fields that its prompts have in common."""
+        return self.prompts[0].request
 
     @property
     def ended(self) -> bool:
@@ -52,7 +59,9 @@ class Request:
         )
         if counted:
             return TokenUsage(counted[0].input, counted[0].cached, output)
-        return TokenUsage(self.prompt.size, min(self.cached, self.prompt.size), output)
+        begun = [one for one in self.sequences[:: self.asked.n] if one.runs]
+        cached = sum(min(one.cached, one.prompt.size) for one in begun)
+        return TokenUsage(sum(one.prompt.size for one in begun), cached, output)
 
 
 @dataclass(slots=True, eq=False)
@@ -61,12 +70,14 @@ class Sequenced:
 
     request: Request
     index: int  #: of the choice
+    prompt: Prompt
     sampling: Sampling  #: with max_tokens and seed set
     emitted: list[int] = field(default_factory=list)
     text: list[str] = field(default_factory=list)  #: pieces of its final text
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish: FinishReason | None = None
     stopped_by: str | None = None  #: stop string that ended it
+    cached: int = 0  #: tokens of the prompt that were in the cache before its first token
     counted: TokenUsage | None = None  #: by the server that generated it
     runs: int = 0  #: times that it was added to the generator
     to_prefill: int = 0  #: tokens to compute before its next token, about
@@ -80,7 +91,17 @@ class Sequenced:
     @property
     def tokens(self) -> int:
         """Tokens so far, prompt and output."""
-        return self.request.prompt.size + len(self.emitted)
+        return self.prompt.size + len(self.emitted)
+
+    @property
+    def prompt_number(self) -> int:
+        """Place of its prompt among those of its request."""
+        return self.index // self.request.asked.n
+
+    @property
+    def leads(self) -> bool:
+        """True for the first choice of its prompt."""
+        return self.index % self.request.asked.n == 0
 
     @property
     def most_left(self) -> int:
@@ -94,21 +115,21 @@ class Sequenced:
 
     def as_new(self) -> NewSequence:
         """Returns it as the generator takes it, with what it had emitted."""
-        request = self.request
-        emitted, salt = tuple(self.emitted), request.tenant
+        emitted, its = tuple(self.emitted), self.request
         return NewSequence(
-            self.id, request.prompt, self.sampling, emitted, first=request.is_call, salt=salt
+            self.id, self.prompt, self.sampling, emitted, first=its.is_call, salt=its.tenant
         )
 
 
 def sequences_of(request: Request, context_tokens: int, seed: int) -> Sequence[Sequenced]:
-    """Returns the sequences of a request: choice i has the seed plus i, and at most the tokens that
-    the context leaves. seed: where the request has none."""
-    sampling = request.prompt.request.sampling
-    room = max(1, context_tokens - request.prompt.size)
-    most = min(sampling.max_tokens or room, room)
-    first = seed if sampling.seed is None else sampling.seed
-    return [
-        Sequenced(request, n, replace(sampling, max_tokens=most, seed=first + n))
-        for n in range(request.prompt.request.n)
-    ]
+    """Returns the sequences of a request: choice i of a prompt has the seed plus i, and at most the
+    tokens that the context leaves. seed: where the request has none."""
+    sampling, sequences = request.asked.sampling, list[Sequenced]()
+    for prompt in request.prompts:
+        room = max(1, context_tokens - prompt.size)
+        most = min(sampling.max_tokens or room, room)
+        first = seed + len(sequences) if sampling.seed is None else sampling.seed
+        for n in range(request.asked.n):
+            own = replace(sampling, max_tokens=most, seed=first + n)
+            sequences.append(Sequenced(request, len(sequences), prompt, own))
+    return sequences

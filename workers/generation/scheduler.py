@@ -196,8 +196,8 @@ class GenerationScheduler:
 
     def _admit(self, sequence: Sequenced, decision: Decision, now: Occupancy) -> None:
         self._lane(sequence).remove(sequence)
-        if not sequence.runs and not sequence.index:  # choices share their prompt
-            self.turns.serve(sequence.request.tenant, input=sequence.request.prompt.size)
+        if not sequence.runs and sequence.leads:  # choices share their prompt
+            self.turns.serve(sequence.request.tenant, input=sequence.prompt.size)
         sequence.runs += 1
         sequence.to_prefill = sequence.tokens
         now.add(sequence)

@@ -82,7 +82,7 @@ class _Replay:
         prompt = Prompt((), max(1, min(arrival.input, most - 1)), _REQUEST)
         deadline_s = arrival.at_s + 600 if is_call else inf
         tenant = arrival.tenant if is_call else "job"
-        named = f"{next(self._ids)}", None, is_call, prompt
+        named = f"{next(self._ids)}", None, is_call, [prompt]
         request = Request(*named, arrival.at_s, deadline_s, tenant)
         request.sequences += sequences_of(request, most, 0)
         self._outputs[request] = max(1, min(arrival.output, most - prompt.size))

@@ -11,7 +11,7 @@ from api.schemas.calls import MAX_CALL_TIMEOUT_MS
 from jobs.errors import Fault, Invalid
 from jobs.intake import validation
 from jobs.models.inputs.fields import FieldError, Fields
-from jobs.models.inputs.generation import MOST_CHOICES, parse
+from jobs.models.inputs.generation import MOST_CHOICES, parse_all
 from jobs.models.inputs.tool_calls import wants_calls
 from jobs.models.model import Model
 from jobs.models.registry import Registry
@@ -106,7 +106,7 @@ def prepare_light(models: Registry, model: Model, body: GenerationBody) -> Prepa
     value = body.input
     if model.spec.generates:
         try:
-            parse(value)
+            parse_all(value)
         except FieldError as error:
             raise refused(error.field, "invalid_value", str(error)) from None
     elif model.effective_task != "chat":

@@ -5,7 +5,7 @@ without `model` and `stream`; an output is the `chat.completion` or `text_comple
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -13,7 +13,7 @@ import orjson
 from jobs.models.inputs.conversation import read_messages, read_tools
 from jobs.models.inputs.fields import FieldError, Fields
 
-MOST_CHOICES = 128
+MOST_CHOICES = 128  # of all prompts together
 MOST_LOGPROBS = 20
 MOST_STOPS = 16
 LONGEST_STOP = 256  # characters
@@ -98,9 +98,30 @@ class TokenUsage:
     output: int = 0  #: generated tokens of all sequences
 
 
+def split_prompts(value: Any) -> list[Any]:
+    """Returns an input for each prompt: itself, unless it is a completion of several."""
+    prompts = value.get("prompt") if isinstance(value, dict) else None
+    if not isinstance(prompts, list) or not prompts or isinstance(prompts[0], int):
+        return [value]
+    return [{**value, "prompt": prompt} for prompt in prompts]
+
+
+def parse_all(value: Any) -> list[GenerationRequest]:
+    """Reads an input of one prompt or several, as `parse` does: a request for each."""
+    first, *others = split_prompts(value)
+    request = parse(first)
+    requests = [request]
+    for n, other in enumerate(others, start=1):
+        requests.append(replace(request, prompt=_prompt(other["prompt"], f"prompt[{n}]")))
+    if len(requests) * request.n > MOST_CHOICES:
+        raise FieldError("prompt", f"may have at most {MOST_CHOICES} choices, of all its prompts")
+    return requests
+
+
 def parse(value: Any) -> GenerationRequest:
-    """Reads an input. Raises FieldError (a ValueError), which names the field and says how to mend
-    it, for what is out of range and for what would change the output and isn't supported."""
+    """Reads an input of one prompt. Raises FieldError (a ValueError), which names the field and how
+    to mend it, for what is out of range and for what would change the output and isn't supported.
+    """
     if not isinstance(value, dict):
         raise FieldError("input", 'must be an object with "messages" or with "prompt"')
     if ("messages" in value) == ("prompt" in value):
@@ -122,7 +143,7 @@ def parse(value: Any) -> GenerationRequest:
 def refuse(value: Any) -> str | None:
     """Returns what is wrong with an input, or None, as `EngineSpec.input_problem` does."""
     try:
-        parse(value)
+        parse_all(value)
     except FieldError as error:
         return f"doesn't take this input: {error}"
     return None
@@ -148,17 +169,13 @@ def _or_send(neutral: tuple[Any, ...] | None) -> str:
     return f", or send {orjson.dumps(neutral[0]).decode()}" if neutral else ""
 
 
-def _prompt(value: Any) -> str | Sequence[int]:
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str | list):
-        value = value[0]
+def _prompt(value: Any, place: str = "prompt") -> str | Sequence[int]:
     if isinstance(value, str) and value:
         return value
-    if isinstance(value, list) and value:
-        if all(type(token) is int and token >= 0 for token in value):
-            return value
-        if isinstance(value[0], str | list):
-            raise FieldError("prompt", "must be one prompt: send a request for each")
-    raise FieldError("prompt", "must be a text or a list of token ids, and not be empty")
+    is_list = isinstance(value, list) and value
+    if is_list and all(type(token) is int and token >= 0 for token in value):
+        return value  # type: ignore[no-any-return]
+    raise FieldError(place, "must be a text or a list of token ids, and not be empty")
 
 
 def _sampling(fields: Fields, chat: bool) -> Sampling:

@@ -30,7 +30,7 @@ class Occupancy:
         self._capacity, self._lengths = capacity, lengths
         self.places = capacity.sequences  #: sequences that may run now
         self.calls, self.items = Load(), Load()
-        self._choices = Counter[Request]()
+        self._choices = Counter[tuple[Request, int]]()
         self._latest_items: list[Sequenced] = []
         self._calls: dict[str, list[Sequenced]] = {}  # by tenant
         for sequence in running:
@@ -54,15 +54,15 @@ class Occupancy:
     def add(self, sequence: Sequenced) -> None:
         """Counts a sequence that runs from now on."""
         request = sequence.request
-        self._count(sequence, 1, self._shared(request))
-        self._choices[request] += 1
+        self._count(sequence, 1, self._shared(sequence))
+        self._choices[request, sequence.prompt_number] += 1
         self._lane(sequence).append(sequence)
 
     def remove(self, sequence: Sequenced) -> None:
         """Counts a sequence out."""
         request = sequence.request
-        self._choices[request] -= 1
-        self._count(sequence, -1, self._shared(request))
+        self._choices[request, sequence.prompt_number] -= 1
+        self._count(sequence, -1, self._shared(sequence))
         self._lane(sequence).remove(sequence)
 
     def latest_item(self) -> Sequenced | None:
@@ -95,20 +95,20 @@ class Occupancy:
             return False
         if not self._capacity.blocks or not others:
             return True
-        own = self.reserved(sequence) - self._shared(sequence.request)
+        own = self.reserved(sequence) - self._shared(sequence)
         return reserved + own <= self._capacity.blocks
 
     def reserved(self, sequence: Sequenced) -> int:
         """Returns the KV blocks that a sequence is expected to need in the end, alone."""
         most = sequence.sampling.max_tokens or 1
         output = self._lengths.expected(len(sequence.emitted), most)
-        return self._blocks(sequence.request.prompt.size + output)
+        return self._blocks(sequence.prompt.size + output)
 
-    def _shared(self, request: Request) -> int:
-        """Returns the blocks that one more choice of a request has in common with those here."""
-        if not self._choices[request]:
+    def _shared(self, sequence: Sequenced) -> int:
+        """Returns the blocks that one more choice of a prompt has in common with those here."""
+        if not self._choices[sequence.request, sequence.prompt_number]:
             return 0
-        return (request.prompt.size - 1) // self._capacity.block_tokens
+        return (sequence.prompt.size - 1) // self._capacity.block_tokens
 
     def _count(self, sequence: Sequenced, sign: int, shared: int) -> None:
         load = self.calls if sequence.request.is_call else self.items

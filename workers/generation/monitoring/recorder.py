@@ -95,7 +95,7 @@ class Recorder:
     def _span(
         self, request: Request, now_s: float, finished: Sequence[str], code: str
     ) -> Generated:
-        asked, usage = request.prompt.request, request.usage
+        asked, usage = request.asked, request.usage
         return Generated(
             model=self._model.key,
             worker=self._worker,

@@ -122,7 +122,7 @@ class TextChunks(_Chunks):
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer, TEXT, "text_completion")
-        self._characters: Counter[int] = Counter()  # so far, by choice
+        self._characters: Counter[int] = Counter()  # of prompt and tokens so far, by choice
 
     def begin(self) -> bytes:
         """Implements `EventWriter.begin`."""
@@ -137,10 +137,11 @@ class TextChunks(_Chunks):
         return self._end(completion_of(result, tools=False).get("usage"))
 
     def _choice(self, choice: ChoiceDelta) -> bytes:
-        seen = None
-        if choice.logprobs:
+        seen, size = None, len(choice.text)
+        if choice.logprobs:  # their text may be held back
             seen = logprobs.of_completion(choice.logprobs, self._characters[choice.index])
-        self._characters[choice.index] += len(choice.text)
+            size = sum(map(len, seen["tokens"]))
+        self._characters[choice.index] += size
         return self._chunk(
             {
                 "index": choice.index,

@@ -105,7 +105,8 @@ class CompletionRequest(_GenerationRequest):
     """The body of POST /v1/completions."""
 
     prompt: str | list[int] | list[str] | list[list[int]] = Field(
-        description="a text, or its token ids; one prompt a request",
+        description="a text or its token ids, or a list of either; choice j of prompt i has the "
+        "index i * n + j",
         examples=["A millrace is"],
     )
     max_tokens: int | None = Field(default=None, ge=1, description="default: 16")

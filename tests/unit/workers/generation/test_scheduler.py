@@ -143,7 +143,8 @@ def test_a_call_that_has_no_room_is_not_overtaken() -> None:
 
 
 def replace_index(request: Request, index: int) -> Sequenced:
-    return Sequenced(request, index, request.sequences[0].sampling)
+    first = request.sequences[0]
+    return Sequenced(request, index, first.prompt, first.sampling)
 
 
 def beside(call_s: float, itl_s: float = 0.05) -> int:
@@ -241,6 +242,8 @@ def test_the_first_token_is_predicted_from_the_prompts_ahead() -> None:
 def test_choices_of_one_request_count_the_blocks_of_their_prompt_once() -> None:
     made = scheduler(blocks=13, sequences=16)
     request = sequence(prompt=41, tokens=19).request  # 4 blocks in common, and 2 of each
+    [prompt] = request.prompts
+    request.prompts = [replace(prompt, request=replace(prompt.request, n=6))]
     request.sequences += [replace_index(request, n) for n in range(1, 6)]
     made.put(request.sequences)
     assert made.decide().admitted == request.sequences[:4]

@@ -158,17 +158,20 @@ class Batch:
             sequence.id,
             (choice.token,),
             text,
-            self._logprobs(choice),
+            self._logprobs(choice, sequence.piece),
             finish,
             stopped_by=sequence.stopped_by,
             cached=cached,
         )
 
-    def _logprobs(self, choice: Choice) -> Sequence[TokenLogprob]:
+    def _logprobs(self, choice: Choice, piece: str | None) -> Sequence[TokenLogprob]:
+        """Returns the log probability of a token; the texts of tokens make up that of the choice,
+        also where several are one character."""
         if choice.logprob is None:
             return ()
         top = tuple((token, self._text(token), value) for token, value in choice.top)
-        return (TokenLogprob(choice.token, self._text(choice.token), choice.logprob, top),)
+        text = self._text(choice.token) if piece is None else piece
+        return (TokenLogprob(choice.token, text, choice.logprob, top),)
 
     def _text(self, token: int) -> str:
         text: str = self._tokenizer.decode([token], skip_special_tokens=False)

@@ -27,6 +27,7 @@ class LiveSequence:
         self.computed = 0  #: tokens whose keys and values are in the blocks
         self.cached: int | None = 0  #: tokens of the prompt found in the cache; None: reported
         self.decoding = False  #: it has one token to compute, which its last step produced
+        self.piece: str | None = None  #: text that its last token added; None: the end token
         self._salt = new.salt
         self._ends = ends
         self._digests: list[bytes] = []
@@ -56,10 +57,9 @@ class LiveSequence:
         self.tokens.append(token)
         self.counts[token] += 1
         self.decoding = True
-        if token in self._ends:
-            return ""
+        self.piece = None if token in self._ends else self._detokenizer.add(token)
         may_end = self.position >= self.sampling.min_tokens
-        return self._stops.add(self._detokenizer.add(token), may_end=may_end)
+        return self._stops.add(self.piece, may_end=may_end) if self.piece else ""
 
     def finish_reason(self, context_tokens: int) -> FinishReason | None:
         """Returns why it ends with its last token, or None."""

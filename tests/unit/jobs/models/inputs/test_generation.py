@@ -10,6 +10,7 @@ from jobs.models.inputs.generation import (
     GenerationRequest,
     Sampling,
     parse,
+    parse_all,
     refuse,
 )
 
@@ -104,7 +105,33 @@ def test_either_name_of_the_most_tokens_is_taken() -> None:
 
 @pytest.mark.parametrize("prompt", ["hi", [1, 2], ["hi"], [[1, 2]]])
 def test_a_prompt_is_a_text_or_token_ids(prompt: Any) -> None:
-    assert completion(prompt=prompt).prompt in ("hi", [1, 2])
+    [only] = parse_all({"prompt": prompt})
+    assert only.prompt in ("hi", [1, 2])
+
+
+def test_several_prompts_are_a_request_each() -> None:
+    texts = parse_all({"prompt": ["a", "b"], "n": 2, "temperature": 0})
+    assert [(one.prompt, one.n, one.sampling.temperature) for one in texts] == [
+        ("a", 2, 0.0), ("b", 2, 0.0)
+    ]  # fmt: skip
+    assert [one.prompt for one in parse_all({"prompt": [[1], [2, 3]]})] == [[1], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        ({"prompt": ["a", ""]}, "prompt[1]"),
+        ({"prompt": ["a", "b", {}]}, "prompt[2]"),
+        ({"prompt": [[1], [2, "x"]]}, "prompt[1]"),
+        ({"prompt": ["a"] * 65, "n": 2}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [""]}, "prompt"),
+    ],
+)
+def test_a_wrong_prompt_among_several_is_named(value: Any, field: str) -> None:
+    with pytest.raises(FieldError) as raised:
+        parse_all(value)
+    assert raised.value.field == field
 
 
 def test_a_completion_may_echo_its_prompt() -> None:

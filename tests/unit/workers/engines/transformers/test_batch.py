@@ -160,3 +160,32 @@ def test_an_id_twice_harms_neither() -> None:
     refused, kept = made.step(100).emitted
     assert isinstance(refused.error, InvalidInput)
     assert kept.tokens == (1,)
+
+
+class InBytes:
+    """Tokenizer whose tokens 0 to 255 are bytes, and network that says one text."""
+
+    vocabulary = 1000
+
+    def __init__(self, text: str) -> None:
+        self._left = list(text.encode())
+
+    def decode(self, tokens: Sequence[int], **_: bool) -> str:
+        return bytes(tokens).decode("utf-8", "replace")
+
+    def next_tokens(self, chunks: Sequence[Chunk]) -> list[Choice]:
+        return [Choice(self._left.pop(0), -0.5) for chunk in chunks if chunk.completes]
+
+    def clear(self, blocks: Sequence[int]) -> None:
+        pass
+
+
+def test_texts_of_tokens_make_up_the_text_and_the_stop_string_is_named() -> None:
+    said = InBytes("a猫b|c")
+    made = Batch(said, said, frozenset([999]), Capacity(32, BLOCK, 8, 64))
+    sampling = Sampling(max_tokens=9, logprobs=0, stop=("x", "|"))
+    made.add(NewSequence("a", Prompt([65], 1, GenerationRequest()), sampling))
+    emitted = [one for _ in range(6) for one in made.step(8).emitted]
+    assert [one.logprobs[0].text for one in emitted] == ["a", "", "", "猫", "b", "|"]
+    assert "".join(one.text for one in emitted) == "a猫b"
+    assert (emitted[-1].finish, emitted[-1].stopped_by) == ("stop", "|")

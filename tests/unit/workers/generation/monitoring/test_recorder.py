@@ -52,7 +52,7 @@ def ran(tokens: int = 11, *, trace: str = "", **more: Any) -> Sequenced:
     request = one.request
     request.owner = Call(request.id, "{}/0", request.tenant, None, 20, "api-1", trace=trace)
     request.arrived_s, request.admitted_s, request.first_s = 10.0, 10.2, 10.5
-    request.cached = 8
+    one.cached, one.runs = 8, 1
     one.emitted += range(tokens)
     one.finish = "stop"
     return one
