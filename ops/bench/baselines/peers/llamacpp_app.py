@@ -23,6 +23,7 @@ class _Model:
         llama.llama_log_set(_no_log, None)
         llama.llama_backend_init()
         defaults = llama.llama_model_default_params()
+        defaults.use_extra_bufts = False  # with AMX it crashes on some virtual machines
         model = llama.llama_model_load_from_file(gguf.encode(), defaults)
         params = llama.llama_context_default_params()
         params.n_ctx = params.n_batch = _MOST_TOKENS

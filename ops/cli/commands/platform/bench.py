@@ -111,6 +111,14 @@ _DEVICE = click.option(
 )
 _ONCE = click.option("--quick", is_flag=True, help="Run each part once, to see that it works.")
 _scenario(
+    "generate-gpu",
+    "Measures a Llama of 1 B parameters on a GPU: rate, time to the first token, KV cache.",
+    "generation.gpu",
+    _DEVICE,
+    _ONCE,
+    example="--device cpu",
+)
+_scenario(
     "gpu",
     "Compares jobs on a GPU with a bare loop there, and measures calls during a job.",
     "gpu",
