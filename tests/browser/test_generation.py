@@ -18,6 +18,7 @@ MODELS = """
 name = "talk"
 version = "1"
 engine = "echo_chat"
+target_ttft_ms = 60000
 [model.options]
 step_ms = 8
 blocks = 400

@@ -67,7 +67,7 @@ def test_twenty_at_once_are_not_one_after_the_other(generator: OpenAIGenerator) 
     ones = [sequence(generator, chat(f"hello {n}")) for n in range(20)]
     found = run(generator, ones, steps=steps)
     assert [(one.finish, one.output) for one in found] == [("stop", OUTPUT)] * 20
-    assert max(step.sequences for step in steps) == 20
+    assert max(step.sequences for step in steps) > 10  # the first may end before the last is sent
 
 
 def test_an_abort_in_the_middle_closes_the_connection(installed: Path) -> None:
