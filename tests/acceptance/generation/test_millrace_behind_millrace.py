@@ -1,0 +1,162 @@
+"""A model that another Millrace streams: two whole platforms, one behind the other."""
+
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from ops.supervisor.platform import Platform
+from tests.support.platforms import Platforms, spec
+from tests.support.wait import PATIENCE_S, eventually
+
+INNER = """
+[[model]]
+name = "echoes"
+version = "1"
+engine = "echo_chat"
+target_ttft_ms = 60000
+options = { step_ms = 5.0, context_tokens = 4096 }
+"""
+OUTER = """
+[[model]]
+name = "relayed"
+version = "1"
+engine = "openai"
+target_ttft_ms = 60000
+options = {{ url = "{url}/v1", model = "echoes", stream = true, timeout_s = 50 }}
+
+[[model]]
+name = "unknown"
+version = "1"
+engine = "openai"
+options = {{ url = "{url}/v1", model = "nobody", stream = true }}
+"""
+PLATFORM = spec(INNER, lease_s=3.0)
+SAID = "one two three four five"
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+
+
+@pytest.fixture(scope="module")
+def outer(platforms: Platforms, platform: Platform) -> Iterator[Platform]:
+    with platforms.running(spec(OUTER.format(url=platform.url), lease_s=3.0)) as started:
+        yield started
+
+
+@pytest.fixture
+def client(outer: Platform) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(
+        base_url=f"{outer.url}/v1", api_key="none", max_retries=0, timeout=PATIENCE_S
+    ) as made:
+        yield made
+
+
+def chat(said: str = SAID) -> list[Any]:
+    return [{"role": "user", "content": said}]
+
+
+def events(body: str) -> list[tuple[str, Any]]:
+    """Names and data of server-sent events."""
+    parts = [part.split("\n") for part in body.split("\n\n") if part.startswith("event:")]
+    return [
+        (name.removeprefix("event: "), json.loads(data.removeprefix("data: ")))
+        for name, data, *_ in parts
+    ]
+
+
+def metric(platform: Platform, name: str) -> float:
+    """Sum of a metric of the inner model, over the platform's processes."""
+    pattern = re.compile(rf'^millrace_{name}\{{.*model="echoes@1".*\}} (\S+)$', re.MULTILINE)
+    texts = [httpx.get(url).raise_for_status().text for url in platform.metrics]
+    return sum(float(value) for value in pattern.findall("\n".join(texts)))
+
+
+def test_the_native_stream_has_the_text_and_the_usage_of_the_inner_platform(
+    outer: Platform,
+) -> None:
+    body = {"model": "relayed", "stream": True, "input": {"messages": chat()}}
+    found = events(httpx.post(f"{outer.url}/infer", json=body).raise_for_status().text)
+    assert [name for name, _ in found][-1] == "done"
+    tokens = [data for name, data in found if name == "tokens"]
+    assert "".join(data["text"] for data in tokens) == SAID
+    usage = found[-1][1]["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (5, 5)
+
+
+def test_openais_client_streams_and_gets_whole_answers(client: openai.OpenAI) -> None:
+    asked: Any = {"model": "relayed", "messages": chat(), "max_tokens": 3}
+    whole = client.chat.completions.create(**asked)
+    *chunks, last = client.chat.completions.create(
+        **asked, stream=True, stream_options={"include_usage": True}
+    )
+    choices = [chunk.choices[0] for chunk in chunks]
+    assert "".join(one.delta.content or "" for one in choices) == "one two three"
+    assert whole.choices[0].message.content == "one two three"
+    assert choices[-1].finish_reason == whole.choices[0].finish_reason == "length"
+    assert last.usage == whole.usage
+    assert whole.usage is not None
+    assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (5, 3)
+
+
+def test_a_tool_call_passes_through_whole_and_streamed(client: openai.OpenAI) -> None:
+    call = '<tool_call> {"name": "weather", "arguments": {"city": "Turin"}} </tool_call>'
+    asked: Any = {"model": "relayed", "messages": chat(call), "tools": [WEATHER]}
+    [choice] = client.chat.completions.create(**asked).choices
+    assert choice.finish_reason == "tool_calls"
+    [whole] = choice.message.tool_calls or []
+    parts = [
+        part
+        for chunk in client.chat.completions.create(**asked, stream=True)
+        for part in (chunk.choices[0].delta.tool_calls or [])
+    ]
+    for function in (whole.function, parts[0].function):  # type: ignore[union-attr]
+        assert function is not None
+        assert function.name == "weather"
+        assert json.loads(str(function.arguments)) == {"city": "Turin"}
+
+
+def test_a_client_that_leaves_frees_its_sequence_on_the_inner_platform(
+    outer: Platform, platform: Platform
+) -> None:
+    body = {"model": "relayed", "messages": chat(), "stream": True, "min_tokens": 3900}
+    before = metric(platform, "generation_tokens_total")
+    with httpx.stream(
+        "POST", f"{outer.url}/v1/chat/completions", json=body | {"max_tokens": 3900}
+    ) as response:
+        lines = response.iter_lines()  # closes the response where nothing refers to it
+        next(lines)
+        eventually(lambda: metric(platform, "num_requests_running") == 1)
+    eventually(lambda: metric(platform, "num_requests_running") == 0)
+    assert 0 < metric(platform, "generation_tokens_total") - before < 3900
+
+
+def test_items_are_relayed_beside_calls_each_with_its_own_text_and_usage(
+    outer: Platform, client: openai.OpenAI
+) -> None:
+    items = [{"input": {"messages": chat(f"item {n} has words")}} for n in range(60)]
+    posted = httpx.post(f"{outer.url}/jobs", json={"model": "relayed", "items": items})
+    job = posted.raise_for_status().json()["id"]
+
+    def call(n: int) -> Any:
+        answer = client.chat.completions.create(model="relayed", messages=chat(f"call {n}"))
+        return answer.choices[0].message.content
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(call, range(8))) == [f"call {n}" for n in range(8)]
+    eventually(lambda: httpx.get(f"{outer.url}/jobs/{job}").json()["state"] == "completed")
+    lines = httpx.get(f"{outer.url}/jobs/{job}/results").text.splitlines()
+    outputs = [json.loads(line)["output"] for line in lines]
+    said = [one["choices"][0]["message"]["content"] for one in outputs]
+    assert said == [f"item {n} has words" for n in range(60)]
+    assert {one["usage"]["completion_tokens"] for one in outputs} == {4}
+
+
+def test_what_the_inner_platform_refuses_is_told(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="5000 tokens"):
+        client.chat.completions.create(model="relayed", messages=chat("word " * 5000))
+    with pytest.raises(openai.InternalServerError, match="404"):
+        client.chat.completions.create(model="unknown", messages=chat())
