@@ -1,7 +1,7 @@
 -- Queues a call, or returns why not: ('' for a call that is in) and how long it would have waited
--- (for one that is late, with what others add to its launch); then, of quotas, the number of the one that is exceeded and what is left of it, or what `charge`
--- returns. Tenants take turns (take.lua): at most that much is launched before a new call
--- (lanes.TenantShare). The terms (lanes.Terms) are ARGV 11 to 16. A caller without quotas has no
+-- (for one that is late, with what others add to its launch); then, of quotas, the number of the
+-- one that is exceeded and what is left of it, or what `charge` returns. Tenants take turns
+-- (take.lua): at most that much is launched before a new call (lanes.TenantShare). The terms (lanes.Terms) are ARGV 11 to 16. A caller without quotas has no
 -- arguments after its weight; else ARGV from 23 on are the name, step (ms), burst and cost of each
 -- rate, then the key and maximum of each bound on open calls; where tokens were estimated, then
 -- the key by which they are settled, for how long (s), and what was charged (tokens.lua).
@@ -61,7 +61,9 @@ if waiting >= tonumber(most_waiting) and queued * weights >= most_waiting * weig
     return {'overloaded', tostring(wait)}
 end
 local probes = wait == 0 and rows == 0 and now > tonumber(pool[8] or '0') + probe_after_ms
-if wait + launch > tonumber(allowed_ms) and not probes then return {'late', tostring(wait + launch - one_ms)} end
+if wait + launch > tonumber(allowed_ms) and not probes then
+    return {'late', tostring(wait + launch - one_ms)}
+end
 
 if after then left = charge(rates_key, 23, after) end
 if n_open > 0 then

@@ -1,4 +1,4 @@
-"""What the packages of OpenAI and Anthropic show of a generated text, of a whole platform."""
+"""Generated texts of a whole platform, as the packages of OpenAI and Anthropic show them."""
 
 from collections.abc import Iterator
 from typing import Any
