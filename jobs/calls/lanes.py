@@ -163,7 +163,7 @@ class Ticket:
     #: calls of tenants that have a good part of a launch waiting: like all others, in launches of
     #: their own, or none
     bulk: Bulk = "mixed"
-    without: tuple[str, ...] = ()  #: tenants whose calls aren't taken where `bulk` is "none"
+    without: tuple[str, ...] = ()  #: tenants whose calls aren't taken
 
 
 class CallLanes(Protocol):

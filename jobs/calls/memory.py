@@ -250,13 +250,15 @@ class MemoryLanes:
             queues.setdefault(call.tenant, []).append(call)
         start = self._served.get("", 0.0)
         times = {tenant: max(self._served.get(tenant, 0.0), start) for tenant in queues}
+        for name in ticket.without:
+            queues.pop(name, None)
         if ticket.bulk != "mixed" and queues:
             first = min(queues, key=lambda name: times[name])
             if ticket.bulk == "none" or not _is_bulk(queues[first], ticket):
                 queues = {
                     name: queue
                     for name, queue in queues.items()
-                    if not (name in ticket.without or _is_bulk(queue, ticket))
+                    if not _is_bulk(queue, ticket)
                 }
         taken: list[Call] = []
         removed: list[Call] = []

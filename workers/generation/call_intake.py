@@ -9,6 +9,7 @@ from jobs.calls.lanes import Ticket, lane_name
 from jobs.calls.messages import Call
 from jobs.models.model import Model
 from workers.device.call_puller import CallPuller
+from workers.generation.admission.shares import SharedRoom
 from workers.scheduler.snapshot import Waiting
 
 _FULL_S = 0.05  # between looks for room, where nobody tells of it
@@ -22,6 +23,10 @@ class Room(Protocol):
 
     def call_room(self) -> int:
         """Returns the number of calls that could start now."""
+        ...
+
+    def shared_room(self) -> SharedRoom:
+        """Returns the places that calls of tenants with more than their share would give up."""
         ...
 
     def busy_for_s(self, taken: int) -> float:
@@ -42,6 +47,7 @@ class CallIntake:
         self._tell_at_s = 0.0  # monotonic
         self._stopping = threading.Event()
         self._freed = threading.Event()  # there may be room
+        self._listening = False  # blocked on Redis without room
         self._thread = threading.Thread(target=self._run, name=f"calls-{model.name}", daemon=True)
 
     def start(self) -> None:
@@ -49,8 +55,10 @@ class CallIntake:
         self._thread.start()
 
     def freed(self) -> None:
-        """Tells it that a sequence has ended."""
+        """Tells it that calls have ended."""
         self._freed.set()
+        if self._listening:
+            self._puller.notify(self._slot)
 
     def stop(self) -> None:
         """Takes no more calls; returns once those that were taken are handed over."""
@@ -62,39 +70,62 @@ class CallIntake:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            room = self._room.call_room()
-            if room <= 0:
-                self._tell_full()
-                self._freed.wait(_FULL_S)
-                self._freed.clear()
-                continue
-            waiting = self._puller.look(self._slot)
-            if not waiting.lanes:
-                self._wait()
-            elif calls := self._take(waiting, room):
-                self._accept(calls)
+            if (room := self._room.call_room()) > 0:
+                waiting = self._puller.look(self._slot)
+                if not waiting.lanes:
+                    self._wait()
+                elif calls := self._take(waiting, room):
+                    self._accept(calls)
+            else:
+                self._while_full()
 
-    def _take(self, waiting: Waiting, room: int) -> Sequence[Call] | None:
+    def _while_full(self) -> None:
+        """Takes calls of tenants that others give up places to, or waits for room."""
+        shared, waiting = self._room.shared_room(), None
+        if shared.calls:
+            waiting = self._puller.look(self._slot)
+            if waiting.lanes and (calls := self._take(waiting, shared.calls, shared.above)):
+                return self._accept(calls)
+        pool_waits = bool(waiting and waiting.lanes and waiting.pool.slots > 1)
+        self._tell_full(at_once=pool_waits)  # wakes another worker for what this one leaves
+        if shared.calls and not pool_waits:
+            self._listen()
+        else:
+            self._freed.wait(_FULL_S)
+        self._freed.clear()
+
+    def _take(
+        self, waiting: Waiting, room: int, without: tuple[str, ...] = ()
+    ) -> Sequence[Call] | None:
         """Takes calls of the lane whose tenants had least, the most urgent of two. Returns None
-        where another worker was faster."""
+        where another worker was faster. without: tenants whose calls are left."""
         view = min(waiting.lanes, key=lambda view: (view.calls_turn, view.calls_due_s))
         rows = 1 if view.alone else min(room, view.calls)
-        return self._puller.take(self._ticket(view.lane, rows, waiting), waiting)
+        return self._puller.take(self._ticket(view.lane, rows, waiting, without), waiting)
 
-    def _tell_full(self) -> None:
+    def _tell_full(self, *, at_once: bool) -> None:
         """Announces for how long there is no room: admission predicts by it."""
-        if clock.monotonic() < self._tell_at_s:
+        if clock.monotonic() < self._tell_at_s and not at_once:
             return
         self._tell_at_s = clock.monotonic() + _TELL_S
         waiting = self._puller.look(self._slot)
         self._puller.take(self._ticket(_NO_LANE, 0, waiting), waiting)
 
-    def _ticket(self, lane: str, rows: int, waiting: Waiting) -> Ticket:
+    def _ticket(
+        self, lane: str, rows: int, waiting: Waiting, without: tuple[str, ...] = ()
+    ) -> Ticket:
         busy_s = min(self._room.busy_for_s(rows), _AT_MOST_S)
         taker = self._puller.worker, self._slot, self._puller.lease_s * 1000
-        return Ticket(
-            lane, rows, 0, waiting.launched_ms, busy_s * 1000, 0.0, "pace", *taker, sized=True
-        )
+        times = waiting.launched_ms, busy_s * 1000, 0.0
+        return Ticket(lane, rows, 0, *times, "pace", *taker, sized=True, without=without)
+
+    def _listen(self) -> None:
+        """Waits for a call, or for room, for a moment."""
+        self._listening = True
+        heard = self._freed.is_set() or self._puller.wait_for_wakeup(self._slot, _FULL_S)
+        self._listening = False
+        if not heard:  # Redis is away
+            self._freed.wait(_FULL_S)
 
     def _wait(self) -> None:
         pace_s = self._puller.pace.idle_wait_s

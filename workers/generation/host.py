@@ -21,6 +21,7 @@ from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.device.warmup import Measured
 from workers.engines.generator import Generator, GeneratorDied, Step
 from workers.engines.protocol import InvalidInput, Transient
+from workers.generation.admission.shares import SharedRoom
 from workers.generation.call_intake import CallIntake
 from workers.generation.delivery import Delivery, rejected
 from workers.generation.monitoring.recorder import Recorder
@@ -75,10 +76,10 @@ class GenerationHost:
         self._aborted: list[str] = []  # ids in the generator, of sequences that have ended
         self._deaths = 0  # in a row
         self._stopping = False
-        self._sender = Sender(calls, model.name, self._cancel)
+        self._intake = CallIntake(model, calls, self, self._accept)
+        self._sender = Sender(calls, model.name, self._cancel, self._intake.freed)
         self._recorder = Recorder(model, calls.worker, utilization)
         self._delivery = Delivery(model.key, self._sender, self._recorder)
-        self._intake = CallIntake(model, calls, self, self._accept)
         self._thread = threading.Thread(
             target=self.run, name=f"generation-{model.name}", daemon=True
         )
@@ -186,7 +187,6 @@ class GenerationHost:
         self._requests.pop(request.id, None)
         self.capacity.backpressure.count_launch(not request.is_call, request.is_call)
         self._delivery.end(request, now_s, error)
-        self._intake.freed()
 
     def _end_dropped(self) -> None:
         """Ends calls whose clients left, and takes back items of slices that were released."""
@@ -245,6 +245,11 @@ class GenerationHost:
         """Returns the number of calls that could start now."""
         with self._changed:
             return self.scheduler.call_room()
+
+    def shared_room(self) -> SharedRoom:
+        """Returns the places that calls of tenants with more than their share would give up."""
+        with self._changed:
+            return self.scheduler.shared_room()
 
     def busy_for_s(self, taken: int) -> float:
         """Returns the predicted time without room after so many calls are taken, s."""

@@ -13,6 +13,7 @@ from workers.engines.generator import Capacity, Generator, Step
 from workers.engines.protocol import Gated, Room
 from workers.generation.admission.occupancy import Occupancy
 from workers.generation.admission.output_lengths import OutputLengths
+from workers.generation.admission.shares import SharedRoom, shared_room
 from workers.generation.admission.turns import Turns
 from workers.generation.admission.waiting import Waiting
 from workers.generation.requests import Sequenced
@@ -236,6 +237,12 @@ class GenerationScheduler:
             free = self.capacity.blocks - calls.reserved
             room = min(room, int(free / self._usual_blocks))
         return max(0, room)
+
+    def shared_room(self) -> SharedRoom:
+        """Returns the places that calls of tenants with more than their share would give up."""
+        if not self.capacity.resumes:
+            return SharedRoom(0, ())
+        return shared_room(self.running, self.calls)
 
     @property
     def places(self) -> int:

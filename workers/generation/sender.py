@@ -13,12 +13,17 @@ _log = logging.getLogger(__name__)
 class Sender:
     """Sends what steps produced: one message of deltas to each api process, then the replies.
 
-    on_cancelled: gets the calls that were dropped, as Redis tells with the same round trip."""
+    on_cancelled: gets the calls that were dropped, as Redis tells with the same round trip;
+    on_ended: is told that calls have ended."""
 
     def __init__(
-        self, puller: CallPuller, name: str, on_cancelled: Callable[[Sequence[str]], None]
+        self,
+        puller: CallPuller,
+        name: str,
+        on_cancelled: Callable[[Sequence[str]], None],
+        on_ended: Callable[[], None],
     ) -> None:
-        self._puller, self._on_cancelled = puller, on_cancelled
+        self._puller, self._on_cancelled, self._on_ended = puller, on_cancelled, on_ended
         self._changed = threading.Condition()  # guards what is below
         self._deltas: dict[str, list[Delta]] = {}
         self._replies: dict[str, list[Reply]] = {}
@@ -62,6 +67,8 @@ class Sender:
             try:
                 if cancelled := self._puller.stream(deltas):
                     self._on_cancelled(cancelled)
-                self._puller.end(replies)
+                if replies:
+                    self._puller.end(replies)
+                    self._on_ended()
             except Exception:  # the thread must go on for other calls
                 _log.exception("%d replies could not be sent", sum(map(len, replies.values())))

@@ -2,8 +2,8 @@
 -- meanwhile. Tenants take turns by start-time fair queueing (Goyal et al. 1996), counted in rows,
 -- or in units where device time goes by size, by weight: the least virtual time is next; one that
 -- comes back starts where the others are. bulk: of a tenant that has a good part of a launch waiting,
--- calls are taken like all others ('mixed'), in launches of their own ('apart'), or not ('none'), nor
--- those of the tenants in ARGV from 19 on. A take is a sign of life: Redis may have lost the worker's
+-- calls are taken like all others ('mixed'), in launches of their own ('apart'), or not ('none').
+-- Those of the tenants in ARGV from 19 on aren't taken. A take is a sign of life: Redis may have lost the worker's
 -- announcement a moment ago.
 local lane_key, lane, most, most_units, sized, launched_before, took_ms, needs_ms, reason, worker,
     slot, lease_ms, reply_prefix, reply_ttl_s, late_code, late_message, token,
@@ -97,16 +97,20 @@ local function is_bulk(tenant)
     return #queue > most / 2 or (most_units > 0 and queue.units > most_units / 4)
 end
 
-fill_heap()
-if bulk == 'none' or (bulk == 'apart' and heap[1] and not is_bulk(heap[1])) then
-    local others = {}
-    for n = 19, #ARGV do others[ARGV[n]] = true end
+local function leave_out(left_out)
     for n = #tenants, 1, -1 do
-        if others[tenants[n]] or is_bulk(tenants[n]) then table.remove(tenants, n) end
+        if left_out(tenants[n]) then table.remove(tenants, n) end
     end
-    if #tenants == 0 then return {} end
     fill_heap()
 end
+
+local without = {}
+for n = 19, #ARGV do without[ARGV[n]] = true end
+leave_out(function(tenant) return without[tenant] end)
+if bulk == 'none' or (bulk == 'apart' and heap[1] and not is_bulk(heap[1])) then
+    leave_out(is_bulk)
+end
+if #members > 0 and #tenants == 0 then return {} end
 
 local taken, removed, units, removed_units = {}, {}, 0, 0
 local holders = {}  -- fields and values of TAKEN

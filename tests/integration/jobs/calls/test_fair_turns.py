@@ -98,3 +98,11 @@ def test_a_launch_that_overtakes_has_nothing_of_whom_it_overtakes(lanes: Lanes) 
     sized(lanes, "b", 10)
     assert lanes.take_ids(units=120, bulk="none", without=("a",)) == ["b0"]
     assert lanes.take_ids(units=120, bulk="none", without=("a",)) == []
+
+
+def test_calls_of_tenants_that_are_left_out_stay_in_any_launch(lanes: Lanes) -> None:
+    sized(lanes, "a", 10, 10)
+    sized(lanes, "b", 10, 10)
+    assert lanes.take_ids(rows=2, without=("a",)) == ["b0", "b1"]
+    assert lanes.take_ids(rows=2, without=("a", "c")) == []
+    assert lanes.take_ids(rows=2) == ["a0", "a1"]

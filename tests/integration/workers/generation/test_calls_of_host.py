@@ -154,6 +154,22 @@ def test_more_calls_than_places_all_end(hosted: Hosted) -> None:
     assert bench.engine.step(1).free_blocks == 20
 
 
+def test_a_light_tenant_starts_at_once_beside_one_that_has_all_places(hosted: Hosted) -> None:
+    bench = hosted(step_ms=5.0, sequences=4)
+    for n in range(12):
+        bench.call(f"long{n}", "one", tenant="flood", min_tokens=200)
+    bench.start()
+    eventually(lambda: len(bench.engine.ids) == 4)
+    for n in range(3):  # one after the other: each has its turn
+        bench.call(f"light{n}", "one two", tenant="light")
+        *_, timing = bench.reply(f"light{n}")
+        assert timing["preemptions"] == 0
+        assert not any(f"long{n}" in bench.replies for n in range(12))
+    lengths = [len(bench.texts(f"long{n}")[0].split()) for n in range(12)]
+    assert lengths == [200] * 12
+    assert max(bench.replies[f"long{n}"][2]["preemptions"] for n in range(12)) >= 1
+
+
 def test_the_announced_profile_predicts_the_first_token(hosted: Hosted) -> None:
     bench = hosted(step_ms=20.0)
     assert not bench.host.profile().buckets
