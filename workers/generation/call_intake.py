@@ -85,7 +85,8 @@ class CallIntake:
         if shared.calls:
             waiting = self._puller.look(self._slot)
             if waiting.lanes and (calls := self._take(waiting, shared.calls, shared.above)):
-                return self._accept(calls)
+                self._accept(calls)
+                return
         pool_waits = bool(waiting and waiting.lanes and waiting.pool.slots > 1)
         self._tell_full(at_once=pool_waits)  # wakes another worker for what this one leaves
         if shared.calls and not pool_waits:

@@ -227,11 +227,10 @@ class GenerationScheduler:
         return Occupancy(self.capacity, self.lengths, running)
 
     def call_room(self) -> int:
-        """Returns the number of calls that could start now, by places and by the blocks of usual
-        calls; none while one waits."""
-        if self.calls:
-            return 0
-        calls = self._occupancy(one for one in self.running if one.request.is_call).calls
+        """Returns the number of calls that could start now beside those that run or wait, by places
+        and by the blocks of usual calls."""
+        running = (one for one in self.running if one.request.is_call)
+        calls = self._occupancy((*running, *self.calls)).calls
         room = self.room().launches - calls.sequences
         if calls.sequences and self.capacity.blocks and self._usual_blocks:
             free = self.capacity.blocks - calls.reserved

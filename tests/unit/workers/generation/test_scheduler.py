@@ -23,6 +23,15 @@ def test_no_more_sequences_run_than_there_are_places() -> None:
     assert made.call_room() == 0
 
 
+def test_a_call_that_waits_for_the_next_step_leaves_room_for_others() -> None:
+    made = scheduler(sequences=4)
+    made.put([sequence()])
+    assert made.call_room() == 3
+    made.decide()
+    made.put([sequence(), sequence()])
+    assert made.call_room() == 1
+
+
 class Gate:
     """Engine that takes so many now."""
 
