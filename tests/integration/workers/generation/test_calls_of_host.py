@@ -66,6 +66,18 @@ def test_a_completion_has_its_prompt_before_it_where_that_is_asked_for(hosted: H
     assert choice["text"] == joined(bench.deltas) == "one twoone two"
 
 
+def test_a_nul_in_a_text_is_written_as_a_character_that_can_be_stored(hosted: Hosted) -> None:
+    bench = hosted()
+    sampling = {"echo": True, "logprobs": 1}
+    call = bench.call("a", "", prompt="one \0 two", stream=True, **sampling)
+    bench.start()
+    output, error, _ = bench.reply(call.id)
+    assert error is None
+    [choice] = output["choices"]
+    assert choice["text"] == joined(bench.deltas) == "one \ufffd twoone \ufffd two"
+    assert "\ufffd" in choice["logprobs"]["tokens"][1]
+
+
 def test_an_input_that_the_model_refuses_fails_alone(hosted: Hosted) -> None:
     bench = hosted(context_tokens=16)
     bench.call("long", "word " * 20)
