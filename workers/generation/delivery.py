@@ -67,7 +67,9 @@ class Delivery:
             end_together(items)
 
     def _add_delta(self, request: Request, choices: Sequence[ChoiceDelta]) -> None:
-        delta = Delta(request.id, request.deltas, choices)
+        usage = request.usage
+        prompt = () if request.deltas else (usage.input, usage.cached)
+        delta = Delta(request.id, request.deltas, choices, prompt)
         self._deltas.append((request.owner.reply_to, delta))
         request.deltas += 1
 
