@@ -131,6 +131,9 @@ def test_a_stream_that_its_client_leaves_has_a_timeline(stage: Stage) -> None:
     assert record.outcome == "cancelled"
     assert record.generated
     assert len(record.token_ms) == 1
+    page = httpx.get(f"{stage.url}/dashboard/calls/{call.id}", headers=stage.headers)
+    assert page.status_code == 200, page.text
+    assert "1 marks" in page.text
 
 
 def test_an_end_before_the_last_delta_is_an_error(stage: Stage) -> None:
