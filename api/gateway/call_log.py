@@ -97,15 +97,17 @@ class CallLog:
         request: InferenceRequest,
         ended: BaseException | Mapping[str, Any],
         token_ms: Sequence[int] = (),
+        timing: Mapping[str, Any] | None = None,
     ) -> None:
-        """Records the end of a call: its timing, or its exception; and when it got tokens. Takes
-        microseconds; the rest is deferred."""
+        """Records the end of a call: its timing, or its exception, with the timing that is known;
+        and when it got tokens. Takes microseconds; the rest is deferred."""
         if not self._on or not request.attempts:
             return  # rejected before any model was tried
+        now_s = clock.monotonic()
         if isinstance(ended, BaseException):
-            self._ended.append(_EndedCall(request, outcome_of(ended), {}, clock.monotonic()))
+            known = timing or _timing_of(token_ms)
+            self._ended.append(_EndedCall(request, outcome_of(ended), known, now_s, token_ms))
         else:
-            now_s = clock.monotonic()
             self._ended.append(_EndedCall(request, "succeeded", ended, now_s, token_ms))
 
     async def find(self, id: str) -> CallRecord | None:
@@ -139,6 +141,14 @@ class CallLog:
         for key, values in fields.items():
             self._pipe.send(_ignore_reply, "HSET", key, *values)
             self._pipe.send(_ignore_reply, "EXPIRE", key, RETENTION_S + _MARGIN_S)
+
+
+def _timing_of(token_ms: Sequence[int]) -> Mapping[str, Any]:
+    """Returns what the api saw of a call that was withdrawn: its prefill has its queue."""
+    if not token_ms:
+        return {}
+    first = token_ms[0]
+    return {"ttft_ms": first, "prefill_ms": first, "decode_ms": token_ms[-1] - first}
 
 
 def outcome_of(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 rejected."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -113,18 +113,24 @@ class InferenceSession:
             trace=trace,
             inbox=self.inbox,
         )
+        timing: dict[str, Any] = {}
         try:
             plan, (output, error, units, timing) = await self.gateway.infer(request, plans)
             if error is not None:
                 raise _error(*error)
         except BaseException as ended:
             if not (self.retries_admission and is_temporary(ended)):
-                self.call_log.record_end(request, ended)
+                token_ms = timing.pop("token_ms", ()) or self._token_ms()
+                self.call_log.record_end(request, ended, token_ms, timing)
             if isinstance(ended, MillraceError):
                 ended.more = {**ended.more, "call_id": request.id}
             raise
         self.call_log.record_end(request, timing, timing.pop("token_ms", ()))
         return CallResult(request.id, plan, output or b"null", units, timing)
+
+    def _token_ms(self) -> Sequence[int]:
+        """Returns when deltas came, for a call whose worker tells nothing: it was withdrawn."""
+        return self.inbox.token_times.since_ms(self.since_s) if self.inbox else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,10 @@ def due_ms(profile: Profile, model: Model, bucket: int, timeout_ms: int) -> int:
     """
     times = profile.buckets.get(bucket)
     target_ms = model.answer_target_ms
-    in_reach = times is None or times.one_ms + model.margin_ms < target_ms
+    if times is None:
+        return min(timeout_ms, target_ms)
+    alone_ms = times.one_ms if times.alone_ms is None else times.alone_ms
+    in_reach = alone_ms + model.margin_ms < target_ms
     return min(timeout_ms, target_ms) if in_reach else timeout_ms
 
 

@@ -256,9 +256,7 @@ class MemoryLanes:
             first = min(queues, key=lambda name: times[name])
             if ticket.bulk == "none" or not _is_bulk(queues[first], ticket):
                 queues = {
-                    name: queue
-                    for name, queue in queues.items()
-                    if not _is_bulk(queue, ticket)
+                    name: queue for name, queue in queues.items() if not _is_bulk(queue, ticket)
                 }
         taken: list[Call] = []
         removed: list[Call] = []

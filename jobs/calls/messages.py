@@ -80,6 +80,7 @@ class Delta:
     id: str  #: of the call
     number: int  #: from 0
     choices: Sequence[ChoiceDelta] = field(default_factory=tuple)
+    prompt: Sequence[int] = ()  #: its tokens, and those of them that were cached; with number 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,7 @@ def pack_deltas(deltas: Sequence[Delta]) -> bytes:
                 one.id,
                 one.number,
                 list(map(_packed, one.choices)),
+                one.prompt,
             ]
             for one in deltas
         ]
@@ -171,6 +173,6 @@ def _packed(choice: ChoiceDelta) -> list[Any]:
 def unpack_deltas(packed: bytes) -> list[Delta]:
     """Unpacks a message of deltas, which begins with DELTAS."""
     return [
-        Delta(id, number, tuple(ChoiceDelta(*choice) for choice in choices))
-        for id, number, choices in orjson.loads(memoryview(packed)[len(DELTAS) :])
+        Delta(id, number, tuple(ChoiceDelta(*choice) for choice in choices), *prompt)
+        for id, number, choices, *prompt in orjson.loads(memoryview(packed)[len(DELTAS) :])
     ]

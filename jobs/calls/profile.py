@@ -16,6 +16,7 @@ class Times:
     full_ms: float  #: time of a launch of so many rows
     one_ms: float  #: time of a launch of a single row
     step_ms: float | None = None  #: that each further row adds; None: evenly, up to full_ms
+    alone_ms: float | None = None  #: of a single row where nothing else runs; None: one_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,9 @@ class Profile:
         """Returns the profile as JSON."""
         packed = asdict(self)
         for times in packed["buckets"].values():
-            if times["step_ms"] is None:
-                del times["step_ms"]  # an api of an earlier release doesn't know it
+            for name in ("step_ms", "alone_ms"):
+                if times[name] is None:
+                    del times[name]  # an api of an earlier release doesn't know it
         return orjson.dumps(packed, option=orjson.OPT_NON_STR_KEYS)
 
     @classmethod

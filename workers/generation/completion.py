@@ -51,18 +51,23 @@ def logprob_objects(logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
 
 def echoed(sequence: Sequenced) -> str:
     """Returns the text that comes before that of a choice."""
-    return sequence.prompt.text if sequence.prompt.request.echo else ""
+    return storable(sequence.prompt.text) if sequence.prompt.request.echo else ""
+
+
+def storable(text: str) -> str:
+    """Returns a generated text with U+FFFD for each NUL, which PostgreSQL can't store."""
+    return text.replace("\0", "\ufffd")
 
 
 def _logprob(text: str, logprob: float) -> dict[str, Any]:
-    return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+    return {"token": storable(text), "logprob": logprob, "bytes": list(text.encode())}
 
 
 def _message(sequence: Sequenced) -> dict[str, Any]:
     wanted = sequence.sampling.logprobs is not None
     return {
         "index": sequence.index,
-        "message": {"role": "assistant", "content": "".join(sequence.text), "refusal": None},
+        "message": {"role": "assistant", "content": _written(sequence), "refusal": None},
         "logprobs": {"content": logprob_objects(sequence.logprobs)} if wanted else None,
         **_end(sequence),
     }
@@ -74,10 +79,14 @@ def _text(sequence: Sequenced) -> dict[str, Any]:
     seen = of_completion(logprob_objects(sequence.logprobs), len(before)) if wanted else None
     return {
         "index": sequence.index,
-        "text": before + "".join(sequence.text),
+        "text": before + _written(sequence),
         "logprobs": seen,
         **_end(sequence),
     }
+
+
+def _written(sequence: Sequenced) -> str:
+    return storable("".join(sequence.text))
 
 
 def _end(sequence: Sequenced) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from jobs.calls.messages import Call, ChoiceDelta, Delta, Reply
 from workers.engines.generator import Emitted
-from workers.generation.completion import completion, echoed, logprob_objects
+from workers.generation.completion import completion, echoed, logprob_objects, storable
 from workers.generation.monitoring.recorder import Recorder
 from workers.generation.requests import Request, Sequenced
 from workers.generation.sender import Sender
@@ -34,7 +34,7 @@ class Delivery:
             parts.append(ChoiceDelta(sequence.index, prompt))
         part = ChoiceDelta(
             sequence.index,
-            emitted.text,
+            storable(emitted.text),
             list(emitted.tokens),
             logprob_objects(emitted.logprobs),
             emitted.finish,
@@ -67,7 +67,9 @@ class Delivery:
             end_together(items)
 
     def _add_delta(self, request: Request, choices: Sequence[ChoiceDelta]) -> None:
-        delta = Delta(request.id, request.deltas, choices)
+        usage = request.usage
+        prompt = () if request.deltas else (usage.input, usage.cached)
+        delta = Delta(request.id, request.deltas, choices, prompt)
         self._deltas.append((request.owner.reply_to, delta))
         request.deltas += 1
 

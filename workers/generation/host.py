@@ -73,6 +73,7 @@ class GenerationHost:
         self._running: dict[str, Sequenced] = {}  # by id in the generator
         self._requests: dict[str, Request] = {}  # calls, by id
         self._dropped: list[Request] = []  # to end before the next step
+        self._dropped_early = set[str]()  # calls, since the latest ones were queued
         self._aborted: list[str] = []  # ids in the generator, of sequences that have ended
         self._deaths = 0  # in a row
         self._stopping = False
@@ -268,12 +269,15 @@ class GenerationHost:
             for request in requests:
                 self._requests[request.id] = request
                 self._queue(request)
+            self._dropped += [one for one in requests if one.id in self._dropped_early]
+            self._dropped_early.clear()
             self._changed.notify_all()
 
     def _cancel(self, ids: Sequence[str]) -> None:
-        """Ends calls that were dropped before the next step."""
+        """Ends calls that were dropped before the next step, those too that are being prepared."""
         with self._changed:
             self._dropped += [one for id in ids if (one := self._requests.get(id))]
+            self._dropped_early.update(ids)
             self._changed.notify_all()
 
     def _queue(self, request: Request) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from jobs.models.inputs.generation import GenerationRequest, Sampling, TokenUsage
+from jobs.telemetry.token_times import TokenTimes
 from workers.engines.generator import Emitted, FinishReason, NewSequence, Prompt, TokenLogprob
-from workers.generation.monitoring.token_times import TokenTimes
 from workers.scheduler.entries import Place
 
 Prompts: TypeAlias = Sequence[Prompt]

@@ -3,13 +3,14 @@
 Recursive least squares (Ljung, System Identification, 11.2), in which a step that took many times
 its prediction (a pause of the machine) has little weight. A step forgets earlier ones only in what
 it tells of itself (Kulhavy, Restricted exponential forgetting, 1987): hours without a prompt leave
-known what a prompt costs.
+known what a prompt costs. What small steps tell of a factor of large ones counts little against the
+first guess, 0: pauses in the first steps would be multiplied.
 """
 
 from collections.abc import Sequence
 
 _FORGETTING = 0.995  # the latest 200 steps or so count, of those alike
-_FIRST_VARIANCE = 1e4
+_FIRST_VARIANCES = (1e4, 1e3, 1e1, 1.0)  # of the factors, relative to that of a step's time
 _MOST_RESIDUALS = 4.0  # times the usual one
 _SCALES = (1.0, 256.0, 16.0, 8192.0)  # a usual step: features of about one size
 _TRUSTED_STEPS = 8
@@ -25,8 +26,8 @@ class StepTime:
         self.steps = 0  #: observed
         self._factors = [0.0] * len(_SCALES)
         self._covariance = [
-            [_FIRST_VARIANCE if row == column else 0.0 for column in range(len(_SCALES))]
-            for row in range(len(_SCALES))
+            [variance if row == column else 0.0 for column in range(len(_SCALES))]
+            for row, variance in enumerate(_FIRST_VARIANCES)
         ]
         self._usual_s = 0.0  # mean size of the residuals
 

@@ -8,6 +8,7 @@ from typing import Any
 from jobs import clock
 from jobs.calls.messages import Delta
 from jobs.errors import DeadlinePassed, MillraceError, SlowReader, StreamBroken
+from jobs.telemetry.token_times import TokenTimes
 
 MOST_WAITING = 4096  # deltas
 SLOW_READER_S = 30.0  # for which deltas may wait for their client
@@ -32,6 +33,7 @@ class DeltaInbox:
         self._deadlines, self._slow_reader_s = deadlines, slow_reader_s
         self._deltas: list[Delta] = []
         self._received = 0
+        self.token_times = TokenTimes()  #: at which deltas came
         self._oldest_s = 0.0  # arrival of the oldest delta that waits
         self._last_s = clock.monotonic()  # arrival of the latest delta, or the start
         self._end: EndCall | None = None
@@ -66,6 +68,7 @@ class DeltaInbox:
             self._oldest_s = now_s
         self._received += 1
         self._last_s = now_s
+        self.token_times.add(now_s)
         self._deltas.append(delta)
         self.wake()
 

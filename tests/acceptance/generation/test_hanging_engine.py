@@ -34,7 +34,7 @@ version = "1"
 engine = "transformers"
 target_ttft_ms = 600000
 options = {{ {written} }}
-limits.max_launch_s = {_LIMIT_S}
+limits = {{ max_launch_s = {_LIMIT_S}, max_item_bytes = 1_000_000 }}
 """
 
 
@@ -112,6 +112,28 @@ def test_a_hanging_step_ends_the_engine_alone_and_streams_go_on_exactly(
         assert "".join(pieces) == expected
         assert gone(engine)
         assert len(engine_pids(platform)) == 1
+        assert memory.pids(platform)["worker"] == worker
+        assert not [one for one in workers(platform) if one["died"]]
+
+
+def test_an_engine_that_reads_no_more_ends_before_its_worker(
+    platforms: Platforms, tmp_path: Path
+) -> None:
+    """A call that doesn't fit the pipe is sent for a second longer than a step may take: the
+    watchdog would kill a worker whose limit is the same."""
+    unread = [{"type": "function", "function": {"name": "f", "description": "x" * 600_000}}]
+    messages = [{"role": "user", "content": "The cat sat"}]
+    given = {"messages": messages, "tools": unread, "tool_choice": "none", "max_tokens": 5}
+    body = {"model": "tiny", "input": given, "timeout_ms": 120_000}
+    with platforms.running(spec(models(tiny_llama.save(tmp_path)))) as platform:
+        url = f"{platform.url}/infer"
+        assert httpx.post(url, json=body, timeout=PATIENCE_S).status_code == 200
+        worker = memory.pids(platform)["worker"]
+        [engine] = engine_pids(platform)
+        os.kill(engine, signal.SIGSTOP)
+        with supervised(platform):
+            assert httpx.post(url, json=body, timeout=PATIENCE_S).status_code == 200
+        assert gone(engine)
         assert memory.pids(platform)["worker"] == worker
         assert not [one for one in workers(platform) if one["died"]]
 

@@ -103,6 +103,9 @@ def test_anthropics_client_gets_the_same_text(platform: Platform, key: str) -> N
         anthropic.Anthropic(base_url=platform.url, api_key=key, max_retries=0) as client,
         client.messages.stream(model="chatter", max_tokens=50, messages=MESSAGES) as stream,
     ):
+        start = next(iter(stream))
+        assert start.type == "message_start"
+        assert start.message.usage.input_tokens == 5
         assert "".join(stream.text_stream).split() == SAID.split()
         assert stream.get_final_message().usage.output_tokens == 5
 

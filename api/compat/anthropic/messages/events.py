@@ -1,5 +1,6 @@
 """Events of a streamed message."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -35,10 +36,17 @@ class MessageEvents:
         self._parser = ToolCallParser() if answer.prepared.tools else None
         self._block = 0  # index of the block that is open, or of the next one
         self._open = False
-        self._wrote = False  # deltas came
+        self._began = self._wrote = False  # with `message_start`; deltas came
 
     def begin(self) -> bytes:
-        """Implements `EventWriter.begin`; the tokens of the prompt are known at the end."""
+        """Implements `EventWriter.begin`: nothing, since `message_start` tells the tokens of the
+        prompt, which come with the first delta."""
+        return b""
+
+    def _begin(self, usage: Mapping[str, int]) -> bytes:
+        if self._began:
+            return b""
+        self._began = True
         start: dict[str, Any] = {
             "id": self._answer.id(ID),
             "type": "message",
@@ -47,23 +55,27 @@ class MessageEvents:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": usage_of(None),
+            "usage": {**usage, "output_tokens": 0},
         }
         return _event("message_start", message=start) + _event("ping")
 
     def write(self, delta: Delta) -> bytes:
         """Implements `EventWriter.write`."""
-        return b"".join(map(self._choice, delta.choices))
+        tokens, cached = delta.prompt or (0, 0)
+        details = {"cached_tokens": cached}
+        usage = usage_of({"prompt_tokens": tokens, "prompt_tokens_details": details})
+        return self._begin(usage) + b"".join(map(self._choice, delta.choices))
 
     def end(self, result: CallResult) -> bytes:
         """Implements `EventWriter.end`; an output without deltas is a delta of each block."""
         whole = message(self._answer, result)
+        begun = self._begin(whole["usage"])
         blocks = b"" if self._wrote else b"".join(map(self._whole_block, whole["content"]))
         if not self._block and not self._open and not blocks:
             blocks = self._text("")
         delta = {name: whole[name] for name in ("stop_reason", "stop_sequence")}
         ended_by = _event("message_delta", delta=delta, usage=whole["usage"])
-        return blocks + self._close() + ended_by + _event("message_stop")
+        return begun + blocks + self._close() + ended_by + _event("message_stop")
 
     def fail(self, error: MillraceError, request_id: str) -> bytes:
         """Implements `EventWriter.fail`."""

@@ -11,7 +11,8 @@ import pytest
 
 from api.gateway.streaming import call_stream, event_stream
 from api.gateway.streaming.inbox import DeltaInbox
-from jobs.calls.messages import ChoiceDelta
+from jobs.calls.messages import Call, ChoiceDelta
+from jobs.calls.records import CallRecord, record_key
 from tests.integration.api.generation.conftest import Stage
 from tests.support.generation_worker import answering, completion
 from tests.support.wait import PATIENCE_S, eventually
@@ -111,6 +112,28 @@ def test_a_gap_is_an_error_event_and_never_silence(stage: Stage, number: int) ->
         driven.result()
     assert content(found[:-1]) == "one"
     assert found[-1][1]["error"]["code"] == "stream_broken"
+
+
+def test_a_stream_that_its_client_leaves_has_a_timeline(stage: Stage) -> None:
+    with ThreadPoolExecutor(1) as pool:
+
+        def drive() -> Call:
+            call = stage.worker.take()
+            stage.worker.push(call, ChoiceDelta(0, "one", (1,)))
+            return call
+
+        driven = pool.submit(drive)
+        with stage.stream("/infer", CALL) as response:
+            next(response.iter_lines())
+        call = driven.result()
+    packed: Any = eventually(lambda: stage.redis.hget(str(record_key(call.id)), call.id))
+    record = CallRecord.unpack(packed)
+    assert record.outcome == "cancelled"
+    assert record.generated
+    assert len(record.token_ms) == 1
+    page = httpx.get(f"{stage.url}/dashboard/calls/{call.id}", headers=stage.headers)
+    assert page.status_code == 200, page.text
+    assert "1 marks" in page.text
 
 
 def test_an_end_before_the_last_delta_is_an_error(stage: Stage) -> None:

@@ -1,13 +1,17 @@
 """Calls of a generation host: streams, ends, cancels, death of the generator."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from jobs.calls.messages import Delta
-from tests.integration.workers.generation.host_bench import HOUR_S, Bench
+from tests.integration.workers.generation.host_bench import HOUR_S, Bench, Echo
 from tests.support.wait import eventually
+from workers.engines.generator import Prompt
+from workers.engines.protocol import InvalidInput
 
 Hosted = Callable[..., Bench]
 LONG = {"min_tokens": 4000}
@@ -64,6 +68,18 @@ def test_a_completion_has_its_prompt_before_it_where_that_is_asked_for(hosted: H
     assert error is None
     [choice] = output["choices"]
     assert choice["text"] == joined(bench.deltas) == "one twoone two"
+
+
+def test_a_nul_in_a_text_is_written_as_a_character_that_can_be_stored(hosted: Hosted) -> None:
+    bench = hosted()
+    sampling = {"echo": True, "logprobs": 1}
+    call = bench.call("a", "", prompt="one \0 two", stream=True, **sampling)
+    bench.start()
+    output, error, _ = bench.reply(call.id)
+    assert error is None
+    [choice] = output["choices"]
+    assert choice["text"] == joined(bench.deltas) == "one \ufffd twoone \ufffd two"
+    assert "\ufffd" in choice["logprobs"]["tokens"][1]
 
 
 def test_an_input_that_the_model_refuses_fails_alone(hosted: Hosted) -> None:
@@ -133,6 +149,36 @@ def test_calls_fail_after_a_few_deaths_in_a_row_and_later_ones_run(hosted: Hoste
     assert error[0] == "transient"
     bench.call("b", "two")
     assert bench.texts("b") == ["two"]
+
+
+class Prepares(Echo):
+    """Waits while it prepares a prompt of one word."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.preparing, self.prepared = threading.Event(), threading.Event()
+
+    def prepare(self, inputs: Sequence[Any]) -> list[Prompt | InvalidInput]:
+        if inputs[0]["messages"][0]["content"] == "late":
+            self.preparing.set()
+            self.prepared.wait()
+        return super().prepare(inputs)
+
+
+def test_a_call_that_is_dropped_while_it_is_prepared_ends(hosted: Hosted) -> None:
+    bench = hosted(kind=Prepares)
+    engine: Any = bench.engine
+    bench.call("a", "one", **LONG)
+    bench.start()
+    eventually(lambda: engine.ids)
+    late = bench.call("b", "late", **LONG)
+    eventually(engine.preparing.is_set)
+    bench.lanes.drop(late)
+    eventually(lambda: not bench.lanes._redis.exists(bench.lanes.keys.cancelled("worker-1")))  # noqa: SLF001
+    engine.prepared.set()
+    _, error, _ = bench.reply("b")
+    assert error
+    assert error[0] == "cancelled"
 
 
 def test_the_watchdog_waits_for_longer_than_a_step_may_take(hosted: Hosted) -> None:

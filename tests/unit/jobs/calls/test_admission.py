@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.calls.admission import Margin, terms
+from jobs.calls.admission import Margin, due_ms, terms
 from jobs.calls.profile import Profile, Times
 from jobs.models.model import Degrade, Model
 
@@ -81,4 +81,13 @@ def test_a_further_row_adds_what_its_worker_says() -> None:
 
 
 def test_an_api_of_the_release_before_reads_a_profile_of_launches() -> None:
-    assert b"step_ms" not in PROFILE.pack()
+    assert not {b"step_ms", b"alone_ms"} & set(PROFILE.pack().split(b'"'))
+
+
+def test_what_others_take_puts_no_target_out_of_reach() -> None:
+    """A busy host announces late first tokens: its calls are refused, not let in until they time
+    out."""
+    busy = Times(full_rows=16, full_ms=5000, one_ms=900, step_ms=5, alone_ms=20)
+    assert due_ms(Profile(buckets={0: busy}), MODEL, 0, 60_000) == MODEL.target_ms
+    slow = Times(full_rows=16, full_ms=5000, one_ms=900, step_ms=5, alone_ms=900)
+    assert due_ms(Profile(buckets={0: slow}), MODEL, 0, 60_000) == 60_000

@@ -61,3 +61,18 @@ def test_long_decoding_leaves_the_cost_of_a_prompt_known() -> None:
         seconds = 0.005 + 0.0004 * 16 + 1e-7 * kv_tokens
         time.observe(seconds * noise.uniform(0.98, 1.02), 0, 16, kv_tokens)
     assert time.predict_s(256, 1, 0) == pytest.approx(0.0566, rel=0.3)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pauses_in_the_first_steps_are_not_multiplied(seed: int) -> None:
+    """What a full generator takes is predicted from the few small steps of a warm-up."""
+    time, noise = StepTime(), random.Random(seed)
+    for sequences in (1, 2, 4):
+        for n in range(9):
+            prefill = 0 if n else 100 * sequences
+            kv = sequences * (100 + n) if n else 0
+            paused_s = noise.expovariate(10) if noise.random() < 0.5 else 0.0
+            seconds = 0.01 + 0.0003 * prefill + 0.004 * sequences + 1e-6 * kv
+            time.observe(seconds + paused_s, prefill, sequences, kv)
+    usual_s = 0.01 + 0.05 + 0.004 * 64 + 0.016
+    assert time.predict_s(0, 64, 16_000) < 3 * usual_s

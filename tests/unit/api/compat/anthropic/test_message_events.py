@@ -45,7 +45,9 @@ def streamed(
     made = writer(**more)
     deltas = [ChoiceDelta(0, text, (1,)) for text in texts]
     deltas += [ChoiceDelta(0, "", (), (), finish, stopped_by)] if texts else []
-    parts = [made.write(Delta("call_1", n, (one,))) for n, one in enumerate(deltas)]
+    parts = [
+        made.write(Delta("call_1", n, (one,), () if n else (3, 1))) for n, one in enumerate(deltas)
+    ]
     whole = completion("".join(texts) or "whole", 2, finish=finish)
     whole["choices"][0]["stop_reason"] = stopped_by
     end = made.end(result(whole))
@@ -68,6 +70,13 @@ def test_a_text_is_one_block_between_start_and_stop() -> None:
     assert "".join(one["delta"]["text"] for one in found[3:5]) == "one two"
     assert found[6]["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
     assert (found[6]["usage"]["input_tokens"], found[6]["usage"]["output_tokens"]) == (3, 2)
+
+
+def test_the_start_tells_the_tokens_of_the_prompt() -> None:
+    for texts, cached in ((["one", " two"], 1), ([], 0)):
+        usage = streamed(texts)[0]["message"]["usage"]
+        assert usage["cache_read_input_tokens"] == cached
+        assert (usage["input_tokens"], usage["output_tokens"]) == (3 - cached, 0)
 
 
 def test_a_tool_call_is_a_block_of_its_own() -> None:

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from workers.generation.monitoring.token_times import MOST_TIMES, TokenTimes
+from jobs.telemetry.token_times import MOST_TIMES, TokenTimes
 
 
 def times(*steps_s: float) -> TokenTimes:

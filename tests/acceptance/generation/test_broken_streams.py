@@ -1,0 +1,100 @@
+"""Streams whose deltas Redis refuses: they end with an error event, and are billed once."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from jobs.calls.redis import RedisLanes
+from ops.supervisor.platform import Platform
+from tests.support.platforms import database_of, spec
+from tests.support.wait import PATIENCE_S, eventually, pause
+
+MODELS = """
+[[model]]
+name = "talk"
+version = "1"
+engine = "echo_chat"
+target_ttft_ms = 60000
+options = { step_ms = 5.0, context_tokens = 65536, blocks = 65536 }
+"""
+PLATFORM = spec(MODELS, lease_s=3.0)
+ENDLESS = {"prompt": "on and on", "max_tokens": 60_000, "min_tokens": 60_000}
+_GENERATED = re.compile(r"^millrace_generation_tokens_total\{.*\} ([\d.e+]+)$", re.MULTILINE)
+
+
+@contextmanager
+def full(client: "redis.Redis") -> Iterator[None]:
+    """Redis answers reads, and `-OOM command not allowed` to writes."""
+    client.config_set("maxmemory", 1)
+    try:
+        yield
+    finally:
+        client.config_set("maxmemory", 0)
+
+
+@contextmanager
+def cut(client: "redis.Redis") -> Iterator[None]:
+    """All connections are closed, as by a proxy that restarts."""
+    client.client_kill_filter(_type="normal", skipme=True)
+    yield
+
+
+def generated(platform: Platform) -> int:
+    """Tokens that the worker counted when their calls ended."""
+    texts = [httpx.get(url).raise_for_status().text for url in platform.metrics]
+    return int(sum(float(n) for text in texts for n in _GENERATED.findall(text)))
+
+
+def billed(platform: Platform) -> tuple[int, int]:
+    """Output tokens and failed calls: in the ledger, and on their way there."""
+    with redis.Redis.from_url(platform.settings.redis_url) as client:
+        used = RedisLanes(client, "talk@1").usage(unfinished=True)
+    tokens, failed = sum(one.output_tokens for one in used), sum(one.failed for one in used)
+    with database_of(platform) as database, database.connect() as tx:
+        rows = tx.exec_driver_sql("SELECT output_tokens, failed FROM usage WHERE kind = 'calls'")
+        for row in rows:
+            tokens, failed = tokens + row[0], failed + row[1]
+    return tokens, failed
+
+
+def read(platform: Platform) -> tuple[int, dict[str, Any]]:
+    """Reads a stream to its end: the number of its tokens, and its last event."""
+    tokens, last = 0, dict[str, Any]()
+    body = {"model": "talk", "input": ENDLESS, "stream": True, "idle_ms": 120_000}
+    url = f"{platform.url}/infer"
+    with httpx.stream("POST", url, json=body, timeout=PATIENCE_S) as stream:
+        for line in stream.iter_lines():
+            if line.startswith("data:"):
+                last = json.loads(line[6:])
+                tokens += len(last.get("tokens", ()))
+    return tokens, last
+
+
+@pytest.mark.parametrize("fault", [full, cut])
+def test_a_stream_whose_deltas_are_refused_ends_with_an_error_and_is_billed_once(
+    platform: Platform, fault: Callable[["redis.Redis"], AbstractContextManager[None]]
+) -> None:
+    (tokens, failed), before = billed(platform), generated(platform)
+    with (
+        redis.Redis.from_url(platform.settings.redis_url) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        stream = pool.submit(read, platform)
+        while not stream.done():
+            pause(0.5)
+            with fault(client):
+                pause(0.3)
+        seen, last = stream.result()
+    assert last.get("code") == "stream_broken", last
+    eventually(lambda: billed(platform)[1] == failed + 1)
+    eventually(lambda: generated(platform) > before)
+    counted = generated(platform) - before
+    assert counted > seen > 0
+    assert billed(platform) == (tokens + counted, failed + 1)
