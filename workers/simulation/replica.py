@@ -196,6 +196,8 @@ class Replica:
         """Returns None if another replica was faster, or nothing is left that is worth a launch."""
         now_s, view, calls = self._loop.now_s, flush.view, list[Entry]()
         if view.calls or self.scheduler.tells_pool(now_s, waiting):
+            full = (one for one in self._in_flight if one.bulk)
+            overtaken = {call.tenant for one in full for call in one.calls}
             ticket = self.scheduler.ticket(
                 now_s,
                 flush,
@@ -204,7 +206,7 @@ class Replica:
                 self._deciding or "",
                 LEASE_S,
                 "none" if self._overtakes else "apart" if self._stage.preempts else "mixed",
-                {call.tenant for one in self._in_flight if one.bulk for call in one.calls},
+                overtaken if self._overtakes else (),
             )
             taken = self._lanes.take(ticket)
             if taken is None:
