@@ -8,7 +8,7 @@ TOOLS := .tools
 LOCK := ops/requirements.lock
 SBOM := build/sbom.cdx.json
 
-.PHONY: demo test screenshots check chaos up bench lock clean tools sbom audit supply-chain
+.PHONY: demo test suite screenshots check chaos up bench lock clean tools sbom audit supply-chain
 
 demo: $(INSTALLED)
 	$(BIN)/millrace demo
@@ -16,8 +16,12 @@ demo: $(INSTALLED)
 up: $(INSTALLED)
 	$(BIN)/millrace up
 
-test: check
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+test: $(INSTALLED)
+	$(MAKE) -j 2 check suite
+
+# Four test processes on two cores, since most tests wait for most of their time.
+suite: $(INSTALLED)
+	$(BIN)/python -m pytest -n 4 --dist loadfile
 
 # The pages as the browser tests see them, light and dark: ops/docs/dashboard/*.png.
 screenshots: $(INSTALLED)

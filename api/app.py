@@ -12,14 +12,14 @@ from fastapi.concurrency import run_in_threadpool
 
 from api import dashboard
 from api.auth.authenticator import Authenticator
-from api.compat import oip
+from api.compat import models, oip
 from api.compat.anthropic import batches as message_batches
 from api.compat.anthropic.messages import routes as messages
 from api.compat.openai import batches as openai_batches
 from api.compat.openai import embeddings
 from api.compat.openai import files as openai_files
-from api.compat.openai import models as openai_models
 from api.compat.openai.chat import routes as chat
+from api.compat.openai.responses import routes as responses
 from api.context import Context
 from api.dashboard.rendering.live_updates import LiveUpdates
 from api.docs import openapi, swagger
@@ -27,10 +27,13 @@ from api.gateway.call_log import CallLog
 from api.gateway.cluster.pipeline import open_pipeline
 from api.gateway.gateway import CallGateway
 from api.gateway.response_cache import ResponseCache
+from api.gateway.routing.router import Router
+from api.gateway.routing.shadow import ShadowCalls
 from api.http import errors
 from api.http.idempotency import Uploads
-from api.routes import calls, health, why
-from api.routes.admin import audit, keys, limits, tenants, usage, workers
+from api.routes import calls, health, root, streams, why
+from api.routes.admin import audit, keys, limits, pools, rollouts, tenants, usage, workers
+from api.routes.admin import models as registry
 from api.routes.jobs import events, jobs, results, submit, webhooks
 from api.schemas.common import Problem
 from api.services import loop_lag, models_watcher
@@ -51,6 +54,7 @@ from jobs.processes.memory import collect_and_freeze
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.notifier import WorkNotifier
+from jobs.store.registry.follower import RegistryFollower
 from jobs.telemetry.metrics import metrics
 from jobs.telemetry.tracing import export, spans
 from jobs.version import VERSION
@@ -70,7 +74,9 @@ _PROBLEM: dict[str, Any] = {
 }
 _STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504, 507)
 _ROUTES = (
+    root,
     calls,
+    streams,
     embeddings,
     chat,
     submit,
@@ -84,12 +90,16 @@ _ROUTES = (
     limits,
     audit,
     workers,
+    rollouts,
+    pools,
+    registry,
     health,
     why,
     oip,
     openai_files,
     openai_batches,
-    openai_models,
+    models,
+    responses,
     message_batches,
     messages,
 )
@@ -114,6 +124,7 @@ def create_app(settings: Settings) -> FastAPI:
             export.start(settings, "api")
             stack.push_async_callback(context.response_cache.stop)
             stack.push_async_callback(live_updates.stop)
+            stack.push_async_callback(context.shadows.stop)
             context.call_preparation.start()
             stack.callback(context.call_preparation.stop)
             stack.callback(context.ingest_pool.stop)
@@ -126,6 +137,11 @@ def create_app(settings: Settings) -> FastAPI:
             ):
                 service.start()
                 stack.push_async_callback(service.stop)
+            follower = RegistryFollower(
+                context.database, settings.database_url, context.models_file.adopt
+            )
+            await run_in_threadpool(follower.start)
+            stack.push_async_callback(run_in_threadpool, follower.stop)
             for work in (models_watcher.follow(context.models_file), context.free_space.watch()):
                 await stack.enter_async_context(_background(work))
             if settings.metrics:
@@ -167,6 +183,7 @@ def build_context(settings: Settings) -> Context:
     reports = Reports(
         pipeline, gateway.name, process, settings.metrics_window_s, on=settings.metrics
     )
+    responses = ResponseCache(settings.redis_url, settings.call_idempotency_s)
     turns, free_space = TenantTurns(_THREADS, _THREADS_EACH), FreeSpace(settings)
     return Context(
         settings=resources.settings,
@@ -175,10 +192,12 @@ def build_context(settings: Settings) -> Context:
         payloads=resources.payloads,
         notifier=notifier,
         gateway=gateway,
-        call_preparation=CallPreparation(settings),
-        ingest_pool=IngestPool(settings),
+        router=Router(gateway.model_statuses, responses),
+        shadows=ShadowCalls(gateway, pipeline),
+        call_preparation=CallPreparation(settings, resources.models_file),
+        ingest_pool=IngestPool(settings, resources.models_file),
         job_watcher=JobWatcher(resources.database),
-        response_cache=ResponseCache(settings.redis_url, settings.call_idempotency_s),
+        response_cache=responses,
         call_bodies=CallBodies(settings.max_bodies_mb << 20),
         upload_meter=UploadMeter(resources.database, turns, free_space),
         uploads=Uploads(),

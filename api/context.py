@@ -12,6 +12,8 @@ from api.gateway.call_log import CallLog
 from api.gateway.gateway import CallGateway
 from api.gateway.inference import InferenceSession
 from api.gateway.response_cache import ResponseCache
+from api.gateway.routing.router import Router
+from api.gateway.routing.shadow import ShadowCalls
 from api.http.connection import client_disconnected
 from api.http.idempotency import Uploads
 from api.services.call_preparation import CallPreparation
@@ -34,6 +36,8 @@ class Context(Resources):
     """Everything that routes need; api/app.py builds, starts and stops it."""
 
     gateway: CallGateway  #: inference calls, through Redis
+    router: Router  #: from the name of a model to the version that answers a call
+    shadows: ShadowCalls  #: copies of calls for versions that are tried out
     call_preparation: CallPreparation  #: child processes that prepare large calls
     ingest_pool: IngestPool  #: child processes that take large bodies in
     job_watcher: JobWatcher  #: streams of jobs' progress
@@ -59,7 +63,7 @@ class Context(Resources):
         job_class: JobClass,
         timeout_ms: int,
         since_s: float,
-        rate_limit_headers: dict[str, str],
+        response_headers: dict[str, str],
     ) -> Iterator[InferenceSession]:
         """Yields the session in which a request makes its calls; its body must have been read.
 
@@ -74,7 +78,8 @@ class Context(Resources):
                 timeout_ms=timeout_ms,
                 since_s=since_s,
                 client_disconnected=left,
-                rate_limit_headers=rate_limit_headers,
+                response_headers=response_headers,
+                shadows=self.shadows,
             )
 
 

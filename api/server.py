@@ -23,6 +23,7 @@ from jobs.telemetry.metrics import exposition, record
 
 _SWITCH_INTERVAL_S = 0.0005
 _SHUTDOWN_S = 10
+_HAND_OVER_S = 5  # after which streams that haven't ended are left to other apis
 _KEEP_ALIVE_S = 75
 _TICK, _TICK_S = 0, 1.0  # uvicorn renews the Date header at its ticks 0, 10, …: once a second
 _NOT_STARTED = 3  # exit status, as uvicorn.run's
@@ -54,6 +55,8 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.context.job_watcher.close()
         self._app.state.live_updates.close()
+        gateway = self._app.state.context.gateway
+        asyncio.get_running_loop().call_later(_HAND_OVER_S, gateway.hand_over)
         await super().shutdown(sockets)
 
 

@@ -9,7 +9,9 @@
     │   └── UnknownModel              404  unknown_model
     ├── SlowReader                    408  slow_reader
     ├── Conflict                      409  conflict
-    │   └── IdempotencyKeyInFlight    409  idempotency_key_in_flight
+    │   ├── CallCancelled             409  cancelled
+    │   ├── IdempotencyKeyInFlight    409  idempotency_key_in_flight
+    │   └── StreamMoved               409  stream_moved
     ├── Pruned                        410  pruned
     ├── TooLarge                      413  too_large
     ├── UrlTooLong                    414  url_too_long
@@ -27,6 +29,7 @@
     │   ├── PayloadLost               500  payload_lost
     │   └── PayloadCorrupt            500  payload_corrupt
     ├── Unavailable                   503  unavailable
+    │   ├── ApiStopping               503  api_stopping
     │   ├── BlobStoreUnavailable      503  blobs_away
     │   │   └── BlobStoreFull         507  insufficient_storage
     │   ├── NoWorker                  503  no_worker
@@ -82,6 +85,7 @@ class MillraceError(Exception):
     retryable: ClassVar[bool] = False
     challenge: ClassVar[str] = ""  #: value of WWW-Authenticate
     more: Mapping[str, Any] = {}  #: extension members of the problem (RFC 9457)
+    model: str = ""  #: version (name@version) that had admitted the call; "": none
 
     def __init__(
         self, detail: str, *, faults: Sequence[Fault] = (), retry_after_s: float | None = None
@@ -153,6 +157,18 @@ class Conflict(MillraceError):
     """The state of the resource forbids this."""
 
     status, code, title = 409, "conflict", "Not possible in this state"
+
+
+class CallCancelled(Conflict):
+    """Its tenant cancelled the call."""
+
+    code, title = "cancelled", "The call was cancelled"
+
+
+class StreamMoved(Conflict):
+    """A newer connection reads the stream: the call goes on there."""
+
+    code, title = "stream_moved", "Another connection reads the stream"
 
 
 class IdempotencyKeyInFlight(Conflict):
@@ -308,6 +324,12 @@ class Unavailable(MillraceError):
     """The service is unavailable for now."""
 
     status, code, title, retryable = 503, "unavailable", "Temporarily unavailable", True
+
+
+class ApiStopping(Unavailable):
+    """The api process stops: the call goes on, and its stream can be read at another one."""
+
+    code, title = "api_stopping", "This api stops"
 
 
 class BlobStoreUnavailable(Unavailable):

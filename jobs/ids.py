@@ -12,10 +12,10 @@ from jobs import clock
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _VALUE = {char: value for value, char in enumerate(_ALPHABET)}
-_LENGTH = 26
+LENGTH = 26  #: characters of the part after the prefix
 DIGITS = "[0-7][0-9a-hjkmnp-tv-z]{25}"
-"""Regular expression of the part after the prefix."""
-_SHIFTS = range(5 * (_LENGTH - 2), -1, -10)
+"""Regular expression of that part."""
+_SHIFTS = range(5 * (LENGTH - 2), -1, -10)
 _VERSION_AND_VARIANT = 0x7 << 76 | 0x2 << 62
 _RANDOM = (1 << 80) - 1 & ~(0xF << 76 | 0x3 << 62)
 
@@ -60,6 +60,14 @@ def _shown(prefix: str, value: int) -> str:
     return f"{prefix}_{''.join(digits)}"
 
 
+def made_at(prefix: str, text: str) -> float:
+    """Returns when a TypeID was made, as Unix time, s. Raises ValueError for other texts."""
+    id = parse(prefix, text)
+    if id is None:
+        raise ValueError(f"{text!r} is no id that begins with {prefix}_")
+    return (id.int >> 80) / 1000
+
+
 def pattern(*prefixes: str) -> str:
     """Returns the regular expression of ids with one of these prefixes."""
     return f"^({'|'.join(prefixes)})_{DIGITS}$"
@@ -70,7 +78,7 @@ def parse(prefix: str | tuple[str, ...], text: str) -> UUID | None:
     head, _, digits = text.rpartition("_")
     if (
         head not in ((prefix,) if isinstance(prefix, str) else prefix)
-        or len(digits) != _LENGTH
+        or len(digits) != LENGTH
         or digits[0] > "7"
     ):
         return None

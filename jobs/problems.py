@@ -1,8 +1,8 @@
 """Problems of configuration, worded from pydantic's errors: place, fault, and what is right."""
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
@@ -14,6 +14,8 @@ _PHRASES = {
     r"(an instance of|a valid dictionary|a dictionary|a valid mapping)\b.*": "a table",
 }
 """Regular expressions in pydantic's messages, and their words in a file of settings."""
+
+T = TypeVar("T")
 
 
 def fits(test: Callable[[Any], Any], expected: str) -> AfterValidator:
@@ -78,3 +80,38 @@ def _node(schema: dict[str, Any], loc: list[int | str]) -> dict[str, Any]:
         if "$ref" in node:
             node = schema["$defs"][node["$ref"].rpartition("/")[2]] | node
     return node
+
+
+class PolicyFormat(Generic[T]):
+    """Format of a policy as a dictionary: of a dataclass whose fields have defaults.
+
+    problems: sentences about values that pydantic takes and the policy doesn't.
+    """
+
+    def __init__(self, kind: type[T], problems: Callable[[T], Iterable[str]]) -> None:
+        self._kind, self._problems = kind, problems
+        self._adapter = TypeAdapter(kind)
+
+    def parse(self, fields: Any) -> T:
+        """Returns the policy with these fields; those that are left out have their defaults.
+
+        Raises ValueError with every problem.
+        """
+        try:
+            policy = self._adapter.validate_python(fields)
+        except ValidationError as error:
+            raise ValueError("; ".join(described(error, self._kind))) from None
+        if problems := list(self._problems(policy)):
+            raise ValueError("; ".join(problems))
+        return policy
+
+    def read(self, fields: Mapping[str, Any]) -> T:
+        """Returns a policy that was stored: fields that another release added are left out. Raises
+        ValueError as `parse` does."""
+        known = self._kind.__dataclass_fields__  # type: ignore[attr-defined]
+        return self.parse({name: value for name, value in fields.items() if name in known})
+
+    def dump(self, policy: T) -> dict[str, Any]:
+        """Returns all fields, as JSON has them."""
+        fields: dict[str, Any] = self._adapter.dump_python(policy, mode="json")
+        return fields

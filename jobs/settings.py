@@ -87,6 +87,8 @@ _LONG_KEY = (
 )
 _From1 = Annotated[float, Field(ge=1, allow_inf_nan=False)]  # seconds
 _Share = Annotated[float, Field(ge=0, le=1)]
+_HttpUrl = Annotated[str, _text(_is_http, "an http(s) address")]
+_Hosts = Annotated[str, _text(AllowList.parse)]
 _TrustedUrl = Annotated[str, _text(is_trusted_url, "https://…, or http://… on loopback")]
 
 
@@ -118,9 +120,16 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
         "", "broker of the nudges: redis:// or amqp:// (RabbitMQ); empty: Redis"
     )
     models: _File | None = _field(None, "models file (TOML); empty: the sample models")
+    trust: _File | None = _field(
+        None, "trust file (TOML): keys that sign artifacts; empty: no signature is asked for"
+    )
     blobs: Annotated[str, _text(store.parse)] = _field(
         "", "blob store: file:/path or s3://bucket/prefix; empty: payloads stay in the database"
     )
+    artifacts: _File | None = _field(
+        None, "cache of artifacts on this host; empty: a folder of the home"
+    )
+    artifacts_mb: _Megabytes = _field(0, "most disk for that cache, MiB; 0: no bound")
     blob_over_kb: _Count = _field(64, "size above which a payload goes to the blob store, KiB")
     s3_endpoint: str = _field("", "address of an S3-compatible store that is not Amazon's")
     s3_allow: Annotated[str, _text(s3_locations.patterns)] = _field(
@@ -134,7 +143,16 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     oidc_client_id: str = _field("", "client id of the dashboard at that provider")
     oidc_client_secret: _Secret = _field("", "client secret of the dashboard, where it has one")
     pool: str = _field("default", "pool that a worker belongs to")
-    device: str = _field("", "torch device of a worker; empty: CUDA if there is one")
+    price: Annotated[float, Field(gt=0)] = _field(
+        1.0, "price of a worker's device per hour, in any unit that all workers share"
+    )
+    spot_notice_s: _From0 = _field(0.0, "notice before a worker's machine goes, seconds; 0: never")
+    spot_file: _File | None = _field(None, "file whose appearance is that notice")
+    spot_provider: Literal["", "aws", "gcp", "azure"] = _field("", "provider that gives it")
+    spot_metadata_url: _HttpUrl = _field("", "its metadata service; empty: the link-local address")
+    device: str = _field(
+        "", "torch device of a worker, or a GPU's UUID (GPU-…, MIG-…); empty: CUDA if there is one"
+    )
     max_json_mb: _Count = _field(64, "largest JSON body, MiB")
     max_ndjson_mb: _Count = _field(8192, "largest NDJSON body, MiB")
     max_file_mb: _Count = _field(8192, "largest uploaded file, MiB")
@@ -169,20 +187,43 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
         "key that encrypts stored secrets; below it, one a line, older keys that only decrypt; "
         "empty: generated, with the embedded database only",
     )
-    webhook_allow: Annotated[str, _text(AllowList.parse)] = _field(
+    webhook_allow: _Hosts = _field(
         "", "private hosts and networks (a,b) that webhooks may reach, by plain http too"
     )
-    lease_s: _From1 = _field(
-        6.0, "lease of a worker on a slice, seconds; renewed three times within it"
+    fetch_allow: _Hosts = _field("", "private hosts and networks (a,b) that inputs come from")
+    fetch_max_mb: _Count = _field(32, "largest input that is fetched from an address, MiB")
+    fetch_timeout_s: _Above0 = _field(15.0, "time in which an input must have come, seconds")
+    prepare_ahead_mb: _Count = _field(256, "prepared inputs of a model that may wait, about, MiB")
+    lease_s: _From1 = _field(6.0, "lease on a slice, seconds; renewed three times within it")
+    drain_s: _Above0 = _field(
+        20.0, "time of a worker to end launches after SIGTERM, seconds; 10 s later it is killed"
     )
     keeper_interval_s: _Above0 = _field(
         1.0, "longest time between two rounds of the keeper, seconds"
     )
-
+    cheaper_s: _From0 = _field(
+        300.0,
+        "time after its submission in which cheaper workers must be done with a standard job, for "
+        "dearer ones to leave it to them, seconds; bulk: twelve times that; 0: none leaves any",
+    )
+    scale_command: str = _field(
+        "", "program that sets the workers of a pool, run with the pool and the number (keeper)"
+    )
+    scale_workloads: str = _field(
+        "", "workloads of pools (a,b): pool=namespace/deployment/name, or statefulset (scaler)"
+    )
+    scale_pod_costs: bool = _field(
+        False, "choose the pods that go first; needs the right to patch pods (scaler)"
+    )
     keep_items_days: _From0 = _field(0.0, "retention of inputs of ended jobs, days; 0: for ever")
     keep_results_days: _From0 = _field(0.0, "retention of results of ended jobs, days; 0: for ever")
+    keep_responses_days: _Above0 = _field(
+        30.0, "retention of stored responses (/v1/responses) and of their jobs, days"
+    )
+    keep_artifacts_days: _From0 = _field(
+        30.0, "retention of the files of retired versions of models, days; 0: for ever"
+    )
     keep_jobs_days: _From0 = _field(0.0, "retention of ended jobs and launches, days; 0: for ever")
-
     metrics: bool = _field(True, "collect metrics, and report them for `why`")
     metrics_window_s: float = _field(60.0, "time that `why` and the dashboard look back, seconds")
     metrics_host: str = _field("127.0.0.1", "address of a process's own /metrics")
@@ -346,6 +387,11 @@ def _conflicts(settings: Settings) -> Iterator[str]:
             f"MILLRACE_KEEP_JOBS_DAYS is {jobs}: a job is deleted last, so "
             "MILLRACE_KEEP_ITEMS_DAYS and MILLRACE_KEEP_RESULTS_DAYS must be set too, and no longer"
         )
+    for name in ("spot_file", "spot_provider"):
+        if getattr(settings, name) and not settings.spot_notice_s:
+            yield f"{_variable(name)} is set, but not MILLRACE_SPOT_NOTICE_S: no worker is spot"
+    if settings.spot_metadata_url and not settings.spot_provider:
+        yield "MILLRACE_SPOT_METADATA_URL is set, but not MILLRACE_SPOT_PROVIDER"
     for name in ("oidc_audience", "oidc_jwks_url", "oidc_client_id"):
         if getattr(settings, name) and not settings.oidc_issuer:
             yield f"{_variable(name)} is set, but not MILLRACE_OIDC_ISSUER"

@@ -1,7 +1,8 @@
-"""SSRF protection: webhooks go to public addresses and to those of MILLRACE_WEBHOOK_ALLOW.
+"""SSRF protection: webhooks go to public addresses and to those of MILLRACE_WEBHOOK_ALLOW; inputs
+are fetched from public addresses and from those of MILLRACE_FETCH_ALLOW.
 
-The form of a tenant's URL is checked when a job is submitted; the addresses behind its name are
-checked whenever a webhook is sent (`workers/webhooks/post.py`).
+The form of a tenant's webhook is checked when a job is submitted; the addresses behind a name are
+checked whenever it is connected to (`workers/http_client/pinned.py`).
 """
 
 import re
@@ -101,13 +102,15 @@ class AllowList:
 
 
 def may_reach(host: str, address: str, allow: AllowList) -> bool:
-    """Returns True if a webhook to this host may connect to this address of its name."""
+    """Returns True if a request to this host may connect to this address of its name."""
     found = ip_address(address)
     return is_public(found) or allow.has_host(host) or allow.has_address(found)
 
 
-def url_problem(url: str, allow: AllowList) -> tuple[str, str] | None:
-    """Returns (code, message) where no webhook may go to a URL."""
+def url_problem(
+    url: str, allow: AllowList, setting: str = "MILLRACE_WEBHOOK_ALLOW"
+) -> tuple[str, str] | None:
+    """Returns (code, message) where no request may go to a URL. setting: that of the list."""
     if len(url) > MAX_URL or _ODD.search(url):
         return "malformed", (
             f"must be at most {MAX_URL} printable ASCII characters: percent-encode the path, and "
@@ -121,22 +124,24 @@ def url_problem(url: str, allow: AllowList) -> tuple[str, str] | None:
         return "malformed", f"is no URL: {error}"
     if port == 0 or not (_NAME.fullmatch(host) or _literal(host)):
         return "malformed", "must name a host, as in https://example.com/hook"
-    return _refuse_parts(parts, host, allow)
+    return _refuse_parts(parts, host, allow, setting)
 
 
-def _refuse_parts(parts: SplitResult, host: str, allow: AllowList) -> tuple[str, str] | None:
+def _refuse_parts(
+    parts: SplitResult, host: str, allow: AllowList, setting: str
+) -> tuple[str, str] | None:
     allowed = allow.has_host(host)
     address = _literal(host)
     if parts.scheme not in ("https", "http"):
         return "scheme", "must begin with https://"
     if parts.scheme == "http" and not allowed:
-        return "scheme", f"must be https, unless MILLRACE_WEBHOOK_ALLOW names {host}"
+        return "scheme", f"must be https, unless {setting} names {host}"
     if "@" in parts.netloc:
-        return "credentials", "must not hold a user or password: verify the signature instead"
+        return "credentials", "must not hold a user or password"
     if parts.fragment:
         return "fragment", "must not have a fragment (#…): it would not be sent"
     if address and not (allowed or is_public(address)):
-        return "private_address", f"{host} is not public, and MILLRACE_WEBHOOK_ALLOW has it not"
+        return "private_address", f"{host} is not public, and {setting} has it not"
     return None
 
 

@@ -16,11 +16,17 @@ JobState = Literal[
 SliceState = Literal["ready", "leased", "held", "done"]
 Outcome = Literal["succeeded", "failed", "cancelled", "expired"]
 JobClass = Literal["interactive", "standard", "bulk"]
+Versioning = Literal["pinned", "routed"]
+"""All items of a job have the version that it was accepted for, or its slices go by routes."""
 
 JOB_STATES: tuple[JobState, ...] = get_args(JobState)
 SLICE_STATES: tuple[SliceState, ...] = get_args(SliceState)
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 JOB_CLASSES: tuple[JobClass, ...] = get_args(JobClass)
+VERSIONINGS: tuple[Versioning, ...] = get_args(Versioning)
+
+INTERRUPTIBLE: frozenset[JobClass] = frozenset({"standard", "bulk"})
+"""Classes whose calls and jobs spot workers take; others only where nobody else is ready."""
 
 TRANSITIONS: dict[JobState, tuple[JobState, ...]] = {
     "validating": ("queued", "failed", "cancelled", "expired"),

@@ -50,14 +50,19 @@ def create_app(settings: Settings) -> Celery:
         worker_prefetch_multiplier=1,
         worker_enable_prefetch_count_reduction=False,
         worker_hijack_root_logger=False,
-        worker_enable_remote_control=False,
+        # On RabbitMQ each worker would leave a queue of its own there.
+        worker_enable_remote_control=_is_redis(settings.broker),
         worker_send_task_events=False,
     )
     return app
 
 
+def _is_redis(broker: str) -> bool:
+    return "redis" in broker.partition(":")[0]
+
+
 def _transport_options(broker: str) -> dict[str, Any]:
-    if "redis" not in broker.partition(":")[0]:
+    if not _is_redis(broker):
         return {"confirm_publish": True, "read_timeout": _TIMEOUT_S, "write_timeout": _TIMEOUT_S}
     return {
         "visibility_timeout": 60,

@@ -11,6 +11,7 @@ from celery.exceptions import SecurityWarning
 from celery.signals import setup_logging, worker_shutting_down
 from celery.worker.components import Pool
 from celery.worker.consumer import Consumer
+from celery.worker.control import Panel
 from celery.worker.state import maybe_shutdown
 from kombu import Connection
 
@@ -20,6 +21,7 @@ if celery.__version__ != PATCHED_VERSION:
         f"workers/celery_patches.py is for Celery {PATCHED_VERSION}, not {celery.__version__}"
     )
 
+_COMMANDS = ("ping", "stats")
 _RETRY_S = 0.5  # between two attempts to reach a broker that is away
 
 _log = logging.getLogger(__name__)
@@ -69,6 +71,12 @@ def silence() -> None:
     warnings.filterwarnings("ignore", category=SecurityWarning)
 
 
+def answer_inspection_alone() -> None:
+    """Refuses every remote command but ping and stats: others could stop a worker that has slices,
+    or move its queue, behind the back of the platform."""
+    Panel.data.update({name: _refuse for name in Panel.data if name not in _COMMANDS})
+
+
 def on_shutdown(act: Callable[[], None]) -> None:
     """Calls `act` in the signal handler of SIGTERM or SIGINT."""
     worker_shutting_down.connect(lambda **_: act(), weak=False)
@@ -82,6 +90,14 @@ def wake_event_loop(worker: Any) -> None:
 def stop_consuming(worker: Any, queue: str) -> None:
     """Stops to receive nudges, from any thread."""
     worker.hub.call_soon(worker.consumer.cancel_task_queue, queue)
+
+
+def _refuse(*_: Any, **__: Any) -> dict[str, str]:
+    """Answers a remote command."""
+    return {
+        "error": f"workers answer {' and '.join(_COMMANDS)} alone; `millrace workers` lists them, "
+        "`millrace worker drain` stops one"
+    }
 
 
 def _ignore(*_: Any, **__: Any) -> None:

@@ -15,12 +15,13 @@ from api.dashboard.pages import (
     job,
     jobs,
     keys,
-    models,
     overview,
+    pools,
     tenants,
     webhooks,
     workers,
 )
+from api.dashboard.pages.models import registry, rollouts, served
 from api.dashboard.rendering import assets, page_router
 
 
@@ -33,7 +34,10 @@ def install(app: FastAPI) -> None:
         overview,
         *job_pages,
         call,
-        models,
+        served,
+        registry,
+        rollouts,
+        pools,
         workers,
         tenants,
         keys,

@@ -13,6 +13,7 @@ from api.compat.anthropic.schemas import MessageBatchRequest
 from api.compat.oip.schemas import InferenceRequest
 from api.compat.openai.chat.schemas import ChatCompletionRequest, CompletionRequest
 from api.compat.openai.embedding_schemas import EmbeddingsRequest
+from api.compat.openai.responses.schemas import ResponseRequest
 from api.compat.openai.schemas import BatchRequest
 from api.schemas.calls import CallRequest
 from api.schemas.jobs import JobWithItems
@@ -28,6 +29,7 @@ _READ_BY_US = (
     JobWithItems,
     MessageBatchRequest,
     MessageRequest,
+    ResponseRequest,
 )
 _REF = "#/components/schemas/{model}"
 _PLACEHOLDERS = {"integer": 0, "number": 0.0, "boolean": False, "string": "…"}

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from redis.exceptions import RedisError
 from starlette.requests import ClientDisconnect
 
-from api.gateway.gateway import InferenceRequest
 from api.gateway.redis_pipeline import Pipeline
+from api.gateway.requests import InferenceRequest
 from jobs import clock
 from jobs.calls.records import RETENTION_S, CallRecord, record_key
 from jobs.errors import MillraceError

@@ -45,7 +45,7 @@ class _Calls:
         flights = tuple(map(_concurrency_only, session.caller.limits))
         caller = replace(session.caller, limits=flights)
         self._following = replace(
-            session, caller=caller, rate_limit_headers={}, retries_admission=True
+            session, caller=caller, response_headers={}, retries_admission=True
         )
         self._left = deque(range(len(inputs.values)))
         self._open = 0

@@ -2,20 +2,25 @@
 rejected."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+import orjson
+
 from api.gateway import metrics
 from api.gateway.call_log import CallLog
 from api.gateway.fallbacks import FallbackPlan
-from api.gateway.gateway import CallGateway, InferenceRequest
+from api.gateway.gateway import GOES_ON, CallGateway
 from api.gateway.model_status import SHARES
+from api.gateway.requests import InferenceRequest, InferenceResult
+from api.gateway.routing.shadow import AnsweredCall, ShadowCalls
 from api.gateway.streaming.inbox import DeltaInbox
 from api.http.retry_after import retry_delay_s
 from jobs import clock, ids
 from jobs.errors import (
+    CallCancelled,
     DeadlinePassed,
     Fault,
     Invalid,
@@ -23,11 +28,13 @@ from jobs.errors import (
     Overloaded,
     QuotaExceeded,
     SpendCap,
+    StreamMoved,
     TooLate,
     Unavailable,
     WorkerLost,
 )
 from jobs.identity import Caller
+from jobs.models.model import Model
 from jobs.states import JobClass
 from jobs.telemetry.tracing import spans
 
@@ -38,6 +45,8 @@ _REFUSALS = {
     "deadline_passed": DeadlinePassed,
     "transient": Unavailable,
     "rate_limited": Unavailable,
+    CallCancelled.code: CallCancelled,
+    StreamMoved.code: StreamMoved,
 }
 
 
@@ -53,13 +62,15 @@ class InferenceSession:
     since_s: float  #: time at which the body had arrived, on the process's clock
     client_disconnected: "asyncio.Future[Any]"  #: done once the client has left
     #: filled once a call is admitted
-    rate_limit_headers: dict[str, str] = field(default_factory=dict)
+    response_headers: dict[str, str] = field(default_factory=dict)
     more_units: int = 0  #: see InferenceRequest
     waited_ms: float = 0.0  #: see InferenceRequest
     on_admitted: Callable[[], None] | None = None  #: see InferenceRequest
     retries_admission: bool = False  #: the caller retries calls that are rejected for now
     inbox: DeltaInbox | None = None  #: of a call that streams
     call_id: str = ""  #: of its only call; "": a new one each
+    resume_within_s: int = 0  #: see Call
+    shadows: ShadowCalls | None = None  #: gets answered calls that are to be copied
 
     async def call(self, value: Any, plans: Iterator[FallbackPlan]) -> "CallResult":
         """Makes a call. Raises what the gateway does, SpendCap, and the error that the call ended
@@ -68,12 +79,39 @@ class InferenceSession:
         try:
             result = await self._traced_call(value, chain((first,), plans))
         except BaseException as error:
-            if not (self.retries_admission and is_temporary(error)):
-                metrics.record_failed(first.model, self.job_class, self.timeout_ms, error)
+            self._record_failed(first.model, error)
             raise
+        self._record_answered(result)
+        if (shadow := result.plan.shadow) and self.shadows:
+            answered = orjson.dumps(value), result.plan, result.output
+            self.shadows.copy(AnsweredCall(self.caller.tenant, *answered), shadow)
+        return result
+
+    async def resume(self, plan: FallbackPlan) -> "CallResult":
+        """Takes over the call `call_id`, which streams. plan: by which it was admitted. Raises
+        NotFound where nothing is left of it, and what `call` does."""
+        request = self._request(self.call_id, None, "")
+        try:
+            result = await self._ended(request, self.gateway.attach(request, plan))
+        except BaseException as error:
+            if request.attempts:
+                self._record_failed(plan.model, error)
+            raise
+        if request.attempts:  # else it had ended before
+            self._record_answered(result)
+        return result
+
+    def _record_failed(self, model: Model, error: BaseException) -> None:
+        if not self._goes_on(error):
+            metrics.record_failed(model, self.job_class, self.timeout_ms, error)
+
+    def _record_answered(self, result: "CallResult") -> None:
         seconds = clock.monotonic() - self.since_s - self.waited_ms / 1000
         metrics.record_answered(result.plan.model, self.job_class, seconds, result.timing)
-        return result
+
+    def _goes_on(self, error: BaseException) -> bool:
+        """Returns True where the call was not ended by the error, or is tried again."""
+        return isinstance(error, GOES_ON) or (self.retries_admission and is_temporary(error))
 
     async def _traced_call(self, value: Any, plans: Iterator[FallbackPlan]) -> "CallResult":
         if self.caller.spent:
@@ -90,12 +128,18 @@ class InferenceSession:
             )
             result = await self._call(id, value, plans, span.packed)
             span.set_attributes(millrace__model=result.plan.model.key, millrace__units=result.units)
+            if result.plan.cohort:
+                span.set_attributes(millrace__cohort=result.plan.cohort)
         return result
 
     async def _call(
         self, id: str, value: Any, plans: Iterator[FallbackPlan], trace: str
     ) -> "CallResult":
-        request = InferenceRequest(
+        request = self._request(id, value, trace)
+        return await self._ended(request, self.gateway.infer(request, plans))
+
+    def _request(self, id: str, value: Any, trace: str) -> InferenceRequest:
+        return InferenceRequest(
             id=id,
             tenant=self.caller.tenant,
             value=value,
@@ -106,24 +150,33 @@ class InferenceSession:
             deadline_s=self.since_s + self.timeout_ms / 1000,
             client_disconnected=self.client_disconnected,
             limits=self.caller.limits,
-            rate_limit_headers=self.rate_limit_headers,
+            response_headers=self.response_headers,
             more_units=self.more_units,
             waited_ms=self.waited_ms,
             on_admitted=self.on_admitted,
             trace=trace,
             inbox=self.inbox,
+            resume_within_s=self.resume_within_s,
         )
+
+    async def _ended(
+        self,
+        request: InferenceRequest,
+        call: Awaitable[tuple[FallbackPlan, InferenceResult]],
+    ) -> "CallResult":
+        """Waits for the end of a call, and records it."""
         timing: dict[str, Any] = {}
         try:
-            plan, (output, error, units, timing) = await self.gateway.infer(request, plans)
+            plan, (output, error, units, timing) = await call
             if error is not None:
                 raise _error(*error)
         except BaseException as ended:
-            if not (self.retries_admission and is_temporary(ended)):
+            if not self._goes_on(ended):
                 token_ms = timing.pop("token_ms", ()) or self._token_ms()
                 self.call_log.record_end(request, ended, token_ms, timing)
             if isinstance(ended, MillraceError):
                 ended.more = {**ended.more, "call_id": request.id}
+                ended.model = request.admitted_by
             raise
         self.call_log.record_end(request, timing, timing.pop("token_ms", ()))
         return CallResult(request.id, plan, output or b"null", units, timing)

@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 from redis.exceptions import RedisError
 
-from api.gateway.redis_pipeline import Pipeline
+from api.gateway.redis_pipeline import Pipeline, PipelineScript
 from jobs import clock
-from jobs.calls.admission import Margin, due_ms, terms
+from jobs.calls import scripts
+from jobs.calls.admission import Margin, due_ms, mixed_terms
 from jobs.calls.keys import Keys
 from jobs.calls.lanes import Terms
+from jobs.calls.messages import Call
 from jobs.calls.profile import Profile
+from jobs.models.inputs.prefix import prefix_digest
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 
@@ -26,13 +30,15 @@ SHARES = {"interactive": 1.0, "standard": 0.75, "bulk": 0.5}
 
 @dataclass(slots=True)
 class ModelStatus:
-    """Status of one model version; without a profile its times are not known."""
+    """Status of one model version; with an empty profile its times are not known."""
 
     model: Model
     keys: Keys
     names: Sequence[str]  #: of all its Redis keys
+    generates: bool  #: the model generates
     margin: Margin
-    profile: Profile = field(default_factory=Profile)
+    #: of each tier of its workers (jobs/calls/tiers/tier.py), the fastest first
+    profiles: Sequence[Profile] = (Profile(),)
     ready: bool = False
     last_used_s: float = 0.0  #: on the process's clock
     _terms: dict[tuple[int, int, float, int], Terms] = field(default_factory=dict)
@@ -43,14 +49,21 @@ class ModelStatus:
         key = bucket, timeout_ms, share, int(self.margin.ms)
         if key not in self._terms:
             margin_ms = self.margin.ms
-            self._terms[key] = terms(self.profile, self.model, bucket, timeout_ms, share, margin_ms)
+            times = bucket, timeout_ms, share, margin_ms
+            self._terms[key] = mixed_terms(self.profiles, self.model, *times)
         return self._terms[key]
+
+    def names_for(self, call: Call) -> Sequence[str]:
+        """Returns the keys with which a call of a model that generates is queued: also that of its
+        beginning."""
+        digest = prefix_digest(call.tenant, call.adapter, orjson.dumps(call.input))
+        return self.names if digest is None else [*self.names, self.keys.prefix(digest)]
 
     def record_latency(self, bucket: int, timeout_ms: int, took_ms: float) -> None:
         """Adapts the margin to the time that an admitted call took."""
         key = bucket, timeout_ms
         if key not in self._due_ms:
-            self._due_ms[key] = due_ms(self.profile, self.model, bucket, timeout_ms)
+            self._due_ms[key] = due_ms(self.profiles[0], self.model, bucket, timeout_ms)
         self.margin.record(late=took_ms > self._due_ms[key])
 
 
@@ -59,11 +72,14 @@ class ModelStatuses:
 
     def __init__(self, pipe: Pipeline, *, clustered: bool = False) -> None:
         self._pipe, self._clustered = pipe, clustered
+        self._want = PipelineScript(pipe, scripts.WANT)
+        self._profiles = PipelineScript(pipe, scripts.PROFILES)
         self._known: dict[str, ModelStatus] = {}
 
     async def get(self, model: Model) -> ModelStatus:
         """Returns a model's status; without Redis, an unknown one."""
-        status = self._known.get(model.key) or await self._first_look(model)
+        served = model.served_by
+        status = self._known.get(served.key) or await self._first_look(served)
         status.last_used_s = clock.monotonic()
         return status
 
@@ -75,10 +91,16 @@ class ModelStatuses:
                     return model
         return versions[0]
 
-    async def choose_all(self, models: Registry) -> dict[str, str]:
-        """Returns the `name@version` that each bare name of several versions stands for now."""
-        names = models.ambiguous_names
-        return {name: (await self.choose(models.versions(name))).key for name in names}
+    async def ready_keys(self, models: Registry) -> frozenset[str]:
+        """Returns the versions (name@version) with a ready worker, of models that have several."""
+        found = (model for name in models.ambiguous_names for model in models.versions(name))
+        several = {model.served_by.key: model.served_by for model in found}
+        return frozenset([key for key, one in several.items() if (await self.get(one)).ready])
+
+    def want(self, model: Model) -> None:
+        """Has a worker load a model that is loaded on demand, as a call does without a worker."""
+        keys = Keys(model.served_by.key, self._clustered)
+        self._want.send(_ignore_reply, keys.all(), [])
 
     def knows(self, key: str) -> bool:
         """Returns True for a model (name@version) that had calls lately."""
@@ -98,25 +120,24 @@ class ModelStatuses:
                 return await self._look(model)
         except (RedisError, TimeoutError):
             keys = Keys(model.key, self._clustered)
-            return ModelStatus(model, keys, keys.all(), Margin(model))
+            return ModelStatus(model, keys, keys.all(), model.spec.generates, Margin(model))
 
     async def _look(self, model: Model) -> ModelStatus:
         keys = Keys(model.key, self._clustered)
-        replies: Any = await asyncio.gather(
-            self._pipe.ask("HGET", keys("pool"), "profile"),
-            self._pipe.ask("ZREVRANGE", keys("ready"), 0, 0, "WITHSCORES"),
-            self._pipe.ask_at(keys("ready"), "TIME"),
-        )
-        packed, latest, (seconds, micros) = replies
-        now_ms = int(seconds) * 1000 + int(micros) / 1000
-        ready = bool(latest) and float(latest[1]) > now_ms
-        profile = _profile(packed or b"")
+        now_ms, ready_ms, packed = await self._profiles.ask(keys.all(), [])
+        ready = float(ready_ms) > float(now_ms)
+        profiles = [_profile(one) for one in packed] or [Profile()]
         before = self._known.get(model.key)
         margin = before.margin if before and before.model == model else Margin(model)
         last_used_s = before.last_used_s if before else 0.0
-        status = ModelStatus(model, keys, keys.all(), margin, profile, ready, last_used_s)
+        own = model, keys, keys.all(), model.spec.generates
+        status = ModelStatus(*own, margin, profiles, ready, last_used_s)
         self._known[model.key] = status
         return status
+
+
+def _ignore_reply(reply: Any) -> None:
+    """Ignores the reply: the next call asks again."""
 
 
 def _profile(packed: bytes) -> Profile:

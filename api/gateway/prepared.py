@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from api.gateway.fallbacks import FallbackPlan
+from api.gateway.routing.target import Target
 from api.gateway.streaming.inbox import StreamDeadlines
 from jobs.errors import TooLarge
 from jobs.models.model import Model
@@ -18,6 +19,7 @@ class PreparedCall:
     plans: Iterable[FallbackPlan]  #: in order; the first is as requested
     timeout_ms: int
     job_class: JobClass
+    target: Target
     stream: StreamDeadlines | None = None  #: None: the answer comes in one piece
 
 
@@ -25,7 +27,7 @@ class PreparedCall:
 class PreparedInputs:
     """Inputs of one request, each a call of its own."""
 
-    model: Model
+    target: Target
     values: Sequence[bytes]  #: inputs, as JSON
     plans: Sequence[FallbackPlan]  #: one for each of several inputs; all those of a single one
 

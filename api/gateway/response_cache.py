@@ -1,9 +1,10 @@
-"""Responses of calls by Idempotency-Key, in Redis: a key makes one call for as long as Redis
-lives."""
+"""Responses of calls by Idempotency-Key, and the versions that took them, in Redis: a key makes one
+call for as long as Redis lives."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from redis.exceptions import RedisError
 
@@ -11,7 +12,7 @@ from api.gateway.cluster.pipeline import open_pipeline
 from api.gateway.redis_pipeline import PipelineScript
 from jobs import ids
 from jobs.errors import DeadlinePassed, IdempotencyKeyInFlight, IdempotencyKeyReused
-from jobs.intake.idempotency_key import Claim, kept_under
+from jobs.intake.idempotency_key import Claim, kept_under, version_key
 
 _log = logging.getLogger(__name__)
 _TIMEOUT_S = 10
@@ -19,6 +20,8 @@ _TIMEOUT_S = 10
 _MARGIN_MS = 2000
 #: A response waits this long until it is stored, and an error until its key is free.
 _SETTLE_WAIT_S = 0.5
+#: Redis has this long to tell a version; what it doesn't tell, it won't when the key is claimed.
+_VERSION_WAIT_S = 1.0
 _IN_FLIGHT, _DONE = b"?", b"="
 
 # KEYS: key. ARGV: mark, ttl ms. Returns the stored value.
@@ -74,6 +77,20 @@ class ResponseCache:
         await self._replace(name, mark, _DONE + claim.fingerprint + answer)
         return answer, False
 
+    async def version(self, tenant: str, key: str) -> str:
+        """Returns what `keep_version` has kept; "": nothing, or Redis doesn't answer."""
+        try:
+            async with asyncio.timeout(_VERSION_WAIT_S):
+                kept: bytes | None = await self._pipe.ask("GET", version_key(tenant, key))
+        except (RedisError, TimeoutError):
+            return ""
+        return (kept or b"").decode()
+
+    def keep_version(self, tenant: str, key: str, version: str) -> None:
+        """Keeps the version that takes a call, for its retries."""
+        name = version_key(tenant, key)
+        self._pipe.send(_ignore_reply, "SET", name, version, "PX", self._ttl_ms)
+
     async def _claim_key(self, name: str, mark: bytes, timeout_ms: int) -> bytes | None:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -96,6 +113,10 @@ class ResponseCache:
             await self._settle.ask([name], [mark, value, self._ttl_ms])
         except RedisError as error:
             _log.warning("couldn't keep or free an Idempotency-Key: %s", error)
+
+
+def _ignore_reply(reply: Any) -> None:
+    """Ignores the reply: without it a retry is routed anew."""
 
 
 def _replay(stored: bytes, claim: Claim) -> bytes:

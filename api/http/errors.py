@@ -4,6 +4,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
 
 from api.http import rate_limit_headers
-from api.http.request_id import KEY, headers_of, request_id
+from api.http.request_id import KEY, api_path, headers_of, request_id
 from jobs import clock, ids
 from jobs.errors import (
     Fault,
@@ -33,11 +34,17 @@ from jobs.errors import (
 )
 from jobs.store.db import CONNECTION_ERRORS
 
+MODEL_HEADER = "X-Millrace-Model"
+"""Header of an answer: the version (name@version) that made it, or failed to."""
+
 _log = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
 _TYPES = "https://millrace.dev/problems/"
 _DISK_FULL_S = 30.0  # Retry-After where a disk is full
 _MAX_QUOTED = 100  # characters of a client's text
+_ALIKE = 0.75  # similarity of a path that is named as the nearest one, 0 to 1
+_PLACEHOLDER = re.compile(r"/\{[^/]*\}")
+_AN_ID = re.compile(f"/[a-z]+_{ids.DIGITS}(?=/|$)")
 _ID_PATTERN = re.compile(rf"\^\(([a-z|]+)\){re.escape(f'_{ids.DIGITS}$')}")
 
 
@@ -85,6 +92,8 @@ def problem_response(error: MillraceError, id: str, path: str = "") -> Response:
         quota_headers = error.headers or rate_limit_headers.job_quota_headers(error)
         own = QUOTA_HEADERS[prefix](quota_headers) if prefix in QUOTA_HEADERS else {}
         headers = {**headers, **quota_headers, **own}
+    if error.model:
+        headers[MODEL_HEADER] = error.model
     if error.challenge:
         headers["WWW-Authenticate"] = error.challenge
     if error.retry_after_s is not None:
@@ -148,9 +157,16 @@ def _fault_message(error: Any) -> str:
         case "value_error":
             return str(error["ctx"]["error"])
         case "string_pattern_mismatch" if an_id := _ID_PATTERN.fullmatch(error["ctx"]["pattern"]):
-            expected = " or ".join(f"{head}_" for head in an_id[1].split("|"))
-            return f"{_quoted(error['input'])} is no id; one begins with {expected}"
+            return _id_message(error["input"], [f"{head}_" for head in an_id[1].split("|")])
     return str(error["msg"])
+
+
+def _id_message(text: str, heads: Sequence[str]) -> str:
+    """Says how a text differs from an id. heads: beginnings of ids, such as `job_`."""
+    if head := next((head for head in heads if text.startswith(head)), ""):
+        needed = f"after {head} come {ids.LENGTH} digits and lower-case letters"
+        return f"{_quoted(text)} is no id: {needed}"
+    return f"{_quoted(text)} is no id; one begins with {' or '.join(heads)}"
 
 
 def _quoted(text: str) -> str:
@@ -164,7 +180,10 @@ class _FrameworkError(MillraceError):
     def __init__(self, error: HTTPException, request: Request) -> None:
         path, method, detail = _quoted(request.url.path), request.method, str(error.detail)
         if error.status_code == 404:
-            detail = f"there is no {method} {path} here; /docs shows what there is"
+            near = _nearest(request)
+            detail = f"there is no {method} {path} here; " + (
+                f"the nearest is {near}" if near else "/docs shows what there is"
+            )
         elif error.status_code == 405 and (allowed := _methods(request)):
             detail = f"{path} takes {', '.join(sorted(allowed))}, not {method}"
         super().__init__(detail)
@@ -186,6 +205,21 @@ def _methods(request: Request) -> set[str]:
     }
 
 
+def _nearest(request: Request) -> str:
+    """Returns the documented operation whose path is spelled most alike: `POST /jobs`; "": none."""
+    asked = request.url.path
+    if len(asked) > _MAX_QUOTED:
+        return ""
+    paths: Mapping[str, Mapping[str, Any]] = request.app.openapi()["paths"]
+    shapes = {_PLACEHOLDER.sub("/{}", path): path for path in paths}
+    found = get_close_matches(_AN_ID.sub("/{}", asked), shapes, 1, _ALIKE)
+    if not found:
+        return ""
+    path = shapes[found[0]]
+    methods = [method.upper() for method in paths[path]]
+    return f"{request.method if request.method in methods else methods[0]} {path}"
+
+
 @lru_cache(maxsize=1)
 def _patterns(app: FastAPI) -> Sequence[tuple[re.Pattern[str], Sequence[str]]]:
     """Returns a pattern of each documented path, and its methods; compiled once."""
@@ -202,14 +236,14 @@ def install(app: FastAPI) -> None:
     async def http(request: Request, error: HTTPException) -> Response:
         known = {400: Malformed, 413: TooLarge}.get(error.status_code)
         translated = known(str(error.detail)) if known else _FrameworkError(error, request)
-        response = problem_response(translated, request_id(request.scope), request.url.path)
+        response = problem_response(translated, request_id(request.scope), api_path(request.scope))
         response.headers.update(error.headers or {})
         if error.status_code == 405:
             response.headers["Allow"] = ", ".join(sorted(_methods(request)))
         return response
 
     async def other(request: Request, error: Exception) -> Response:
-        return error_response(error, request_id(request.scope), request.url.path)
+        return error_response(error, request_id(request.scope), api_path(request.scope))
 
     known = (MillraceError, RequestValidationError, RedisError, ClientDisconnect, OSError)
     for kind in (*known, *CONNECTION_ERRORS, Exception):

@@ -1,6 +1,6 @@
 """Request ids: in responses, problems and the audit log."""
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 from starlette.types import Message, Send
@@ -11,6 +11,9 @@ KEY = "millrace.request_id"  #: In the scope of a request: its id.
 HEADER = b"x-request-id"
 ALSO: dict[str, bytes] = {}
 """Further name of the header, by path prefix: others' clients look for their own."""
+SHARED_PATHS: dict[str, Callable[[Mapping[bytes, bytes]], str | None]] = {}
+"""By prefix of paths that several APIs have: finds the prefix of the API that a request is meant
+for, by its headers; None for that of the path."""
 
 
 def new_request_id() -> str:
@@ -26,10 +29,20 @@ def request_id(scope: MutableMapping[str, Any]) -> str:
     return id
 
 
+def api_path(scope: MutableMapping[str, Any]) -> str:
+    """Returns a path of the API that a request is meant for: its own, unless several APIs have it
+    and the headers name another one."""
+    path: str = scope["path"]
+    for prefix, find in SHARED_PATHS.items():
+        if path == prefix or path.startswith(f"{prefix}/"):
+            return find(dict(scope.get("headers", ()))) or path
+    return path
+
+
 def headers_of(scope: MutableMapping[str, Any]) -> list[tuple[bytes, bytes]]:
     """Returns the headers with the id of the request of this scope."""
-    id = request_id(scope).encode()
-    names = [HEADER, *(ALSO[prefix] for prefix in ALSO if scope["path"].startswith(prefix))]
+    id, path = request_id(scope).encode(), api_path(scope)
+    names = [HEADER, *(ALSO[prefix] for prefix in ALSO if path.startswith(prefix))]
     return [(name, id) for name in names]
 
 

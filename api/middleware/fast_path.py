@@ -4,6 +4,7 @@ routing, which would be most of their time in this process; counts, traces and b
 from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI, Request, Response
+from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from api.compat import oip
@@ -13,6 +14,7 @@ from api.compat.openai import batches as openai_batches
 from api.compat.openai import embeddings
 from api.compat.openai import files as openai_files
 from api.compat.openai.chat import routes as chat
+from api.compat.openai.responses import routes as responses
 from api.context import Context
 from api.dependencies import authorize
 from api.gateway.streaming.event_stream import EventStream
@@ -40,6 +42,7 @@ _CALLS: dict[str, Handler] = {
     embeddings.PATH: embeddings.create_embeddings,
     chat.CHAT_PATH: chat.create_chat_completion,
     chat.TEXT_PATH: chat.create_completion,
+    responses.PATH: responses.create_response,
     messages.PATH: messages.create_message,
     messages.COUNT_PATH: messages.count_message_tokens,
 }
@@ -104,7 +107,7 @@ class FastPath:
             response.raw_headers += headers_of(scope)
         except Exception as error:
             response = errors.error_response(error, id, scope["path"])
-        if isinstance(response, EventStream):
+        if isinstance(response, EventStream | StreamingResponse):
             await response(scope, receive, send)
         else:
             await send_whole(response, scope, receive, send)

@@ -1,6 +1,5 @@
 """POST /infer: asynchronous, and without the database."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -13,16 +12,17 @@ from api.gateway import metrics
 from api.gateway.fallbacks import fallback_plans
 from api.gateway.inference import InferenceSession
 from api.gateway.prepared import PreparedCall, check_length
+from api.gateway.routing.target import ReadyVersions, Target
 from api.gateway.streaming.call_events import CallEvents
 from api.gateway.streaming.event_stream import answer_by_events
 from api.gateway.streaming.inbox import StreamDeadlines
+from api.gateway.streaming.resuming import StreamRequest, made_s, stream_doc
 from api.http import bodies, idempotency
 from api.http.errors import validated
 from api.schemas.calls import MAX_CALL_TIMEOUT_MS, CallRequest, CallResponse
 from jobs import clock
 from jobs.errors import Fault, Invalid
 from jobs.intake import validation
-from jobs.models.model import Model
 from jobs.models.registry import Registry
 
 router = APIRouter(tags=["calls"])
@@ -32,34 +32,41 @@ PATH = "/infer"
 @router.post(
     PATH,
     response_model=CallResponse,
-    openapi_extra=idempotency.request_doc("CallRequest"),
+    openapi_extra=stream_doc(idempotency.request_doc("CallRequest")),
     responses={200: idempotency.REPLAY_HEADER_DOC},
 )
 async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Response:
     """One call, answered within its deadline or refused."""
     bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, required=False)
-    models = context.models
+    models = context.models_of(caller.tenant)
     raw = await context.call_bodies.read(request, models.max_line_bytes, caller.tenant)
     since_s = clock.monotonic()
-    statuses = context.gateway.model_statuses
+    router, tenant = context.router, caller.tenant
     if bodies.is_heavy(raw):
-        versions = await statuses.choose_all(models)
-        prepared = await context.call_preparation.run(caller.tenant, prepare, raw, versions)
+        ready = await router.ready_versions(models, request, tenant, key=key)
+        prepared = await context.call_preparation.run(tenant, prepare, raw, ready)
+        router.record(prepared.target, ready.asker)
     else:
         call = validated(CallRequest, validation.parse_json(raw))
-        prepared = _prepared(models, await statuses.choose(models.versions(call.model)), call)
+        target = await router.route(models, call.model, request, tenant, key=key)
+        prepared = _prepared(models, target, call)
 
-    rate_limit_headers: dict[str, str] = {}
+    response_headers: dict[str, str] = {}
     open_session = partial(
         context.inference_session,
-        request, caller, prepared.job_class, prepared.timeout_ms, since_s, rate_limit_headers,
+        request, caller, prepared.job_class, prepared.timeout_ms, since_s, response_headers,
     )  # fmt: skip
     if prepared.stream:
         idempotency.refuse_for_stream(key)
-        value, plans = orjson.Fragment(prepared.value), iter(prepared.plans)
-        events = CallEvents(since_s)
-        return await answer_by_events(open_session(), value, plans, prepared.stream, events)
+        asked = StreamRequest.read(request)
+        if asked.after:
+            gateway, plans = context.gateway, prepared.plans
+            stream = await asked.resume(gateway, models, tenant, asked.after, plans)
+            since_s = made_s(asked.after.call_id)
+        else:
+            stream = asked.begin(asked.call_id, orjson.Fragment(prepared.value), prepared.plans)
+        return await answer_by_events(open_session(), stream, prepared.stream, CallEvents(since_s))
 
     async def answer() -> bytes:
         with open_session() as session:
@@ -68,19 +75,19 @@ async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Resp
     if key is None and context.settings.require_idempotency_key:
         raise idempotency.missing()
     if key is None:
-        return Response(await answer(), headers=rate_limit_headers, media_type=bodies.JSON)
+        return Response(await answer(), headers=response_headers, media_type=bodies.JSON)
     claim = await idempotency.claim_of(request, caller.tenant, key, raw)
     body, replayed = await context.response_cache.once(claim, prepared.timeout_ms, answer)
-    headers = idempotency.REPLAYED if replayed else rate_limit_headers
+    headers = idempotency.REPLAYED if replayed else response_headers
     return Response(body, headers=headers, media_type=bodies.JSON)
 
 
-def prepare(models: Registry, raw: bytes, versions: Mapping[str, str]) -> PreparedCall:
-    """Parses and checks a body, in a child process. versions: `name@version` of bare names."""
+def prepare(models: Registry, raw: bytes, ready: ReadyVersions) -> PreparedCall:
+    """Parses and checks a body, in a child process."""
     call = validated(CallRequest, validation.parse_json(raw))
-    model = models.resolve(versions.get(call.model, call.model))
-    check_length(raw, model)
-    prepared = _prepared(models, model, call)
+    target = ready.target(models, call.model)
+    check_length(raw, target.model)
+    prepared = _prepared(models, target, call)
     return replace(prepared, plans=tuple(prepared.plans))
 
 
@@ -105,8 +112,9 @@ async def _call(session: InferenceSession, prepared: PreparedCall) -> bytes:
     return orjson.dumps(body)
 
 
-def _prepared(models: Registry, model: Model, call: CallRequest) -> PreparedCall:
+def _prepared(models: Registry, target: Target, call: CallRequest) -> PreparedCall:
     """Checks a call. Raises Invalid."""
+    model = target.model
     if model.split_inputs(call.input) is not None:
         message = (
             f"{model.key} takes one input a call, not a list of them: "
@@ -120,12 +128,12 @@ def _prepared(models: Registry, model: Model, call: CallRequest) -> PreparedCall
         item = validation.check(wrapped, (), None, model, True)
     if isinstance(item, list):
         raise Invalid("; ".join(fault.message for fault in item), faults=item)
-    plans = fallback_plans(models, model, call.input, call.params)
+    plans = fallback_plans(models, target, call.input, call.params)
     if not call.stream:
-        return PreparedCall(item.input, plans, call.timeout_ms, call.call_class)
+        return PreparedCall(item.input, plans, call.timeout_ms, call.call_class, target)
     if not model.spec.generates:
         message = f"{model.key} can't stream: its output comes in one piece"
         raise Invalid(message, faults=[Fault(("stream",), "not_supported", message)])
     timeout_ms = call.timeout_ms if "timeout_ms" in call.model_fields_set else MAX_CALL_TIMEOUT_MS
     deadlines = StreamDeadlines(call.first_token_ms, call.idle_ms)
-    return PreparedCall(item.input, plans, timeout_ms, call.call_class, deadlines)
+    return PreparedCall(item.input, plans, timeout_ms, call.call_class, target, deadlines)

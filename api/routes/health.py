@@ -1,5 +1,6 @@
 """Liveness, readiness, metrics, and which models are ready."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
@@ -66,11 +67,11 @@ def read_metrics(request: Request, operator: Operator) -> Response:
 def list_models(context: ContextDep, caller: Reader) -> dict[str, list[ModelState]]:
     """Lists every declared model version, and others that workers still have: a removed version
     serves until its work is done."""
-    states = _worker_states(context)
-    declared = {model.key: model for model in context.models}
+    states, models = _worker_states(context), context.models_of(caller.tenant)
+    declared = {model.key: model for model in models.with_adapters(models)}
     return {
         "data": [
-            _state(key, declared.get(key), states.get(key, NOWHERE))
+            _state(key, declared.get(key), _status(states, declared.get(key), key))
             for key in (*declared, *sorted(states.keys() - declared.keys()))
         ]
     }
@@ -84,12 +85,18 @@ def model_ready(
 ) -> ModelState:
     """Returns 200 once the model is loaded and warm in a worker; 503 before. A name without a
     version means any version."""
-    versions, states = context.models.versions(model), _worker_states(context)
+    versions = context.models_of(caller.tenant).versions(model)
+    states = _worker_states(context)
     for version in versions:
-        state = _state(version.key, version, states.get(version.key, NOWHERE))
+        state = _state(version.key, version, _status(states, version, version.key))
         if state.ready:
             return state
     raise NoWorker(f"no worker is ready for {versions[0].key}", retry_after_s=2)
+
+
+def _status(states: Mapping[str, ModelStatus], model: Model | None, key: str) -> ModelStatus:
+    """Returns the status of a model: of an adapter that failed its own, else that of its base."""
+    return states.get(key) or states.get(model.served_by.key if model else key, NOWHERE)
 
 
 def _worker_states(context: Context) -> dict[str, ModelStatus]:

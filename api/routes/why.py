@@ -1,6 +1,6 @@
 """Diagnoses: `why` of a call, a job, a model and the whole platform."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
@@ -47,7 +47,7 @@ async def why_everything(context: ContextDep, caller: Operator) -> Response:
 async def why_model(context: ContextDep, caller: Reader, model: ModelName) -> Response:
     """Lists what affects a model now, and what affects every model. A name without a version means
     all its versions. Findings about other tenants are for operators only."""
-    model_keys = [diagnoses.key for diagnoses in context.models.versions(model)]
+    model_keys = [diagnoses.key for diagnoses in context.models_of(caller.tenant).versions(model)]
     diagnoses = await _model_diagnoses(context, caller, model_keys)
     return _explanation(f"model:{model_keys[0] if len(model_keys) == 1 else model}", diagnoses)
 
@@ -61,9 +61,9 @@ async def why_job(context: ContextDep, caller: Reader, job_id: JobId) -> Respons
 
 async def diagnose_job(context: Context, caller: Caller, job_id: str) -> list[Diagnosis]:
     """Returns findings on a job, the most severe first. Raises NotFound."""
-    key, diagnoses = await run_in_threadpool(_why_job, context, caller, job_id)
-    if key:
-        diagnoses += await _model_diagnoses(context, caller, [key])
+    keys, diagnoses = await run_in_threadpool(_why_job, context, caller, job_id)
+    if keys:
+        diagnoses += await _model_diagnoses(context, caller, keys)
     return most_severe_first(diagnoses)
 
 
@@ -88,14 +88,20 @@ async def find_call(context: Context, caller: Caller, call_id: str) -> CallRecor
     return record
 
 
-def _why_job(context: Context, caller: Caller, job_id: str) -> tuple[str, list[Diagnosis]]:
-    """Returns the model of an open job ("" of an ended one), and findings on the job itself."""
+def _why_job(
+    context: Context, caller: Caller, job_id: str
+) -> tuple[Sequence[str], list[Diagnosis]]:
+    """Returns the versions (name@version) that a job waits for, none once it has ended, and
+    findings on the job itself."""
     with find_job(context, caller, job_id) as (tx, job):
         slices = diagnostics.slice_counts(tx, job.id, job.tenant_id)
         errors = diagnostics.error_counts(tx, job.id, job.tenant_id)
         before = work_ahead(tx, caller, job)
+        routed = job.versioning == "routed" and job.total
+        own = [] if job.state in TERMINAL else [job.version]
+        versions = diagnostics.open_versions(tx, job.id, job.tenant_id) if routed else own
     diagnoses = explain_job(job, slices, errors, before)
-    return "" if job.state in TERMINAL else f"{job.model}@{job.version}", diagnoses
+    return [f"{job.model}@{version}" for version in versions], diagnoses
 
 
 async def _model_diagnoses(

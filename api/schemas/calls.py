@@ -1,6 +1,6 @@
 """Schemas of calls: requests, responses, and calls that have ended."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -77,6 +77,19 @@ class CallRequest(Body):
         description="under pressure `bulk` is rejected first, then `standard`, where the model's "
         "entry allows it",
     )
+
+
+class CancelledCall(BaseModel):
+    """Call that was ended."""
+
+    id: CallId
+    outcome: Literal["cancelled"]
+
+
+EVENTS = (
+    'event: tokens\ndata: {"choice": 0, "index": 0, "text": "The", "tokens": [504]}\n'
+    f"id: {CALL_ID}/0\n\n"
+)
 
 
 class EndedCall(BaseModel):

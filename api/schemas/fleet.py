@@ -7,7 +7,9 @@ from pydantic import BaseModel, Field
 from api.schemas.common import MODEL, ModelName, ModelVersion, Timestamp
 from jobs.explain.diagnosis import Code, Severity
 
-_State = Literal["absent", "loading", "warming", "ready", "draining", "failed"]
+_State = Literal[
+    "absent", "verifying", "staging", "loading", "warming", "ready", "draining", "failed"
+]
 _DECLARED = "null once the version is no longer declared"
 
 
@@ -84,6 +86,13 @@ class Worker(BaseModel):
     name: str = Field(examples=["gpu-3:4711"])
     pool: str = Field(examples=["default"])
     device: str = Field(examples=["cuda:0"])
+    device_kind: str | None = Field(
+        description="what its device is, as it reported last; null: it hasn't, or has ended",
+        examples=["NVIDIA H100 80GB HBM3"],
+    )
+    price: float | None = Field(
+        description="price of its device (`MILLRACE_PRICE`), likewise", examples=[2.5]
+    )
     state: Literal["loading", "ready", "draining", "stopped", "lost", "quarantined"] = Field(
         description="quarantined: its device failed three times in a row, and no other worker is "
         "started in its place until it is resumed",
@@ -94,6 +103,16 @@ class Worker(BaseModel):
         description="how it ended, where it did not stop by itself; sick: its device failed"
     )
     device_error: str | None = Field(description="error of its device, where it ended by that")
+    spot_notice_s: float = Field(
+        description="time between the notice and the reclaim of its machine "
+        "(`MILLRACE_SPOT_NOTICE_S`), s; 0: it isn't spot",
+        examples=[120],
+    )
+    reclaimed_by: str | None = Field(
+        description="notice by which its machine was reclaimed: sigterm, file, aws, gcp, azure; "
+        "silence: none came; null: it wasn't",
+        examples=["aws"],
+    )
     models: list[WorkerModel]
     started_at: Timestamp
     heartbeat_at: Timestamp

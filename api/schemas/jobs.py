@@ -22,7 +22,7 @@ from api.schemas.common import (
 from api.schemas.fleet import Finding
 from api.schemas.webhooks import Webhook
 from jobs import ids
-from jobs.states import JobClass, JobState, Outcome
+from jobs.states import JobClass, JobState, Outcome, Versioning
 
 _Url = Annotated[str, StringConstraints(max_length=2000, pattern="^s3://")]
 _Compression = Literal["none", "gzip"]
@@ -117,6 +117,10 @@ class JobRequest(Body):
     priority: WholeNumber = Field(default=0, ge=-100, le=100)
     expires_in_s: float | None = Field(default=86_400, gt=0, le=315_360_000, strict=True)
     on_invalid: str = Field(default="reject", pattern="^(reject|fail_item)$")
+    versioning: Versioning = Field(
+        default="pinned",
+        description="`routed`: each slice has a version by the routes and the rollout of the model",
+    )
     webhook: Webhook | None = Field(default=None, examples=[_WEBHOOK])
     output: JobOutput | None = Field(
         default=None, description="where results are written, besides GET …/results"
@@ -223,7 +227,8 @@ class Job(BaseModel):
 
     id: JobId
     model: ModelName
-    version: ModelVersion
+    version: ModelVersion = Field(description="that it was accepted for")
+    versioning: Versioning
     state: JobState = Field(examples=["running"])
     job_class: JobClass = Field(alias="class", examples=["standard"])
     priority: int
@@ -267,6 +272,7 @@ class ItemState(BaseModel):
     custom_id: str | None = Field(examples=[_ITEM["custom_id"]])
     input: Any = Field(examples=[_ITEM["input"]])
     params: dict[str, Any]
+    version: ModelVersion
     state: str = Field(examples=["succeeded"])
     outcome: Outcome | None = Field(examples=["succeeded"])
     output: Any = Field(examples=[VECTOR])

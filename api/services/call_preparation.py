@@ -26,9 +26,13 @@ T = TypeVar("T")
 
 
 class CallPreparation:
-    """Child processes of one api process; tenants take turns."""
+    """Child processes of one api process; tenants take turns.
 
-    def __init__(self, settings: Settings) -> None:
+    models: what the registry holds is sent along with each task.
+    """
+
+    def __init__(self, settings: Settings, models: ModelsFile) -> None:
+        self._models = models
         self._turns = TenantTurns(_PROCESSES, _OF_TENANT)
         self._pool = ProcessPool(ChildKind("calls", _start, nice=0), settings)
         self._starter = threading.Timer(_FIRST_AFTER_S, self._start_one)
@@ -40,7 +44,7 @@ class CallPreparation:
 
     def _start_one(self) -> None:
         with suppress(Unavailable):  # stopped meanwhile
-            self._run((_nothing, (), {}))
+            self._run(("", _nothing, (), {}))
 
     async def run(
         self,
@@ -53,7 +57,7 @@ class CallPreparation:
         child process; arguments and result are pickled. Raises Unavailable where that process was
         killed."""
         async with self._turns.place(tenant):
-            result = await run_in_threadpool(self._run, (prepare, args, kwargs))
+            result = await run_in_threadpool(self._run, (tenant, prepare, args, kwargs))
         if isinstance(result, Exception):
             raise result
         return result  # type: ignore[no-any-return]
@@ -66,7 +70,7 @@ class CallPreparation:
     def _run(self, task: Any) -> Any:
         try:
             with self._pool.child() as child:
-                child.send(task)
+                child.send((self._models.registered, *task))
                 return child.result()
         except OutOfMemory as error:
             raise TooLarge(f"reading the body {error}: make it smaller") from error
@@ -85,10 +89,11 @@ def _start(settings: Settings) -> Handler:
 
 def _handle(models: ModelsFile, task: Any, _: IO[bytes] | None) -> Any:
     """Returns what the task returns or, as a value, what it raises."""
-    prepare, args, kwargs = task
+    registered, tenant, prepare, args, kwargs = task
     models.poll()
+    models.adopt(registered)
     try:
-        return prepare(models.models, *args, **kwargs)
+        return prepare(models.models.of_tenant(tenant), *args, **kwargs)
     except MillraceError as error:
         return error
     except Exception as error:

@@ -30,6 +30,10 @@ class Resources:
         """Registry of this moment."""
         return self.models_file.models
 
+    def models_of(self, tenant: str) -> Registry:
+        """Returns the registry of this moment as a tenant sees it."""
+        return self.models.of_tenant(tenant)
+
     def acting(self, tenant: str) -> AbstractContextManager[Tx]:
         """Opens a transaction that sees this tenant's rows only."""
         return tenancy.acting(self.database, tenant)

@@ -1,9 +1,9 @@
 """Payloads in the blob store: their keys, and the references to them in rows.
 
 A row holds JSON or a reference, `@<key> <sha256> <bytes>`, which can't be JSON. Keys:
-`in/<monday>/<fan>/<job>/<thousand>/<seq>-<hash>`, and `out/…` alike. A week or a job is one prefix;
-no folder of a disk grows beyond some thousands; and since the name holds the payload's own hash,
-owners of a slice, old and new, never write different bytes to one key.
+`in/<monday>/<fan>/<job>/<thousand>/<seq>-<hash>`, `out/…` and `pre/…` alike. A week or a job is one
+prefix; no folder of a disk grows beyond some thousands; and since the name holds the payload's own
+hash, owners of a slice, old and new, never write different bytes to one key.
 """
 
 import re
@@ -21,8 +21,8 @@ from uuid import UUID
 from jobs.blobs.store import BlobStore, open_store
 from jobs.errors import BlobStoreUnavailable, PayloadCorrupt, Unreadable
 
-Side = Literal["in", "out"]
-"""Inputs or outputs; each has its own retention."""
+Side = Literal["in", "out", "pre"]
+"""Inputs, outputs, or prepared inputs; each has its own retention."""
 
 REFERENCE_MARK = "@"
 REFERENCE = r"@([0-9a-z/-]+) ([0-9a-f]{64}) ([0-9]+)"
@@ -98,10 +98,16 @@ class Payloads:
         except Unreadable as error:
             return error
 
+    def delete(self, texts: Sequence[str]) -> None:
+        """Deletes the payloads of references. Raises BlobStoreUnavailable; harmless to repeat."""
+        keys = [text[1:].partition(" ")[0] for text in texts]
+        if keys:
+            list(self._threads.map(self._there().delete, keys))
+
     def delete_job(self, job: UUID) -> None:
         """Deletes all payloads of one job. Raises BlobStoreUnavailable; harmless to repeat."""
         if self._store is not None:
-            for side in ("in", "out"):
+            for side in ("in", "out", "pre"):
                 self._store.delete_prefix(job_prefix(side, job))
 
     def _there(self) -> BlobStore:

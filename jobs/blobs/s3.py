@@ -6,6 +6,7 @@ Credentials and region come from boto3's own chain: AWS_* variables, profile, ro
 import base64
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from hashlib import sha256
@@ -25,11 +26,13 @@ from botocore.exceptions import (
     ResponseStreamingError,
 )
 
+from jobs.blobs.ranges import write_at
 from jobs.errors import BlobStoreUnavailable, PayloadLost
 
 _log = logging.getLogger(__name__)
 _PART_BYTES = 8 << 20
 _READ_BYTES = 1 << 20
+_PARTS = 4  # of a range, at a time
 _TRIES = 3  # of reading an object: botocore itself tries again only until its first byte
 
 
@@ -56,6 +59,8 @@ def _connect(endpoint: str) -> Any:
 
 class S3Blobs:
     """Stores each blob as an object; S3 checks its SHA-256, large ones are uploaded in parts."""
+
+    range_bytes = _PARTS * _PART_BYTES
 
     def __init__(self, bucket: str, prefix: str = "", *, endpoint: str = "") -> None:
         self._bucket, self._prefix = bucket, prefix and prefix + "/"
@@ -106,6 +111,54 @@ class S3Blobs:
             return self._client.get_object(**place, **rest)["Body"]
         except self._client.exceptions.NoSuchKey:
             raise PayloadLost(f"the blob {key} is gone") from None
+
+    def size(self, key: str) -> int | None:
+        """Implements `BlobStore.size`."""
+        place = {"Bucket": self._bucket, "Key": self._prefix + key}
+        with self._away(f"can't read {key}"):
+            try:
+                return int(self._client.head_object(**place)["ContentLength"])
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") in ("404", "NoSuchKey"):
+                    return None
+                raise
+
+    def copy_range(self, key: str, start: int, length: int, descriptor: int) -> int:
+        """Implements `BlobStore.copy_range`."""
+        starts = range(start, start + length, _PART_BYTES)
+        lengths = (min(_PART_BYTES, start + length - at) for at in starts)
+        done = start
+        with ThreadPoolExecutor(_PARTS, thread_name_prefix="s3") as threads:
+            for chunk in threads.map(partial(self._read_range, key), starts, lengths):
+                write_at(descriptor, chunk, done)
+                done += len(chunk)
+        return done - start
+
+    def _read_range(self, key: str, start: int, length: int) -> bytes:
+        """Returns so many bytes from a position on, or what there is of them."""
+        place = {"Bucket": self._bucket, "Key": self._prefix + key}
+        with self._away(f"can't read {key}"):
+            for left in reversed(range(_TRIES)):
+                try:
+                    return self._range(place, start, length)
+                except (ReadTimeoutError, ResponseStreamingError, IncompleteReadError):
+                    if not left:
+                        raise
+        raise AssertionError
+
+    def _range(self, place: Mapping[str, str], start: int, length: int) -> bytes:
+        asked = f"bytes={start}-{start + length - 1}"
+        try:
+            body = self._client.get_object(**place, Range=asked)["Body"]
+        except self._client.exceptions.NoSuchKey:
+            raise PayloadLost(f"the blob {place['Key']} is gone") from None
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") == "InvalidRange":
+                return b""  # beyond its end
+            raise
+        with body:
+            content: bytes = body.read()
+            return content
 
     def delete(self, key: str) -> None:
         """Implements `BlobStore.delete`."""

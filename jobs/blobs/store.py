@@ -10,6 +10,8 @@ class BlobStore(Protocol):
     All methods raise BlobStoreUnavailable where the store can't be reached or refuses.
     """
 
+    range_bytes: int  #: length of ranges that are copied fast
+
     def put(self, key: str, data: bytes) -> None:
         """Stores a blob durably; replaces an earlier one atomically."""
 
@@ -24,6 +26,13 @@ class BlobStore(Protocol):
 
         Reading raises BlobStoreUnavailable.
         """
+
+    def size(self, key: str) -> int | None:
+        """Returns the bytes of a blob; None: it isn't there."""
+
+    def copy_range(self, key: str, start: int, length: int, descriptor: int) -> int:
+        """Writes so many bytes of a blob into a file, from a position on and in order, at the same
+        position; returns how many there were. Raises PayloadLost."""
 
     def delete(self, key: str) -> None:
         """Deletes a blob, if it is there."""

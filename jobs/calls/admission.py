@@ -1,5 +1,8 @@
 """Terms of admission of a call; the api and the simulator share these functions."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from jobs.calls.lanes import Terms
 from jobs.calls.profile import Profile
 from jobs.models.model import Model
@@ -40,6 +43,29 @@ def due_ms(profile: Profile, model: Model, bucket: int, timeout_ms: int) -> int:
     alone_ms = times.one_ms if times.alone_ms is None else times.alone_ms
     in_reach = alone_ms + model.margin_ms < target_ms
     return min(timeout_ms, target_ms) if in_reach else timeout_ms
+
+
+def mixed_terms(
+    profiles: Sequence[Profile],
+    model: Model,
+    bucket: int,
+    timeout_ms: int,
+    share: float = 1.0,
+    margin_ms: float = 0.0,
+) -> Terms:
+    """Returns the terms of a call where workers are of several tiers: of the fastest, with those of
+    the others. profiles: of each tier, the fastest first; none: nothing is known."""
+    profiles = profiles or [Profile()]
+    fastest = terms(profiles[0], model, bucket, timeout_ms, share, margin_ms)
+    if len(profiles) == 1:
+        return fastest
+    known = [
+        fastest
+        if bucket not in profile.buckets
+        else profile.terms(bucket, fastest.slots, fastest.allowed_ms)
+        for profile in profiles[1:]
+    ]
+    return replace(fastest, others=tuple(known))
 
 
 def terms(

@@ -25,6 +25,10 @@ class Keys:
         """Key of the wake-up list; fleets of two releases share its name."""
         return self("bell")
 
+    def wakeups_of(self, tier: int) -> str:
+        """Returns the key of the wake-up list of a tier (jobs/calls/tiers/tier.py)."""
+        return f"{self.wakeups}:{tier}" if tier else self.wakeups
+
     @property
     def unsettled(self) -> str:
         """Key of the list of ended calls whose quotas a keeper settles, on a cluster."""
@@ -34,9 +38,21 @@ class Keys:
         """Returns the key of a lane."""
         return self("lane:" + lane)
 
+    def wake(self, slot: str) -> str:
+        """Returns the key of the list that wakes one slot."""
+        return self("wake:" + slot)
+
+    def prefix(self, digest: str) -> str:
+        """Returns the key that names the slot whose cache has the beginning of some calls."""
+        return self("prefix:" + digest)
+
     def cancelled(self, worker: str) -> str:
         """Returns the key of the list of a worker's calls that were dropped after it took them."""
         return self("cancelled:" + worker)
+
+    def log(self, id: str) -> str:
+        """Returns the key of the log of a call that generates."""
+        return self("log:" + id)
 
     def replies(self, reply_to: str) -> str:
         """Returns the key of the list of an api process's replies: one for all models or, on a

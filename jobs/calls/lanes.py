@@ -1,24 +1,31 @@
 """Protocol of the lanes of one model version, and the values that pass through it.
 
-A lane's name is its batch key's parameters and its bucket ("normalize=false/64"). Two
-implementations, in Redis and in memory, pass one conformance suite.
+A lane's name is its batch key's parameters and its bucket ('{"normalize":false}/64'), behind the
+cohort of its calls where they have one: no launch mixes cohorts. Two implementations, in Redis and
+in memory, pass one conformance suite.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Literal, Protocol
 
 import orjson
 
-from jobs.calls.messages import Call, CallUsage, Delta, Reply
+from jobs.calls.messages import Call, CallUsage, Reply
 from jobs.calls.quotas import FREE, Exceeded, Quota
+from jobs.calls.streams.log import CallLog, Progress
+from jobs.calls.tiers.tier import Speed, Tiers
 
 RejectReason = Literal["no_worker", "overloaded", "late", "quota"]
 
 ALONE = "alone:"
-"""Prefix of a lane whose calls were taken by a worker that died: each is launched by itself, since
-it may be the reason, and not once more after that."""
+"""Prefix of a lane whose calls were taken by a worker that died before they generated anything:
+each is launched by itself, since it may be the reason, and not once more after that."""
+
+ON_DEMAND = "on-demand:"
+"""Prefix of a lane of calls that stay with workers that aren't spot, where both kinds are ready.
+Where they run alone, that prefix comes first."""
 
 WORKER_LOST = ("worker_lost", "two workers died while they had this call in hand")
 """Error of a call whose second worker died."""
@@ -29,6 +36,19 @@ TOO_LATE = ("deadline_passed", "there is too little time left for a launch")
 PROBED_AFTER_MS = 5000
 """Idle time after which a pool admits a call that it seems too slow for: the prediction may be
 wrong, and only a launch can tell."""
+
+API_ALIVE_S = 5.0
+"""Time for which a sign of life of an api process holds."""
+
+API_SILENT = (
+    "transient",
+    "the api process that waited for this call was silent for too long; send it again",
+)
+"""Error of a call that was dropped as that of a dead api process, told to one that lives."""
+
+RESUME_WITHIN_S = 30
+"""Time for which a call runs on whose api process died, until a client comes back for its stream;
+one that asked for another time has that."""
 
 WANTED_MS = 10_000
 """Time for which a call that found no ready worker makes its model wanted."""
@@ -47,6 +67,8 @@ class Terms:
     full_rows: int = 1  #: most calls of its lane that share a launch
     full_ms: float = 0.0  #: launch of so many calls
     slots: int = 1  #: concurrent launches of one replica
+    #: those of slower replicas, the fastest of them first (jobs/calls/tiers/admission.py)
+    others: tuple["Terms", ...] = ()
 
     def wait_ms(self, free_ms: Sequence[float], others_ms: float, rows: int) -> float:
         """Returns the time until a new call's launch starts.
@@ -63,6 +85,11 @@ class Terms:
         """Returns the time of its launch, where `rows` of its lane wait, `before` ahead of it."""
         sharing = min(rows - before // self.full_rows * self.full_rows, self.full_rows - 1)
         return self.one_ms + sharing * self.step_ms
+
+    @property
+    def at_once(self) -> "Terms":
+        """Terms that admit a call only where it waits for no other, and none is beside it."""
+        return replace(self, allowed_ms=self.one_ms, others=())
 
     def cost_ms(self, rows: int) -> float:
         """Returns the time that it adds to the launches of its lane, where `rows` wait."""
@@ -118,6 +145,7 @@ class LaneState:
     units: int  #: sum of their sizes
     due_ms: float  #: time when the most urgent is due
     turn: float = 0.0  #: least virtual time of its tenants; the lane with the least goes first
+    urgent: int = 0  #: more calls, which are due too soon for the slot that looked
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +162,7 @@ class LanesState:
     watcher: str  #: that slot
     replicas: int  #: ready workers
     busy: Mapping[str, float]  #: time until which each busy slot is predicted to be busy
+    tiers: Tiers = ()  #: of the ready workers
 
 
 Bulk = Literal["mixed", "apart", "none"]
@@ -164,6 +193,12 @@ class Ticket:
     #: their own, or none
     bulk: Bulk = "mixed"
     without: tuple[str, ...] = ()  #: tenants whose calls aren't taken
+    least_ms: float = 0.0  #: calls that are due sooner are left to faster workers
+
+    @property
+    def holder(self) -> str:
+        """Holder of the calls that it takes."""
+        return f"{self.worker}#{self.token}"
 
 
 class CallLanes(Protocol):
@@ -189,8 +224,12 @@ class CallLanes(Protocol):
         """
         ...
 
-    def look(self, slot: str) -> LanesState:
-        """Returns the state of the lanes; the slot that asks is not busy any more."""
+    def look(self, slot: str, least_ms: Mapping[int, float] | None = None) -> LanesState:
+        """Returns the state of the lanes; the slot that asks is not busy any more.
+
+        least_ms: by bucket, time that the slot needs: it sees only calls that are due later; where
+        there are others, a slot of the fastest tier is woken.
+        """
         ...
 
     def take(self, ticket: Ticket) -> list[Call] | None:
@@ -212,23 +251,53 @@ class CallLanes(Protocol):
         """
         ...
 
-    def wait_for_wakeup(self, slot: str, timeout_s: float) -> None:
-        """Blocks until there is a wake-up, this slot is notified, or the time is over."""
+    def wait_for_wakeup(self, slot: str, timeout_s: float, tier: int = 0) -> None:
+        """Blocks until there is a wake-up of its tier, this slot is notified, or the time is
+        over."""
+        ...
+
+    def ring(self, tier: int) -> None:
+        """Adds a wake-up of a tier, for a slot that took one of it but is of another."""
         ...
 
     def notify(self, slot: str) -> None:
-        """Ends a slot's wait, now or as soon as it waits."""
+        """Ends the wait of a slot, or of a worker, now or as soon as it waits."""
+        ...
+
+    def hold_prefixes(self, worker: str, slot: str, digests: Collection[str], held: bool) -> None:
+        """Tells that calls which begin so (`prefix_digest`) should wake this slot first, or, where
+        not held, any."""
         ...
 
     def drop(self, call: Call) -> None:
-        """Forgets a call whose client disconnected, waiting or taken; `stream` tells the worker
-        that has taken it."""
+        """Forgets a call whose client disconnected, waiting or taken; `wait_for_dropped` tells the
+        worker that has taken it."""
         ...
 
-    def stream(self, worker: str, deltas: Mapping[str, Sequence[Delta]]) -> list[str]:
-        """Sends deltas to api processes, by `reply_to`: one message each.
+    def wait_for_dropped(self, worker: str, timeout_s: float) -> list[str]:
+        """Blocks until calls that a worker took are dropped, it is notified, or the time is over.
+        Returns their ids, each once."""
+        ...
 
-        Returns the ids of calls that this worker took and that were dropped since, each once.
+    def stream(self, progress: Sequence[Progress]) -> list[Call]:
+        """Appends deltas to the logs of their calls, and sends those of calls that stream to the
+        api processes that wait for them now: one message each.
+
+        Returns the calls that their holder has no more: nothing is done for them. May be repeated:
+        a delta is appended and sent once.
+        """
+        ...
+
+    def logs(self, ids: Sequence[str]) -> list[CallLog]:
+        """Returns the logs of calls, in order; empty ones of calls that have generated nothing."""
+        ...
+
+    def end(self, ends: Sequence[tuple[Call, Reply]]) -> None:
+        """Ends calls that generate, as `reply` does, at the api processes that wait for them now.
+
+        Nothing is sent or counted for a call that its holder has no more; of one that isn't known
+        any more its tokens are counted, once. The reply to a stream is the last entry of its log,
+        which is kept for KEPT_S. May be repeated.
         """
         ...
 
@@ -249,16 +318,26 @@ class CallLanes(Protocol):
         ...
 
     def announce(
-        self, worker: str, ttl_s: float, *, ready: bool = True, profile: bytes = b""
+        self,
+        worker: str,
+        ttl_s: float,
+        *,
+        ready: bool = True,
+        profile: bytes = b"",
+        speed: Speed | None = None,
     ) -> None:
         """Marks a worker as alive for so long (0: no longer), and as ready for calls or not.
 
-        profile: times of its launches (jobs/calls/profile.py).
+        profile: times of its launches (jobs/calls/profile.py); speed: how they compare with those
+        of others, from which the tiers of the pool follow.
         """
         ...
 
-    def profile(self) -> bytes:
-        """Returns the latest profile that a worker announced; empty: none did."""
+    def profiles(self) -> list[bytes]:
+        """Returns the profile of each tier of ready workers, as the latest of them announced it.
+
+        Where all are alike it is one: the latest that any worker announced; none: none did.
+        """
         ...
 
     def wanted(self) -> bool:
@@ -269,24 +348,35 @@ class CallLanes(Protocol):
         """Returns the launches with calls since Redis began, by flush reason."""
         ...
 
-    def recover(self) -> int:
-        """Recovers the calls of dead workers, and returns how many.
+    def recover(self, given_up: Collection[str] = ()) -> int:
+        """Recovers the calls of dead workers, and returns how many. given_up: holders of calls
+        (`Call.holder`) whose engine died, as if their worker had.
 
-        They are put back at the first death, to run alone, and answered with WORKER_LOST at the
-        second. Taken calls past their deadline are forgotten. Any number of keepers may do so.
+        A call that generated since its worker died the last time goes back into its own lane, up to
+        MOST_DEATHS times. Any other is put back at the first death, to run alone, and answered with
+        WORKER_LOST at the second. Taken calls past their deadline are forgotten; on Redis those are
+        dropped, too, whose api process died and that no client came back for. Any number of keepers
+        may do so.
         """
         ...
 
 
-def lane_name(params: Mapping[str, Any], bucket: int) -> str:
-    """Returns the lane of a batch key (within its model version) and a bucket."""
-    return f"{orjson.dumps(params, option=orjson.OPT_SORT_KEYS).decode()}/{bucket}"
+def lane_name(params: Mapping[str, Any], bucket: int, cohort: str = "") -> str:
+    """Returns the lane of a batch key (within its model version), a bucket and a cohort."""
+    before = f"{cohort}:" if cohort else ""
+    return f"{before}{orjson.dumps(params, option=orjson.OPT_SORT_KEYS).decode()}/{bucket}"
 
 
 def lane_parts(lane: str) -> tuple[dict[str, Any], int]:
-    """Returns the parameters and the bucket of a lane, also of one whose calls run alone."""
-    params, _, bucket = lane.removeprefix(ALONE).rpartition("/")
+    """Returns the parameters and the bucket of a lane, also of one whose calls run alone, or are of
+    a cohort."""
+    params, _, bucket = lane[lane.index("{") :].rpartition("/")
     return orjson.loads(params), int(bucket)
+
+
+def stays_on_demand(lane: str) -> bool:
+    """Returns True for a lane that spot workers leave to others."""
+    return lane.removeprefix(ALONE).startswith(ON_DEMAND)
 
 
 def bucket_of(size: int, buckets: Sequence[int]) -> int:

@@ -1,8 +1,9 @@
 """Messages: a call to a worker, replies and deltas to the api process that sent it.
 
 A worker pushes at most one message of deltas a step and api process onto the list of its replies.
-The deltas of a call are numbered from 0 without a gap; the reply that ends it says how many there
-were (`timing["deltas"]`), and holds the whole output.
+The deltas of a call are numbered from 0 without a gap, also where several workers generated them:
+each is in the call's log (jobs/calls/streams/log.py). The reply that ends the call says how many
+there were (`timing["deltas"]`), and holds the whole output.
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,18 @@ No client's input has it: the api adds it after its checks."""
 DELTAS = b"~"
 """First byte of a message of deltas; replies begin with a bracket."""
 
+LOST = b"!"
+"""First byte of a message that an api process sends itself: calls that Redis has lost, unless a
+message before it has their replies."""
+
+OF_ADAPTER = "/"
+"""Between class and adapter in the names of counts."""
+
+SHADOW = "shadow"
+"""Cohort of copies of calls, whose answers are compared and dropped: nobody pays for them."""
+
+_ADAPTED = "adapted"  # wraps the input of a call with an adapter
+
 UnpackedReply: TypeAlias = tuple[str, bytes | None, list[str] | None, int, dict[str, Any]]
 
 
@@ -43,6 +56,17 @@ class Call:
     deadline_ms: float = 0.0  #: on the lanes' own clock, set by `put`
     trace: str = ""  #: packed TraceContext of its span, where that is sampled
     stream: bool = False  #: deltas are sent as they come (`Delta`)
+    resume_within_s: int = 0  #: it runs on for so long after its client was lost
+    #: "worker#token" of the take that gave it: only its holder may write to its log, and end it
+    holder: str = field(default="", compare=False)
+    adapter: str = ""  #: of the model, by its own name
+    #: part of a rollout (jobs/rollouts/cohorts.py), or SHADOW; "": none
+    cohort: str = ""
+
+    @property
+    def billed(self) -> bool:
+        """False for a copy, which nobody pays for."""
+        return self.cohort != SHADOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +82,8 @@ class Reply:
     job_class: JobClass = "standard"  #: billed class
     device_us: int = 0  #: its share of the device's time
     tokens: TokenUsage | None = None  #: billed tokens, of a model that generates
+    adapter: str = ""  #: billed adapter
+    billed: bool = True  #: see Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +111,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class CallUsage:
-    """Usage of one tenant and class in one minute: of calls that were answered, each once."""
+    """Usage of one tenant, class and adapter in one minute: of answered calls, each once."""
 
     minute: int  #: since 1970, on the lanes' clock
     tenant: str
@@ -97,23 +123,46 @@ class CallUsage:
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    adapter: str = ""  #: own name; "": the model itself
+
+
+def class_of(used: Reply | CallUsage) -> str:
+    """Returns the class under which usage is counted: "class", or "class/adapter"."""
+    return f"{used.job_class}{OF_ADAPTER}{used.adapter}" if used.adapter else used.job_class
 
 
 def pack_call(call: Call) -> bytes:
-    """Packs a call; older releases can read one without trace and stream: it has no more fields."""
-    packed = [call.tenant, call.input, call.size, call.weight, call.job_class]
-    more = [call.trace, True] if call.stream else [call.trace] if call.trace else []
+    """Packs a call; older releases can read one without trace and stream: it has no more fields.
+    jobs/calls/lua/orphans.lua reads the eighth one.
+
+    They know no adapters, and must not answer without: they refuse the input, which is wrapped. Of
+    a cohort they know nothing."""
+    value = {_ADAPTED: call.input} if call.adapter else call.input
+    packed = [call.tenant, value, call.size, call.weight, call.job_class]
+    more: list[Any] = [call.trace, True] if call.stream else [call.trace] if call.trace else []
+    if call.resume_within_s:
+        more.append(call.resume_within_s)
+    if call.adapter or call.cohort:
+        more = [call.trace, call.stream, call.resume_within_s or None, call.adapter]
+    if call.cohort:
+        more.append(call.cohort)
     return orjson.dumps([*packed, *more])
 
 
-def unpack_call(id: str, head: bytes, packed: bytes, offset_ms: float = 0.0) -> Call:
+def unpack_call(
+    id: str, head: bytes, packed: bytes, offset_ms: float = 0.0, holder: str = ""
+) -> Call:
     """Unpacks a call. head: "enqueued deadline reply_to lane", which the lanes store apart;
-    offset_ms: is added to its times."""
+    offset_ms: is added to its times; holder: see Call."""
     tenant, value, size, weight, job_class, *more = orjson.loads(packed)
     enqueued, deadline, reply_to, lane = head.decode().split(" ", 3)
     times = float(enqueued) + offset_ms, float(deadline) + offset_ms
+    given: list[Any] = [*more, *("", False, 0, "", "")[len(more) :]]
+    trace, stream, resume_within_s, adapter, cohort = given[:5]
+    if adapter:
+        value = value[_ADAPTED]
     named = id, lane, tenant, value, size, reply_to, weight, job_class
-    return Call(*named, *times, *more[:2])
+    return Call(*named, *times, trace, stream, resume_within_s or 0, holder, adapter, cohort)
 
 
 def pack_replies(replies: Sequence[Reply], reply_to: str) -> bytes:
@@ -152,22 +201,29 @@ def unpack_replies(packed: bytes) -> list[UnpackedReply]:
 
 def pack_deltas(deltas: Sequence[Delta]) -> bytes:
     """Packs the deltas of one step for one api process."""
-    return DELTAS + orjson.dumps(
-        [
-            [
-                one.id,
-                one.number,
-                list(map(_packed, one.choices)),
-                one.prompt,
-            ]
-            for one in deltas
-        ]
-    )
+    return DELTAS + b"[" + b",".join(map(pack_delta, deltas)) + b"]"
+
+
+def pack_delta(delta: Delta) -> bytes:
+    """Packs a delta as part of a message."""
+    choices = list(map(_packed, delta.choices))
+    return orjson.dumps([delta.id, delta.number, choices, delta.prompt])
 
 
 def _packed(choice: ChoiceDelta) -> list[Any]:
     packed = [choice.index, choice.text, choice.tokens, choice.logprobs, choice.finish]
     return [*packed, choice.stopped_by] if choice.stopped_by else packed
+
+
+def pack_lost(ids: Sequence[str]) -> bytes:
+    """Packs the ids of lost calls."""
+    return LOST + orjson.dumps(ids)
+
+
+def unpack_lost(packed: bytes) -> list[str]:
+    """Unpacks a message of lost calls, which begins with LOST."""
+    ids: list[str] = orjson.loads(memoryview(packed)[len(LOST) :])
+    return ids
 
 
 def unpack_deltas(packed: bytes) -> list[Delta]:

@@ -1,11 +1,13 @@
 """Profile of a model's launches, which its workers announce and admission predicts by."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 import orjson
 
-from jobs.calls.lanes import Terms
+from jobs.calls.lanes import CallLanes, Terms
+
+_NO_SLOT = "nobody/0"  # a slot that is never busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +63,30 @@ class Profile:
         fields = orjson.loads(packed)
         buckets = {int(bucket): Times(**times) for bucket, times in fields["buckets"].items()}
         return cls(fields["load_ms"], buckets, fields.get("slots", 0))
+
+
+def mean_profile(lanes: CallLanes) -> Profile:
+    """Returns the profile of a mean worker of a model: as many of it do as much as all do.
+
+    Raises ValueError, LookupError or TypeError for what another release has announced.
+    """
+    profiles = [Profile.unpack(packed) for packed in lanes.profiles()]
+    if len(profiles) < 2:
+        return profiles[0] if profiles else Profile()
+    counts = [len(tier.workers) for tier in lanes.look(_NO_SLOT).tiers]
+    counted = list(zip(profiles, counts, strict=False))
+    buckets = {
+        bucket: _mean([(its.buckets[bucket], n) for its, n in counted if bucket in its.buckets])
+        for bucket in profiles[0].buckets
+    }
+    return replace(profiles[0], buckets=buckets)
+
+
+def _mean(times: Sequence[tuple[Times, int]]) -> Times:
+    """Returns harmonic means."""
+    workers = sum(n for _, n in times)
+    full_ms, one_ms = (
+        workers / sum(n / max(getattr(its, name), 1e-6) for its, n in times)
+        for name in ("full_ms", "one_ms")
+    )
+    return Times(times[0][0].full_rows, full_ms, one_ms)

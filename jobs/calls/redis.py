@@ -3,7 +3,8 @@
 The api runs the same scripts on a connection of its own, with `Keys` and `put_arguments`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any, cast
 
 from redis import Redis
@@ -11,6 +12,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from jobs.calls import scripts
+from jobs.calls.accounting import usage_fields
 from jobs.calls.accounting.quota_arguments import (
     BILLED_TTL_S,
     quota_arguments,
@@ -21,7 +23,10 @@ from jobs.calls.cluster import ClusterAddress, LanesCluster, is_cluster
 from jobs.calls.keys import Keys
 from jobs.calls.lanes import (
     ALONE,
+    API_ALIVE_S,
+    API_SILENT,
     PROBED_AFTER_MS,
+    RESUME_WITHIN_S,
     TOO_LATE,
     WANTED_MS,
     WORKER_LOST,
@@ -34,27 +39,36 @@ from jobs.calls.lanes import (
 from jobs.calls.messages import (
     Call,
     CallUsage,
-    Delta,
     Reply,
     pack_call,
-    pack_deltas,
     pack_replies,
     unpack_call,
 )
 from jobs.calls.quotas import FREE, Estimate, Exceeded, Quota, Remaining
+from jobs.calls.streams.log import (
+    KEPT_S,
+    MOST_DEATHS,
+    CallLog,
+    Progress,
+    end_arguments,
+    progress_arguments,
+    read_log,
+    usage_arguments,
+)
+from jobs.calls.streams.rollout import append_deaths
+from jobs.calls.tiers.admission import EVER_MS, pack_terms
+from jobs.calls.tiers.tier import ALIKE, ALIKE_MS, Speed, read_tiers
+from jobs.states import INTERRUPTIBLE
 
-REPLY_TTL_S = 30  # of replies that no api process fetches, since it died
+REPLY_TTL_S = 60  # of replies that no api process fetches: longer than a silent one has calls
 CANCELLED_TTL_S = 60  # of the list of dropped calls; only generation hosts read theirs
+_PREFIX_TTL_S = 60  # after the latest call that had it
+RECOVERED = "millrace:recovered"
+"""Key of the number of calls that were recovered and that no keeper has counted yet."""
 WAKE_TTL_S = 60  # of a notification that no slot waits for
 LATE_MS = 2000  # after its end a minute is over: a clock may be set back a little
-
-
-_TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
-_USED = ("succeeded", "failed", "units", "device_us", *_TOKENS)
-
-
-_EVER_MS = 1e12
 _LONGEST_LATE_S = 5.0  # that an answer may be overdue
+_DROPPED_AT_ONCE = 1000  # calls
 
 
 def put_arguments(
@@ -73,10 +87,12 @@ def put_arguments(
     more_units: charged to it on top of the call's size; output_tokens: as for `CallLanes.put`."""
     member = f"{call.size} {call.id} {call.weight:g} {call.tenant}"
     bounds = [target_ms, timeout_ms, most]
-    allowed_ms = min(terms.allowed_ms, _EVER_MS)
+    allowed_ms = min(terms.allowed_ms, EVER_MS)
     launch = [terms.one_ms, terms.step_ms, terms.full_rows, terms.full_ms]
     named = [keys.lane(call.lane), call.lane, call.id, member, pack_call(call)]
-    costs = [allowed_ms, *launch, terms.slots, PROBED_AFTER_MS]
+    stays = call.job_class not in INTERRUPTIBLE
+    tiers = pack_terms(terms, stays=stays) if terms.others else ""
+    costs = [allowed_ms, *launch, terms.slots, PROBED_AFTER_MS, tiers]
     asker = [call.tenant, f"{call.weight:g}"]
     arguments = [*named, *bounds, call.reply_to, call.size, *costs, *asker]
     if quota is not FREE:
@@ -105,8 +121,8 @@ def read_remaining(answer: Any) -> list[Remaining]:
 
 
 def drop_arguments(keys: Keys, call: Call) -> list[Any]:
-    """Returns the arguments of DROP."""
-    return [keys.lane(""), call.id, keys.cancelled(""), CANCELLED_TTL_S]
+    """Returns the arguments of DROP, which spares a call that another api process has now."""
+    return [keys.lane(""), call.id, keys.cancelled(""), CANCELLED_TTL_S, call.reply_to]
 
 
 def connect(url: str, timeout_s: float = 5.0) -> "Redis":
@@ -122,13 +138,6 @@ def connect(url: str, timeout_s: float = 5.0) -> "Redis":
         socket_connect_timeout=timeout_s,
         retry=Retry(NoBackoff(), 0),
     )
-
-
-def with_usage(client: "Redis") -> Iterator[str]:
-    """Yields the models (name@version) that have usage to be recorded; scans all keys."""
-    before, after = Keys("*")("used").split("*")
-    for key in client.scan_iter(match=f"{before}*{after}", count=1000):
-        yield key.decode().removeprefix(before).removesuffix(after)
 
 
 class RedisLanes:
@@ -148,9 +157,12 @@ class RedisLanes:
         self._take = client.register_script(scripts.TAKE)
         self._abort = client.register_script(scripts.ABORT)
         self._drop = client.register_script(scripts.DROP)
-        self._stream = client.register_script(scripts.STREAM)
         self._reply = client.register_script(scripts.REPLY)
+        self._stream = client.register_script(scripts.STREAM)
+        self._logs = client.register_script(scripts.LOGS)
+        self._end = client.register_script(scripts.END)
         self._announce = client.register_script(scripts.ANNOUNCE)
+        self._profiles = client.register_script(scripts.PROFILES)
         self._wanted = client.register_script(scripts.WANTED)
         self._recover = client.register_script(scripts.RECOVER)
 
@@ -178,18 +190,22 @@ class RedisLanes:
         )
         return refused(self._put(self._names, arguments), quota)
 
-    def look(self, slot: str) -> LanesState:
+    def look(self, slot: str, least_ms: Mapping[int, float] | None = None) -> LanesState:
         """Implements `CallLanes.look`."""
-        state: Any = self._look(self._names, [self.keys.lane(""), slot])
-        *times, watcher, replicas, busy, lanes = state
+        arguments: list[Any] = [self.keys.lane(""), slot]
+        for bucket, least in least_ms.items() if least_ms else ():
+            arguments += bucket, least
+        state: Any = self._look(self._names, arguments)
+        *times, watcher, replicas, busy, lanes, tiers = state
         looks = [
-            LaneState(name.decode(), rows, int(n), float(due), float(turn))
-            for name, rows, n, due, turn in lanes
+            LaneState(name.decode(), rows, int(n), float(due), float(turn), urgent)
+            for name, rows, n, due, turn, urgent in lanes
         ]
         slots = {name.decode(): float(until) for name, until in zip(*[iter(busy)] * 2, strict=True)}
         now, launch, took, called, gap, watched = map(float, times)
         watch = watched, watcher.decode()
-        return LanesState(now, looks, launch, took, called, gap, *watch, replicas, slots)
+        times, its = (launch, took, called, gap), read_tiers(tiers) if tiers else ()
+        return LanesState(now, looks, *times, *watch, replicas, slots, its)
 
     def take(self, ticket: Ticket) -> list[Call] | None:
         """Implements `CallLanes.take`."""
@@ -206,11 +222,10 @@ class RedisLanes:
         launch: list[Any] = [ticket.took_ms, ticket.needs_ms, ticket.reason]
         taker: list[Any] = [ticket.worker, ticket.slot, ticket.lease_ms]
         late: list[Any] = [self.keys.replies(""), REPLY_TTL_S, *TOO_LATE]
-        arguments = [*wanted, *launch, *taker, *late, ticket.token, ticket.bulk, *ticket.without]
+        arguments = [*wanted, *launch, *taker, *late, ticket.token, ticket.bulk]
+        arguments += [ticket.least_ms, *ticket.without]
         taken: Any = self._take(self._names, arguments)
-        return (
-            None if taken is None else [_unpack(id, call, ticket.offset_ms) for id, call in taken]
-        )
+        return None if taken is None else [_unpack(id, call, ticket) for id, call in taken]
 
     def abort(self, worker: str, token: int, *, alone: bool = False) -> None:
         """Implements `CallLanes.abort`."""
@@ -222,55 +237,85 @@ class RedisLanes:
         watch: Any = {"watcher": slot, "watched": f"{until_ms:.3f}", "watched_rows": rows}
         self._redis.hset(self.keys("pool"), mapping=watch)
 
-    def wait_for_wakeup(self, slot: str, timeout_s: float) -> None:
+    def wait_for_wakeup(self, slot: str, timeout_s: float, tier: int = 0) -> None:
         """Implements `CallLanes.wait_for_wakeup`."""
+        self._pop(self.keys.wakeups_of(tier), slot, timeout_s)
+
+    def wait_for_dropped(self, worker: str, timeout_s: float) -> list[str]:
+        """Implements `CallLanes.wait_for_dropped`."""
+        key = self.keys.cancelled(worker)
+        name, first = self._pop(key, worker, timeout_s) or (b"", b"")
+        if name.decode() != key:
+            return []
+        others: Any = self._redis.lpop(key, _DROPPED_AT_ONCE) or []
+        return [id.decode() for id in (first, *others)]
+
+    def _pop(self, key: str, waiter: str, timeout_s: float) -> tuple[bytes, bytes] | None:
+        """Waits for an entry of a list, or for a notification of the waiter; pops it. Returns it
+        with the name of its list; None where the time is over."""
         # Redis ends a block up to 100 ms late when it is idle, so the timeout is kept here.
-        pool: Any = (
-            self._cluster.pool_at(self.keys.wakeups)
-            if self._cluster
-            else self._redis.connection_pool
-        )
+        pool: Any = self._cluster.pool_at(key) if self._cluster else self._redis.connection_pool
         connection: Any = pool.get_connection()
         try:
-            lists = self.keys.wakeups, self.keys("wake:" + slot)
+            lists = key, self.keys.wake(waiter)
             connection.send_command("BLPOP", *lists, timeout_s + _LONGEST_LATE_S)
             if not connection.can_read(timeout=max(0.0, timeout_s)):
-                self.notify(slot)
-            connection.read_response()
+                self.notify(waiter)
+            popped: tuple[bytes, bytes] | None = connection.read_response()
+            return popped
         except BaseException:
             connection.disconnect()
             raise
         finally:
             pool.release(connection)
 
+    def ring(self, tier: int) -> None:
+        """Implements `CallLanes.ring`."""
+        self._redis.rpush(self.keys.wakeups_of(tier), "1")
+
     def notify(self, slot: str) -> None:
         """Implements `CallLanes.notify`."""
         with self._redis.pipeline(transaction=False) as pipe:
-            pipe.rpush(self.keys("wake:" + slot), "1")
-            pipe.expire(self.keys("wake:" + slot), WAKE_TTL_S)
+            pipe.rpush(self.keys.wake(slot), "1")
+            pipe.expire(self.keys.wake(slot), WAKE_TTL_S)
+            pipe.execute()
+
+    def hold_prefixes(self, worker: str, slot: str, digests: Collection[str], held: bool) -> None:
+        """Implements `CallLanes.hold_prefixes`."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for key in map(self.keys.prefix, digests):
+                if held:
+                    pipe.set(key, f"{worker} {slot} {self.keys.wake(slot)}", ex=_PREFIX_TTL_S)
+                else:
+                    pipe.delete(key)
             pipe.execute()
 
     def drop(self, call: Call) -> None:
         """Implements `CallLanes.drop`."""
         self._drop(self._names, drop_arguments(self.keys, call))
 
-    def stream(self, worker: str, deltas: Mapping[str, Sequence[Delta]]) -> list[str]:
+    def stream(self, progress: Sequence[Progress]) -> list[Call]:
         """Implements `CallLanes.stream`."""
-        arguments: list[Any] = [self.keys.cancelled(""), worker, REPLY_TTL_S]
-        for reply_to, its in deltas.items():
-            arguments += self.keys.replies(reply_to), pack_deltas(its)
-        cancelled: Any = self._stream(self._names, arguments)
-        return [id.decode() for id in cancelled]
+        arguments = progress_arguments(self.keys, progress, REPLY_TTL_S)
+        lost: Any = self._stream(self._names, arguments)
+        return [progress[place].call for place in lost]
+
+    def logs(self, ids: Sequence[str]) -> list[CallLog]:
+        """Implements `CallLanes.logs`."""
+        found: Any = self._logs(self._names, list(ids))
+        return [read_log(*log) for log in found]
+
+    def end(self, ends: Sequence[tuple[Call, Reply]]) -> None:
+        """Implements `CallLanes.end`."""
+        arguments = end_arguments(self.keys, ends, REPLY_TTL_S)
+        self._end([*self._names, self.keys("used")], arguments)
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
         """Implements `CallLanes.reply`."""
         packed, key = pack_replies(replies, reply_to), self.keys.replies(reply_to)
         arguments: list[Any] = [key, REPLY_TTL_S, packed, BILLED_TTL_S]
         for reply in replies:
-            succeeded, used = int(reply.error is None), reply.tokens
-            tokens = f"{used.input} {used.cached} {used.output}" if used else ""
-            arguments += (reply.id, f"{reply.job_class} {reply.tenant}", succeeded)
-            arguments += (reply.units, reply.device_us, tokens)
+            arguments += usage_arguments(reply)
         self._reply([*self._names, self.keys("used")], arguments)
 
     def usage(self, *, unfinished: bool = False) -> list[CallUsage]:
@@ -280,36 +325,28 @@ class RedisLanes:
         time: Any = self._cluster.time_at(key) if self._cluster else self._redis.time()
         seconds, microseconds = time
         now_ms = seconds * 1000 + microseconds / 1000
-        over = int((now_ms - LATE_MS) // 60_000)
-        sums: dict[tuple[int, str, str], dict[str, int]] = {}
-        for field, value in fields.items():
-            minute, job_class, what, tenant = field.decode().split(" ", 3)
-            if unfinished or int(minute) < over:
-                sums.setdefault((int(minute), tenant, job_class), {})[what] = int(value)
-        return [
-            CallUsage(*key, *(counts.get(what, 0) for what in _USED))
-            for key, counts in sorted(sums.items())
-        ]
+        over = inf if unfinished else (now_ms - LATE_MS) // 60_000
+        return list(usage_fields.read(fields, over))
 
     def forget_usage(self, used: Sequence[CallUsage]) -> None:
         """Implements `CallLanes.forget_usage`."""
-        fields = [
-            f"{one.minute} {one.job_class} {what} {one.tenant}" for one in used for what in _USED
-        ]
+        fields = usage_fields.names(used)
         if fields:
             self._redis.hdel(self.keys("used"), *fields)
 
     def announce(
-        self, worker: str, ttl_s: float, *, ready: bool = True, profile: bytes = b""
-    ) -> None:
+        self, worker: str, ttl_s: float, *,
+        ready: bool = True, profile: bytes = b"", speed: Speed | None = None,
+    ) -> None:  # fmt: skip
         """Implements `CallLanes.announce`."""
         ttl_ms = int(ttl_s * 1000)
-        self._announce(self._names, [worker, ttl_ms if ready else 0, ttl_ms, profile])
+        known: list[Any] = [profile, speed.text() if speed else "", ALIKE, ALIKE_MS]
+        self._announce(self._names, [worker, ttl_ms if ready else 0, ttl_ms, *known])
 
-    def profile(self) -> bytes:
-        """Implements `CallLanes.profile`."""
-        profile: Any = self._redis.hget(self.keys("pool"), "profile")
-        return bytes(profile or b"")
+    def profiles(self) -> list[bytes]:
+        """Implements `CallLanes.profiles`."""
+        _, _, profiles = cast("Any", self._profiles(self._names))
+        return list(profiles)
 
     def wanted(self) -> bool:
         """Implements `CallLanes.wanted`."""
@@ -324,24 +361,27 @@ class RedisLanes:
             if name.startswith(b"flush:")
         }
 
-    def recover(self) -> int:
+    def recover(self, given_up: Collection[str] = ()) -> int:
         """Implements `CallLanes.recover`."""
         prefixes = self.keys.lane(""), ALONE, self.keys.replies("")
-        arguments: list[Any] = [*prefixes, REPLY_TTL_S, *WORKER_LOST]
-        recovered: Any = self._recover(self._names, arguments)
+        arguments: list[Any] = [*prefixes, REPLY_TTL_S, *WORKER_LOST, KEPT_S]
+        arguments += self.keys.cancelled(""), CANCELLED_TTL_S, RESUME_WITHIN_S, MOST_DEATHS
+        arguments += round(API_ALIVE_S * 1000), *API_SILENT, *given_up
+        recovered, *died = cast(list[Any], self._recover(self._names, arguments))
+        if recovered:
+            self._redis.incrby(RECOVERED, recovered)
+        append_deaths(self._redis, died)
         return int(recovered)
 
 
-def _unpack(id: bytes, call: bytes, offset_ms: float) -> Call:
+def _unpack(id: bytes, call: bytes, ticket: Ticket) -> Call:
     head, _, packed = call.split(b"\n", 2)
-    return unpack_call(id.decode(), head, packed, offset_ms)
+    return unpack_call(id.decode(), head, packed, ticket.offset_ms, ticket.holder)
 
 
 def with_taken_calls(client: "Redis", models: Collection[str]) -> list[str]:
     """Returns those of these models (name@version) of which workers have calls, in one message.
-
-    Raises RedisError.
-    """
+    Raises RedisError."""
     with client.pipeline(transaction=False) as steps:
         for model in models:
             steps.exists(Keys(model)("taken"))
@@ -349,9 +389,9 @@ def with_taken_calls(client: "Redis", models: Collection[str]) -> list[str]:
 
 
 def declare_dead(client: "Redis", models: Iterable[str], worker: str) -> None:
-    """Marks a worker of these models (name@version) as dead.
-
-    The keeper recovers its calls in its next round, not after the lease. Raises RedisError.
-    """
+    """Marks a worker of these models (name@version) as dead, and recovers its calls at once.
+    Raises RedisError."""
     for model in models:
-        RedisLanes(client, model).announce(worker, 0)
+        lanes = RedisLanes(client, model)
+        lanes.announce(worker, 0)
+        lanes.recover()

@@ -7,7 +7,13 @@ from uuid import NAMESPACE_URL, uuid5
 import orjson
 
 from jobs import ids
-from jobs.dialects.messages import PLACEHOLDER, ReportFault, input_of, message_of
+from jobs.dialects.messages import (
+    PLACEHOLDER,
+    ReportFault,
+    in_anthropics_words,
+    input_of,
+    message_of,
+)
 from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
 from jobs.errors import Fault, Malformed
 from jobs.intake import validation
@@ -105,7 +111,7 @@ def _result(row: Row, batch: BatchRequest) -> dict[str, Any]:
 
 
 def _errored(kind: str, message: str) -> dict[str, Any]:
-    error = {"type": kind, "message": message}
+    error = {"type": kind, "message": in_anthropics_words(message)}
     return {"type": "errored", "error": {"type": "error", "error": error, "request_id": None}}
 
 

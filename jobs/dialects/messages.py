@@ -20,11 +20,13 @@ _PASSED_ON = ("max_tokens", "temperature", "top_p", "top_k")
 _IGNORED = frozenset({"service_tier", "stream", "inference_geo", "metadata"})
 _KNOWN = frozenset(
     {*_PASSED_ON, *_IGNORED, "model", "messages", "system", "stop_sequences", "tools"}
-    | {"tool_choice"}
+    | {"tool_choice", "output_config", "output_format"}
 )
 _ABSENT: tuple[Any, ...] = (False, None, [], {}, {"type": "disabled"})
 PLACEHOLDER = [{"role": "user", "content": ""}]
 """Messages in place of those with a fault, so that the model's own check adds no other."""
+
+_SCHEMA, _SCHEMA_HERE = "response_format.json_schema.schema", "output_config.format.schema"
 
 ReportFault = Callable[..., None]
 """Gets the code and the message of a fault, and its place in the request."""
@@ -44,6 +46,7 @@ def input_of(params: Mapping[str, Any], fault: ReportFault) -> dict[str, Any]:
     try:
         value["messages"] = _messages(params.get("system"), params.get("messages"))
         value |= _tools(params.get("tools"), params.get("tool_choice"))
+        value |= _output_format(params)
     except _Unserved as refused:
         fault("unsupported", refused.message, *refused.loc)
         value["messages"] = PLACEHOLDER
@@ -131,18 +134,54 @@ def _text_of(block: Mapping[str, Any], *loc: str | int) -> str:
 
 def _tools(tools: Any, choice: Any) -> dict[str, Any]:
     """Converts the tools of a request, and the choice among them. Raises _Unserved."""
-    kind = choice.get("type") if isinstance(choice, dict) else choice
-    if kind not in (None, "auto", "none"):
-        raise _Unserved('the type must be "auto" or "none"', "tool_choice", "type")
-    if isinstance(choice, dict) and choice.get("disable_parallel_tool_use"):
-        message = "can't be true: the model's calls aren't limited to one"
-        raise _Unserved(message, "tool_choice", "disable_parallel_tool_use")
+    chosen = _tool_choice(choice)
     if not tools:
+        if chosen.get("tool_choice") not in (None, "auto", "none"):
+            raise _Unserved("needs tools", "tool_choice")
         return {}
     if not isinstance(tools, list):
         raise _Unserved("must be an array of tools", "tools")
-    converted: dict[str, Any] = {"tools": [_tool(tool, "tools", n) for n, tool in enumerate(tools)]}
-    return {**converted, "tool_choice": kind} if kind else converted
+    return {"tools": [_tool(tool, "tools", n) for n, tool in enumerate(tools)], **chosen}
+
+
+def _tool_choice(choice: Any) -> dict[str, Any]:
+    """Converts the choice among tools. Raises _Unserved."""
+    if choice is None:
+        return {}
+    kind = choice.get("type") if isinstance(choice, dict) else choice
+    if kind not in ("auto", "none", "any", "tool"):
+        message = 'the type must be "auto", "any", "tool" or "none"'
+        raise _Unserved(message, "tool_choice", "type")
+    converted: dict[str, Any] = {"tool_choice": "required" if kind == "any" else kind}
+    if kind == "tool":
+        if not isinstance(choice, dict) or not isinstance(choice.get("name"), str):
+            raise _Unserved("must be the name of a tool", "tool_choice", "name")
+        function = {"name": choice["name"]}
+        converted["tool_choice"] = {"type": "function", "function": function}
+    if isinstance(choice, dict) and choice.get("disable_parallel_tool_use"):
+        converted["parallel_tool_calls"] = False
+    return converted
+
+
+def _output_format(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Converts the format of the output: `output_config.format`, or `output_format` as it was
+    named before. An effort changes nothing here. Raises _Unserved."""
+    config = params.get("output_config") or {}
+    if not isinstance(config, dict):
+        raise _Unserved("must be an object", "output_config")
+    if unknown := config.keys() - {"format", "effort"}:
+        raise _Unserved("this is not served here; leave it out", "output_config", min(unknown))
+    wanted, place = config.get("format"), ["output_config", "format"]
+    if wanted is None:
+        wanted, place = params.get("output_format"), ["output_format"]
+    if wanted is None:
+        return {}
+    if not isinstance(wanted, dict) or wanted.get("type") != "json_schema":
+        raise _Unserved('the type must be "json_schema"', *place, "type")
+    if not isinstance(wanted.get("schema"), dict):
+        raise _Unserved("must be a JSON schema", *place, "schema")
+    schema = {"name": "answer", "schema": wanted["schema"], "strict": True}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
 def _tool(tool: Any, *loc: str | int) -> dict[str, Any]:
@@ -151,9 +190,13 @@ def _tool(tool: Any, *loc: str | int) -> dict[str, Any]:
     if not isinstance(tool.get("name"), str) or not isinstance(tool.get("input_schema"), dict):
         raise _Unserved("a tool needs a name and an input_schema", *loc)
     function = {"name": tool["name"], "parameters": tool["input_schema"]}
-    if tool.get("description"):
-        function["description"] = tool["description"]
+    function |= {key: tool[key] for key in ("description", "strict") if tool.get(key)}
     return {"type": "function", "function": function}
+
+
+def in_anthropics_words(message: str) -> str:
+    """Returns an error's message with the names of fields that a Messages request has."""
+    return message.replace(_SCHEMA, _SCHEMA_HERE)
 
 
 def message_of(output: Any, id: str, model: Any) -> dict[str, Any]:

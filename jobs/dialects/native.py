@@ -26,4 +26,6 @@ class Native:
             "usage": {unit: row["units"]},
             "attempts": row["attempts"],
         }
+        if row["version"]:
+            line["version"] = row["version"]
         return "results", orjson.dumps(line)

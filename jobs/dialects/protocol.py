@@ -28,7 +28,8 @@ class Dialect(Protocol):
         """Returns the line of one result, without its end, and the file that it goes into.
 
         row: seq, custom_id, outcome, attempts, units and the JSON texts output, error and reply
-        (as given to `Intake.add`), with payloads in place of references. unit: unit of sizes.
+        (as given to `Intake.add`), with payloads in place of references; version, None where it is
+        the job's. unit: unit of sizes.
         batch: also has the job's model.
         """
         ...

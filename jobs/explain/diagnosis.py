@@ -10,12 +10,14 @@ Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 Code = Literal[
+    "adapter_thrash",
     "api_busy",
     "call_cancelled",
     "call_failed",
     "call_in_time",
     "call_late",
     "call_refused",
+    "cheaper_workers",
     "database_stalls",
     "device_saturated",
     "dying_worker",
@@ -36,27 +38,36 @@ Code = Literal[
     "model_failed",
     "model_loading",
     "model_fails",
+    "no_prepare_worker",
     "no_reports",
     "no_worker",
+    "one_worker",
     "overload",
     "padding_waste",
+    "pool_short",
     "prefill_starves_decode",
+    "preparation_ahead",
+    "preparation_saturated",
     "recording",
     "redis_slow",
     "sick_device",
     "slow_model",
     "slow_webhook_receiver",
+    "spot_reclaimed",
     "starved_tenant",
     "stuck_jobs",
     "suspect_slices",
+    "unreachable_target",
     "upstream_limited",
     "waiting_for_device",
     "waiting_to_batch",
+    "worker_drained",
 ]
 CODES: tuple[Code, ...] = get_args(Code)
 """All codes; ops/docs/why.md has a line for each."""
 
 VISIBLE_TO_TENANTS: Mapping[Code, str] = {
+    "adapter_thrash": "more adapters are in use than workers hold: requests wait for them",
     "api_busy": "the api is overloaded: calls wait for it",
     "database_stalls": "the database stalls: nothing is claimed or recorded until it recovers",
     "device_saturated": "",
@@ -66,13 +77,18 @@ VISIBLE_TO_TENANTS: Mapping[Code, str] = {
     "model_failed": "",
     "model_fails": "the model fails on some inputs, and the inputs are not the cause",
     "model_loading": "the model is being loaded",
+    "no_prepare_worker": "no worker prepares items of the model",
     "no_reports": "",
     "no_worker": "no worker is ready for the model",
+    "one_worker": "one worker has all that is left of the model's items",
+    "preparation_saturated": "",
     "overload": "more calls arrive than the model can answer in time: some are rejected",
     "redis_slow": "Redis is slow: every call waits for it",
     "slow_model": "",
+    "unreachable_target": "one input alone takes longer on the device than the model's target",
     "waiting_for_device": "",
     "waiting_to_batch": "",
+    "worker_drained": "no worker takes work of the model",
 }
 """Findings that tenants may see, and their wording: "" keeps the finding's own, which must not
 count the calls of others or name internals."""

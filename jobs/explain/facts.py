@@ -1,10 +1,15 @@
 """Input of the rules: figures of the last minute by model, tenant and service."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from jobs.explain import cheaper
+from jobs.explain.adapters import AdapterLoads
+from jobs.explain.cheaper import Cheaper
 from jobs.explain.generation import Generation
-from jobs.models.model import Limits, Model
+from jobs.explain.hands import Hand, hands
+from jobs.explain.keepers import KeeperFacts, keepers
+from jobs.models.model import Limits, Model, without_stage
 from jobs.store.monitoring.observations import ModelObservation, Observations
 from jobs.telemetry.metrics.metrics import STAGES
 from jobs.telemetry.reports.reports import Report, ReportSet
@@ -89,19 +94,24 @@ class ModelFacts:
     busy: float  #: busy share of the devices that have it, with any model, 0 to 1
     slots: float  #: launches that may run at a time, over all workers
     workers: int
+    hands: tuple[Hand, ...]  #: of the workers that serve it, those with the most slices first
     queued_calls: float
     queued_items: float
+    claimable_s: float  #: age of its oldest slice that no worker has; 0: there is none
+    capacity_used: float | None  #: of its pool by calls, 1 is all of it; None: not known
     drain_s: float  #: predicted time until the backlog is done
     stuck: float  #: jobs without progress
     items: Mapping[str, float]  #: count by outcome
     errors: Mapping[str, float]  #: failures of items by code
     observed: ModelObservation  #: its states in live workers
     generation: Generation  #: all 0 where it doesn't generate
+    adapters: AdapterLoads  #: all 0 where it has none
+    cheaper: Cheaper = Cheaper()  #: no pools where no worker leaves items to others
 
     @property
     def about(self) -> str:
-        """Subject of its findings."""
-        return f"model:{self.key}"
+        """Subject of its findings; of a preparation the model itself."""
+        return f"model:{without_stage(self.key)}"
 
     @property
     def has_backlog(self) -> bool:
@@ -144,15 +154,6 @@ class WebhookFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class KeeperFacts:
-    """Figures of the keepers."""
-
-    count: int  #: keepers that report
-    runs: Mapping[str, float]  #: by service
-    failed: Mapping[str, float]  #: failed runs by service
-
-
-@dataclass(frozen=True, slots=True)
 class UpstreamFacts:
     """Figures of an upstream server."""
 
@@ -177,6 +178,9 @@ class Facts:
     webhooks: WebhookFacts
     keepers: KeeperFacts
     deaths: Mapping[str, float]  #: unclean ends of workers by cause
+    overdue: Mapping[str, float]  #: workers that the autoscaler asked for in vain, by pool
+    #: spot workers that were reclaimed in the last hour, by pool and notice
+    reclaimed: Mapping[str, Mapping[str, float]]
     reaped: float  #: leases taken from dead workers
     observations: Observations
 
@@ -197,12 +201,16 @@ class Facts:
         declared = {model.key: model for model in models}
         observations = observations or Observations()
         workers = [_Worker.from_report(report) for report in reports.by_kind("worker").reports]
+        cheap = cheaper.from_reports(reports, declared.values())
         return cls(
             reports=len(reports.reports),
             window_s=max((report.delta.seconds for report in reports.reports), default=0.0),
             lag_s=reports.gauge("millrace_event_loop_lag_seconds") or 0.0,
             models=tuple(
-                _model(reports, workers, key, declared.get(key), observations)
+                replace(
+                    _model(reports, workers, key, declared.get(key), observations),
+                    cheaper=cheap.get(key, Cheaper()),
+                )
                 for key in _keys(reports, declared, observations)
             ),
             tenants=tuple(
@@ -213,8 +221,13 @@ class Facts:
             database=_service(reports, "database", "database_transaction", unanswered_s),
             redis=_service(reports, "redis", "redis", redis_unanswered_s),
             webhooks=_webhooks(reports),
-            keepers=_keepers(reports),
+            keepers=keepers(reports),
             deaths=reports.increase_by("millrace_worker_deaths_total", "how"),
+            overdue=reports.gauge_by("millrace_pool_overdue_replicas", "pool"),
+            reclaimed={
+                pool: reports.gauge_by("millrace_pool_reclaimed_workers", "notice", pool=pool)
+                for pool in reports.gauge_by("millrace_pool_reclaimed_workers", "pool")
+            },
             reaped=reports.increase("millrace_leases_reaped_total"),
             observations=observations,
         )
@@ -264,15 +277,25 @@ def _model(
         busy=sum(worker.busy for worker in serving) / max(1, len(serving)),
         slots=sum(worker.slots[key] for worker in serving),
         workers=len(serving),
+        hands=hands(reports.by_kind("worker").reports, key),
         queued_calls=reports.gauge("millrace_queue_calls", model=key) or 0.0,
         queued_items=reports.gauge("millrace_queue_items", model=key) or 0.0,
+        claimable_s=reports.gauge("millrace_queue_oldest_seconds", model=key) or 0.0,
+        capacity_used=_capacity_used(reports, declared) if declared else None,
         drain_s=reports.gauge("millrace_predicted_drain_seconds", model=key) or 0.0,
         stuck=reports.gauge("millrace_jobs_stuck", model=key) or 0.0,
         items=reports.increase_by("millrace_items_total", "outcome", model=key),
         errors=reports.increase_by("millrace_item_errors_total", "code", model=key),
         observed=observations.models.get(key, ModelObservation()),
         generation=Generation.from_reports(reports, key),
+        adapters=AdapterLoads.from_reports(reports, key),
     )
+
+
+def _capacity_used(reports: ReportSet, model: Model) -> float | None:
+    """Returns the share of the fullest of a model's pools."""
+    used = [reports.gauge("millrace_pool_capacity_used", pool=pool) for pool in model.pools]
+    return max((share for share in used if share is not None), default=None)
 
 
 def _calls(reports: ReportSet, key: str) -> Calls:
@@ -361,13 +384,4 @@ def _webhooks(reports: ReportSet) -> WebhookFacts:
         mean_s=reports.mean("millrace_webhook_seconds") or 0.0,
         pending=reports.gauge("millrace_webhooks_pending") or 0.0,
         oldest_s=reports.gauge("millrace_webhook_oldest_seconds") or 0.0,
-    )
-
-
-def _keepers(reports: ReportSet) -> KeeperFacts:
-    runs = "millrace_keeper_runs_total"
-    return KeeperFacts(
-        count=len(reports.by_kind("keeper").reports),
-        runs=reports.increase_by(runs, "service"),
-        failed=reports.increase_by(runs, "service", outcome="failed"),
     )

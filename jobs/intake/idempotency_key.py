@@ -39,6 +39,11 @@ def kept_under(tenant: str, key: str) -> str:
     return f"millrace:answer:{tenant}\n{key}"
 
 
+def version_key(tenant: str, key: str) -> str:
+    """Returns the Redis key of the version that first took a call."""
+    return f"{kept_under(tenant, key)}\nversion"
+
+
 def parse_key(field: str) -> str:
     """Returns the key in a field's value. Raises Malformed."""
     if string := _ITEM.fullmatch(field):

@@ -141,10 +141,18 @@ class Intake:
         self._cut_texts(sizes)
         return True
 
-    def refuse(self, *faults: Fault) -> None:
-        """Counts an item that can't be stored; `finish` reports its faults."""
-        self._next()
+    def refuse(self, *faults: Fault, custom_id: str | None = None) -> None:
+        """Counts an item that can't be stored; `finish` reports its faults. custom_id: its id, that
+        of no other item."""
+        seq = self._next()
+        if custom_id is not None:
+            self._add_id(seq, custom_id)
+            self.rows.write(b"%b%d\t%b\t\n" % (self._prefix, seq, _escape(custom_id)))
         self.fault(*faults)
+
+    def _add_id(self, seq: int, custom_id: str) -> None:
+        self._id_hashes.append(hash(custom_id))
+        self._id_seqs.append(seq)
 
     def _next(self) -> int:
         """Returns the seq of the next item."""
@@ -169,8 +177,7 @@ class Intake:
         custom_id = b"\\N"
         if item.custom_id is not None:
             self.input_bytes += len(item.custom_id.encode())
-            self._id_hashes.append(hash(item.custom_id))
-            self._id_seqs.append(seq)
+            self._add_id(seq, item.custom_id)
             custom_id = _escape(item.custom_id)
         params = b"\\N" if item.params is None else item.params.replace(b"\\", b"\\\\")
         if self.input_bytes > self._most_stored:
@@ -236,8 +243,11 @@ class Intake:
         """Raises Invalid with all faults, if any. where: (loc, line) of an item by its seq."""
         if self.total == 0:
             self.fault(Fault(("items",), "empty", "a job needs at least one item"))
+        reported = {fault.line for fault in self.faults if fault.line}
         for seq, first in self._duplicates():
             (loc, line), (_, first_line) = where(seq), where(first)
+            if line in reported:
+                continue
             other = f"item {first}" if first_line is None else f"line {first_line}"
             message = f"custom_id is already that of {other}"
             self.fault(Fault((*loc, "custom_id"), "duplicate_custom_id", message, line))

@@ -21,6 +21,8 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")  # the escape, not its letters
 _CONTROL = re.compile("[\\x00-\\x1f\\x7f\\ud800-\\udfff]")
 CUSTOM_ID = f"must be a string of 1 to {MAX_CUSTOM_ID} characters, none of them a control character"
+ADDRESSES = ("https://", "http://", "s3://")
+"""Beginnings of addresses from which inputs are fetched."""
 _KEYS = frozenset({"custom_id", "input", "params"})
 
 
@@ -149,8 +151,19 @@ def _taken(model: Model) -> str:
     return f"a text, {ids}or a list of {'either' if ids else 'texts'}"
 
 
+def is_address(value: object) -> bool:
+    """Returns True for an input that models with `fetch` take for an address."""
+    return isinstance(value, str) and value.startswith(ADDRESSES)
+
+
+def refuse_item(model: Model, value: Any) -> tuple[str, str] | None:
+    """Returns (code, message) where this model takes no such input of an item: as `refuse_input`,
+    but for addresses, behind which anything may be."""
+    return None if model.fetch and is_address(value) else refuse_input(model, value)
+
+
 def _refuse_thoroughly(model: Model, value: Any) -> tuple[str, str] | None:
-    no = refuse_input(model, value)
+    no = refuse_item(model, value)
     return (
         tensor_inputs.refuse(model, value) if not no and model.effective_task == "tensors" else no
     )
@@ -197,7 +210,7 @@ def check(
             code, message = refused.args
             return [Fault(loc, code, f"the input {message}", line)]
         short = len(raw) <= model.limits.max_item_bytes
-        if short and (not strict or model.spec.text_only or not refuse_input(model, value)):
+        if short and (not strict or model.spec.text_only or not refuse_item(model, value)):
             return Item(None, raw, None)
     return _check_thoroughly(value, loc, line, model, strict)
 

@@ -53,6 +53,15 @@ SAMPLES = Registry(
             limits=Limits(max_batch=32, max_tokens=32, slice_items=256, max_item_bytes=600_000),
         ),
         Model(
+            "efficientnet-lite0",
+            "1",
+            "image_classifier",
+            target_ms=500,
+            on_demand=True,
+            options={"builtin": "efficientnet-lite0"},
+            limits=Limits(max_batch=16, in_flight=2, slice_items=256, max_item_bytes=1_400_000),
+        ),
+        Model(
             "smollm2",
             "1",
             "transformers",

@@ -1,11 +1,14 @@
 """One version of a model: its engine, options, limits, latency target and price."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, SkipValidation, StrictBool
+from pydantic import ConfigDict, Field, PlainValidator, SkipValidation, StrictBool
 
+from jobs.models import artifact_paths
+from jobs.models.adapters import Adapter, folder_problems
 from jobs.models.engines import upstream_options
 from jobs.models.engines.builtin_engines import spec_of
 from jobs.models.engines.engine_spec import EngineSpec, Param, Task
@@ -14,11 +17,22 @@ from jobs.models.pricing import Price
 from jobs.problems import fits
 
 _MOST_ESCAPED = 6  # bytes of one character as \uXXXX
-_ENVELOPE_BYTES = 65_536  # custom_id, parameters, names
+ENVELOPE_BYTES = 65_536
+"""Most bytes of an item's line beside its input: custom_id, parameters, names."""
 
 _Name = Annotated[str, fits(lambda name: name and "@" not in name, "a text without '@'")]
 _Whole0 = Annotated[int, Field(strict=True, ge=0)]
 _Whole1 = Annotated[int, Field(strict=True, ge=1)]
+
+
+def _pool(value: Any) -> str | tuple[str, ...]:
+    """Validates the name of a pool, or a list of names."""
+    names = value if isinstance(value, list | tuple) else [value]
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise ValueError("the name of a pool, or a list of names, is expected")
+    if len(set(names)) < len(names):
+        raise ValueError("names a pool twice")
+    return names[0] if len(names) == 1 else tuple(names)
 
 
 _ITL_MS = 100  # where the models file has none
@@ -69,10 +83,15 @@ class Model:
     #: mean gap between tokens to keep, up to which items fill the steps of models that generate;
     #: 0: 100, and items make the steps of calls hardly longer
     target_itl_ms: _Whole0 = 0
-    pool: Annotated[str, Field(min_length=1)] = "default"
+    pool: Annotated[str | tuple[str, ...], PlainValidator(_pool)] = "default"  #: one, or several
     #: share of MILLRACE_MEMORY_MB, MiB; 0: what the engine reports once it is loaded
     memory_mb: _Whole0 = 0
+    #: who prepares its items: the worker that launches them, or those of the pool `prepare`
+    prepare: Literal["worker", "pool"] = "worker"
+    fetch: StrictBool = False  #: items that are https:// and s3:// addresses are fetched
     on_demand: StrictBool = False  #: loaded by the first worker that a call or item finds missing
+    #: OpenAI's embeddings take token ids, which must be those of the model's own tokenizer
+    accept_token_ids: StrictBool = False
     bucketing: StrictBool = (
         True  #: only inputs of similar length share a launch, where length matters
     )
@@ -82,6 +101,31 @@ class Model:
     #: the one thing that may change under a version
     price: Price = field(default_factory=Price, compare=False)
     task: Task | Literal[""] = ""  #: "": that of the engine
+    #: declared with it; others may come under a version
+    adapters: tuple[Adapter, ...] = field(default=(), compare=False)
+    artifact: str = ""  #: digest of its files in the registry; "": its options name their paths
+    probe: str = field(default="", compare=False)  #: JSON, from the registry; "": none
+
+    @property
+    def served_by(self) -> "Model":
+        """Version whose workers, lanes and limits of calls it has: itself, or an adapter's base."""
+        return self
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """Names of the pools whose workers serve it."""
+        return (self.pool,) if isinstance(self.pool, str) else self.pool
+
+    @property
+    def adapter_name(self) -> str:
+        """Name of the adapter that it is; "": it is none."""
+        return ""
+
+    @property
+    def stages(self) -> "tuple[Model, ...]":
+        """Models that its items wait for, one after the other: its preparation, if workers of their
+        own do that, and itself."""
+        return (PreparationModel.create(self), self) if self.prepare == "pool" else (self,)
 
     @property
     def effective_task(self) -> Task:
@@ -111,7 +155,7 @@ class Model:
     @property
     def max_line_bytes(self) -> int:
         """Length that no item's line exceeds, however its JSON is escaped."""
-        return _MOST_ESCAPED * self.limits.max_item_bytes + _ENVELOPE_BYTES
+        return _MOST_ESCAPED * self.limits.max_item_bytes + ENVELOPE_BYTES
 
     @property
     def spec(self) -> EngineSpec:
@@ -149,17 +193,134 @@ class Model:
         """
         return self.spec.pads or bool(self.options.get("layout") == "padded")
 
+    def staged(self, snapshot: Path, files: Mapping[str, str]) -> "Model":
+        """Returns this version with its files, and its adapters', in a snapshot of its artifact.
+
+        files: SHA-256 of each, by path; options that leave one out get it from there.
+        """
+        kind = self.spec.options
+        digests = artifact_paths.digests(self.options, kind.digests if kind else {}, files)
+        options = {**self.options, **digests}
+        return replace(
+            self,
+            options={key: artifact_paths.staged(one, snapshot) for key, one in options.items()},
+            adapters=tuple(
+                replace(one, path=artifact_paths.staged(one.path, snapshot))
+                for one in self.adapters
+            ),
+        )
+
     def file_problems(self) -> list[str]:
-        """Returns what is wrong with the files that its options name; loads none."""
-        if self.spec.options is None:
+        """Returns what is wrong with the files that its options name; loads none. Those of an
+        artifact are verified where it is staged."""
+        if self.artifact:
             return []
-        problems = self.spec.options(**self.options).file_problems(self.effective_task)
+        problems = [problem for adapter in self.adapters for problem in folder_problems(adapter)]
+        if self.spec.options is not None:
+            options = self.spec.options(**self.options)
+            problems = [*options.file_problems(self.effective_task), *problems]
         return [f"{self.key}: {problem}" for problem in problems]
 
     def size(self, value: Any, params: Mapping[str, Any]) -> int:
         """Returns a call's size, for its lane; a worker measures again."""
         return self.spec.size(value, params, self.options)
 
+    def takes_inputs_of(self, other: "Model") -> bool:
+        """Returns True if this version takes whatever another one of its name was checked for."""
+        return (
+            (self.spec, self.effective_task, self.params, self.fetch)
+            == (other.spec, other.effective_task, other.params, other.fetch)
+            and self.limits.max_item_bytes >= other.limits.max_item_bytes
+            and (self.effective_task != "tensors" or self.options == other.options)
+        )
+
     def split_inputs(self, value: Any) -> list[Any] | None:
         """Returns the inputs of a list whose inputs run one by one; None: it is one input."""
         return embeddings.split_inputs(value) if self.effective_task == "embedding" else None
+
+
+def base_of(model: Model) -> str:
+    """Returns what adapters of a version are bound to: its files, which versions may share, or the
+    version itself where it has no artifact."""
+    return model.artifact or model.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptedModel(Model):
+    """One adapter of a version, named `model:adapter`: jobs, usage and prices go by this name, and
+    workers of its base serve it."""
+
+    base: Model
+    adapter: Adapter = field(compare=False)
+
+    @classmethod
+    def create(cls, base: Model, adapter: Adapter) -> "AdaptedModel":
+        """Returns the model that an adapter makes of its base."""
+        same = {one.name: getattr(base, one.name) for one in fields(Model)}
+        same |= {"name": f"{base.name}:{adapter.name}", "adapters": (), "prepare": "worker"}
+        same["price"] = adapter.price or base.price
+        return cls(**same, base=base, adapter=adapter)
+
+    @property
+    def served_by(self) -> Model:
+        """Implements `Model.served_by`."""
+        return self.base
+
+    @property
+    def adapter_name(self) -> str:
+        """Implements `Model.adapter_name`."""
+        return self.adapter.name
+
+
+PREPARE_POOL = "prepare"
+"""Pool of the workers that prepare items of models that declare `prepare = "pool"`."""
+
+PREPARATION = "~prepare"
+"""Ends the version under which slices wait that are still to be prepared."""
+
+_AT_ONCE = 16  # inputs: few enough that a slice is shared out among workers
+_WINDOW_MS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparationModel(Model):
+    """Preparation of another model's items, as a model of its own: its slices are claimed, leased
+    and counted like any others, by workers of the pool `prepare`. Its version is that of the other
+    with `~prepare` behind it, and nobody may ask for it."""
+
+    base: Model
+
+    @classmethod
+    def create(cls, base: Model) -> "PreparationModel":
+        """Returns the preparation of a model."""
+        same = {one.name: getattr(base, one.name) for one in fields(Model)}
+        same |= {
+            "version": base.version + PREPARATION,
+            "pool": PREPARE_POOL,
+            "prepare": "worker",
+            "limits": replace(
+                base.limits, max_batch=_AT_ONCE, max_tokens=0, in_flight=1, window_ms=_WINDOW_MS
+            ),
+            "degrade": Degrade(),
+            "price": Price(),
+            "adapters": (),
+            "probe": "",
+            "memory_mb": 0,
+            "on_demand": False,
+        }
+        return cls(**same, base=base)
+
+    @property
+    def size_buckets(self) -> tuple[int, ...]:
+        """Implements `Model.size_buckets`: how long an input is isn't known yet."""
+        return ()
+
+    @property
+    def pads(self) -> bool:
+        """Implements `Model.pads`."""
+        return False
+
+
+def without_stage(version: str) -> str:
+    """Returns the version that clients know, of one under which slices wait."""
+    return version.removesuffix(PREPARATION)

@@ -9,15 +9,18 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from jobs.models.adapters import SLOTS, Adapter, adapted_key
+from jobs.models.adapters import problems_of as adapter_problems
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.engines.builtin_engines import ENGINES
 from jobs.models.engines.engine_spec import GENERAL_TASKS, EngineSpec, EntryContext
-from jobs.models.model import Model
+from jobs.models.model import PREPARATION, PREPARE_POOL, Model
 from jobs.models.registry import Registry
 from jobs.problems import described
 from jobs.settings import SettingsError
 
 _adapter = cache(TypeAdapter)
+_REGISTERED = ("artifact", "probe")  # fields of models that no entry has
 
 
 def load(path: Path | None) -> Registry:
@@ -27,27 +30,46 @@ def load(path: Path | None) -> Registry:
 
 def read(path: Path) -> Registry:
     """Reads the models file as it is now. Raises SettingsError with all its problems."""
+    entries = read_entries(path)
+    problems: list[str] = []
+    models: list[Model] = []
+    for n, entry in enumerate(entries, start=1):
+        try:
+            models.append(parse_entry(entry, path.parent.absolute()))
+        except SettingsError as error:
+            problems += [f"{path}: [[model]] number {n}: {problem}" for problem in error.problems]
+    keys = Counter(
+        key
+        for model in models
+        for key in (
+            model.key,
+            *{adapted_key(model.key, one.name) for one in model.adapters},
+        )
+    )
+    problems += [f"{path} declares {key} twice" for key, count in keys.items() if count > 1]
+    problems += [f"{path}: {problem}" for problem in problems_of(models).values()]
+    if problems:
+        raise SettingsError(problems)
+    return Registry(models)
+
+
+def read_entries(path: Path) -> list[dict[str, Any]]:
+    """Returns the entries of a models file, unchecked. Raises SettingsError.
+
+    `model = []` declares none, where all models are those of the registry.
+    """
     try:
-        entries = tomllib.loads(path.read_text()).get("model", [])
+        content = tomllib.loads(path.read_text())
     except OSError as error:
         raise SettingsError([f"models file {path} can't be read: {error.strerror}"]) from error
     except ValueError as error:
         raise SettingsError([f"models file {path} is not valid TOML: {error}"]) from error
+    entries = content.get("model")
+    if entries is None:
+        raise SettingsError([f"{path} declares no [[model]]"])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise SettingsError([f"{path}: a model is declared under [[model]], in double brackets"])
-    problems = [] if entries else [f"{path} declares no [[model]]"]
-    models: list[Model] = []
-    for n, entry in enumerate(entries, start=1):
-        try:
-            models.append(_model(entry, path.parent.absolute()))
-        except SettingsError as error:
-            problems += [f"{path}: [[model]] number {n}: {problem}" for problem in error.problems]
-    keys = Counter(model.key for model in models)
-    problems += [f"{path} declares {key} twice" for key, count in keys.items() if count > 1]
-    problems += [f"{path}: {problem}" for problem in problems_of(models)]
-    if problems:
-        raise SettingsError(problems)
-    return Registry(models)
+    return entries
 
 
 def read_table(kind: Any, table: Any, path: str = "", context: EntryContext | None = None) -> Any:
@@ -61,8 +83,12 @@ def read_table(kind: Any, table: Any, path: str = "", context: EntryContext | No
         raise SettingsError(described(error, kind, path)) from None
 
 
-def _model(entry: Mapping[str, Any], folder: Path) -> Model:
-    problems: list[str] = []
+def parse_entry(entry: Mapping[str, Any], folder: Path) -> Model:
+    """Returns the model of one entry. folder: relative paths among its options begin there.
+
+    Raises SettingsError with all its problems.
+    """
+    problems = [f"{name}: the registry alone sets it" for name in _REGISTERED if name in entry]
     spec = _spec(entry, problems)
     table = dict(entry)
     limits = entry.get("limits", {})
@@ -77,9 +103,11 @@ def _model(entry: Mapping[str, Any], folder: Path) -> Model:
         else:
             table["options"] = options.model_dump(exclude_unset=True)
             table["limits"] = options.limits(spec.task) | limits
+    table["adapters"] = _adapters(entry, spec, folder, problems)
     try:
         model: Model = read_table(Model, table)
         problems += _truncate_problems(model, spec)
+        problems += _preparation_problems(model, spec)
     except SettingsError as error:
         problems += error.problems
     if problems:
@@ -102,6 +130,32 @@ def _spec(entry: Mapping[str, Any], problems: list[str]) -> EngineSpec | None:
     return None
 
 
+def _adapters(
+    entry: Mapping[str, Any], spec: EngineSpec | None, folder: Path, problems: list[str]
+) -> tuple[Adapter, ...]:
+    """Returns the adapters of an entry, as far as they can be read."""
+    declared = entry.get("adapters", [])
+    if not isinstance(declared, list):
+        problems.append("adapters are declared under [[model.adapters]], in double brackets")
+        return ()
+    if declared and spec and not spec.adapters:
+        problems.append(f"adapters: the engine {entry['engine']!r} takes none")
+        return ()
+    context = EntryContext(folder, spec.task if spec else "any", {})
+    read = list[Adapter]()
+    for n, table in enumerate(declared, start=1):
+        try:
+            read.append(read_table(Adapter, table, f"adapters number {n}", context))
+        except SettingsError as error:
+            problems += error.problems
+    options = entry.get("options", {})
+    slots = options.get("adapter_slots", SLOTS) if isinstance(options, dict) else SLOTS
+    if spec and type(slots) is int:
+        has_files = spec.adapters == "files"
+        problems += adapter_problems(read, has_files=has_files, slots=slots)
+    return tuple(read)
+
+
 def _truncate_problems(model: Model, spec: EngineSpec | None) -> Iterator[str]:
     value = model.degrade.truncate
     if spec is None or (value == 0 and value is not False):
@@ -113,14 +167,25 @@ def _truncate_problems(model: Model, spec: EngineSpec | None) -> Iterator[str]:
         yield f"degrade.truncate must be {param.expected}"
 
 
-def problems_of(models: Iterable[Model]) -> list[str]:
-    """Returns fallbacks that are unknown, lead back, or take other inputs."""
+def _preparation_problems(model: Model, spec: EngineSpec | None) -> Iterator[str]:
+    if model.version.endswith(PREPARATION):
+        yield f"version: {PREPARATION} at its end names the preparation of a version"
+    if PREPARE_POOL in model.pools:
+        yield f"pool: {PREPARE_POOL!r} is that of the workers that prepare; take another name"
+    if spec and model.prepare == "pool" and not spec.pooled:
+        yield f'prepare = "pool": the engine {model.engine!r} prepares in its own workers alone'
+    if spec and model.fetch and not spec.takes_bytes:
+        yield f"fetch: models of the engine {model.engine!r} with this task take no bytes"
+
+
+def problems_of(models: Iterable[Model]) -> dict[str, str]:
+    """Returns fallbacks that are unknown, lead back, or take other inputs, by the model's key."""
     by_key = {model.key: model for model in models}
-    return [
-        f"{model.key}: degrade.fallback {model.degrade.fallback!r} {problem}"
-        for model in by_key.values()
+    return {
+        key: f"{key}: degrade.fallback {model.degrade.fallback!r} {problem}"
+        for key, model in by_key.items()
         if model.degrade.fallback and (problem := _problem(model, by_key))
-    ]
+    }
 
 
 def _problem(model: Model, by_key: Mapping[str, Model]) -> str | None:
@@ -129,10 +194,8 @@ def _problem(model: Model, by_key: Mapping[str, Model]) -> str | None:
         return f"is not declared here; there are: {', '.join(by_key)}"
     if other.spec.text_only and not model.spec.text_only:
         return "takes texts alone"
-    if (
-        "tensors" in (model.effective_task, other.effective_task)
-        and model.effective_task != other.effective_task
-    ):
+    tasks = {model.effective_task, other.effective_task}
+    if len(tasks) == 2 and not tasks <= set(GENERAL_TASKS):
         return f"does {other.effective_task}, not {model.effective_task}"
     seen = {model.key}
     while other is not None and other.key not in seen:

@@ -16,6 +16,25 @@ def resident_mb(pid: int | None) -> float:
     return pages * _PAGE / (1 << 20)
 
 
+def available_bytes() -> int:
+    """Returns the memory that a process may still take: the machine's, or its control group's."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    machine = int(fields["MemAvailable"].split()[0]) * 1024
+    return max(0, min(machine, _group_bytes(Path("/sys/fs/cgroup"))))
+
+
+def _group_bytes(group: Path) -> int:
+    """Returns what is free in a control group (v2), with its cache of files; without one: a lot."""
+    try:
+        most = (group / "memory.max").read_text().strip()
+        used = int((group / "memory.current").read_text())
+        cached = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return 1 << 62 if most == "max" else int(most) - used + int(cached["inactive_file"])
+    except (OSError, KeyError, ValueError):
+        return 1 << 62
+
+
 def collect_and_freeze() -> None:
     """Frees what is garbage, and exempts all other objects from later collections.
 

@@ -52,6 +52,9 @@ TRANSFERS_CHANNEL = "millrace_transfers"
 KEYS_CHANNEL = "millrace_keys"
 """Channel that announces changed keys, limits or terms; its payload is the tenant."""
 
+MODELS_CHANNEL = "millrace_models"
+"""Channel that announces changes of the registry of models; triggers of its tables send it."""
+
 TCP_OPTIONS: dict[str, Any] = {
     "connect_timeout": 5,
     "keepalives_idle": 10,

@@ -11,8 +11,10 @@ from uuid import UUID
 
 from sqlalchemy import Engine, text
 
+from jobs.models.model import PREPARATION
 from jobs.states import OUTCOMES, TERMINAL
 from jobs.store.db import Tx
+from jobs.store.queries import VERSION_OF_SLICE
 
 MOST_VIOLATIONS = 20
 """Most violations that a query returns."""
@@ -37,7 +39,7 @@ class Violation:
 
 
 _TERMINAL = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
-_OF_JOBS = ("slices", "items", "results", "results_archive", "attempts")
+_OF_JOBS = ("slices", "items", "results", "results_archive", "attempts", "checkpoints", "prepared")
 _COUNTS = [f"n_{outcome}" for outcome in OUTCOMES]
 
 
@@ -143,6 +145,12 @@ _LEASES = """
        OR (state = 'leased' AND epoch < 1)
 """
 
+_CHECKPOINTS = """
+    SELECT job_id, format('seq %s has a result and a checkpoint', c.seq)
+    FROM checkpoints c WHERE c.position = 0 AND c.choice = 0
+      AND EXISTS (SELECT FROM results r WHERE r.job_id = c.job_id AND r.seq = c.seq)
+"""
+
 # Readers pass over a slice that is done without a look for gaps in it.
 _DONE_IS_WHOLE = f"""
     SELECT job_id, format('slice %s is done with %s of %s results', start,
@@ -245,15 +253,39 @@ _LEDGER = """
 """
 
 # A slice that was split keeps its start: none ever goes.
-_LEDGER_NAMES = """
+_LEDGER_NAMES = f"""
     SELECT u.job_id, format('slice %s is billed as %s@%s, %s; the job is of %s@%s, %s', u.start,
                             u.model, u.version, u.class, j.model, j.version, j.class)
     FROM usage u JOIN jobs j ON j.id = u.job_id
-    WHERE (u.model, u.version, u.class) <> (j.model, j.version, j.class)
+    WHERE (u.model, u.class) <> (j.model, j.class)
+       OR u.version <> j.version AND j.versioning = 'pinned'
+    UNION ALL
+    SELECT u.job_id, format('slice %s is billed as of version %s; it is of %s', u.start, u.version,
+                            s.version)
+    FROM usage u JOIN jobs j ON j.id = u.job_id
+    JOIN slices s ON s.job_id = u.job_id AND s.start = u.start
+    WHERE j.versioning = 'routed' AND j.generation = 1 AND u.version <> {VERSION_OF_SLICE}
     UNION ALL
     SELECT u.job_id, format('slice %s is billed, and there is none', u.start)
     FROM usage u JOIN jobs j ON j.id = u.job_id
     WHERE NOT EXISTS (SELECT FROM slices s WHERE s.job_id = u.job_id AND s.start = u.start)
+"""
+
+# Of a job that is pinned its slices have its version; of one that is not, each has its own. What
+# failed in its preparation ended in a launch of that.
+_VERSIONS = f"""
+    SELECT s.job_id, format('slice %s is of %s@%s; the job is of %s@%s', s.start,
+                            s.model, s.version, j.model, j.version)
+    FROM slices s JOIN jobs j ON j.id = s.job_id
+    WHERE s.model <> j.model OR {VERSION_OF_SLICE} <> j.version AND j.versioning = 'pinned'
+    UNION ALL
+    SELECT r.job_id, format('item %s ended in a launch of version %s', r.seq, l.version)
+    FROM results r JOIN jobs j ON j.id = r.job_id JOIN launches l ON l.id = r.launch_id
+    WHERE replace(l.version, '{PREPARATION}', '')
+          <> CASE WHEN j.versioning = 'pinned' THEN j.version
+                  ELSE (SELECT {VERSION_OF_SLICE} FROM slices s
+                        WHERE s.job_id = r.job_id AND s.start <= r.seq
+                        ORDER BY s.start DESC LIMIT 1) END
 """
 
 _SPEND = """
@@ -281,6 +313,7 @@ INVARIANTS = tuple(
         (3, "items_complete", "an acknowledged job has all its items", _ITEMS_COMPLETE),
         (4, "leases", "a slice has an owner and an end of lease exactly while it is leased",
          _LEASES),
+        (4, "checkpoints", "an item that has a result has no checkpoint", _CHECKPOINTS),
         (5, "done_is_whole", "a slice that is done has all its results", _DONE_IS_WHOLE),
         (5, "delivered_by_key", "results are read by a valid key of their order",
          _DELIVERED_BY_KEY),
@@ -294,6 +327,7 @@ INVARIANTS = tuple(
         (9, "ledger_names", "what is billed names a slice of its job", _LEDGER_NAMES),
         (9, "ledger_frozen", "the database refuses to change the ledger", _is_frozen("usage")),
         (9, "spend", "a month's spend is what the ledger says", _SPEND),
+        (10, "versions", "an item ends in a launch of its slice's version", _VERSIONS),
     )
 )  # fmt: skip
 

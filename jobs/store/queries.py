@@ -21,11 +21,15 @@ from sqlalchemy import (
     true,
 )
 
+from jobs.models.model import PREPARATION
 from jobs.store.db import Tx
 from jobs.store.tables import jobs
 from jobs.store.tenancy import EVERYBODY
 
 R = TypeVar("R")
+
+VERSION_OF_SLICE = f"replace(s.version, '{PREPARATION}', '')"
+"""SQL: version of slice `s` that clients know, whether it is to be prepared or to be run."""
 
 
 def many(

@@ -23,7 +23,7 @@ from jobs.intake.free_space import DiskFloor
 from jobs.intake.idempotency_key import Claim
 from jobs.models.model import Model
 from jobs.models.registry import Registry
-from jobs.states import JobClass
+from jobs.states import JobClass, Versioning
 from jobs.store.billing import spend
 from jobs.store.db import Tx, notify_work
 from jobs.store.jobs import idempotency
@@ -34,6 +34,7 @@ from jobs.store.notifier import WorkNotifier
 from jobs.store.tenancy import acting
 from jobs.telemetry.metrics import record
 from jobs.telemetry.tracing import spans
+from jobs.usecases.slice_versions import slice_versions
 from jobs.views import jobs
 
 RenderJob = Callable[[JobRow], bytes]
@@ -51,6 +52,7 @@ class Order:
     metadata: dict[str, str] | None = None  #: client's own keys and values
     expires_in_s: float | None = 86_400.0  #: time to live, s; None: it never expires
     on_invalid: str = "reject"  #: reject the job, or fail its invalid items
+    versioning: Versioning = "pinned"  #: whether its slices go by routes
     webhook_url: str | None = None  #: receiver of its webhook
 
 
@@ -62,12 +64,13 @@ class Submission:
     intake: spool.Intake
     claim: Claim | None  #: its Idempotency-Key
     answer: RenderJob
+    versions: Sequence[str]  #: of its slices; empty: the job's
 
     @property
     def items(self) -> JobItems:
         """Its items, at their start."""
         self.intake.rows.seek(0)
-        return JobItems(self.intake.rows, self.intake.bounds, self.intake.inputs)
+        return JobItems(self.intake.rows, self.intake.bounds, self.intake.inputs, self.versions)
 
     def close(self) -> None:
         """Deletes what is spooled, and payloads of a job that wasn't stored."""
@@ -103,7 +106,7 @@ def prepare(
     order; target: of the results. Raises UnknownModel, TooLarge, InsufficientStorage, or Invalid
     with all faults; BlobsAway where the store of `payloads` can't be reached.
     """
-    model = models.resolve(order.model)
+    model = models.resolve(order.model, tenant)
     found = [*faults, *_order_faults(model, order)]
     job_id = ids.new()
     taken = spool.Intake(
@@ -121,10 +124,11 @@ def prepare(
             input_bytes=taken.input_bytes, limits=tuple(limits),
             **_fields(order, key, dialect, asked, target),
         )  # fmt: skip
+        versions = slice_versions(models, job, taken.bounds)
     except BaseException:
         taken.close()
         raise
-    return Submission(job, taken, claim, answer)
+    return Submission(job, taken, claim, answer, versions)
 
 
 def submit(
@@ -147,23 +151,31 @@ def submit(
 
 
 def store(
-    database: Database, submission: Submission, notifier: WorkNotifier | None = None
+    database: Database,
+    submission: Submission,
+    notifier: WorkNotifier | None = None,
+    also: Callable[[Tx, JobRow], None] = lambda tx, job: None,
 ) -> JobRow:
     """Stores one job in a transaction of its own, as `submit` does."""
-    return store_batch(database, [submission], notifier)[0]
+    return store_batch(database, [submission], notifier, also)[0]
 
 
 def store_batch(
-    database: Database, submissions: Sequence[Submission], notifier: WorkNotifier | None = None
+    database: Database,
+    submissions: Sequence[Submission],
+    notifier: WorkNotifier | None = None,
+    also: Callable[[Tx, JobRow], None] = lambda tx, job: None,
 ) -> list[JobRow]:
     """Stores jobs of one request in one transaction: all of them, or none. Returns their rows.
 
-    The first has the request's Idempotency-Key. Quotas bound the sum. Raises as `submit` does.
+    The first has the request's Idempotency-Key. Quotas bound the sum. also: stores what else
+    belongs to the first, in the same transaction. Raises as `submit` does.
     """
     first, rows = submissions[0], list[JobRow]()
 
     def insert(tx: Tx) -> JobRow:
         rows.extend(insert_job(tx, each.job, each.items) for each in submissions)
+        also(tx, rows[0])
         if notifier is None:
             notify_work(tx)
         return rows[0]
@@ -208,7 +220,7 @@ def submit_source(
     order.model: "" where the dialect reads it from the lines. Raises as `submit` does for what is
     known before the items are read.
     """
-    model = models.resolve(order.model) if order.model else None
+    model = models.resolve(order.model, tenant) if order.model else None
     if found := [*faults, *_order_faults(model, order)]:
         plural = "fault" if len(found) == 1 else "faults"
         raise Invalid(f"{len(found)} {plural}, nothing was stored", faults=found)
@@ -255,6 +267,7 @@ def _fields(
     return {
         "job_class": order.job_class,
         "priority": order.priority,
+        "versioning": order.versioning,
         "params": orjson.dumps(order.params or {}).decode(),
         "metadata": orjson.dumps(order.metadata or {}).decode(),
         "expires_in_s": order.expires_in_s,
@@ -267,12 +280,20 @@ def _fields(
     }
 
 
+def pinned_model(name: str) -> str:
+    """Returns why a job that names a version can't go by routes."""
+    bare = name.partition("@")[0]
+    return f"{name!r} names one version: for slices by routes name {bare!r}, else leave it out"
+
+
 def _json(value: Mapping[str, Any] | None) -> str | None:
     return None if value is None else orjson.dumps(value).decode()
 
 
 def _order_faults(model: Model | None, order: Order) -> list[Fault]:
     faults = []
+    if order.versioning == "routed" and "@" in order.model:
+        faults.append(Fault(("versioning",), "pinned_model", pinned_model(order.model)))
     if model and (no := validation.refuse_params(model, order.params or {})):
         faults.append(Fault(("params",), *no))
     for name, value in (("params", order.params), ("metadata", order.metadata)):

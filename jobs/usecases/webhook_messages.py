@@ -80,6 +80,7 @@ def _row(stored: dict[str, Any]) -> JobRow:
     values |= {name: stored[name] and datetime.fromisoformat(stored[name]) for name in _TIMES}
     values |= {outcome: stored[f"n_{outcome}"] for outcome in OUTCOMES}
     values |= {"id": UUID(stored["id"]), "job_class": stored["class"], "n_running": 0}
+    values["versioning"] = stored.get("versioning", "pinned")
     return JobRow(**values)
 
 

@@ -9,6 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.auth import bind_check
 from jobs import ids, settings
+from jobs.artifacts import trust
 from jobs.blobs.store import open_store
 from jobs.calls import redis as call_redis
 from jobs.errors import BlobStoreUnavailable
@@ -19,6 +20,7 @@ from jobs.store.invariants import Invariant, Violation
 from migrations.current import is_current
 from ops.embedded import defaults
 from ops.embedded.layout import Layout
+from workers.scaler import workloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,8 @@ def problems() -> list[str]:
         configured = settings.load()
     except SettingsError as error:
         return error.problems
-    problems = [*_models(configured), *_database(configured)]
+    problems = [*_models(configured), *_trust(configured), *_workloads(configured)]
+    problems += _database(configured)
     if configured.redis_url:
         problems += _redis(configured.redis_url)
     if configured.blobs:
@@ -97,6 +100,22 @@ def _models(configured: Settings) -> list[str]:
     except SettingsError as error:
         return error.problems
     return [problem for model in models for problem in model.file_problems()]
+
+
+def _trust(configured: Settings) -> list[str]:
+    try:
+        trust.read(configured.trust)
+    except SettingsError as error:
+        return error.problems
+    return []
+
+
+def _workloads(configured: Settings) -> list[str]:
+    try:
+        workloads.parse(configured.scale_workloads)
+    except ValueError as error:
+        return [f"MILLRACE_SCALE_WORKLOADS: {error}"]
+    return []
 
 
 def _database(configured: Settings) -> list[str]:

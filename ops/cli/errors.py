@@ -6,9 +6,12 @@ from contextlib import contextmanager
 
 import click
 
-from jobs.errors import MillraceError
-from jobs.settings import SettingsError
-
+#: Errors that say what a user can do: module and name, since loading them all takes a while.
+_FOR_USERS = (
+    ("jobs.errors", "MillraceError"),
+    ("jobs.settings", "SettingsError"),
+    ("ops.client.errors", "MillraceError"),
+)
 INTERRUPTED = 130  # exit status after Ctrl-C, as in shells
 
 
@@ -29,11 +32,11 @@ def reported() -> Iterator[None]:
 
 def _message(error: Exception) -> str | None:
     """Describes an error in a line; None where it is a fault of ours."""
-    if isinstance(error, MillraceError | SettingsError):
-        return str(error)
-    httpx = sys.modules.get("httpx")  # commands that ask the api have loaded it
-    if httpx is None or not isinstance(error, httpx.HTTPError):
+    for module, name in _FOR_USERS:  # those that were raised have been loaded
+        if module in sys.modules and isinstance(error, getattr(sys.modules[module], name)):
+            break
+    else:
         return None
-    if isinstance(error, httpx.ConnectError):
+    if getattr(error, "refused", False):
         return "no api answers there; start one with `millrace up`, or set its address with --url"
-    return f"the api: {error}"
+    return str(error)

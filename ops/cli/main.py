@@ -1,58 +1,133 @@
 """Command `millrace`: each command has an example, and exits non-zero on failure."""
 
+import os
 from collections import UserDict
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
 
 #: By command: its module in ops/cli/commands, and its line in the list of commands.
 _COMMANDS = {
-    "up": ("platform.up", "Runs everything: embedded services, migrations, api,..."),
+    "up": ("platform.up", "Runs everything: embedded services, migrations, api, keeper, workers."),
     "api": ("platform.api", "Serves HTTP; several may run."),
-    "worker": ("platform.worker", "Runs a worker of MILLRACE_POOL on one device; starts..."),
+    "worker": (
+        "platform.worker",
+        "Runs a worker of MILLRACE_POOL on one device; starts it again if it dies, hangs or grows.",
+    ),
+    "prepare": (
+        "platform.worker",
+        'Runs workers that prepare items, on CPUs, of models that declare prepare = "pool".',
+    ),
     "keeper": ("platform.keeper", "Runs periodic services: nudges, lapsed leases, expiry."),
+    "scaler": (
+        "platform.scaler",
+        "Scales Deployments and StatefulSets in Kubernetes as the autoscaler decides.",
+    ),
+    "init": (
+        "setup.init",
+        "Writes a models file with the samples, and a .env with settings, into FOLDER.",
+    ),
+    "doctor": (
+        "setup.doctor",
+        "Checks this machine: port, disk, memory, device, services; says what to mend.",
+    ),
     "check": ("platform.check", "Shows the configuration and all its problems."),
     "migrate": ("platform.check", "Brings the database's schema up to date."),
     "model": ("platform.model", "Checks models before they are served."),
-    "simulate": ("platform.simulate", "Replays arrivals against the scheduler, on a virtual..."),
-    "plan": ("platform.simulate", "Finds the number of replicas, by kind of device, and..."),
-    "demo": ("platform.demo", "Embeds the standard library's docstrings, and finds..."),
+    "simulate": (
+        "platform.simulate",
+        "Replays arrivals against the scheduler, on a virtual clock.",
+    ),
+    "plan": (
+        "platform.simulate",
+        "Finds the number of replicas, by kind of device, and the price.",
+    ),
+    "history": (
+        "platform.simulations.history",
+        "Exports what came to this platform, for `plan` and `simulate`.",
+    ),
+    "demo": (
+        "platform.demo",
+        "Embeds the standard library's docstrings, and finds functions by meaning.",
+    ),
     "bench": ("platform.bench", "Runs a benchmark."),
-    "completion": ("platform.completion", "Prints a script that completes commands and options..."),
-    "submit": ("jobs.submit", 'Submits SOURCE as one job: a file, "-" for standard...'),
+    "completion": (
+        "platform.completion",
+        "Prints a script that completes commands and options in SHELL.",
+    ),
+    "submit": (
+        "jobs.submit",
+        'Submits SOURCE as one job: a file, "-" for standard input, or s3://bucket/key.',
+    ),
     "jobs": ("jobs.jobs", "Lists jobs, the newest first."),
     "job": ("jobs.jobs", "Shows a job."),
     "cancel": ("jobs.jobs", "Cancels a job; its results are kept."),
     "pause": ("jobs.jobs", "Pauses a job."),
     "resume": ("jobs.jobs", "Resumes a paused job."),
-    "retry": ("jobs.jobs", "Runs the items of a finished job again that did not..."),
-    "delete": ("jobs.jobs", "Deletes a finished job, with its items and results,..."),
-    "results": ("jobs.results", "Prints a job's results in order, as JSON lines; while..."),
+    "retry": ("jobs.jobs", "Runs the items of a finished job again that did not succeed."),
+    "delete": ("jobs.jobs", "Deletes a finished job, with its items and results, for ever."),
+    "results": (
+        "jobs.results",
+        "Prints a job's results in order, as JSON lines; while it runs, those so far.",
+    ),
     "diff": ("jobs.diff", "Compares the results of two finished jobs."),
-    "infer": ("jobs.calls", "Makes one call with TEXT and prints its output as..."),
-    "chat": ("jobs.chat", "Talks to MODEL; answers are printed while they are..."),
-    "models": ("jobs.calls", "Lists model versions, and their state in the workers."),
-    "why": ("jobs.why", "Diagnoses a call (call_…), a job (job_…, or one item..."),
+    "infer": (
+        "jobs.calls",
+        "Makes one call with TEXT and prints its output as JSON; --json prints the whole response.",
+    ),
+    "chat": ("jobs.chat", "Talks to MODEL; answers are printed while they are generated."),
+    "models": (
+        "admin.models",
+        "Lists model versions, and their state in the workers; its commands change the registry.",
+    ),
+    "why": (
+        "jobs.why",
+        "Diagnoses a call (call_…), a job (job_…, or its item SEQ) or a model; operators: all.",
+    ),
     "webhooks": ("jobs.webhooks", "Lists the webhook deliveries of a job."),
-    "redeliver": ("jobs.webhooks", "Sends a job's latest webhook again, under the same..."),
-    "webhook-secret": ("jobs.webhooks", "Shows the secret that verifies webhooks: once, when..."),
+    "redeliver": (
+        "jobs.webhooks",
+        "Sends a job's latest webhook again, under the same webhook-id.",
+    ),
+    "webhook-secret": (
+        "jobs.webhooks",
+        "Shows the secret that verifies webhooks: once, when it is created.",
+    ),
     "webhook-endpoint": (
         "jobs.webhooks",
-        "Shows or sets the endpoint that is notified near the...",
+        "Shows or sets the endpoint that is notified near the soft cap.",
     ),
-    "workers": ("admin.workers", "Lists workers that live, and those that ended in the..."),
+    "workers": ("admin.workers", "Lists workers that live, and those that ended in the last hour."),
+    "rollout": ("admin.rollout", "Rolls a version of a model out by steps, beside the one before."),
+    "scale": (
+        "admin.scale",
+        "Shows the load of pools, and sets, pauses or stops their autoscaler.",
+    ),
     "usage": ("admin.usage", "Sums up usage and its cost."),
-    "limits": ("admin.limits", "Shows a tenant's limits, or changes those that are..."),
-    "rotate-secret": ("admin.secret_key", "Encrypts stored secrets again with the first of..."),
-    "keys": ("admin.keys", "Manages API keys on the database itself, before..."),
+    "limits": ("admin.limits", "Shows a tenant's limits, or changes those that are named."),
+    "rotate-secret": (
+        "admin.secret_key",
+        "Encrypts stored secrets again with the first of several keys.",
+    ),
+    "keys": ("admin.keys", "Manages API keys on the database itself, before anything runs."),
     "tenants": ("admin.tenants", "Lists tenants."),
     "tenant": ("admin.tenants", "Shows a tenant, after changing the given terms."),
-    "tenant-erase": ("admin.tenants", "Revokes a tenant's keys, and erases all its data for..."),
-    "tenant-export": ("admin.cells", "Prints a tenant's terms, keys (hashes), limits,..."),
+    "tenant-erase": ("admin.tenants", "Revokes a tenant's keys, and erases all its data for ever."),
+    "tenant-export": (
+        "admin.cells",
+        "Prints a tenant's terms, keys (hashes), limits, signing secrets and Idempotency-Keys.",
+    ),
     "tenant-import": ("admin.cells", "Stores an exported tenant here."),
-    "router": ("admin.cells", "Prints nginx's configuration that sends each tenant..."),
-    "audit": ("admin.tenants", "Shows the audit log, newest first: every admin act,..."),
+    "router": (
+        "admin.cells",
+        "Prints nginx's configuration that sends each tenant to its cell, as FILE declares them.",
+    ),
+    "audit": (
+        "admin.tenants",
+        "Shows the audit log, newest first: admin acts, verbs, reads of others' payloads.",
+    ),
 }
 
 
@@ -76,7 +151,9 @@ class Cli(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command."""
         from ops.cli.errors import reported  # not for the list and for completions
+        from ops.cli.setup import dotenv
 
+        dotenv.load(Path(), os.environ)
         with reported():
             return super().invoke(ctx)
 

@@ -56,6 +56,7 @@ class Curve:
     points: Sequence[Point]
     best: int  #: fewest rows that are good enough
     in_time: int  #: most rows within the target; 0: none
+    size: float = 0.0  #: mean of the inputs, in the model's unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,8 @@ class ModelReport:
     target_ms: int
     curves: Sequence[Curve]
     advice: Mapping[str, int]  #: limits for its entry
+    device: str = ""  #: kind: a GPU's product name, or cpu
+    device_gib: float = 0.0  #: memory of the device
 
     def as_json(self) -> dict[str, Any]:
         """Object that `--json` prints."""
@@ -204,6 +207,7 @@ def _curve(model: Model, engine: Engine, entries: Sequence[Entry]) -> Curve:
         points,
         next(p.rows for p in points if p.items_per_s >= _GOOD_SHARE * fastest),
         max((p.rows for p in points if p.launch_ms <= allowed_ms), default=0),
+        round(units / len(entries), 3),
     )
 
 

@@ -1,4 +1,4 @@
-"""Inputs of `millrace submit`: JSON lines, texts or CSV, plain or in gzip, as lines of a job."""
+"""Files of inputs: JSON lines, texts or CSV, plain or in gzip, as lines of a job."""
 
 import csv
 import gzip
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast, get_args
 
-import click
+from .errors import InputError
 
 Format = Literal["jsonl", "text", "csv"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -20,10 +20,6 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 STDIN = "-"
 _SUFFIXES: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
 _MAX_FIELD_CHARS = 1 << 28  # csv's own bound is 128 KiB
-
-
-class InputError(click.ClickException):
-    """Reports an input that can't be submitted."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +39,7 @@ class Input:
         return iter(self) if self.source == STDIN else self
 
     def __iter__(self) -> Iterator[bytes]:
+        """Yields the lines of the job."""
         with _opened(self.source) as file:
             try:
                 if self.format == "csv":
@@ -96,8 +93,8 @@ def _csv_lines(file: IO[bytes], table: Input) -> Iterator[bytes]:
         if not header:
             raise InputError(f"{table.source}: its first line must name the columns")
         named = table.column or (header[0] if len(header) == 1 else "")
-        column = _position(table, header, named, "--column")
-        ids = _position(table, header, table.id_column, "--id-column") if table.id_column else None
+        column = _position(table, header, named, "column")
+        ids = _position(table, header, table.id_column, "id_column") if table.id_column else None
         for row in rows:
             if not row:  # an empty line
                 continue

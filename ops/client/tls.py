@@ -1,14 +1,18 @@
 """TLS of clients of the api."""
 
 import ssl
+from pathlib import Path
 
-from jobs.settings import Settings
 
+def tls_context(
+    ca: Path | None = None, cert: Path | None = None, key: Path | None = None
+) -> ssl.SSLContext:
+    """TLS context that trusts these CAs (default: the system's) and shows a client certificate.
 
-def tls_context(settings: Settings) -> ssl.SSLContext:
-    """TLS context of this configuration: its CAs and its client certificate."""
-    context = ssl.create_default_context(cafile=settings.ca)
+    ca, cert, key: files of PEM.
+    """
+    context = ssl.create_default_context(cafile=ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if settings.client_cert:
-        context.load_cert_chain(settings.client_cert, settings.client_key)
+    if cert:
+        context.load_cert_chain(cert, key)
     return context

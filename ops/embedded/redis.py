@@ -41,7 +41,8 @@ class EmbeddedRedis(Server):
         """URL for kombu, without a database number: `?virtual_host=` is a TypeError."""
         return f"redis+socket://{self.layout.redis_socket}"
 
-    def _binary(self) -> Path:
+    def binary(self) -> Path:
+        """Returns the program on the PATH, or that of a package."""
         for program in ("redis-server", "valkey-server"):
             if path := shutil.which(program):
                 return Path(path)

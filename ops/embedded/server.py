@@ -61,7 +61,7 @@ class Server(ABC):
         """Starts the process, unless it runs; `await_ready` follows. Raises EmbeddedError."""
         if self.alive():
             return
-        binary = self._binary()
+        binary = self.binary()
         with self._stopped_on_failure():
             account = self._make_folders(binary)
             self._end_leftovers(binary)
@@ -109,7 +109,8 @@ class Server(ABC):
             return account.launch(argv, self.stop_signal, stdin=stdin, stdout=output)
 
     @abstractmethod
-    def _binary(self) -> Path: ...
+    def binary(self) -> Path:
+        """Returns the server's program. Raises EmbeddedError where there is none."""
 
     @abstractmethod
     def _launch(self, account: Account, binary: Path) -> Started: ...

@@ -174,7 +174,11 @@ class Child:
 
     def keep_alive(self) -> None:
         """Restarts the process, after a backoff, where it has ended."""
-        if self.process is None or self.alive():
+        if self.process is None:
+            return
+        if self.alive():
+            self.watch()
+        if self.alive():
             return
         if self._start_at is None:
             code = self.process.returncode
@@ -186,8 +190,14 @@ class Child:
             self.start()
             self.restarts += 1
 
+    def watch(self) -> None:
+        """Called at each look while the process runs, or retires: ends one that hangs."""
+
     def ended(self, code: int) -> None:
         """Called when the process ended by itself, with this exit status."""
+
+    def retired(self) -> None:
+        """Called once the process has ended for good, after `Supervisor.retire`."""
 
     def poll_s(self) -> float:
         """Returns the longest pause before the next `keep_alive`."""
@@ -235,10 +245,26 @@ class Supervisor:
 
     def __init__(self, children: Sequence[Child] = ()) -> None:
         self.children = list(children)
+        self.retiring: dict[int, tuple[Child, float]] = {}  #: by identity, and until when they may
 
     def add(self, child: Child) -> None:
         """Adds a child, which is not started."""
         self.children.append(child)
+
+    def retire(self, child: Child, grace_s: float = GRACE_S) -> None:
+        """Ends a child for good: SIGTERM, and SIGKILL after the grace; returns at once."""
+        self.children.remove(child)
+        self.retiring[id(child)] = child, clock.monotonic() + grace_s
+        child.terminate()
+
+    def _look_at_retiring(self) -> None:
+        for child, until_s in list(self.retiring.values()):
+            if child.alive() and clock.monotonic() < until_s:
+                child.watch()
+                continue
+            child.kill()  # what it left behind, at least
+            child.retired()
+            del self.retiring[id(child)]
 
     def start(self) -> None:
         """Starts all children."""
@@ -254,6 +280,7 @@ class Supervisor:
                     log_rotation.bound(child.log)
             except (OSError, RuntimeError) as error:  # no memory, process, thread or disk space
                 log.warning("%s can't be looked after: %s; it is tried again", child.name, error)
+        self._look_at_retiring()
 
     def pause(self, others: Iterable[Process] = ()) -> None:
         """Sleeps until the next `poll`: it is due after a while, or once one of these or the other
@@ -273,12 +300,13 @@ class Supervisor:
 
     def stop(self, grace_s: float = GRACE_S) -> None:
         """Sends SIGTERM to all, last started first, and SIGKILL after the grace."""
+        retiring = [child for child, _ in self.retiring.values()]
         for child in reversed(self.children):
             child.terminate()
-        deadline = clock.monotonic() + grace_s
-        while any(c.alive() for c in self.children) and clock.monotonic() < deadline:
+        deadline, all = clock.monotonic() + grace_s, [*self.children, *retiring]
+        while any(c.alive() for c in all) and clock.monotonic() < deadline:
             clock.sleep(_STOP_POLL_S)
-        for child in reversed(self.children):
+        for child in reversed(all):
             if child.alive():
                 log.warning(
                     "%s (pid %s) didn't end in %g s: killed", child.name, child.pid, grace_s

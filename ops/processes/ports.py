@@ -15,16 +15,19 @@ def free_port() -> int:
     return free_ports(1)[0]
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count: int, *, pair_offset: int = 0) -> list[int]:
     """Consecutive free ports of loopback, below those that the kernel gives to connections.
 
+    pair_offset: distance to a second port of each, which is free too; 0: there is none.
     They are random, so that two processes rarely get the same. A port of the ephemeral range, as
     from `bind(0)`, may be taken by an outgoing connection a moment later.
     """
     while True:
-        first = random.SystemRandom().randrange(_FIRST, _first_ephemeral() - count)
+        above = max(2 * _FIRST, _first_ephemeral() - pair_offset) - count
+        first = random.SystemRandom().randrange(_FIRST, above)
         ports = list(range(first, first + count))
-        if _are_free(ports):
+        pairs = [port + pair_offset for port in ports] if pair_offset else []
+        if _are_free([*ports, *pairs]):
             return ports
 
 

@@ -11,6 +11,8 @@ from workers.scheduler.cost import LaunchSize
 from workers.scheduler.snapshot import LaneView, Rules
 from workers.simulation.costs import LaunchTimes
 
+_ROUNDING = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
@@ -43,4 +45,10 @@ class Capacity:
 
     def replicas(self, rate_per_s: float, utilisation: float) -> int:
         """ceil(rate x time per item / batch / utilisation)."""
-        return max(1, ceil(rate_per_s / self.per_s / utilisation - 1e-9))
+        return max(1, ceil(rate_per_s / self.per_s / utilisation - _ROUNDING))
+
+    def rounded_first(self, rate_per_s: float, utilisation: float) -> int:
+        """ceil(ceil(rate x time per item / batch) / utilisation): whole busy devices first, which
+        asks for up to one over the utilisation more."""
+        busy = ceil(rate_per_s / self.per_s - _ROUNDING)
+        return max(1, ceil(busy / utilisation - _ROUNDING))

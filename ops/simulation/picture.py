@@ -1,4 +1,4 @@
-"""A simulation as a picture: latency, the queue, and launches."""
+"""A simulation as a picture: latency, the queue, and launches; parts that pictures share."""
 
 from collections.abc import Iterable
 from itertools import accumulate
@@ -9,26 +9,37 @@ import click
 
 from workers.simulation.result import Result, quantile
 
-_BLUE, _PALE, _RED = "#08519c", "#9ecae1", "#de2d26"
+BLUE, PALE, RED = "#08519c", "#9ecae1", "#de2d26"
 _BINS = 100  # stretches of time, at most
 
 
 def draw(result: Result, title: str, path: Path) -> None:
     """Writes it; the file's ending says in which format."""
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise click.ClickException(
-            "a picture needs matplotlib: pip install 'millrace[bench]'"
-        ) from error
-    figure = Figure(figsize=(10, 5), layout="constrained")
+    figure = new_figure(10, 5)
     (latency, spread), (queue, rows) = figure.subplots(2, 2)
     figure.suptitle(title)
     _latency(latency, result)
     _spread(spread, result)
     _queue(queue, result)
     _rows(rows, result)
+    save(figure, path)
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Returns a figure of so many inches. Raises click.ClickException without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise click.ClickException(
+            "a picture needs matplotlib: pip install 'millrace[bench]'"
+        ) from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Any, path: Path) -> None:
+    """Writes a figure: the same one gives the same bytes. Raises click.ClickException."""
+    from matplotlib import rc_context
+
     try:
         with rc_context({"svg.hashsalt": "millrace", "svg.fonttype": "none", "font.size": 9}):
             figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
@@ -39,12 +50,12 @@ def draw(result: Result, title: str, path: Path) -> None:
 def _latency(axes: Any, result: Result) -> None:
     """Percentiles of each stretch of time; what was not answered as marks on the target."""
     stretches = _by_time((call.arrived_s, call.latency_s) for call in result.answered)
-    for percent, colour in ((50, _PALE), (95, _BLUE)):
+    for percent, colour in ((50, PALE), (95, BLUE)):
         ms = [quantile(sorted(found), percent / 100) * 1000 for found in stretches.values()]
         axes.plot(list(stretches), ms, color=colour, lw=1, label=f"p{percent}")
     lost = _by_time((call.arrived_s, 1) for call in result.calls if call.outcome != "answered")
-    axes.plot(list(lost), [result.target_s * 1000] * len(lost), "x", color=_RED, label="refused")
-    axes.axhline(result.target_s * 1000, color=_RED, lw=1)
+    axes.plot(list(lost), [result.target_s * 1000] * len(lost), "x", color=RED, label="refused")
+    axes.axhline(result.target_s * 1000, color=RED, lw=1)
     axes.set_ylim(bottom=0)
     axes.legend(loc="lower right")
     axes.set_title("Latency, ms, by s; the target in red")
@@ -52,8 +63,8 @@ def _latency(axes: Any, result: Result) -> None:
 
 def _spread(axes: Any, result: Result) -> None:
     shares = [n / _BINS for n in range(_BINS + 1)]
-    axes.plot([quantile(result.latencies_s, share) * 1000 for share in shares], shares, color=_BLUE)
-    axes.axvline(result.target_s * 1000, color=_RED, lw=1)
+    axes.plot([quantile(result.latencies_s, share) * 1000 for share in shares], shares, color=BLUE)
+    axes.axvline(result.target_s * 1000, color=RED, lw=1)
     axes.set_xlim(left=0)
     axes.set_title("Share of answered calls, by ms")
 
@@ -65,7 +76,7 @@ def _queue(axes: Any, result: Result) -> None:
     )
     waiting = accumulate(step for _, step in changes)
     stretches = _by_time(zip((at_s for at_s, _ in changes), waiting, strict=True))
-    axes.step(list(stretches), [max(found) for found in stretches.values()], color=_BLUE, lw=1)
+    axes.step(list(stretches), [max(found) for found in stretches.values()], color=BLUE, lw=1)
     axes.set_ylim(bottom=0)
     axes.set_title("Calls waiting at most, by s")
 
@@ -76,7 +87,7 @@ def _rows(axes: Any, result: Result) -> None:
     if any(items := [launch.items for launch in launches]):
         kinds["items"] = items
     bins = min(_BINS, max((launch.rows for launch in launches), default=1))
-    for (label, sizes), colour in zip(kinds.items(), (_BLUE, _PALE), strict=False):
+    for (label, sizes), colour in zip(kinds.items(), (BLUE, PALE), strict=False):
         axes.hist(sizes, bins=bins, histtype="step", label=label, color=colour)
     axes.legend()
     axes.set_title("Launches with calls, by rows")

@@ -33,15 +33,14 @@ class Plan:
     device: Device
     capacity: Capacity
     formula: int  #: replicas by the formula
+    rounded_first: int  #: by the same, with busy devices rounded up before the rest
     rate_per_s: float
     result: Result | None  #: of the fewest replicas; None where MOST_REPLICAS are too few
 
     @property
     def price_per_hour(self) -> float | None:
         """Price of all replicas; None where it is unknown."""
-        if self.result is None or self.device.price_per_hour is None:
-            return None
-        return self.result.replicas * self.device.price_per_hour
+        return None if self.result is None else self.device.price(self.result.replicas)
 
     @property
     def price_per_million(self) -> float | None:
@@ -67,7 +66,9 @@ def plan(request: PlanRequest, device: Device, times: LaunchTimes) -> Plan:
         )
 
     result = least(run, request.bad_share, capacity.replicas(rate, 1.0))
-    return Plan(device, capacity, capacity.replicas(rate, request.utilisation), rate, result)
+    formula = capacity.replicas(rate, request.utilisation)
+    rounded = capacity.rounded_first(rate, request.utilisation)
+    return Plan(device, capacity, formula, rounded, rate, result)
 
 
 def cheapest(plans: Sequence[Plan]) -> Plan | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from jobs.models.model import Model
 from ops.simulation.plan import Plan, PlanRequest, bad_share, cheapest
+from ops.simulation.rollout import Played
 from workers.simulation.result import Result, quantile
 
 _PERCENTILES = (50, 90, 95, 99, 99.9)
@@ -34,6 +35,23 @@ def simulation(result: Result, model: Model, rate_per_s: float) -> Iterator[str]
     yield f"device time    {_percent(figures['utilisation'])} of the slots'; by replica: {busy} s"
     if figures["items_run"]:
         yield f"job            {figures['items_run']:,.0f} items ({figures['items_per_s']:,.1f}/s)"
+
+
+def rollout(played: Played, model: Model, replicas: int) -> Iterator[str]:
+    """Yields the lines of a table."""
+    calls = played.calls
+    yield (
+        f"rollout of {model.name}: {replicas} x {model.limits.in_flight} slots a version, "
+        f"{sum(calls.values()):,} calls in {played.lasted_s:,.0f} s"
+    )
+    for event in played.events:
+        yield (
+            f"{event.at_s:>10,.1f} s  {event.percent:>5g} %  {event.act:<10} {event.reason}"
+        ).rstrip()
+    waits_for = f": {played.reason}" if played.state == "running" else ""
+    yield f"{'in the end':<15}{played.state}{waits_for}"
+    said = "  ".join(f"{name} {count:,}" for name, count in calls.items())
+    yield f"calls          {said}; {played.failed:,} of the canary failed"
 
 
 def as_json(result: Result) -> dict[str, Any]:
@@ -80,6 +98,11 @@ def plans(by_device: Sequence[Plan], request: PlanRequest) -> Iterator[str]:
             f"  {plan.device.name}: ceil({rate:,.1f}/s x {capacity.row_s * 1000:.4g} ms{slots} / "
             f"{request.utilisation:g}) = {plan.formula}; a full launch of {capacity.rows:.4g} rows "
             f"takes {capacity.launch_s * 1000:.4g} ms"
+            + (
+                f"; whole busy devices first: {more}"
+                if (more := plan.rounded_first) > plan.formula
+                else ""
+            )
         )
     yield (
         "utilisation: the share of its capacity that a device is to be used for, so that bursts "
@@ -108,6 +131,8 @@ def _plan_json(plan: Plan) -> Mapping[str, Any]:
         "device": plan.device.name,
         "replicas": result.replicas if result else None,
         "formula_replicas": plan.formula,
+        "rounded_first_replicas": plan.rounded_first,
+        "spot_replicas": plan.device.spot(result.replicas) if result else None,
         "full_launch_ms": plan.capacity.launch_s * 1000,
         "full_rows": plan.capacity.rows,
         "row_ms": plan.capacity.row_s * 1000,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from math import isfinite
 from pathlib import Path
+from random import Random
 
 import click
 
@@ -47,6 +48,15 @@ def read(path: Path) -> list[Arrival]:
 def rate_per_s(arrivals: Sequence[Arrival]) -> float:
     """Mean rate; 1 for a single arrival."""
     return (len(arrivals) - 1) / arrivals[-1][0] if arrivals[-1][0] > 0 else 1.0
+
+
+def poisson(per_s: float, count: int, seed: int) -> list[Arrival]:
+    """Draws calls of size 1 at random times, at a mean rate."""
+    random, at_s, arrivals = Random(f"{seed} arrivals"), 0.0, list[Arrival]()
+    for _ in range(count):
+        arrivals.append((at_s, 1))
+        at_s += random.expovariate(per_s)
+    return arrivals
 
 
 def compressed(arrivals: Sequence[Arrival], factor: float) -> list[Arrival]:

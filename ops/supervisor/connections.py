@@ -1,6 +1,6 @@
 """Connections to PostgreSQL that processes may open."""
 
-API, KEEPER, WORKER = 26, 47, 27
+API, KEEPER, WORKER = 26, 50, 27
 """Most connections of a process, with those of its supervisor and child processes."""
 _RESERVE = 13  # superuser_reserved_connections and those of commands
 

@@ -3,18 +3,20 @@
 import http.client
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
 
 from jobs import clock
+from jobs.models.model import PREPARE_POOL
+from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings, SettingsError
 from jobs.store import roles
 from jobs.telemetry.metrics import exposition
-from ops.client.tls import tls_context
 from ops.embedded import defaults, secret_key
 from ops.embedded.layout import Layout
 from ops.embedded.servers import EmbeddedServers
@@ -22,11 +24,14 @@ from ops.processes.children import Child, Supervisor
 from ops.processes.forking import ForkedChild, ForkServer
 from ops.processes.ports import free_port, free_ports
 from ops.supervisor import connections
-from ops.supervisor.worker import WatchedWorker, fork_server
+from ops.supervisor.local_workers import LocalWorkers, last_first
+from ops.supervisor.worker import WatchedWorker, fork_server, grace_s
+
+if TYPE_CHECKING:  # loads SQLAlchemy
+    from ops.supervisor.scaling import ScalingFollower
 
 _READY_POLL_S, _ANSWER_S = 0.05, 5.0
 _READY_WITHIN_S = 120.0
-_GRACE_S = 30.0
 _FORK_SERVER = ForkServer("api.server")
 """Server for api and keeper of all platforms of this process: tests start many."""
 _CLIENT_CERTIFICATE_MISSING = (
@@ -40,9 +45,17 @@ class PortTaken(click.ClickException):
 
 
 class Platform:
-    """Everything that `millrace up` runs; for the main thread."""
+    """Everything that `millrace up` runs; for the main thread.
 
-    def __init__(self, configured: Settings, workers: int = 1, logs: Path | None = None) -> None:
+    workers: that are started; most_workers: up to which the autoscaler may have, where a policy
+    says `local`; 0: it has no say; prepare_workers: that prepare items; None: one where a model of
+    the models file asks for them.
+    """
+
+    def __init__(
+        self, configured: Settings, workers: int = 1, logs: Path | None = None,
+        most_workers: int = 0, prepare_workers: int | None = None,
+    ) -> None:  # fmt: skip
         if configured.tls_client_ca and not configured.client_cert:
             raise SettingsError([_CLIENT_CERTIFICATE_MISSING])
         if not (configured.secret_key or configured.database_url):
@@ -52,23 +65,52 @@ class Platform:
             configured.home, postgres=not configured.database_url, redis=not configured.redis_url
         )
         postgres = self.servers.postgres
-        postgres.connections = max(postgres.connections, connections.most(workers))
-        self._workers = workers
+        preparers = _preparers(configured, prepare_workers)
+        self._workers = max(workers, most_workers) + preparers
+        postgres.connections = max(postgres.connections, connections.most(self._workers))
         api, worker = (self._logged_in(role, configured) for role in (roles.API, roles.WORKER))
-        ports = _metrics_ports(configured, 1 + workers)
-        keeper, *each = (worker.evolve(metrics_port=port) for port in ports)
-        self._with_metrics = [keeper, *each] if configured.metrics else []
-        self._worker_server = server = fork_server(worker)
+        ports = _metrics_ports(configured, 1 + self._workers)
+        keeper, *self._each = (worker.evolve(metrics_port=port) for port in ports)
+        self._preparing = [_preparing(self._each.pop()) for _ in range(preparers)]
+        with_metrics = [keeper, *self._each[:workers], *self._preparing]
+        self._with_metrics = with_metrics if configured.metrics else []
+        self._worker_server, self._logs = fork_server(worker), logs
+        first = [self._new_worker(place) for place in range(1, workers + 1)]
         self.supervisor = Supervisor(
             [
                 _child("api", "api", api.evolve(metrics_port=0), logs),
-                *(
-                    WatchedWorker(server, f"worker-{n}", its, logs and logs / f"worker-{n}.log")
-                    for n, its in enumerate(each, 1)
-                ),
+                *first,
+                *(self._new_preparer(place) for place in range(1, preparers + 1)),
                 _child("keeper", "workers.keeper", keeper, logs),  # nobody waits for it
             ]
         )
+        self._local: LocalWorkers[WatchedWorker] | None = None
+        self._follower: ScalingFollower | None = None
+        if most_workers:
+            self._local = LocalWorkers(
+                *(self.supervisor, worker.pool, first, self._new_worker, len(self._each)),
+                self._drain_order,
+                grace_s(worker),
+            )
+
+    def _drain_order(self, by_place: Mapping[int, WatchedWorker]) -> list[int]:
+        if self._follower is None:
+            return last_first(by_place)
+        retiring = [child for child, _ in self.supervisor.retiring.values()]
+        leaving = [one.incarnation for one in retiring if isinstance(one, WatchedWorker)]
+        return self._follower.drain_order(by_place, leaving)
+
+    def _new_worker(self, place: int) -> WatchedWorker:
+        """Returns the worker of a place, from 1 on; it isn't started."""
+        name, its = f"worker-{place}", self._each[place - 1]
+        log = self._logs and self._logs / f"{name}.log"
+        return WatchedWorker(self._worker_server, name, its, log)
+
+    def _new_preparer(self, place: int) -> Child:
+        """Returns a worker that prepares; it isn't started."""
+        name, its = f"prepare-{place}", self._preparing[place - 1]
+        log = self._logs and self._logs / f"{name}.log"
+        return WatchedWorker(fork_server(its), name, its, log)
 
     def _logged_in(self, role: str, configured: Settings) -> Settings:
         """Settings of a process of that role, with its own login at the embedded database."""
@@ -97,7 +139,8 @@ class Platform:
             exposition.check_port(settings)
         try:
             _FORK_SERVER.start()
-            self._worker_server.start()
+            for server in {self._worker_server, *map(fork_server, self._preparing)}:
+                server.start()
             self.servers.launch()
             # Loads SQLAlchemy, while the fork servers import and PostgreSQL starts.
             from ops.supervisor import database_setup
@@ -106,9 +149,17 @@ class Platform:
             database_setup.prepare(self.settings, self._workers)
             self.supervisor.start()
             self._await_ready(stop_requested)
+            self._follow_autoscaler()
         except BaseException:
             self.stop()
             raise
+
+    def _follow_autoscaler(self) -> None:
+        if self._local:
+            from ops.supervisor.scaling import ScalingFollower
+
+            self._follower = ScalingFollower(self._each[0])
+            self._follower.start()
 
     def _await_ready(self, stop_requested: Callable[[], bool]) -> None:
         deadline_s = clock.monotonic() + _READY_WITHIN_S
@@ -122,6 +173,8 @@ class Platform:
     def poll(self) -> None:
         """Restarts processes that have ended."""
         self.servers.poll()
+        if self._local and self._follower:
+            self._follower.act(self._local)
         self.supervisor.poll()
 
     def run(self, stop_requested: Callable[[], bool]) -> None:
@@ -132,8 +185,21 @@ class Platform:
 
     def stop(self) -> None:
         """Stops everything, after workers have released their slices."""
-        self.supervisor.stop(_GRACE_S)
+        if self._follower:
+            self._follower.stop()
+        self.supervisor.stop(grace_s(self.settings))
         self.servers.stop()
+
+
+def _preparers(configured: Settings, asked: int | None) -> int:
+    """Returns the number of workers that prepare."""
+    if asked is not None:
+        return asked
+    return 1 if ModelsFile(configured.models).models.of_pool(PREPARE_POOL) else 0
+
+
+def _preparing(settings: Settings) -> Settings:
+    return settings.evolve(pool=PREPARE_POOL, device="cpu")
 
 
 def _child(name: str, module: str, configured: Settings, logs: Path | None) -> Child:
@@ -143,7 +209,7 @@ def _child(name: str, module: str, configured: Settings, logs: Path | None) -> C
 
 def _own_tls_context(configured: Settings) -> ssl.SSLContext:
     """TLS context for our own api: its certificate needn't have the address it listens on."""
-    context = tls_context(configured)
+    context = defaults.own_tls_context(configured)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs import clock
-from jobs.models.model import Model
+from jobs.models.model import Model, PreparationModel
 from jobs.models.watcher import ModelsFile
 from jobs.processes.memory import resident_mb
 from jobs.processes.stopped import is_stopped
@@ -33,11 +33,18 @@ if TYPE_CHECKING:  # worker_reports loads them
     from jobs.store.queue.workers import Death
 
 _REPORT_FOR_S = 60.0
-_GRACE_S = 30.0  # to end by itself, for a worker that grew too large
+KILL_AFTER_DRAIN_S = 10.0
+"""Time after `drain_s` at which a worker that still runs is killed: it was to end by itself."""
 _OVERDUE_LOOKS, _OVERDUE_POLL_S = 5, 0.1  # in a row, and between two of them
+_RECLAIMED_FOR_S = 120.0  # after a notice, and its time; then the machine wasn't reclaimed
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 
 _log = logging.getLogger("millrace.processes")
+
+
+def grace_s(settings: Settings) -> float:
+    """Returns the time from SIGTERM until a worker is killed, s."""
+    return settings.drain_s + KILL_AFTER_DRAIN_S
 
 
 @functools.cache
@@ -49,7 +56,8 @@ def _fork_server(*modules: str) -> ForkServer:
 def fork_server(settings: Settings) -> ForkServer:
     """Returns the server of workers: it imports torch where a declared model needs it."""
     models = ModelsFile(settings.models).models.of_pool(settings.pool)
-    needs_torch = any(model.engine in registry.ON_TORCH for model in models)
+    on_torch = [model for model in models if model.engine in registry.ON_TORCH]
+    needs_torch = not all(isinstance(model, PreparationModel) for model in on_torch)
     return _fork_server("workers.app", *(["torch"] if needs_torch else []))
 
 
@@ -72,6 +80,7 @@ class WatchedWorker(ForkedChild):
         self._device_failures = DeviceFailures()
         self._quarantined = 0  # incarnation after which none is started; 0: not quarantined
         self._quarantine_recorded = False
+        self._retired = False
         self._died: Death = "killed"  # cause of the latest death
         self._load_deaths = LoadDeaths()
 
@@ -85,21 +94,28 @@ class WatchedWorker(ForkedChild):
             self._heartbeat.start()
 
     def keep_alive(self) -> None:
-        """Kills a worker that hangs, ends one that has grown, restarts one that has ended."""
-        if self.alive():
-            self._out_of_memory_kills = _out_of_memory_kills()
-            if self._hangs():
-                self._end_hung()
-            elif self._settings.worker_max_mb:
-                self._end_grown()
-        elif self._start_at == inf and not self._quarantined:
-            self._start_at = clock.monotonic()  # an operator resumed it
+        """Restarts a worker that has ended, a quarantined one once an operator resumed it."""
+        if self._start_at == inf and not (self._quarantined or self.alive()):
+            self._start_at = clock.monotonic()
             self._device_failures.forget()
         super().keep_alive()
+
+    def watch(self) -> None:
+        """Kills a worker that hangs, and ends one that has grown."""
+        self._out_of_memory_kills = _out_of_memory_kills()
+        if self._hangs():
+            self._end_hung()
+        elif self._settings.worker_max_mb:
+            self._end_grown()
 
     def ready(self) -> bool:
         """Returns True if this incarnation has registered; its models may still load."""
         return self._watch.incarnation > 0
+
+    @property
+    def incarnation(self) -> int:
+        """Number of the incarnation that runs; 0: it has not registered yet."""
+        return self._watch.incarnation
 
     def healthy(self) -> bool:
         """Returns True if the worker had come up."""
@@ -108,7 +124,7 @@ class WatchedWorker(ForkedChild):
     def ended(self, code: int) -> None:
         """Reports the death on a thread: the database may be down."""
         self._died = self._cause(code)
-        if code == 0:
+        if code in (0, watchdog.RECLAIMED_EXIT_CODE):
             self._load_deaths.forget()
         elif loading := self._died_loading(code):
             self._count_load_death(loading)
@@ -118,9 +134,16 @@ class WatchedWorker(ForkedChild):
             arguments = (self._settings, self._models(), self._watch.incarnation, self._died)
             threading.Thread(target=_report_death, args=arguments, daemon=True).start()
 
+    def retired(self) -> None:
+        """Ends the thread that reports it alive."""
+        self._retired = True
+
     def restart_delay_s(self, code: int) -> float:
         """Returns the pause before the next start: longer after each failure of the device, and inf
-        for a quarantined worker."""
+        for a quarantined worker. One that was reclaimed starts again where its machine is still
+        there long after."""
+        if code == watchdog.RECLAIMED_EXIT_CODE:
+            return self._settings.spot_notice_s + _RECLAIMED_FOR_S
         if device_failed(code):
             return self._device_failures.pause_s()
         return super().restart_delay_s(code)
@@ -162,20 +185,22 @@ class WatchedWorker(ForkedChild):
         from ops.supervisor import worker_reports
 
         database = worker_reports.connect(self._settings)
-        while True:
+        while not self._retired:
             try:
                 self._report_state(database)
             except worker_reports.DatabaseError as error:
                 _log.warning("can't report %s alive: %s", self.name, error)
             clock.sleep(self._settings.lease_s / 3)
+        database.dispose()
 
     def _report_state(self, database: "Database") -> None:
         from ops.supervisor import worker_reports
 
         if not (incarnation := self._quarantined):
             if self.ready() and self.alive():
-                self._models()
                 worker_reports.report_alive(database, self._watch.incarnation)
+                worker_reports.read_registry(database, self._file.adopt)
+                self._models()
         elif not self._quarantine_recorded:
             worker_reports.report_quarantined(database, incarnation, self._died)
             self._quarantine_recorded = True
@@ -197,7 +222,8 @@ class WatchedWorker(ForkedChild):
         # An orderly exit lets the engine finish: one during a launch was caused by an item.
         if self._hung:
             return False
-        orderly = code == watchdog.FORCED_EXIT_CODE or (code == 0 and not self._watch.busy())
+        asked = code in (watchdog.FORCED_EXIT_CODE, watchdog.RECLAIMED_EXIT_CODE)
+        orderly = asked or (code == 0 and not self._watch.busy())
         outside = -code in _FROM_OUTSIDE and _out_of_memory_kills() == self._out_of_memory_kills
         return orderly or outside
 
@@ -238,7 +264,7 @@ class WatchedWorker(ForkedChild):
             size_mb = resident_mb(self.pid)
             if size_mb > self._settings.worker_max_mb:
                 _log.warning("%s (pid %s) has grown to %d MiB", self.name, self.pid, size_mb)
-                self._kill_at_s = clock.monotonic() + _GRACE_S
+                self._kill_at_s = clock.monotonic() + grace_s(self._settings)
                 self.terminate()
         elif clock.monotonic() > self._kill_at_s:
             super().kill()

@@ -16,6 +16,8 @@ from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.queue import workers
 from jobs.store.queue.workers import Death
+from jobs.store.registry import snapshot
+from jobs.store.registry.follower import Adopt, look
 
 DatabaseError = SQLAlchemyError
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0  # between two tries
@@ -32,6 +34,11 @@ def report_alive(database: Database, incarnation: int) -> None:
     """Keeps a worker from being taken for silent. Raises DatabaseError."""
     with database.execution_options(isolation_level="AUTOCOMMIT").connect() as tx:
         workers.record_watched(tx, incarnation)
+
+
+def read_registry(database: Database, adopt: Adopt) -> None:
+    """Reads the registry's models, for `adopt`. Raises DatabaseError."""
+    look(database, adopt, snapshot.read_with_unfinished)
 
 
 def report_quarantined(database: Database, incarnation: int, died: Death) -> None:

@@ -232,7 +232,7 @@ def test_what_is_wrong_is_said_with_its_place(
 
 
 def test_what_is_no_id_is_told_so_once(client: anthropic.Anthropic) -> None:
-    with pytest.raises(anthropic.BadRequestError, match="is no id") as caught:
+    with pytest.raises(anthropic.NotFoundError, match="there is no message batch") as caught:
         client.messages.batches.retrieve("nonsense")
     assert str(caught.value).count("nonsense") == 1
 
@@ -290,3 +290,48 @@ def test_who_may_not_is_told_so(platform: Platform, client: anthropic.Anthropic)
     assert missing.value.type == "not_found_error"
     with pytest.raises(anthropic.NotFoundError):
         client.messages.batches.retrieve("msgbatch_01kb4q0m3ve0ar6h4cgq9x9b7s")
+    with pytest.raises(anthropic.NotFoundError):
+        client.messages.batches.retrieve("msgbatch_gone")
+
+
+def test_models_are_listed_in_anthropics_format(
+    client: anthropic.Anthropic, platform: Platform, key: str
+) -> None:
+    listed = list(client.models.list(limit=1))
+    assert {"chatter", "chatter@1"} <= {model.id for model in listed}
+    assert {(model.type, model.lifecycle) for model in listed} == {("model", "active")}
+    found = client.models.retrieve("chatter")
+    assert found == next(model for model in listed if model.id == "chatter")
+    last = client.models.list(before_id=listed[-1].id, limit=1)
+    assert ([model.id for model in last.data], last.has_more) == ([listed[-2].id], True)
+    with pytest.raises(anthropic.NotFoundError) as caught:
+        client.models.retrieve("gone")
+    assert (caught.value.type, bool(caught.value.request_id)) == ("not_found_error", True)
+    plain = httpx.get(f"{platform.url}/v1/models", headers={"Authorization": f"Bearer {key}"})
+    assert plain.json()["object"] == "list"
+    assert "request-id" not in plain.headers
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/models"),
+        ("GET", "/v1/models/gone"),
+        ("GET", "/v1/messages/batches"),
+        ("GET", "/v1/messages/batches/gone"),
+        ("GET", "/v1/messages/nowhere"),
+        ("POST", "/v1/messages"),
+        ("POST", "/v1/messages/count_tokens"),
+        ("POST", "/v1/messages/batches"),
+        ("PUT", "/v1/messages"),
+    ],
+)
+def test_every_answer_names_its_request(
+    platform: Platform, key: str, method: str, path: str
+) -> None:
+    headers = {"x-api-key": key, "anthropic-version": "2023-06-01"}
+    for who in (headers, headers | {"x-api-key": "mk_wrong"}):
+        answer = httpx.request(method, f"{platform.url}{path}", headers=who)
+        assert answer.headers["request-id"] == answer.headers["x-request-id"]
+        if answer.is_error:
+            assert answer.json()["request_id"] == answer.headers["request-id"]

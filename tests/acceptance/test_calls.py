@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import OPEN, database_of
 from tests.support.wait import eventually
@@ -67,9 +67,9 @@ def test_a_call_and_items_of_two_jobs_share_one_launch(client: Client, platform:
 
         with ThreadPoolExecutor(3) as pool:
             busy = [pool.submit(client.infer, "batchstring", "busy") for _ in range(2)]
-            jobs = [client.submit([b'"x"\n'], model="batchstring")["id"] for _ in range(2)]
+            jobs = [client.jobs.submit("batchstring", [b'"x"\n'])["id"] for _ in range(2)]
             answer = pool.submit(client.infer, "batchstring", "call")
-            assert [client.wait(job)["state"] for job in jobs] == ["completed"] * 2
+            assert [client.jobs.wait(job)["state"] for job in jobs] == ["completed"] * 2
             assert answer.result()["output"] == "CALL"
             assert [b.result()["output"] for b in busy] == ["BUSY"] * 2
         with database.begin() as tx:
@@ -117,8 +117,9 @@ def test_health_and_models_say_what_is_ready(http: httpx.Client) -> None:
     assert http.get("/livez").json() == {"status": "ok"}
     assert http.get("/readyz").json() == {"status": "ok"}
     listed = http.get("/models").json()["data"]
-    samples = {"minilm", "echo", "batchstring", "simple", "image-classifier", "smollm2"}
+    on_demand = {"efficientnet-lite0", "smollm2"}
+    samples = {"minilm", "echo", "batchstring", "simple", "image-classifier"} | on_demand
     assert {model["name"] for model in listed} == samples
-    assert {model["name"] for model in listed if not model["ready"]} == {"smollm2"}  # on demand
+    assert {model["name"] for model in listed if not model["ready"]} == on_demand
     assert http.get("/models/minilm/ready").status_code == 200
     assert http.get("/models/nobody/ready").status_code == 404

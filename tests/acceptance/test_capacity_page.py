@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from tests.acceptance.test_cookbook import as_shown
-from tests.support.wait import PATIENCE_S
 
 PAGE = Path(__file__).parents[2] / "ops" / "docs" / "capacity.md"
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -22,8 +21,7 @@ def test_the_figures_are_what_the_commands_print(tmp_path: Path) -> None:
     shown = "".join(text for language, text in blocks if language == "text")
     environ = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "-c", commands], cwd=tmp_path, env=environ,
-        capture_output=True, text=True, timeout=PATIENCE_S,
-    )  # fmt: skip
+        ["bash", "-c", commands], cwd=tmp_path, env=environ, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert as_shown(shown).fullmatch(done.stdout), done.stdout

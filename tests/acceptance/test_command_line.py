@@ -21,7 +21,8 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from ops.cli.main import main
-from ops.client.client import Client
+from ops.client import Client
+from ops.client.progress import Progress
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
 from tests.support.command_line import millrace
@@ -56,7 +57,7 @@ def job_of(*inputs: Any, model: str = "echo") -> str:
 @pytest.fixture
 def paused(client: Client) -> str:
     """A job that doesn't end by itself."""
-    job = client.submit([b'"x"\n'] * 3000, model="batchstring")["id"]
+    job = client.jobs.submit("batchstring", [b'"x"\n'] * 3000)["id"]
     client.request("POST", f"/jobs/{job}/pause")
     return str(job)
 
@@ -92,9 +93,11 @@ def test_everything_of_a_job_can_be_said() -> None:
     said = json_of(
         "submit", "a.txt", "--model", "minilm@1", "--params", '{"truncate": 64}', "--metadata",
         "day=monday", "--metadata", "a=b=c", "--class", "bulk", "--priority", "7",
-        "--expires-in-s", "never", "--on-invalid", "fail_item", "--idempotency-key", "once",
+        "--expires-in-s", "never", "--on-invalid", "fail_item", "--versioning", "pinned",
+        "--idempotency-key", "once",
     )  # fmt: skip
     assert (said["params"], said["class"], said["priority"]) == ({"truncate": 64}, "bulk", 7)
+    assert said["versioning"] == "pinned"
     assert (said["metadata"], said["expires_at"]) == ({"day": "monday", "a": "b=c"}, None)
     again = ("submit", "a.txt", "--model", "minilm@1", "--idempotency-key", "once")
     assert "Idempotency-Key" in millrace(*again, status=1).output  # with other parameters
@@ -146,7 +149,7 @@ def test_vectors_are_columns_of_numbers_in_parquet(client: Client) -> None:
     id = job_of("a", "b", model="minilm")
     assert "2 results" in millrace("results", id, "-o", "out.parquet").stdout
     table = pyarrow.parquet.read_table("out.parquet")
-    vectors = [json.loads(line)["output"] for line in client.results(id)]
+    vectors = [result["output"] for result in client.jobs.results(id, wait=False)]
     assert table["output"].to_pylist() == vectors
     assert len(vectors[0]) == 384
 
@@ -195,7 +198,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_come_back(
     assert following.returncode == 130
     assert f"`millrace job {paused} --follow`" in said
     assert "Traceback" not in said
-    assert client.job(paused)["state"] == "paused"
+    assert client.jobs.get(paused)["state"] == "paused"
     millrace("cancel", paused)
     assert "cancelled" in millrace("job", paused, "--follow", status=1).stdout
 
@@ -211,6 +214,16 @@ def test_a_reader_that_leaves_ends_it_quietly() -> None:
         assert printing.wait(PATIENCE_S) != 0
 
 
+class Watched(Progress):
+    """Tells when the api doesn't answer."""
+
+    def __init__(self, gone: threading.Event) -> None:
+        self.gone = gone
+
+    def away(self) -> None:
+        self.gone.set()
+
+
 def test_a_job_is_waited_for_while_the_api_restarts(platform: Platform, paused: str) -> None:
     away = threading.Event()
     [api] = [child for child in platform.supervisor.children if child.name == "api"]
@@ -220,7 +233,8 @@ def test_a_job_is_waited_for_while_the_api_restarts(platform: Platform, paused: 
         return CliRunner().invoke(main, ["resume", paused]).exit_code == 0
 
     with closing(Client(platform.url)) as client, ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(client.wait, paused, lambda job: None, away.set)
+        client.jobs.get(paused)  # an api that was never there is no outage
+        waiting = pool.submit(client.jobs.wait, paused, progress=Watched(away))
         api.kill()
         eventually(away.is_set)
         eventually(resumed)

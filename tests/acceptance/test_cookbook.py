@@ -1,5 +1,6 @@
-"""Every recipe of the cookbook does what its page says, run as a reader would: its files saved, its
-entries in the models file, its commands in a shell, their output as it is shown."""
+"""Every recipe of the cookbook, and each example of the client, does what its page says, run as a
+reader would: its files saved, its entries in the models file, its commands in a shell, their output
+as it is shown."""
 
 import os
 import re
@@ -22,7 +23,7 @@ from tests.support.platforms import SAMPLES, Platforms, spec
 from tests.support.wait import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "ops" / "docs" / "cookbook.md"
+PAGES = [ROOT / "ops" / "docs" / name for name in ("cookbook.md", "client.md")]
 BUCKET = "texts"
 MODELS = """
 [[model]]
@@ -92,9 +93,11 @@ def recipes() -> dict[str, Recipe]:
     def free(port: re.Match[str]) -> str:  # those of the page may be taken here
         return ports.setdefault(port[0], str(free_port()))
 
-    sections = re.split(r"^## ", _PORT.sub(free, PAGE.read_text()), flags=re.MULTILINE)[1:]
     found = [
-        Recipe(section.partition("\n")[0], tuple(_FENCED.findall(section))) for section in sections
+        Recipe(section.partition("\n")[0], tuple(_FENCED.findall(section)))
+        for page in PAGES
+        for section in re.split(r"^## ", _PORT.sub(free, page.read_text()), flags=re.MULTILINE)[1:]
+        if page == PAGES[0] or _FENCED.search(section)
     ]
     return {recipe.title: recipe for recipe in found}
 
@@ -145,6 +148,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             else:
                 (found / name).write_text(content)
     (found / "models.toml").write_text("\n".join(models))
+    (found / "lib").mkdir()
+    (found / "lib" / "millrace").symlink_to(ROOT / "ops" / "client")  # as it is installed
     for name, arguments in (("millrace", "-m ops"), ("python", "")):
         command = found / "bin" / name
         command.parent.mkdir(exist_ok=True)
@@ -180,7 +185,8 @@ def test_a_recipe_does_what_it_says(
 ) -> None:
     recipe = RECIPES[title]
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    given = {"PATH": path, "PYTHONPATH": str(ROOT), "MILLRACE_URL": platform.url}
+    modules = f"{folder / 'lib'}{os.pathsep}{ROOT}"
+    given = {"PATH": path, "PYTHONPATH": modules, "MILLRACE_URL": platform.url}
     script = f"set -euo pipefail\n{recipe.commands}"
     printed, said = tmp_path / "printed", tmp_path / "said"
     with printed.open("w") as out, said.open("w") as err:

@@ -2,7 +2,7 @@
 
 from contextlib import closing
 
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.load_deaths import MOST_DEATHS
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
@@ -34,6 +34,6 @@ def test_a_model_whose_load_ends_workers_is_left_out_and_others_are_served(
 
         assert f"crashed {MOST_DEATHS} times while it loaded this model" in eventually(failed)
         assert worker.restarts == MOST_DEATHS
-        job = client.submit([b'"x"\n'], model="after")["id"]
-        eventually(lambda: client.job(job)["state"] == "completed")
+        job = client.jobs.submit("after", [b'"x"\n'])["id"]
+        eventually(lambda: client.jobs.get(job)["state"] == "completed")
         assert worker.restarts == MOST_DEATHS

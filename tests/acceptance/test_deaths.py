@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import text
 
 from jobs import ids
-from ops.client.client import Client
+from ops.client import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
 from tests.support.platforms import LIGHT, Platforms, spec, transaction
@@ -89,11 +89,11 @@ def texts(folder: Path) -> str:
 def submit(client: Client) -> str:
     """A job of three seconds."""
     lines = (b'"item %d"\n' % n for n in range(ITEMS))
-    return str(client.submit(lines, model="batchstring")["id"])
+    return str(client.jobs.submit("batchstring", lines)["id"])
 
 
 def assert_once_and_in_order(client: Client, job: str) -> None:
-    found = [json.loads(line) for line in client.results(job)]
+    found = list(client.jobs.results(job, wait=False))
     assert [line["seq"] for line in found] == list(range(ITEMS))
     assert [line["output"] for line in found] == [f"ITEM {n}" for n in range(ITEMS)]
 
@@ -110,13 +110,13 @@ def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(
 ) -> None:
     job = submit(client)
     killed = worker_pid(platform)
-    eventually(lambda: client.job(job)["counts"]["succeeded"])
+    eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
     os.kill(killed, signal.SIGKILL)
-    assert client.job(job)["counts"]["succeeded"] < ITEMS
+    assert client.jobs.get(job)["counts"]["succeeded"] < ITEMS
 
     def ended() -> bool:
         platform.poll()  # as `millrace up` does: a dead worker is started again
-        return client.job(job)["state"] == "completed"
+        return client.jobs.get(job)["state"] == "completed"
 
     eventually(ended)
     assert worker_pid(platform) != killed
@@ -131,11 +131,11 @@ def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(
 def test_up_killed_with_all_its_children_goes_on_where_it_was(up: Up) -> None:
     with closing(Client(up.url)) as client:
         job = submit(client)
-        eventually(lambda: client.job(job)["counts"]["succeeded"])
-        assert client.job(job)["state"] == "running"
+        eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
+        assert client.jobs.get(job)["state"] == "running"
         up.kill_everything_at_once()
         up.start_again()
-        assert client.wait(job)["state"] == "completed"
+        assert client.jobs.wait(job)["state"] == "completed"
         assert_once_and_in_order(client, job)
 
 
@@ -157,13 +157,13 @@ def test_ctrl_c_stops_everything_and_the_next_start_finds_the_jobs(up: Up, tmp_p
 def test_a_stopped_worker_gives_its_slices_back_at_once(platforms: Platforms) -> None:
     with platforms.running(lease_s=60.0) as platform, closing(Client(platform.url)) as client:
         job = submit(client)
-        eventually(lambda: client.job(job)["counts"]["running"])
+        eventually(lambda: client.jobs.get(job)["counts"]["running"])
         os.kill(worker_pid(platform), signal.SIGTERM)
-        eventually(lambda: client.job(job)["counts"]["running"] == 0)
+        eventually(lambda: client.jobs.get(job)["counts"]["running"] == 0)
 
         def ended() -> bool:
             platform.poll()
-            return client.job(job)["state"] == "completed"
+            return client.jobs.get(job)["state"] == "completed"
 
         eventually(ended)
         assert_once_and_in_order(client, job)
@@ -179,17 +179,17 @@ def test_without_a_worker_a_call_is_refused_at_once_and_a_job_waits(
     refused = httpx.post(f"{platform.url}/infer", json=body)
     assert (refused.status_code, refused.json()["code"]) == (503, "no_worker")
     assert int(refused.headers["retry-after"]) >= 1
-    job = client.submit([b'"x"\n'], model="echo")["id"]
-    assert client.job(job)["state"] == "queued"
+    job = client.jobs.submit("echo", [b'"x"\n'])["id"]
+    assert client.jobs.get(job)["state"] == "queued"
     worker.start()
-    assert client.wait(job)["state"] == "completed"
+    assert client.jobs.wait(job)["state"] == "completed"
     assert client.infer("echo", "x")["output"] == "x"
 
 
 def test_the_worker_outlives_redis(platform: Platform, client: Client) -> None:
     """celery 5.7.0 ends when Redis dies while a nudge is unacknowledged."""
     job = submit(client)
-    eventually(lambda: client.job(job)["counts"]["succeeded"])
+    eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
     worker, server = worker_pid(platform), platform.servers.redis.process
     assert server is not None
     server.kill()
@@ -197,7 +197,7 @@ def test_the_worker_outlives_redis(platform: Platform, client: Client) -> None:
 
     def ended() -> bool:
         platform.poll()  # as `millrace up` does: an empty Redis takes its place
-        return client.job(job)["state"] == "completed"
+        return client.jobs.get(job)["state"] == "completed"
 
     eventually(ended)
     assert_once_and_in_order(client, job)
@@ -207,7 +207,7 @@ def test_the_worker_outlives_redis(platform: Platform, client: Client) -> None:
 
 def test_the_worker_outlives_postgres(platform: Platform, client: Client) -> None:
     job = submit(client)
-    eventually(lambda: client.job(job)["counts"]["succeeded"])
+    eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
     worker, server = worker_pid(platform), platform.servers.postgres.process
     assert server is not None
     server.kill()
@@ -235,9 +235,9 @@ def test_redis_emptied_in_mid_job_delays_it_and_loses_nothing(
     import redis
 
     job = submit(client)
-    eventually(lambda: client.job(job)["counts"]["succeeded"])
+    eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
     with redis.Redis.from_url(platform.settings.redis_url) as connection:
         connection.flushall()
-    assert client.wait(job)["state"] == "completed"
+    assert client.jobs.wait(job)["state"] == "completed"
     assert_once_and_in_order(client, job)
     eventually(lambda: _infer(platform) == 200)

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from jobs import ids
-from ops.client.client import Client
+from ops.client import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
 from tests.support.command_line import millrace
@@ -37,7 +37,7 @@ def events(answer: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
 def test_events_follow_a_job_to_its_end_and_then_there_are_none(
     client: Client, http: httpx.Client
 ) -> None:
-    job = client.submit((b'"t%d"\n' % n for n in range(1500)), model="batchstring")
+    job = client.jobs.submit("batchstring", (b'"t%d"\n' % n for n in range(1500)))
     path = f"/jobs/{job['id']}/events"
     with http.stream("GET", path, headers={"Last-Event-ID": "any"}) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
@@ -54,12 +54,12 @@ def test_events_follow_a_job_to_its_end_and_then_there_are_none(
 def test_a_job_is_deleted_once_it_has_ended(
     client: Client, http: httpx.Client, platform: Platform
 ) -> None:
-    job = client.submit((b'"t%d"\n' % n for n in range(2500)), model="batchstring")
+    job = client.jobs.submit("batchstring", (b'"t%d"\n' % n for n in range(2500)))
     refused = http.delete(f"/jobs/{job['id']}")
     assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
     assert "cancel it first" in refused.json()["detail"]
     http.post(f"/jobs/{job['id']}/cancel")
-    client.wait(job["id"])
+    client.jobs.wait(job["id"])
     deleted = http.delete(f"/jobs/{job['id']}")
     assert (deleted.status_code, deleted.content) == (204, b"")
     assert http.delete(f"/jobs/{job['id']}").status_code == 404
@@ -79,8 +79,8 @@ def _rows(engine: Any, job: str) -> int:
 
 
 def test_the_command_deletes(client: Client, platform: Platform) -> None:
-    job = client.submit([b'"x"\n'], model="echo")
-    client.wait(job["id"])
+    job = client.jobs.submit("echo", [b'"x"\n'])
+    client.jobs.wait(job["id"])
     delete = "delete", job["id"], "--url", platform.url
     done = millrace(*delete, "--json")
     assert json.loads(done.stdout) == {"id": job["id"], "deleted": True}
@@ -90,7 +90,7 @@ def test_the_command_deletes(client: Client, platform: Platform) -> None:
 def test_an_open_stream_does_not_hold_up_the_end_of_its_api(
     client: Client, http: httpx.Client, platform: Platform
 ) -> None:
-    job = client.submit([b'"x"\n'] * 2500, model="batchstring")
+    job = client.jobs.submit("batchstring", [b'"x"\n'] * 2500)
     http.post(f"/jobs/{job['id']}/pause")
     port = str(free_port())
     more = {"MILLRACE_PORT": port}
@@ -126,8 +126,8 @@ def _answers(http: httpx.Client) -> bool:
 def test_what_is_pruned_is_gone_and_says_so(
     client: Client, http: httpx.Client, platform: Platform, kind: str, results: int
 ) -> None:
-    job = client.submit([b'"x"\n'], model="echo")
-    client.wait(job["id"])
+    job = client.jobs.submit("echo", [b'"x"\n'])
+    client.jobs.wait(job["id"])
     _fail_and_prune(platform, job["id"], kind)
     assert http.get(f"/jobs/{job['id']}/results").status_code == results
     item = http.get(f"/jobs/{job['id']}/items/0")

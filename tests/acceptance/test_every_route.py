@@ -16,6 +16,8 @@ from jobs.api_keys import NewKey
 from jobs.identity import ROLES, SCOPES, Role, Scope
 from jobs.states import TERMINAL
 from jobs.store import db
+from jobs.store.jobs import responses
+from jobs.store.jobs.responses import NewResponse
 from jobs.store.tenants import api_keys
 from ops.supervisor.platform import Platform
 from tests.support.platforms import CLOSED
@@ -41,6 +43,7 @@ JOB = {"json": {"model": "echo", "items": ["x"], "webhook": {"url": "http://127.
 CALL = {"json": {"model": "echo", "input": "x"}}
 TENSORS = {"json": {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["x"]}]}}
 CHAT = {"json": {"model": "echo", "messages": [{"role": "user", "content": "x"}]}}
+RESPONSE = {"json": {"model": "echo", "input": "x"}}
 PROMPT = {"json": {"model": "echo", "prompt": "x"}}
 EMBEDDINGS = {"json": {"model": "minilm", "input": "x"}}
 
@@ -54,6 +57,11 @@ BATCH = {
 }
 MESSAGE = {"model": "echo", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}
 MESSAGES = {"json": {"requests": [{"custom_id": "a", "params": MESSAGE}]}}
+VERSION = {"json": {"name": "absent", "version": "1", "entry": {"engine": "none"}}}
+ROUTE = {"json": {"splits": [{"version": "1", "percent": 100}]}}
+PROBE = {"json": {"inputs": [1], "outputs": [1]}}
+ROLLOUT = {"json": {"model": "absent", "canary": "2"}}
+REASON = {"json": {"reason": "x"}}
 
 WALK = {
     "GET /livez": Way(None),
@@ -64,6 +72,8 @@ WALK = {
     "GET /models/{model}/why": Way("read"),
     "GET /why": Way("operate"),
     "GET /calls/{call_id}": Way("read", about="call"),
+    "GET /calls/{call_id}/stream": Way("infer", 404, about="call"),  # of one that is no stream
+    "POST /calls/{call_id}/cancel": Way("infer", 404, about="call"),  # of one that has ended
     "POST /infer": Way("infer", more=CALL),
     "POST /v1/embeddings": Way("infer", more=EMBEDDINGS),
     "POST /v1/chat/completions": Way("infer", 400, more=CHAT),  # of no model that generates
@@ -104,6 +114,30 @@ WALK = {
     "PUT /tenants/{tenant}/limits": Way("admin", about="tenant", more={"json": {"data": []}}),
     "DELETE /tenants/{tenant}": Way("admin", 202, about="tenant"),
     "GET /tenants/{tenant}/erasure": Way("admin", about="erased tenant"),
+    "GET /admin/models": Way("admin"),
+    "POST /admin/models": Way("admin", 422, more=VERSION),
+    "POST /admin/models/apply": Way("admin", 422, more={"json": {"models": []}}),
+    "GET /admin/models/{name}": Way("admin", 404),  # of none that is there, as all below
+    "GET /admin/models/{name}/versions/{version}": Way("admin", 404),
+    "POST /admin/models/{name}/versions/{version}/retire": Way("admin", 404),
+    "PUT /admin/models/{name}/versions/{version}/probe": Way("admin", 404, more=PROBE),
+    "PUT /admin/models/{name}/aliases/{alias}": Way("admin", 404, more={"json": {"version": "1"}}),
+    "DELETE /admin/models/{name}/aliases/{alias}": Way("admin", 404),
+    "PUT /admin/models/{name}/routes/{tenant}": Way("admin", 404, about="tenant", more=ROUTE),
+    "DELETE /admin/models/{name}/routes/{tenant}": Way("admin", 404, about="tenant"),
+    "GET /admin/pools": Way("operate"),
+    "GET /admin/pools/{pool}": Way("operate", 404),  # of none that is there, as all below
+    "PUT /admin/pools/{pool}/scaling": Way("operate", 404, more={"json": {"policy": {}}}),
+    "DELETE /admin/pools/{pool}/scaling": Way("operate", 404),
+    "POST /admin/pools/{pool}/scaling/pause": Way("operate", 404, more=REASON),
+    "POST /admin/pools/{pool}/scaling/resume": Way("operate", 404, more=REASON),
+    "GET /rollouts": Way("operate"),
+    "POST /rollouts": Way("operate", 404, more=ROLLOUT),
+    "GET /rollouts/{named}": Way("operate", 404),
+    "POST /rollouts/{named}/hold": Way("operate", 404, more=REASON),
+    "POST /rollouts/{named}/resume": Way("operate", 404, more=REASON),
+    "POST /rollouts/{named}/promote": Way("operate", 404, more=REASON),
+    "POST /rollouts/{named}/rollback": Way("operate", 404, more=REASON),
     "GET /v2/health/live": Way(None),
     "GET /v2/health/ready": Way(None),
     "GET /v2": Way("read"),
@@ -123,10 +157,15 @@ WALK = {
     "GET /v1/files/{file_id}": Way("read", about="file"),
     "GET /v1/files/{file_id}/content": Way("read", about="file"),
     "DELETE /v1/files/{file_id}": Way("submit", about="file"),
-    "POST /v1/batches": Way("submit", 404, more=BATCH),  # of no file that is there
+    "POST /v1/batches": Way("submit", more=BATCH),
     "GET /v1/batches": Way("read"),
     "GET /v1/batches/{batch_id}": Way("read", about="batch"),
-    "POST /v1/batches/{batch_id}/cancel": Way("submit", about="batch"),
+    "POST /v1/batches/{batch_id}/cancel": Way("submit", 409, about="batch"),  # of one that ended
+    "POST /v1/responses": Way("infer", 400, more=RESPONSE),  # of no model that generates
+    "GET /v1/responses/{response_id}": Way("read", about="response"),
+    "GET /v1/responses/{response_id}/input_items": Way("read", about="response"),
+    "POST /v1/responses/{response_id}/cancel": Way("submit", 400, about="response"),  # of a call
+    "DELETE /v1/responses/{response_id}": Way("submit", about="response"),
     "POST /v1/messages": Way("infer", 400, more={"json": MESSAGE}),  # of no model that generates
     "POST /v1/messages/count_tokens": Way("infer", 400, more={"json": MESSAGE}),
     "POST /v1/messages/batches": Way("submit", 400, more=MESSAGES),  # of no model that converses
@@ -141,6 +180,7 @@ NOWHERE = {
     "file": "file_01aryz6s41tsv4rrffq69g5fav",
     "batch": "batch_01aryz6s41tsv4rrffq69g5fav",
     "messages": "msgbatch_01aryz6s41tsv4rrffq69g5fav",
+    "response": "resp_01aryz6s41tsv4rrffq69g5fav",
     "key": "key_01aryz6s41tsv4rrffq69g5fav",
     "call": "call_01aryz6s41tsv4rrffq69g5fav",
     "tenant": "nobody",
@@ -152,6 +192,7 @@ LOOKS = {
     "file": "GET /v1/files/{file_id}",
     "batch": "GET /v1/batches/{batch_id}",
     "messages": "GET /v1/messages/batches/{message_batch_id}",
+    "response": "GET /v1/responses/{response_id}",
     "call": "GET /calls/{call_id}",
 }
 """How to look at what tenants make."""
@@ -194,10 +235,12 @@ class World:
     def ask(self, name: str, who: str | None, id: str = "") -> httpx.Response:
         """who: one of `keys`, or None for no credential."""
         method, path = name.split(" ")
-        names = r"\{(job_id|key_id|tenant|file_id|batch_id|message_batch_id|call_id)\}"
+        names = r"\{(job_id|key_id|tenant|file_id|batch_id|message_batch_id|call_id|response_id)\}"
         path = re.sub(names, id, path)
         path = path.replace("{model}", "echo").replace("{seq}", "0").replace("{version}", "1")
-        path = path.replace("{worker_id}", "4711")
+        path = path.replace("{worker_id}", "4711").replace("{alias}", "stable")
+        for absent in ("{name}", "{named}", "{pool}"):
+            path = path.replace(absent, "absent")
         assert "{" not in path, f"the walk doesn't know what to put into {name}"
         headers = {"Authorization": f"Bearer {self.keys[who]}"} if who else {}
         return self.http.request(method, path, headers=headers, **WALK[name].more)
@@ -234,6 +277,8 @@ class World:
             return self._messages()
         if about == "call":
             return self._call()
+        if about == "response":
+            return self._response()
         if about == "key":
             with self.database.begin() as tx:
                 return ids.show("key", api_keys.create(tx, NewKey("alice")).id)
@@ -270,6 +315,13 @@ class World:
             become = "UPDATE jobs SET dialect = 'anthropic', asked = '{}' WHERE id = :id"
             tx.execute(text(become), {"id": ids.parse("job", job)})
         return job.replace("job_", "msgbatch_")
+
+    def _response(self) -> str:
+        """Stores a response: none of the samples generates."""
+        id, ended = ids.new(), b'{"status":"completed","output":[]}'
+        with self.database.begin() as tx:
+            responses.store(tx, NewResponse(id, "alice", None, b"{}", b"[]", ended), 1.0)
+        return ids.show("resp", id)
 
     def _await(self, job: str) -> None:
         def ended() -> bool:
@@ -340,7 +392,7 @@ def test_what_is_another_tenants_is_answered_as_what_does_not_exist(
 def is_theirs(who: str, about: str) -> bool:
     """Returns True if the caller may see the object of an id."""
     operable = {"alice", "operator", "admin"}
-    whose = {"tenant": {"admin"}, "file": {"alice"}}
+    whose = {"tenant": {"admin"}, "file": {"alice"}, "response": {"alice"}}
     whose |= dict.fromkeys(("job", "batch", "messages", "call"), operable)
     return who in whose.get(about, {who})
 

@@ -1,6 +1,5 @@
 """The database and Redis change places under a running platform (ops/docs/failover.md)."""
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -13,7 +12,7 @@ import pytest
 from jobs.calls import redis as call_redis
 from jobs.store import db
 from migrations.run import migrate
-from ops.client.client import Client
+from ops.client import Client
 from ops.embedded.layout import REDIS_SOCKET
 from ops.embedded.lock import HomeLock
 from ops.embedded.postgres import EmbeddedPostgres
@@ -87,19 +86,19 @@ def test_a_job_outlives_the_primary_that_took_it(pair: Pair, platforms: Platform
         closing(Client(platform.url)) as client,
     ):
         lines = [b'{"input": "%d"}\n' % n for n in range(ITEMS)]
-        job = client.submit(lines, model="paced")["id"]
-        eventually(lambda: client.job(job)["counts"]["succeeded"] > 0)
-        assert client.job(job)["state"] == "running"
+        job = client.jobs.submit("paced", lines)["id"]
+        eventually(lambda: client.jobs.get(job)["counts"]["succeeded"] > 0)
+        assert client.jobs.get(job)["state"] == "running"
         kill(primary)
         since_s = time.monotonic()
         # What a failover manager does; the new primary has nobody to wait for.
         nobody = "ALTER SYSTEM SET synchronous_standby_names = ''"
         _as_superuser(standby, "SELECT pg_promote()", nobody)
-        client.submit([b'{"input": "after"}\n'], model="paced")  # goes on until it is taken
+        client.jobs.submit("paced", [b'{"input": "after"}\n'])  # goes on until it is taken
         _tell("taken again", since_s)
-        assert client.wait(job)["counts"]["succeeded"] == ITEMS
+        assert client.jobs.wait(job)["counts"]["succeeded"] == ITEMS
         _tell("ended", since_s)
-        outputs = [line["output"] for line in map(json.loads, client.results(job))]
+        outputs = [line["output"] for line in client.jobs.results(job, wait=False)]
         assert outputs == [str(n) for n in range(ITEMS)]
 
 
@@ -118,14 +117,14 @@ def test_calls_go_on_when_the_address_of_redis_leads_elsewhere(
             closing(Client(platform.url)) as client,
         ):
             assert _answered(platform.url)
-            job = client.submit([b'{"input": "x"}\n'] * ITEMS, model="paced")["id"]
-            eventually(lambda: client.job(job)["counts"]["succeeded"] > 0)
+            job = client.jobs.submit("paced", [b'{"input": "x"}\n'] * ITEMS)["id"]
+            eventually(lambda: client.jobs.get(job)["counts"]["succeeded"] > 0)
             first.stop()
             address.lead_to(second.layout.run / REDIS_SOCKET)
             since_s = time.monotonic()
             eventually(lambda: _answered(platform.url))
             _tell("answered again", since_s)
-            assert client.wait(job)["counts"]["succeeded"] == ITEMS
+            assert client.jobs.wait(job)["counts"]["succeeded"] == ITEMS
     finally:
         address.close()
         first.stop()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
 from tests.support.platforms import spec
@@ -19,7 +19,7 @@ def clients(platform: Platform) -> Iterator[dict[str, Client]]:
     made = {}
     for tenant in TENANTS:
         key, _ = make_key_at(platform.settings.database_url, tenant)
-        made[tenant] = Client(platform.url, key=key)
+        made[tenant] = Client(platform.url, api_key=key)
     yield made
     for client in made.values():
         client.close()
@@ -28,22 +28,22 @@ def clients(platform: Platform) -> Iterator[dict[str, Client]]:
 def test_a_small_job_ends_long_before_the_flood_that_came_first(
     clients: dict[str, Client],
 ) -> None:
-    flood = clients["flood"].submit([b'"f"\n'] * 30_000, model="batchstring")["id"]
-    eventually(lambda: clients["flood"].job(flood)["counts"]["succeeded"] > 1000)
+    flood = clients["flood"].jobs.submit("batchstring", [b'"f"\n'] * 30_000)["id"]
+    eventually(lambda: clients["flood"].jobs.get(flood)["counts"]["succeeded"] > 1000)
     # All that the workers may have in hand is the flood's: seconds of it.
-    light = clients["light"].submit([b'"l"\n'] * 20, model="batchstring")["id"]
-    eventually(lambda: clients["light"].job(light)["state"] == "completed")
-    still = clients["flood"].job(flood)
+    light = clients["light"].jobs.submit("batchstring", [b'"l"\n'] * 20)["id"]
+    eventually(lambda: clients["light"].jobs.get(light)["state"] == "completed")
+    still = clients["flood"].jobs.get(flood)
     assert still["state"] == "running"
     assert still["counts"]["pending"] > 10_000
     clients["flood"].request("POST", f"/jobs/{flood}/cancel")
 
 
 def test_an_urgent_job_passes_its_own_tenants_flood(clients: dict[str, Client]) -> None:
-    flood = clients["light"].submit([b'"f"\n'] * 30_000, model="batchstring")["id"]
-    eventually(lambda: clients["light"].job(flood)["counts"]["succeeded"] > 1000)
-    order = {"model": "batchstring", "class": "interactive"}
-    urgent = clients["light"].submit([b'"u"\n'], **order)["id"]
-    eventually(lambda: clients["light"].job(urgent)["state"] == "completed")
-    assert clients["light"].job(flood)["counts"]["pending"] > 10_000
+    flood = clients["light"].jobs.submit("batchstring", [b'"f"\n'] * 30_000)["id"]
+    eventually(lambda: clients["light"].jobs.get(flood)["counts"]["succeeded"] > 1000)
+    order = {"class": "interactive"}
+    urgent = clients["light"].jobs.submit("batchstring", [b'"u"\n'], **order)["id"]
+    eventually(lambda: clients["light"].jobs.get(urgent)["state"] == "completed")
+    assert clients["light"].jobs.get(flood)["counts"]["pending"] > 10_000
     clients["light"].request("POST", f"/jobs/{flood}/cancel")

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
@@ -66,9 +66,9 @@ def infer(platform: Platform, value: Any, model: str = "talk") -> httpx.Response
 
 def test_a_job_of_chats_has_a_completion_for_each(client: Client) -> None:
     texts = [f"the answer to question {n} is short" for n in range(200)]
-    job = client.submit(lines([chat(text) for text in texts]), model="talk")
-    assert client.wait(job["id"])["counts"]["succeeded"] == 200
-    outputs = [json.loads(line)["output"] for line in client.results(job["id"])]
+    job = client.jobs.submit("talk", lines([chat(text) for text in texts]))
+    assert client.jobs.wait(job["id"])["counts"]["succeeded"] == 200
+    outputs = [result["output"] for result in client.jobs.results(job["id"], wait=False)]
     assert [text_of(output) for output in outputs] == texts
     assert {output["usage"]["completion_tokens"] for output in outputs} == {7}
 
@@ -85,13 +85,13 @@ def test_calls_are_answered_beside_a_job_that_fills_all_places(
     platform: Platform, client: Client
 ) -> None:
     endless = [chat("go on", min_tokens=3000, max_tokens=3000) for _ in range(64)]
-    job = client.submit(lines(endless), model="talk")
-    eventually(lambda: client.job(job["id"])["state"] == "running")
+    job = client.jobs.submit("talk", lines(endless))
+    eventually(lambda: client.jobs.get(job["id"])["state"] == "running")
     for n in range(5):
         assert text_of(infer(platform, chat(f"call {n}")).json()["output"]) == f"call {n}"
-    assert client.job(job["id"])["state"] == "running"
+    assert client.jobs.get(job["id"])["state"] == "running"
     client.request("POST", f"/jobs/{job['id']}/cancel")
-    eventually(lambda: client.job(job["id"])["state"] == "cancelled")
+    eventually(lambda: client.jobs.get(job["id"])["state"] == "cancelled")
 
 
 def test_an_input_that_isnt_supported_is_refused_with_its_field(platform: Platform) -> None:

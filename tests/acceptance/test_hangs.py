@@ -4,7 +4,7 @@ import json
 from contextlib import closing
 from pathlib import Path
 
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import spec
 from tests.support.wait import eventually
@@ -26,14 +26,14 @@ LAUNCHES = 20
 
 
 def run(platform: Platform, client: Client, texts: list[str]) -> list[object]:
-    job = client.submit((json.dumps(text).encode() + b"\n" for text in texts), model="slow")["id"]
+    job = client.jobs.submit("slow", (json.dumps(text).encode() + b"\n" for text in texts))["id"]
 
     def ended() -> bool:
         platform.poll()
-        return bool(client.job(job)["state"] == "completed")
+        return bool(client.jobs.get(job)["state"] == "completed")
 
     eventually(ended)
-    return [json.loads(line)["output"] for line in client.results(job)]
+    return [result["output"] for result in client.jobs.results(job, wait=False)]
 
 
 def test_a_launch_of_ten_times_the_usual_is_ended_and_its_item_is_not_failed(

@@ -15,7 +15,7 @@ import redis
 from sqlalchemy import Engine, text
 
 from jobs.store import db
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.acceptance.test_rough_clients import ROUGH, send
 from tests.support.wait import PATIENCE_S, eventually
@@ -68,7 +68,7 @@ def test_the_same_request_again_gets_the_stored_answer(
 ) -> None:
     first = http.post("/jobs", json=job(key), headers={"Idempotency-Key": f'"{key}"'})
     assert (first.status_code, "idempotency-replayed" in first.headers) == (202, False)
-    client.wait(first.json()["id"])
+    client.jobs.wait(first.json()["id"])
     again = http.post("/jobs", json=job(key), headers={"Idempotency-Key": key})
     assert (again.status_code, again.headers["idempotency-replayed"]) == (202, "true")
     assert again.content == first.content
@@ -293,7 +293,7 @@ def test_slow_uploads_hold_no_transaction_connection_or_thread(
                 upload.sendall(bytes([byte]))
         assert threads() < before + len(uploads) // 4  # reports take one now and then
         for n in range(10):
-            assert client.submit([b'"x"\n'], model="echo")["id"]
+            assert client.jobs.submit("echo", [b'"x"\n'])["id"]
             assert client.infer("echo", n)["output"] == n
         with store.connect() as tx:
             assert tx.scalar(_SINCE, {"began": began}) == 0

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from jobs import ids
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from ops.supervisor.worker import WatchedWorker
 from tests.support.platforms import spec, transaction
@@ -49,14 +49,14 @@ def client(platform: Platform) -> Iterator[Client]:
 
 def run(platform: Platform, client: Client, model: str, texts: Sequence[str]) -> list[Any]:
     """The results of a job, while `millrace up` does its part."""
-    job = client.submit((json.dumps(t).encode() + b"\n" for t in texts), model=model)["id"]
+    job = client.jobs.submit(model, (json.dumps(t).encode() + b"\n" for t in texts))["id"]
 
     def ended() -> bool:
         platform.poll()
-        return client.job(job)["state"] == "completed"
+        return client.jobs.get(job)["state"] == "completed"
 
     eventually(ended)
-    return [json.loads(line) for line in client.results(job)]
+    return list(client.jobs.results(job, wait=False))
 
 
 @pytest.mark.parametrize("deed", ["segv", "exit", "leave", "hang"])
@@ -100,11 +100,14 @@ def test_transient_failures_are_tried_again_and_permanent_ones_are_not(
     assert [error["code"] for error in never["attempts"]] == ["transient"] * 3
 
 
-def test_a_rate_limit_holds_for_the_launch_and_says_when_to_come_back(
+def test_items_of_a_launch_that_was_rate_limited_are_tried_again(
     platform: Platform, client: Client, tmp_path: Path
 ) -> None:
     found = run(platform, client, "flaky", [f"limit {tmp_path}/limit", "x"])
-    assert [(line["outcome"], line["attempts"]) for line in found] == [("succeeded", 2)] * 2
+    assert [line["outcome"] for line in found] == ["succeeded"] * 2
+    limited, beside = (line["attempts"] for line in found)
+    assert limited == 2
+    assert beside in (1, 2)  # 1: on a busy machine its slice is another one, with its own launch
 
 
 def test_out_of_memory_halves_the_launch_and_costs_no_attempt(
@@ -117,7 +120,7 @@ def test_out_of_memory_halves_the_launch_and_costs_no_attempt(
 def test_an_innocent_item_is_never_quarantined_however_often_workers_are_killed(
     platform: Platform, client: Client
 ) -> None:
-    job = client.submit((b'"s%d"\n' % n for n in range(8)), model="slow")["id"]
+    job = client.jobs.submit("slow", (b'"s%d"\n' % n for n in range(8)))["id"]
     kills = 0
 
     def ended() -> bool:
@@ -129,10 +132,10 @@ def test_an_innocent_item_is_never_quarantined_however_often_workers_are_killed(
                     assert child.pid
                     os.kill(child.pid, signal.SIGKILL)
                     kills += 1
-        return client.job(job)["state"] == "completed"
+        return client.jobs.get(job)["state"] == "completed"
 
     eventually(ended)
-    assert client.job(job)["counts"]["succeeded"] == 8
+    assert client.jobs.get(job)["counts"]["succeeded"] == 8
     suspects = text("SELECT count(*) FROM slices WHERE suspect AND job_id = :job")
     with transaction(platform) as tx:
         assert tx.scalar(suspects, {"job": ids.parse("job", job)}) == 0
@@ -164,9 +167,9 @@ def test_millrace_worker_ends_a_launch_that_hangs(platform: Platform, client: Cl
     environ = os.environ | platform.settings.environment()
     command = [sys.executable, "-m", "ops", "worker"]
     with spawned(command, env=environ, start_new_session=True) as alone:
-        job = client.submit([b'"hang"\n', b'"b"\n'], model="deadly")["id"]
-        eventually(lambda: client.job(job)["state"] == "completed")
-        codes = [json.loads(line)["error"] for line in client.results(job)]
+        job = client.jobs.submit("deadly", [b'"hang"\n', b'"b"\n'])["id"]
+        eventually(lambda: client.jobs.get(job)["state"] == "completed")
+        codes = [result["error"] for result in client.jobs.results(job, wait=False)]
         assert [code and code["code"] for code in codes] == ["worker_lost", None]
         alone.terminate()
         assert alone.wait() == 0

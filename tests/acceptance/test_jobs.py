@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import OPEN
 from tests.support.wait import eventually
@@ -18,7 +18,7 @@ PLATFORM = OPEN
 
 
 def results(client: Client, job: dict[str, Any], **query: Any) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in client.results(job["id"], **query)]
+    return list(client.jobs.results(job["id"], wait=False, **query))
 
 
 def count(http: httpx.Client) -> int:
@@ -38,7 +38,7 @@ def test_a_json_job_comes_back_whole_and_in_order(client: Client, http: httpx.Cl
     assert posted.status_code == 202
     job = posted.json()
     assert posted.headers["location"] == f"/jobs/{job['id']}"
-    done = client.wait(job["id"])
+    done = client.jobs.wait(job["id"])
     assert (done["state"], done["class"], done["priority"]) == ("completed", "bulk", -3)
     assert done["metadata"] == {"who": "test"}
     assert done["counts"] == {
@@ -53,8 +53,8 @@ def test_a_json_job_comes_back_whole_and_in_order(client: Client, http: httpx.Cl
 
 def test_a_streamed_job_of_many_slices_comes_back_in_order(client: Client) -> None:
     lines = (b'{"custom_id": "n%d", "input": "item %d"}\n' % (n, n) for n in range(5000))
-    job = client.submit(lines, model="echo", metadata='{"a": "b"}', priority=2)
-    done = client.wait(job["id"])
+    job = client.jobs.submit("echo", lines, metadata='{"a": "b"}', priority=2)
+    done = client.jobs.wait(job["id"])
     assert (done["counts"]["succeeded"], done["metadata"], done["priority"]) == (
         5000,
         {"a": "b"},
@@ -68,7 +68,7 @@ def test_a_streamed_job_of_many_slices_comes_back_in_order(client: Client) -> No
 def test_results_can_be_read_while_the_job_runs_and_gone_on_from(
     client: Client, http: httpx.Client
 ) -> None:
-    job = client.submit((b'"t%d"\n' % n for n in range(2500)), model="batchstring")
+    job = client.jobs.submit("batchstring", (b'"t%d"\n' % n for n in range(2500)))
     found: list[dict[str, Any]] = []
     after, complete, reads = -1, "false", 0
     while complete == "false":
@@ -83,8 +83,8 @@ def test_results_can_be_read_while_the_job_runs_and_gone_on_from(
 
 
 def test_an_item_tells_which_launch_it_was_in(client: Client, http: httpx.Client) -> None:
-    job = client.submit([b'"x"\n', b'"y"\n'], model="batchstring")
-    client.wait(job["id"])
+    job = client.jobs.submit("batchstring", [b'"x"\n', b'"y"\n'])
+    client.jobs.wait(job["id"])
     item = http.get(f"/jobs/{job['id']}/items/1").json()
     assert (item["input"], item["output"], item["outcome"]) == ("y", "Y", "succeeded")
     assert item["launch"]["items"] == 2
@@ -94,22 +94,22 @@ def test_an_item_tells_which_launch_it_was_in(client: Client, http: httpx.Client
 
 
 def test_jobs_are_listed_newest_first_by_pages(client: Client, http: httpx.Client) -> None:
-    made = [client.submit([b'"x"\n'], model="echo")["id"] for _ in range(3)]
+    made = [client.jobs.submit("echo", [b'"x"\n'])["id"] for _ in range(3)]
     first = http.get("/jobs", params={"limit": 2, "model": "echo"}).json()
     assert [job["id"] for job in first["data"]] == [made[2], made[1]]
     rest = http.get("/jobs", params={"limit": 1, "after": first["next"]}).json()
     assert rest["data"][0]["id"] == made[0]
     for id in made:
-        client.wait(id)
+        client.jobs.wait(id)
     states = {job["state"] for job in http.get("/jobs?state=completed").json()["data"]}
     assert states == {"completed"}
 
 
 def test_a_cancelled_job_ends_and_keeps_its_results(client: Client, http: httpx.Client) -> None:
-    job = client.submit((b'"x"\n' for _ in range(20_000)), model="batchstring")
-    eventually(lambda: client.job(job["id"])["counts"]["succeeded"])
+    job = client.jobs.submit("batchstring", (b'"x"\n' for _ in range(20_000)))
+    eventually(lambda: client.jobs.get(job["id"])["counts"]["succeeded"])
     assert http.post(f"/jobs/{job['id']}/cancel").status_code == 200
-    done = client.wait(job["id"])
+    done = client.jobs.wait(job["id"])
     assert done["state"] == "cancelled"
     assert done["counts"]["succeeded"] >= 1000
     assert done["counts"]["succeeded"] + done["counts"]["cancelled"] == 20_000
@@ -121,19 +121,19 @@ def test_a_cancelled_job_ends_and_keeps_its_results(client: Client, http: httpx.
 
 
 def test_a_paused_job_rests_until_it_is_resumed(client: Client, http: httpx.Client) -> None:
-    job = client.submit((b'"x"\n' for _ in range(6000)), model="batchstring")
+    job = client.jobs.submit("batchstring", (b'"x"\n' for _ in range(6000)))
     assert http.post(f"/jobs/{job['id']}/pause").json()["state"] == "paused"
-    eventually(lambda: client.job(job["id"])["counts"]["running"] == 0)
-    assert client.job(job["id"])["counts"]["succeeded"] < 6000
+    eventually(lambda: client.jobs.get(job["id"])["counts"]["running"] == 0)
+    assert client.jobs.get(job["id"])["counts"]["succeeded"] < 6000
     http.post(f"/jobs/{job['id']}/resume")
-    assert client.wait(job["id"])["counts"]["succeeded"] == 6000
+    assert client.jobs.wait(job["id"])["counts"]["succeeded"] == 6000
 
 
 def test_an_item_that_the_model_rejects_fails_alone(client: Client, http: httpx.Client) -> None:
     items = ["one", 2, "three", {"input": {"a": 1}}]
     body = {"model": "batchstring", "items": items, "on_invalid": "fail_item"}
     job = http.post("/jobs", json=body).json()
-    done = client.wait(job["id"])
+    done = client.jobs.wait(job["id"])
     assert (done["state"], done["counts"]["succeeded"], done["counts"]["failed"]) == (
         "completed",
         2,
@@ -238,8 +238,8 @@ def test_what_is_no_id_and_no_route_is_told_so(http: httpx.Client) -> None:
     refused = http.get("/jobs/" + "nonsense" * 50).json()
     assert "…' is no id; one begins with job_" in refused["detail"]
     assert len(refused["detail"]) < 250
-    missing = http.post("/v1/responses", json={}).json()["error"]
-    assert missing["message"].startswith("there is no POST '/v1/responses' here")
+    missing = http.post("/v1/nonsense", json={}).json()["error"]
+    assert missing["message"].startswith("there is no POST '/v1/nonsense' here")
     assert missing["code"] == "no_such_route"
 
 

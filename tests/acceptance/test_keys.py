@@ -11,7 +11,7 @@ import pytest
 
 from jobs.settings import SettingsError
 from ops.cli import check
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.command_line import millrace
 from tests.support.identity_provider import IdentityProvider
@@ -207,7 +207,7 @@ def test_a_tenant_sees_its_own_and_an_operator_works_on_everybodys(
     operator, _ = new_key("ops", role="operator")
     id = submit(closed, acme)
     client = Client(closed.url, acme)
-    client.wait(id)
+    client.jobs.wait(id)
     client.close()
     none = "job_" + "0" * 26
     for path in ("", "/results", "/events", "/items/0", "/webhooks"):

@@ -6,7 +6,7 @@ from contextlib import closing
 import httpx
 import pytest
 
-from ops.client.client import Client
+from ops.client import Client
 from tests.support.platforms import Platforms, spec
 
 MODELS = """
@@ -40,11 +40,11 @@ def test_what_an_engine_breaks_on_fails_alone_and_the_others_succeed(
         platforms.running(spec(MODELS)) as platform,
         closing(Client(platform.url)) as client,
     ):
-        job = client.submit((json.dumps(text).encode() + b"\n" for text in texts), model="moody")
-        done = client.wait(job["id"])
+        job = client.jobs.submit("moody", (json.dumps(text).encode() + b"\n" for text in texts))
+        done = client.jobs.wait(job["id"])
         counts = done["counts"]
         assert (done["state"], counts["succeeded"], counts["failed"]) == ("completed", 194, 6)
-        found = [json.loads(line) for line in client.results(job["id"])]
+        found = list(client.jobs.results(job["id"], wait=False))
         failed = {line["seq"]: line["error"]["code"] for line in found if line["error"]}
         assert failed == {
             3: "engine_error", 60: "invalid_output", 61: "invalid_output",
@@ -76,7 +76,7 @@ def test_jobs_of_more_models_than_fit_all_end(platforms: Platforms) -> None:
         platforms.running(spec(models, memory_mb=500, min_stay_s=0.5)) as platform,
         closing(Client(platform.url)) as client,
     ):
-        jobs = [client.submit([b'"x"\n'] * 5000, model=name)["id"] for name in names]
-        assert {client.wait(job)["state"] for job in jobs} == {"completed"}
+        jobs = [client.jobs.submit(name, [b'"x"\n'] * 5000)["id"] for name in names]
+        assert {client.jobs.wait(job)["state"] for job in jobs} == {"completed"}
         states = [model["states"] for model in client.request("GET", "/models")["data"]]
         assert sum(state.get("ready", 0) for state in states) <= 1

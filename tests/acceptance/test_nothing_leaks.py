@@ -11,7 +11,7 @@ import pytest
 
 from jobs import settings as configuration
 from jobs.settings import Settings, is_secret
-from ops.client.client import Client
+from ops.client import Client
 from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
 from tests.support.platforms import Platforms, spec
@@ -62,10 +62,10 @@ def answers(platform: Platform) -> list[str]:
     """Bodies and headers of answers to requests that go well, and that don't."""
     client = Client(platform.url)
     valid = f"{PAYLOAD} is valid"
-    job = client.submit([json.dumps(valid).encode() + b"\n"], model="echo")["id"]
-    failing = client.submit([json.dumps(PAYLOAD).encode() + b"\n"], model="quoting")["id"]
+    job = client.jobs.submit("echo", [json.dumps(valid).encode() + b"\n"])["id"]
+    failing = client.jobs.submit("quoting", [json.dumps(PAYLOAD).encode() + b"\n"])["id"]
     for id in (job, failing):
-        client.wait(id)
+        client.jobs.wait(id)
     asked = [
         httpx.post(f"{platform.url}/infer", json=body)
         for body in (

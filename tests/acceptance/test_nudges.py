@@ -1,7 +1,6 @@
 """Nudges are hints: whatever befalls the broker, jobs go on, and a worker that leaves gives back
 what it has not begun. On Redis, and on RabbitMQ where it is installed."""
 
-import json
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from kombu import Connection
 from sqlalchemy import Row, text
 
 from jobs import clock, ids
-from ops.client.client import Client
+from ops.client import Client
 from ops.processes.children import Child
 from ops.supervisor.platform import Platform
 from tests.support import rabbitmq
@@ -82,16 +81,16 @@ def _pids(platform: Platform) -> list[int | None]:
 
 def submit(client: Client, items: int = ITEMS, model: str = "steady") -> str:
     lines = (b'"item %d"\n' % n for n in range(items))
-    return str(client.submit(lines, model=model)["id"])
+    return str(client.jobs.submit(model, lines)["id"])
 
 
 def done(client: Client, job: str) -> int:
-    return int(client.job(job)["counts"]["succeeded"])
+    return int(client.jobs.get(job)["counts"]["succeeded"])
 
 
 def assert_completed(client: Client, job: str, items: int = ITEMS, within_s: float = 60) -> None:
-    eventually(lambda: client.job(job)["state"] == "completed", timeout_s=within_s)
-    found = [json.loads(line) for line in client.results(job)]
+    eventually(lambda: client.jobs.get(job)["state"] == "completed", timeout_s=within_s)
+    found = list(client.jobs.results(job, wait=False))
     assert [line["output"] for line in found] == [f"item {n}" for n in range(items)]
 
 
@@ -99,7 +98,7 @@ def test_a_broker_that_loses_every_nudge_stalls_no_job(
     broker: Broker, platform: Platform, client: Client
 ) -> None:
     jobs = [submit(client), submit(client)]
-    keep_losing(broker, lambda: all(client.job(job)["state"] == "completed" for job in jobs))
+    keep_losing(broker, lambda: all(client.jobs.get(job)["state"] == "completed" for job in jobs))
     for job in jobs:
         assert_completed(client, job)
 
@@ -209,7 +208,7 @@ def test_a_worker_told_to_stop_ends_its_launch_answers_its_calls_and_gives_the_r
 def _infer(platform: Platform, value: str) -> object:
     made = Client(platform.url)
     try:
-        return made.infer("slow", value, timeout_ms=20_000)["output"]
+        return made.infer("slow", value, timeout_s=20)["output"]
     finally:
         made.close()
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support import custom_models
 from tests.support.platforms import SAMPLES, Platforms, spec
@@ -79,9 +79,9 @@ def test_a_call_and_a_job_have_the_same_answers(
         assert answer.status_code == 200, answer.text
         called.append(answer.json()["output"])
     lines = (json.dumps({"input": value}).encode() + b"\n" for value in INPUTS[model])
-    job = client.submit(lines, model=model)
-    assert client.wait(job["id"])["counts"]["succeeded"] == len(called)
-    results = [json.loads(line)["output"] for line in client.results(job["id"])]
+    job = client.jobs.submit(model, lines)
+    assert client.jobs.wait(job["id"])["counts"]["succeeded"] == len(called)
+    results = [result["output"] for result in client.jobs.results(job["id"], wait=False)]
     assert same(results, called)
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import spec, transaction
 from tests.support.wait import eventually
@@ -30,23 +30,23 @@ PLATFORM = spec(MODELS, lease_s=3.0)
 def large_job(client: Client) -> str:
     """Large items between small ones, done."""
     values = [LARGE + str(n) if n % 3 == 1 else f"small {n}" for n in range(12)]
-    job: str = client.submit((json.dumps(v).encode() + b"\n" for v in values), model="echo")["id"]
-    assert client.wait(job)["counts"]["succeeded"] == 12
+    job: str = client.jobs.submit("echo", (json.dumps(v).encode() + b"\n" for v in values))["id"]
+    assert client.jobs.wait(job)["counts"]["succeeded"] == 12
     return job
 
 
 @pytest.fixture(scope="module")
 def long_job(client: Client) -> str:
     """More bytes than the buffers of all sockets on the way."""
-    job: str = client.submit((b'"%s"\n' % (b"x" * 5000) for _ in range(8000)), model="echo")["id"]
-    client.wait(job)
+    job: str = client.jobs.submit("echo", (b'"%s"\n' % (b"x" * 5000) for _ in range(8000)))["id"]
+    client.jobs.wait(job)
     return job
 
 
 def test_items_of_a_megabyte_come_back_from_the_folder_under_home(
     client: Client, http: httpx.Client, platform: Platform, large_job: str
 ) -> None:
-    found = [json.loads(line) for line in client.results(large_job)]
+    found = list(client.jobs.results(large_job, wait=False))
     assert [line["seq"] for line in found] == list(range(12))
     for seq, line in enumerate(found):
         value = LARGE + str(seq) if seq % 3 == 1 else f"small {seq}"

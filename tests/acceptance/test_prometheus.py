@@ -9,7 +9,7 @@ import httpx
 import pytest
 import yaml
 
-from ops.client.client import Client
+from ops.client import Client
 from ops.grafana.dashboards import DASHBOARDS
 from ops.processes.ports import free_ports
 from ops.supervisor.platform import Platform
@@ -55,7 +55,7 @@ def prometheus(
 def worked(platform: Platform, prometheus: httpx.Client) -> None:
     """A job and calls, until Prometheus has seen them grow."""
     with closing(Client(platform.url)) as client:
-        job = client.submit([b'{"input": "text"}\n'] * 300, model="echo")["id"]
+        job = client.jobs.submit("echo", [b'{"input": "text"}\n'] * 300)["id"]
 
         def seen() -> bool:
             assert client.infer("echo", "text")
@@ -64,7 +64,7 @@ def worked(platform: Platform, prometheus: httpx.Client) -> None:
             return {one["metric"]["model"] for one in growing} == {"echo@1", "talk@1"}
 
         eventually(seen)
-        assert client.wait(job)["state"] == "completed"
+        assert client.jobs.wait(job)["state"] == "completed"
 
 
 def test_every_rule_can_be_evaluated(prometheus: httpx.Client, worked: None) -> None:
@@ -87,8 +87,9 @@ def test_recorded_series_have_values(prometheus: httpx.Client, worked: None) -> 
 def test_the_pools_scale_by_one_number(prometheus: httpx.Client, worked: None) -> None:
     path = PROMETHEUS.parent / "kubernetes" / "overlays" / "cpu" / "worker.yaml"
     *_, scaled = yaml.safe_load_all(path.read_text())
-    query = scaled["spec"]["triggers"][0]["metadata"]["query"].replace('"cpu"', '"default"')
-    assert len(ask(prometheus, query)) == 1
+    for trigger in scaled["spec"]["triggers"]:
+        query = trigger["metadata"]["query"].replace('"cpu"', '"default"')
+        assert len(ask(prometheus, query)) == 1
 
 
 def test_panels_show_something(prometheus: httpx.Client, worked: None) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from jobs.calls.keys import Keys
 from ops.bench.harness.models_files import models_file, sample
-from ops.client.client import Client
+from ops.client import Client
 from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
 from tests.support.platforms import Platforms, spec
@@ -46,8 +46,8 @@ def test_calls_and_jobs_of_models_on_all_nodes(client: Client, redis_nodes: Redi
     ports = {redis_nodes.port_of(Keys(f"echo-{n}@1")("calls")) for n in range(COPIES)}
     assert len(ports) > 1
     assert calls(client) == EXPECTED
-    job = client.submit([b'"a"\n', b'"b"\n'], model="echo-1")["id"]
-    assert client.wait(job)["counts"]["succeeded"] == 2
+    job = client.jobs.submit("echo-1", [b'"a"\n', b'"b"\n'])["id"]
+    assert client.jobs.wait(job)["counts"]["succeeded"] == 2
 
 
 def test_a_call_is_recorded_and_its_key_is_kept(platform: Platform) -> None:
@@ -79,8 +79,8 @@ def test_a_node_that_dies_takes_its_own_models_alone(
         for n in others:
             eventually(lambda: _answered(platform, n))  # noqa: B023
         assert not _answered(platform, 0)
-        job = client.submit([b'"a"\n'], model="echo-0")["id"]
-        assert client.wait(job)["counts"]["succeeded"] == 1
+        job = client.jobs.submit("echo-0", [b'"a"\n'])["id"]
+        assert client.jobs.wait(job)["counts"]["succeeded"] == 1
     finally:
         redis_nodes.start(lost)
     redis_nodes.wait()

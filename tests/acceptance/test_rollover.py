@@ -1,6 +1,5 @@
 """One version follows another while calls and a job run: nothing is lost."""
 
-import json
 import os
 import threading
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.command_line import millrace
 from tests.support.platforms import Platforms, spec
@@ -100,16 +99,16 @@ def test_a_version_follows_another_while_calls_and_a_job_run_and_none_is_lost(
     models = platform.settings.models
     assert models
     with closing(Client(platform.url)) as client:
-        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="x@1")["id"]
+        job = client.jobs.submit("x@1", (b'"item %d"\n' % n for n in range(ITEMS)))["id"]
         with Callers(platform.url) as callers:
             eventually(callers.is_answered)
             declare(models, "1", "2")
             eventually(lambda: ready_versions(client) == {"1", "2"})
             declare(models, "2")
             eventually(lambda: ready_versions(client) == {"2"})
-            assert client.job(job)["state"] == "completed"
+            assert client.jobs.get(job)["state"] == "completed"
         assert set(callers.answers()) == {(200, "1"), (200, "2")}
-        found = [json.loads(line) for line in client.results(job)]
+        found = list(client.jobs.results(job, wait=False))
         assert [line["output"] for line in found] == [f"item {n}" for n in range(ITEMS)]
 
 

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from jobs.calls.keys import Keys
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import spec
 from tests.support.wait import PATIENCE_S, eventually
@@ -47,8 +47,8 @@ def send(platform: Platform, raw: bytes) -> socket.socket:
 
 
 def test_readers_that_stall_hold_up_nobody(platform: Platform, client: Client) -> None:
-    job = client.submit((b'"%s"\n' % (b"x" * 2000) for _ in range(5000)), model="echo")["id"]
-    client.wait(job)
+    job = client.jobs.submit("echo", (b'"%s"\n' % (b"x" * 2000) for _ in range(5000)))["id"]
+    client.jobs.wait(job)
     get = f"GET /jobs/{job}/results HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     readers = [send(platform, get) for _ in range(40)]
     for reader in readers:
@@ -61,8 +61,8 @@ def test_readers_that_stall_hold_up_nobody(platform: Platform, client: Client) -
 
 
 def test_a_client_that_leaves_takes_its_call_back(platform: Platform, client: Client) -> None:
-    busy = client.submit([b'"x"\n'] * 3, model="slow")["id"]
-    eventually(lambda: client.job(busy)["counts"]["running"])
+    busy = client.jobs.submit("slow", [b'"x"\n'] * 3)["id"]
+    eventually(lambda: client.jobs.get(busy)["counts"]["running"])
     body = b'{"model": "slow", "input": "y"}'
     head = b"POST /infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     callers = [
@@ -78,19 +78,19 @@ def test_a_client_that_leaves_takes_its_call_back(platform: Platform, client: Cl
 
 
 def test_a_slow_model_holds_up_no_other(client: Client) -> None:
-    slow = [client.submit([b'"x"\n'], model="slow")["id"] for _ in range(30)]
-    eventually(lambda: client.job(slow[0])["state"] != "queued")  # it may have ended by now
-    quick = client.submit([b'"x"\n'], model="echo")["id"]
-    eventually(lambda: client.job(quick)["state"] == "completed")
-    assert any(client.job(job)["state"] != "completed" for job in slow)
+    slow = [client.jobs.submit("slow", [b'"x"\n'])["id"] for _ in range(30)]
+    eventually(lambda: client.jobs.get(slow[0])["state"] != "queued")  # it may have ended by now
+    quick = client.jobs.submit("echo", [b'"x"\n'])["id"]
+    eventually(lambda: client.jobs.get(quick)["state"] == "completed")
+    assert any(client.jobs.get(job)["state"] != "completed" for job in slow)
     for job in slow:
         client.request("POST", f"/jobs/{job}/cancel")
 
 
 def test_a_function_that_wants_to_exit_fails_its_item_and_nothing_else(client: Client) -> None:
-    job = client.submit([b'"a"\n', b'"exit"\n', b'"b"\n'], model="moody")["id"]
-    assert client.wait(job)["counts"]["failed"] == 1
-    assert [json.loads(line)["output"] for line in client.results(job)] == ["A", None, "B"]
+    job = client.jobs.submit("moody", [b'"a"\n', b'"exit"\n', b'"b"\n'])["id"]
+    assert client.jobs.wait(job)["counts"]["failed"] == 1
+    assert [result["output"] for result in client.jobs.results(job, wait=False)] == ["A", None, "B"]
 
 
 def test_a_line_without_an_end_is_refused_in_constant_memory(platform: Platform) -> None:
@@ -137,8 +137,8 @@ def test_nul_in_a_query_is_refused(platform: Platform) -> None:
 def test_a_redis_that_hangs_costs_no_lease_and_no_deadline(
     platform: Platform, client: Client
 ) -> None:
-    job = client.submit((b'"x"\n' for _ in range(10)), model="slow")["id"]
-    eventually(lambda: client.job(job)["counts"]["running"])
+    job = client.jobs.submit("slow", (b'"x"\n' for _ in range(10)))["id"]
+    eventually(lambda: client.jobs.get(job)["counts"]["running"])
     server = platform.servers.redis.process
     assert server is not None
     os.kill(server.pid, signal.SIGSTOP)
@@ -147,7 +147,7 @@ def test_a_redis_that_hangs_costs_no_lease_and_no_deadline(
         answer = httpx.post(f"{platform.url}/infer", json=body)
         assert answer.status_code == 504
         assert answer.elapsed.total_seconds() < 4
-        eventually(lambda: client.job(job)["state"] == "completed")
+        eventually(lambda: client.jobs.get(job)["state"] == "completed")
     finally:
         os.kill(server.pid, signal.SIGCONT)
     item = httpx.get(f"{platform.url}/jobs/{job}/items/9").json()
@@ -159,7 +159,7 @@ def test_a_worker_that_drains_keeps_its_lease_until_its_launch_is_recorded(
     platform: Platform, client: Client, tmp_path: Path
 ) -> None:
     begun = tmp_path / "begun"
-    job = client.submit([json.dumps(f"long {begun}").encode() + b"\n"], model="slow")["id"]
+    job = client.jobs.submit("slow", [json.dumps(f"long {begun}").encode() + b"\n"])["id"]
     eventually(begun.exists)  # items of cancelled jobs may run before
     worker = platform.supervisor.children[1]
     worker.terminate()

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.command_line import millrace
 from tests.support.models.sick import ECC
@@ -52,7 +52,7 @@ def listed(client: Client, state: str) -> list[dict[str, Any]]:
 
 def submit(client: Client, items: int) -> str:
     lines = (json.dumps(f"item {n}").encode() + b"\n" for n in range(items))
-    return str(client.submit(lines, model="shout")["id"])
+    return str(client.jobs.submit("shout", lines)["id"])
 
 
 class Calls(threading.Thread):
@@ -83,7 +83,7 @@ def test_a_sick_worker_of_two_fails_no_item_and_hardly_a_call(two: Platform) -> 
         calls.start()
         eventually(lambda: calls.ended)
         job = submit(client, ITEMS)
-        eventually(lambda: client.job(job)["counts"]["succeeded"])
+        eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
         flag, since_s = make_sick(two, "worker-1"), time.monotonic()
 
         def quarantined() -> list[dict[str, Any]]:
@@ -91,15 +91,15 @@ def test_a_sick_worker_of_two_fails_no_item_and_hardly_a_call(two: Platform) -> 
             return listed(client, "quarantined")
 
         [worker] = eventually(quarantined)
-        eventually(lambda: client.job(job)["state"] == "completed")
+        eventually(lambda: client.jobs.get(job)["state"] == "completed")
         statuses = [status for began_s, status in calls.stop() if began_s > since_s + 1]
-        failed = client.job(job)["counts"]["failed"]
+        failed = client.jobs.get(job)["counts"]["failed"]
         errors = sum(status != 200 for status in statuses)
         print(f"sick_failed_items {failed} of {ITEMS}; {errors} of {len(statuses)} calls")
         assert failed == 0
         assert len(statuses) > 10
         assert errors <= 0.01 * len(statuses)
-        outputs = [json.loads(line)["output"] for line in client.results(job)]
+        outputs = [result["output"] for result in client.jobs.results(job, wait=False)]
         assert outputs == [f"ITEM {n}" for n in range(ITEMS)]
 
         assert (worker["died"], worker["device_error"]) == ("sick", ECC)
@@ -125,7 +125,7 @@ def test_items_wait_while_every_worker_is_sick(two: Platform) -> None:
             return len(listed(client, "quarantined")) == 2
 
         eventually(all_are_quarantined)
-        counts = client.job(job)["counts"]
+        counts = client.jobs.get(job)["counts"]
         assert (counts["succeeded"], counts["failed"]) == (0, 0)
         flag.unlink()
         for worker in listed(client, "quarantined"):
@@ -133,27 +133,27 @@ def test_items_wait_while_every_worker_is_sick(two: Platform) -> None:
 
         def completed() -> bool:
             two.poll()
-            return bool(client.job(job)["state"] == "completed")
+            return bool(client.jobs.get(job)["state"] == "completed")
 
         eventually(completed)
-        assert client.job(job)["counts"]["succeeded"] == 100
+        assert client.jobs.get(job)["counts"]["succeeded"] == 100
 
 
 def test_an_item_that_breaks_devices_fails_alone_and_quarantines_no_worker(two: Platform) -> None:
     with closing(Client(two.url)) as client:
         eventually(lambda: len(listed(client, "ready")) == 2)
-        job = str(client.submit([b'"poison"\n'], model="shout")["id"])  # the pool is idle
+        job = str(client.jobs.submit("shout", [b'"poison"\n'])["id"])  # the pool is idle
 
         def ended() -> bool:
             two.poll()
-            return bool(client.job(job)["state"] == "completed")
+            return bool(client.jobs.get(job)["state"] == "completed")
 
         eventually(ended)
-        [line] = client.results(job)
-        assert json.loads(line)["error"]["code"] == "worker_lost"
+        [line] = client.jobs.results(job, wait=False)
+        assert line["error"]["code"] == "worker_lost"
         assert listed(client, "quarantined") == []
         restarts = sum(child.restarts for child in two.supervisor.children)
         assert restarts <= 4, "once beside others, three times alone"
         job = submit(client, 10)
         eventually(ended)
-        assert client.job(job)["counts"]["succeeded"] == 10
+        assert client.jobs.get(job)["counts"]["succeeded"] == 10

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually, slowdown
@@ -51,7 +51,7 @@ def submit(client: Client) -> str:
     """Submits the job once both workers serve the model."""
     eventually(lambda: client.get("/models")["data"][0]["workers"] == 2)
     lines = (b'"%d"\n' % n for n in range(ITEMS))
-    return str(client.submit(lines, model="slow")["id"])
+    return str(client.jobs.submit("slow", lines)["id"])
 
 
 @pytest.mark.timeout(400)
@@ -59,9 +59,9 @@ def test_two_workers_share_a_job_of_slow_items_and_show_progress(platforms: Plat
     with platforms.running(SLOW) as platform, closing(Client(platform.url)) as client:
         since_s = time.monotonic()
         job = submit(client)
-        eventually(lambda: client.job(job)["counts"]["succeeded"])
+        eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
         shown_s = time.monotonic() - since_s
-        eventually(lambda: client.job(job)["state"] == "completed")
+        eventually(lambda: client.jobs.get(job)["state"] == "completed")
         took_s = time.monotonic() - since_s
         shares = Counter(pid for _, pid, _ in runs(platform))
         print(f"shown after {shown_s:.1f} s, ended after {took_s:.1f} s, shares {shares}")
@@ -76,13 +76,13 @@ def test_two_workers_share_a_job_of_slow_items_and_show_progress(platforms: Plat
 def test_a_kill_repeats_at_most_what_was_in_the_launch(platforms: Platforms) -> None:
     with platforms.running(SLOW) as platform, closing(Client(platform.url)) as client:
         job = submit(client)
-        eventually(lambda: client.job(job)["counts"]["succeeded"] >= 6)
+        eventually(lambda: client.jobs.get(job)["counts"]["succeeded"] >= 6)
         _, killed, _ = runs(platform)[-1]
         os.kill(killed, signal.SIGKILL)
 
         def ended() -> bool:
             platform.poll()
-            return client.job(job)["state"] == "completed"
+            return client.jobs.get(job)["state"] == "completed"
 
         eventually(ended)
         began = Counter(item for item, *_ in runs(platform))
@@ -91,3 +91,22 @@ def test_a_kill_repeats_at_most_what_was_in_the_launch(platforms: Platforms) -> 
         print(f"repeated {lost} of launches of {launch}")
         assert len(began) == ITEMS
         assert len(lost) <= 2 * launch, "more than its launch and the one being recorded"
+
+
+@pytest.mark.parametrize(("drain_s", "times"), [(0.3, 2), (60.0, 1)], ids=["short", "long"])
+def test_a_launch_has_as_long_to_end_as_drain_s_says(
+    platforms: Platforms, drain_s: float, times: int
+) -> None:
+    files = {"slow.py": CODE.replace("time.sleep(1)", "time.sleep(4)")}
+    patient = spec(ENTRY, files=files, lease_s=3.0, drain_s=drain_s)
+    with platforms.running(patient) as platform, closing(Client(platform.url)) as client:
+        job = str(client.jobs.submit("slow", [b'"0"\n'])["id"])
+        eventually(lambda: runs(platform))
+        os.kill(runs(platform)[0][1], signal.SIGTERM)
+
+        def completed() -> bool:
+            platform.poll()  # starts the next worker
+            return bool(client.jobs.get(job)["state"] == "completed")
+
+        eventually(completed)
+        assert len(runs(platform)) == times

@@ -21,8 +21,8 @@ from kombu.exceptions import KombuError
 from api.gateway.redis_pipeline import RedisPipeline
 from jobs.settings import Settings, SettingsError
 from jobs.store import db
-from ops.client.client import Client
-from ops.client.tls import tls_context
+from ops.client import Client
+from ops.embedded.defaults import own_tls_context
 from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
 from tests.support.platforms import Platforms
@@ -113,15 +113,15 @@ def platform(
 
 def test_a_job_and_a_call_go_by_mutual_tls_everywhere(platform: Platform) -> None:
     assert platform.url.startswith("https://")
-    client = Client(platform.url, verify=tls_context(platform.settings))
+    client = Client(platform.url, verify=own_tls_context(platform.settings))
     assert client.infer("echo", "hello")["output"] == "hello"
-    job = client.submit([b'"a"\n'] * 2000, model="echo")["id"]  # stored by COPY
-    assert client.wait(job)["counts"]["succeeded"] == 2000
+    job = client.jobs.submit("echo", [b'"a"\n'] * 2000)["id"]  # stored by COPY
+    assert client.jobs.wait(job)["counts"]["succeeded"] == 2000
     client.close()
 
 
 def test_answers_by_tls_ask_for_tls_from_then_on(platform: Platform) -> None:
-    answer = httpx.get(f"{platform.url}/livez", verify=tls_context(platform.settings))
+    answer = httpx.get(f"{platform.url}/livez", verify=own_tls_context(platform.settings))
     assert answer.headers["strict-transport-security"] == "max-age=31536000"
 
 
@@ -141,7 +141,7 @@ def test_the_command_line_presents_its_certificate(platform: Platform) -> None:
 def test_a_client_without_a_certificate_is_refused(platform: Platform) -> None:
     without = platform.settings.evolve(client_cert=None, client_key=None)
     with pytest.raises(httpx.TransportError):
-        httpx.get(f"{platform.url}/livez", verify=tls_context(without))
+        httpx.get(f"{platform.url}/livez", verify=own_tls_context(without))
 
 
 def test_a_client_with_a_certificate_of_another_ca_is_refused(
@@ -150,16 +150,16 @@ def test_a_client_with_a_certificate_of_another_ca_is_refused(
     stranger = theirs.pair("stranger")
     other = platform.settings.evolve(client_cert=stranger.cert, client_key=stranger.key)
     with pytest.raises(httpx.TransportError):
-        httpx.get(f"{platform.url}/livez", verify=tls_context(other))
+        httpx.get(f"{platform.url}/livez", verify=own_tls_context(other))
 
 
 def test_an_api_of_another_ca_is_not_trusted(platform: Platform, theirs: Authority) -> None:
     with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-        httpx.get(f"{platform.url}/livez", verify=tls_context(Settings(ca=theirs.cert)))
+        httpx.get(f"{platform.url}/livez", verify=own_tls_context(Settings(ca=theirs.cert)))
 
 
 def test_tls_before_1_2_is_refused(platform: Platform) -> None:
-    context = tls_context(platform.settings)
+    context = own_tls_context(platform.settings)
     with pytest.warns(DeprecationWarning, match="deprecated"):
         context.minimum_version = ssl.TLSVersion.TLSv1
     with pytest.warns(DeprecationWarning, match="deprecated"):

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, text
 
 from jobs.calls.redis import RedisLanes
 from jobs.store import db, invariants
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import spec
 from tests.support.wait import eventually
@@ -114,14 +114,14 @@ def test_a_job_is_billed_for_the_tokens_of_its_results(
 ) -> None:
     inputs = [chat(f"item {n} " + "and more " * 30) for n in range(ITEMS)]
     lines = (json.dumps({"input": value}).encode() + b"\n" for value in inputs)
-    job = client.submit(lines, model="talk")["id"]
-    eventually(lambda: client.job(job)["counts"]["succeeded"])
+    job = client.jobs.submit("talk", lines)["id"]
+    eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
     children = {child.name: child for child in platform.supervisor.children}
     pid = children["worker-1"].pid
     assert pid
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: (platform.poll(), client.job(job)["state"] == "completed")[1])
-    usages = [json.loads(line)["output"]["usage"] for line in client.results(job)]
+    eventually(lambda: (platform.poll(), client.jobs.get(job)["state"] == "completed")[1])
+    usages = [result["output"]["usage"] for result in client.jobs.results(job, wait=False)]
     cached = [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
     found = ledger(database, "items")
     assert found == {

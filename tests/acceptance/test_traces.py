@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Proto
 
 from ops.bench.harness.models_files import models_file, sample
-from ops.client.client import Client
+from ops.client import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
 from tests.acceptance.test_deaths import worker_pid
@@ -142,7 +142,7 @@ def test_two_jobs_that_share_a_launch_are_both_linked(
     def shared() -> ReceivedSpan | None:
         traces = new_trace(), new_trace()
         for job in [submit(platform, parent(trace), model="patient") for trace in traces]:
-            client.wait(job)
+            client.jobs.wait(job)
         slices = [sink.trace(trace, "POST /jobs", "slice", "settle") for trace in traces]
         for found in slices:
             mine = found["slice"]
@@ -164,7 +164,7 @@ def test_an_item_that_generates_is_a_part_of_its_slice(
 ) -> None:
     trace = new_trace()
     chat = {"messages": [{"role": "user", "content": "one two three"}]}
-    client.wait(submit(platform, parent(trace), model="talk", items=[{"input": chat}]))
+    client.jobs.wait(submit(platform, parent(trace), model="talk", items=[{"input": chat}]))
     stages = ("queue", "prefill", "decode")
     found = sink.trace(trace, "slice", "chat talk@1", *stages)
     item = found["chat talk@1"]

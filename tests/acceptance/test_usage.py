@@ -19,7 +19,7 @@ from standardwebhooks import Webhook
 from jobs import clock, ids
 from jobs.calls.redis import RedisLanes
 from jobs.store import db, invariants
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.command_line import millrace
 from tests.support.platforms import spec
@@ -96,11 +96,11 @@ def usage(http: httpx.Client, **query: str) -> Any:
 def test_a_job_whose_worker_is_killed_is_billed_for_its_results(
     platform: Platform, client: Client, http: httpx.Client, database: Engine
 ) -> None:
-    job = client.submit((b'"item"\n' for _ in range(ITEMS)), model="priced")["id"]
-    eventually(lambda: client.job(job)["counts"]["succeeded"])
+    job = client.jobs.submit("priced", (b'"item"\n' for _ in range(ITEMS)))["id"]
+    eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
     kill_a_worker(platform)
-    assert client.job(job)["counts"]["succeeded"] < ITEMS
-    until(platform, lambda: client.job(job)["state"] == "completed")
+    assert client.jobs.get(job)["counts"]["succeeded"] < ITEMS
+    until(platform, lambda: client.jobs.get(job)["state"] == "completed")
     with database.connect() as tx:
         query = "SELECT count(*), sum(units), sum(device_us) FROM results WHERE job_id = :job"
         items, units, device_us = tx.execute(text(query), {"job": ids.parse("job", job)}).one()

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 from standardwebhooks import Webhook
 
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.command_line import millrace
 from tests.support.platforms import OPEN, transaction
@@ -60,14 +60,14 @@ def test_a_job_tells_its_end_in_its_own_words(
     line = b'"x"\n'
     jobs = [
         submit(http, {"url": receiver.url}).json()["id"],
-        client.submit([line], model="echo", webhook=json.dumps({"url": receiver.url}))["id"],
+        client.jobs.submit("echo", [line], webhook=json.dumps({"url": receiver.url}))["id"],
     ]
     for job in jobs:
         delivery = delivered(http, job)
         [request] = [found for found in receiver.received if found.id == delivery["id"]]
         message = Webhook(secret).verify(request.body, request.headers)
         assert message["type"] == delivery["type"] == "job.completed"
-        assert message["data"] == client.job(job)
+        assert message["data"] == client.jobs.get(job)
         assert delivery["next_try_at"] is None
 
 

@@ -94,6 +94,20 @@ def sign_in(window: Watched, key: str) -> None:
     page.get_by_role("button", name="Sign in", exact=True).click()
 
 
+def for_everybody(window: Watched, name: str) -> None:
+    """The page is accessible and no wider than the window: light and dark, and on a narrow screen.
+
+    name: of its screenshots."""
+    for scheme in ("light", "dark"):
+        window.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        window.accessible()
+        window.fits()
+        screenshot(window, f"{name}-{scheme}")
+    window.page.set_viewport_size({"width": 360, "height": 800})
+    window.fits()
+    window.accessible()
+
+
 def screenshot(window: Watched, name: str) -> None:
     """Kept where MILLRACE_SCREENSHOTS says, in few colours: pages have no more."""
     if not SCREENSHOTS:

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from ops.supervisor.platform import Platform
-from tests.browser.conftest import Sign, screenshot
+from tests.browser.conftest import Sign, for_everybody
 from tests.support.platforms import spec
 from tests.support.wait import eventually
 
@@ -60,9 +60,8 @@ def generating(platform: Platform) -> Iterator[str]:
             each.join()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_call_shows_when_it_got_its_tokens(opened: Sign, generating: str, scheme: str) -> None:
-    window = opened(scheme=scheme)
+def test_a_call_shows_when_it_got_its_tokens(opened: Sign, generating: str) -> None:
+    window = opened()
     page = window.go("/dashboard/models")
     page.get_by_label("call").fill(generating)
     page.get_by_role("button", name="Open").click()
@@ -72,31 +71,18 @@ def test_a_call_shows_when_it_got_its_tokens(opened: Sign, generating: str, sche
     assert 32 <= timeline.locator(".mark").count() <= 64
     assert timeline.locator("rect").count() == 3
     expect(page.get_by_text("First token", exact=True)).to_be_visible()
-    window.accessible()
-    window.fits()
-    screenshot(window, f"call-{scheme}")
+    for_everybody(window, "call")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_model_shows_its_blocks(opened: Sign, generating: str, scheme: str) -> None:
-    window = opened(scheme=scheme)
+def test_a_model_shows_its_blocks(opened: Sign, generating: str) -> None:
+    window = opened()
     page = window.go("/dashboard/models/talk@1")
     bar = page.get_by_label("KV blocks by tenant")
     expect(bar).to_be_visible()
     expect(page.get_by_text("of 400 blocks in use")).to_be_visible()
     expect(page.get_by_text("First token p95")).to_be_visible()
-    window.accessible()
-    window.fits()
     bar.scroll_into_view_if_needed()
-    screenshot(window, f"generation-{scheme}")
-
-
-def test_the_pages_fit_a_narrow_screen(opened: Sign, generating: str) -> None:
-    window = opened(width=360)
-    for path in (f"/dashboard/calls/{generating}", "/dashboard/models/talk@1"):
-        window.go(path)
-        window.fits()
-        window.accessible()
+    for_everybody(window, "generation")
 
 
 def test_an_unknown_call_is_not_found(opened: Sign, platform: Platform) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.browser.chromium import Watched
-from tests.browser.conftest import Key, Sign, screenshot, sign_in
+from tests.browser.conftest import Key, Sign, for_everybody, screenshot, sign_in
 from tests.support.keys import make_key_at
 from tests.support.platforms import spec
 from tests.support.receiver import Receiver, Reply, receiving
@@ -59,7 +59,7 @@ def window(signed_in: Sign) -> Watched:
 
 def post(client: Client, model: str, items: list[str], **order: object) -> str:
     named = [{"custom_id": f"{NASTY}-{n}", "input": text} for n, text in enumerate(items)]
-    id: str = client.submit_order({"model": model, "items": named, **order})["id"]
+    id: str = client.jobs.create(model=model, items=named, **order)["id"]
     return id
 
 
@@ -92,7 +92,7 @@ def test_jobs_are_found_and_the_url_says_what_is_shown(window: Watched, client: 
     one = post(client, "echo", ["a"], metadata={"project": "needle"})
     other = post(client, "echo", ["a"], metadata={"project": "hay"})
     for id in (one, other):
-        client.wait(id)
+        client.jobs.wait(id)
     page = window.go("/dashboard/jobs")
     rows = page.locator("[data-live=rows]")
     expect(rows).to_contain_text(other)
@@ -113,7 +113,7 @@ def test_jobs_are_found_and_the_url_says_what_is_shown(window: Watched, client: 
 
 def test_an_item_is_opened_and_the_failed_are_retried(window: Watched, client: Client) -> None:
     id = post(client, "moody", ["good", "nan", "fine"])
-    client.wait(id)
+    client.jobs.wait(id)
     dialogs: list[str] = []
     window.page.on("dialog", lambda dialog: dialogs.append(dialog.message))
     page = window.go(f"/dashboard/jobs/{id}")
@@ -147,7 +147,7 @@ def test_many_are_cancelled_once_their_number_is_confirmed(window: Watched, clie
     page.get_by_role("button", name="Cancel 3 jobs").click()
     expect(page.get_by_role("heading", name="3 jobs cancelled")).to_be_visible()
     window.accessible()
-    eventually(lambda: {client.job(id)["state"] for id in made} == {"cancelled"})
+    eventually(lambda: {client.jobs.get(id)["state"] for id in made} == {"cancelled"})
 
 
 def test_those_that_are_ticked_are_paused(window: Watched, client: Client) -> None:
@@ -157,8 +157,8 @@ def test_those_that_are_ticked_are_paused(window: Watched, client: Client) -> No
     page.get_by_role("button", name="Pause…").click()
     page.get_by_role("button", name="Pause 1 job").click()
     expect(page.get_by_role("heading", name="1 job paused")).to_be_visible()
-    assert client.job(made[1])["state"] == "paused"
-    assert client.job(made[0])["state"] != "paused"
+    assert client.jobs.get(made[1])["state"] == "paused"
+    assert client.jobs.get(made[0])["state"] != "paused"
     for id in made:
         client.request("POST", f"/jobs/{id}/cancel")
 
@@ -195,7 +195,7 @@ def test_who_may_only_read_sees_all_and_does_nothing(
     opened: Sign, key: Key, client: Client
 ) -> None:
     id = post(client, "echo", ["a"])
-    client.wait(id)
+    client.jobs.wait(id)
     reader = opened()
     sign_in(reader, key(scopes=frozenset({"read"}))[0])
     page = reader.go(f"/dashboard/jobs/{id}")
@@ -218,8 +218,8 @@ def shown(platform: Platform, receiver: Receiver, browser: Browser) -> dict[str,
     receiver.reply = lambda request: Reply()
     url = {"url": receiver.url}
     mixed = post(client, "moody", ["good", "nan", "fine", "nul"] * 9, webhook=url)
-    client.wait(post(client, "paced", [f"text {n}" for n in range(60)], metadata={"run": "7"}))
-    client.wait(mixed)
+    client.jobs.wait(post(client, "paced", [f"text {n}" for n in range(60)], metadata={"run": "7"}))
+    client.jobs.wait(mixed)
     client.request("POST", f"/jobs/{post(client, 'paced', ['wait'] * 9)}/pause")
     client.close()
     return {
@@ -238,27 +238,12 @@ def shown(platform: Platform, receiver: Receiver, browser: Browser) -> dict[str,
 PAGES = ("jobs", "job", "slices", "item", "delete", "tenants", "tenant", "webhooks", "audit")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_of_work_is_for_everybody(
-    signed_in: Sign, shown: dict[str, str], name: str, scheme: str
-) -> None:
-    window = signed_in("admin", scheme=scheme)
+def test_a_page_of_work_is_for_everybody(signed_in: Sign, shown: dict[str, str], name: str) -> None:
+    window = signed_in("admin")
     page = window.go(f"/dashboard{shown[name]}")
     expect(page.get_by_role("heading", level=1)).to_be_visible()
-    window.accessible()
-    window.fits()
-    screenshot(window, f"{name}-{scheme}")
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_of_work_fits_a_narrow_screen(
-    signed_in: Sign, shown: dict[str, str], name: str
-) -> None:
-    window = signed_in("admin", width=360)
-    window.go(f"/dashboard{shown[name]}")
-    window.fits()
-    window.accessible()
+    for_everybody(window, name)
 
 
 def test_a_worker_is_drained_and_wanted_again(window: Watched, platform: Platform) -> None:

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+from jobs import clock
 from jobs.models.inputs.generation import TokenUsage
+from tests.support.wait import PATIENCE_S
 from workers.engines.generator import Emitted, Generator, NewSequence, Prompt, Step, TokenLogprob
 
 _NUMBERS = count()
@@ -88,12 +90,12 @@ def finish(
     steps: list[Step] | None = None,
 ) -> None:
     """Steps until these sequences have ended."""
-    idle = 0
+    idle_s = 0.0  # a grammar may be compiled meanwhile
     while not all(one.finish or one.error for one in found.values()):
         step = generator.step(prefill)
         if steps is not None:
             steps.append(step)
         for emitted in step.emitted:
             found[emitted.id].add(emitted)
-        idle = 0 if step.sequences else idle + 1
-        assert idle < 50, "sequences that make no progress"
+        idle_s = 0.0 if step.sequences else idle_s or clock.monotonic()
+        assert not idle_s or clock.monotonic() < idle_s + PATIENCE_S, "no sequence makes progress"

@@ -8,9 +8,11 @@ from typing import Any
 import orjson
 import redis
 
+from jobs.calls.keys import reply_key
 from jobs.calls.lanes import Ticket
-from jobs.calls.messages import Call, ChoiceDelta, Delta, Reply
+from jobs.calls.messages import Call, ChoiceDelta, Delta, Reply, pack_deltas
 from jobs.calls.redis import RedisLanes
+from jobs.calls.streams.log import Progress
 from tests.support.wait import eventually
 
 WORKER, SLOT = "w", "w/0"
@@ -22,7 +24,7 @@ class FakeGenerationWorker:
 
     def __init__(self, client: "redis.Redis", model: str) -> None:
         """model: name@version."""
-        self.lanes = RedisLanes(client, model)
+        self._client, self.lanes = client, RedisLanes(client, model)
         self.lanes.announce(WORKER, _LEASE_S)
         self.sent: dict[str, int] = {}  #: deltas by call
         self._cancelled: list[str] = []
@@ -46,23 +48,34 @@ class FakeGenerationWorker:
         right = self.sent.get(call.id, 0)
         self.sent[call.id] = right + 1
         delta = Delta(call.id, right if number is None else number, choices)
-        self._cancelled += self.lanes.stream(WORKER, {call.reply_to: [delta]})
+        if delta.number == right:
+            self.lanes.stream([Progress(call, delta)])
+        else:  # as it is never logged
+            self._client.rpush(reply_key(call.reply_to), pack_deltas([delta]))
 
     def cancelled(self) -> list[str]:
         """Returns the calls that were taken back."""
-        self._cancelled += self.lanes.stream(WORKER, {})
+        self._cancelled += self.lanes.wait_for_dropped(WORKER, 0.001)
         return self._cancelled
 
     def reply(self, call: Call, output: Any, **timing: Any) -> None:
         """Ends a call."""
         timing = {"queue_ms": 1.0, "prefill_ms": 2.0, "decode_ms": 3.0, "ttft_ms": 3.0, **timing}
         timing.setdefault("deltas", self.sent.get(call.id, 0))
-        reply = Reply(call.id, orjson.dumps(output), None, call.size, timing)
-        self.lanes.reply(call.reply_to, [reply])
+        reply = Reply(
+            call.id,
+            orjson.dumps(output),
+            None,
+            call.size,
+            timing,
+            call.tenant,
+            adapter=call.adapter,
+        )
+        self.lanes.end([(call, reply)])
 
     def fail(self, call: Call, code: str, message: str) -> None:
         """Ends a call with an error."""
-        self.lanes.reply(call.reply_to, [Reply(call.id, None, (code, message), call.size, {})])
+        self.lanes.end([(call, Reply(call.id, None, (code, message), call.size, {}))])
 
     def answer(self, call: Call, words: Sequence[str]) -> None:
         """Sends words as tokens, each in a delta, then the whole."""

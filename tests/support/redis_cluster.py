@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +36,7 @@ class RedisCluster:
     """Nodes that share the slots in equal parts, without replicas."""
 
     def __init__(self, folder: Path) -> None:
-        self.ports = _ports()
+        self.ports = free_ports(NODES, pair_offset=_BUS)
         self._folders = [folder / str(port) for port in self.ports]
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         nodes = ",".join(f"127.0.0.1:{port}" for port in self.ports)
@@ -152,20 +151,3 @@ class RedisCluster:
             return bool(self.ask(port, "PING"))
         except redis.RedisError:
             return False
-
-
-def _ports() -> list[int]:
-    """Free ports whose cluster buses have free ones too."""
-    while True:
-        ports = free_ports(NODES)
-        buses = [port + _BUS for port in ports]
-        if buses[-1] < 65_536 and not _taken(buses):
-            return ports
-
-
-def _taken(ports: list[int]) -> bool:
-    for port in ports:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return True
-    return False

@@ -10,6 +10,7 @@ from sqlalchemy import Engine, text
 
 from jobs import clock
 from jobs.models.builtin_models import SAMPLES
+from jobs.models.model import Model
 from jobs.store import partitions
 from jobs.store.jobs import read
 from jobs.store.jobs.read import JobRow
@@ -28,9 +29,11 @@ def post(database: Engine, *items: object, **order: object) -> UUID:
     return id
 
 
-def claim(database: Engine, room: int = 1000, lease_s: float = 60) -> list[Lease]:
+def claim(
+    database: Engine, room: int = 1000, lease_s: float = 60, model: Model = ECHO
+) -> list[Lease]:
     with database.begin() as tx:
-        return claims.claim(tx, 1, {ECHO: room}, lease_s)
+        return claims.claim(tx, 1, {model: room}, lease_s)
 
 
 def settle(database: Engine, leases: Sequence[Lease]) -> int:

@@ -2,8 +2,9 @@
 and the device goes on with items."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -12,8 +13,11 @@ from redis import TimeoutError as RedisTimeout
 
 from jobs import clock
 from jobs.calls.lanes import CallLanes, Ticket
-from jobs.calls.messages import Call, Delta, Reply
+from jobs.calls.messages import Call, Reply
 from jobs.calls.profile import Profile
+from jobs.calls.streams.log import CallLog, Progress
+from jobs.calls.tiers.look import LeastMs, TieredLook, see_all
+from jobs.calls.tiers.tier import SPOT_SPEED, Speed
 from workers.items.results import outcome
 from workers.scheduler.cost import LaunchSize
 from workers.scheduler.entries import Entry, Launch
@@ -46,7 +50,8 @@ class LookPace:
 class CallPuller:
     """Looks for calls, takes them and replies to them, for one model of one worker.
 
-    The worker announces itself at least once in `lease_s`. slots: launches at a time."""
+    The worker announces itself at least once in `lease_s`. slots: launches at a time; price: of
+    its device, beside those of other workers; spot: its machine may be reclaimed."""
 
     def __init__(
         self,
@@ -55,25 +60,30 @@ class CallPuller:
         lease_s: float,
         slots: int = 1,
         pace: LookPace | None = None,
+        price: float = 1.0,
+        *,
+        spot: bool = False,
     ) -> None:
         self._lanes, self.worker, self.lease_s, self._slots = lanes, worker, lease_s, slots
-        self.pace = pace or LookPace()
+        self.pace, self.price, self._spot = pace or LookPace(), price, spot
         self._backoff_s, self._backoff_until_s = _BACKOFF_S, -inf
         self._unheard_until_s = -inf
         self.token = 0  #: of the latest take
+        self._look = TieredLook(lanes, worker)
         self._doubtful: dict[int, float] = {}  # by token of a take without an answer: until when
 
-    def look(self, slot: str) -> Waiting:
-        """Returns the calls that wait, for a slot that is idle."""
+    def look(self, slot: str, least_ms: LeastMs = see_all) -> Waiting:
+        """Returns the calls that wait, for a slot that is idle. least_ms: of those it sees."""
         if clock.monotonic() < self._backoff_until_s:
             return Waiting()
         try:
             self._abort_doubtful()
-            look = self._lanes.look(slot)
+            look, least = self._look.look(slot, least_ms)
         except RedisError as error:
             self._back_off(error)
             return Waiting()
-        return Waiting.from_look(look, slot, self._slots, clock.monotonic() - look.now_ms / 1000)
+        offset_s = clock.monotonic() - look.now_ms / 1000
+        return Waiting.from_look(look, slot, self._slots, offset_s, least)
 
     def take(self, ticket: Ticket, waiting: Waiting) -> list[Call] | None:
         """Pops calls, with their times on our clock, ms. Returns None where the pool launched since
@@ -87,11 +97,28 @@ class CallPuller:
             self._back_off(error)
             return None
 
-    def put_back(self, token: int, *, alone: bool = False) -> None:
-        """Puts back the calls of a take, for another worker; alone: where they run alone. Where
-        Redis is away they are recovered once this worker is known to have ended."""
+    def others_ready(self, *, announced: bool = False) -> bool:
+        """Returns True if another worker takes calls. announced: this one is announced as ready."""
+        try:
+            return self._lanes.look(f"{self.worker}/0").replicas > announced
+        except RedisError as error:
+            self._back_off(error)
+            return False
+
+    def put_back(self, token: int, *, alone: bool = False) -> bool:
+        """Puts back the calls of a take, for another worker; alone: where they run alone. Returns
+        False where Redis is away: they are recovered once this worker is known to have ended."""
         try:
             self._lanes.abort(self.worker, token, alone=alone)
+        except RedisError as error:
+            self._back_off(error)
+            return False
+        return True
+
+    def give_up(self, holders: Collection[str]) -> None:
+        """Gives calls to another worker, as if this one had died. holders: of the calls."""
+        try:
+            self._lanes.recover(holders)
         except RedisError as error:
             self._back_off(error)
 
@@ -108,12 +135,19 @@ class CallPuller:
         if now_s < self._backoff_until_s or now_s < self._unheard_until_s:
             return False
         try:
-            self._lanes.wait_for_wakeup(slot, timeout_s)
+            self._lanes.wait_for_wakeup(slot, timeout_s, self._look.tier)
         except RedisError as error:
             self._unheard_until_s = clock.monotonic() + _UNHEARD_S
             self._back_off(error)
             return False
         return True
+
+    def ring(self, tier: int) -> None:
+        """Wakes a slot of a tier."""
+        try:
+            self._lanes.ring(tier)
+        except RedisError as error:
+            self._back_off(error)
 
     def notify(self, slot: str) -> None:
         """Wakes a slot that is blocked in `wait_for_wakeup`."""
@@ -123,6 +157,13 @@ class CallPuller:
             self._unheard_until_s = clock.monotonic() + _UNHEARD_S
             self._back_off(error)
 
+    def hold_prefixes(self, slot: str, digests: Collection[str], *, held: bool) -> None:
+        """Tells which calls should wake this slot first; not held: any slot."""
+        try:
+            self._lanes.hold_prefixes(self.worker, slot, digests, held)
+        except RedisError as error:
+            self._back_off(error)
+
     def watch(self, slot: str, wait: Wait, waiting: Waiting) -> None:
         """Tells the pool until when this slot watches the calls that wait."""
         try:
@@ -130,8 +171,9 @@ class CallPuller:
         except RedisError as error:
             self._back_off(error)
 
-    def reply(self, launch: Launch, outputs: Sequence[Any]) -> None:
-        """Replies to the calls of a launch, in one message an api process. outputs: one a call."""
+    def reply(self, launch: Launch, outputs: Sequence[Any]) -> Mapping[str, Sequence[Reply]]:
+        """Replies to the calls of a launch, in one message an api process. outputs: one a call.
+        Returns the replies by api process."""
         by_process: dict[str, list[Reply]] = {}
         shares, device_us, timed = _shares(launch), launch.device_us, _LaunchTiming(launch)
         for entry, output, us in zip(launch.calls, outputs, device_us, strict=False):
@@ -139,54 +181,84 @@ class CallPuller:
             call = entry.owner
             timing = timed.of_call(entry, *shares[call.tenant])
             reply = Reply(
-                call.id, text, error, entry.size, timing, call.tenant, call.job_class, us
+                call.id, text, error, entry.size, timing, call.tenant, call.job_class, us,
+                adapter=call.adapter, billed=call.billed,
             )  # fmt: skip
             by_process.setdefault(call.reply_to, []).append(reply)
         deadline_s = max(entry.owner.deadline_ms for entry in launch.calls) / 1000
         until_s = min(deadline_s, clock.monotonic() + _REPLY_FOR_S)
         try:
             for process, replies in by_process.items():
-                self._send(process, replies, until_s)
+                send = partial(self._lanes.reply, process, replies)
+                self._send(send, len(replies), until_s)
         except Exception:  # on a pool's thread, where it would be lost
             _log.exception("%d calls remain unanswered", len(outputs))
+        return by_process
 
-    def stream(self, deltas: Mapping[str, Sequence[Delta]]) -> list[str]:
-        """Sends the deltas of a step, by api process, and returns the calls that were dropped since
-        this worker took them. What can't be sent is lost: the api sees the gap."""
-        if clock.monotonic() < self._backoff_until_s:
-            return []
+    def logs(self, ids: Sequence[str]) -> list[CallLog] | None:
+        """Returns the logs of the calls of the latest take. Returns None where Redis is away: the
+        calls are put back once it answers."""
         try:
-            return self._lanes.stream(self.worker, deltas)
+            return self._lanes.logs(ids)
+        except RedisError as error:
+            self._doubtful[self.token] = clock.monotonic() + _DOUBT_S
+            self._back_off(error)
+            return None
+
+    def stream(self, progress: Sequence[Progress]) -> list[Call] | None:
+        """Appends the deltas of a step to their logs, and sends them. Returns the calls that this
+        worker has no more; None if Redis is away: they are to be sent again."""
+        if clock.monotonic() < self._backoff_until_s:
+            return None
+        try:
+            return self._lanes.stream(progress)
         except RedisError as error:
             self._back_off(error)
-            return []
+            return None
 
-    def end(self, replies: Mapping[str, list[Reply]]) -> None:
-        """Sends the replies of calls that ended in a step, by api process."""
+    def wait_for_dropped(self, timeout_s: float) -> list[str] | None:
+        """Blocks until calls that this worker took are dropped, until it is notified by its name,
+        or for `timeout_s`. Returns their ids; None if Redis is away."""
+        if clock.monotonic() < self._backoff_until_s:
+            return None
+        try:
+            return self._lanes.wait_for_dropped(self.worker, timeout_s)
+        except RedisError as error:
+            _log.debug("calls that were dropped can't be read: %s", error)
+            return None
+
+    def end(self, ends: Sequence[tuple[Call, Reply]]) -> None:
+        """Ends calls that generate, with the replies of a step."""
         until_s = clock.monotonic() + _REPLY_FOR_S
-        for process, its in replies.items():
-            self._send(process, its, until_s)
+        self._send(lambda: self._lanes.end(ends), len(ends), until_s)
 
-    def _send(self, process: str, replies: list[Reply], until_s: float) -> None:
+    def _send(self, send: Callable[[], None], replies: int, until_s: float) -> None:
         """Sends until it succeeds: the api process ignores a reply that it has read before."""
         while True:
             try:
-                return self._lanes.reply(process, replies)
+                return send()
             except RedisError as error:
                 self._back_off(error)
                 if clock.monotonic() + _PAUSE_S > until_s:
-                    return _log.warning("%d calls remain unanswered", len(replies))
+                    return _log.warning("%d calls remain unanswered", replies)
             clock.sleep(_PAUSE_S)
 
     def announce(
-        self, *, ready: bool = True, alive: bool = True, profile: Profile | None = None
+        self,
+        *,
+        ready: bool = True,
+        alive: bool = True,
+        profile: Profile | None = None,
+        speed: Speed | None = None,
     ) -> None:
         """Announces this worker for another lease, or, not alive, that it leaves. ready: takes new
-        calls; profile: how long its launches take."""
+        calls; profile, speed: how long its launches take, also beside others."""
         packed = profile.pack() if profile else b""
+        if self._spot:
+            speed = replace(speed or SPOT_SPEED, spot=True)
         lease_s = self.lease_s if alive else 0
         try:
-            self._lanes.announce(self.worker, lease_s, ready=ready, profile=packed)
+            self._lanes.announce(self.worker, lease_s, ready=ready, profile=packed, speed=speed)
         except RedisError as error:
             self._back_off(error)
         else:

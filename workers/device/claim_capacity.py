@@ -34,6 +34,8 @@ class ClaimCapacity:
         self.max_claims = CLAIMS_IN_FLIGHT
         self.backpressure = Backpressure()
         self.draining = False
+        self.leaves_items = False  # to cheaper workers
+        self.suspended = False  #: nothing is claimed for now: what follows has enough to do
         self.isolated = False  # the claim in flight is of a suspect: calls share no launch with it
         #: By slot: when its latest launch ends (monotonic s), and its duration (s), both predicted.
         self.launch_ends = dict.fromkeys(slots, (0.0, 0.0))
@@ -52,7 +54,7 @@ class ClaimCapacity:
     def room(self) -> int:
         """Returns the number of inputs that may be claimed now."""
         launches = self.launch_room()
-        if launches.closed_s:
+        if launches.closed_s or self.leaves_items or self.suspended:
             return 0
         with self._lock:
             most = self._slice_items(max(1, launches.launches))
@@ -81,7 +83,7 @@ class ClaimCapacity:
         """Returns the number of inputs that under-served tenants may claim now, on top of those in
         flight."""
         launches = self.launch_room()
-        if launches.closed_s:
+        if launches.closed_s or self.leaves_items or self.suspended:
             return 0
         with self._lock:
             closed = self.draining or self.isolated or self.backpressure.active or not self._claims

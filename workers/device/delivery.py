@@ -9,8 +9,9 @@ from jobs.calls.messages import Call
 from jobs.models.model import Model
 from jobs.telemetry.metrics import record
 from workers.device.call_puller import CallPuller
+from workers.device.monitoring.rollout_records import LaunchRecords, RecordStreams
 from workers.device.monitoring.tracing import LaunchTrace
-from workers.engines.protocol import InvalidInput, Metered
+from workers.engines.protocol import Metered
 from workers.items.in_flight import InFlightSlice, ItemOutcome, end_together
 from workers.scheduler.entries import Entry, Launch
 
@@ -22,8 +23,11 @@ class Delivery:
     """Delivers the outputs of one model's launches. Replies are sent by a thread of their own: the
     next launch doesn't wait for Redis."""
 
-    def __init__(self, model: Model, puller: CallPuller, on_launch: OnLaunch) -> None:
+    def __init__(
+        self, model: Model, puller: CallPuller, on_launch: OnLaunch, records: RecordStreams
+    ) -> None:
         self._model, self._puller, self._on_launch = model, puller, on_launch
+        self._records = LaunchRecords(model, records)
         self._replies = ThreadPoolExecutor(1, thread_name_prefix=f"replies-{model.name}")
 
     def deliver(self, launch: Launch, outputs: Sequence[Any], trace: LaunchTrace | None) -> None:
@@ -40,11 +44,11 @@ class Delivery:
                 trace.record, self._model.key, self._puller.worker, outputs, launch_id
             )
 
-    def reject(self, call: Call, error: InvalidInput, params: Mapping[str, Any]) -> None:
+    def reject(self, call: Call, error: Exception, params: Mapping[str, Any]) -> None:
         """Replies to a call that the model rejects, without a launch."""
         entry = Entry(call, 0, call.lane, 0, 0, None, call.enqueued_ms / 1000)
         launch = Launch(params, "pace", [entry], [], clock.monotonic())
-        self._replies.submit(self._puller.reply, launch, [error])
+        self._replies.submit(self._send, launch, [error])
 
     def flush(self) -> None:
         """Returns once all replies so far have been sent."""
@@ -55,9 +59,12 @@ class Delivery:
         self._replies.shutdown()
 
     def _reply(self, launch: Launch, outputs: Sequence[Any]) -> None:
-        self._puller.reply(launch, outputs)
+        self._send(launch, outputs)
         ended_s = launch.started_s + launch.engine_s
         record.postprocessed(self._model.key, [clock.monotonic() - ended_s])
+
+    def _send(self, launch: Launch, outputs: Sequence[Any]) -> None:
+        self._records.add(launch, self._puller.reply(launch, outputs))
 
 
 def _unmeter(launch: Launch, outputs: Sequence[Any]) -> list[Any]:

@@ -1,10 +1,11 @@
 """Protocol of whatever serves a model in a worker: `ModelHost` batches items and calls into
 launches; other kinds of models may be served otherwise."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from jobs.calls.profile import Profile
+from jobs.models.adapters import Adapter
 from jobs.models.model import Model
 from workers.device.claim_capacity import ClaimCapacity
 from workers.device.warmup import Measured
@@ -14,11 +15,32 @@ from workers.items.in_flight import InFlightSlice
 from workers.scheduler.entries import Launch
 
 
+class ClaimHost(Protocol):
+    """Host, or one adapter of it, as far as slices concern it. Methods are for any thread."""
+
+    model: Model
+    capacity: ClaimCapacity  #: room for claims of slices
+
+    @property
+    def submit(self) -> Callable[..., None]:
+        """Method that queues inputs of slices: see `Host.submit`."""
+        ...
+
+    def release(self, in_flight: InFlightSlice) -> None:
+        """Takes back the items of a slice that have not been launched."""
+        ...
+
+    def drain(self) -> None:
+        """Launches what waits without delay, and offers no room any more."""
+        ...
+
+
 class Host(Protocol):
     """One model in one worker. Methods are for any thread."""
 
     model: Model
     capacity: ClaimCapacity  #: room for claims of slices
+    adapters: dict[str, Adapter]  #: declared for it, by own name; they only become more
     load_s: float  #: seconds that loading and warm-up took
     used_s: float  #: when it last launched something, monotonic
 
@@ -44,9 +66,11 @@ class Host(Protocol):
         inputs: Sequence[Any],
         params: Mapping[str, Any],
         parts: Sequence[int] = (),
+        adapter: Adapter | None = None,
     ) -> None:
         """Queues inputs of slices, which get an outcome for each. owners: slice of each input;
-        parts: positions of inputs in the lists that they belong to; empty where no item is a list.
+        parts: positions of inputs in the lists that they belong to; empty where no item is a list;
+        adapter: of the model, for all of them.
         """
         ...
 

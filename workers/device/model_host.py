@@ -12,10 +12,11 @@ from typing import Any
 
 from jobs import clock
 from jobs.calls.lanes import Bulk, lane_parts
-from jobs.calls.messages import Call
 from jobs.calls.profile import Profile
+from jobs.models.adapters import Adapter
 from jobs.models.model import Model
 from jobs.telemetry.tracing.context import CURRENT
+from workers.device.adapters.inputs import LaunchInputs
 from workers.device.call_puller import CallPuller
 from workers.device.claim_capacity import ClaimCapacity
 from workers.device.delivery import Delivery, OnLaunch
@@ -23,12 +24,12 @@ from workers.device.health import DeviceHealth
 from workers.device.launch_runner import LaunchRunner
 from workers.device.monitoring import launch_metrics, tracing
 from workers.device.monitoring.failure_log import FailureLog
+from workers.device.monitoring.rollout_records import RecordStreams
 from workers.device.monitoring.utilization import Utilization
 from workers.device.monitoring.watchdog import LaunchDeadline
-from workers.device.prepare import items_of, prepare
 from workers.device.warmup import Measured, measure_launch_times
 from workers.engines.preemption import Preemptible
-from workers.engines.protocol import DeviceFailed, Engine, Gated, InvalidInput, Room
+from workers.engines.protocol import DeviceFailed, Engine, Gated, Room
 from workers.items.in_flight import InFlightSlice
 from workers.scheduler.entries import Entry, Launch
 from workers.scheduler.policy import Flush, Wait
@@ -52,17 +53,20 @@ class ModelHost:
         deadline: LaunchDeadline | None = None,
         utilization: Utilization | None = None,
         health: DeviceHealth | None = None,
+        records: RecordStreams | None = None,
     ) -> None:
         self.model, self.engine = model, engine
         self.load_s, self.used_s = 0.0, clock.monotonic()
         self.scheduler = Scheduler(model)
-        self._deadline = deadline or LaunchDeadline()
-        self._health = health or DeviceHealth()
+        self._deadline, self._health = deadline or LaunchDeadline(), health or DeviceHealth()
         shared = self._deadline, utilization or Utilization(), self._health
         self._runner = LaunchRunner(model, engine, self.scheduler.latency, *shared, self._shrink)
         self._puller, self._failures = calls, FailureLog()
-        self._delivery = Delivery(model, calls, on_launch)
+        self._delivery = Delivery(model, calls, on_launch, records or RecordStreams())
         self._items = self.scheduler.items
+        shared_inputs = self.scheduler.rules, self._delivery, self._deadline
+        self._inputs = LaunchInputs(model, engine, *shared_inputs)
+        self.adapters = self._inputs.adapters
         self._changed = threading.Condition()  # guards scheduler, capacity and what is below
         self._gate = engine if isinstance(engine, Gated) else None
         slots = [f"{calls.worker}/{n}" for n in range(model.limits.in_flight)]
@@ -85,6 +89,7 @@ class ModelHost:
         self._listening: str | None = None  # slot that is blocked on Redis
         self._woken = self._stopping = self._gate_closed = False
         self._deciding = threading.Lock()
+        parked = [f"{calls.worker}/adapters"] if self._inputs.parks else []
         self._threads = [
             threading.Thread(
                 target=self.run,
@@ -92,7 +97,11 @@ class ModelHost:
                 name=f"device-{model.name}-{slot.removeprefix(calls.worker)}",
                 daemon=True,
             )
-            for some, closing in ((slots + more, self._next_launch), (own, self._next_items))
+            for some, closing in (
+                (slots + more, self._next_launch),
+                (own, self._next_items),
+                (parked, lambda slot: self._inputs.next_parked()),
+            )
             for slot in some
         ]
 
@@ -128,7 +137,7 @@ class ModelHost:
                 if full and not self._may_overtake(room):
                     self._await_room(room)
                     continue
-                waiting = self._puller.look(slot)
+                waiting = self._puller.look(slot, self.scheduler.least_ms)
                 with self._changed:
                     seen = len(self._items)
                     decision = self.scheduler.decide(
@@ -191,7 +200,7 @@ class ModelHost:
             if taken is None:
                 return None
             token = puller.token
-            calls = self._prepare_calls(taken, lane_parts(view.lane)[0])
+            calls = self._inputs.calls(taken, lane_parts(view.lane)[0], token)
         due_s = min([view.calls_due_s, *(call.owner.deadline_ms / 1000 for call in calls)])
         with self._changed:
             apart = self._preempts or self.capacity.isolated or room.closed_s
@@ -202,20 +211,6 @@ class ModelHost:
                 launch.width = self.capacity.sharing_launches(room)
                 launch.token = token
             return launch
-
-    def _prepare_calls(self, calls: Sequence[Call], params: Mapping[str, Any]) -> list[Entry]:
-        """Returns calls as entries. Calls that the model rejects are answered at once."""
-        entries = []
-        with self._deadline.within(self.model.limits.max_launch_s, calls=len(calls)):
-            prepared = prepare(self.model, self.engine, [call.input for call in calls], params)
-        for call, entry in zip(calls, prepared, strict=True):
-            if isinstance(entry, InvalidInput):
-                self._delivery.reject(call, entry, params)
-            else:
-                entry.owner, entry.tenant = call, call.tenant
-                entry.arrived_s = call.enqueued_ms / 1000
-                entries.append(entry)
-        return entries
 
     def _run_launch(self, slot: str, launch: Launch) -> tuple[list[Any], bool]:
         ends = self.capacity.launch_ends
@@ -306,16 +301,15 @@ class ModelHost:
         inputs: Sequence[Any],
         params: Mapping[str, Any],
         parts: Sequence[int] = (),
+        adapter: Adapter | None = None,
     ) -> None:
-        """Prepares inputs of slices and queues them. One that the model rejects fails at once.
-        owners: slice of each input; parts: positions of inputs in the lists that they belong to;
-        empty where no item is a list."""
+        """Implements `Host.submit`: prepares inputs of slices and queues them. One that the model
+        rejects fails at once."""
         parts = parts or [0] * len(seqs)
         for since in range(0, len(seqs), _PREPARED_AT_ONCE):
             piece = slice(since, since + _PREPARED_AT_ONCE)
-            with self._deadline.within(self.model.limits.max_launch_s, items=1):
-                prepared = prepare(self.model, self.engine, inputs[piece], params)
-            entries = items_of(owners[piece], seqs[piece], parts[piece], prepared)
+            named = owners[piece], seqs[piece], parts[piece]
+            entries = self._inputs.items(*named, inputs[piece], params, adapter)
             with self._changed:
                 released = [entry for entry in entries if entry.owner.released]
                 if released:
@@ -366,7 +360,10 @@ class ModelHost:
     def announce(self, *, ready: bool = True, alive: bool = True) -> None:
         """Tells Redis that this worker serves the model, whether for calls, and its profile."""
         ready = ready and not self.capacity.launch_room().closed_s
-        self._puller.announce(ready=ready, alive=alive, profile=self.profile())
+        profile, price = self.profile(), self._puller.price
+        with self._changed:
+            speed = self.scheduler.speed(price)
+        self._puller.announce(ready=ready, alive=alive, profile=profile, speed=speed)
 
     # -- start and end
 
@@ -391,6 +388,7 @@ class ModelHost:
 
     def stop(self) -> None:
         """Returns once the launches in flight have ended and their calls are answered."""
+        self._inputs.stop()
         with self._changed:
             self._stopping = self._woken = True
             self._wake()

@@ -37,10 +37,13 @@ def prepare(
 def _prepare(
     model: Model, engine: Engine, inputs: Sequence[Any], params: Mapping[str, Any]
 ) -> list[Prepared | InvalidInput]:
-    if set(map(type, inputs)) == {str} and validation.takes_any_text(model):
+    types = set(map(type, inputs))
+    if Prepared in types:
+        return _prepare_others(model, engine, inputs, params)
+    if types == {str} and validation.takes_any_text(model) and not model.fetch:
         return _prepare_isolated(engine, inputs, params)
     try:
-        rejected = [validation.refuse_input(model, value) for value in inputs]
+        rejected = [_refusal(model, value) for value in inputs]
     except Exception:  # of an item that was stored unchecked: it must not end its slices' round
         rejected = [_refuse(model, value) for value in inputs]
     if not any(rejected):
@@ -51,10 +54,28 @@ def _prepare(
     ]
 
 
+def _prepare_others(
+    model: Model, engine: Engine, inputs: Sequence[Any], params: Mapping[str, Any]
+) -> list[Prepared | InvalidInput]:
+    """Prepares those inputs that no worker has prepared yet."""
+    rest = [value for value in inputs if not isinstance(value, Prepared)]
+    prepared = iter(_prepare(model, engine, rest, params) if rest else ())
+    return [value if isinstance(value, Prepared) else next(prepared) for value in inputs]
+
+
+def _refusal(model: Model, value: Any) -> tuple[str, str] | None:
+    """Returns (code, message) where the model takes no such input."""
+    if isinstance(value, bytes):  # fetched: its preparation looks at it
+        return None
+    if model.fetch and validation.is_address(value):  # those of items have been fetched
+        return "type", "addresses are fetched for items of jobs alone: send what is there"
+    return validation.refuse_input(model, value)
+
+
 def _refuse(model: Model, value: Any) -> tuple[str, str] | None:
     """Returns (code, message) where the model takes no such input, or where its check breaks."""
     try:
-        return validation.refuse_input(model, value)
+        return _refusal(model, value)
     except Exception as error:
         return "type", f"{type(error).__name__}: {error}"
 

@@ -4,12 +4,13 @@ A sequence ends after the prompt's words ("stop"), or starts them over while `mi
 more. It takes KV blocks and time as a network would; sampling parameters change nothing.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 from zlib import crc32
 
 from jobs import clock
-from jobs.models.inputs.generation import GenerationRequest, parse
+from jobs.models.inputs.generation import GenerationRequest
 from workers.engines.generator import (
     Capacity,
     Emitted,
@@ -18,6 +19,7 @@ from workers.engines.generator import (
     Prompt,
     Step,
     TokenLogprob,
+    prompts,
 )
 from workers.engines.protocol import InvalidInput
 
@@ -37,10 +39,12 @@ class EchoChat:
         block_tokens: int = 16,
         sequences: int = 64,
         context_tokens: int = 8192,
+        token_log: str = "",
     ) -> None:
         self._capacity = Capacity(blocks, block_tokens, sequences, context_tokens)
         self._step_s, self._prefill_s = step_ms / 1e3, prefill_us / 1e6
         self._running: dict[str, _Sequence] = {}
+        self._log = os.open(token_log, os.O_APPEND | os.O_CREAT | os.O_WRONLY) if token_log else -1
 
     @property
     def capacity(self) -> Capacity:
@@ -49,21 +53,19 @@ class EchoChat:
 
     def prepare(self, inputs: Sequence[Any]) -> list[Prompt | InvalidInput]:
         """Prepares inputs, as `Generator.prepare`."""
-        return [self._prepare(value) for value in inputs]
+        return prompts(inputs, self._prompt)
 
-    def _prepare(self, value: Any) -> Prompt | InvalidInput:
-        try:
-            request = parse(value)
-        except ValueError as error:
-            return InvalidInput(str(error))
+    def _prompt(self, _: Any, request: GenerationRequest) -> Prompt:
+        if field := request.constrained_by:
+            raise ValueError(f"{field} isn't supported: the model repeats words; leave it out")
         words = _words(request)
         if not words:
-            return InvalidInput("prompt has no words")
+            raise ValueError("prompt has no words")
         if len(words) >= self._capacity.context_tokens:
             most = self._capacity.context_tokens - 1
-            return InvalidInput(f"prompt has {len(words)} tokens; there is room for {most}")
+            raise ValueError(f"prompt has {len(words)} tokens; there is room for {most}")
         if any(token >= _VOCABULARY for token in request.sampling.logit_bias):
-            return InvalidInput("logit_bias names a token that the model doesn't have")
+            raise ValueError("logit_bias names a token that the model doesn't have")
         text = request.prompt if isinstance(request.prompt, str) else " ".join(words)
         return Prompt([_id(word) for word in words], len(words), request, text)
 
@@ -105,6 +107,8 @@ class EchoChat:
         prefilled = max_prefill_tokens - left
         if active:
             clock.sleep(self._step_s + prefilled * self._prefill_s)
+        if self._log >= 0 and emitted:
+            os.write(self._log, b"%d\n" % len(emitted))
         took_s = clock.monotonic() - since_s
         return Step(emitted, took_s, prefilled, len(active), kv_tokens, self._free())
 
@@ -119,6 +123,8 @@ class EchoChat:
     def close(self) -> None:
         """Forgets all sequences."""
         self._running.clear()
+        if self._log >= 0:
+            os.close(self._log)
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self._capacity.block_tokens)

@@ -5,11 +5,12 @@ thread. A preempted sequence is aborted, and added again later with the tokens t
 it goes on exactly where it was. A generator that died is restarted, and its sequences added again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from jobs.models.inputs.generation import GenerationRequest, Sampling, TokenUsage
+from jobs.models.adapters import Adapter
+from jobs.models.inputs.generation import GenerationRequest, Sampling, TokenUsage, parse
 from workers.engines.protocol import InvalidInput
 
 FinishReason = Literal["stop", "length"]
@@ -28,6 +29,7 @@ class Capacity:
     sequences: int  #: most sequences of a step
     context_tokens: int  #: most tokens of a sequence, prompt and output
     resumes: bool = True  #: False: a sequence that was aborted can't go on later
+    takes_over: bool = True  #: False: nor can a call that began on another worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,23 @@ class Prompt:
     size: int  #: tokens of the prompt, estimated where `tokens` is empty
     request: GenerationRequest
     text: str = ""  #: of the prompt, for `echo`
+    grammar: str = ""  #: that the output follows, as the generator's library has it; "": none
+
+
+def prompts(
+    inputs: Sequence[Any], prompt_of: Callable[[Any, GenerationRequest], Prompt]
+) -> list[Prompt | InvalidInput]:
+    """Makes a prompt of each input; a ValueError refuses it alone."""
+    return [_prompt(value, prompt_of) for value in inputs]
+
+
+def _prompt(
+    value: Any, prompt_of: Callable[[Any, GenerationRequest], Prompt]
+) -> Prompt | InvalidInput:
+    try:
+        return prompt_of(value, parse(value))
+    except ValueError as error:
+        return InvalidInput(str(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +68,9 @@ class NewSequence:
     sampling: Sampling  #: with max_tokens and seed set
     emitted: tuple[int, ...] = ()  #: tokens that it had before it was preempted
     first: bool = False  #: a call: its prompt is computed before those of items
+    adapter: Adapter | None = None  #: loaded before, where the generator loads adapters
     salt: str = ""  #: sequences share cached blocks only with those of the same salt
+    text: str = ""  #: final text of `emitted`, where the generator doesn't know the ids of tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +99,15 @@ class Emitted:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterLoaded:
+    """End of one load of an adapter."""
+
+    slot: int
+    load_s: float = 0.0  #: time that it took
+    error: Exception | None = None  #: why the adapter can't be used
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """Result of one step."""
 
@@ -87,6 +117,7 @@ class Step:
     sequences: int = 0  #: sequences that it had
     kv_tokens: int = 0  #: tokens read from the KV cache
     free_blocks: int = 0  #: after it; cached blocks that nobody uses count as free
+    adapters: Sequence[AdapterLoaded] = ()  #: whose loads have ended
 
 
 @runtime_checkable
@@ -132,4 +163,16 @@ class Generator(Protocol):
 
     def close(self) -> None:
         """Frees everything; the last method."""
+        ...
+
+
+@runtime_checkable
+class Adapting(Protocol):
+    """Generator that loads adapters into slots, while its steps go on."""
+
+    adapter_slots: int  #: adapters at a time
+
+    def load_adapter(self, slot: int, adapter: Adapter) -> None:
+        """Loads an adapter in place of what a slot has, which no sequence uses any more. A later
+        step tells of the end, also where no sequence is there."""
         ...

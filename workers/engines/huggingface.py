@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from jobs.models import artifacts
+from jobs.artifacts import declared as artifacts
 from jobs.models.engines import huggingface_folder
 from jobs.models.engines.custom_engines import pair_characters, pairs
 from workers.engines.common import device as devices

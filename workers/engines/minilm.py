@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from jobs.models import artifacts
+from jobs.artifacts import declared as artifacts
 from jobs.models.inputs.input_size import minilm_folder
 from workers.engines.common.embedding import Embedder
 

@@ -18,6 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from jobs.models.adapters import Adapter
+from workers.engines.adapters.slots import Slots
+
 Params: TypeAlias = Mapping[str, Any]
 """Parameters that all entries of a launch have in common."""
 
@@ -78,8 +81,31 @@ class Room:
     items: int | None = None  #: up to which a generator is filled with items; None: `launches`
 
 
+@dataclass(frozen=True, slots=True)
+class Adapted:
+    """Prepared input with its adapter."""
+
+    data: Any  #: of `Prepared`
+    adapter: Any  #: what the engine made of it
+
+
 PreparedInputs: TypeAlias = list[Prepared | InvalidInput]
 """What `prepare` returns: one entry per input, in order."""
+
+
+class Preparer(Protocol):
+    """Prepares inputs of one model, as its engine does; for workers that do nothing else. What it
+    returns is sent to another worker: data are JSON values, bytes, tuples and numpy arrays
+    (`workers/preparation/wire.py`). Methods are called by any thread."""
+
+    def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:
+        """Returns one Prepared or InvalidInput per input, in order: what `Engine.prepare` returns.
+        An input that was fetched from an address comes as bytes."""
+        ...
+
+    def samples(self) -> Sequence[Any]:
+        """Returns inputs over the range of sizes, few and cheap, possibly none."""
+        return ()
 
 
 class Engine(Protocol):
@@ -125,4 +151,24 @@ class Gated(Protocol):
 
     def room(self) -> Room:
         """Returns the room of this moment without blocking; called before each launch is closed."""
+        ...
+
+
+@runtime_checkable
+class AdaptingEngine(Protocol):
+    """Engine whose inputs may have adapters: `run` gets such an input's data as `Adapted`, and
+    inputs of any adapters share a launch. Methods are for any thread."""
+
+    @property
+    def held_adapters(self) -> Slots:
+        """Slots of the adapters that it holds."""
+        ...
+
+    def loaded_adapter(self, adapter: Adapter) -> Any | None:
+        """Returns an adapter if it is loaded, without blocking."""
+        ...
+
+    def load_adapter(self, adapter: Adapter) -> Any:
+        """Returns an adapter, which is loaded first where it isn't. Raises Permanent where it is
+        broken, Transient where its files can't be reached."""
         ...

@@ -26,19 +26,14 @@ from workers.engines.protocol import (
 )
 
 
-class PythonCode(FunctionCallEngine):
-    """Code of the operator. `text_only` refuses inputs other than strings; `code` is passed to
-    `Source`."""
+class PythonPreparation(FunctionCallEngine):
+    """Code of the operator, of which `prepare` and SAMPLES alone are used: nothing is loaded.
+    `text_only` refuses inputs other than strings; `code` is passed to `Source`."""
 
     def __init__(self, *, text_only: bool = False, **code: str) -> None:
         self._source = Source(**code)
         self._prepare = self._source.find("prepare")
-        predict = self._source.need("predict")
-        load = self._source.find("load")
-        model = self._source.call(load) if load else None
-        probe = self._source.find("probe")
-        self._probe = probe and partial(probe, *[model][: positional(probe)])
-        super().__init__(_bound(predict, model), _samples(self._source), text_only=text_only)
+        super().__init__(list, _samples(self._source), text_only=text_only)
 
     def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:
         """Prepares inputs; sizes are those of the original inputs, as the api sizes calls without
@@ -47,6 +42,30 @@ class PythonCode(FunctionCallEngine):
         if self._prepare is None:
             return prepared
         return [self._own(one) if isinstance(one, Prepared) else one for one in prepared]
+
+    def close(self) -> None:
+        """Forgets the code."""
+        self._source.forget()
+
+    def _own(self, prepared: Prepared) -> Prepared | InvalidInput:
+        assert self._prepare is not None
+        try:
+            return replace(prepared, data=self._source.call(self._prepare, prepared.data))
+        except Exception as error:
+            return InvalidInput(str(error))
+
+
+class PythonCode(PythonPreparation):
+    """Code of the operator, with its model; options as those of `PythonPreparation`."""
+
+    def __init__(self, *, text_only: bool = False, **code: str) -> None:
+        super().__init__(text_only=text_only, **code)
+        predict = self._source.need("predict")
+        load = self._source.find("load")
+        model = self._source.call(load) if load else None
+        probe = self._source.find("probe")
+        self._probe = probe and partial(probe, *[model][: positional(probe)])
+        self._function = _bound(predict, model)
 
     def run(self, batch: Sequence[Any], params: Params) -> Sequence[Any]:
         """Calls predict. Raises Permanent where it returns no list."""
@@ -67,14 +86,7 @@ class PythonCode(FunctionCallEngine):
     def close(self) -> None:
         """Forgets the code and its model."""
         del self._function, self._probe
-        self._source.forget()
-
-    def _own(self, prepared: Prepared) -> Prepared | InvalidInput:
-        assert self._prepare is not None
-        try:
-            return replace(prepared, data=self._source.call(self._prepare, prepared.data))
-        except Exception as error:
-            return InvalidInput(str(error))
+        super().close()
 
 
 def _bound(predict: Callable[..., Any], model: Any) -> Callable[[list[Any]], Any]:

@@ -25,7 +25,7 @@ def completion(request: Request, model: str) -> dict[str, Any]:
         "choices": choices,
         "usage": usage_object(request.usage),
     }
-    return with_tool_calls(output) if asked.tools and asked.tool_choice != "none" else output
+    return with_tool_calls(output) if asked.refers_to_tools else output
 
 
 def usage_object(usage: TokenUsage) -> dict[str, Any]:

@@ -4,34 +4,42 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobs.calls.messages import Call, ChoiceDelta, Delta, Reply
+from jobs.calls.streams.log import Progress
+from jobs.models.adapters import adapted_key
 from workers.engines.generator import Emitted
+from workers.generation.calls.resumption import Notes
+from workers.generation.calls.sender import Sender
 from workers.generation.completion import completion, echoed, logprob_objects, storable
 from workers.generation.monitoring.recorder import Recorder
 from workers.generation.requests import Request, Sequenced
-from workers.generation.sender import Sender
 from workers.items.in_flight import InFlightSlice, ItemOutcome, end_together
 from workers.items.results import outcome
 
 
 class Delivery:
-    """Collects what one step produced, then delivers it at once. model: name@version."""
+    """Collects what one step produced, then delivers it at once. model: name@version;
+    takes_over: whole answers, too, go on from a log."""
 
-    def __init__(self, model: str, sender: Sender, recorder: Recorder) -> None:
+    def __init__(self, model: str, sender: Sender, recorder: Recorder, *, takes_over: bool) -> None:
         self._model, self._sender, self._recorder = model, sender, recorder
+        self._takes_over = takes_over
+        self._began = set[Request]()  # with the first tokens of a choice
         self._parts: dict[Request, list[ChoiceDelta]] = {}
-        self._deltas: list[tuple[str, Delta]] = []
-        self._replies: list[tuple[str, Reply]] = []
+        self._progress: list[Progress] = []
+        self._ends: list[tuple[Call, Reply]] = []
         self._items: list[tuple[InFlightSlice, ItemOutcome]] = []
 
     def add(self, sequence: Sequenced, emitted: Emitted, now_s: float) -> None:
         """Adds new tokens of a sequence, to which they were appended before."""
         self._recorder.emitted(sequence, now_s)
         request = sequence.request
-        if not request.streams:
+        if not (request.is_call and (request.streams or self._takes_over)):
             return
         parts = self._parts.setdefault(request, [])
-        if len(sequence.emitted) == len(emitted.tokens) and (prompt := echoed(sequence)):
-            parts.append(ChoiceDelta(sequence.index, prompt))
+        if len(sequence.emitted) == len(emitted.tokens):
+            self._began.add(request)
+            if prompt := echoed(sequence):
+                parts.append(ChoiceDelta(sequence.index, prompt))
         part = ChoiceDelta(
             sequence.index,
             storable(emitted.text),
@@ -45,32 +53,40 @@ class Delivery:
     def end(self, request: Request, now_s: float, error: Any = None) -> None:
         """Adds the end of a request. error: an exception, or (code, message) of a call."""
         self._recorder.ended(request, now_s, error)
-        output = completion(request, self._model) if error is None else error
+        output = completion(request, self._served(request)) if error is None else error
         if not request.is_call:
             self._items.append((request.owner, _item_outcome(request, output)))
             return
         if parts := self._parts.pop(request, None):
             self._add_delta(request, parts)
-        self._replies.append((request.owner.reply_to, _reply(request, output, now_s)))
+        self._ends.append((request.owner, _reply(request, output, now_s)))
 
-    def deliver(self, *, calls: bool) -> None:
-        """Hands over what was added since the last time. calls: some run, and may be dropped."""
+    def deliver(self) -> None:
+        """Hands over what was added since the last time."""
         parts, self._parts = self._parts, {}
-        replies, self._replies = self._replies, []
+        ends, self._ends = self._ends, []
         items, self._items = self._items, []
         for request, choices in parts.items():
             self._add_delta(request, choices)
-        deltas, self._deltas = self._deltas, []
-        if calls or replies:
-            self._sender.send(deltas, replies)
+        progress, self._progress = self._progress, []
+        if progress or ends:
+            self._sender.send(progress, ends)
         if items:
             end_together(items)
+
+    def _served(self, request: Request) -> str:
+        """Returns the name@version that a request was for."""
+        if request.adapter is None:
+            return self._model
+        return adapted_key(self._model, request.adapter.name)
 
     def _add_delta(self, request: Request, choices: Sequence[ChoiceDelta]) -> None:
         usage = request.usage
         prompt = () if request.deltas else (usage.input, usage.cached)
         delta = Delta(request.id, request.deltas, choices, prompt)
-        self._deltas.append((request.owner.reply_to, delta))
+        notes = Notes.from_request(request).pack() if request in self._began else b""
+        self._began.discard(request)
+        self._progress.append(Progress(request.owner, delta, notes))
         request.deltas += 1
 
 
@@ -95,6 +111,8 @@ def _reply(request: Request, output: Any, now_s: float) -> Reply:
         call.job_class,
         round(request.device_s * 1e6),
         usage,
+        call.adapter,
+        call.billed,
     )
 
 
@@ -112,7 +130,7 @@ def timing(request: Request, now_s: float) -> dict[str, Any]:
         "itl_ms": _ms(decode_s / (longest - 1)) if longest > 1 else 0.0,
         "longest_gap_ms": _ms(request.token_times.longest_gap_s),
         "predicted_ms": _ms(request.predicted_s),
-        "deltas": request.deltas,
+        "deltas": request.deltas if request.streams else 0,
         "preemptions": request.preemptions,
         "token_ms": request.token_times.since_ms(request.arrived_s),
     }

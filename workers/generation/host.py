@@ -6,41 +6,45 @@ another (`CallIntake`), and Redis gets deltas and replies from a third (`Sender`
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jobs import clock
-from jobs.calls.lanes import TOO_LATE
-from jobs.calls.messages import Call
+from jobs.calls.messages import Call, Reply
 from jobs.calls.profile import Profile
+from jobs.models.adapters import Adapter
 from jobs.models.model import Model
 from workers.device.call_puller import CallPuller
 from workers.device.claim_capacity import ClaimCapacity
+from workers.device.monitoring.rollout_records import RecordStreams
 from workers.device.monitoring.utilization import Utilization
 from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.device.warmup import Measured
 from workers.engines.generator import Generator, GeneratorDied, Step
 from workers.engines.protocol import InvalidInput, Transient
-from workers.generation.admission.shares import SharedRoom
-from workers.generation.call_intake import CallIntake
-from workers.generation.delivery import Delivery, rejected
+from workers.generation.admission.adapters import LOOK_AGAIN_S, AdapterGate
+from workers.generation.admission.shares import NO_ROOM, SharedRoom
+from workers.generation.calls.calls import HostCalls
+from workers.generation.calls.dropped import DroppedCalls
+from workers.generation.calls.intake import CallIntake
+from workers.generation.calls.sender import Sender
+from workers.generation.calls.tiers import CallTiers
+from workers.generation.delivery import Delivery
+from workers.generation.items.checkpoints import Unsaved
+from workers.generation.items.items import HostItems
 from workers.generation.monitoring.recorder import Recorder
+from workers.generation.monitoring.rollout_records import CallRecords
 from workers.generation.prediction import item_ms, profile, slice_items
-from workers.generation.preparation import call_requests, item_request, prepare, prompt_of
-from workers.generation.requests import Prompts, Request, Sequenced, sequences_of
+from workers.generation.preparation import prepare
+from workers.generation.requests import Prompts, Request, Sequenced
+from workers.generation.restarts import LAST_RESORT_S, Restarts
 from workers.generation.scheduler import Decision, GenerationScheduler
-from workers.generation.sender import Sender
 from workers.generation.warmup import warm_up
 from workers.items.in_flight import InFlightSlice
 from workers.scheduler.entries import Launch
 
 _log = logging.getLogger(__name__)
-#: after a generator's own limits: the supervisor kills a worker that can't end a hanging one
-_LAST_RESORT_S = 20.0
-_DEATHS = 4  # in a row, after which what runs fails
-_BACKOFF_S = 0.1  # before the second restart in a row; doubled for each one more
-_PREPARED_AT_ONCE = 64  # items: the first start while others are prepared
-_CANCELLED = ("cancelled", "its client left")
+_OTHERS_EVERY_S = 0.5  # between looks for another worker, of one that stops
 
 
 class GenerationHost:
@@ -53,6 +57,7 @@ class GenerationHost:
         calls: CallPuller,
         deadline: LaunchDeadline | None = None,
         utilization: Utilization | None = None,
+        records: RecordStreams | None = None,
     ) -> None:
         self.model, self.engine = model, engine
         self.load_s, self.used_s = 0.0, clock.monotonic()
@@ -71,16 +76,23 @@ class GenerationHost:
             self._changed,
         )
         self._running: dict[str, Sequenced] = {}  # by id in the generator
-        self._requests: dict[str, Request] = {}  # calls, by id
-        self._dropped: list[Request] = []  # to end before the next step
-        self._dropped_early = set[str]()  # calls, since the latest ones were queued
         self._aborted: list[str] = []  # ids in the generator, of sequences that have ended
-        self._deaths = 0  # in a row
+        self._gate = AdapterGate(engine, self.scheduler)
+        self.adapters = self._gate.declared
+        self._restarts = Restarts(model, engine, self._deadline)
         self._stopping = False
-        self._intake = CallIntake(model, calls, self, self._accept)
-        self._sender = Sender(calls, model.name, self._cancel, self._intake.freed)
+        self._closed_for_calls = False  # during a restart, where another worker takes them
+        shared = engine, self._gate, self._changed, self._prepare, self._leave
+        self._items = HostItems(self.scheduler, *shared)
+        self._calls = HostCalls(*shared, self._end, lambda replies: self._sender.send([], replies))
+        self._tiers = CallTiers(model, self.scheduler, self._changed)
+        self._intake = CallIntake(model, calls, self, self._tiers, self._calls.accept)
+        self._left = DroppedCalls(calls, model.name, self._calls.cancel)
+        self._sender = Sender(calls, model.name, self._calls_ended, self._calls.lose)
+        self._records = CallRecords(model, records or RecordStreams())
         self._recorder = Recorder(model, calls.worker, utilization)
-        self._delivery = Delivery(model.key, self._sender, self._recorder)
+        takes_over = engine.capacity.takes_over
+        self._delivery = Delivery(model.key, self._sender, self._recorder, takes_over=takes_over)
         self._thread = threading.Thread(
             target=self.run, name=f"generation-{model.name}", daemon=True
         )
@@ -91,28 +103,32 @@ class GenerationHost:
         """Runs steps until the host stops and its calls have ended."""
         while self._wait_for_work():
             with self._changed:
-                self._end_dropped()
-                self._end_overdue(clock.monotonic())
+                self._calls.before_step()
                 decision = self.scheduler.decide()
                 self._apply(decision)
+                self._items.step_begins()
             step = self._step(decision.prefill_tokens)
             with self._changed:
-                calls = bool(self._requests)
                 self._take_results(step, clock.monotonic())
-                self._delivery.deliver(calls=calls)
+                self._delivery.deliver()
+                self._sender.put_back(self._calls.take_handed_over())
+                self._items.step_ended()
 
     def _wait_for_work(self) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._busy or self._stopping)
+            self._changed.wait_for(lambda: self._busy or self._gate.waits or self._stopping)
+            self._gate.load(clock.monotonic(), self._leave)
+            if self._gate.waits and not self._busy:  # for a slot, which nobody uses
+                self._changed.wait(LOOK_AGAIN_S)
             return self._busy if self._stopping else True
 
     @property
     def _busy(self) -> bool:
         scheduler = self.scheduler
         if self._stopping:
-            return bool(self._requests)
-        waiting = scheduler.calls or scheduler.items or self._dropped or self._aborted
-        return bool(scheduler.running or waiting)
+            return bool(self._calls.requests)
+        waiting = scheduler.calls or scheduler.items or self._calls.ending or self._aborted
+        return bool(scheduler.running or waiting or self._gate.loading)
 
     def _apply(self, decision: Decision) -> None:
         """Tells the generator which sequences leave and which come."""
@@ -137,7 +153,7 @@ class GenerationHost:
         """Runs a step; restarts a generator that died in it, and gives it back what it had."""
         running = list(self._running.values())
         calls = sum(one.request.is_call for one in running)
-        limit_s, items = self.model.limits.max_launch_s + _LAST_RESORT_S, len(running) - calls
+        limit_s, items = self.model.limits.max_launch_s + LAST_RESORT_S, len(running) - calls
         try:
             with self._recorder.busy(), self._deadline.within(limit_s, calls=calls, items=items):
                 step = self.engine.step(prefill_tokens)
@@ -145,7 +161,7 @@ class GenerationHost:
             self._restart(death)
             return Step()
         if step.emitted:
-            self._deaths = 0
+            self._restarts.survived()
         return step
 
     def _take_results(self, step: Step, now_s: float) -> None:
@@ -162,7 +178,8 @@ class GenerationHost:
                 self._end(request, now_s, emitted.error)
                 continue
             request.first_s = request.first_s or now_s
-            sequence.cached = sequence.cached or emitted.cached
+            if not sequence.emitted:  # later it finds its own blocks
+                sequence.cached = emitted.cached
             sequence.emitted += emitted.tokens
             sequence.text.append(emitted.text)
             sequence.logprobs += emitted.logprobs
@@ -172,8 +189,13 @@ class GenerationHost:
                 sequence.end(emitted)
                 del self._running[emitted.id]
                 self.scheduler.remove(sequence)
+                self._gate.leave(sequence)
                 if request.ended:
                     self._end(request, now_s)
+        for loaded in step.adapters:
+            self._recorder.adapter_loaded(loaded, self._gate.slots)
+            for request in self._gate.loaded(loaded, now_s):
+                self._end(request, now_s, loaded.error)
         self._recorder.stepped(step, self.scheduler, now_s)
         self.used_s = now_s
 
@@ -181,56 +203,58 @@ class GenerationHost:
         """Ends a request, with its sequences that still wait or run. The caller holds the lock."""
         for sequence in request.sequences:
             if not sequence.finish:
-                if sequence in self.scheduler.running:
-                    self._aborted.append(sequence.id)
-                    self._running.pop(sequence.id, None)
-                self.scheduler.remove(sequence)
-        self._requests.pop(request.id, None)
+                self._leave(sequence)
+        self._calls.forget(request)
         self.capacity.backpressure.count_launch(not request.is_call, request.is_call)
         self._delivery.end(request, now_s, error)
 
-    def _end_dropped(self) -> None:
-        """Ends calls whose clients left, and takes back items of slices that were released."""
-        now_s = clock.monotonic()
-        dropped, self._dropped = self._dropped, []
-        for request in dropped:
-            if request.id in self._requests:
-                self._end(request, now_s, _CANCELLED)
+    def _calls_ended(self, ends: Sequence[tuple[Call, Reply]]) -> None:
+        self._intake.freed()
+        self._records.add(ends)
 
-    def _end_overdue(self, now_s: float) -> None:
-        for request in [one for one in self._requests.values() if one.deadline_s <= now_s]:
-            self._end(request, now_s, TOO_LATE)
+    def _leave(self, sequence: Sequenced) -> None:
+        """Takes a sequence that waits or runs out of the scheduler and, soon, the generator."""
+        if self._gate.leave(sequence):
+            return  # it waited there
+        if sequence in self.scheduler.running:
+            self._aborted.append(sequence.id)
+            self._running.pop(sequence.id, None)
+        self.scheduler.remove(sequence)
 
     # -- death of the generator
 
     def _restart(self, death: GeneratorDied) -> None:
-        """Starts the generator again and adds its sequences with what they had emitted. After a
-        few deaths in a row they fail: one of them may be the reason."""
-        self._deaths += 1
+        """Starts the generator again and adds its sequences with what they had emitted, except
+        calls that another worker can go on with at once. After a few deaths in a row they fail: one
+        of them may be the reason."""
+        restarts = self._restarts
+        restarts.died()
         _log.warning("the generator of %s died: %s", self.model.key, death)
-        if self._deaths >= _DEATHS:
-            self._fail_all(Transient(f"the engine died {self._deaths} times in a row: {death}"))
-        while not (self._restarted() or self._stopping):
-            self._deaths += 1
-            if self._deaths >= _DEATHS:
+        self._give_up_calls()
+        if restarts.too_many:
+            self._fail_all(Transient(f"the engine died {restarts.deaths} times in a row: {death}"))
+        while not (restarts.tried() or self._stopping):
+            if restarts.too_many:
                 self._fail_all(Transient("the engine can't be started again"))
-            clock.sleep(_BACKOFF_S * 2 ** min(self._deaths, 6))
         with self._changed:
             self._aborted.clear()
             self._running.clear()
             for sequence in self.scheduler.requeue():
                 sequence.runs += 1
                 self._add(sequence)
+        if self._closed_for_calls:
+            self._closed_for_calls = False
+            self.announce()
 
-    def _restarted(self) -> bool:
-        try:
-            limit_s = self.model.limits.max_load_s + _LAST_RESORT_S
-            with self._deadline.within(limit_s, items=1):
-                self.engine.restart()
-        except Exception:
-            _log.exception("the generator of %s doesn't start", self.model.key)
-            return False
-        return True
+    def _give_up_calls(self) -> None:
+        """Gives calls to another worker that is ready: a restart takes seconds."""
+        if not self._puller.others_ready(announced=True):
+            return
+        self._closed_for_calls = True
+        self.announce(ready=False)
+        with self._changed:
+            holders = {one.owner.holder for one in self._calls.hand_over()}
+        self._puller.give_up(holders)
 
     def _fail_all(self, error: Exception) -> None:
         now_s = clock.monotonic()
@@ -238,19 +262,28 @@ class GenerationHost:
             failed = [*self.scheduler.running, *self.scheduler.calls]
             for request in {one.request: None for one in failed}:
                 self._end(request, now_s, error)
-            self._delivery.deliver(calls=True)
+            self._delivery.deliver()
 
     # -- calls
 
     def call_room(self) -> int:
         """Returns the number of calls that could start now."""
+        if self._closed_for_calls or self._calls.hands_over:
+            return 0
         with self._changed:
-            return self.scheduler.call_room()
+            return max(0, self.scheduler.call_room() - self._gate.waiting_calls)
+
+    @property
+    def places(self) -> int:
+        """Calls that run at a time where there is nothing else."""
+        with self._changed:
+            return self.scheduler.places
 
     def shared_room(self) -> SharedRoom:
         """Returns the places that calls of tenants with more than their share would give up."""
         with self._changed:
-            return self.scheduler.shared_room()
+            closed = self._closed_for_calls or self._calls.hands_over
+            return NO_ROOM if closed else self.scheduler.shared_room()
 
     def busy_for_s(self, taken: int) -> float:
         """Returns the predicted time without room after so many calls are taken, s."""
@@ -259,35 +292,12 @@ class GenerationHost:
                 return 0.0
             return self.scheduler.room_in_s() or self.scheduler.sequence_s(taken)
 
-    def _accept(self, calls: Sequence[Call]) -> None:
-        """Prepares and queues calls that were taken; those without a text to come end at once."""
-        prepared = self._prepare(list(map(prompt_of, calls)))
-        requests, replies = call_requests(calls, prepared)
-        if replies:
-            self._sender.send([], replies)
-        with self._changed:
-            for request in requests:
-                self._requests[request.id] = request
-                self._queue(request)
-            self._dropped += [one for one in requests if one.id in self._dropped_early]
-            self._dropped_early.clear()
-            self._changed.notify_all()
-
-    def _cancel(self, ids: Sequence[str]) -> None:
-        """Ends calls that were dropped before the next step, those too that are being prepared."""
-        with self._changed:
-            self._dropped += [one for id in ids if (one := self._requests.get(id))]
-            self._dropped_early.update(ids)
-            self._changed.notify_all()
-
-    def _queue(self, request: Request) -> None:
-        seed = clock.random_bits(62)
-        request.sequences += sequences_of(request, self.engine.capacity.context_tokens, seed)
-        self.scheduler.put(request.sequences)
-
     def _prepare(self, inputs: Sequence[Any]) -> list[Prompts | InvalidInput]:
-        with self._deadline.within(self.model.limits.max_launch_s, items=1):
-            return prepare(self.engine, inputs)
+        prepared = []
+        for value in inputs:  # each has its time: grammars may take long to compile
+            with self._deadline.within(self.model.limits.max_launch_s, items=1):
+                prepared += prepare(self.engine, [value])
+        return prepared
 
     # -- items
 
@@ -298,45 +308,18 @@ class GenerationHost:
         inputs: Sequence[Any],
         params: Mapping[str, Any],
         parts: Sequence[int] = (),
+        adapter: Adapter | None = None,
     ) -> None:
         """Implements `Host.submit`."""
-        parts = parts or [0] * len(seqs)
-        for since in range(0, len(seqs), _PREPARED_AT_ONCE):
-            piece = slice(since, since + _PREPARED_AT_ONCE)
-            prepared = self._prepare(inputs[piece])
-            named = list(zip(owners[piece], seqs[piece], parts[piece], prepared, strict=True))
-            refused = [one for one in named if isinstance(one[3], InvalidInput)]
-            if refused:
-                rejected(*zip(*refused, strict=True))
-            with self._changed:
-                for owner, seq, part, prompts in named:
-                    if not isinstance(prompts, InvalidInput):
-                        self._queue_item(owner, seq, part, prompts)
-                self._changed.notify_all()
-
-    def _queue_item(self, owner: InFlightSlice, seq: int, part: int, prompts: Prompts) -> None:
-        if owner.released:
-            owner.withdraw(1)
-            return
-        self._queue(item_request(owner, seq, part, prompts))
+        self._items.submit(owners, seqs, inputs, parts, adapter)
 
     def release(self, in_flight: InFlightSlice) -> None:
-        """Takes back the items of a slice that have not ended, those that run too: they may take
-        long, and their job may have ended."""
-        with self._changed:
-            in_flight.released = True
-            scheduler = self.scheduler
-            its = [
-                s for s in (*scheduler.items, *scheduler.running) if s.request.owner is in_flight
-            ]
-            requests = {sequence.request for sequence in its}
-            for sequence in its:
-                if sequence in scheduler.running:
-                    self._aborted.append(sequence.id)
-                    self._running.pop(sequence.id, None)
-                scheduler.remove(sequence)
-            self._changed.notify_all()
-        in_flight.withdraw(len(requests))
+        """Takes back the items of a slice, those that run too, after the step that runs."""
+        self._items.release(in_flight)
+
+    def checkpoint(self, write: Callable[[Unsaved], None]) -> None:
+        """Has what its items emitted since the last time written."""
+        self._items.checkpoint(write)
 
     # -- state
 
@@ -365,8 +348,12 @@ class GenerationHost:
 
     def announce(self, *, ready: bool = True, alive: bool = True) -> None:
         """Tells Redis that this worker serves the model, whether for calls, and its profile."""
-        ready = ready and not self.scheduler.room().closed_s
-        self._puller.announce(ready=ready, alive=alive, profile=self.profile())
+        closed = self._closed_for_calls or self._stopping or self.scheduler.room().closed_s
+        ready = ready and not closed
+        profile, speed = self.profile(), self._tiers.speed(self._puller.price)
+        self._puller.announce(ready=ready, alive=alive, profile=profile, speed=speed)
+        if self.draining and not ready:
+            self._calls.leave_to_others(ready=self._puller.others_ready())
 
     # -- start and end
 
@@ -377,20 +364,25 @@ class GenerationHost:
 
     def start(self) -> None:
         """Starts the threads."""
-        for starts in (self._sender.start, self._thread.start, self._intake.start):
-            starts()
+        for thread in (self._sender, self._left, self._thread, self._intake):
+            thread.start()
 
     def drain(self) -> None:
-        """Offers no room for items any more; calls that come are served until `stop`."""
+        """Offers no room for items any more, and leaves calls to other workers once it is announced
+        and as long as one is ready; without one they are served here."""
         with self._changed:
             self.capacity.draining = True
 
     def stop(self) -> None:
-        """Returns once the calls have ended; items that run are given up."""
+        """Returns once the calls have ended, or are left to another worker that is ready; items
+        that run are given up."""
         self._intake.stop()
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self.announce(ready=False)
+        while self._thread.is_alive():
+            self._calls.leave_to_others(ready=self._puller.others_ready())
+            self._thread.join(_OTHERS_EVERY_S)
+        self._left.stop()
         self._sender.close()

@@ -4,15 +4,16 @@ from jobs.calls.profile import Profile, Times
 from workers.generation.scheduler import GenerationScheduler
 
 _SLICE_S = 2.0  # work of a slice
-_USUAL_PROMPT = 256  # tokens, of the call that admission predicts for
+USUAL_PROMPT = 256
+"""Tokens of the call that admission predicts for."""
 
 
 def profile(scheduler: GenerationScheduler, load_s: float) -> Profile:
     """Returns the predicted time to the first token, and of a mean sequence."""
-    one_ms = scheduler.first_token_s(_USUAL_PROMPT) * 1000
-    two_ms = scheduler.first_token_s(2 * _USUAL_PROMPT) * 1000
+    one_ms = scheduler.first_token_s(USUAL_PROMPT) * 1000
+    two_ms = scheduler.first_token_s(2 * USUAL_PROMPT) * 1000
     full_ms = scheduler.sequence_s(scheduler.places) * 1000
-    alone_ms = scheduler.step_time.predict_s(_USUAL_PROMPT, 1, 0) * 1000
+    alone_ms = scheduler.step_time.predict_s(USUAL_PROMPT, 1, 0) * 1000
     each_ms = max(0.0, two_ms - one_ms)
     times = Times(scheduler.places, max(one_ms, full_ms), one_ms, each_ms, min(alone_ms, one_ms))
     return Profile(load_s * 1000, {0: times} if scheduler.step_time.trusted else {}, 1)

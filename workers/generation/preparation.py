@@ -1,6 +1,6 @@
 """Inputs of calls and items as requests of a generation host."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from math import inf
 from typing import Any
@@ -8,7 +8,9 @@ from uuid import uuid4
 
 from jobs import clock
 from jobs.calls.messages import COUNTED, Call, Reply
+from jobs.models.adapters import Adapter
 from jobs.models.inputs.generation import TokenUsage, split_prompts
+from workers.device.adapters.claim_view import unknown_adapter
 from workers.engines.generator import Generator, Prompt
 from workers.engines.protocol import InvalidInput
 from workers.generation.requests import Prompts, Request
@@ -48,10 +50,12 @@ def prompt_of(call: Call) -> Any:
 
 
 def call_requests(
-    calls: Sequence[Call], prepared: Sequence[Prompts | InvalidInput]
-) -> tuple[list[Request], list[tuple[str, Reply]]]:
-    """Returns the requests of calls, and the replies to those that generate nothing, each with the
-    api process that waits: the model refuses them, or they ask for their tokens alone."""
+    calls: Sequence[Call],
+    prepared: Sequence[Prompts | InvalidInput],
+    adapters: Mapping[str, Adapter],
+) -> tuple[list[Request], list[tuple[Call, Reply]]]:
+    """Returns the requests of calls, and the replies to those that generate nothing: the model
+    refuses them, or they ask for their tokens alone."""
     requests, replies = [], []
     for call, prompts in zip(calls, prepared, strict=True):
         if isinstance(prompts, InvalidInput):
@@ -59,8 +63,10 @@ def call_requests(
         elif _counts(call):
             tokens = sum(prompt.size for prompt in prompts)
             replies.append(_reply(call, {"input_tokens": tokens}))
+        elif call.adapter and call.adapter not in adapters:
+            replies.append(_reply(call, unknown_adapter(call.adapter)))
         else:
-            requests.append(_call_request(call, prompts))
+            requests.append(_call_request(call, prompts, adapters.get(call.adapter)))
     return requests, replies
 
 
@@ -68,22 +74,46 @@ def _counts(call: Call) -> bool:
     return isinstance(call.input, dict) and COUNTED in call.input
 
 
-def _reply(call: Call, output: Any) -> tuple[str, Reply]:
+def _reply(call: Call, output: Any) -> tuple[Call, Reply]:
     none = 0, TokenUsage()  # what was charged for it is given back
-    reply = Reply(call.id, *outcome(output), 0, {}, call.tenant, call.job_class, *none)
-    return call.reply_to, reply
+    billed = call.tenant, call.job_class
+    return call, Reply(call.id, *outcome(output), 0, {}, *billed, *none, call.adapter, call.billed)
 
 
-def _call_request(call: Call, prompts: Prompts) -> Request:
-    # Its times are on the worker's clock.
-    times = call.enqueued_ms / 1000, call.deadline_ms / 1000
+def _call_request(call: Call, prompts: Prompts, adapter: Adapter | None) -> Request:
+    # Its times are on the worker's clock by an estimate, which may be a moment ahead.
+    times = min(call.enqueued_ms / 1000, clock.monotonic()), call.deadline_ms / 1000
     return Request(
-        call.id, call, True, prompts, *times, call.tenant, call.weight, streams=call.stream
+        call.id,
+        call,
+        True,
+        prompts,
+        *times,
+        call.tenant,
+        call.weight,
+        take=int(call.holder.rpartition("#")[2] or 0),
+        streams=call.stream,
+        adapter=adapter,
     )
 
 
-def item_request(owner: InFlightSlice, seq: int, part: int, prompts: Prompts) -> Request:
+def item_request(
+    owner: InFlightSlice, seq: int, part: int, prompts: Prompts, adapter: Adapter | None
+) -> Request:
     """Returns an item of a slice as a request."""
-    lease, times = owner.lease, (clock.monotonic(), inf)
-    named = uuid4().hex, owner, False, prompts
-    return Request(*named, *times, lease.tenant, lease.weight, seq, part, place=(*lease.place, seq))
+    lease = owner.lease
+    return Request(
+        uuid4().hex,
+        owner,
+        False,
+        prompts,
+        clock.monotonic(),
+        inf,
+        lease.tenant,
+        lease.weight,
+        name=f"{lease.job_id}/{seq}/{part}",
+        seq=seq,
+        part=part,
+        place=(*lease.place, seq),
+        adapter=adapter,
+    )

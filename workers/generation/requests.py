@@ -1,9 +1,11 @@
 """Requests that wait or run in a generation host, and their sequences."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from jobs.models.adapters import Adapter
 from jobs.models.inputs.generation import GenerationRequest, Sampling, TokenUsage
 from jobs.telemetry.token_times import TokenTimes
 from workers.engines.generator import Emitted, FinishReason, NewSequence, Prompt, TokenLogprob
@@ -11,6 +13,28 @@ from workers.scheduler.entries import Place
 
 Prompts: TypeAlias = Sequence[Prompt]
 """Prompts of one input, at least one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """Output of one sequence so far, from which another worker, or a restarted one, goes on."""
+
+    index: int  #: of the choice
+    tokens: Sequence[int] = ()
+    text: str = ""  #: final text, without what is held back
+    logprobs: Sequence[TokenLogprob] = ()  #: one a token, where they were requested
+    finish: FinishReason | None = None  #: of a sequence that had ended
+    stopped_by: str | None = None  #: stop string that ended it
+    cached: int = 0  #: tokens of the prompt that were in the cache before its first token
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Part of a sequence that its checkpoint holds."""
+
+    tokens: int = 0  #: number of its tokens
+    texts: int = 0  #: number of the pieces of its text
+    ended: bool = False  #: with its finish reason
 
 
 @dataclass(slots=True, eq=False)
@@ -25,16 +49,20 @@ class Request:
     deadline_s: float  #: of a call, monotonic; inf for an item
     tenant: str
     weight: float = 1.0  #: the tenant's fair share weight
+    take: int = 0  #: number of the take that gave this call to the host
+    name: str = ""  #: the same on any worker: seeds follow from it; "": the id
     seq: int = 0  #: of an item in its slice
     part: int = 0  #: index in the list of inputs that an item is part of
     place: Place = ()  #: among the tenant's items
     streams: bool = False  #: True if deltas are sent
+    adapter: Adapter | None = None  #: of the model
     sequences: list["Sequenced"] = field(default_factory=list)
     admitted_s: float = 0.0  #: when its first sequence was admitted, monotonic
     first_s: float = 0.0  #: when its first token came, monotonic
     predicted_s: float = 0.0  #: time from arrival to its first token, as predicted on admission
-    deltas: int = 0  #: sent so far
+    deltas: int = 0  #: of a call, logged so far
     device_s: float = 0.0  #: its share of the steps that it was in
+    stored_device_s: float = 0.0  #: part of this that is in the checkpoint of an item
     preemptions: int = 0
     token_times: TokenTimes = field(default_factory=TokenTimes)
 
@@ -44,9 +72,20 @@ class Request:
         return self.prompts[0].request
 
     @property
+    def unfinished(self) -> Sequence["Sequenced"]:
+        """Its sequences without a finish reason."""
+        return [sequence for sequence in self.sequences if not sequence.finish]
+
+    @property
     def ended(self) -> bool:
         """True once all its sequences have a finish reason."""
-        return all(sequence.finish for sequence in self.sequences)
+        return not self.unfinished
+
+    @property
+    def seed(self) -> int:
+        """Seed of its first sequence, where the client gave none: from 0, below 2**62."""
+        digest = hashlib.blake2b((self.name or self.id).encode(), digest_size=8).digest()
+        return int.from_bytes(digest) >> 2
 
     @property
     def usage(self) -> TokenUsage:
@@ -59,7 +98,7 @@ class Request:
         )
         if counted:
             return TokenUsage(counted[0].input, counted[0].cached, output)
-        begun = [one for one in self.sequences[:: self.asked.n] if one.runs]
+        begun = [one for one in self.sequences[:: self.asked.n] if one.runs or one.emitted]
         cached = sum(min(one.cached, one.prompt.size) for one in begun)
         return TokenUsage(sum(one.prompt.size for one in begun), cached, output)
 
@@ -82,11 +121,12 @@ class Sequenced:
     runs: int = 0  #: times that it was added to the generator
     to_prefill: int = 0  #: tokens to compute before its next token, about
     latest_s: float = 0.0  #: when its latest tokens came, monotonic
+    stored: Stored = Stored()  #: part of it that is in the checkpoint of an item
 
     @property
     def id(self) -> str:
         """Id in the generator: another one each time that it is added."""
-        return f"{self.request.id}/{self.index}/{self.runs}"
+        return f"{self.request.id}/{self.index}/{self.request.take}/{self.runs}"
 
     @property
     def tokens(self) -> int:
@@ -108,6 +148,12 @@ class Sequenced:
         """Most tokens that may still come."""
         return max(1, (self.sampling.max_tokens or 1) - len(self.emitted))
 
+    def resume(self, before: Emission) -> None:
+        """Takes over what it had emitted on another worker."""
+        self.emitted, self.text = list(before.tokens), [before.text]
+        self.logprobs, self.cached = list(before.logprobs), before.cached
+        self.finish, self.stopped_by = before.finish, before.stopped_by
+
     def end(self, emitted: Emitted) -> None:
         """Takes how it ended from its last tokens."""
         self.finish, self.stopped_by = emitted.finish, emitted.stopped_by
@@ -116,19 +162,33 @@ class Sequenced:
     def as_new(self) -> NewSequence:
         """Returns it as the generator takes it, with what it had emitted."""
         emitted, its = tuple(self.emitted), self.request
+        text = "" if self.prompt.tokens else "".join(self.text)
         return NewSequence(
-            self.id, self.prompt, self.sampling, emitted, first=its.is_call, salt=its.tenant
+            self.id,
+            self.prompt,
+            self.sampling,
+            emitted,
+            first=its.is_call,
+            adapter=its.adapter,
+            salt=cache_salt(its.tenant, its.adapter),
+            text=text,
         )
 
 
-def sequences_of(request: Request, context_tokens: int, seed: int) -> Sequence[Sequenced]:
+def cache_salt(tenant: str, adapter: Adapter | None) -> str:
+    """Returns what requests must have in common to share cached prefixes: the tenant and, where
+    they have one, the adapter with its version."""
+    return f"{tenant}\n{adapter.identity}" if adapter else tenant
+
+
+def sequences_of(request: Request, context_tokens: int) -> Sequence[Sequenced]:
     """Returns the sequences of a request: choice i of a prompt has the seed plus i, and at most the
-    tokens that the context leaves. seed: where the request has none."""
+    tokens that the context leaves."""
     sampling, sequences = request.asked.sampling, list[Sequenced]()
     for prompt in request.prompts:
         room = max(1, context_tokens - prompt.size)
         most = min(sampling.max_tokens or room, room)
-        first = seed + len(sequences) if sampling.seed is None else sampling.seed
+        first = request.seed + len(sequences) if sampling.seed is None else sampling.seed
         for n in range(request.asked.n):
             own = replace(sampling, max_tokens=most, seed=first + n)
             sequences.append(Sequenced(request, len(sequences), prompt, own))

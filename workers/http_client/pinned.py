@@ -14,7 +14,7 @@ from workers.http_client.addresses import Resolver, resolve
 
 
 class Forbidden(OSError):
-    """Raised where a name leads to an address that no webhook may reach."""
+    """Raised where a name leads to an address that no request may reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class PinnedConnect:
 
     allow: AllowList
     resolver: Resolver = resolve
+    setting: str = "MILLRACE_WEBHOOK_ALLOW"  #: that of the list
 
     def __call__(self, host: str, port: int, left_s: Callable[[], float]) -> socket.socket:
         """Connects to the first address that answers. Raises Forbidden and other OSErrors."""
@@ -30,6 +31,6 @@ class PinnedConnect:
         found = addresses.find(self.resolver, host, port, left_s())
         if not all(may_reach(host, address[0], self.allow) for _, address in found):
             raise Forbidden(
-                f"{host} has an address that is not public; MILLRACE_WEBHOOK_ALLOW can allow it"
+                f"{host} has an address that is not public; {self.setting} can allow it"
             )
         return addresses.connect_first(found, left_s)

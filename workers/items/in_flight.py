@@ -8,6 +8,7 @@ from typing import Any
 
 from jobs import clock
 from jobs.models.inputs.generation import TokenUsage
+from jobs.store.queue.checkpoints import Piece, Progress
 from jobs.store.queue.claim import Lease
 from jobs.telemetry.tracing.spans import NO_SPAN, Span
 
@@ -40,6 +41,10 @@ class InFlightSlice:
     failures: dict[int, list[Any]] = field(default_factory=dict)  #: earlier errors by seq
     lists: dict[int, int] = field(default_factory=dict)  #: inputs of each list, by its seq
     pending: int = -1  #: inputs without an outcome; below 0 until the slice has been read
+    #: output so far of items that are being generated, by seq: they go on from it
+    checkpoints: dict[int, Progress] = field(default_factory=dict)
+    #: output since the last checkpoint, of items that were released
+    progress: list[Piece] = field(default_factory=list)
     suspect: bool = False  #: True if it may have made the device fail: it is not settled
     released: bool = False  #: True once items that have not been launched go back to the queue
     finished: bool = False

@@ -1,8 +1,8 @@
 """Inputs of claimed slices, from their rows to the device: payloads are fetched from the blob
-store, and items that are lists are expanded."""
+store, items that are lists are expanded; others come from elsewhere (workers/items/sources.py)."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -13,18 +13,22 @@ from sqlalchemy import Engine as Database
 from jobs import clock
 from jobs.blobs.payloads import REFERENCE_MARK, Payloads
 from jobs.errors import BlobStoreUnavailable
-from jobs.intake import validation
+from jobs.intake import invalid_lines, validation
 from jobs.models.model import Model
-from jobs.store.queue import claim
+from jobs.store.queue import checkpoints
 from jobs.store.queue.claim import InputRow
+from workers.engines.protocol import InvalidInput
 from workers.items.in_flight import ClaimedBatch, InFlightSlice, ItemOutcome
 from workers.items.retry import retry_while_away
+from workers.items.sources import InputSources, read_rows
+from workers.preparation.wire import PreparedItem
 
 _log = logging.getLogger(__name__)
 _FETCH_FOR_S = 5.0  # a slice goes back if the blob store is away for longer
 
 _INDEX, _PARAMS = itemgetter(0), itemgetter(3)  # of a row
 _TOGETHER = 128  # inputs of small slices that are submitted at once
+_FETCHED_AT_ONCE = 32  # addresses
 
 Submit = Callable[
     [Sequence[InFlightSlice], Sequence[int], Sequence[Any], Mapping[str, Any], Sequence[int]], None
@@ -33,22 +37,31 @@ Submit = Callable[
 
 
 def feed(
-    database: Database, payloads: Payloads, batch: ClaimedBatch, model: Model, submit: Submit
+    database: Database, sources: InputSources, batch: ClaimedBatch, model: Model, submit: Submit
 ) -> None:
     """Reads the items of a claim that have no result yet, and submits them, those of small slices
     together."""
     with database.begin() as tx:
-        rows = claim.read_inputs(tx, [in_flight.lease for in_flight in batch.slices])
+        leases = [in_flight.lease for in_flight in batch.slices]
+        rows = read_rows(tx, model, leases)
+        begun = checkpoints.read(tx, leases) if model.spec.generates else {}
+    for (index, seq), progress in begun.items():
+        batch.slices[index].checkpoints[seq] = progress
     by_index = {index: list(group) for index, group in groupby(rows, key=_INDEX)}
     for index, in_flight in enumerate(batch.slices):
         in_flight.expect(len(by_index.get(index, ())))
     give_up_s = clock.monotonic() + _FETCH_FOR_S
-    queue = _Queue(model, submit)
+    queue = _Queue(model, sources, submit)
     for index, group in by_index.items():
         in_flight = batch.slices[index]
-        if _references(group):
+        prepared, rest = sources.take_prepared(database, model, in_flight, group)
+        if _references(rest):
             queue.submit()  # it doesn't wait for the blob store
-        queue.put(in_flight, fetch(payloads, in_flight, group, give_up_s))
+        fetched = fetch(sources.payloads, in_flight, rest, give_up_s)
+        valid = _without_invalid_lines(in_flight, fetched)
+        if prepared:
+            queue.put_prepared(in_flight, [row for row in group if row[1] in prepared], prepared)
+        queue.put(in_flight, valid)
     queue.submit()
 
 
@@ -85,6 +98,20 @@ def fetch(
     return [row for row in fetched if row[1] not in lost_seqs]
 
 
+def _without_invalid_lines(
+    in_flight: InFlightSlice, rows: Sequence[InputRow]
+) -> Sequence[InputRow]:
+    """Returns the rows that hold inputs; items that stand for invalid lines fail here."""
+    marked = [row for row in rows if row[2].startswith(invalid_lines.START)]
+    messages = {row[1]: text for row in marked if (text := invalid_lines.message_of(row[2]))}
+    if not messages:
+        return rows
+    in_flight.add(
+        [ItemOutcome(seq, 0, 0.0, None, InvalidInput(text)) for seq, text in messages.items()]
+    )
+    return [row for row in rows if row[1] not in messages]
+
+
 def _references(rows: Sequence[InputRow]) -> list[int]:
     """Returns the places of rows whose payload is in the blob store."""
     return [place for place, row in enumerate(rows) if row[2][0] == REFERENCE_MARK]
@@ -93,8 +120,8 @@ def _references(rows: Sequence[InputRow]) -> list[int]:
 class _Queue:
     """Inputs with equal parameters, in the order of their slices, until they are submitted."""
 
-    def __init__(self, model: Model, submit: Submit) -> None:
-        self._model, self._submit = model, submit
+    def __init__(self, model: Model, sources: InputSources, submit: Submit) -> None:
+        self._model, self._sources, self._submit = model, sources, submit
         self._params: tuple[str, str | None] = "{}", None  # JSON: of the job, of the items
         self._owners: list[InFlightSlice] = []
         self._seqs: list[int] = []
@@ -103,21 +130,57 @@ class _Queue:
 
     def put(self, in_flight: InFlightSlice, rows: Sequence[InputRow]) -> None:
         """Adds the rows of one slice. Submits what is enough, or has other parameters."""
-        in_flight.failures = {row[1]: orjson.loads(row[4]) for row in rows if row[4]}
+        in_flight.failures |= {row[1]: orjson.loads(row[4]) for row in rows if row[4]}
+        for same in self._by_params(in_flight, rows):
+            seqs, values = [row[1] for row in same], [orjson.loads(row[2]) for row in same]
+            if not self._model.fetch:
+                self._add(in_flight, *expand_lists(self._model, in_flight, seqs, values))
+                continue
+            for since in range(0, len(seqs), _FETCHED_AT_ONCE):
+                piece = slice(since, since + _FETCHED_AT_ONCE)
+                fetched = self._sources.fetch(in_flight, seqs[piece], values[piece])
+                self._add(in_flight, *expand_lists(self._model, in_flight, *fetched))
+                self.submit()  # the device doesn't wait for the next addresses
+
+    def put_prepared(
+        self,
+        in_flight: InFlightSlice,
+        rows: Sequence[InputRow],
+        prepared: Mapping[int, PreparedItem],
+    ) -> None:
+        """Adds rows of one slice whose inputs were prepared. prepared: by seq."""
+        in_flight.failures |= {row[1]: orjson.loads(row[4]) for row in rows if row[4]}
+        for same in self._by_params(in_flight, rows):
+            for _, seq, *_ in same:
+                inputs = prepared[seq].inputs
+                if prepared[seq].is_list:
+                    in_flight.expect_parts(seq, len(inputs))
+                self._add(in_flight, [seq] * len(inputs), inputs, range(len(inputs)))
+
+    def _by_params(
+        self, in_flight: InFlightSlice, rows: Sequence[InputRow]
+    ) -> Iterator[Sequence[InputRow]]:
+        """Yields rows with equal parameters, once what has others is submitted."""
         for own_params, group in groupby(rows, key=_PARAMS):
             params = in_flight.lease.params, own_params
             if params != self._params:
                 self.submit()
                 self._params = params
-            same = list(group)
-            seqs, values = [row[1] for row in same], [orjson.loads(row[2]) for row in same]
-            all_seqs, inputs, parts = expand_lists(self._model, in_flight, seqs, values)
-            self._owners += [in_flight] * len(inputs)
-            self._seqs += all_seqs
-            self._inputs += inputs
-            self._parts += parts or [0] * len(inputs)
-            if len(self._owners) >= _TOGETHER:
-                self.submit()
+            yield list(group)
+
+    def _add(
+        self,
+        in_flight: InFlightSlice,
+        seqs: Sequence[int],
+        inputs: Sequence[Any],
+        parts: Sequence[int],
+    ) -> None:
+        self._owners += [in_flight] * len(inputs)
+        self._seqs += seqs
+        self._inputs += inputs
+        self._parts += parts or [0] * len(inputs)
+        if len(self._owners) >= _TOGETHER:
+            self.submit()
 
     def submit(self) -> None:
         """Submits what is there."""

@@ -6,14 +6,17 @@ second, stores it again: the ledger keeps the first.
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import groupby
 
 from sqlalchemy import Engine as Database
 
 from jobs.calls import redis as call_redis
+from jobs.calls.accounting import usage_fields
 from jobs.calls.accounting.settlement import settle_quotas
 from jobs.calls.cluster import LanesCluster
 from jobs.calls.lanes import CallLanes
 from jobs.calls.messages import CallUsage
+from jobs.models.adapters import adapted_key
 from jobs.models.model import Model
 from jobs.models.pricing import FREE
 from jobs.models.watcher import ModelsFile
@@ -46,10 +49,13 @@ class CallBilling(Service):
         """Returns how many rows it moved. Raises RedisError and database errors."""
         with record.keeper_run(self.name):
             if not self._scanned:  # for models that were declared before this keeper started
-                self._lanes |= {key: self._new(key) for key in call_redis.with_usage(self._client)}
+                self._lanes |= {
+                    key: self._new(key) for key in usage_fields.with_usage(self._client)
+                }
                 self._scanned = True
-            for model in self._file.models:
-                self._known[model.key] = model
+            models = self._file.models
+            self._known |= {model.key: model for model in models.with_adapters(models)}
+            for model in models:
                 if model.key not in self._lanes:
                     self._lanes[model.key] = self._new(model.key)
             if isinstance(self._client, LanesCluster):
@@ -59,12 +65,18 @@ class CallBilling(Service):
     def _move(self, key: str, lanes: CallLanes) -> int:
         used = lanes.usage()
         if used:
-            model = self._known.get(key)
             with self._database.begin() as tx:
-                price = model.price if model else FREE
-                ledger.bill_calls(tx, [_minute(key, one) for one in used], price)
+                for adapter, its in groupby(sorted(used, key=_adapter), key=_adapter):
+                    name = adapted_key(key, adapter) if adapter else key
+                    model = self._known.get(name)
+                    price = model.price if model else FREE
+                    ledger.bill_calls(tx, [_minute(name, one) for one in its], price)
             lanes.forget_usage(used)
         return len(used)
+
+
+def _adapter(used: CallUsage) -> str:
+    return used.adapter
 
 
 def _minute(key: str, used: CallUsage) -> Minute:

@@ -1,6 +1,7 @@
 """Recovery of calls that a worker held when it died: they run again alone, or are given up."""
 
 import logging
+from typing import Any
 
 from jobs.calls import redis as call_redis
 from jobs.models.watcher import ModelsFile
@@ -23,14 +24,18 @@ class CallRecovery(Service):
         self._lanes: dict[str, call_redis.RedisLanes] = {}
 
     def run_once(self) -> int:
-        """Returns how many calls were recovered. Raises RedisError."""
+        """Returns how many calls were recovered, also by supervisors and workers: they are counted
+        here, since a supervisor has no metrics. Raises RedisError."""
         with record.keeper_run(self.name):
             for model in self._file.models:
                 if model.key not in self._lanes:
                     self._lanes[model.key] = call_redis.RedisLanes(self._client, model.key)
             taken = call_redis.with_taken_calls(self._client, self._lanes)
-            recovered = sum(self._lanes[key].recover() for key in taken)
+            for key in taken:
+                self._lanes[key].recover()
+            counted: Any = self._client.getdel(call_redis.RECOVERED)
+            recovered = int(counted or 0)
             record.calls_recovered(recovered)
         if recovered:
-            _log.info("recovered %d calls of dead workers", recovered)
+            _log.info("%d calls of dead workers were recovered", recovered)
         return recovered

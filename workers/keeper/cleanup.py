@@ -5,30 +5,41 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from jobs.blobs.payloads import Payloads
-from jobs.blobs.store import BlobStore
+from jobs.blobs.store import BlobStore, open_store
+from jobs.calls import redis as call_redis
 from jobs.settings import Settings
-from jobs.store import db
+from jobs.store import db, prepared
 from jobs.store.db import Tx
-from jobs.store.jobs import deletion, retention
+from jobs.store.jobs import deletion, responses, retention
 from jobs.store.jobs import files as stored_files
+from jobs.store.registry import removal
 from jobs.store.tenants import erasure
 from jobs.usecases import tenant_files
 from workers.keeper.service import Duty
 from workers.keeper.tenant_cleanup import TenantCleanup
+from workers.preparation.store import PreparedStore
 
-_SECOND_S, _MINUTE_S, _HOUR_S = 1.0, 60.0, 3600.0
+_SECOND_S, _PREPARED_S, _MINUTE_S, _HOUR_S = 1.0, 5.0, 60.0, 3600.0
 
 
 def duties(settings: Settings) -> Iterator[Duty]:
     """Yields the duties that this configuration asks for."""
     payloads = Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint)
+    store = PreparedStore(call_redis.connect(settings.redis_url), payloads)
     yield Duty("erase rows", _SECOND_S, deletion.erase_rows)
     yield Duty(
         "erase payloads", _SECOND_S, lambda tx: deletion.erase_payloads(tx, payloads.delete_job)
     )
+    yield Duty("forget prepared", _PREPARED_S, partial(prepared.forget, delete=store.delete))
     yield Duty("erase tenants", _SECOND_S, erasure.continue_erasing)
     yield Duty("expire files", _SECOND_S, partial(_expire_files, tenant_files.blob_store(settings)))
+    yield Duty("expire responses", _MINUTE_S, responses.delete_expired)
     yield Duty("erase traces", _MINUTE_S, TenantCleanup(settings).run_once)
+    if days := settings.keep_artifacts_days:
+        files = open_store(settings.files, settings.s3_endpoint)
+        grace = timedelta(days=days)
+        yield Duty("mark artifacts", _MINUTE_S, lambda tx: removal.mark(tx, grace))
+        yield Duty("erase artifacts", _MINUTE_S, lambda tx: removal.erase(tx, files.delete))
     ages: dict[retention.Kind, float] = {
         "items": settings.keep_items_days,
         "results": settings.keep_results_days,

@@ -10,7 +10,7 @@ from redis import Redis, RedisError
 from sqlalchemy import Engine as Database
 
 from jobs import clock
-from jobs.calls.profile import Profile
+from jobs.calls.profile import Profile, mean_profile
 from jobs.calls.redis import RedisLanes
 from jobs.models.model import Model
 from jobs.models.watcher import ModelsFile
@@ -88,11 +88,11 @@ class GaugeCollector(Service):
     def _read_redis(self) -> _RedisFigures:
         figures = _RedisFigures(reader.read(self._redis))
         with suppress(RedisError):
-            for model in self._file.models:
+            for model in self._file.models.stages:
                 lanes = RedisLanes(self._redis, model.key)
                 figures.calls[model.key] = sum(lane.rows for lane in lanes.look(_NO_SLOT).lanes)
                 with suppress(ValueError, LookupError, TypeError):  # from another release
-                    figures.profiles[model.key] = Profile.unpack(lanes.profile())
+                    figures.profiles[model.key] = mean_profile(lanes)
         return figures
 
     def _count(self, tx: Tx, figures: _RedisFigures) -> Mapping[str, int]:
@@ -150,7 +150,7 @@ class GaugeCollector(Service):
 
     def _keys(self, others: Collection[str]) -> list[str]:
         """Keys of the declared models, then of others that exist."""
-        return list(dict.fromkeys([*(model.key for model in self._file.models), *others]))
+        return list(dict.fromkeys([*(model.key for model in self._file.models.stages), *others]))
 
     def _set_queues(
         self, queued: Sequence[Queued], ready: Mapping[str, int], figures: _RedisFigures
@@ -163,11 +163,13 @@ class GaugeCollector(Service):
         self._items.set({(key,): items.get(key, 0) for key in keys})
         self._calls.set({(key,): count for key, count in figures.calls.items()})
         self._ages.set({(key,): oldest.get(key, 0.0) for key in keys})
-        drain = {}
-        for model in self._file.models:
-            waiting = items.get(model.key, 0) + figures.calls.get(model.key, 0)
+        drain = dict[tuple[str, ...], float]()
+        for model in self._file.models.stages:
+            keys = [one.key for one in self._file.models.with_adapters([model])]
+            waiting = sum(items.get(key, 0) for key in keys) + figures.calls.get(model.key, 0)
             replicas = max(1, ready.get(model.key, 0))
-            drain[model.pool, model.key] = waiting * _entry_s(model, figures) / replicas
+            drain_s = waiting * _entry_s(model, figures) / replicas
+            drain |= {(pool, model.key): drain_s for pool in model.pools}
         self._drain.set(drain)
 
     def _set_shares(self, tx: Tx, queued: Iterable[Queued], minute: ReportSet) -> None:

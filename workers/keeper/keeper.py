@@ -29,8 +29,11 @@ from jobs.store.db import Tx
 from jobs.store.jobs import idempotency, verbs
 from jobs.store.monitoring import due
 from jobs.store.monitoring import gauges as gauge_queries
-from jobs.store.queue import finish, reap, workers
+from jobs.store.queue import finish, reap
 from jobs.store.queue.clock_watch import ClockWatch
+from jobs.store.registry import snapshot
+from jobs.store.registry.follower import RegistryFollower
+from jobs.store.scaling import reclaims
 from jobs.store.tenants import ended_sessions
 from jobs.store.webhooks import endpoints
 from jobs.telemetry.metrics import exposition, metrics, record
@@ -45,6 +48,9 @@ from workers.keeper.due_watcher import UNWATCHED, DueWatcher
 from workers.keeper.gauges import GaugeCollector
 from workers.keeper.latency_probe import LatencyProbe
 from workers.keeper.nudger import Nudger
+from workers.keeper.rerouting import Rerouting
+from workers.keeper.rollouts.controller import RolloutController
+from workers.keeper.scaling.controller import PoolController
 from workers.keeper.service import DatabaseService, Duty, Periodic, run_service
 from workers.service import Service
 from workers.transfers.supervisor import PROCESSES, TransferPool, TransferSupervisor
@@ -70,7 +76,7 @@ def duties(settings: Settings, leases: ClockWatch | None = None) -> list[Duty]:
         Duty(
             "lose workers",
             _SILENT_EVERY_S,
-            lambda tx: workers.mark_lost(tx, silent_s) if watch_silent.is_steady(tx) else 0,
+            lambda tx: reclaims.lose_silent(tx, silent_s) if watch_silent.is_steady(tx) else 0,
             worker_died,
         ),
         Duty("forget keys", 60.0, lambda tx: idempotency.delete_old(tx, keys_s)),
@@ -121,8 +127,9 @@ class Keeper:
         table = [
             _rarely(duty) if duty.name in due.NAMES else duty for duty in duties(settings, leases)
         ]
-        # Besides the duties: nudges, billing, gauges, the probe, and each transfer.
-        connections = len(table) + 4 + PROCESSES
+        # Besides the duties: nudges, billing, rollouts, rerouting, pools, gauges, the probe, the
+        # registry, and each transfer.
+        connections = len(table) + 8 + PROCESSES
         self.database: Database = db.connect(
             settings.database_url, pool_size=connections, role=db.WORKER
         )
@@ -134,6 +141,10 @@ class Keeper:
     def _services(self, table: list[Duty], leases: ClockWatch) -> Iterator[Service]:
         settings, database, stopping = self._settings, self.database, self._stopping
         models = ModelsFile(settings.models)
+        rerouting = Rerouting(models, database)
+        self._registry = RegistryFollower(
+            database, settings.database_url, rerouting.adopt, snapshot.read_with_unfinished
+        )
         pool = TransferPool(settings)
         transfers = [
             TransferSupervisor(f"transfers {n}", settings, database, pool, stopping)
@@ -141,11 +152,20 @@ class Keeper:
         ]
         nudger = Nudger(settings, models, database, [each.wake for each in transfers])
         webhooks = WebhookSender(settings)
+        rollouts = self._rollouts = RolloutController(settings, database)
+        pools = PoolController(settings, self._redis, models, database)
         in_database = [DatabaseService(duty, database, settings.lease_s) for duty in table]
         by_kind: dict[str, list[Service]] = {service.name: [service] for service in in_database}
         by_kind |= {"transfers": [*transfers], "webhooks": [webhooks]}
         watcher = DueWatcher(settings, {kind: by_kind[kind] for kind in due.NAMES}, leases)
-        for close in (pool.close, nudger.close, webhooks.close, watcher.close):
+        for close in (
+            pool.close,
+            nudger.close,
+            webhooks.close,
+            watcher.close,
+            rollouts.close,
+            pools.close,
+        ):
             self._closing.callback(close)
         for service in (webhooks, *transfers):
             service.interval_s *= UNWATCHED
@@ -155,6 +175,9 @@ class Keeper:
         yield nudger
         yield CallRecovery(settings, models)
         yield CallBilling(settings.redis_url, database, models)
+        yield rollouts
+        yield rerouting
+        yield pools
         yield webhooks
         yield from transfers
         if settings.metrics:
@@ -182,10 +205,12 @@ class Keeper:
         with self._closing:
             if self._settings.metrics:
                 reporter.start()
+            self._registry.start()
             collect_and_freeze()
             for thread in threads:
                 thread.start()
             self._stopping.wait()
+            self._registry.stop()
             for each in self.services:
                 each.wake.set()
             for thread in threads:
@@ -198,7 +223,8 @@ class Keeper:
             self._remove_s = clock.monotonic() + _REMOVE_S
             with suppress(RedisError):  # Redis may have lost the reports
                 reader.remove_stale(self._redis)
-        return {"host": socket.gethostname(), "pid": os.getpid()}
+        about = {"host": socket.gethostname(), "pid": os.getpid()}
+        return {**about, "rollouts": self._rollouts.latest}
 
     def _write_history(self) -> None:
         history.write(self._redis, reader.read(self._redis))

@@ -104,15 +104,17 @@ class Nudger(Service):
     def send(self, tx: Tx) -> int:
         """Tops up the queues of all pools; returns the number of nudges. Raises
         broker.CONNECTION_ERRORS."""
-        declared = {model.key: model for model in self._file.models}
+        models = self._file.models
+        declared = {model.key: model for model in models.with_adapters(models)}
         self._known |= declared
-        claimable = backlog.claimable(tx, self._known.values(), _MAX_NUDGES)
+        stages = [stage for model in self._known.values() for stage in model.stages]
+        claimable = backlog.claimable(tx, stages, _MAX_NUDGES)
         self._found = any(claimable.values())
         ready = workers.ready_counts(tx, 2 * self._settings.lease_s) if self._found else {}
-        models = Registry([m for m in self._known.values() if m.key in declared or m.key in ready])
+        served = Registry([m for m in self._known.values() if m.key in declared or m.key in ready])
         sent = 0
-        for pool in models.pools():
-            keys = [model.key for model in models.of_pool(pool)]
+        for pool in served.pools():
+            keys = [model.key for model in served.of_pool(pool)]
             slices = sum(claimable.get(key, 0) for key in keys)
             workers_ready = max(1, *(ready.get(key, 0) for key in keys))
             if slices:

@@ -11,7 +11,7 @@ from jobs import clock
 from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.queue import backlog
 from workers.device.claim_capacity import CLAIMS_IN_FLIGHT
-from workers.device.host import Host
+from workers.device.host import ClaimHost
 
 _FIRST_S = 0.1  # pause after work that no nudge brought; doubled at each look that starts none
 _QUIET_S = 1.0  # without a nudge, before a look; and the longest pause while nudges are missed
@@ -29,7 +29,7 @@ class ClaimTimer:
     def __init__(
         self,
         database: Database,
-        hosts: Mapping[str, Host],
+        hosts: Mapping[str, ClaimHost],
         work: Callable[[], bool],
         start: Callable[[Callable[[], None]], object],
     ) -> None:
@@ -63,6 +63,10 @@ class ClaimTimer:
             return
         longest_s = _QUIET_S if self._nudges_missed else _LONGEST_S
         self.pause_s = min(2 * self.pause_s, longest_s)
+        self.start()
+
+    def start(self) -> None:
+        """Starts rounds where slices are ready, whatever nudges say."""
         for _ in range(self._ready_slices()):
             self._start(self._work_unnudged)
 

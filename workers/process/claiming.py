@@ -1,15 +1,15 @@
 """Claims for one worker: which slices are claimed next, and when for under-served tenants."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from sqlalchemy import Engine as Database
 
 from jobs import clock
 from jobs.store.db import Tx
-from jobs.store.queue import backlog, claim, split
+from jobs.store.queue import backlog, claim, split, workers
 from jobs.store.queue.claim import Lease, PreemptiveClaim
 from jobs.telemetry.metrics import record
-from workers.device.host import Host
+from workers.device.host import ClaimHost
 
 _CLAIM_S = 0.03  # from the start of a preemptive claim until its items are in their lane
 _POLL_S = 0.05  # between two preemptive claims, where launches are short
@@ -18,21 +18,28 @@ _NEXT_LAUNCH_S = 0.005  # after a launch was to end, the next one has begun
 
 
 class Claimer:
-    """Chooses and claims slices for the hosts of one worker; one claim at a time."""
+    """Chooses and claims slices for the hosts of one worker; one claim at a time.
+
+    spot: its machine may be reclaimed."""
 
     def __init__(
         self,
         database: Database,
-        hosts: Mapping[str, Host],
+        hosts: Mapping[str, ClaimHost],
         incarnation: int,
         lease_s: float,
         pool: str,
+        *,
+        spot: bool = False,
     ) -> None:
         self._database, self._hosts, self._pool = database, hosts, pool
         self._incarnation, self._lease_s = incarnation, lease_s
         self._turn = 0  # of the host that is first
         self._suspects_turn = False  # nothing else is claimed until what is in flight has ended
         self._others_turn = False  # for one heartbeat after that
+        #: Of a spot worker: models that nobody else is ready for. Of the others it leaves jobs that
+        #: aren't to be interrupted.
+        self._lone: Collection[str] | None = () if spot else None
         self.loading = False  #: while a model is loaded no suspect runs: which one kills is unclear
 
     def claim(self, in_flight: Sequence[Lease]) -> list[Lease]:
@@ -80,8 +87,20 @@ class Claimer:
         models = [host.model for host in list(self._hosts.values())]
         self._suspects_turn = backlog.suspects_wait(tx, models)
 
+    def look_for_others(self, tx: Tx) -> None:
+        """Finds out, for a spot worker, which of its models nobody else is ready for."""
+        if self._lone is not None:
+            served = {key: host.model.served_by.key for key, host in list(self._hosts.items())}
+            ready = workers.ready_on_demand(tx, 2 * self._lease_s, set(served.values()))
+            self._lone = {key for key, base in served.items() if base not in ready}
+
+    def _stays(self) -> Collection[str]:
+        if self._lone is None:
+            return ()
+        return [key for key in list(self._hosts) if key not in self._lone]
+
     def _claim(
-        self, rooms: Mapping[Host, int], preemptive: PreemptiveClaim | None = None
+        self, rooms: Mapping[ClaimHost, int], preemptive: PreemptiveClaim | None = None
     ) -> list[Lease]:
         """Claims slices of one model, so that a quick one's do not wait for a slow one's."""
         if not any(rooms.values()):
@@ -96,6 +115,7 @@ class Claimer:
                 pool=self._pool,
                 item_ms={host.model: host.capacity.item_ms() for host in rooms},
                 preemptive=preemptive,
+                stays=self._stays(),
             )
             if len(leases) == 1:  # one that doesn't fit is claimed alone
                 leases = [self._cut(tx, leases[0], rooms)]
@@ -103,7 +123,7 @@ class Claimer:
         record.claim(clock.monotonic() - since_s, model, len(leases), False)
         return leases
 
-    def _cut(self, tx: Tx, lease: Lease, rooms: Mapping[Host, int]) -> Lease:
+    def _cut(self, tx: Tx, lease: Lease, rooms: Mapping[ClaimHost, int]) -> Lease:
         """Leaves a part of a claimed slice to others where all of it would run for long."""
         inputs, host = lease.inputs, self._hosts[lease.model]
         if inputs <= rooms[host]:
@@ -127,7 +147,7 @@ class Claimer:
                     return leases
         return []
 
-    def _rotated_hosts(self) -> Iterator[Host]:
+    def _rotated_hosts(self) -> Iterator[ClaimHost]:
         """Yields the hosts, another one first each time: it wins where tenants are owed alike."""
         hosts = list(self._hosts.values())
         self._turn += 1

@@ -1,6 +1,10 @@
 """Loader of a worker's models: a thread that loads and unloads as `Residency` decides.
 
-load → warm up → serve, and in the end drain → unload
+verify → stage → load → warm up → probe → serve, and in the end drain → unload
+
+The first two are for versions with an artifact, the probe for those with known answers; engines
+that compile do so as they load. A version
+that fails any step is never announced, so that nothing is routed to it here.
 """
 
 import gc
@@ -8,6 +12,7 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from math import inf
 
 from redis import Redis, RedisError
@@ -16,23 +21,27 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock
 from jobs.calls.redis import RedisLanes
-from jobs.models.model import Model
+from jobs.models.model import Model, PreparationModel
 from jobs.models.watcher import ModelsFile
 from jobs.processes.memory import collect_and_freeze
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.queue import backlog, workers
-from jobs.store.queue.workers import ModelRow
+from jobs.store.queue.workers import LOADING_STATES, ModelRow
 from jobs.telemetry.metrics import record
+from workers.device import probe
 from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.engines import registry as engines
 from workers.engines.common.device_errors import device_failure
 from workers.engines.generator import Generator
 from workers.engines.protocol import Engine
+from workers.preparation.engine import PreparationEngine
+from workers.process.artifacts.adapters import StagedAdapters
+from workers.process.artifacts.staging import Stager
 from workers.process.host_table import HostTable
 from workers.process.launch_times import LaunchTimes
-from workers.process.residency import Residency, Resident
+from workers.process.residency import Residency, Resident, RolledBack
 from workers.process.slice_runner import SliceRunner
 
 _log = logging.getLogger(__name__)
@@ -58,15 +67,18 @@ class ModelLoader:
         deadline: LaunchDeadline,
     ) -> None:
         self._settings, self._file, self._hosts, self._slices = settings, file, hosts, slices
+        self._stopping = threading.Event()
         self._database, self._redis, self._deadline = database, redis, deadline
+        self._stager = Stager(settings, database)
+        self._adapters = StagedAdapters(self._stager, self._stopping.is_set)
         self._launch_times = LaunchTimes(settings.home, settings.device)
         history = deadline.load_history()
         self._table = Residency(
             settings.memory_mb, settings.min_stay_s, set(history.late), dict(history.left_out)
         )
+        self._rolled_back = RolledBack()
         self._published: list[ModelRow] = []
         self._looked_s = -inf  # latest look for requests
-        self._stopping = threading.Event()
 
     def run(self) -> None:
         """Takes steps until `stop`."""
@@ -74,7 +86,7 @@ class ModelLoader:
         while not self._stopping.is_set():
             if self.step():
                 continue
-            busy = self._table.in_state("loading", "draining")
+            busy = self._table.in_state(*LOADING_STATES, "draining")
             self._stopping.wait(_BUSY_TICK_S if busy else _TICK_S)
 
     def stop(self) -> None:
@@ -85,10 +97,13 @@ class ModelLoader:
         """Compares the models file, requests and memory; returns True if it loaded a model: there
         may be another."""
         self._file.poll()
+        self._hosts.declare(self._file.models)
         now_s = clock.monotonic()
         self._table.declare(now_s, self._file.models.of_pool(self._settings.pool))
+        self._table.kept_warm = self._file.registered.kept_warm
+        self._take_adapters()
         self._observe()
-        self._retire_removed(now_s)
+        self._unload_unneeded(now_s)
         self._unload_drained()
         self._table.reserve(now_s)
         self._load_requested(now_s)
@@ -105,27 +120,35 @@ class ModelLoader:
             resident.busy = host.capacity.has_claims()
             resident.used_s = max(resident.used_s, host.used_s)
 
+    def _take_adapters(self) -> None:
+        """Takes adapters that came since their base was loaded."""
+        for key in list(self._hosts.by_key):
+            staged = self._adapters.stage(self._file.models.adapters_of(key).values())
+            self._hosts.add_adapters(key, staged)
+
     # -- load
 
     def _load(self, resident: Resident) -> None:
-        """Loads, warms up and serves a model. A failure is its state, and harms no other."""
+        """Stages, loads and serves a model. A failure is its state, and harms no other."""
         model, since_s = resident.model, clock.monotonic()
         engine: Engine | Generator | None = None
         gc.disable()  # until it is loaded: libraries import thousands of objects, which stay
         try:
+            staged = self._with_adapters(self._staged(resident))
             with self._deadline.loading(model.key, model.limits.max_load_s):
-                engine = engines.load(model, self._settings.device)
+                engine = self._engine_of(staged)
                 if not self._table.measure(resident, model.memory_mb or engine.memory_mb()):
                     _log.warning("%s: no room for %g MiB", model.key, resident.memory_mb)
-                    _close(engine)
+                    self._close(engine, model)
                     return
                 resident.change_state("warming")
                 self._publish()
                 record_launch = self._slices.settlement.record_launch
-                host = self._hosts.create(model, engine, record_launch)
+                host = self._hosts.create(staged, engine, record_launch)
                 known = self._launch_times.read(model)
                 if (measured := host.warm_up(known)) is not known:
                     self._launch_times.write(model, measured)
+                probe.check(model, engine)
                 collect_and_freeze()
         except (Exception, SystemExit) as error:
             _log.exception("%s can't be loaded", model.key)
@@ -133,7 +156,7 @@ class ModelLoader:
             self._table.mark_failed(clock.monotonic(), resident, f"{type(error).__name__}: {error}")
             if failure := device_failure(error):
                 self._hosts.health.report(failure)  # this worker is taken out of service
-            _close(engine)
+            self._close(engine, model)
             return
         now_s = clock.monotonic()
         resident.load_s = host.load_s = now_s - since_s
@@ -142,13 +165,39 @@ class ModelLoader:
             self._table.mark_ready(now_s, resident)
             _log.info("%s is ready after %.1f s", model.key, resident.load_s)
 
+    def _engine_of(self, staged: Model) -> Engine | Generator:
+        if isinstance(staged, PreparationModel):
+            return PreparationEngine(staged)
+        return engines.load(staged, self._settings.device)
+
+    def _staged(self, resident: Resident) -> Model:
+        """Returns a version with its files in the cache, once they are verified."""
+        model = resident.model
+        if resident.state != "verifying":
+            return model
+        trusted = self._stager.verify(model.artifact)
+        resident.change_state("staging")
+        self._publish()
+        staged = self._stager.stage(model, trusted, self._stopping.is_set)
+        resident.change_state("loading")
+        self._publish()
+        return staged
+
+    def _with_adapters(self, model: Model) -> Model:
+        """Returns a version with those of its adapters staged whose files lie in artifacts."""
+        staged = self._adapters.stage(self._file.models.adapters_of(model.key).values())
+        adapters = tuple(staged.get(one.name, one) for one in model.adapters)
+        return replace(model, adapters=adapters)
+
     def _load_requested(self, now_s: float) -> None:
-        """Makes room for a requested model that no other worker has, one at a time."""
+        """Makes room for a requested model that no other worker has, or too few for its load, one
+        at a time."""
         if not self._table.settled():
             return
-        for resident, evicted in self._table.requested_loads(now_s, self._requested()):
-            if self._claim_load(resident):
-                resident.change_state("loading")
+        asked, more = self._requested(), self._hosts.take_replicas()
+        for resident, evicted in self._table.requested_loads(now_s, asked, more):
+            if self._claim_load(resident, more.get(resident.model.key, 1)):
+                resident.reserve()
                 for other in evicted:
                     self._drain(other)
                 return
@@ -161,8 +210,9 @@ class ModelLoader:
             with _logging_errors("requested models"):
                 requested |= {m.key for m in models if RedisLanes(self._redis, m.key).wanted()}
             with _logging_errors("requested models"), self._database.begin() as tx:
-                claimable = backlog.claimable(tx, models, 1)
-                requested |= {key for key, count in claimable.items() if count}
+                named = self._file.models.with_adapters(models)
+                claimable = backlog.claimable(tx, named, 1)
+                requested |= {one.served_by.key for one in named if claimable.get(one.key)}
         return requested
 
     def _looks_for_requests(self, models: Sequence[Model]) -> bool:
@@ -175,24 +225,31 @@ class ModelLoader:
         self._looked_s = now_s
         return True
 
-    def _claim_load(self, resident: Resident) -> bool:
-        """Returns True if this worker, whose states are published, is to load a model."""
+    def _claim_load(self, resident: Resident, most: int) -> bool:
+        """Returns True if this worker, whose states are published, is to load a model, which `most`
+        workers may have."""
         self._publish()
         with _logging_errors("who loads a model"), self._database.begin() as tx:
             silent_s = 2 * self._settings.lease_s
-            return workers.claim_load(tx, self._hosts.incarnation, resident.model.key, silent_s)
+            key, own = resident.model.key, self._hosts.incarnation
+            return workers.claim_load(tx, own, key, silent_s, most=most)
         return False
 
     # -- unload
 
-    def _retire_removed(self, now_s: float) -> None:
-        """Drains removed versions once no slice and no call of theirs is left."""
-        removed = self._table.removed(now_s)
+    def _unload_unneeded(self, now_s: float) -> None:
+        """Drains removed versions, and canaries that were rolled back, once no slice and no call of
+        theirs is left."""
+        file, removed = self._file, self._table.removed(now_s)
+        removed += self._rolled_back.unneeded(now_s, file.registered, file.models, self._table)
         if not removed:
             return
         with _logging_errors("unfinished work"):
             with self._database.begin() as tx:
-                unfinished = backlog.unfinished(tx, [resident.model for resident in removed])
+                served = [host.model for host in list(self._hosts.claiming.values())]
+                named = {m.key: m for m in (*served, *(resident.model for resident in removed))}
+                found = backlog.unfinished(tx, named.values())
+                unfinished = {named[key].served_by.key for key in found}
             for resident in removed:
                 key = resident.model.key
                 if key in unfinished or RedisLanes(self._redis, key).look(_NO_SLOT).lanes:
@@ -215,7 +272,7 @@ class ModelLoader:
             self._hosts.announce(host)
             if not host.capacity.has_claims() and not self._is_needed(resident):
                 self._hosts.remove(host)
-                _close(host.engine)
+                self._close(host.engine, resident.model)
                 self._table.mark_unloaded(resident)
 
     def _is_needed(self, resident: Resident) -> bool:
@@ -226,11 +283,23 @@ class ModelLoader:
             return bool(look.lanes) and look.replicas == 0
         return False  # without Redis no call comes, and the model that has slices waits for room
 
+    def _close(self, engine: Engine | Generator | None, model: Model) -> None:
+        """Closes an engine, and frees its memory and its files for the next one."""
+        try:
+            if engine is not None:
+                engine.close()
+        except Exception:
+            _log.exception("an engine didn't close")
+        self._stager.release(model)
+        self._adapters.forget(model.key)
+        gc.unfreeze()
+        collect_and_freeze()
+
     # -- state
 
     def rows(self) -> list[ModelRow]:
-        """Returns the state of every model; for any thread."""
-        return [_row(resident) for resident in list(self._table)]
+        """Returns the state of every model, and of adapters that failed; for any thread."""
+        return [*map(_row, list(self._table)), *self._adapters.rows()]
 
     def _publish(self) -> None:
         """Writes changed states of models to the database, or later if it is away."""
@@ -262,14 +331,3 @@ def _logging_errors(subject: str) -> Iterator[None]:
 def _row(resident: Resident) -> ModelRow:
     load_ms = resident.load_s * 1000
     return ModelRow(resident.model.key, resident.state, resident.memory_mb, load_ms, resident.error)
-
-
-def _close(engine: Engine | Generator | None) -> None:
-    """Closes an engine, and frees its memory for the next one."""
-    try:
-        if engine is not None:
-            engine.close()
-    except Exception:
-        _log.exception("an engine didn't close")
-    gc.unfreeze()
-    collect_and_freeze()

@@ -1,6 +1,8 @@
 """Models in a worker's memory: a table of their states, and which is loaded or unloaded next.
 
     absent    declared, not in memory; loaded once it fits, or when it is requested
+    verifying memory is reserved; the signature of its artifact is checked, or is next
+    staging   its artifact is fetched and hashed
     loading   memory is reserved; it is being loaded, or is next
     warming   measured by launches of its own
     ready     takes calls and items
@@ -15,17 +17,21 @@ from dataclasses import dataclass, field
 from math import inf
 
 from jobs.models.model import Model
-from jobs.store.queue.workers import ModelState
+from jobs.models.registered import Registered
+from jobs.models.registry import Registry
+from jobs.store.queue.workers import LOADING_STATES, ModelState
 
 _NEXT: Mapping[ModelState, tuple[ModelState, ...]] = {
-    "absent": ("loading", "failed"),
+    "absent": ("verifying", "loading", "failed"),
+    "verifying": ("staging", "failed"),
+    "staging": ("loading", "failed"),
     "loading": ("warming", "failed", "absent"),
     "warming": ("ready", "failed"),
     "ready": ("draining",),
     "draining": ("absent",),
-    "failed": ("loading",),
+    "failed": ("verifying", "loading"),
 }
-_RESERVED: tuple[ModelState, ...] = ("loading", "warming", "ready")
+_RESERVED: tuple[ModelState, ...] = (*LOADING_STATES, "ready")
 _IN_MEMORY: tuple[ModelState, ...] = ("warming", "ready", "draining")
 
 REMOVED_STAYS_S = 5.0
@@ -60,6 +66,10 @@ class Resident:
         assert state in _NEXT[self.state], f"{self.model.key}: {self.state} to {state}"
         self.state = state
 
+    def reserve(self) -> None:
+        """Moves to the first state of a load: versions with an artifact are verified first."""
+        self.change_state("verifying" if self.model.artifact else "loading")
+
 
 @dataclass(slots=True)
 class Residency:
@@ -69,6 +79,7 @@ class Residency:
     min_stay_s: float = 30.0  #: a model isn't unloaded sooner after it became ready
     late: set[str] = field(default_factory=set)  #: loaded last, by name@version
     left_out: dict[str, str] = field(default_factory=dict)  #: not loaded; the reason of each
+    kept_warm: Collection[str] = ()  #: versions that idle ones go before, by name@version
     _table: dict[str, Resident] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Resident]:
@@ -83,8 +94,10 @@ class Residency:
         it replaces is unloaded."""
         declared = {model.key: model for model in models}
         for key, resident in self._table.items():
-            if declared.get(key) == resident.model:
+            if (model := declared.get(key)) == resident.model:
                 resident.removed_s = None
+                if resident.state in ("absent", "failed"):  # its probe may be another one now
+                    resident.model = model
             elif resident.removed_s is None:
                 resident.removed_s = now_s
         for key, model in declared.items():
@@ -103,23 +116,28 @@ class Residency:
         for resident in self._candidates(now_s):
             declared = resident.removed_s is None
             if declared and resident.eager and resident.memory_mb <= self._free_mb():
-                resident.change_state("loading")
+                resident.reserve()
 
     def requested_loads(
-        self, now_s: float, requested: Collection[str]
+        self, now_s: float, requested: Collection[str], more: Collection[str] = ()
     ) -> Iterator[tuple[Resident, list[Resident]]]:
-        """Yields requested models that can be loaded, with those to unload for each."""
+        """Yields requested models that can be loaded, with those to unload for each. more: models
+        that other workers have, but too few: nothing that is in use is unloaded for them."""
         for resident in self._candidates(now_s):
-            if resident.model.key in requested:
-                evicted = self._evictable(now_s, resident.memory_mb)
-                if evicted is not None:
-                    yield resident, evicted
+            key = resident.model.key
+            if key not in requested and key not in more:
+                continue
+            evicted = self._evictable(now_s, resident.memory_mb)
+            if evicted is None or (key in more and any(self._in_use(now_s, r) for r in evicted)):
+                continue
+            yield resident, evicted
 
     def next_load(self) -> Resident | None:
-        """Returns the first model in "loading" whose memory is not only reserved but free. Those
-        whose loads ended workers come after the others."""
+        """Returns the first model to load whose memory is not only reserved but free. Those whose
+        loads ended workers come after the others."""
         used_mb = sum(resident.memory_mb for resident in self.in_state(*_IN_MEMORY))
-        for resident in sorted(self.in_state("loading"), key=lambda r: r.model.key in self.late):
+        waiting = self.in_state("verifying", "loading")
+        for resident in sorted(waiting, key=lambda r: r.model.key in self.late):
             if not self.budget_mb or used_mb + resident.memory_mb <= self.budget_mb:
                 return resident
         return None
@@ -166,7 +184,7 @@ class Residency:
 
     def settled(self) -> bool:
         """Returns True while no model is being loaded."""
-        return not self.in_state("loading", "warming")
+        return not self.in_state(*LOADING_STATES)
 
     def _candidates(self, now_s: float) -> list[Resident]:
         return [r for r in self.in_state("absent", "failed") if now_s >= r.retry_s]
@@ -180,13 +198,23 @@ class Residency:
     def _evictable(self, now_s: float, memory_mb: float) -> list[Resident] | None:
         """Returns the least recently used models that free so much memory, or None."""
         missing_mb, evicted = memory_mb - self._free_mb(), list[Resident]()
-        for resident in sorted(self.in_state("ready"), key=lambda r: (r.busy, r.used_s)):
+        order = sorted(self.in_state("ready"), key=lambda r: (r.busy, self._used_s(now_s, r)))
+        for resident in order:
             if missing_mb <= 0:
                 break
             if resident.memory_mb > 0 and self._has_stayed(now_s, resident):
                 evicted.append(resident)
                 missing_mb -= resident.memory_mb
         return evicted if missing_mb <= 0 else None
+
+    def _used_s(self, now_s: float, resident: Resident) -> float:
+        """Returns when a model was last used; one that is kept warm counts as used a minimum stay
+        ago."""
+        kept = resident.model.key in self.kept_warm
+        return max(resident.used_s, now_s - self.min_stay_s) if kept else resident.used_s
+
+    def _in_use(self, now_s: float, resident: Resident) -> bool:
+        return resident.busy or self._used_s(now_s, resident) > now_s - self.min_stay_s
 
     def _has_stayed(self, now_s: float, resident: Resident) -> bool:
         stay_s = self.min_stay_s * (_BUSY_STAYS if resident.busy else 1)
@@ -202,3 +230,45 @@ class Residency:
             f"it takes {resident.memory_mb:g} MiB, more than MILLRACE_MEMORY_MB "
             f"({self.budget_mb:g}) allows"
         )
+
+
+class RolledBack:
+    """Memory of one worker of the rollouts that were rolled back: each unloads its canary once.
+    Times are monotonic."""
+
+    def __init__(self) -> None:
+        self._seen_s: dict[str, float] = {}  # by id of the rollout, while the registry tells of it
+        self._done: set[str] = set()
+
+    def unneeded(
+        self, now_s: float, registered: Registered, models: Registry, table: Residency
+    ) -> list[Resident]:
+        """Returns the canaries that are to be unloaded: loaded on demand, and named by nothing.
+
+        Each is returned until it is unloaded, but not before api processes know of the rollback.
+        """
+        self._done &= {id for id, _ in registered.rolled_back}
+        self._seen_s = {id: self._seen_s.get(id, now_s) for id, _ in registered.rolled_back}
+        by_key = {resident.model.key: resident for resident in table}
+        found = list[Resident]()
+        for id, key in registered.rolled_back:
+            resident = by_key.get(key)
+            if id in self._done or (resident and resident.state in LOADING_STATES):
+                continue
+            if not resident or resident.state != "ready" or _stays(resident, registered, models):
+                self._done.add(id)
+            elif now_s >= self._seen_s[id] + REMOVED_STAYS_S:
+                found.append(resident)
+        return found
+
+
+def _stays(resident: Resident, registered: Registered, models: Registry) -> bool:
+    """Returns True for a model that isn't loaded on demand, or that something names; one that was
+    removed is unloaded in any case."""
+    model = resident.model
+    return (
+        not model.on_demand
+        or resident.removed_s is not None
+        or registered.routing.names(model.name, model.version)
+        or any(one.degrade.fallback == model.key for one in models)
+    )

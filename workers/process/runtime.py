@@ -19,6 +19,9 @@ from jobs.store import db
 from jobs.store.db import CONNECTION_ERRORS, Tx
 from jobs.store.queue import workers
 from jobs.store.queue.workers import Death
+from jobs.store.registry import snapshot
+from jobs.store.registry.follower import RegistryFollower
+from jobs.store.scaling import reclaims
 from jobs.telemetry import logs
 from jobs.telemetry.reports.reporter import Reporter
 from workers.device.claim_capacity import CLAIMS_IN_FLIGHT, PREEMPTIVE_CLAIMS
@@ -29,9 +32,15 @@ from workers.device.monitoring.watchdog import (
     SICK_EXIT_CODE,
     LaunchDeadline,
 )
+from workers.items.sources import InputSources
+from workers.preparation.fetch import Fetcher
+from workers.preparation.store import PreparedStore
+from workers.process.checkpointing import Checkpointer
 from workers.process.claim_timer import ClaimTimer
 from workers.process.host_table import HostTable
 from workers.process.model_loader import ModelLoader
+from workers.process.preparation.ahead import Ahead
+from workers.process.preparation.settlement import PreparationSettlement
 from workers.process.slice_runner import SliceRunner
 from workers.process.status_report import StatusReporter
 
@@ -39,6 +48,7 @@ _log = logging.getLogger(__name__)
 _REDIS_TIMEOUT_S = 1.5  # longer than a slot blocks on Redis
 _DATABASE_PAUSE_S = 0.5
 _ERROR_PAUSE_S = 5.0  # after an error that nobody expects
+_ADVICE_S = 2.0  # between two looks at the advice of keepers
 _CONNECTIONS = 12  # of threads with claims, and the heartbeat
 
 
@@ -79,12 +89,17 @@ class Runtime:
         settings = self._settings
         self._database = db.connect(settings.database_url, pool_size=_CONNECTIONS, role=db.WORKER)
         self._await_database()
+        self._registry = RegistryFollower(
+            self._database, settings.database_url, self._file.adopt, snapshot.read_with_unfinished
+        )
+        self._registry.start()
         # A device must not wait for Redis: it goes on without calls.
         self._redis = redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_TIMEOUT_S)
         with self._database.begin() as tx:
             name, device = f"{socket.gethostname()}:{os.getpid()}", settings.device or "auto"
             keys = [model.key for model in self._file.models.of_pool(settings.pool)]
-            incarnation = workers.register(tx, name, settings.pool, device, keys)
+            spot = settings.spot_notice_s
+            incarnation = workers.register(tx, name, settings.pool, device, keys, spot)
         self._deadline.set_incarnation(incarnation)
         logs.set_process_fields(worker=str(incarnation))
         self._hosts = HostTable(
@@ -92,12 +107,13 @@ class Runtime:
         )
         slices = SliceRunner(
             self._database,
-            self._hosts.by_key,
+            self._hosts.claiming,
             incarnation,
             settings.lease_s,
-            Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint),
+            self._sources(),
             settings.pool,
             self._file.price,
+            spot=settings.spot_notice_s > 0,
         )
         self._loader = ModelLoader(
             settings, self._file, self._hosts, slices, self._database, redis, self._deadline
@@ -107,7 +123,7 @@ class Runtime:
             redis, str(incarnation), "worker", status.report, settings.metrics_window_s
         )
         self.claim_timer = ClaimTimer(
-            self._database, self._hosts.by_key, slices.work, self._start_thread
+            self._database, self._hosts.claiming, slices.work, self._start_thread
         )
         self.slices = slices
         if self._draining.is_set():
@@ -115,13 +131,32 @@ class Runtime:
         if settings.metrics:
             self._reporter.start()
         _spawn(self._loader.run)
-        _spawn(self._heartbeat, self._stopped, self._hosts.announce_all)
-        _spawn(self._heartbeat, self._stopped, self._renew, slices)
+        beat_s = settings.lease_s / 3
+        _spawn(self._heartbeat, self._stopped, beat_s, self._hosts.announce_all)
+        _spawn(self._heartbeat, self._stopped, beat_s, self._renew, slices)
+        _spawn(self._heartbeat, self._draining, _ADVICE_S, self._hosts.follow_advice)
+        if isinstance(slices.settlement, PreparationSettlement):
+            _spawn(self._ahead(slices.settlement).run, self._stopped)
+        _spawn(Checkpointer(self._database, self._hosts.by_key).run, self._stopped)
         self._claimers = [
             _spawn(self.claim_timer.run),
             *(_spawn(self._claim_preemptively, slices) for _ in range(PREEMPTIVE_CLAIMS)),
         ]
         _log.info("worker %d loads %s", incarnation, ", ".join(keys))
+
+    def _sources(self) -> InputSources:
+        settings = self._settings
+        payloads = Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint)
+        return InputSources(payloads, PreparedStore(self._redis, payloads), Fetcher(settings))
+
+    def _ahead(self, settlement: PreparationSettlement) -> Ahead:
+        return Ahead(
+            self._database,
+            self._hosts.claiming,
+            settlement.item_bytes,
+            self._settings.prepare_ahead_mb,
+            self.claim_timer.start,
+        )
 
     def drain(self) -> None:
         """Takes no more work; slices in flight go back after the launch they are in."""
@@ -133,6 +168,16 @@ class Runtime:
             self._hosts.drain()
             self.claim_timer.stop()
             self.slices.close()
+
+    def record_reclaim(self, by: str, left_s: float) -> None:
+        """Records that the machine of this spot worker is reclaimed. by: notice."""
+        if self.slices is None:
+            return  # it was never registered
+        try:
+            with self._database.begin() as tx:
+                reclaims.record(tx, self._hosts.incarnation, by, left_s)
+        except SQLAlchemyError as error:
+            _log.warning("can't record the reclaim: %s", error)
 
     def stop(self) -> None:
         """Stops hosts and threads, and marks the worker stopped. Called once the tasks of nudges
@@ -151,6 +196,7 @@ class Runtime:
         if self.slices is None:
             return  # it was never registered
         self._reporter.stop()
+        self._registry.stop()
         try:
             with self._database.begin() as tx:
                 self._report_end(tx)
@@ -193,8 +239,10 @@ class Runtime:
                 _log.warning("the database is away: %s", error)
                 self._draining.wait(_DATABASE_PAUSE_S)
 
-    def _heartbeat(self, until: threading.Event, act: Callable[..., None], *arguments: Any) -> None:
-        while not until.wait(self._settings.lease_s / 3):
+    def _heartbeat(
+        self, until: threading.Event, every_s: float, act: Callable[..., None], *arguments: Any
+    ) -> None:
+        while not until.wait(every_s):
             try:
                 act(*arguments)
             except Exception:

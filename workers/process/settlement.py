@@ -3,17 +3,18 @@ store, rows to the database in one transaction, then metrics, log and spans."""
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from sqlalchemy import Engine as Database
 
 from jobs import clock, ids
-from jobs.blobs.payloads import Payloads
 from jobs.models.model import Limits, Model
 from jobs.models.pricing import Price
 from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.queue import settle, workers
+from jobs.store.queue.checkpoints import Piece
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Attempt, Result
 from jobs.store.queue.workers import LaunchRow
@@ -22,6 +23,7 @@ from workers.device.monitoring import launch_metrics, tracing
 from workers.items import results
 from workers.items.in_flight import ClaimedBatch, InFlightSlice
 from workers.items.retry import retry_while_away
+from workers.items.sources import InputSources
 from workers.scheduler.entries import Launch
 
 _log = logging.getLogger(__name__)
@@ -35,11 +37,11 @@ class Settlement:
         self,
         database: Database,
         incarnation: int,
-        payloads: Payloads,
+        sources: InputSources,
         pool: str,
         price: Callable[[Model], Price],
     ) -> None:
-        self._database, self._payloads = database, payloads
+        self._database, self._sources = database, sources
         self._incarnation, self._pool, self._price = incarnation, pool, price
         self._lock = threading.Lock()  # guards what is below
         self._launches: list[LaunchRow] = []
@@ -73,8 +75,8 @@ class Settlement:
         """Settles finished slices of one model. While the database or the blob store is away it
         tries again: the leases' epochs keep that safe."""
         since_s = clock.monotonic()
-        write = partial(settle.settle, pool=self._pool)
-        settled = self._store(model, finished, write, since_s + _RECORD_FOR_S)
+        progress = [piece for one in finished for piece in one.progress]
+        settled = self._store(model, finished, progress, since_s + _RECORD_FOR_S)
         tracing.end_slices(finished, since_s, settled or 0)
 
     def record(self, model: Model, batch: ClaimedBatch) -> None:
@@ -82,7 +84,7 @@ class Settlement:
         blob store is away the outcomes stay with their slices."""
         parts = batch.take_outcomes()
         taken = list(parts.values())
-        if taken and self._store(model, taken, settle.record, clock.monotonic()) is None:
+        if taken and self._store(model, taken, None, clock.monotonic()) is None:
             batch.put_back(parts)
         else:
             tracing.count_outcomes(parts)
@@ -91,24 +93,23 @@ class Settlement:
         self,
         model: Model,
         slices: Sequence[InFlightSlice],
-        write: Callable[..., int],
+        progress: Sequence[Piece] | None,
         give_up_s: float,
     ) -> int | None:
         """Writes the outcomes of slices; returns the number of leases that were still held, and
-        None where the database or the blob store was away until `give_up_s` (monotonic)."""
+        None where the database or the blob store was away until `give_up_s` (monotonic). progress:
+        output of items that go on elsewhere; None: the slices stay with this worker."""
         rows, attempts = to_rows(slices, model.limits)
-        stored = results.stash(self._payloads, rows, give_up_s)
+        stored = results.stash(self._sources.payloads, rows, give_up_s)
         if stored is None:
             return None
-        leases = [one.lease for one in slices]
-        prices = {model.key: self._price(model)}
+        if progress is None:
+            write: Callable[..., int] = settle.record
+        else:
+            write = partial(settle.settle, pool=self._pool, progress=progress)
+        leases, prices = [one.lease for one in slices], {model.key: self._price(model)}
         since_s = clock.monotonic()
-        held = retry_while_away(
-            partial(self._write, write, leases, stored, attempts, prices),
-            CONNECTION_ERRORS,
-            give_up_s,
-            partial(_warn, leases, len(rows)),
-        )
+        held = self._write_until(give_up_s, write, leases, stored, attempts, prices)
         if held is None:
             return None
         took_s = clock.monotonic() - since_s
@@ -118,20 +119,30 @@ class Settlement:
                 _log.warning("%d of %d leases had been lost", len(leases) - held, len(leases))
         return held
 
+    def _write_until(
+        self, give_up_s: float, write: Callable[..., int], leases: Sequence[Lease], *rows: Any
+    ) -> int | None:
+        """Writes rows in one transaction, and tries again while the database is away, until
+        `give_up_s` (monotonic): then it returns None."""
+        return retry_while_away(
+            partial(self._write, write, leases, *rows),
+            CONNECTION_ERRORS,
+            give_up_s,
+            partial(_warn, leases, len(rows[0])),
+        )
+
     def _write(
         self,
         write: Callable[..., int],
         leases: Sequence[Lease],
-        rows: Sequence[Result],
-        attempts: Sequence[Attempt],
-        prices: Mapping[str, Price],
+        *rows: Any,
     ) -> int:
         with self._lock:
             launches, self._launches = self._launches, []
         try:
             with self._database.begin() as tx:
                 workers.insert_launches(tx, launches)
-                return write(tx, leases, rows, attempts, prices)
+                return write(tx, leases, *rows)
         except CONNECTION_ERRORS:
             with self._lock:
                 self._launches += launches

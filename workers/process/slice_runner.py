@@ -8,17 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from sqlalchemy import Engine as Database
 
 from jobs import clock, ids
-from jobs.blobs.payloads import Payloads
-from jobs.models.model import Model
+from jobs.models.model import PREPARE_POOL, Model
 from jobs.models.pricing import Price
 from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.queue import claim, workers
 from jobs.store.queue.claim import Lease
-from workers.device.host import Host
+from workers.device.host import ClaimHost
 from workers.device.monitoring import tracing
 from workers.items import inputs
 from workers.items.in_flight import ClaimedBatch, InFlightSlice
+from workers.items.sources import InputSources
 from workers.process.claiming import Claimer
+from workers.process.preparation.settlement import PreparationSettlement
 from workers.process.settlement import Settlement
 
 _log = logging.getLogger(__name__)
@@ -28,30 +29,33 @@ class SliceRunner:
     """Runs the slices of one incarnation. Any thread may call `work`.
 
     hosts: those that serve now, by name@version; one leaves by `retire`, once it has no claims.
-    price: what a model's use costs now."""
+    price: what a model's use costs now; spot: the machine may be reclaimed."""
 
     def __init__(
         self,
         database: Database,
-        hosts: Mapping[str, Host],
+        hosts: Mapping[str, ClaimHost],
         incarnation: int,
         lease_s: float,
-        payloads: Payloads,
+        sources: InputSources,
         pool: str = "default",
         price: Callable[[Model], Price] = lambda model: model.price,
+        *,
+        spot: bool = False,
     ) -> None:
         self._database, self._hosts = database, hosts
         self._incarnation, self._lease_s = incarnation, lease_s
-        self._payloads = payloads
-        self._claimer = Claimer(database, hosts, incarnation, lease_s, pool)
-        self.settlement = Settlement(database, incarnation, payloads, pool, price)
+        self._sources = sources
+        self._claimer = Claimer(database, hosts, incarnation, lease_s, pool, spot=spot)
+        kind = PreparationSettlement if pool == PREPARE_POOL else Settlement
+        self.settlement: Settlement = kind(database, incarnation, sources, pool, price)
         self.drain_requested = False  # by an operator, as of the latest `renew`
         self._claiming = threading.Lock()  # each claim sees the room that the one before left
         self._preempting = threading.Lock()
         self._busy = threading.Event()  # something is in flight, or the worker closes
         self._closing = threading.Event()
         self._lock = threading.Lock()  # guards what is below
-        self._in_flight: dict[InFlightSlice, Host] = {}  # in the order of their claims
+        self._in_flight: dict[InFlightSlice, ClaimHost] = {}  # in the order of their claims
         self._closed = self._loaded = False
 
     def work(self) -> bool:
@@ -96,7 +100,7 @@ class SliceRunner:
         an error slices go back."""
         host = self._in_flight[batch.slices[0]]
         try:
-            inputs.feed(self._database, self._payloads, batch, host.model, host.submit)
+            inputs.feed(self._database, self._sources, batch, host.model, host.submit)
             while not batch.ended:
                 if finished := batch.wait():
                     self._settle(host, [one for one in finished if not one.suspect])
@@ -111,7 +115,7 @@ class SliceRunner:
             self._end(batch.slices, host)
             host.capacity.end_claim()
 
-    def _settle(self, host: Host, slices: Sequence[InFlightSlice]) -> None:
+    def _settle(self, host: ClaimHost, slices: Sequence[InFlightSlice]) -> None:
         """Settles slices; where that fails each by itself, so that one goes back alone."""
         try:
             if slices:
@@ -125,7 +129,7 @@ class SliceRunner:
                 for one in slices:
                     self._settle(host, [one])
 
-    def _give_back(self, slices: Sequence[InFlightSlice], host: Host) -> None:
+    def _give_back(self, slices: Sequence[InFlightSlice], host: ClaimHost) -> None:
         """Ends slices at an error, and their leases: the keeper's next look frees them."""
         leases = [one.lease for one in slices if not one.suspect]
         named = ", ".join(f"{ids.show('job', one.job_id)} from {one.start}" for one in leases[:10])
@@ -134,7 +138,7 @@ class SliceRunner:
         with self._database.begin() as tx:
             claim.renew(tx, leases, 0.0)
 
-    def _end(self, slices: Sequence[InFlightSlice], host: Host) -> None:
+    def _end(self, slices: Sequence[InFlightSlice], host: ClaimHost) -> None:
         """Ends slices. One that isn't settled goes to another worker once its lease has expired."""
         tracing.drop_slices(slices)
         with self._lock:
@@ -163,6 +167,7 @@ class SliceRunner:
             self.drain_requested = workers.heartbeat(tx, self._incarnation, self.state)
             states = claim.renew(tx, [in_flight.lease for in_flight, _ in slices], self._lease_s)
             self._claimer.alternate_suspects(tx)
+            self._claimer.look_for_others(tx)
         for in_flight, host in slices:
             key = in_flight.lease.job_id, in_flight.lease.start
             if states.get(key) not in ("queued", "running"):
@@ -171,7 +176,8 @@ class SliceRunner:
     def release_excess(self) -> None:
         """Releases slices for other workers: all but the oldest of models under backpressure, and
         those that turn out to take long; they are claimed again in parts."""
-        for host in list(self._hosts.values()):
+        by_capacity = {id(host.capacity): host for host in list(self._hosts.values())}
+        for host in by_capacity.values():
             capacity, unfinished = host.capacity, self._unfinished(host)
             busy = capacity.check_backpressure()
             for n, in_flight in enumerate(unfinished):
@@ -198,7 +204,7 @@ class SliceRunner:
         """Returns the number of slices in flight, by name@version."""
         return Counter(in_flight.lease.model for in_flight, _ in self._snapshot())
 
-    def retire(self, host: Host) -> None:
+    def retire(self, host: ClaimHost) -> None:
         """Claims nothing more for a model, and releases its slices."""
         with self._claiming:  # no claim is halfway
             host.drain()
@@ -216,14 +222,15 @@ class SliceRunner:
         for in_flight, host in in_flight_now:
             host.release(in_flight)
 
-    def _unfinished(self, host: Host) -> list[InFlightSlice]:
-        """Returns the slices of a model that may still be launched, the oldest first."""
+    def _unfinished(self, host: ClaimHost) -> list[InFlightSlice]:
+        """Returns the slices of a model, and of its adapters, that may still be launched, the
+        oldest first."""
         return [
             in_flight
             for in_flight, its_host in self._snapshot()
-            if its_host is host and not (in_flight.released or in_flight.finished)
+            if its_host.capacity is host.capacity and not (in_flight.released or in_flight.finished)
         ]
 
-    def _snapshot(self) -> list[tuple[InFlightSlice, Host]]:
+    def _snapshot(self) -> list[tuple[InFlightSlice, ClaimHost]]:
         with self._lock:
             return list(self._in_flight.items())

@@ -52,6 +52,8 @@ class StatusReporter:
             "pid": os.getpid(),
             "pool": self._settings.pool,
             "device": self._device,
+            "kind": device_info.device_kind(self._device),
+            "price": self._settings.price,
             "memory": memory,
             "state": self._slices.state,
             "models": {row.model: _model(row, hosts.get(row.model)) for row in rows},
@@ -76,7 +78,8 @@ def _slots(host: Host | None) -> int:
 
 def _model(row: ModelRow, host: Host | None) -> dict[str, Any]:
     """Returns a model's status. launches: those in flight, with the Unix time since when, by this
-    machine's clock; profile: by bucket, how long its launches take."""
+    machine's clock; profile: by bucket, how long its launches take; leaves_items: to cheaper
+    workers."""
     status: dict[str, Any] = {
         "state": row.state,
         "memory_mb": row.memory_mb,
@@ -84,6 +87,7 @@ def _model(row: ModelRow, host: Host | None) -> dict[str, Any]:
         "error": row.error,
         "launches": [],
         "profile": {},
+        "leaves_items": False,
     }
     if host is None:
         return status
@@ -100,4 +104,5 @@ def _model(row: ModelRow, host: Host | None) -> dict[str, Any]:
     ]
     status["profile"] = {str(n): asdict(times) for n, times in host.profile().buckets.items()}
     status["slots"] = host.slots()
+    status["leaves_items"] = host.capacity.leaves_items
     return status

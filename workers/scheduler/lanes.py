@@ -100,11 +100,12 @@ class ItemLanes:
     """Items by lane; in each lane tenants take turns.
 
     The order is start-time fair queueing (Goyal et al. 1996) in rows, or in size if `sized` (where
-    the device's time goes by that). Not thread-safe: its owner holds a lock.
+    the device's time goes by that). If `shapes`, no launch mixes buckets. Not thread-safe: its
+    owner holds a lock.
     """
 
-    def __init__(self, *, sized: bool = False) -> None:
-        self._sized = sized
+    def __init__(self, *, sized: bool = False, shapes: bool = False) -> None:
+        self._sized, self._shapes = sized, shapes
         self._lanes: dict[str, _Lane] = {}
         self._times: dict[str, float] = {}  # virtual time of each tenant's next turn
         self._now = 0.0  # virtual time of the latest item taken
@@ -144,8 +145,8 @@ class ItemLanes:
         return taken
 
     def take_fill(self, name: str, rows: int, max_units: int = 0) -> list[Entry]:
-        """Takes items that may join calls of a lane: same batch key, no longer bucket; up to
-        `rows`, and up to `max_units` of size in all (0: no bound)."""
+        """Takes items that may join calls of a lane: same batch key, no longer bucket (if `shapes`,
+        the same); up to `rows`, and up to `max_units` of size in all (0: no bound)."""
         params, bucket = lane_parts(name)
         taken = self.take(name, rows, max_units, least=0)
         for other in list(self._lanes):
@@ -153,7 +154,8 @@ class ItemLanes:
             if len(taken) == rows or (max_units and left <= 0):
                 break
             other_params, other_bucket = lane_parts(other)
-            if other != name and other_params == params and other_bucket <= bucket:
+            fits = other_bucket == bucket if self._shapes else other_bucket <= bucket
+            if other != name and other_params == params and fits:
                 taken += self.take(other, rows - len(taken), max_units and left, least=0)
         return taken
 

@@ -34,6 +34,7 @@ from workers.scheduler.snapshot import LaneView, PoolView, Rules
 FILL_TARGET = 0.15  # share of the target
 FILL_SHARE = 0.1  # share of the launch
 
+_ROUNDING = 1e-9
 _FIXED = 1.5  # a full launch of fixed cost takes less than this many times one of a single row
 # Found by simulation, for the least p95 over all loads: `millrace bench spacing`.
 _SHARING = 1.2
@@ -57,6 +58,7 @@ class Wait:
     until_s: float
     #: >0: the slot watches the lanes for the pool; arrivals wake it once a lane has that many calls
     watch: int = 0
+    leaves: bool = False  #: calls wait, and are left to cheaper workers
 
 
 class LaunchPolicy:
@@ -90,13 +92,55 @@ class LaunchPolicy:
             decision = self._decide_items(now_s, items, pool, allowed_s, owed, draining)
             if isinstance(decision, Flush) or not calls:
                 return decision
-        until_s = inf
+        until_s, leaves = inf, False
         for view in sorted(calls, key=lambda view: (view.calls_turn, self._latest_s(view))):
+            if pool.cheaper and now_s < (left := self._left_until_s(now_s, view, calls, pool)):
+                until_s, leaves = min(until_s, left), True
+                continue
             decision = self._decide_calls(now_s, view, pool, bool(items), draining)
             if isinstance(decision, Flush):
                 return decision
             until_s = min(until_s, decision.until_s)
-        return Wait(until_s)
+        return Wait(until_s, leaves=leaves)
+
+    def bound_s(self, view: LaneView) -> float:
+        """Returns the longest that a launch of calls may take on a worker that faster ones stand
+        beside: a full one, up to half of the target or a little more than a single row takes."""
+        one_s, full_s = (
+            self.latency.predict95(self._size(view, rows))
+            for rows in (1, self.rules.full_rows(view))
+        )
+        return min(full_s, max(_FIXED * one_s, self.rules.target_s / 2))
+
+    def reaches(self, view: LaneView, ratio: float) -> bool:
+        """Returns True if workers whose launches take `ratio` times as long as here can answer a
+        call in time."""
+        one_s = ratio * self.latency.predict(self._size(view, 1))
+        return one_s + self.rules.margin_s < self.rules.target_s
+
+    def _left_until_s(
+        self, now_s: float, view: LaneView, calls: Sequence[LaneView], pool: PoolView
+    ) -> float:
+        """Returns until when a lane is left to cheaper workers, which can launch all that waits in
+        time; a time that has passed where they can't."""
+        if view.alone:
+            return -inf
+        launches = sum(
+            -(-(other.calls + other.urgent) // self.rules.full_rows(other)) for other in calls
+        )
+        due_s = view.calls_due_s - self.rules.margin_s
+        rows = min(view.calls, self.rules.full_rows(view))
+        took_s = self.latency.predict95(self._size(view, rows))
+        until_s = -inf
+        for tier in pool.cheaper:
+            if tier.spot and view.stays:
+                continue
+            its_s = tier.ratio * took_s
+            by_s = min(due_s, now_s + max(took_s, its_s))
+            for free_s in tier.free_s:
+                launches -= max(0, int((by_s - max(now_s, free_s)) / its_s + _ROUNDING))
+            until_s = max(until_s, due_s - its_s)
+        return until_s if launches <= 0 else -inf
 
     def overtake(self, lanes: Sequence[LaneView]) -> Flush | Wait:
         """Decides for a slot that may launch what overtakes full launches: the calls whose turn is
@@ -112,6 +156,8 @@ class LaunchPolicy:
     ) -> Flush | Wait:
         rules = self.rules
         rows, units = 1 if view.alone else rules.most_rows(view.bucket), rules.most_units
+        if pool.faster:
+            rows = min(rows, max(1, self._rows_within(self.bound_s(view), view)))
         latest_s = self._latest_s(view)
         fills_up = filled and self._is_fixed(view)
         paced_s = pool.paced_s if fills_up else self._sharing_s(now_s, view, pool)

@@ -5,10 +5,11 @@ It has no thread and no clock: the device's threads, the tests and the simulator
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from math import inf
+from math import inf, sqrt
 
 from jobs.calls.lanes import PROBED_AFTER_MS, Bulk, Ticket, bucket_of, lane_parts
 from jobs.calls.profile import Profile, Times
+from jobs.calls.tiers.tier import Speed, Tiers, is_slower, tier_of
 from jobs.models.model import Model
 from workers.scheduler.batch_limit import BatchLimit
 from workers.scheduler.cost import LaunchSize
@@ -38,7 +39,7 @@ class Scheduler:
         self.latency = LatencyModel()
         self.policy = LaunchPolicy(self.latency, self.rules)
         self._batch_limit = BatchLimit(self.rules.limits.max_batch)
-        self.items = ItemLanes(sized=self.rules.sized)
+        self.items = ItemLanes(sized=self.rules.sized, shapes=self.rules.shapes)
         self._buckets = model.buckets or (0,)
         self._sizes = model.size_buckets or (1,)
         self.lanes_seen = 0  # lanes with entries, at the last decision
@@ -76,6 +77,21 @@ class Scheduler:
         own = {} if calls_alone else self.items.waiting()
         return self._decide(now_s, waiting, own, draining)
 
+    def least_ms(self, worker: str, tiers: Tiers) -> dict[int, float]:
+        """Returns by bucket the time (ms) that a call must have left for this worker to take it.
+
+        A worker that faster ones stand beside leaves them what it can't answer in time; empty where
+        there is none, or none that reaches the target.
+        """
+        if not tiers or not is_slower(worker, tiers):
+            return {}
+        ratio = tiers[0].launch_ms / tiers[tier_of(worker, tiers)].launch_ms
+        return {
+            bucket: 1000 * (self.policy.bound_s(view) + self.rules.margin_s)
+            for bucket in self._buckets
+            if self.policy.reaches(view := LaneView("", bucket), ratio)
+        }
+
     def _decide(
         self, now_s: float, waiting: Waiting, own: dict[str, ItemsWaiting], draining: bool
     ) -> Flush | Wait:
@@ -96,12 +112,15 @@ class Scheduler:
         items = any(view.items for view in lanes)
         if items and not owed:
             until_s = min(until_s, self._owed_from_s(lanes))
-        return self._watching(now_s, until_s, waiting, items)
+        return self._watching(now_s, until_s, waiting, items, decision.leaves)
 
-    def _watching(self, now_s: float, until_s: float, waiting: Waiting, items: bool) -> Wait:
+    def _watching(
+        self, now_s: float, until_s: float, waiting: Waiting, items: bool, leaves: bool
+    ) -> Wait:
         """Chooses the idle slot that watches waiting calls; another looks only if that one didn't:
-        soon after it where it has items, for the launch that is due next."""
-        if not waiting.lanes:
+        soon after it where it has items, for the launch that is due next. leaves: the calls
+        are left to cheaper workers, and none is watched."""
+        if not waiting.lanes or leaves:
             return Wait(until_s)
         if waiting.watched_s > now_s:
             relief_s = _NEXT_S if items else _RELIEF_S
@@ -147,6 +166,7 @@ class Scheduler:
             lease_ms=lease_s * 1000,
             bulk=bulk,
             without=tuple(without),
+            least_ms=waiting.least_of(view) if waiting.least_ms else 0.0,
         )
 
     def tells_pool(self, now_s: float, waiting: Waiting) -> bool:
@@ -216,6 +236,16 @@ class Scheduler:
             took_ms = (self.latency.predict(work) * 1000 for work in (full, one))
             times[size if self.rules.sized else 0] = Times(full_rows, *took_ms)
         return Profile(load_s * 1000, times, slots)
+
+    def speed(self, price: float) -> Speed | None:
+        """Returns how fast launches are here, as others compare it; None before any was measured.
+        price: of the device, in any unit that all workers share."""
+        view, row = self._usual_lane()
+        one = self.latency.predict(row)
+        full = self.latency.predict(
+            LaunchSize.alike(self.rules.full_rows(view), row.units, view.bucket)
+        )
+        return Speed(sqrt(one * full) * 1000, price * self.item_ms()) if one else None
 
     def item_ms(self) -> float:
         """Predicts the device time of an item in a full launch, ms: of the middle bucket, or of the

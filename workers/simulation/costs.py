@@ -24,6 +24,7 @@ class LaunchTimes:
     square_s: float = 0.0
     ratios: tuple[float, ...] = (1.0,)  #: measured over predicted
     slowdown: float = 0.0  #: share that a launch takes longer beside another on its device
+    price: float = 1.0  #: of the device, for the same time
 
     @classmethod
     def fitted(cls, sweep: Measured) -> "LaunchTimes":
@@ -55,6 +56,7 @@ class LaunchTimes:
             self.square_s / speed,
             self.ratios,
             self.slowdown,
+            self.price,
         )
 
     def sweep(self, model: Model, random: Random) -> list[tuple[LaunchSize, float]]:

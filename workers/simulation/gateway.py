@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-from jobs.calls.admission import Margin, due_ms, terms
+from jobs.calls.admission import Margin, due_ms, mixed_terms
 from jobs.calls.lanes import Terms, bucket_of, lane_name
 from jobs.calls.memory import MemoryLanes
 from jobs.calls.messages import Call, Reply
 from jobs.calls.profile import Profile
 from jobs.models.model import Model
+from jobs.rollouts.cohorts import own_lanes
 from workers.scheduler.entries import FlushReason, Launch
 from workers.simulation.costs import Overheads
 from workers.simulation.event_loop import BEGINS_S, EventLoop
@@ -39,8 +40,7 @@ class Gateway:
         self._one_way_s = overheads.call_s / 2
         self._timeout_ms, self._most_waiting = timeout_ms, most_waiting
         self._open: dict[str, tuple[float, Call]] = {}  # by id, with the time of arrival
-        self._lane_of = {bucket: lane_name({}, bucket) for bucket in (0, *model.buckets)}
-        self._profile, self._packed = Profile(), b""
+        self._profiles, self._packed = [Profile()], list[bytes]()
         self._margin = Margin(model)
 
     @property
@@ -51,6 +51,14 @@ class Gateway:
     def start(self) -> None:
         """Schedules the first arrival."""
         self._expect(0)
+
+    def take(self, number: int, size: int, tenant: str = "", cohort: str = "") -> None:
+        """Takes a call that arrives now. number: of this call alone; cohort: see Call."""
+        lane = lane_name({}, bucket_of(size, self._model.buckets), own_lanes(cohort))
+        call = Call(str(number), lane, tenant, None, size, _API, cohort=cohort)
+        self._open[call.id] = self._loop.now_s, call
+        self._loop.after(self._timeout_ms / 1000, self._expire, call)
+        self._loop.after(self._one_way_s, self._put, call)
 
     def answer(self, launch: Launch) -> None:
         """Answers the calls of a launch that has ended, in one message."""
@@ -70,12 +78,8 @@ class Gateway:
             self._loop.at(BEGINS_S + self._arrivals[n][0], self._arrive, n)
 
     def _arrive(self, n: int) -> None:
-        size, tenant = self._arrivals[n][1], "".join(self._arrivals[n][2:])
-        lane = self._lane_of[bucket_of(size, self._model.buckets)]
-        call = Call(str(n), lane, tenant, None, size, _API)
-        self._open[call.id] = self._loop.now_s, call
-        self._loop.after(self._timeout_ms / 1000, self._expire, call)
-        self._loop.after(self._one_way_s, self._put, call)
+        _, size, *tenant = self._arrivals[n]
+        self.take(n, size, "".join(tenant))
         self._expect(n + 1)
 
     def _put(self, call: Call) -> None:
@@ -92,11 +96,12 @@ class Gateway:
             self._loop.after(self._one_way_s, self._end, call.id, refused.why)
 
     def _terms_of(self, bucket: int) -> Terms:
-        packed = self._lanes.profile()
-        if packed is not self._packed:
-            self._profile, self._packed = Profile.unpack(packed), packed
+        packed = self._lanes.profiles()
+        if packed != self._packed:
+            self._profiles, self._packed = [Profile.unpack(one) for one in packed], packed
         margin_ms = self._margin.ms
-        return terms(self._profile, self._model, bucket, self._timeout_ms, margin_ms=margin_ms)
+        times = self._timeout_ms, 1.0, margin_ms
+        return mixed_terms(self._profiles, self._model, bucket, *times)
 
     def _expire(self, call: Call) -> None:
         if call.id in self._open:
@@ -111,7 +116,7 @@ class Gateway:
             arrived_s, call = opened
             if outcome == "answered":
                 bucket = bucket_of(call.size, self._model.size_buckets)
-                due = due_ms(self._profile, self._model, bucket, self._timeout_ms)
+                due = due_ms(self._profiles[0], self._model, bucket, self._timeout_ms)
                 took_ms = (self._loop.now_s - arrived_s) * 1000
                 self._margin.record(late=took_ms > due)
             times = arrived_s - BEGINS_S, launched_s, self._loop.now_s - BEGINS_S

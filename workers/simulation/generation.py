@@ -84,7 +84,7 @@ class _Replay:
         tenant = arrival.tenant if is_call else "job"
         named = f"{next(self._ids)}", None, is_call, [prompt]
         request = Request(*named, arrival.at_s, deadline_s, tenant)
-        request.sequences += sequences_of(request, most, 0)
+        request.sequences += sequences_of(request, most)
         self._outputs[request] = max(1, min(arrival.output, most - prompt.size))
         self.scheduler.put(request.sequences)
 

@@ -9,6 +9,7 @@ from random import Random
 
 from jobs.calls.lanes import lane_parts
 from jobs.calls.memory import MemoryLanes
+from jobs.calls.tiers.look import TieredLook
 from jobs.models.model import Model
 from workers.device.launch_runner import priority_of
 from workers.scheduler.entries import Entry, Launch
@@ -29,17 +30,21 @@ _MIN_WAIT_S = 0.0005  # one round trip
 
 
 class WakeupList:
-    """Wakes the replica whose slot has waited for the longest: the lanes give one token for it."""
+    """Wakes the replica whose slot has waited for the longest: the lanes give one token for it, by
+    tier."""
 
     def __init__(self, lanes: MemoryLanes) -> None:
         self._lanes = lanes
-        self._waiting: deque[Replica] = deque()
+        self._waiting: list[Replica] = []
 
     def notify(self) -> None:
         """Wakes slots if the lanes gave a token."""
-        while self._lanes.wakeup_pending and self._waiting:
-            self._lanes.wakeup_pending = False
-            self._waiting.popleft().wake()
+        while found := next(
+            (one for one in self._waiting if one.tier in self._lanes.wakeups), None
+        ):
+            self._lanes.wakeups.discard(found.tier)
+            self._waiting.remove(found)
+            found.wake()
 
     def add(self, replica: "Replica") -> None:
         """Adds a replica whose slot waits."""
@@ -59,10 +64,10 @@ class Stage:
     loop: EventLoop
     lanes: MemoryLanes
     wakeups: WakeupList
-    times: LaunchTimes
     overheads: Overheads
     random: Random
     preempts: bool = False  #: True if items have slots of their own, which give way to calls
+    alike: bool = False  #: True if no replica tells how fast it is
     launches: list[LaunchEnd] = field(default_factory=list)
     looks: int = 0  #: how often a slot looked at the lanes
     lost_tickets: int = 0  #: looks that lost their calls to a faster replica
@@ -71,8 +76,11 @@ class Stage:
 class Replica:
     """Worker with one scheduler and several slots."""
 
-    def __init__(self, number: int, stage: Stage, gateway: Gateway, job: Job | None) -> None:
+    def __init__(
+        self, number: int, times: LaunchTimes, stage: Stage, gateway: Gateway, job: Job | None
+    ) -> None:
         self.number, self._idle = number, False
+        self._times, self._looks = times, TieredLook(stage.lanes, str(number))
         self.scheduler = Scheduler(stage.model)
         self._stage, self._gateway, self._job = stage, gateway, job
         self._loop, self._lanes = stage.loop, stage.lanes
@@ -83,18 +91,24 @@ class Replica:
         self._in_flight: list[Launch] = []  # without those of items in slots of their own
         self._item_slots = deque(f"{number}/{n}/items" for n in range(self._slots))
         part_s = PART_S if stage.preempts else None
-        self._device = Device(stage.loop, self._slots, stage.times.slowdown, part_s)
+        self._device = Device(stage.loop, self._slots, times.slowdown, part_s)
         self._deciding: str | None = None  # one slot at a time
         self._overtakes = False  # it may take calls that overtake launches in flight
         self._waits = 0  # counts waits: only the latest ends by its time
 
     def start(self) -> None:
         """Starts the replica warm, measured, and ready for calls."""
-        self.scheduler.latency.seed(self._stage.times.sweep(self._stage.model, self._stage.random))
+        sweep = self._times.sweep(self._stage.model, self._stage.random)
+        self.scheduler.latency.seed(sweep)
         self._announce()
         self._top_up()
         self._next()
         self._next_items()
+
+    @property
+    def tier(self) -> int:
+        """Tier of this replica, as it last saw it."""
+        return self._looks.tier
 
     def wake(self) -> None:
         """Called when a call may be waiting."""
@@ -102,8 +116,9 @@ class Replica:
         self._look()
 
     def _announce(self) -> None:
-        profile = self.scheduler.profile().pack()
-        self._lanes.announce(str(self.number), LEASE_S, profile=profile)
+        profile, speed = self.scheduler.profile().pack(), self.scheduler.speed(self._times.price)
+        speed = None if self._stage.alike else speed
+        self._lanes.announce(str(self.number), LEASE_S, profile=profile, speed=speed)
         self._loop.after(LEASE_S / 3, self._announce)
 
     # -- the life of a launch
@@ -123,7 +138,8 @@ class Replica:
             return
         self._stage.looks += 1
         slot = self._deciding
-        waiting = Waiting.from_look(self._lanes.look(slot), slot, self._slots, 0.0)
+        look, least_ms = self._looks.look(slot, self.scheduler.least_ms)
+        waiting = Waiting.from_look(look, slot, self._slots, 0.0, least_ms)
         self._loop.after(self._step_s, self._decide, waiting)
 
     def _decide(self, waiting: Waiting) -> None:
@@ -188,7 +204,7 @@ class Replica:
 
     def _run(self, launch: Launch, slot: str) -> None:
         priority = priority_of(launch)
-        took_s = self._stage.times.draw_s(launch.work, self._stage.random)
+        took_s = self._times.draw_s(launch.work, self._stage.random)
         launch.started_s = self._loop.now_s
         self._device.start(priority, took_s, partial(self._ended, slot, launch))
 

@@ -20,7 +20,7 @@ def simulate(
     model: Model,
     replicas: int,
     arrivals: Sequence[Arrival],
-    times: LaunchTimes,
+    times: LaunchTimes | Sequence[LaunchTimes],
     *,
     overheads: Overheads | None = None,
     job_sizes: Sequence[int] = (),
@@ -29,23 +29,26 @@ def simulate(
     most_waiting: int = MOST_WAITING,
     seed: int = 0,
     preempts: bool = False,
+    alike: bool = False,
 ) -> Result:
     """Replays arrivals until every call has ended and at least
     `lasts_s` are over.
 
-    `job_sizes` are the sizes of a job's items, of which there are always more; without any there is
-    no job. The same seed gives the same result. preempts: launches of items give way to those of
-    calls.
+    times: of all replicas, or of each. `job_sizes` are the sizes of a job's items, of which there
+    are always more; without any there is no job. The same seed gives the same result. preempts:
+    launches of items give way to those of calls. alike: no replica tells how fast it is: the
+    last announced profile counts for all.
     """
     loop = EventLoop()
     lanes = MemoryLanes(lambda: loop.now_s * 1000)
     wakeups = WakeupList(lanes)
     costs = overheads or Overheads()
-    stage = Stage(model, loop, lanes, wakeups, times, costs, Random(f"{seed} launches"), preempts)
+    stage = Stage(model, loop, lanes, wakeups, costs, Random(f"{seed} launches"), preempts, alike)
     gateway = Gateway(model, loop, lanes, arrivals, costs, timeout_ms, most_waiting, wakeups.notify)
     job = Job(model, job_sizes, Random(f"{seed} items")) if job_sizes else None
+    its = [times] * replicas if isinstance(times, LaunchTimes) else times
     for number in range(replicas):
-        Replica(number, stage, gateway, job).start()
+        Replica(number, its[number], stage, gateway, job).start()
     gateway.start()
     until_s = BEGINS_S + lasts_s
     loop.at(until_s, lambda: None)

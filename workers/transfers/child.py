@@ -57,6 +57,7 @@ def run_transfer(context: TransferContext, transfer: Transfer) -> Postponed | No
     """Imports or exports. Returns None where it has ended, or its claim was lost."""
     steps = importing if transfer.kind == "import" else exporting
     try:
+        context.read_models()
         with acting(context.database, transfer.tenant) as tx:
             job = transfers.job(tx, transfer)
         if job is None:
@@ -137,7 +138,6 @@ class TransferHandler:
             except Exception as error:  # a fault of the configuration, not of the job
                 _log.error("transfers can't start: %s", error)
                 return Postponed(_NO_START_S, "its process can't start: see the keeper's log")
-            context.file.poll()
             return outcome(context, transfer)
 
 

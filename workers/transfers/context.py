@@ -11,6 +11,8 @@ from jobs.models.registry import Registry
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
+from jobs.store.registry import snapshot
+from jobs.store.registry.follower import look
 
 if TYPE_CHECKING:
     from jobs.blobs.objects import Objects
@@ -42,9 +44,14 @@ class TransferContext:
             open_store(settings.files, settings.s3_endpoint),
         )
 
+    def read_models(self) -> None:
+        """Reads the models file and the registry again. Raises database errors."""
+        self.file.poll()
+        look(self.database, self.file.adopt, snapshot.read_with_unfinished)
+
     @property
     def models(self) -> Registry:
-        """Models as the file declares them now."""
+        """Models as they were when they were last read."""
         return self.file.models
 
     @property

@@ -13,7 +13,7 @@ from psycopg.errors import UniqueViolation
 from jobs import ids
 from jobs.blobs import s3_locations
 from jobs.dialects import dialect
-from jobs.errors import PayloadCorrupt, Untransferable
+from jobs.errors import Fault, Invalid, PayloadCorrupt, Untransferable
 from jobs.intake.free_space import DiskFloor
 from jobs.intake.spool import Intake
 from jobs.models.model import Model
@@ -26,6 +26,8 @@ from jobs.store.queue import finish
 from jobs.store.tenancy import acting
 from jobs.store.tenants import limits
 from jobs.telemetry.metrics import record
+from jobs.usecases.slice_versions import slice_versions
+from jobs.usecases.submit import pinned_model
 from workers.transfers.context import ClaimLost, TransferContext
 from workers.transfers.readers import Observed, lines_of
 
@@ -43,7 +45,7 @@ def run(context: TransferContext, transfer: Transfer, job: JobRow) -> None:
         new_job = one.new_job(taken)
         try:
             with acting(context.database, transfer.tenant) as tx:
-                insert.queue_job(tx, new_job, JobItems(taken.rows, taken.bounds, taken.inputs))
+                insert.queue_job(tx, new_job, one.items(new_job, taken))
                 if not transfers.finish(tx, transfer):
                     raise ClaimLost
         except UniqueViolation as error:  # another process stored the items
@@ -69,6 +71,7 @@ class _Import:
     def __init__(self, context: TransferContext, transfer: Transfer, job: JobRow) -> None:
         self._context, self._transfer, self._job = context, transfer, job
         self._options: dict[str, Any] = orjson.loads(job.asked or "{}")
+        self._models = context.models.of_tenant(transfer.tenant)
         self._model: Model | None = None
         self._intakes: list[Intake] = []
         self._floor = DiskFloor.from_settings(context.settings)
@@ -88,7 +91,12 @@ class _Import:
 
     def _open_intake(self, name: str) -> Intake:
         job = self._job
-        self._model = self._context.models.resolve(name or f"{job.model}@{job.version}")
+        if job.versioning == "routed" and "@" in name:
+            message = pinned_model(name)
+            raise Invalid(message, faults=[Fault(("versioning",), "pinned_model", message)])
+        self._model = self._models.resolve(
+            name or f"{job.model}@{job.version}", self._transfer.tenant
+        )
         taken = Intake(
             self._transfer.job_id,
             self._transfer.tenant,
@@ -104,6 +112,11 @@ class _Import:
         self._intakes.append(taken)
         return taken
 
+    def items(self, job: NewJob, taken: Intake) -> JobItems:
+        """Returns the job's items, cut into slices."""
+        versions = slice_versions(self._models, job, taken.bounds)
+        return JobItems(taken.rows, taken.bounds, taken.inputs, versions)
+
     def new_job(self, taken: Intake) -> NewJob:
         """Describes the job with its items."""
         assert self._model is not None
@@ -114,6 +127,7 @@ class _Import:
             model=self._model,
             job_class=job.job_class,
             priority=job.priority,
+            versioning=job.versioning,
             params=job.params,
             metadata=job.metadata,
             custom_ids=taken.custom_ids,

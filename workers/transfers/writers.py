@@ -126,7 +126,8 @@ class _Lines(_Growing):
 
 
 class _Table(_Growing):
-    """Parquet file: seq, custom_id, outcome, output, error (both JSON), attempts, units."""
+    """Parquet file: seq, custom_id, outcome, output, error (both JSON), attempts, units,
+    version (of a routed job)."""
 
     def __init__(self, packed: bool) -> None:
         parquet = load_parquet()
@@ -142,6 +143,7 @@ class _Table(_Growing):
                 pyarrow.field("error", pyarrow.string()),
                 pyarrow.field("attempts", pyarrow.int32(), nullable=False),
                 pyarrow.field("units", pyarrow.int32(), nullable=False),
+                pyarrow.field("version", pyarrow.string()),
             ]
         )
         super().__init__(".parquet")

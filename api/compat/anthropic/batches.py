@@ -46,7 +46,7 @@ router = APIRouter(tags=["anthropic"], responses=ERRORS)
 
 _MIB = 1 << 20
 _BATCH_ID = ids.pattern("msgbatch", "job")
-_BatchId = Annotated[str, Path(description="msgbatch_…", pattern=_BATCH_ID)]
+_BatchId = Annotated[str, Path(description="msgbatch_…", max_length=200)]
 _Cursor = Annotated[str | None, Query(pattern=_BATCH_ID)]
 
 
@@ -190,7 +190,7 @@ def _translated_lines(
 
 def _row(line: dict[str, Any]) -> dict[str, Any]:
     texts = {name: orjson.dumps(line[name]) for name in ("output", "error")}
-    return {**line, **texts, "reply": None}
+    return {**line, **texts, "reply": None, "version": None}
 
 
 def _find(context: Context, caller: Caller, message_batch_id: str) -> list[JobRow]:

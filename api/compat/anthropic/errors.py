@@ -5,6 +5,7 @@ https://platform.claude.com/docs/en/api/errors
 
 from typing import Any
 
+from jobs.dialects.messages import in_anthropics_words
 from jobs.errors import Fault, MillraceError
 
 _KINDS = {
@@ -25,7 +26,9 @@ def as_anthropic(error: MillraceError, id: str) -> dict[str, Any]:
     """Returns Anthropic's object of an error. `id` is the request's."""
     faults = map(_fault_text, error.faults[:_MAX_FAULTS])
     message = "; ".join([error.detail, *(text for text in faults if text not in error.detail)])
-    message = message.encode("utf-8", "replace").decode()  # it may quote a lone surrogate
+    message = (
+        in_anthropics_words(message).encode("utf-8", "replace").decode()
+    )  # it may quote a lone surrogate
     kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": id}
 

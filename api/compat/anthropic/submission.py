@@ -24,6 +24,7 @@ from jobs.intake import validation
 from jobs.intake.free_space import DiskFloor
 from jobs.intake.idempotency_key import Claim
 from jobs.intake.spool import MAX_FAULTS
+from jobs.models.registry import Registry
 from jobs.store.db import Tx
 from jobs.store.jobs import read as reading
 from jobs.store.jobs.idempotency import find, find_batch
@@ -120,16 +121,17 @@ def _prepared(
     """Checks and spools the job of each model; the stack closes them. Raises Invalid with the
     faults of all requests, and UnknownModel where they name one model, which isn't there."""
     faults, submissions = requests.faults, list[Submission]()
+    models = resources.models_of(caller.tenant)
     for model, places in requests.places.items():
         try:
-            if problem := _model_problem(resources, model):
+            if problem := _model_problem(models, model, caller.tenant):
                 faults.append(_model_fault(places[0], "model", problem))
                 continue
             asked = {"model": model, "request": fingerprint}
             if submissions:
                 asked = {"model": model, "batch": ids.show("msgbatch", submissions[0].job.id)}
             submission = prepare(
-                resources.models,
+                models,
                 caller.tenant,
                 Order(model, expires_in_s=_DAY_S),
                 array=[requests.items[n] for n in places],
@@ -158,9 +160,9 @@ def _prepared(
     return _with_parts(submissions)
 
 
-def _model_problem(resources: Resources, model: str) -> str | None:
+def _model_problem(models: Registry, model: str, tenant: str) -> str | None:
     """Returns why a model can't converse, or None. Raises UnknownModel."""
-    task = resources.models.resolve(model).effective_task
+    task = models.resolve(model, tenant).effective_task
     return None if task == "chat" else f"{model} does {task}, not chat"
 
 

@@ -18,6 +18,7 @@ from api.compat.generation.preparation import (
 from api.context import Context
 from api.gateway.inference import CallResult, InferenceSession
 from api.gateway.streaming.event_stream import EventWriter, answer_by_events
+from api.gateway.streaming.resuming import StreamRequest
 from api.http import bodies, idempotency
 from jobs import clock, ids
 from jobs.calls.messages import COUNTED
@@ -54,39 +55,39 @@ async def answer(
     request: Request, context: Context, caller: Caller, api: GenerationApi
 ) -> Response:
     """Makes the call of a request, and returns its response."""
-    key = idempotency.read_key(request, required=False)
-    raw = await _body(request, context, caller)
+    key, asked = idempotency.read_key(request, required=False), StreamRequest.read(request)
+    raw = await read_raw(request, context, caller)
     since_s = clock.monotonic()
-    prepared = await _prepared(context, caller, api, raw)
-    body, rate_limit_headers = prepared.body, dict[str, str]()
-    made = Answer(ids.new_shown("call"), int(clock.now().timestamp()), prepared)
+    prepared = await prepare(request, context, caller, api.read, raw, key)
+    body, response_headers = prepared.body, dict[str, str]()
+    call_id = asked.call_id if body.stream else ids.new_shown("call")
+    made = Answer(call_id, int(ids.made_at("call", call_id)), prepared)
     open_session = partial(
         context.inference_session,
-        request, caller, "interactive", body.timeout_ms, since_s, rate_limit_headers,
+        request, caller, "interactive", body.timeout_ms, since_s, response_headers,
     )  # fmt: skip
     if body.stream:
         idempotency.refuse_for_stream(key)
-        return await answer_by_events(
-            open_session(),
-            orjson.Fragment(prepared.value),
-            iter(prepared.plans),
-            body.deadlines if prepared.streams else None,
-            api.events(made),
-            made.call_id,
-        )
+        if asked.after:
+            gateway, tenant, plans = context.gateway, caller.tenant, prepared.plans
+            stream = await asked.resume(gateway, context.models, tenant, asked.after, plans)
+        else:
+            stream = asked.begin(call_id, orjson.Fragment(prepared.value), prepared.plans)
+        deadlines = body.deadlines if prepared.streams else None
+        return await answer_by_events(open_session(), stream, deadlines, api.events(made))
 
     async def whole() -> bytes:
         with open_session() as session:
-            return orjson.dumps(api.whole(made, await _call(session, made)))
+            return orjson.dumps(api.whole(made, await call(session, made)))
 
     if key is None and context.settings.require_idempotency_key:
         raise idempotency.missing()
     if key is None:
-        return Response(await whole(), headers=rate_limit_headers, media_type=bodies.JSON)
+        return Response(await whole(), headers=response_headers, media_type=bodies.JSON)
     # The same body means something else on another route.
     claim = await idempotency.claim_of(request, caller.tenant, key, api.path.encode(), raw)
     content, replayed = await context.response_cache.once(claim, body.timeout_ms, whole)
-    headers = idempotency.REPLAYED if replayed else rate_limit_headers
+    headers = idempotency.REPLAYED if replayed else response_headers
     return Response(content, headers=headers, media_type=bodies.JSON)
 
 
@@ -95,9 +96,9 @@ async def count_tokens(
 ) -> int:
     """Returns the tokens of a request's prompt: a worker whose model has a tokenizer counts them,
     by a call that generates nothing; of other models they are estimated."""
-    raw = await _body(request, context, caller)
+    raw = await read_raw(request, context, caller)
     since_s = clock.monotonic()
-    prepared = await _prepared(context, caller, api, raw)
+    prepared = await prepare(request, context, caller, api.read, raw)
     if not prepared.has_tokenizer:
         return prepared.size
     value = orjson.Fragment(b'{"%b":%b}' % (COUNTED.encode(), prepared.value))
@@ -105,30 +106,41 @@ async def count_tokens(
         request, caller, "interactive", prepared.body.timeout_ms, since_s, {}
     )
     with open_session as session:  # another model would count other tokens: no fallback
-        result = await session.call(value, islice(prepared.plans, 1))
+        plans = (replace(plan, cohort="", shadow=None) for plan in islice(prepared.plans, 1))
+        result = await session.call(value, plans)
     counted: int = orjson.loads(result.output)["input_tokens"]
     return counted
 
 
-async def _body(request: Request, context: Context, caller: Caller) -> bytes:
+async def read_raw(request: Request, context: Context, caller: Caller) -> bytes:
+    """Returns the body of a request, in memory."""
     bodies.media_type(request, bodies.JSON)
     return await context.call_bodies.read(request, context.models.max_line_bytes, caller.tenant)
 
 
-async def _prepared(
-    context: Context, caller: Caller, api: GenerationApi, raw: bytes
+async def prepare(
+    request: Request,
+    context: Context,
+    caller: Caller,
+    read: BodyReader,
+    raw: bytes,
+    key: str | None = None,
 ) -> PreparedGeneration:
-    models, statuses = context.models, context.gateway.model_statuses
+    """Checks a body against its model, a large one in a child process. key: its
+    Idempotency-Key."""
+    models, router, tenant = context.models_of(caller.tenant), context.router, caller.tenant
     if bodies.is_heavy(raw):
-        versions = await statuses.choose_all(models)
-        run = context.call_preparation.run
-        return await run(caller.tenant, prepare_heavy, raw, versions, api.read)
-    body = api.read(validation.parse_json(raw))
-    model = await statuses.choose(models.versions(body.model))
-    return prepare_light(models, model, body)
+        ready = await router.ready_versions(models, request, tenant, key=key)
+        prepared = await context.call_preparation.run(tenant, prepare_heavy, raw, ready, read)
+        router.record(prepared.target, ready.asker)
+        return prepared
+    body = read(validation.parse_json(raw))
+    target = await router.route(models, body.model, request, tenant, key=key, user=body.user)
+    return prepare_light(models, target, body)
 
 
-async def _call(session: InferenceSession, made: Answer) -> CallResult:
+async def call(session: InferenceSession, made: Answer) -> CallResult:
+    """Makes the call of an answer."""
     session = replace(session, call_id=made.call_id)
     value = orjson.Fragment(made.prepared.value)
     return await session.call(value, iter(made.prepared.plans))

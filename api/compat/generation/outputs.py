@@ -15,7 +15,12 @@ def completion_of(result: CallResult, *, tools: bool) -> dict[str, Any]:
 
     tools: calls in the texts are parsed.
     """
-    output = orjson.loads(result.output)
+    return completion_of_output(result.output, tools=tools)
+
+
+def completion_of_output(raw: bytes, *, tools: bool) -> dict[str, Any]:
+    """Returns the completion of an output, as `completion_of` does."""
+    output = orjson.loads(raw)
     if isinstance(output, str):
         output = _of_text(output)
     choices = output.get("choices") if isinstance(output, dict) else None

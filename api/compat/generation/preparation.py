@@ -6,6 +6,7 @@ from typing import Any
 
 from api.gateway.fallbacks import FallbackPlan, fallback_plans
 from api.gateway.prepared import check_length
+from api.gateway.routing.target import ReadyVersions, Target
 from api.gateway.streaming.inbox import StreamDeadlines
 from api.schemas.calls import MAX_CALL_TIMEOUT_MS
 from jobs.errors import Fault, Invalid
@@ -31,6 +32,7 @@ class GenerationBody:
     include_usage: bool  #: a stream's last chunk has the usage
     timeout_ms: int
     deadlines: StreamDeadlines
+    user: str = ""  #: of the caller, for routes that keep users at a version
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,17 @@ class PreparedGeneration:
     """Request that is ready to be admitted."""
 
     body: GenerationBody  #: without its input
-    model: Model
+    target: Target
     value: bytes  #: input, as JSON
     plans: Iterable[FallbackPlan]
     choices: int
     tools: bool  #: the model may call tools
     size: int  #: of the input, in the model's unit
+
+    @property
+    def model(self) -> Model:
+        """Version that it is for."""
+        return self.target.model
 
     @property
     def streams(self) -> bool:
@@ -52,8 +59,8 @@ class PreparedGeneration:
 
     @property
     def has_tokenizer(self) -> bool:
-        """True where the model's worker knows the tokens of a prompt; an upstream keeps its own."""
-        return self.model.spec.generates and self.model.engine != "openai"
+        """True where the model's worker knows the tokens of a prompt; another server keeps them."""
+        return self.model.spec.generates and self.model.engine not in ("openai", "server")
 
     def shown_model(self, plan: FallbackPlan) -> str:
         """Returns the model's name for the response: as requested, unless another one served it."""
@@ -98,12 +105,19 @@ def _read_body(value: Mapping[str, Any]) -> GenerationBody:
         include_usage=Fields(options or {}).flag("include_usage"),
         timeout_ms=fields.whole("timeout_ms", 1, MAX_CALL_TIMEOUT_MS) or MAX_CALL_TIMEOUT_MS,
         deadlines=StreamDeadlines(first_ms, idle_ms),
+        user=user_of(value),
     )
 
 
-def prepare_light(models: Registry, model: Model, body: GenerationBody) -> PreparedGeneration:
+def user_of(value: Mapping[str, Any]) -> str:
+    """Returns the user that a body in OpenAI's form names; "": none."""
+    named = value.get("safety_identifier") or value.get("user")
+    return named if isinstance(named, str) else ""
+
+
+def prepare_light(models: Registry, target: Target, body: GenerationBody) -> PreparedGeneration:
     """Checks a body against its model. Raises Invalid."""
-    value = body.input
+    value, model = body.input, target.model
     if model.spec.generates:
         try:
             parse_all(value)
@@ -119,9 +133,9 @@ def prepare_light(models: Registry, model: Model, body: GenerationBody) -> Prepa
     choices = value.get("n")
     return PreparedGeneration(
         body=replace(body, input={}),
-        model=model,
+        target=target,
         value=item.input,
-        plans=fallback_plans(models, model, value, {}),
+        plans=fallback_plans(models, target, value, {}),
         choices=choices if type(choices) is int and 1 <= choices <= MOST_CHOICES else 1,
         tools=wants_calls(value),
         size=model.size(value, {}),
@@ -129,11 +143,11 @@ def prepare_light(models: Registry, model: Model, body: GenerationBody) -> Prepa
 
 
 def prepare_heavy(
-    models: Registry, raw: bytes, versions: Mapping[str, str], read: BodyReader
+    models: Registry, raw: bytes, ready: ReadyVersions, read: BodyReader
 ) -> PreparedGeneration:
-    """Parses and checks a body, in a child process. versions: `name@version` of bare names."""
+    """Parses and checks a body, in a child process."""
     body = read(validation.parse_json(raw))
-    model = models.resolve(versions.get(body.model, body.model))
-    check_length(raw, model)
-    prepared = prepare_light(models, model, body)
+    target = ready.target(models, body.model, body.user)
+    check_length(raw, target.model)
+    prepared = prepare_light(models, target, body)
     return replace(prepared, plans=tuple(prepared.plans))

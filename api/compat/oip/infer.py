@@ -14,10 +14,11 @@ from api.compat.oip.schemas import InferenceResponse
 from api.compat.oip.wire import Inference, Wanted
 from api.context import Context, ContextDep
 from api.dependencies import Inferrer
-from api.gateway.fallbacks import FallbackPlan, fallback_plans
+from api.gateway.fallbacks import fallback_plans, plan_of
 from api.gateway.fan_out import fan_out
 from api.gateway.inference import CallResult, InferenceSession
 from api.gateway.prepared import PreparedInputs
+from api.gateway.routing.target import Target
 from api.http import bodies, compression
 from jobs import clock
 from jobs.errors import Malformed, TooLarge
@@ -88,8 +89,11 @@ def route_of(path: str) -> str:
 async def answer(request: Request, context: Context, caller: Caller) -> Response:
     """Runs one inference on the model, and the version, that the path names."""
     name, version = _PATH.fullmatch(request.scope["path"]).groups("")  # type: ignore[union-attr]
-    versions = signatures.models_of(context.models, name, version)
-    model = await context.gateway.model_statuses.choose(versions)
+    models = context.models_of(caller.tenant)
+    signatures.models_of(models, name, version)  # raises where there is no such version
+    named = f"{name}@{version}" if version else name
+    target = await context.router.route(models, named, request, caller.tenant)
+    model = target.model
     signatures.call_signature(model)  # raises where this protocol can't call it
     raw = await context.call_bodies.read(request, model.max_line_bytes, caller.tenant)
     since_s = clock.monotonic()
@@ -98,9 +102,9 @@ async def answer(request: Request, context: Context, caller: Caller) -> Response
     light_bytes = LIGHT_TEXT_BYTES if signatures.takes_texts(model) else bodies.LIGHT_BYTES
     if bodies.is_heavy(body, light_bytes):
         tenant, preparation = caller.tenant, context.call_preparation
-        inference, inputs = await preparation.run(tenant, prepare, model.key, body, head)
+        inference, inputs = await preparation.run(tenant, prepare, target, body, head)
     else:
-        inference, inputs = prepare(context.models, model.key, body, head)
+        inference, inputs = prepare(models, target, body, head)
     terms = inference.job_class, inference.timeout_ms, since_s
     with context.inference_session(request, caller, *terms, {}) as session:
         results = await _call_all(session, inputs)
@@ -118,7 +122,7 @@ async def answer(request: Request, context: Context, caller: Caller) -> Response
         content, headers = await context.call_preparation.run(caller.tenant, write_response, *parts)
     else:
         content, headers = write_response(context.models, *parts)
-    return Response(content, headers={**session.rate_limit_headers, **headers})
+    return Response(content, headers={**session.response_headers, **headers})
 
 
 async def _decoded(
@@ -135,29 +139,33 @@ async def _decoded(
     return body
 
 
-def prepare(models: Registry, key: str, body: bytes, head: int) -> tuple[Inference, PreparedInputs]:
-    """Parses a body for the model of this key, checks and sizes its inputs. Returns the rest of it
-    too, without tensors. Raises Malformed, TooLarge."""
-    model = models.resolve(key)
+def prepare(
+    models: Registry, target: Target, body: bytes, head: int
+) -> tuple[Inference, PreparedInputs]:
+    """Parses a body for a version, checks and sizes its inputs. Returns the rest of it too, without
+    tensors. Raises Malformed, TooLarge."""
+    model = target.model
     inference = wire.read(body, head, signatures.call_signature(model))
     inputs = _texts if signatures.takes_texts(model) else _tensors
-    return replace(inference, inputs={}), inputs(models, model, inference)
+    return replace(inference, inputs={}), inputs(models, target, inference)
 
 
-def _tensors(models: Registry, model: Model, inference: Inference) -> PreparedInputs:
+def _tensors(models: Registry, target: Target, inference: Inference) -> PreparedInputs:
     """Prepares one call of all rows."""
+    model = target.model
     inputs = {name: tensor.as_json() for name, tensor in inference.inputs.items()}
     size, most = sum(len(entry["base64"]) for entry in inputs.values()), model.limits.max_item_bytes
     if size > most:
         raise TooLarge(f"the inputs have {size} bytes in base64; {model.key} takes {most}")
     value = {"inputs": inputs, "outputs": [want.name for want in inference.outputs]}
-    plans = tuple(fallback_plans(models, model, value, {}))
-    return PreparedInputs(model, (orjson.dumps(value),), plans)
+    plans = tuple(fallback_plans(models, target, value, {}))
+    return PreparedInputs(target, (orjson.dumps(value),), plans)
 
 
-def _texts(models: Registry, model: Model, inference: Inference) -> PreparedInputs:
+def _texts(models: Registry, target: Target, inference: Inference) -> PreparedInputs:
     """Prepares a call of each text. They share launches, and one model answers them all."""
-    texts = signatures.decoded_texts(inference.inputs[signatures.TEXT])
+    model = target.model
+    texts = signatures.decoded_texts(inference.inputs)
     values = []
     for text in texts:
         item = validation.check(text, (), None, model, True)
@@ -165,10 +173,10 @@ def _texts(models: Registry, model: Model, inference: Inference) -> PreparedInpu
             raise Malformed("; ".join(fault.message for fault in item))
         values.append(item.input)
     if len(texts) == 1:
-        plans = tuple(fallback_plans(models, model, texts[0], {}))
+        plans = tuple(fallback_plans(models, target, texts[0], {}))
     else:
-        plans = tuple(FallbackPlan(model, {}, model.size(text, {}), {}) for text in texts)
-    return PreparedInputs(model, values, plans)
+        plans = tuple(plan_of(target, text, {}) for text in texts)
+    return PreparedInputs(target, values, plans)
 
 
 async def _call_all(session: InferenceSession, inputs: PreparedInputs) -> Sequence[CallResult]:

@@ -23,6 +23,7 @@ from api.routes import health
 from api.schemas.fleet import ModelState
 from jobs.errors import Malformed
 from jobs.intake.validation import parse_json
+from jobs.store.queue.workers import LOADING_STATES
 
 router = APIRouter(prefix="/v2")
 
@@ -66,33 +67,33 @@ async def version_metadata(
     context: ContextDep, caller: Reader, model: str, version: str
 ) -> dict[str, Any]:
     """Returns the input and output tensors of one version."""
-    [model_version] = models_of(context.models, model, version)
-    return metadata_object(model_version, context.models.versions(model))
+    [model_version] = models_of(context.models_of(caller.tenant), model, version)
+    return metadata_object(model_version, context.models_of(caller.tenant).versions(model))
 
 
 @router.get(_MODEL, response_model=ModelMetadata)
 async def model_metadata(context: ContextDep, caller: Reader, model: str) -> dict[str, Any]:
     """Returns the input and output tensors of the version declared last, and all versions."""
-    versions = models_of(context.models, model)
+    versions = models_of(context.models_of(caller.tenant), model)
     return metadata_object(versions[0], versions)
 
 
 @router.get(_VERSION + "/config", response_model=ModelConfig)
 async def version_config(context: ContextDep, caller: Reader, model: str, version: str) -> Any:
     """Returns a version's configuration in Triton's format."""
-    return config_object(models_of(context.models, model, version)[0])
+    return config_object(models_of(context.models_of(caller.tenant), model, version)[0])
 
 
 @router.get(_MODEL + "/config", response_model=ModelConfig)
 async def model_config(context: ContextDep, caller: Reader, model: str) -> Any:
     """Returns the configuration of the version declared last, in Triton's format."""
-    return config_object(models_of(context.models, model)[0])
+    return config_object(models_of(context.models_of(caller.tenant), model)[0])
 
 
 @router.get(_VERSION + "/ready", response_model=ReadyModel)
 def version_ready(context: ContextDep, caller: Reader, model: str, version: str) -> Any:
     """Returns 200 once this version is loaded and warm in a worker; 503 before."""
-    [model_version] = models_of(context.models, model, version)
+    [model_version] = models_of(context.models_of(caller.tenant), model, version)
     health.model_ready(context, caller, model_version.key)
     return {"name": model, "ready": True}
 
@@ -121,6 +122,6 @@ async def repository_index(request: Request, context: ContextDep, caller: Reader
 
 
 def _entry(state: ModelState) -> IndexEntry:
-    loading = state.states.keys() & {"loading", "warming"}
+    loading = state.states.keys() & set(LOADING_STATES)
     word: Any = "READY" if state.ready else "LOADING" if loading else "UNAVAILABLE"
     return IndexEntry(name=state.name, version=state.version, state=word, reason=state.error or "")

@@ -1,7 +1,8 @@
-"""Tensor signatures of models: declared tensors or, for a text model, one tensor of texts, each of
-which is a call of its own."""
+"""Tensor signatures of models: declared tensors or, for a model of texts or images, one tensor of
+them, each of which is a call of its own."""
 
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,9 +15,10 @@ from jobs.models.inputs.tensors import BYTES, DTYPES, Tensor
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 
-TEXT = "text"
+_TEXT, _IMAGE = "text", "image"
 _OUTPUT, _EMBEDDING = "output", "embedding"
-_TEXT_KINDS = frozenset({"any", "text", "embedding", "classification", "tokens"})
+_IMAGE_TASK = "image_classification"
+_TEXT_KINDS = frozenset({"any", "text", "embedding", "classification", "tokens", _IMAGE_TASK})
 
 
 def models_of(models: Registry, name: str, version: str = "") -> list[Model]:
@@ -28,7 +30,7 @@ def models_of(models: Registry, name: str, version: str = "") -> list[Model]:
 
 
 def takes_texts(model: Model) -> bool:
-    """Returns True if the model takes texts rather than tensors."""
+    """Returns True if the model takes texts, or images as texts, rather than tensors."""
     return model.effective_task in _TEXT_KINDS
 
 
@@ -42,8 +44,9 @@ def signature(model: Model) -> Signature:
     output = Spec(_OUTPUT, BYTES, (-1,))
     if model.effective_task == "embedding":
         output = Spec(_EMBEDDING, "FP32", (-1, -1))
-    decoded_texts = {TEXT: Spec(TEXT, BYTES, (-1,))}
-    return Signature(decoded_texts, {output.name: output}, model.limits.max_batch)
+    name = _IMAGE if model.effective_task == _IMAGE_TASK else _TEXT
+    inputs = {name: Spec(name, BYTES, (-1,))}
+    return Signature(inputs, {output.name: output}, model.limits.max_batch)
 
 
 def call_signature(model: Model) -> Signature:
@@ -54,12 +57,20 @@ def call_signature(model: Model) -> Signature:
     return declared
 
 
-def decoded_texts(tensor: Tensor) -> list[str]:
-    """Decodes a tensor of texts. Raises Malformed where one is not UTF-8."""
+def decoded_texts(inputs: Mapping[str, Tensor]) -> list[str]:
+    """Decodes the tensor of texts, or of images: files as they are, or in base64. Raises Malformed
+    where a text is not UTF-8."""
+    [(name, tensor)] = inputs.items()
+    decoded = _image if name == _IMAGE else bytes.decode
     try:
-        return [text.decode() for text in tensor.array().tolist()]
+        return [decoded(one) for one in tensor.array().tolist()]
     except UnicodeDecodeError as error:
-        raise Malformed(f"{TEXT}: each element must be UTF-8: {error}") from None
+        raise Malformed(f"{name}: each element must be UTF-8: {error}") from None
+
+
+def _image(file: bytes) -> str:
+    """Returns an image in base64, which is the one form that is ASCII."""
+    return file.decode() if file.isascii() else b64encode(file).decode()
 
 
 def joined_outputs(model: Model, outputs: Sequence[bytes]) -> dict[str, Tensor]:

@@ -19,15 +19,16 @@ from api.http.responses import json_response
 from api.routes.jobs import jobs
 from api.routes.jobs.lookup import JOB_ID, PREFIXES, find_job, is_retry, read_job
 from jobs import clock, ids
-from jobs.dialects.openai import ENDPOINTS
-from jobs.errors import Fault, Invalid, Malformed
+from jobs.dialects.openai_lines import ENDPOINTS
+from jobs.errors import Conflict, Fault, Invalid, Malformed
 from jobs.identity import Caller
 from jobs.intake import validation
 from jobs.intake.idempotency_key import Claim
 from jobs.states import TERMINAL
 from jobs.store.billing import spend
+from jobs.store.db import Tx
+from jobs.store.jobs import files as file_rows
 from jobs.store.jobs import read, search, transfers
-from jobs.store.jobs.files import FileRow
 from jobs.store.jobs.idempotency import find, find_batch, lock, lock_batch, store
 from jobs.store.jobs.insert import SubmittedJob
 from jobs.store.jobs.read import JobRow
@@ -78,7 +79,7 @@ def _create(
             if job_id:
                 row = read.one(tx, caller.tenant, job_id)
                 return json_response(batch_object(row), 200, idempotency.REPLAYED)
-        _check_file(files.find(tx, caller, requested.input_file_id))
+        _check_file(tx, caller, requested.input_file_id)
         spend.check_cap(tx, caller.tenant)
         row = transfers.insert_validating(
             tx, _new_job(caller, requested, window_s, fingerprint), caller.limits
@@ -109,8 +110,12 @@ def _read(raw: bytes) -> tuple[BatchRequest, float]:
     return requested, window_s
 
 
-def _check_file(row: FileRow) -> None:
-    if row.purpose != "batch":
+def _check_file(tx: Tx, caller: Caller, file_id: str) -> None:
+    """Raises Invalid where the file is for another purpose. A file that isn't there fails the
+    batch once its lines are to be read, as at OpenAI."""
+    id = ids.parse(files.PREFIX, file_id)
+    row = file_rows.get(tx, caller.tenant, id) if id else None
+    if row is not None and row.purpose != "batch":
         message = f"the purpose of the input file is {row.purpose!r}; upload it for 'batch'"
         fault = Fault(("input_file_id",), "invalid_file_purpose", message)
         raise Invalid(message, faults=[fault])
@@ -127,6 +132,7 @@ def _new_job(
         "prefix": ids.show("", id).removeprefix("_") + "_",
         "created": int(clock.now().timestamp()),
         "request": fingerprint,
+        "on_invalid": requested.on_invalid,
     }
     return SubmittedJob(
         id,
@@ -138,6 +144,7 @@ def _new_job(
         metadata=_json_text(requested.metadata or {}),
         expires_in_s=window_s,
         key=caller.key_id,
+        versioning=requested.versioning,
         traceparent=spans.current_context(),
     )
 
@@ -175,8 +182,10 @@ def cancel_batch(
     request: Request, context: ContextDep, caller: Submitter, batch_id: BatchId
 ) -> Response:
     """Cancels a batch: items that wait end at once, running ones at the next launch boundary.
-    Results until then are in the output file. A batch that has ended stays as it is."""
-    _batch(context, caller, batch_id)
+    Results until then are in the output file. 409 once the batch has ended."""
+    status = status_of(_batch(context, caller, batch_id))
+    if status in TERMINAL and not is_retry(request):
+        raise Conflict(f"Cannot cancel a batch with status {status!r}.")
     jobs.cancel_job(request, context, caller, batch_id)
     return json_response(batch_object(_batch(context, caller, batch_id)))
 

@@ -47,7 +47,8 @@ class EmbeddingsRequest(Body):
         description="numbers that each vector is cut to before it is normalized",
         examples=[256],
     )
-    user: str | None = Field(default=None, description="accepted and ignored")
+    user: str | None = Field(default=None, description="for routes that keep users at a version")
+    safety_identifier: str | None = Field(default=None, description="the same; goes before `user`")
     timeout_ms: _Timeout | None = Field(
         default=None,
         description="deadline of the response; default: 10,000, plus 50 per further input",

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import struct
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,15 +14,17 @@ from api.compat.openai.embedding_schemas import EmbeddingsRequest, EmbeddingsRes
 from api.compat.openai.schemas import ERRORS
 from api.context import Context, ContextDep
 from api.dependencies import Inferrer
-from api.gateway.fallbacks import FallbackPlan, fallback_plans
+from api.gateway.fallbacks import fallback_plans, plan_of
 from api.gateway.fan_out import fan_out
 from api.gateway.inference import CallResult, InferenceSession
 from api.gateway.prepared import PreparedInputs
+from api.gateway.routing.target import ReadyVersions, Target
 from api.http import bodies, idempotency
 from api.http.errors import validated
 from jobs import clock
 from jobs.errors import Fault, Invalid, MillraceError
 from jobs.intake import validation
+from jobs.models.inputs.embeddings import refuse_from_openai
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 
@@ -49,45 +51,50 @@ async def create_embeddings(request: Request, context: ContextDep, caller: Infer
     max_bytes = max(context.models.max_line_bytes, MAX_BODY_BYTES)
     raw = await context.call_bodies.read(request, max_bytes, caller.tenant)
     since_s = clock.monotonic()
-    models, statuses = context.models, context.gateway.model_statuses
+    models, router, tenant = context.models_of(caller.tenant), context.router, caller.tenant
     if bodies.is_heavy(raw, LIGHT_BYTES):
-        versions = await statuses.choose_all(models)
-        body, inputs = await context.call_preparation.run(caller.tenant, prepare, raw, versions)
+        ready = await router.ready_versions(models, request, tenant, key=key)
+        body, inputs = await context.call_preparation.run(tenant, prepare, raw, ready)
+        router.record(inputs.target, ready.asker)
     else:
         body = validated(EmbeddingsRequest, validation.parse_json(raw))
-        inputs = _inputs(models, await statuses.choose(models.versions(body.model)), body)
+        user = body.safety_identifier or body.user
+        target = await router.route(models, body.model, request, tenant, key=key, user=user)
+        inputs = _inputs(models, target, body)
     timeout_ms = body.timeout_ms or 10_000 + EACH_MS * (len(inputs.values) - 1)
-    rate_limit_headers: dict[str, str] = {}
+    response_headers: dict[str, str] = {}
 
     async def answer() -> bytes:
         with context.inference_session(
-            request, caller, "interactive", timeout_ms, since_s, rate_limit_headers
+            request, caller, "interactive", timeout_ms, since_s, response_headers
         ) as session:
             results = await _call_all(session, inputs)
         encode = partial(_encoded, context, caller.tenant, body.encoding_format)
-        return await _answer(inputs.model, body.model, results, encode)
+        return await _answer(inputs.target.model, body.model, results, encode)
 
     if key is None:
-        return Response(await answer(), headers=rate_limit_headers, media_type=bodies.JSON)
+        return Response(await answer(), headers=response_headers, media_type=bodies.JSON)
     # The same body means something else to /infer.
     claim = await idempotency.claim_of(request, caller.tenant, key, PATH.encode(), raw)
     content, replayed = await context.response_cache.once(claim, timeout_ms, answer)
-    headers = idempotency.REPLAYED if replayed else rate_limit_headers
+    headers = idempotency.REPLAYED if replayed else response_headers
     return Response(content, headers=headers, media_type=bodies.JSON)
 
 
 def prepare(
-    models: Registry, raw: bytes, versions: Mapping[str, str]
+    models: Registry, raw: bytes, ready: ReadyVersions
 ) -> tuple[EmbeddingsRequest, PreparedInputs]:
     """Parses, checks and sizes the inputs of a body, in a child process. Returns the rest of it
-    too. versions: `name@version` of bare names."""
+    too."""
     body = validated(EmbeddingsRequest, validation.parse_json(raw))
-    inputs = _inputs(models, models.resolve(versions.get(body.model, body.model)), body)
+    target = ready.target(models, body.model, body.safety_identifier or body.user)
+    inputs = _inputs(models, target, body)
     return body.model_copy(update={"input": None}), inputs
 
 
-def _inputs(models: Registry, model: Model, body: EmbeddingsRequest) -> PreparedInputs:
+def _inputs(models: Registry, target: Target, body: EmbeddingsRequest) -> PreparedInputs:
     """Returns the inputs, all validated and sized. Raises Invalid."""
+    model = target.model
     values, params = _values(model, body), _params(body)
     checked = []
     for n, value in enumerate(values):
@@ -97,9 +104,10 @@ def _inputs(models: Registry, model: Model, body: EmbeddingsRequest) -> Prepared
             raise _refused("input", item[0].code, which + item[0].message)
         checked.append(item.input)
     if len(values) == 1:
-        return PreparedInputs(model, checked, [*fallback_plans(models, model, values[0], params)])
-    plans = [FallbackPlan(model, params, model.size(value, params), {}) for value in values]
-    return PreparedInputs(model, checked, plans)
+        plans = [*fallback_plans(models, target, values[0], params)]
+    else:
+        plans = [plan_of(target, value, params) for value in values]
+    return PreparedInputs(target, checked, plans)
 
 
 def _values(model: Model, body: EmbeddingsRequest) -> Sequence[Any]:
@@ -109,7 +117,10 @@ def _values(model: Model, body: EmbeddingsRequest) -> Sequence[Any]:
         raise _refused("dimensions", *error)
     if not isinstance(body.input, str | list):
         raise _refused("input", "type", "the input is a text, its token ids, or a list of either")
-    if error := validation.refuse_input(model, body.input):
+    error = validation.refuse_input(model, body.input) or refuse_from_openai(
+        body.input, accepts_token_ids=model.accept_token_ids
+    )
+    if error:
         raise _refused("input", *error)
     return model.split_inputs(body.input) or [body.input]
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from api.schemas.common import Body, Metadata, ModelName
-from jobs.dialects.openai import ENDPOINTS
+from jobs.dialects.openai_lines import ENDPOINTS
+from jobs.states import Versioning
 
 PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 _HOUR_S, _MONTH_S = 3600, 30 * 86_400
@@ -94,7 +95,11 @@ class OpenAIModelList(BaseModel):
 class BatchRequest(Body):
     """The body of POST /v1/batches."""
 
-    input_file_id: _FileId = Field(max_length=200, description="of a file with the purpose `batch`")
+    input_file_id: _FileId = Field(
+        max_length=200,
+        pattern=r"^[!-~]+$",
+        description="of a file with the purpose `batch`; the batch fails where it isn't there",
+    )
     endpoint: str = Field(
         description=f"endpoint of its lines: {' or '.join(ENDPOINTS)}", examples=["/v1/embeddings"]
     )
@@ -105,6 +110,15 @@ class BatchRequest(Body):
     )
     metadata: Metadata | None = None
     output_expires_after: ExpiresAfter | None = None
+    on_invalid: Literal["reject", "fail_item"] = Field(
+        default="reject",
+        description="of a line with a fault: the batch fails, or the line alone, with an entry of "
+        "the error file",
+    )
+    versioning: Versioning = Field(
+        default="pinned",
+        description="`routed`: each slice has a version by the routes and the rollout of the model",
+    )
 
 
 class RequestCounts(BaseModel):

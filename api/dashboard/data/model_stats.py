@@ -1,6 +1,6 @@
 """Statistics of model versions, from the database and the reports."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ from api.context import Context
 from jobs.models.model import Model
 from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.queue import workers
-from jobs.store.queue.workers import NOWHERE, ModelStatus
+from jobs.store.queue.workers import LOADING_STATES, NOWHERE, ModelStatus
 from jobs.telemetry.metrics.metrics import EDGES, STAGES
 from jobs.telemetry.reports.reports import ReportSet
 
@@ -26,6 +26,8 @@ class Row:
     status: ModelStatus
     target_s: float
     figures: Mapping[str, Any]
+    aliases: Sequence[str]  #: that name it
+    rollout_percent: float | None  #: of an open rollout whose canary it is
 
     @property
     def ready(self) -> int:
@@ -38,9 +40,11 @@ class Row:
         states = self.status.states
         if states.get("ready"):
             return "ready", "good"
-        for state, kind in (("failed", "bad"), ("loading", "busy"), ("warming", "busy")):
-            if states.get(state):  # type: ignore[call-overload]
-                return state, kind
+        if states.get("failed"):
+            return "failed", "bad"
+        for state in LOADING_STATES:
+            if states.get(state):
+                return state, "busy"
         return ("at rest", "") if states.get("absent") else ("no worker", "warning")
 
 
@@ -57,13 +61,19 @@ def rows(context: Context, statuses: Mapping[str, ModelStatus], reports: ReportS
     """Returns rows of all models that are declared or still in workers (`statuses`)."""
     declared = {model.key: model for model in context.models}
     keys = (*declared, *sorted(statuses.keys() - declared.keys()))
-    return [row(key, declared.get(key), statuses.get(key, NOWHERE), reports) for key in keys]
+    return [row(context, key, statuses.get(key, NOWHERE), reports) for key in keys]
 
 
-def row(key: str, model: Model | None, status: ModelStatus, reports: ReportSet) -> Row:
+def row(context: Context, key: str, status: ModelStatus, reports: ReportSet) -> Row:
     """Returns the row of one version."""
+    model, routing = context.models.get(key), context.models.routing
     target_s = model.answer_target_ms / 1000 if model else 0.0
-    return Row(key, model, status, target_s, figures(reports, model=key))
+    name, _, version = key.rpartition("@")
+    named = routing.aliases.items()
+    aliases = sorted(alias for (of, alias), means in named if (of, means) == (name, version))
+    rollout = routing.rollouts.get(name)
+    percent = rollout.percent if rollout and rollout.canary == version else None
+    return Row(key, model, status, target_s, figures(reports, model=key), aliases, percent)
 
 
 def figures(now: ReportSet, **labels: Any) -> dict[str, Any]:

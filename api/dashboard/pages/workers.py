@@ -37,6 +37,7 @@ def workers(page: layout.OperatorPage, telemetry: Telemetry) -> Response:
             "held": [one for one in held if one.incarnation == row.incarnation],
             "busy": busy_of(telemetry.reports, row.incarnation),
             "memory": _memory(reports.get(str(row.incarnation))),
+            "kind": _kind(reports.get(str(row.incarnation)), row.spot_notice_s),
             "size": telemetry.reports.by_process(str(row.incarnation)).mean("millrace_launch_rows"),
         }
         for row in rows
@@ -67,6 +68,7 @@ def worker(
         report=report,
         busy=busy_of(telemetry.reports, id),
         memory=_memory(report),
+        kind=_kind(report, row.spot_notice_s),
         sizes=model_stats.launch_sizes(now),
         curves={
             key: model_stats.curves(now, key) for key in models if model_stats.curves(now, key)
@@ -114,3 +116,12 @@ def _accuracy(launches: Sequence[LaunchRow]) -> dict[str, float]:
         ends = (0.5, 0.8, 1.25, 2.0)
         counts[list(counts)[sum(ratio > end for end in ends)]] += 1
     return counts
+
+
+def _kind(report: Report | None, spot_notice_s: float) -> str:
+    """Describes its device, its price and its notice, where they are known and say something."""
+    told = report.details if report else {}
+    kind, price = str(told.get("kind", "")), float(told.get("price", 1.0))
+    known = "" if kind == told.get("device") else kind
+    spot = f"spot, {spot_notice_s:g} s" if spot_notice_s else ""
+    return ", ".join(filter(None, (known, f"price {price:g}" if price != 1.0 else "", spot)))

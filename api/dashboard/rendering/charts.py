@@ -9,6 +9,7 @@ Points = Sequence[tuple[float, float]]
 
 _NO_HINTS: Mapping[str, str] = {}
 _LEFT, _BOTTOM, _TOP, _RIGHT = 46, 30, 8, 10
+_LABEL = 40  # between two labels of one row
 
 
 def spark(values: Sequence[float | None], label: str) -> Markup:
@@ -143,6 +144,35 @@ def curve(series: Mapping[str, Points], label: str, x: str, y: str, aim: float =
         width, height, f"{label}: {description or 'nothing'}",
         unit + _axes(width, height, x, _ticks(most_y), most_y) + marks + "".join(drawn),
     )  # fmt: skip
+
+
+def interval(bounds: tuple[float, float, float], label: str, marks: Mapping[str, float]) -> Markup:
+    """Draws a growth, (low, middle, high), on a scale with 0 and `marks`; all are shares."""
+    width, height, middle = 400, 52, 16
+    places = [0.0, *bounds, *marks.values()]
+    least, most = min(places), max(places)
+    room = 0.1 * ((most - least) or 1.0)
+
+    def x(share: float) -> float:
+        return (width - 2) * (share - least + room) / (most - least + 2 * room) + 1
+
+    zero, (low, centre, high) = x(0.0), map(x, bounds)
+    drawn = (
+        f'<line class="axis" x1="0" x2="{width}" y1="{middle}" y2="{middle}"/>'
+        f'<line class="axis" x1="{zero:.1f}" x2="{zero:.1f}" y1="2" y2="{height - 20}"/>'
+    )
+    for name, at in marks.items():
+        drawn += (
+            f'<line class="aim" x1="{x(at):.1f}" x2="{x(at):.1f}" y1="2" y2="{height - 20}"/>'
+            f'<text x="{x(at):.1f}" y="{height - 6}" text-anchor="middle">{escape(name)}</text>'
+        )
+    if all(abs(x(at) - zero) > _LABEL for at in marks.values()):
+        drawn += f'<text x="{zero:.1f}" y="{height - 6}" text-anchor="middle">0</text>'
+    drawn += (
+        f'<rect class="bar" x="{low:.1f}" y="{middle - 4}" width="{max(1.0, high - low):.1f}" '
+        f'height="8" rx="2"/><circle class="dot" cx="{centre:.1f}" cy="{middle}" r="6"/>'
+    )
+    return _framed(width, height, label, drawn)
 
 
 def _framed(width: int, height: int, description: str, drawn: str) -> Markup:

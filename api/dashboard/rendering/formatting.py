@@ -1,6 +1,6 @@
 """Template filters that format numbers, sizes and times."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from math import ceil
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from jobs import clock
+from jobs.models.routing.route import Share
 
 NONE = "–"
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -33,6 +34,26 @@ def rate(value: float | None) -> str:
 def share(value: float | None) -> str:
     """Formats 0.3 as 30 %."""
     return NONE if value is None else f"{100 * value:.0f} %"
+
+
+def growth(value: float) -> str:
+    """Formats 0.1 as +10 %."""
+    return f"{100 * value:+.3g} %"
+
+
+def evidence(value: float) -> str:
+    """Formats evidence, which grows by factors: 1; 22.4; 1.2e+09."""
+    return f"{value:.3g}"
+
+
+def by_version(shares: Sequence[Share]) -> dict[str, float]:
+    """Returns percents by version, for a bar."""
+    return {f"version {share.version}": share.percent for share in shares}
+
+
+def percents(parts: Mapping[str, float]) -> dict[str, str]:
+    """Formats percents by name, for a legend."""
+    return {name: f"{exact(value)} %" for name, value in parts.items()}
 
 
 def many(count: int, thing: str) -> str:
@@ -159,6 +180,6 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
         number, exact, many, rate, share, milliseconds, duration, size, ago, age, moment, spoken,
-        sentence, counted, named, between, coded,
+        sentence, counted, named, between, coded, growth, evidence, by_version, percents,
     )
 }  # fmt: skip

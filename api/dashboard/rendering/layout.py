@@ -47,6 +47,8 @@ NAVIGATION = (
     Entry("Overview", PREFIX, "read"),
     Entry("Jobs", f"{PREFIX}/jobs", "read"),
     Entry("Models", f"{PREFIX}/models", "read"),
+    Entry("Rollouts", f"{PREFIX}/rollouts", "operate"),
+    Entry("Pools", f"{PREFIX}/pools", "operate"),
     Entry("Workers", f"{PREFIX}/workers", "operate"),
     Entry("Tenants", f"{PREFIX}/tenants", "operate"),
     Entry("Webhooks", f"{PREFIX}/webhooks", "read"),

@@ -17,11 +17,25 @@
     theme.hidden = false;
     theme.title = "Switch between light and dark";
     name();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", name);
     theme.addEventListener("click", () => {
       const chosen = dark() ? "light" : "dark";
       document.documentElement.dataset.theme = chosen;
       document.cookie = `millrace_theme=${chosen}; path=/dashboard; max-age=31536000; samesite=strict`;
       name();
+    });
+  }
+
+  // -- buttons that copy: shown where the browser lets a page write to the clipboard
+
+  if (navigator.clipboard) {
+    document.documentElement.dataset.copies = "";
+    document.addEventListener("click", async (event) => {
+      const button = event.target.closest("[data-copy]");
+      if (!button) return;
+      await navigator.clipboard.writeText(button.dataset.copy);
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
     });
   }
 

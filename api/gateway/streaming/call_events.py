@@ -40,7 +40,9 @@ class CallEvents:
             "total_ms": total_ms,
         }
         usage = orjson.loads(result.output).get("usage") or {}
-        named = {"id": result.id, "model": model.name, "version": model.version}
+        named: dict[str, Any] = {"id": result.id, "model": model.name, "version": model.version}
+        if result.plan.degraded:
+            named["degraded"] = result.plan.degraded
         return event({**named, "usage": usage, "timing": timing}, "done")
 
     def fail(self, error: MillraceError, request_id: str) -> bytes:

@@ -1,15 +1,17 @@
 """One call whose output is read while it grows."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from api.gateway.fallbacks import FallbackPlan
 from api.gateway.inference import CallResult, InferenceSession
 from api.gateway.streaming.inbox import SLOW_READER_S, DeltaInbox, StreamDeadlines
 from jobs.calls.messages import Delta
 from jobs.errors import SlowReader
+
+MakeCall = Callable[[InferenceSession], Coroutine[Any, Any, CallResult]]
+"""Makes a call, or takes one over, in a session."""
 
 
 class CallStream:
@@ -18,14 +20,13 @@ class CallStream:
     def __init__(
         self,
         session: InferenceSession,
-        value: Any,
-        plans: Iterator[FallbackPlan],
+        call: MakeCall,
         deadlines: StreamDeadlines | None,
         slow_reader_s: float = SLOW_READER_S,
     ) -> None:
         self._inbox = DeltaInbox(deadlines, slow_reader_s)
-        session = replace(session, inbox=self._inbox)
-        self._call = asyncio.create_task(session.call(value, plans))
+        self._outlives_reader = session.resume_within_s > 0
+        self._call = asyncio.create_task(call(replace(session, inbox=self._inbox)))
         self._call.add_done_callback(lambda _: self._inbox.wake())
 
     async def read(self, timeout_s: float) -> list[Delta] | None:
@@ -40,15 +41,28 @@ class CallStream:
         ended without a delta."""
         if not self._call.done():
             await self._inbox.wait(timeout_s)
-        if self._call.done():
+        if self._call.done() and not self.received:
             self._call.result()
+
+    @property
+    def received(self) -> int:
+        """Number of deltas so far."""
+        return self._inbox.received
+
+    @property
+    def succeeded(self) -> bool:
+        """True once the call has ended with a result."""
+        return self._call.done() and not self._call.cancelled() and not self._call.exception()
 
     def result(self) -> CallResult:
         """Returns the result of a call that has ended, or raises its error."""
         return self._call.result()
 
     def when_unread(self, cut: Callable[[], None]) -> None:
-        """Calls `cut` where the call ends because its client doesn't read."""
+        """Calls `cut` where the client doesn't read. That ends the call, too, unless it is to
+        outlive its connection."""
+        if self._outlives_reader:
+            self._inbox.outlive_reader(cut)
 
         def check(call: "asyncio.Task[CallResult]") -> None:
             if not call.cancelled() and isinstance(call.exception(), SlowReader):

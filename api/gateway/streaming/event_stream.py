@@ -1,9 +1,10 @@
 """Responses of server-sent events: the deltas of a call in the words of one API."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any, Protocol
 
 import orjson
@@ -11,10 +12,11 @@ from fastapi import Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from api.gateway.fallbacks import FallbackPlan
 from api.gateway.inference import CallResult, InferenceSession
 from api.gateway.streaming.call_stream import CallStream
+from api.gateway.streaming.event_ids import EventIds, Position
 from api.gateway.streaming.inbox import StreamDeadlines
+from api.gateway.streaming.resuming import StreamCall, lingering
 from api.http import connection
 from api.http.errors import to_error
 from api.http.request_id import request_id
@@ -22,7 +24,8 @@ from jobs.calls.messages import Delta
 from jobs.errors import MillraceError
 
 MEDIA_TYPE = "text/event-stream"
-KEEP_ALIVE = b": keep-alive\n\n"
+# Without a blank line: behind an id, OpenAI's and Anthropic's clients take one for an event.
+KEEP_ALIVE = b": keep-alive\n"
 KEEP_ALIVE_S = 10.0  # of silence
 STATUS_WITHIN_S = 2.0  # a call that fails within this time is answered with its own status
 
@@ -60,6 +63,7 @@ class EventStream(Response):
         self,
         stream: CallStream,
         writer: EventWriter,
+        event_ids: EventIds,
         headers: dict[str, str],
         session: ExitStack,
     ) -> None:
@@ -68,6 +72,7 @@ class EventStream(Response):
         super().__init__(headers={**headers, **no_buffering}, media_type=MEDIA_TYPE)
         del self.headers["content-length"]
         self._stream, self._writer, self._session = stream, writer, session
+        self._ids = event_ids
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the events."""
@@ -83,37 +88,49 @@ class EventStream(Response):
             self._session.close()
 
     async def _pieces(self, id: str) -> AsyncGenerator[bytes, None]:
-        stream, writer = self._stream, self._writer
-        if first := writer.begin():
+        stream, writer, ids = self._stream, self._writer, self._ids
+        if first := ids.write(0, writer.begin(), whole=False):
             yield first
         while (deltas := await stream.read(KEEP_ALIVE_S)) is not None:
-            if piece := b"".join(map(writer.write, deltas)) if deltas else KEEP_ALIVE:
+            events = b"".join(ids.write(one.number, writer.write(one)) for one in deltas)
+            if piece := events if deltas else KEEP_ALIVE:
                 yield piece
         try:
-            last = writer.end(stream.result())
+            last = ids.write(stream.received, writer.end(stream.result()))
         except (ClientDisconnect, asyncio.CancelledError):
             return
         except Exception as error:
-            last = writer.fail(to_error(error, id), id)
+            last = ids.repeat(writer.fail(to_error(error, id), id))
         yield last
 
 
 async def answer_by_events(
     opened: AbstractContextManager[InferenceSession],
-    value: Any,
-    plans: Iterator[FallbackPlan],
+    call: StreamCall,
     deadlines: StreamDeadlines | None,
     writer: EventWriter,
-    call_id: str = "",
-) -> EventStream:
-    """Makes a call, and returns the response that streams it. Raises the error of a call that
-    fails at once, so that it has a status of its own."""
+) -> Response:
+    """Makes a call, and returns the response that streams it; 204 where its client has had all.
+    Raises the error of a call that fails at once, so that it has a status of its own."""
+    after, within_s = call.after, call.resume_within_s
     with ExitStack() as stack:
-        session = replace(stack.enter_context(opened), call_id=call_id)
-        stream = CallStream(session, value, plans, deadlines)
+        session = stack.enter_context(opened)
+        if session.client_disconnected.done():  # it may read the stream elsewhere by now
+            raise ClientDisconnect
+        left = stack.enter_context(lingering(session.client_disconnected, within_s))
+        session = replace(
+            session,
+            call_id=after.call_id,
+            client_disconnected=left,
+            resume_within_s=within_s,
+        )
+        stream = CallStream(session, call.make, deadlines)
         try:
             await stream.begin(STATUS_WITHIN_S)
         except BaseException:
             await stream.close()
             raise
-        return EventStream(stream, writer, session.rate_limit_headers, stack.pop_all())
+        if stream.succeeded and after == Position(after.call_id, stream.received):
+            return Response(status_code=HTTPStatus.NO_CONTENT)
+        headers = session.response_headers
+        return EventStream(stream, writer, EventIds(after), headers, stack.pop_all())

@@ -1,7 +1,7 @@
 """Deltas of one call that its client has not got yet: bounded, in order, with deadlines."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,10 @@ class DeltaInbox:
         self._deadlines, self._slow_reader_s = deadlines, slow_reader_s
         self._deltas: list[Delta] = []
         self._received = 0
+        self._restored = 0  # of those: by `restore`, while some may come once more
+        self._held: list[Delta] | None = None  # deltas that came while it waits for `restore`
+        self._delayed: Callable[[], None] | None = None  # until `restore`
+        self._on_unread: Callable[[], None] | None = None
         self.token_times = TokenTimes()  #: at which deltas came
         self._oldest_s = 0.0  # arrival of the oldest delta that waits
         self._last_s = clock.monotonic()  # arrival of the latest delta, or the start
@@ -52,18 +56,65 @@ class DeltaInbox:
         if self._timer:
             self._timer.cancel()
 
+    @property
+    def received(self) -> int:
+        """Number of deltas so far."""
+        return self._received
+
+    def outlive_reader(self, on_unread: Callable[[], None]) -> None:
+        """Calls `on_unread` where the client reads too slowly, in place of the call's end."""
+        self._on_unread = on_unread
+
+    def hold(self) -> None:
+        """Keeps deltas that come back until `restore`."""
+        self._held = []
+
+    @property
+    def is_held(self) -> bool:
+        """True from `hold` to `restore`."""
+        return self._held is not None
+
+    def restore(self, deltas: Sequence[Delta]) -> None:
+        """Adds what it has not got of the deltas so far, then what came since `hold`."""
+        self._deltas += deltas[self._received :]
+        self._received = self._restored = max(self._received, len(deltas))
+        self._oldest_s = self._last_s = clock.monotonic()
+        held, self._held = self._held or [], None
+        for delta in held:
+            self.put(delta)
+        if self._deltas or not self._received:  # one that has begun says nothing without a delta
+            self.wake()
+        delayed, self._delayed = self._delayed, None
+        if delayed:
+            delayed()
+
+    def delay(self, end: Callable[[], None]) -> bool:
+        """Delays the end of the call until `restore`; returns False where none is awaited."""
+        if self._held is None:
+            return False
+        self._delayed = end
+        return True
+
     def put(self, delta: Delta) -> None:
         """Adds a delta; ends the call where one is missing before it, and where its client reads
         too slowly."""
         now_s = clock.monotonic()
+        if self._held is not None:
+            self._held.append(delta)
+            return
+        if delta.number < self._restored:  # it was on its way
+            return
         if delta.number != self._received:
             self._fail(_gap(self._received, delta.number))
             return
+        self._restored = 0
         waited_s = now_s - self._oldest_s if self._deltas else 0.0
         if len(self._deltas) >= MOST_WAITING or waited_s > self._slow_reader_s:
-            count = len(self._deltas)
-            self._fail(SlowReader(f"{count} parts waited {waited_s:.0f} s for their reader"))
-            return
+            if not self._on_unread:
+                count = len(self._deltas)
+                self._fail(SlowReader(f"{count} parts waited {waited_s:.0f} s for their reader"))
+                return
+            self._on_unread()
         if not self._deltas:
             self._oldest_s = now_s
         self._received += 1

@@ -1,10 +1,10 @@
 """Workers, for operators: list, drain, take back into service."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Depends, Path, Request
 
 from api.auth import audit
 from api.context import Context, ContextDep
@@ -22,46 +22,60 @@ router = APIRouter(tags=["workers"])
 
 MAX_WORKER_ID = (1 << 31) - 1
 WorkerId = Annotated[int, Path(description="a worker's id", ge=1, le=MAX_WORKER_ID, examples=[12])]
+Details = Mapping[str, Mapping[str, Any]]
+"""Reports of workers on themselves, by id."""
+
+
+async def _details(context: ContextDep) -> Details:
+    reports = await context.reports.read()
+    return {report.name: report.details for report in reports.by_kind("worker").reports}
+
+
+DetailsDep = Annotated[Details, Depends(_details)]
 
 
 @router.get("/workers")
-def list_workers(context: ContextDep, caller: Operator) -> WorkerList:
+def list_workers(context: ContextDep, caller: Operator, told: DetailsDep) -> WorkerList:
     """Lists workers that live or ended in the last hour. A restarted worker has another id."""
     with context.acting(EVERYBODY) as tx:
         rows = store.page(tx)
         held = store.held(tx, [row.incarnation for row in rows])
-    return WorkerList(data=[_worker(row, held) for row in rows])
+    return WorkerList(data=[_worker(row, held, told) for row in rows])
 
 
 @router.get("/workers/{worker_id}")
-def get_worker(context: ContextDep, caller: Operator, worker_id: WorkerId) -> Worker:
+def get_worker(
+    context: ContextDep, caller: Operator, told: DetailsDep, worker_id: WorkerId
+) -> Worker:
     """Returns one worker, while it lives or after."""
     with context.acting(EVERYBODY) as tx:
-        return _worker(worker_of(tx, worker_id), store.held(tx, [worker_id]))
+        return _worker(worker_of(tx, worker_id), store.held(tx, [worker_id]), told)
 
 
 @router.post("/workers/{worker_id}/drain")
 def drain_worker(
-    request: Request, context: ContextDep, caller: Operator, worker_id: WorkerId
-) -> Worker:
+    request: Request, context: ContextDep, caller: Operator, told: DetailsDep,
+    worker_id: WorkerId,
+) -> Worker:  # fmt: skip
     """Stops the worker from taking work: items in hand go back after the current launch. Its
     process stays until it is resumed or ends."""
     set_draining(request, context, caller, worker_id, drain=True)
-    return get_worker(context, caller, worker_id)
+    return get_worker(context, caller, told, worker_id)
 
 
 @router.post("/workers/{worker_id}/undrain")
 def undrain_worker(
-    request: Request, context: ContextDep, caller: Operator, worker_id: WorkerId
-) -> Worker:
+    request: Request, context: ContextDep, caller: Operator, told: DetailsDep,
+    worker_id: WorkerId,
+) -> Worker:  # fmt: skip
     """Puts a drained worker back into service: its process ends, and its supervisor starts
     another, with another id."""
     set_draining(request, context, caller, worker_id, drain=False)
-    return get_worker(context, caller, worker_id)
+    return get_worker(context, caller, told, worker_id)
 
 
-def _worker(row: WorkerRow, held: Iterable[HeldModel]) -> Worker:
-    """Returns a worker with its models, of those that are held."""
+def _worker(row: WorkerRow, held: Iterable[HeldModel], told: Details) -> Worker:
+    """Returns a worker with its models, of those that are held, and what it told of its device."""
     models = [
         {
             "model": model.model,
@@ -78,7 +92,9 @@ def _worker(row: WorkerRow, held: Iterable[HeldModel]) -> Worker:
     }
     drain_asked = row.drain_asked_at is not None
     fields = {**asdict(row), **times, "id": row.incarnation, "models": models}
-    return Worker.model_validate({**fields, "drain_asked": drain_asked})
+    own = told.get(str(row.incarnation), {})
+    device = {"device_kind": own.get("kind"), "price": own.get("price")}
+    return Worker.model_validate({**fields, **device, "drain_asked": drain_asked})
 
 
 def set_draining(

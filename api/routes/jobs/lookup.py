@@ -22,7 +22,7 @@ from jobs.store.monitoring import diagnostics
 from jobs.store.tenancy import EVERYBODY, act
 
 #: Prefixes of a job's id, by the API that shows it; each is accepted everywhere.
-PREFIXES = ("job", "batch", "msgbatch")
+PREFIXES = ("job", "batch", "msgbatch", "resp")
 JOB_ID = ids.pattern(*PREFIXES)
 TENANT_OR_ALL = rf"{TENANT}|^\*$"
 JobId = Annotated[

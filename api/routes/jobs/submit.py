@@ -158,7 +158,7 @@ def _small_submission(
     faults: list[Fault] = []
     order, _ = _read_order(resources, caller, fields, faults)
     return prepare(
-        resources.models,
+        resources.models_of(caller.tenant),
         caller.tenant,
         order,
         array=items,
@@ -264,7 +264,7 @@ def _store(
     if array is None and lines is None:
         row = submit_source(
             resources.database,
-            resources.models,
+            resources.models_of(caller.tenant),
             caller.tenant,
             order,
             _source(resources, caller, source, faults),
@@ -275,10 +275,11 @@ def _store(
             key=caller.key_id,
         )
         return _accepted(row.id, jobs.job_json(row))
-    model = resources.models.resolve(order.model)
+    models = resources.models_of(caller.tenant)
+    model = models.resolve(order.model, caller.tenant)
     row = submit(
         resources.database,
-        resources.models,
+        models,
         caller.tenant,
         order,
         notifier=resources.notifier,

@@ -30,9 +30,13 @@ Take = Callable[Concatenate[Resources, IO[bytes], P], T]
 
 
 class IngestPool:
-    """Processes for ingest of one api process: each takes one body at a time, tenants in turn."""
+    """Processes for ingest of one api process: each takes one body at a time, tenants in turn.
 
-    def __init__(self, settings: Settings) -> None:
+    models: what the registry holds is sent along with each body.
+    """
+
+    def __init__(self, settings: Settings, models: ModelsFile) -> None:
+        self._models = models
         self._turns = TenantTurns(_PROCESSES, _OF_TENANT)
         self._pool = ProcessPool(ChildKind("ingest", _start, _NICE), settings)
 
@@ -47,7 +51,7 @@ class IngestPool:
         than it may have.
         """
         async with self._turns.place(tenant):
-            task = CURRENT.get(), take, args, kwargs
+            task = self._models.registered, CURRENT.get(), take, args, kwargs
             result = await run_in_threadpool(self._run, body, task)
         if isinstance(result, Exception):
             raise result
@@ -79,10 +83,11 @@ def _start(settings: Settings) -> Handler:
 def _handle(resources: Resources, task: Any, body: IO[bytes] | None) -> Any:
     """Returns what the task returns or, as a value, what it raises."""
     assert body
-    trace, take, args, kwargs = task
+    registered, trace, take, args, kwargs = task
     CURRENT.set(trace)
     body.seek(0)
     resources.models_file.poll()
+    resources.models_file.adopt(registered)
     try:
         return take(resources, body, *args, **kwargs)
     except Exception as error:

@@ -19,7 +19,7 @@ for n = 1, #taken, 2 do
             local size, weight, tenant = string.match(member, '^(%S+) %S+ (%S+) (.*)$')
             redis.call('HINCRBY', POOL, 'units:' .. lane, size)
             count_waiting(tenant, 1, weight)
-            notify()
+            notify(pool_tiers())
         end
     end
 end

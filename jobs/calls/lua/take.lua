@@ -3,14 +3,16 @@
 -- or in units where device time goes by size, by weight: the least virtual time is next; one that
 -- comes back starts where the others are. bulk: of a tenant that has a good part of a launch waiting,
 -- calls are taken like all others ('mixed'), in launches of their own ('apart'), or not ('none').
--- Those of the tenants in ARGV from 19 on aren't taken. A take is a sign of life: Redis may have lost the worker's
+-- Those of the tenants in ARGV from 20 on aren't taken, nor those that
+-- are due within least_ms, where that is above 0: they are left to faster workers. A take is a sign of life: Redis may have lost the worker's
 -- announcement a moment ago.
 local lane_key, lane, most, most_units, sized, launched_before, took_ms, needs_ms, reason, worker,
     slot, lease_ms, reply_prefix, reply_ttl_s, late_code, late_message, token,
-    bulk = unpack(ARGV, 1, 18)
+    bulk, least_ms = unpack(ARGV, 1, 19)
 
-local latest = tonumber(redis.call('HGET', POOL, 'launch') or '0')
-if latest > tonumber(launched_before) then return false end
+local pool = redis.call('HMGET', POOL, 'launch', 'tiers')
+local tiers = pool[2]
+if tonumber(pool[1] or '0') > tonumber(launched_before) then return false end
 
 local function record_launch()
     redis.call('HSET', POOL, 'launch', string.format('%.3f', now), 'took', took_ms,
@@ -24,16 +26,22 @@ end
 most, most_units = tonumber(most), tonumber(most_units)
 if most == 0 then
     record_launch()
-    if redis.call('SCARD', LANES) > 0 then notify() end  -- whose watch has ended
+    if redis.call('SCARD', LANES) > 0 then notify(tiers) end  -- whose watch has ended
     return {}
 end
 
 -- Where one tenant alone waits, its first calls are enough, however many there are.
-local members = redis.call('ZRANGE', lane_key, 0, 2 * most)
+local from = tonumber(least_ms) > 0 and now + least_ms or '-inf'
+local function in_order(first, count)
+    return redis.call('ZRANGEBYSCORE', lane_key, from, '+inf', 'LIMIT', first, count)
+end
+
+local members = in_order(0, 2 * most + 1)
 local rows, sole = #members, nil
-if rows > 2 * most then
-    rows, sole = redis.call('ZCARD', lane_key), sole_tenant(members[1])
-    for _, member in ipairs(sole and {} or redis.call('ZRANGE', lane_key, 2 * most + 1, -1)) do
+if rows > 2 * most or tonumber(least_ms) > 0 then rows = redis.call('ZCARD', lane_key) end
+if #members > 2 * most then
+    sole = sole_tenant(members[1])
+    for _, member in ipairs(sole and {} or in_order(2 * most + 1, -1)) do
         table.insert(members, member)
     end
 end
@@ -105,7 +113,7 @@ local function leave_out(left_out)
 end
 
 local without = {}
-for n = 19, #ARGV do without[ARGV[n]] = true end
+for n = 20, #ARGV do without[ARGV[n]] = true end
 leave_out(function(tenant) return without[tenant] end)
 if bulk == 'none' or (bulk == 'apart' and heap[1] and not is_bulk(heap[1])) then
     leave_out(is_bulk)
@@ -169,5 +177,5 @@ if #taken > 0 then
     redis.call('HINCRBY', POOL, 'flush:' .. reason, 1)
     redis.call('ZADD', ALIVE, 'GT', now + lease_ms, worker)
 end
-if redis.call('SCARD', LANES) > 0 then notify() end
+if redis.call('SCARD', LANES) > 0 then notify(tiers) end
 return taken

@@ -8,7 +8,20 @@ from collections.abc import Iterator
 
 from jobs.explain.diagnosis import Diagnosis, most_severe_first
 from jobs.explain.facts import Facts
-from jobs.explain.rules import generation, lanes, load, models, services, sharing, workers
+from jobs.explain.rules import (
+    adapters,
+    cheaper,
+    generation,
+    lanes,
+    load,
+    models,
+    preparation,
+    services,
+    sharing,
+    workers,
+)
+
+_OF_PREPARATIONS = (models.worker_drained, models.model_failed, models.model_loading)
 
 
 def diagnose(facts: Facts) -> list[Diagnosis]:
@@ -21,6 +34,10 @@ def _all(facts: Facts) -> Iterator[Diagnosis]:
         if finding := rule(facts):
             yield finding
     for model in facts.models:
-        for model_rule in (*models.RULES, *load.RULES, *lanes.RULES, *generation.RULES):
+        its = (
+            *models.RULES, *load.RULES, *lanes.RULES, *generation.RULES, *adapters.RULES,
+            *preparation.RULES, *cheaper.RULES,
+        )  # fmt: skip
+        for model_rule in _OF_PREPARATIONS if preparation.is_preparation(model) else its:
             if finding := model_rule(model, facts):
                 yield finding

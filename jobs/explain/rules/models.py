@@ -3,27 +3,25 @@
 from jobs.explain.diagnosis import Diagnosis
 from jobs.explain.facts import MODEL_FAULTS, Facts, ModelFacts
 from jobs.explain.formatting import count, duration, percent
+from jobs.store.queue.workers import LOADING_STATES
 
 FAULTY_SHARE = 0.05
 LEAST_FAULTS = 5
-_LOADING = ("loading", "warming")
 
 
 def no_worker(model: ModelFacts, facts: Facts) -> Diagnosis | None:
     """Finds a backlog, or rejected calls, of a model that no worker has or loads."""
     states = model.observed.states
     refused = model.calls.outcomes.get("no_worker", 0.0)
-    if states.get("ready") or model.workers or any(states.get(state) for state in _LOADING):
+    if states.get("ready") or model.workers or any(states.get(state) for state in LOADING_STATES):
         return None
-    if states.get("failed") or not (model.has_backlog or refused):
+    if states.get("failed") or not (model.has_backlog or refused) or _only_drained(model):
         return None
-    waiting = count(model.queued_items, "item") + " and " + count(model.queued_calls, "call")
     return Diagnosis(
         "no_worker",
         "critical",
         model.about,
-        f"no worker is ready for {model.key}: {waiting} wait, {refused:.0f} calls were refused in "
-        "the last minute",
+        f"no worker is ready for {model.key}: {_waiting(model)}",
         "start a worker of its pool (`millrace worker`), and check the logs of those that should "
         "run",
         {
@@ -32,6 +30,36 @@ def no_worker(model: ModelFacts, facts: Facts) -> Diagnosis | None:
             "refused": refused,
         },
     )
+
+
+def worker_drained(model: ModelFacts, facts: Facts) -> Diagnosis | None:
+    """Finds a model of which all workers were drained by an operator."""
+    suffers = model.has_backlog or model.calls.outcomes.get("no_worker", 0.0) > 0
+    if not _only_drained(model) or not (suffers or model.observed.states.get("draining")):
+        return None
+    drained = model.observed.drained
+    return Diagnosis(
+        "worker_drained",
+        "critical" if suffers else "warning",
+        model.about,
+        f"no worker takes work of {model.key}: an operator drained "
+        f"{count(len(drained), 'worker')} that {'has' if len(drained) == 1 else 'have'} it (id "
+        f"{', '.join(map(str, drained))}), and no other has; {_waiting(model)}",
+        f"`millrace worker resume {drained[0]}`, or start another worker of its pool",
+        {"drained": float(len(drained)), "worker": float(drained[0])},
+    )
+
+
+def _only_drained(model: ModelFacts) -> bool:
+    """Returns True if all workers that know the model were drained by an operator."""
+    seen = model.observed
+    return bool(seen.drained) and sum(seen.states.values()) <= len(seen.drained)
+
+
+def _waiting(model: ModelFacts) -> str:
+    refused = model.calls.outcomes.get("no_worker", 0.0)
+    waiting = count(model.queued_items, "item") + " and " + count(model.queued_calls, "call")
+    return f"{waiting} wait, {refused:.0f} calls were refused in the last minute"
 
 
 def model_failed(model: ModelFacts, facts: Facts) -> Diagnosis | None:
@@ -56,17 +84,18 @@ def model_failed(model: ModelFacts, facts: Facts) -> Diagnosis | None:
 def model_loading(model: ModelFacts, facts: Facts) -> Diagnosis | None:
     """Finds a backlog, or rejected calls, of a model that is still being loaded."""
     states = model.observed.states
-    loading = sum(states.get(state, 0) for state in _LOADING)
+    loading = sum(states.get(state, 0) for state in LOADING_STATES)
     refused = model.calls.outcomes.get("no_worker", 0.0)
     if states.get("ready") or not loading or not (model.has_backlog or refused):
         return None
+    steps = ", ".join(state for state in LOADING_STATES if states.get(state))
     rejected = f"; {refused:.0f} calls were refused in the last minute" if refused else ""
     return Diagnosis(
         "model_loading",
         "warning" if refused else "info",
         model.about,
-        f"{model.key} is being loaded by {count(loading, 'worker')}; no other worker has "
-        f"it{rejected}",
+        f"{model.key} is being loaded by {count(loading, 'worker')} ({steps}); no other worker "
+        f"has it{rejected}",
         "wait; if loads take too long, keep the model in memory (MILLRACE_MEMORY_MB)",
         {"loading": float(loading), "queued_items": model.queued_items, "refused": refused},
     )
@@ -114,4 +143,4 @@ def stuck_jobs(model: ModelFacts, facts: Facts) -> Diagnosis | None:
     )
 
 
-RULES = (no_worker, model_failed, model_loading, model_fails, stuck_jobs)
+RULES = (no_worker, worker_drained, model_failed, model_loading, model_fails, stuck_jobs)

@@ -108,4 +108,47 @@ def _of_upstream(upstream: UpstreamFacts) -> Diagnosis | None:
     )
 
 
-RULES = (dying_worker, sick_device, upstream_limited)
+def pool_short(facts: Facts) -> Diagnosis | None:
+    """Finds a pool whose workers don't get ready, though the autoscaler asked for them."""
+    short = {pool: missing for pool, missing in facts.overdue.items() if missing > 0}
+    if not short:
+        return None
+    pool, missing = max(short.items(), key=lambda one: one[1])
+    others = f"; {count(len(short) - 1, 'other pool')} too" if len(short) > 1 else ""
+    return Diagnosis(
+        "pool_short",
+        "warning",
+        f"pool:{pool}",
+        f"{count(missing, 'worker')} of pool {pool} that the autoscaler asked for aren't ready "
+        f"after three boots{others}",
+        f"`millrace scale history {pool}` says what was asked for, and `millrace workers` what "
+        "came: look at what starts them (quota, image, device), and at the log of those that load",
+        {"missing": missing},
+    )
+
+
+def spot_reclaimed(facts: Facts) -> Diagnosis | None:
+    """Finds the pool of which the most spot workers were reclaimed in the last hour."""
+    totals = {pool: sum(by.values()) for pool, by in facts.reclaimed.items()}
+    if not (pool := max(totals, key=lambda name: totals[name], default="")) or not totals[pool]:
+        return None
+    notices = sorted(facts.reclaimed[pool].items(), key=lambda one: -one[1])
+    named = ", ".join(
+        f"{number:.0f} {'without notice' if by == 'silence' else f'by {by}'}"
+        for by, number in notices
+    )
+    silent = facts.reclaimed[pool].get("silence", 0.0)
+    return Diagnosis(
+        "spot_reclaimed",
+        "warning" if silent else "info",
+        f"pool:{pool}",
+        f"{count(totals[pool], 'machine')} of spot workers of pool {pool} reclaimed in the last "
+        f"hour: {named}",
+        f"`millrace scale history {pool}` lists them; a larger on_demand_floor, or a smaller "
+        "spot_share, keeps more workers that stay"
+        + ("; without a notice work is repeated: declare MILLRACE_SPOT_PROVIDER" if silent else ""),
+        {"reclaimed": totals[pool], "silent": silent},
+    )
+
+
+RULES = (dying_worker, sick_device, pool_short, spot_reclaimed, upstream_limited)

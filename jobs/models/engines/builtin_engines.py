@@ -17,6 +17,8 @@ from jobs.models.engines.engine_spec import (
     Param,
 )
 from jobs.models.engines.generating_engines import TRANSFORMERS
+from jobs.models.engines.image_options import IMAGE_CLASSIFIER
+from jobs.models.engines.server_options import ServerOptions
 from jobs.models.engines.upstream_options import HttpOptions, OpenAIOptions
 from jobs.models.inputs import generation, signature
 from jobs.models.inputs.input_size import (
@@ -63,7 +65,14 @@ def _embedding(most_dimensions: int) -> EngineSpec:
         "dimensions": Param.whole("dimensions", 1, most_dimensions),
     }
     return EngineSpec(
-        True, "tokens", params, minilm_tokens, TOKEN_BUCKETS, "embedding", vocabulary=WORDS
+        True,
+        "tokens",
+        params,
+        minilm_tokens,
+        TOKEN_BUCKETS,
+        "embedding",
+        adapters="files",
+        vocabulary=WORDS,
     )
 
 
@@ -78,6 +87,7 @@ def _generator(options: type[EngineOptions]) -> EngineSpec:
         input_problem=generation.refuse,
         options=options,
         generates=True,
+        adapters="" if options is EchoChatOptions else "names",
     )
 
 
@@ -88,6 +98,7 @@ _CHAT_UPSTREAM = EngineSpec(
     guessed_tokens,
     task="chat",
     options=OpenAIOptions,
+    adapters="names",
     streaming=_generator(OpenAIOptions),
 )
 _EMBEDDING_UPSTREAM = EngineSpec(
@@ -104,7 +115,7 @@ _EMBEDDING_UPSTREAM = EngineSpec(
 _TENSORS = EngineSpec(False, "rows", {}, signature.rows, task="tensors", options=TensorOptions)
 
 ENGINES: Mapping[str, EngineSpec] = {
-    "minilm": _embedding(384),
+    "minilm": replace(_embedding(384), pooled=True),
     "encoder": _embedding(8192),  # an engine refuses more than it has
     "function": EngineSpec(True, "characters", {}, characters, task="text"),
     "echo": EngineSpec(False, "characters", {}, characters),
@@ -116,7 +127,9 @@ ENGINES: Mapping[str, EngineSpec] = {
     "python": custom_engines.PYTHON,
     "torch": custom_engines.TORCH,
     "huggingface": custom_engines.HUGGINGFACE,
+    "image_classifier": IMAGE_CLASSIFIER,
     "transformers": TRANSFORMERS,
+    "server": _generator(ServerOptions),
     "tensors": replace(_TENSORS, by_task={"tensors": _TENSORS}),
 }
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
-from jobs.models.artifacts import SAFE
+from jobs.artifacts.declared import SAFE
 from jobs.models.engines import huggingface_folder
 from jobs.models.engines.engine_spec import (
     GENERAL_TASKS,
@@ -28,7 +28,7 @@ from jobs.models.inputs.input_size import MIN_TOKENS, characters
 
 
 def _below_folder(path: str, info: ValidationInfo) -> str:
-    return str(info.context.folder / path) if info.context else path
+    return str(info.context.below(path)) if info.context else path
 
 
 FolderPath = Annotated[str, AfterValidator(_below_folder)]
@@ -44,6 +44,7 @@ class PythonOptions(EngineOptions):
 
     requires: ClassVar = {"file_sha256": ("file",)}
     files: ClassVar[tuple[str, ...]] = ("file",)
+    digests: ClassVar = {"file_sha256": ("file", "")}
 
     file: FolderPath = ""
     file_sha256: str = ""
@@ -67,6 +68,11 @@ class TorchOptions(PythonOptions):
         "sha256": ("weights",),
     }
     files: ClassVar = ("file", "export", "weights")
+    digests: ClassVar = {
+        "file_sha256": ("file", ""),
+        "export_sha256": ("export", ""),
+        "sha256": ("weights", ""),
+    }
 
     build: str = ""  #: class or function that makes the network
     arguments: dict[str, Any] = Field({})
@@ -95,6 +101,8 @@ class TorchOptions(PythonOptions):
 
 class HuggingFaceOptions(EngineOptions):
     """Options of the engine `huggingface`, whatever the task."""
+
+    digests: ClassVar = huggingface_folder.DIGESTS
 
     path: FolderPath = Field(description="folder of the model")
     sha256: Sha256  #: of model.safetensors
@@ -143,7 +151,10 @@ def pair_characters(value: Any, *_: Mapping[str, Any]) -> int:
 
 def _by_task(spec: EngineSpec) -> EngineSpec:
     """Adds the general tasks to a spec; the task decides about the inputs."""
-    tasks = {task: replace(spec, task=task, text_only=task in _TEXTS) for task in GENERAL_TASKS}
+    tasks = {task: replace(spec, task=task) for task in GENERAL_TASKS}
+    for task in tasks:
+        if task in _TEXTS:
+            tasks[task] = replace(tasks[task], text_only=True, takes_bytes=False)
     tasks["reranking"] = replace(tasks["reranking"], input_problem=pairs)
     return replace(spec, by_task=tasks)
 
@@ -165,7 +176,11 @@ def _huggingface(
     )
 
 
-PYTHON = _by_task(EngineSpec(False, "characters", {}, characters, options=PythonOptions))
+PYTHON = _by_task(
+    EngineSpec(
+        False, "characters", {}, characters, options=PythonOptions, pooled=True, takes_bytes=True
+    )
+)
 TORCH = _by_task(EngineSpec(False, "items", {}, lambda *_: 1, options=TorchOptions))
 
 _TRUNCATE = Param.whole("tokens", MIN_TOKENS, MOST_TOKENS)

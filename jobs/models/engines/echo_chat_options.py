@@ -20,6 +20,7 @@ class EchoChatOptions(EngineOptions):
     block_tokens: _Whole = 16
     sequences: _Whole = 64  #: most sequences of a step
     context_tokens: _Whole = 8192
+    token_log: str = ""  #: file to which each step appends the number of its tokens; "": none
 
     def conflicts(self, entry: EntryContext | None) -> Iterator[str]:
         """Implements `EngineOptions.conflicts`."""

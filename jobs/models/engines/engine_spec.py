@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
 
+from jobs.models import artifact_paths
 from jobs.models.inputs.input_size import MAX_TOKENS
 
 Task = Literal[
@@ -17,11 +18,13 @@ Task = Literal[
     "classification",  # a text to labels
     "tokens",  # the tokens of a text to labels
     "reranking",  # a query and texts to scores
+    "image_classification",  # an image to labels
     "tensors",  # named tensors to named tensors
 ]
 """Inputs and outputs of a model: they decide which compatible APIs serve it."""
 TASKS: tuple[Task, ...] = get_args(Task)
-GENERAL_TASKS = tuple(task for task in TASKS if task != "tensors")  # which has its own engine
+_OF_ONE_ENGINE = ("image_classification", "tensors")
+GENERAL_TASKS = tuple(task for task in TASKS if task not in _OF_ONE_ENGINE)
 
 TOKEN_BUCKETS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
@@ -52,9 +55,19 @@ TRUE_OR_FALSE = Param(bool, "true or false")
 class EntryContext:
     """Parts of an entry that its options are checked with."""
 
-    folder: Path  #: of the models file; relative paths among the options begin there
+    #: of the models file, or the root of the entry's artifact: relative paths begin there
+    folder: Path
     task: Task
     limits: Mapping[str, Any]  #: as the file has them
+
+    @property
+    def in_artifact(self) -> bool:
+        """True for an entry whose files are in an artifact, which has their SHA-256."""
+        return artifact_paths.FOLDER in self.folder.parents
+
+    def below(self, path: str) -> str:
+        """Returns the path of a file that an option names. Raises ValueError."""
+        return artifact_paths.below(self.folder, path)
 
 
 class EngineOptions(BaseModel):
@@ -64,6 +77,16 @@ class EngineOptions(BaseModel):
 
     requires: ClassVar[Mapping[str, tuple[str, ...]]] = {}  #: options that an option needs
     files: ClassVar[tuple[str, ...]] = ()  #: options that are paths of files
+    #: options that are the SHA-256 of a file: option of its path, and the file below that
+    digests: ClassVar[Mapping[str, tuple[str, str]]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_digests_to_the_manifest(cls, values: Any, info: ValidationInfo) -> Any:
+        entry: EntryContext | None = info.context
+        if entry is None or not entry.in_artifact or not isinstance(values, dict):
+            return values
+        return {name: "" for name, (path, _) in cls.digests.items() if path in values} | values
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> "EngineOptions":
@@ -118,12 +141,17 @@ class EngineSpec:
         "max_tokens", MAX_TOKENS
     )
     pads: bool = False  #: each row of a launch costs what its longest does, whatever an entry says
+    shapes: bool = False  #: buckets are shapes: an input fits no launch of another, large or small
     options: type[EngineOptions] | None = None  #: None: only the engine knows them
     by_task: "Mapping[Any, EngineSpec]" = field(default_factory=dict)  #: tasks that entries choose
     #: spec of models whose options say `stream`; None: none may
     streaming: "EngineSpec | None" = None
     generates: bool = False  #: its engine is a Generator: it makes tokens step by step
+    #: adapters (LoRA) of models: loaded by the engine from files, or known to a server by name
+    adapters: Literal["", "files", "names"] = ""
     vocabulary: int = 0  #: token ids below it may come in place of a text; 0: none may
+    pooled: bool = False  #: workers of their own may prepare its inputs (`prepare = "pool"`)
+    takes_bytes: bool = False  #: `prepare` takes bytes too: fetched ones, in place of an address
 
     def for_task(self, task: str) -> "EngineSpec":
         """Returns the spec of models whose entry says this task; "": none."""

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from jobs.models.adapters import SLOTS
 from jobs.models.engines import huggingface_folder
 from jobs.models.engines.custom_engines import FolderPath, Sha256, Threads
 from jobs.models.engines.engine_spec import EngineOptions, EngineSpec, EntryContext, Task
@@ -20,7 +21,8 @@ _Count = Annotated[int, Field(ge=0, le=1 << 24)]
 class TransformersOptions(EngineOptions):
     """Options of the engine `transformers`."""
 
-    requires: ClassVar = {"path": ("sha256", "config_sha256", "tokenizer_sha256")}
+    requires: ClassVar = {"path": tuple(huggingface_folder.DIGESTS)}
+    digests: ClassVar = huggingface_folder.DIGESTS
 
     path: FolderPath = Field("", description="folder of the model")
     builtin: Literal["", "smollm2"] = ""  #: a model that is fetched, in place of a folder
@@ -28,12 +30,14 @@ class TransformersOptions(EngineOptions):
     config_sha256: Sha256 = ""  #: of config.json
     tokenizer_sha256: Sha256 = ""  #: of tokenizer.json
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
-    device: str = ""  #: of torch, as cpu or cuda:1
+    quantization: Literal["", "int8"] = ""  #: of the weights of linear layers, as they are loaded
+    device: str = ""  #: of torch, as cpu or cuda:1; or a UUID (GPU-…, MIG-…)
     threads: Threads = 1
     blocks: _Count = 0  #: of the KV cache; 0: by cache_mb
     cache_mb: _Count = 0  #: size of the KV cache, MiB; 0: 1,024, or 85 % of a GPU's free memory
     block_tokens: Annotated[int, Field(ge=0, le=1024)] = 0  #: 0: 16 on a CPU, 64 on a GPU
     sequences: Annotated[int, Field(ge=1, le=4096)] = 16  #: most of a step
+    adapter_slots: Annotated[int, Field(ge=1, le=256)] = SLOTS  #: adapters in memory at a time
     context_tokens: _Count = 0  #: most of a sequence, prompt and output; 0: the model's
 
     def conflicts(self, entry: EntryContext | None) -> Iterator[str]:
@@ -58,4 +62,5 @@ TRANSFORMERS = EngineSpec(
     input_problem=generation.refuse,
     options=TransformersOptions,
     generates=True,
+    adapters="files",
 )

@@ -7,14 +7,21 @@ from json import JSONDecodeError, loads
 from pathlib import Path
 from typing import Any
 
+from jobs.artifacts.declared import Untrusted, verified
 from jobs.errors import NotConfigured
-from jobs.models.artifacts import Untrusted, verified
-from jobs.models.inputs.input_size import open_tokenizer
+from jobs.models import artifact_paths
+from jobs.models.inputs.input_size import guessed_tokens, open_tokenizer
 
 WEIGHTS = "model.safetensors"
 TOKENIZER = "tokenizer.json"
 CONFIG = "config.json"
 MOST_TOKENS = 8192  # that any text is cut to
+DIGESTS = {
+    "sha256": ("path", WEIGHTS),
+    "config_sha256": ("path", CONFIG),
+    "tokenizer_sha256": ("path", TOKENIZER),
+}
+"""Options that are the SHA-256 of a file of the folder, which `path` names."""
 
 _UNLIMITED = 10**6  # tokens; tokenizers without a limit write a larger number
 _UNSAID = 512  # tokens, where no file of the folder says it
@@ -52,6 +59,8 @@ def longest(options: Mapping[str, Any]) -> int:
     folder is missing, or its files aren't the declared ones.
     """
     most: int = options.get("max_tokens", MOST_TOKENS)
+    if _is_elsewhere(options):
+        return most
     return min(_longest(options["path"], options.get("config_sha256", "")), most)
 
 
@@ -76,10 +85,18 @@ def tokens(value: Any, params: Mapping[str, Any], options: Mapping[str, Any]) ->
     most = longest(options)
     cut: int = min(most, params.get("truncate", most))
     text = str(value)
+    if _is_elsewhere(options):
+        return min(guessed_tokens(text), cut)
     if len(text) > _CHARACTERS_A_TOKEN * most:
         return cut
     tokenizer = _tokenizer(options["path"], options.get("tokenizer_sha256", ""), most)
     return max(1, min(len(tokenizer.encode(text).ids), cut))
+
+
+def _is_elsewhere(options: Mapping[str, Any]) -> bool:
+    """Returns True for the files of an artifact, which workers alone have: an api estimates sizes,
+    and a worker measures again."""
+    return artifact_paths.name_inside(options["path"]) is not None
 
 
 @cache

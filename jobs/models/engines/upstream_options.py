@@ -167,4 +167,6 @@ class OpenAIOptions(UpstreamOptions):
     ] = ""
     #: chats are streamed from the upstream, token by token, and served by the generation host
     stream: bool = False
+    #: the server goes on with a text: it takes `continue_final_message`, as vLLM does
+    continues: bool = False
     encoding_format: Literal["base64", "float"] = "base64"  #: of vectors in answers

@@ -1,22 +1,18 @@
-"""Messages and tools of a generation request, checked and in the form that chat templates take.
+"""Messages of a generation request, checked and in the form that chat templates take.
 
 Texts in parts become one text, `developer` becomes `system`, and the arguments of earlier tool
 calls become objects.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
-from jobs.models.inputs.fields import FieldError, Fields
+from jobs.models.inputs.fields import FieldError
 
-MOST_TOOLS = 128
 _ROLES = ("system", "developer", "user", "assistant", "tool")
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MESSAGE_KEYS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "refusal"})
-_FUNCTION_KEYS = frozenset({"name", "description", "parameters", "strict"})
 
 
 def read_messages(value: Any) -> tuple[Mapping[str, Any], ...]:
@@ -85,44 +81,3 @@ def _call(place: str, call: Any) -> dict[str, Any]:
         raise FieldError(f"{place}.function.arguments", "must be an object as JSON text")
     read = {"name": function["name"], "arguments": arguments}
     return {"id": str(call.get("id", "")), "type": "function", "function": read}
-
-
-def read_tools(fields: Fields) -> tuple[Sequence[Mapping[str, Any]], str | None]:
-    """Returns the tools for a chat template, and the choice among them: auto, none or None.
-
-    Raises FieldError.
-    """
-    tools = fields.get("tools")
-    if tools is not None and (not isinstance(tools, list) or len(tools) > MOST_TOOLS):
-        raise FieldError("tools", f"must be a list of up to {MOST_TOOLS} tools")
-    read = tuple(_tool(f"tools[{n}]", tool) for n, tool in enumerate(tools or ()))
-    choice = fields.get("tool_choice")
-    if choice not in (None, "auto", "none"):
-        wanted = 'must be "auto" or "none": the model can\'t be made to call a tool'
-        raise FieldError("tool_choice", wanted)
-    if read and fields.get("parallel_tool_calls") is False:
-        wanted = "can't be false: the model's calls aren't limited to one"
-        raise FieldError("parallel_tool_calls", wanted)
-    return read, choice
-
-
-def _tool(place: str, tool: Any) -> Mapping[str, Any]:
-    if not isinstance(tool, dict) or tool.get("type") != "function":
-        raise FieldError(f"{place}.type", 'must be "function": other tools aren\'t supported')
-    function = tool.get("function")
-    if not isinstance(function, dict):
-        raise FieldError(f"{place}.function", "must be an object")
-    if unknown := function.keys() - _FUNCTION_KEYS:
-        raise FieldError(f"{place}.function.{min(unknown)}", "isn't supported: leave it out")
-    name = function.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        wanted = "must have 1 to 64 letters, digits, underscores and hyphens"
-        raise FieldError(f"{place}.function.name", wanted)
-    if not isinstance(function.get("description"), str | None):
-        raise FieldError(f"{place}.function.description", "must be a text")
-    if not isinstance(function.get("parameters"), dict | None):
-        raise FieldError(f"{place}.function.parameters", "must be a JSON schema")
-    if function.get("strict"):
-        wanted = "can't be true: arguments aren't held to the schema"
-        raise FieldError(f"{place}.function.strict", wanted)
-    return tool

@@ -7,6 +7,11 @@ from typing import Any
 
 MOST_INPUTS = 2048  # of a list
 MOST_TOKEN_IDS = 8192  # of one text, before the model cuts it
+FOREIGN_TOKENS = (
+    "the input is token ids, and clients send those of OpenAI's tokenizer, which mean other words "
+    "here: send texts (LangChain's OpenAIEmbeddings: check_embedding_ctx_length=False), or declare "
+    "accept_token_ids = true in the model's entry of the models file"
+)
 
 
 def is_token_ids(value: Any) -> bool:
@@ -34,6 +39,19 @@ def refuse(value: list[Any], vocabulary: int) -> tuple[str, str] | None:
     for n, one in enumerate(inputs):
         if not isinstance(one, str) and (no := _refuse_token_ids(one, vocabulary)):
             return no[0], f"input {n} of the list: {no[1]}"
+    return None
+
+
+def refuse_from_openai(value: Any, *, accepts_token_ids: bool) -> tuple[str, str] | None:
+    """Returns (code, message) where a valid input is refused in OpenAI's API: an empty text, as
+    there, and token ids, unless the model's entry says that it accepts them."""
+    inputs = split_inputs(value)
+    for n, one in enumerate([value] if inputs is None else inputs):
+        if one == "":
+            which = "the input" if inputs is None else f"input {n} of the list"
+            return "empty", f"{which} is an empty string; a text has at least one character"
+        if not accepts_token_ids and not isinstance(one, str):
+            return "type", FOREIGN_TOKENS
     return None
 
 

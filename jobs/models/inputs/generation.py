@@ -10,8 +10,14 @@ from typing import Any
 
 import orjson
 
-from jobs.models.inputs.conversation import read_messages, read_tools
+from jobs.models.inputs.conversation import read_messages
 from jobs.models.inputs.fields import FieldError, Fields
+from jobs.models.inputs.structured.constraint import (
+    CONSTRAINT_FIELDS,
+    Constraint,
+    read_constraint,
+)
+from jobs.models.inputs.structured.tools import ToolUse, read_tools
 
 MOST_CHOICES = 128  # of all prompts together
 MOST_LOGPROBS = 20
@@ -28,6 +34,7 @@ _COMMON = {
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
     "prompt_cache_retention", "prompt_cache_options", "prediction", "cache_salt", "request_id",
     "priority",
+    *CONSTRAINT_FIELDS,
 }  # fmt: skip
 _CHAT = {
     "messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice",
@@ -35,7 +42,6 @@ _CHAT = {
 }  # fmt: skip
 _COMPLETION = {"prompt", "echo", "best_of"}
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # values of other fields that change nothing
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "verbosity": ("medium",),
     "reasoning_effort": ("none",),
@@ -82,11 +88,23 @@ class GenerationRequest:
 
     messages: Sequence[Mapping[str, Any]] | None = None  #: conversation; None: `prompt` is given
     prompt: str | Sequence[int] | None = None  #: text, or token ids
-    tools: Sequence[Mapping[str, Any]] = ()  #: for the model's chat template
-    tool_choice: Any = None
+    tool_use: ToolUse = field(default_factory=ToolUse)
+    constraint: Constraint | None = None  #: form of the text, where no tool is called
     n: int = 1  #: sequences
     echo: bool = False  #: the prompt comes before the text; prompts only
     sampling: Sampling = field(default_factory=Sampling)
+
+    @property
+    def constrained_by(self) -> str:
+        """Field for which a grammar decides which tokens may come; "": any may."""
+        if self.constraint and not self.tool_use.is_forced:
+            return self.constraint.field
+        return self.tool_use.constrained_by
+
+    @property
+    def refers_to_tools(self) -> bool:
+        """True where the model is told of tools, and its text may hold calls."""
+        return bool(self.tool_use.tools) and self.tool_use.choice != "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +146,14 @@ def parse(value: Any) -> GenerationRequest:
         raise FieldError("input", 'must have either "messages" or "prompt"')
     chat, fields = "messages" in value, Fields(value)
     _refuse_unsupported(value, chat)
-    tools, choice = read_tools(fields) if chat else ((), None)
+    tool_use, constraint = read_tools(fields) if chat else ToolUse(), read_constraint(fields)
+    if constraint and constraint.kind != "json" and tool_use.callable:
+        raise FieldError(constraint.field, 'needs "tool_choice": "none" beside tools')
     return GenerationRequest(
         messages=read_messages(value["messages"]) if chat else None,
         prompt=None if chat else _prompt(value["prompt"]),
-        tools=tools,
-        tool_choice=choice,
+        tool_use=tool_use,
+        constraint=constraint,
         n=fields.whole("n", 1, MOST_CHOICES) or 1,
         echo=fields.flag("echo"),
         sampling=_sampling(fields, chat),

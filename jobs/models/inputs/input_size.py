@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from jobs.models.artifacts import verified
+from jobs.artifacts.declared import verified
 
 MIN_TOKENS = 3  # a text is cut to at least: one token between the two special ones
 MAX_TOKENS = 256  # a text is cut to, where an entry says no other number

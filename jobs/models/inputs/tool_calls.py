@@ -34,8 +34,9 @@ class ToolCallParser:
     A call that is not closed, or whose JSON can't be read, stays text.
     """
 
-    def __init__(self, new_id: Callable[[], str] = _new_id) -> None:
-        self._new_id = new_id
+    def __init__(self, new_id: Callable[[], str] = _new_id, *, keeps_blanks: bool = False) -> None:
+        """keeps_blanks: parts that are blank after a call are returned."""
+        self._new_id, self._keeps_blanks = new_id, keeps_blanks
         self._held = ""  # may become a call
         self.calls = 0  #: calls so far
 
@@ -82,7 +83,7 @@ class ToolCallParser:
 
     def _clean(self, text: str) -> str:
         """Drops the blank lines around calls."""
-        return "" if self.calls and not text.strip() else text
+        return "" if self.calls and not self._keeps_blanks and not text.strip() else text
 
 
 def _start_of_tag(text: str) -> int:

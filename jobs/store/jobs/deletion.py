@@ -11,8 +11,10 @@ from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from jobs.store.db import Tx
+from jobs.store.scaling_tables import prepared
 from jobs.store.tables import (
     attempts,
+    checkpoints,
     deletions,
     idempotency_keys,
     items,
@@ -49,7 +51,7 @@ def delete_jobs(tx: Tx, ids: Sequence[UUID]) -> None:
 
     The caller has locked their slices, then them.
     """
-    for table in (slices, webhook_deliveries, idempotency_keys, transfers):
+    for table in (slices, checkpoints, prepared, webhook_deliveries, idempotency_keys, transfers):
         tx.execute(delete(table).where(table.c.job_id.in_(ids)))
     tx.execute(delete(jobs).where(jobs.c.id.in_(ids)))
 

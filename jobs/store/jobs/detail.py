@@ -127,6 +127,7 @@ class ItemRow(ListedItem):
     """One item, its values whole, with its slice, launch and job; None: not yet."""
 
     params: str | None  #: JSON object; params of its own
+    version: str  #: version of the model, that of its slice
     epoch: int  #: number of the slice's claims and releases
     worker: int | None  #: incarnation that claimed the slice last
     claimed_at: datetime | None  #: time of that claim
@@ -156,9 +157,10 @@ class ItemRow(ListedItem):
 
 # Written out: six tables joined by their keys, one row of each. The slice is the one whose range
 # holds the seq; the last failure is the first row of the attempts' key read backwards.
-_ITEM = text("""
+_ITEM = text(f"""
     SELECT i.seq, i.custom_id, i.input, r.outcome, r.attempts, r.wait_ms, r.output, r.error,
-           s.state AS slice_state, i.params, s.epoch, s.worker, s.claimed_at,
+           s.state AS slice_state, i.params, {queries.VERSION_OF_SLICE} AS version, s.epoch,
+           s.worker, s.claimed_at,
            s.finished_at AS slice_finished_at, s.suspect, s.deaths, r.units, r.launch_id,
            l.items, l.calls, l.reason, l.bucket, l.units AS launch_units, l.padded_units,
            l.predicted_ms, l.batch_ms, l.engine_ms, l.started_at, l.incarnation,

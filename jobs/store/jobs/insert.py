@@ -11,7 +11,7 @@ import orjson
 
 from jobs.identity import Limit
 from jobs.models.model import Model
-from jobs.states import JobClass
+from jobs.states import JobClass, Versioning
 from jobs.store import partitions
 from jobs.store.billing import quota
 from jobs.store.db import Tx, cursor, disable_statement_timeout, notify_work
@@ -51,6 +51,7 @@ class SubmittedJob:
     webhook_url: str | None = None  #: receiver of its webhook
     key: str = ""  #: API key (`key_…`) of its caller
     dialect: str = "native"  #: dialect of its items and results
+    versioning: Versioning = "pinned"  #: whether its slices go by routes
     asked: str | None = None  #: JSON object; what its dialect was asked beyond a job's own fields
     source: str | None = None  #: JSON object; source of its items; None: the request
     target: str | None = None  #: JSON object; target of its results
@@ -102,6 +103,7 @@ _COLUMNS = {
     "input_bytes": ("input_bytes", "bigint"),
     "key": ("key_id", "text"),
     "dialect": ("dialect", "text"),
+    "versioning": ("versioning", "text"),
     "asked": ("asked", "text"),
     "source": ("source", "text"),
     "target": ("target", "text"),
@@ -122,10 +124,11 @@ INSERT_JOB = f"""
 _CUT = """
         INSERT INTO slices (job_id, tenant_id, start, stop, inputs, model, version, priority,
                             due_at)
-        SELECT job.id, job.tenant_id, s.start, s.stop, s.inputs, job.model, job.version,
-               job.priority, now() + make_interval(secs => s.due_in_s)
+        SELECT job.id, job.tenant_id, s.start, s.stop, s.inputs, job.model,
+               coalesce(s.version, job.version), job.priority,
+               now() + make_interval(secs => s.due_in_s)
         FROM json_to_recordset(%b::json)
-             AS s (job uuid, start int, stop int, inputs int, due_in_s float8)
+             AS s (job uuid, start int, stop int, inputs int, due_in_s float8, version text)
         JOIN job ON job.id = s.job
 """
 
@@ -149,6 +152,7 @@ class JobItems:
     rows: IO[bytes]  #: COPY text of `items`
     bounds: Sequence[int]  #: each slice's start, then the total
     inputs: Sequence[int] = ()  #: inputs that an item of each slice has; empty: 1
+    versions: Sequence[str] = ()  #: version of each slice; empty: the job's
 
 
 def insert_job(tx: Tx, job: NewJob, items: JobItems) -> JobRow:
@@ -230,7 +234,8 @@ def _slices(job: NewJob, items: JobItems) -> Iterator[dict[str, Any]]:
     ends = zip(items.bounds, items.bounds[1:], inputs, strict=False)
     for n, (start, stop, each) in enumerate(ends):
         due_in_s = min(DUE_AFTER_S[job.job_class] + n * STRIDE_S, urgent_s)
-        yield {"job": job.id, "start": start, "stop": stop, "inputs": each, "due_in_s": due_in_s}
+        its = {"job": job.id, "start": start, "stop": stop, "inputs": each, "due_in_s": due_in_s}
+        yield its | {"version": items.versions[n]} if items.versions else its
 
 
 def _json(rows: Iterable[dict[str, Any]]) -> str:

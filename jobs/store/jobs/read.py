@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import product
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +11,7 @@ from sqlalchemy import Engine as Database
 from sqlalchemy import Select, TextClause, Uuid, bindparam, case, func, or_, select, text
 
 from jobs.errors import Conflict
-from jobs.states import OUTCOMES, JobClass, JobState, Outcome
+from jobs.states import OUTCOMES, JobClass, JobState, Outcome, Versioning
 from jobs.store import queries
 from jobs.store.db import Tx
 from jobs.store.tables import jobs, results, slices, transfers
@@ -27,7 +28,7 @@ class JobRow:
     id: UUID  #: shown as `job_…`
     tenant_id: str  #: its tenant
     model: str  #: name of the model; empty until its dialect has read it
-    version: str  #: version of the model
+    version: str  #: version that it was accepted for
     job_class: JobClass  #: scheduling class
     priority: int  #: -100 to 100, higher first
     state: JobState  #: state of the job
@@ -49,6 +50,7 @@ class JobRow:
     output_bytes: int  #: size of its results, archived ones too, once it has ended
     key_id: str  #: API key (`key_…`) of its submission; empty: none
     dialect: str  #: dialect of its items and results
+    versioning: Versioning  #: whether its slices go by routes
     asked: str | None  #: JSON object; what its dialect was asked beyond a job's own fields
     source: str | None  #: JSON object; source of its items; None: the request
     target: str | None  #: JSON object; target of its results; None: none
@@ -167,6 +169,7 @@ class ResultRow:
     error: str | None  #: JSON object
     attempts: int  #: attempts that it took
     units: int  #: its size
+    version: str | None  #: version of the model, where the job's slices go by routes
 
 
 _s, _job = slices.c, bindparam("job", type_=Uuid)
@@ -252,30 +255,31 @@ _LINES = """
         || '","output":' || coalesce(r.output, 'null')
         || ',"error":' || coalesce(r.error, 'null')
         || ',"usage":{{"' || :unit || '":' || r.units
-        || '}},"attempts":' || r.attempts || '}}', E'\n' ORDER BY r.seq) AS lines,
+        || '}},"attempts":' || r.attempts {version} || '}}', E'\n' ORDER BY r.seq) AS lines,
         count(*) AS rows
     FROM results r {join}
     WHERE r.job_id = :job AND r.tenant_id = :tenant AND r.seq > :after AND r.seq <= :until {where}
 """
 _JOIN = "JOIN items i ON i.job_id = :job AND i.seq = r.seq"
+# The slice of a result is the last one that starts at or before it.
+_VERSION = f"""(SELECT {queries.VERSION_OF_SLICE} FROM slices s
+                WHERE s.job_id = :job AND s.start <= r.seq
+                ORDER BY s.start DESC LIMIT 1)"""
 _WHERE = "AND outcome = CAST(:outcome AS outcome)"
 
 
-def _lines(custom_ids: bool, one_outcome: bool) -> TextClause:
+def _lines(custom_ids: bool, one_outcome: bool, routed: bool) -> TextClause:
     return text(
         _LINES.format(
             custom_id="coalesce(to_json(i.custom_id)::text, 'null')" if custom_ids else "'null'",
             join=_JOIN if custom_ids else "",
             where=_WHERE if one_outcome else "",
+            version=f"""|| ',"version":' || to_json({_VERSION})::text""" if routed else "",
         )
     )
 
 
-_LINE_QUERIES = {
-    (custom_ids, one_outcome): _lines(custom_ids, one_outcome)
-    for custom_ids in (False, True)
-    for one_outcome in (False, True)
-}
+_LINE_QUERIES = {kind: _lines(*kind) for kind in product((False, True), repeat=3)}
 _FIRST_ROWS, _MOST_ROWS = 100, 2000  # of a chunk, before its size is known, and ever
 _CHUNK_BYTES = 1 << 20
 
@@ -290,7 +294,7 @@ def result_lines(
     Conflict where `retry` started another generation meanwhile, or the results are gone.
     """
     custom_ids = job.custom_ids and not job.items_pruned
-    query = _LINE_QUERIES[custom_ids, outcome is not None]
+    query = _LINE_QUERIES[custom_ids, outcome is not None, job.versioning == "routed"]
     values = {"unit": unit, "outcome": outcome}
     after, rows = span.after, _FIRST_ROWS
     while after < span.until:
@@ -307,14 +311,15 @@ def result_lines(
 
 # Written out for OFFSET 0: one look at the key of items for each result, whatever the statistics
 # say.
-_ROWS = text("""
-    SELECT r.seq, i.custom_id, i.reply, r.outcome, r.output, r.error, r.attempts, r.units
+_ROWS = """
+    SELECT r.seq, i.custom_id, i.reply, r.outcome, r.output, r.error, r.attempts, r.units, {version}
     FROM results r
     LEFT JOIN LATERAL (SELECT custom_id, reply FROM items
                        WHERE job_id = :job AND seq = r.seq OFFSET 0) AS i ON true
     WHERE r.job_id = :job AND r.tenant_id = :tenant AND r.seq > :after AND r.seq <= :until
     ORDER BY r.seq
-""")
+"""
+_PINNED_ROWS, _ROUTED_ROWS = (text(_ROWS.format(version=its)) for its in ("NULL", _VERSION))
 
 
 def result_rows(database: Database, job: JobRow) -> Iterator[ResultRow]:
@@ -322,10 +327,11 @@ def result_rows(database: Database, job: JobRow) -> Iterator[ResultRow]:
 
     Reads chunks and raises Conflict as `result_lines` does.
     """
+    query = _ROUTED_ROWS if job.versioning == "routed" else _PINNED_ROWS
     after, rows = -1, _FIRST_ROWS
     while after < job.total - 1:
         until = min(after + rows, job.total - 1)
-        read = _read(database, job, _ROWS, {"after": after, "until": until})
+        read = _read(database, job, query, {"after": after, "until": until})
         found = [ResultRow(*row) for row in read]
         yield from found
         after = until

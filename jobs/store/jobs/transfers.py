@@ -186,6 +186,7 @@ def restart_import(tx: Tx, job: UUID) -> None:
     """Starts a new generation of a job that ended before its items were read."""
     expires_at = queries.in_s(job_table.c.expires_in_s)
     again = {"state": "validating", "finished_at": None, "error": None, "expires_at": expires_at}
+    again |= {"cancelling_at": None}
     _restart(tx, job, "import", again)
 
 

@@ -3,12 +3,14 @@
 They are for operators: callers act as EVERYBODY.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import Double, bindparam, func, or_, select, text, true
 
+from jobs.models.model import without_stage
 from jobs.store import queries
 from jobs.store.db import Tx, set_local
 from jobs.store.jobs.read import JobRow
@@ -105,9 +107,12 @@ def observations(tx: Tx, silent_s: float) -> Observations:
     silent_s: time without heartbeat after which a worker counts as dead.
     """
     statuses = workers.model_statuses(tx, silent_s)
+    drained = workers.drained(tx, silent_s)
     return Observations(
         models={
-            key: ModelObservation({str(state): n for state, n in one.states.items()}, one.error)
+            key: ModelObservation(
+                {str(state): n for state, n in one.states.items()}, one.error, drained.get(key, ())
+            )
             for key, one in statuses.items()
         },
         deaths=tuple(Death(*row) for row in tx.execute(_DEATHS)),
@@ -185,6 +190,19 @@ _ERRORS = text("""
                     AND seq >= s.start AND seq < s.stop LIMIT 100) AS r
     GROUP BY 1 ORDER BY 2 DESC LIMIT 3
 """)
+
+
+_VERSIONS = (
+    select(_s.version)
+    .where(_s.job_id == bindparam("job"), queries.is_own(slices), _is_open)
+    .distinct()
+)
+
+
+def open_versions(tx: Tx, job: UUID, tenant: str) -> Sequence[str]:
+    """Returns the versions of a job's slices that are not done."""
+    found = tx.scalars(_VERSIONS, {"job": job, "tenant": tenant})
+    return sorted({without_stage(version) for version in found})
 
 
 def slice_counts(tx: Tx, job: UUID, tenant: str) -> SliceCounts:

@@ -54,6 +54,7 @@ class ModelObservation:
 
     states: Mapping[str, int] = field(default_factory=dict)  #: workers that have it, by state
     error: str = ""  #: reason of its failure in one of them
+    drained: tuple[int, ...] = ()  #: workers that have it, and that an operator drained
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ class WorkerRow:
     device_error: str | None  #: error of its device, where it ended by that
     ended_at: datetime | None  #: time of its end
     drain_asked_at: datetime | None  #: time at which it was asked to drain
+    spot_notice_s: float  #: before its machine may be reclaimed, s; 0: never
+    reclaimed_by: str | None  #: notice by which it was; silence: without one
     silent_s: float  #: time since its last heartbeat, s
 
 

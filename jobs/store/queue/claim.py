@@ -4,7 +4,7 @@ grows, unless a failover loses commits: then the owner tells two leases of one e
 All times are the database's; the clocks of workers decide nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy import Row, text
 
 from jobs.models.model import Model
-from jobs.states import JobClass
+from jobs.states import INTERRUPTIBLE, JobClass
 from jobs.store.db import Tx, cursor
 from jobs.store.queue import fair_share, present
 from jobs.store.queue.backlog import model_arrays
@@ -79,7 +79,7 @@ _FIELDS = len(fields(Lease))
 # with leases the slices that precede all that it holds.
 _STATEMENT = """
     WITH RECURSIVE wanted AS (
-        SELECT *, model || '@' || version = ANY(:listed) AS listed
+        SELECT *, model || '@' || version = ANY(:listed) AS listed{stays}
         FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]), CAST(:rooms AS int[]),
                     CAST(:item_ms AS float8[]))
                  WITH ORDINALITY AS w (model, version, room, item_ms, turn)
@@ -109,6 +109,7 @@ _STATEMENT = """
             FROM (SELECT * FROM slices
                   WHERE state = 'ready' AND NOT suspect AND model = st.model
                     AND version = st.version AND tenant_id = st.tenant_id AND not_before <= now()
+                    {may_go}
                   ORDER BY tenant_id, priority DESC, due_at, job_id, start
                   LIMIT least(st.room, (SELECT each FROM most))) AS its_first
         ) AS s{precedes}
@@ -168,11 +169,12 @@ _LISTED = _PRESENT | {
     "until_of": ", st.until_ms",
     "comes_first": "AND starts_ms <= until_ms",
 }
-_CLAIM, _CLAIM_LISTED, _CLAIM_PREEMPTIVELY, _CLAIM_LISTED_PREEMPTIVELY = (
-    text(_STATEMENT.format(**who, **source))
-    for who in (_ANYBODY, _KEPT_WAITING)
-    for source in (_PRESENT, _LISTED)
-)
+_CLAIMS = {
+    (preemptive, listed, stays): text(_STATEMENT.format(**who, **source, **which))
+    for preemptive, who in ((False, _ANYBODY), (True, _KEPT_WAITING))
+    for listed, source in ((False, _PRESENT), (True, _LISTED))
+    for stays, which in ((False, present.ALL), (True, present.INTERRUPTIBLE))
+}
 
 # A suspect slice runs alone, whoever's it is, at no charge: of those that were claimed least the
 # first one that is due. One that kills each worker doesn't keep the others waiting, and what
@@ -230,12 +232,14 @@ def claim(
     pool: str = "default",
     item_ms: Mapping[Model, float] = MappingProxyType({}),
     preemptive: PreemptiveClaim | None = None,
+    stays: Collection[str] = (),
 ) -> list[Lease]:
     """Claims slices for an incarnation, of the model whose turn it is.
 
     They have at most `rooms[model]` inputs, but at least one slice is taken where any is ready.
     item_ms: predicted device time of an item, ms; the tenant is charged with it. preemptive: take
-    only what the worker's own leases keep waiting. Suspects are claimed by `claim_suspect`.
+    only what the worker's own leases keep waiting. stays: models (name@version) of which jobs that
+    aren't to be interrupted are left to others. Suspects are claimed by `claim_suspect`.
     """
     wanted = {model: room for model, room in rooms.items() if room > 0}
     values = model_arrays(wanted) | {"pool": pool}
@@ -254,6 +258,8 @@ def claim(
         "most_offered": _MOST_OFFERED,
         "most_tenants": min(max(_FEWEST_TENANTS, *wanted.values()), MAX_SLICES),
     }
+    if stays:
+        values |= {"stays": list(stays), "interruptible": list(INTERRUPTIBLE)}
     listed = [model for model in wanted if model.key in lists]
     present.list_next(tx, pool, now_ms, [model for model in listed if lists[model.key]])
     found = _take(tx, values, listed, preemptive)
@@ -276,10 +282,7 @@ def _take(
     tx: Tx, values: dict[str, Any], listed: Sequence[Model], preemptive: PreemptiveClaim | None
 ) -> Sequence[Row[Any]]:
     """Runs the statement of a claim. listed: models that may have a list of tenants."""
-    if listed:
-        statement = _CLAIM_LISTED_PREEMPTIVELY if preemptive else _CLAIM_LISTED
-    else:
-        statement = _CLAIM_PREEMPTIVELY if preemptive else _CLAIM
+    statement = _CLAIMS[preemptive is not None, bool(listed), "stays" in values]
     return tx.execute(statement, values | {"listed": [model.key for model in listed]}).all()
 
 
@@ -296,52 +299,52 @@ def _begun(tx: Tx, leases: list[Lease]) -> list[Lease]:
     return sorted(leases, key=lambda lease: lease.place)
 
 
-# Index of the lease, seq, input, params, and the errors of earlier attempts. OFFSET 0 keeps the
-# planner from a join: where most jobs are small it takes each for small, and scans all results of a
-# large one for each of its items.
+# OFFSET 0 keeps the planner from a join: where most jobs are small it takes each for small, and
+# scans all results of a large one for each of its items.
 _INPUTS = """
     SELECT s.n, i.seq, i.input, i.params, {failures}
     FROM unnest(%b::int[], %b::uuid[], %b::int[], %b::int[]) AS s (n, job_id, start, stop),
          LATERAL (
-             SELECT seq, input, params FROM items
+             SELECT seq, {input} AS input, params FROM items
              WHERE items.job_id = s.job_id AND items.seq >= s.start AND items.seq < s.stop
                AND NOT EXISTS (SELECT 1 FROM results
                                WHERE results.job_id = s.job_id AND results.seq = items.seq
-                               OFFSET 0)
-             ORDER BY seq
-         ) AS i {attempts}
+                               OFFSET 0){among}
+             ORDER BY seq) AS i {attempts}
 """
-_FRESH = _INPUTS.format(failures="NULL", attempts="")
-_AGAIN = _INPUTS.format(
-    failures="a.errors",
-    attempts="""
-        LEFT JOIN LATERAL (
+_AGAIN = """LEFT JOIN LATERAL (
             SELECT '[' || string_agg(error, ',' ORDER BY attempts.n) || ']' AS errors,
                    max(due_at) AS due_at
             FROM attempts WHERE attempts.job_id = s.job_id AND attempts.seq = i.seq
-        ) AS a ON true
-        WHERE a.due_at IS NULL OR a.due_at <= now()
-    """,
-)
+        ) AS a ON true WHERE a.due_at IS NULL OR a.due_at <= now()
+"""
 
 InputRow: TypeAlias = tuple[int, int, str, str | None, str | None]
 
 
-def read_inputs(tx: Tx, leases: Sequence[Lease]) -> list[InputRow]:
+def input_queries(input: str = "input", among: str = "") -> tuple[str, str]:
+    """Returns statements for `read_inputs`, by whether a lease was retried. input: SQL of an item's
+    input; among: more conditions on the rows of `items`."""
+    again = _INPUTS.format(input=input, among=among, failures="a.errors", attempts=_AGAIN)
+    return _INPUTS.format(input=input, among=among, failures="NULL", attempts=""), again
+
+
+_ALL = input_queries()
+
+
+def read_inputs(
+    tx: Tx, leases: Sequence[Lease], queries: tuple[str, str] = _ALL, *values: Any
+) -> list[InputRow]:
     """Reads every item that has no result yet and is not waiting for its next attempt.
 
     Returns (index of the lease, seq, input, params, earlier errors as a JSON array).
     """
     rows: list[InputRow] = []
-    for query, retrying in ((_FRESH, False), (_AGAIN, True)):
-        asked = [
-            (n, lease.job_id, lease.start, lease.stop)
-            for n, lease in enumerate(leases)
-            if lease.retrying is retrying
-        ]
-        if asked:
-            columns = [list(column) for column in zip(*asked, strict=True)]
-            rows += cursor(tx).execute(query, columns).fetchall()
+    for query, retrying in zip(queries, (False, True), strict=True):
+        its = [(n, one) for n, one in enumerate(leases) if one.retrying is retrying]
+        if slices := [(n, one.job_id, one.start, one.stop) for n, one in its]:
+            columns = [list(column) for column in zip(*slices, strict=True)]
+            rows += cursor(tx).execute(query, [*columns, *values]).fetchall()
     return rows
 
 
@@ -352,6 +355,17 @@ HELD = """
 """
 """SQL: the slices `s` of leases (see `lease_arrays`); where one isn't leased, or by another owner,
 the lease is lost."""
+
+_LOCK_HELD = text(f"""
+    SELECT s.job_id, s.start FROM {HELD}
+    WHERE s.state = 'leased' ORDER BY s.job_id, s.start FOR UPDATE OF s
+""")
+
+
+def lock_held(tx: Tx, leases: Sequence[Lease]) -> set[tuple[UUID, int]]:
+    """Locks the slices of leases that are still held, in the order of their keys; returns these."""
+    return {(row[0], row[1]) for row in tx.execute(_LOCK_HELD, lease_arrays(leases))}
+
 
 # Slices that a verb has locked are left as they are: a long cancel must not stop the renewal.
 _RENEW = text(f"""

@@ -8,6 +8,7 @@ from sqlalchemy import delete, text
 
 from jobs.states import JobState, Outcome
 from jobs.store.db import TRANSFERS_CHANNEL, Tx
+from jobs.store.queue import checkpoints
 from jobs.store.tables import transfers
 from jobs.store.webhooks.deliveries import DELIVER
 from jobs.telemetry.metrics import record
@@ -102,6 +103,7 @@ def end_slices(tx: Tx, keys: Sequence[SliceKey], outcome: Outcome) -> None:
     for model, count in tx.execute(_FILL, key_arrays(fitting) | {"outcome": outcome}):
         record.items_ended(model, outcome, count)
     tx.execute(_END, key_arrays(fitting))
+    checkpoints.delete_ended(tx, fitting)
     if len(fitting) < len(keys):
         tx.execute(_HOLD, key_arrays(set(keys).difference(fitting)))
 
@@ -162,7 +164,8 @@ def close_finished_jobs(tx: Tx, ids: Collection[UUID]) -> None:
 # Written out, as DELIVER is.
 _CLOSE_UNREAD = text(f"""
     WITH closed AS (
-    UPDATE jobs SET state = :state, finished_at = now(), error = :error
+    UPDATE jobs SET state = :state, finished_at = now(), error = :error,
+        cancelling_at = CASE WHEN CAST(:state AS text) = 'cancelled' THEN now() END
     WHERE id = :job AND state = 'validating'
     RETURNING *)
     {DELIVER}

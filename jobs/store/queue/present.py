@@ -46,6 +46,16 @@ CROWDED = f"""(SELECT array_agg(turn) FROM present
                WHERE n > {MOST_PRESENT} AND tenant_id IS NOT NULL)"""
 """SQL: the turns of `wanted` whose tenants are too many for `present`."""
 
+ALL = {"stays": "", "may_go": ""}
+"""SQL, of a claim: nothing is left to others."""
+
+INTERRUPTIBLE = {
+    "stays": ", model || '@' || version = ANY(:stays) AS stays",
+    "may_go": """AND NOT (st.stays AND (SELECT jobs.class <> ALL(:interruptible) FROM jobs
+                                             WHERE jobs.id = slices.job_id))""",
+}
+"""SQL: of the models `stays` jobs are left to others whose class isn't one of `interruptible`."""
+
 _NEWEST_JOBS = f"(SELECT tenant_id, model, version FROM jobs ORDER BY id DESC LIMIT {_NEWEST})"
 
 WITH_LISTED = f"""{PRESENT}, listed AS (

@@ -4,7 +4,7 @@ slice that goes on is recorded on its own."""
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Row, text
@@ -14,8 +14,9 @@ from jobs.models.pricing import FREE, Price
 from jobs.states import Outcome
 from jobs.store.billing.ledger import BILL_ITEMS
 from jobs.store.db import Tx, cursor, notify_work
-from jobs.store.queue import fair_share
-from jobs.store.queue.claim import HELD, Lease, lease_arrays
+from jobs.store.queue import checkpoints, fair_share
+from jobs.store.queue.checkpoints import Piece
+from jobs.store.queue.claim import Lease, lock_held
 from jobs.store.queue.finish import (
     COUNTS,
     SET_COUNTS,
@@ -58,17 +59,34 @@ class Attempt:
     device_us: int = 0  #: its share of the launch, µs; charged to the tenant, not stored
 
 
-R = TypeVar("R", Result, Attempt)
+class Timed(Protocol):
+    """Work on one item that took device time."""
+
+    @property
+    def job_id(self) -> UUID:
+        """Job of the item."""
+        ...
+
+    @property
+    def tenant(self) -> str:
+        """Tenant of the job."""
+        ...
+
+    @property
+    def seq(self) -> int:
+        """Place of the item in its job."""
+        ...
+
+    @property
+    def device_us(self) -> int:
+        """Time that it took, µs."""
+        ...
+
+
+R = TypeVar("R", bound=Timed)
 
 # All statements of a settlement are written out: they take arrays of slices and of results, one
 # round trip each.
-
-# Leases that are still held; locked in the order of the keys.
-_LOCK_MINE = text(f"""
-    SELECT s.job_id, s.start FROM {HELD}
-    WHERE s.state = 'leased'
-    ORDER BY s.job_id, s.start FOR UPDATE OF s
-""")
 
 # Parameters: the fields of Result in their order, as arrays, then those of BILL_ITEMS. Arrays that
 # are shorter than the others go on with nulls: empty ones stand for no tokens. One statement writes
@@ -138,17 +156,23 @@ def settle(
     prices: Mapping[str, Price] = MappingProxyType({}),
     *,
     pool: str = "default",
+    progress: Sequence[Piece] = (),
+    used: Sequence[Timed] = (),
 ) -> int:
     """Gives leases back with their results; returns the number of leases that were still held.
 
     A slice that has all its results is done; any other is claimable again, at once or when its next
     attempt is due. Jobs that are complete by this end here. A lost lease writes nothing. prices: by
     name@version, for the ledger; a model without one is free. pool: pool whose tenants were charged
-    at the claim; what they used beyond it is added.
+    at the claim; what they used beyond it is added. progress: output since the last checkpoint, of
+    items that go on elsewhere. used: what took time besides results and attempts.
     """
     mine, results, attempts = _insert(tx, leases, results, attempts, prices)
     if not mine:
         return 0
+    if progress:
+        held = [lease for lease in leases if (lease.job_id, lease.start) in mine]
+        checkpoints.insert(tx, held, progress)
     settled = tx.execute(_SETTLE, key_arrays(mine)).all()
     ended = {row.job_id for row in settled if row.state == "done"}
     released = [row for row in settled if row.state != "done"]
@@ -159,7 +183,7 @@ def settle(
     if any(row.state == "ready" and row.job_state != "cancelling" for row in released):
         notify_work(tx)
     close_finished_jobs(tx, ended)
-    fair_share.correct(tx, pool, _uncharged_ms(settled, [*results, *attempts]))
+    fair_share.correct(tx, pool, _uncharged_ms(settled, [*results, *attempts, *used]))
     return len(mine)
 
 
@@ -183,20 +207,21 @@ def record(
     results: Sequence[Result],
     attempts: Sequence[Attempt] = (),
     prices: Mapping[str, Price] = MappingProxyType({}),
+    *,
+    used: Sequence[Timed] = (),
 ) -> int:
     """Writes what ended of slices that go on; returns the number of leases that are still held.
 
-    A lost lease writes nothing. prices: as for `settle`.
+    A lost lease writes nothing. prices, used: as for `settle`.
     """
     mine, results, attempts = _insert(tx, leases, results, attempts, prices)
     if mine:
         held = [lease for lease in leases if (lease.job_id, lease.start) in mine]
-        ended = [_within(_ranges([lease]), results) for lease in held]
+        took: Sequence[Timed] = [*results, *attempts, *used]
         failed = [_within(_ranges([lease]), attempts) for lease in held]
         values = key_arrays([(lease.job_id, lease.start) for lease in held])
         values["used_ms"] = [
-            (sum(one.device_us for one in its) + sum(one.device_us for one in again)) / 1000
-            for its, again in zip(ended, failed, strict=True)
+            sum(one.device_us for one in _within(_ranges([lease]), took)) / 1000 for lease in held
         ]
         values["failed"] = [bool(again) for again in failed]
         tx.execute(_COUNT, values)
@@ -211,13 +236,16 @@ def _insert(
     prices: Mapping[str, Price],
 ) -> tuple[set[SliceKey], Sequence[Result], Sequence[Attempt]]:
     """Locks the slices of leases that are still held, and writes their rows; returns both."""
-    mine = {(row[0], row[1]) for row in tx.execute(_LOCK_MINE, lease_arrays(leases))}
+    mine = lock_held(tx, leases)
     if len(mine) < len(leases):
         ranges = _ranges(lease for lease in leases if (lease.job_id, lease.start) in mine)
         results, attempts = _within(ranges, results), _within(ranges, attempts)
     if results:
-        columns = [*_result_columns(results), *item_columns(leases, prices)]
-        cursor(tx).execute(_INSERT_RESULTS, columns)
+        tokens = [result.tokens for result in results]
+        columns = [*_result_columns(results), *_token_columns(tokens)]
+        cursor(tx).execute(_INSERT_RESULTS, [*columns, *item_columns(leases, prices)])
+        if any(tokens):
+            checkpoints.delete_ended(tx, mine)
     if attempts:
         names = Attempt.__slots__[:-1]
         columns = [[getattr(attempt, name) for attempt in attempts] for name in names]
@@ -225,9 +253,7 @@ def _insert(
     return mine, results, attempts
 
 
-def _uncharged_ms(
-    settled: Sequence[Row[Any]], ended: Sequence[Result | Attempt]
-) -> dict[str, float]:
+def _uncharged_ms(settled: Sequence[Row[Any]], ended: Sequence[Timed]) -> dict[str, float]:
     """Device time by tenant, ms: the time that was used less that charged at the claim."""
     used: dict[str, float] = {}
     for row in settled:
@@ -255,6 +281,11 @@ def _ranges(leases: Iterable[Lease]) -> dict[UUID, list[range]]:
     return ranges
 
 
+def within(leases: Iterable[Lease], rows: Sequence[R]) -> list[R]:
+    """Returns the rows of items that the slices of these leases have."""
+    return _within(_ranges(leases), rows)
+
+
 def _within(ranges: Mapping[UUID, list[range]], rows: Sequence[R]) -> list[R]:
     return [row for row in rows if any(row.seq in span for span in ranges.get(row.job_id, ()))]
 
@@ -269,7 +300,8 @@ def _array(values: Iterable[object]) -> str:
 
 
 def _result_columns(results: Sequence[Result]) -> list[object]:
-    """Returns the fields of results as arrays; ids and tenants are converted once a slice."""
+    """Returns the fields of results but tokens, as arrays; ids and tenants are converted once a
+    slice."""
     jobs, tenants = list[str](), list[str]()
     job_id: UUID | None = None
     for result in results:
@@ -291,7 +323,6 @@ def _result_columns(results: Sequence[Result]) -> list[object]:
         errors if any(errors) else _array(errors),
         _array([result.attempts for result in results]),
         _array([result.device_us for result in results]),
-        *_token_columns([result.tokens for result in results]),
     ]
 
 

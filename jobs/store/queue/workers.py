@@ -14,7 +14,6 @@ from sqlalchemy import (
     bindparam,
     case,
     delete,
-    exists,
     func,
     insert,
     literal,
@@ -32,8 +31,13 @@ Death = Literal["killed", "crashed", "hung", "sick"]
 """killed: from outside; crashed: by what it did, memory included; hung: it had to be ended; sick:
 its device failed before anything worked on it."""
 
-ModelState = Literal["absent", "loading", "warming", "ready", "draining", "failed"]
+ModelState = Literal[
+    "absent", "verifying", "staging", "loading", "warming", "ready", "draining", "failed"
+]
 """State of a model in a worker; see workers/process/residency.py."""
+
+LOADING_STATES: tuple[ModelState, ...] = ("verifying", "staging", "loading", "warming")
+"""States of a model on its way to "ready", in their order."""
 
 LIVING_STATES = ("loading", "ready", "draining")
 """States of workers that have not ended."""
@@ -52,9 +56,17 @@ def _held(query: Select[Any], silent_s: float) -> Select[Any]:
     return query.join_from(worker_models, workers).where(_alive(silent_s))
 
 
-def register(tx: Tx, name: str, pool: str, device: str, models: Sequence[str]) -> int:
-    """Adds a worker that loads its models; returns its incarnation, a number never used again."""
-    values = {"name": name, "pool": pool, "device": device, "models": list(models)}
+def register(
+    tx: Tx, name: str, pool: str, device: str, models: Sequence[str], spot_notice_s: float = 0.0
+) -> int:
+    """Adds a worker that loads its models; returns its incarnation, a number never used again.
+
+    spot_notice_s: before its machine may be reclaimed; 0: never.
+    """
+    values = {
+        "name": name, "pool": pool, "device": device, "models": list(models),
+        "spot_notice_s": spot_notice_s,
+    }  # fmt: skip
     new = insert(workers).values(values | {"state": "loading"}).returning(_w.incarnation)
     incarnation: int = tx.scalars(new).one()
     return incarnation
@@ -109,11 +121,30 @@ def is_quarantined(tx: Tx, incarnation: int) -> bool:
     return bool(tx.scalar(left) == "quarantined")
 
 
-def mark_lost(tx: Tx, silent_s: float) -> int:
-    """Marks workers that have been silent for so long as lost; returns their number."""
+@dataclass(frozen=True, slots=True)
+class LostWorker:
+    """A worker that fell silent."""
+
+    incarnation: int
+    pool: str
+    unwarned: bool  #: it is spot, and there was no notice of its reclaim
+
+
+def mark_lost(tx: Tx, silent_s: float) -> list[LostWorker]:
+    """Marks workers that have been silent for so long as lost; returns them."""
     silent = _w.heartbeat_at < func.now() - timedelta(seconds=silent_s)
     lost = update(workers).where(_w.state.in_(LIVING_STATES), silent)
-    return tx.execute(lost.values(state="lost")).rowcount
+    unwarned = and_(_w.spot_notice_s > 0, _w.reclaimed_by.is_(None)).label("unwarned")
+    found = lost.values(state="lost").returning(_w.incarnation, _w.pool, unwarned)
+    return [LostWorker(*row) for row in tx.execute(found)]
+
+
+def mark_reclaimed(tx: Tx, incarnation: int, by: str) -> str | None:
+    """Records by which notice a spot worker is reclaimed; returns its pool. Returns None where that
+    is recorded already."""
+    its = update(workers).where(_w.incarnation == incarnation, _w.reclaimed_by.is_(None))
+    pool: str | None = tx.scalar(its.values(reclaimed_by=by).returning(_w.pool))
+    return pool
 
 
 def count_succeeding_elsewhere(tx: Tx, incarnation: int, jobs: Collection[UUID]) -> int:
@@ -130,6 +161,13 @@ def ready_counts(tx: Tx, silent_s: float) -> dict[str, int]:
     query = _held(select(_m.model, func.count()), silent_s).group_by(_m.model)
     ready = query.where(_m.state == "ready", _w.state != "draining")
     return queries.pairs(tx, ready)
+
+
+def ready_on_demand(tx: Tx, silent_s: float, models: Collection[str]) -> set[str]:
+    """Returns those of these models (name@version) that are ready in a worker that isn't spot."""
+    query = _held(select(_m.model).distinct(), silent_s).where(_m.model.in_(models))
+    ready = query.where(_m.state == "ready", _w.state != "draining", _w.spot_notice_s == 0)
+    return set(tx.scalars(ready))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +195,38 @@ def model_statuses(tx: Tx, silent_s: float) -> dict[str, ModelStatus]:
         states = {**old.states, its: count}
         found[model] = ModelStatus(states, max(load_ms, old.load_ms), max(error, old.error))
     return found
+
+
+def drained(tx: Tx, silent_s: float) -> dict[str, tuple[int, ...]]:
+    """Returns the living workers that an operator drained, by each model that they know."""
+    of = func.array_agg(_m.incarnation)
+    query = _held(select(_m.model, of), silent_s).where(_w.drain_asked_at.is_not(None))
+    return {model: tuple(sorted(ids)) for model, ids in tx.execute(query.group_by(_m.model))}
+
+
+@dataclass(frozen=True, slots=True)
+class HeldModels:
+    """Models that are ready in a worker."""
+
+    incarnation: int
+    name: str  #: host:pid
+    models: tuple[str, ...]  #: name@version
+
+
+def held(tx: Tx, pool: str, silent_s: float) -> list[HeldModels]:
+    """Returns the living workers of a pool, the oldest first, without those that end; one that an
+    operator drained has no model."""
+    drained = _w.drain_asked_at.is_not(None)
+    ready = (_m.incarnation == _w.incarnation) & (_m.state == "ready") & ~drained
+    models = func.array_agg(_m.model).filter(_m.model.is_not(None))
+    query = (
+        select(_w.incarnation, _w.name, models)
+        .join(worker_models, ready, isouter=True)
+        .where(_w.pool == pool, _alive(silent_s), (_w.state != "draining") | drained)
+        .group_by(_w.incarnation)
+        .order_by(_w.incarnation)
+    )
+    return [HeldModels(id, name, tuple(models or ())) for id, name, models in tx.execute(query)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,21 +257,23 @@ def report_models(tx: Tx, incarnation: int, rows: Sequence[ModelRow]) -> None:
     tx.execute(new.on_conflict_do_update(index_elements=keys, set_=values))
 
 
-def claim_load(tx: Tx, incarnation: int, model: str, silent_s: float) -> bool:
-    """Marks a model as loading in this worker, unless a living worker has it or loads it.
+def claim_load(tx: Tx, incarnation: int, model: str, silent_s: float, *, most: int = 1) -> bool:
+    """Marks a model as loading in this worker, unless so many living workers have it or load it.
 
     Returns True if this worker is to load it. `report_models` has made its row.
     """
     lock(tx, "millrace.loads")  # one worker at a time decides: the next one sees its row
     m = worker_models.alias()
-    another = (
-        exists()
+    others = (
+        select(func.count())
         .where(m.c.incarnation == _w.incarnation, _alive(silent_s), m.c.model == model)
         .where(m.c.incarnation != incarnation, _w.state != "draining")
-        .where(m.c.state.in_(("loading", "warming", "ready")))
+        .where(m.c.state.in_((*LOADING_STATES, "ready")))
+        .scalar_subquery()
     )
-    its = update(worker_models).where(_m.incarnation == incarnation, _m.model == model, ~another)
-    return tx.execute(its.values(state="loading", since=func.now(), error="")).rowcount > 0
+    its = update(worker_models).where(_m.incarnation == incarnation, _m.model == model)
+    load = its.where(others < most).values(state="loading", since=func.now(), error="")
+    return tx.execute(load).rowcount > 0
 
 
 @dataclass(frozen=True, slots=True)

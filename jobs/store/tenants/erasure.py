@@ -37,7 +37,9 @@ from jobs.store.tables import (
     idempotency_keys,
     jobs,
     limits,
+    model_routes,
     next_tenants,
+    responses,
     tenants,
     turns,
     usage,
@@ -70,8 +72,13 @@ def begin(tx: Tx, tenant: str) -> None:
     notify_keys(tx, tenant)
 
 
-_KNOWN_BY = (tenants, jobs, api_keys, usage, idempotency_keys, webhook_secrets, files)
-_OTHERS = (idempotency_keys, webhook_secrets, webhook_endpoints, webhook_deliveries, limits, files)
+_KNOWN_BY = (
+    tenants, jobs, api_keys, usage, idempotency_keys, webhook_secrets, files, responses,
+)  # fmt: skip
+_OTHERS = (
+    idempotency_keys, webhook_secrets, webhook_endpoints, webhook_deliveries, limits, responses,
+    model_routes, files,
+)  # fmt: skip
 
 
 def _of(table: Table, tenant: Any) -> Any:
@@ -209,11 +216,15 @@ _STEPS: tuple[Step, ...] = (
         or_(webhook_deliveries.c.state == "pending", webhook_deliveries.c.job_id.is_(None)),
         key=webhook_deliveries.c.id,
     ),
-    *(_rows(delete(table)) for table in (webhook_secrets, webhook_endpoints, limits, turns)),
+    *(
+        _rows(delete(table))
+        for table in (webhook_secrets, webhook_endpoints, limits, turns, model_routes)
+    ),
     _cancel,
     _delete,
     # The keeper's duty that removes expired files knows the blob store.
     _rows(update(files).values(expires_at=func.now()), queries.is_live(files), key=files.c.id),
     _rows(delete(idempotency_keys), key=idempotency_keys.c.key),
+    _rows(delete(responses), key=responses.c.id),
     _delete_lists,
 )  # fmt: skip

@@ -3,9 +3,14 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from jobs.telemetry.metrics import adapters as adapters  # defines its section
+from jobs.telemetry.metrics import pools as pools  # the same
+from jobs.telemetry.metrics import preparation as preparation  # the same
+from jobs.telemetry.metrics import routing as routing  # the same
 from jobs.telemetry.metrics.metrics import SECTIONS, Metric
 
 PAGE = Path(__file__).parents[3] / "ops/docs/metrics.md"
+_PROCESSES = ("every process", "api", "worker", "keeper")
 _BEGIN = "<!-- generated below this line: python -m jobs.telemetry.metrics.catalog -->\n"
 
 
@@ -16,13 +21,19 @@ def page() -> str:
 
 
 def _tables() -> Iterator[str]:
-    for (process, title), metrics in SECTIONS.items():
+    for (process, title), metrics in sorted(SECTIONS.items(), key=_place):
         heading = f"{process}: {title}" if title else process
         yield f"\n## {heading[0].upper()}{heading[1:]}\n"
         yield "| name | type | labels | meaning |"
         yield "|---|---|---|---|"
         yield from map(_row, metrics)
     yield ""
+
+
+def _place(section: tuple[tuple[str, str], object]) -> tuple[int, str]:
+    """Returns the place of a section, whatever was imported first."""
+    process, title = section[0]
+    return _PROCESSES.index(process), title
 
 
 def _row(metric: Metric) -> str:

@@ -84,7 +84,7 @@ def _observe_all(histogram: Histogram, values: list[float]) -> None:
 
 
 def start(kind: str, on: bool) -> None:
-    """Starts the metrics of a process; `kind`: api, worker or keeper."""
+    """Starts the metrics of a process; `kind`: api, worker, keeper or scaler."""
     set_enabled(on)
     if on:
         metrics.keep_for_process(kind)

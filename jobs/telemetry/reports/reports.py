@@ -5,14 +5,14 @@ are there again after EVERY_S.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Literal, TypeAlias
 
 import orjson
 
 from jobs.telemetry.metrics.metrics import EDGES
-from jobs.telemetry.reports.window import EVERY_S, Series, WindowDelta, from_rows, to_rows
+from jobs.telemetry.reports.window import EVERY_S, Recent, Series, WindowDelta, from_rows, to_rows
 
 ProcessKind = Literal["api", "worker", "keeper"]
 Fold = Callable[[list[float]], float]
@@ -44,6 +44,7 @@ class Report:
                 "seconds": delta.seconds,
                 "increases": to_rows(delta.increases),
                 "gauges": to_rows(delta.gauges),
+                "recent": [delta.recent.seconds, to_rows(delta.recent.increases)],
                 "about": self.details,
             }
         )
@@ -52,7 +53,13 @@ class Report:
     def unpack(cls, packed: bytes) -> "Report":
         """Parses JSON. Raises ValueError, LookupError or TypeError if another release wrote it."""
         raw = orjson.loads(packed)
-        delta = WindowDelta(raw["seconds"], from_rows(raw["increases"]), from_rows(raw["gauges"]))
+        seconds, recent = raw.get("recent", (0.0, ()))  # earlier releases had none
+        delta = WindowDelta(
+            raw["seconds"],
+            from_rows(raw["increases"]),
+            from_rows(raw["gauges"]),
+            Recent(seconds, from_rows(recent)),
+        )
         return cls(raw["name"], raw["kind"], raw["at"], delta, raw["about"])
 
 
@@ -88,6 +95,14 @@ class ReportSet:
     def by_kind(self, *kinds: ProcessKind) -> "ReportSet":
         """Returns the reports of these kinds of processes."""
         return ReportSet(report for report in self.reports if report.kind in kinds)
+
+    def recent(self) -> "ReportSet":
+        """Returns the reports with the few counters of their last RECENT_S."""
+        return ReportSet(
+            replace(one, delta=WindowDelta(recent.seconds, recent.increases, {}))
+            for one in self.reports
+            if (recent := one.delta.recent).seconds
+        )
 
     def by_process(self, name: str) -> "ReportSet":
         """Returns the report of one process, or none."""

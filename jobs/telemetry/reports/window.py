@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry
@@ -11,6 +11,12 @@ from jobs import clock
 
 WINDOW_S = 60.0
 EVERY_S = 5.0  # between two snapshots of a window of WINDOW_S
+RECENT_S = 10.0  # of a window of WINDOW_S, for counters that decisions can't wait a minute for
+_RECENT = {
+    "millrace_calls_total",
+    "millrace_call_target_total",
+    "millrace_device_busy_seconds_total",
+}
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 Series: TypeAlias = tuple[str, Labels]
@@ -57,7 +63,22 @@ class Window:
         self._snapshots.append(now)
         while len(self._snapshots) > 2 and self._snapshots[1].at_s <= now.at_s - self._window_s:
             self._snapshots.popleft()
-        return difference(self._snapshots[0], now)
+        return replace(difference(self._snapshots[0], now), recent=self._recent(now))
+
+    def _recent(self, now: Snapshot) -> "Recent":
+        since_s = now.at_s - self._window_s * RECENT_S / WINDOW_S
+        before = [one for one in self._snapshots if one.at_s <= since_s] or [self._snapshots[0]]
+        change = difference(before[-1], now)
+        few = {series: by for series, by in change.increases.items() if series[0] in _RECENT}
+        return Recent(change.seconds, few)
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """Change of a few counters over the last RECENT_S."""
+
+    seconds: float = 0.0  #: length of that time
+    increases: Mapping[Series, float] = field(default_factory=dict)  #: of those that grew
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +88,7 @@ class WindowDelta:
     seconds: float  #: length of the window
     increases: Mapping[Series, float]  #: of the counters that grew
     gauges: Mapping[Series, float]  #: at its end
+    recent: Recent = Recent()  #: its end
 
 
 def difference(before: Snapshot, after: Snapshot) -> WindowDelta:

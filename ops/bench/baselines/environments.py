@@ -1,5 +1,6 @@
 """Virtual environments of peers, below the user's cache folder: none of them is a dependency."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -16,10 +17,15 @@ def interpreter(name: str, version: str, *extras: str) -> Path:
     own = f"{name}-{version}-py{sys.version_info.major}.{sys.version_info.minor}"
     folder = Path(base).expanduser() / "millrace" / own
     python, installed = folder / "bin" / "python", folder / "installed"
-    if not installed.exists():
-        venv.create(folder, clear=True, with_pip=True)
-        command = [str(python), "-m", "pip", "install", "-qq", f"{name}=={version}", *extras]
-        if subprocess.run(command, stdout=sys.stderr).returncode:
-            raise BenchError(f"{name} {version} could not be installed into {folder}; see above")
-        installed.touch()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{own}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be about to install it too
+        if not installed.exists():
+            venv.create(folder, clear=True, with_pip=True)
+            command = [str(python), "-m", "pip", "install", "-qq", f"{name}=={version}", *extras]
+            if subprocess.run(command, stdout=sys.stderr).returncode:
+                raise BenchError(
+                    f"{name} {version} could not be installed into {folder}; see above"
+                )
+            installed.touch()
     return python

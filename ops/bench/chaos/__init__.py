@@ -7,8 +7,10 @@ lost, doubled, out of order or wrong.
     workload    items of jobs, and their expected results
     client      HTTP with retries; the ledger of events with their proofs
     job_client  a client with its job: submission, verbs, reading while it runs, breaking off
-    load        threads of clients that submit jobs and make calls
+    streams     clients of streams of a model that generates, and what they must have read
+    load        threads of clients that submit jobs, make calls and read streams
     verify      checks at the end
+    coverage    what a run must have tried
     run         the main loop
     record      figures, the page ops/docs/reliability.md, and its picture
 """

@@ -1,4 +1,4 @@
-"""Processes under test: two api, two keepers, three workers, PostgreSQL and Redis."""
+"""Processes under test: apis, keepers, workers, PostgreSQL and Redis."""
 
 import os
 import re
@@ -27,7 +27,6 @@ LEASE_S = 3.0
 _MIN_FREE_MB = 96  # below which intake is refused: more than the ballast's
 _MODELS = Path(__file__).with_name("models.toml")
 _READY_WITHIN_S = 120.0
-_APIS, _KEEPERS, _WORKERS = 2, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +50,25 @@ def look(pid: int) -> Look | None:
 class Fleet:
     """Starts, restarts and stops the processes; for the main thread, but for `query`."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(
+        self,
+        home: Path,
+        models: Path = _MODELS,
+        *,
+        apis: int = 2,
+        keepers: int = 2,
+        workers: int = 3,
+    ) -> None:
+        """models: models file that they serve; then how many processes of each kind."""
         self.home = home
         self.servers = EmbeddedServers(home)
         self.logs = home.with_name("logs")  # the home's disk may be full
-        configured = Settings(home=home, lease_s=LEASE_S, models=_MODELS, min_free_mb=_MIN_FREE_MB)
+        configured = Settings(home=home, lease_s=LEASE_S, models=models, min_free_mb=_MIN_FREE_MB)
         self.settings = defaults.fill_in(configured)
-        self.ports = [free_port() for _ in range(_APIS)]
+        self.ports = [free_port() for _ in range(apis)]
         self.apis = [self._child("api", n, port=port) for n, port in enumerate(self.ports, 1)]
-        self.keepers = [self._child("keeper", n) for n in range(1, _KEEPERS + 1)]
-        self.workers = [self._child("worker", n) for n in range(1, _WORKERS + 1)]
+        self.keepers = [self._child("keeper", n) for n in range(1, keepers + 1)]
+        self.workers = [self._child("worker", n) for n in range(1, workers + 1)]
         self.supervisor = Supervisor([*self.apis, *self.keepers, *self.workers])
         self.redis = redis.Redis.from_url(self.settings.redis_url, socket_timeout=2)
         self._down_until_s: dict[str, float] = {}
@@ -90,12 +98,17 @@ class Fleet:
 
     def _is_ready(self) -> bool:
         self.poll()
+        count = "SELECT count(*) >= %s FROM workers WHERE state = 'ready'"
+        ready = self.query(count, [len(self.workers)])
+        return self.apis_answer() and ready == [(True,)]
+
+    def apis_answer(self) -> bool:
+        """Returns True if every api is ready."""
         try:
             answers = {httpx.get(f"{url}/readyz", timeout=5).status_code for url in self.urls}
         except httpx.TransportError:
             return False
-        ready = self.query("SELECT count(*) >= %s FROM workers WHERE state = 'ready'", [_WORKERS])
-        return answers == {200} and ready == [(True,)]
+        return answers == {200}
 
     def poll(self) -> None:
         """Restarts processes that have ended, but for a server that is kept down."""

@@ -115,7 +115,7 @@ class JobClient:
         body: dict[str, Any] = {**query, "metadata": json.loads(query["metadata"])}
         if "expires_in_s" in body:
             body["expires_in_s"] = float(body["expires_in_s"])
-        raw = json.dumps(body | {"items": list(work.texts())}).encode()
+        raw = json.dumps(body | {"items": list(work.items())}).encode()
         return self._api.request("POST", "/jobs", raw, {**JSON, **key})
 
     def follow(self, followed: Followed) -> None:
@@ -206,7 +206,7 @@ def _metadata(work: Work) -> str:
 
 
 def _blocks(work: Work) -> Iterator[bytes]:
-    return ndjson_blocks(work.texts(), _BLOCK_LINES)
+    return ndjson_blocks(work.items(), _BLOCK_LINES)
 
 
 def _next_verb_s(followed: Followed) -> float:

@@ -1,6 +1,6 @@
 """Clients: each submits a job, uses verbs on it, reads it until it has ended; then the next.
 
-One more makes calls.
+One more makes calls, another one reads streams.
 """
 
 import json
@@ -13,6 +13,7 @@ from typing import Any
 
 from ops.bench.chaos.client import CONNECTION_ERRORS, Api, Ledger, transient
 from ops.bench.chaos.job_client import Followed, JobClient
+from ops.bench.chaos.streams import StreamClients
 from ops.bench.chaos.workload import Work, invent
 from ops.bench.load.client import JSON
 
@@ -26,7 +27,7 @@ class Load:
     followed: jobs that were acknowledged; torn: tags of uploads that were broken off.
     """
 
-    def __init__(self, ports: list[int], seed: int, ledger: Ledger) -> None:
+    def __init__(self, ports: list[int], redis_url: str, seed: int, ledger: Ledger) -> None:
         self._ports, self._seed, self._ledger = ports, seed, ledger
         self._closing = threading.Event()
         self._wanted: dict[str, SimpleQueue[Future[dict[str, Any]]]] = {
@@ -34,13 +35,14 @@ class Load:
         }
         self._threads = [
             threading.Thread(target=self._run, args=[number], daemon=True)
-            for number in range(CLIENTS + 1)
+            for number in range(CLIENTS + 2)
         ]
         self.followed: list[Followed] = []
         self.works: dict[str, Work] = {}
         self.torn: list[str] = []
         self.troubles: list[str] = []
         self.calls = self.calls_answered = 0
+        self.streams = StreamClients(ports, redis_url, seed, ledger, self.troubles)
 
     def start(self) -> None:
         """Starts the clients."""
@@ -75,8 +77,10 @@ class Load:
         try:
             if number < CLIENTS:
                 self._submit_jobs(number, JobClient(api, dice, self._ledger, self.break_off), dice)
-            else:
+            elif number == CLIENTS:
                 self._make_calls(api, dice)
+            else:
+                self.streams.run(self._closing)
         except Exception as error:
             self.troubles.append(f"client {number}: {error!r}")
             self._ledger.write("trouble", client=number, error=repr(error))

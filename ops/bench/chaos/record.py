@@ -10,6 +10,7 @@ from jobs import clock
 from ops.bench.chaos.faults.table import FAULTS
 from ops.bench.chaos.faults.targets import Proof
 from ops.bench.chaos.load import Load
+from ops.bench.chaos.streams import StreamTally
 from ops.bench.chaos.verify import ZERO, Findings
 from ops.bench.results.report import Report, machine
 
@@ -22,10 +23,13 @@ _HUNDREDS = (
     *("postgres_stopped", "api_killed", "keeper_killed"),
 )
 _RECOVERED_WITHIN_S = 10
+_STREAMS_ZERO = ("stream_tokens_lost", "stream_tokens_repeated", "streams_wrong")
 _SHOWN = (
     *("jobs", "items", "results_read_while_running", *ZERO, "invariant_violations"),
     *("slices_recovered", "slices_unrecovered"),
     *("recovery_p50_s", "recovery_p99_s", "recovery_max_s", "calls", "calls_answered"),
+    *("streams", "streams_resumed", "streams_ended_with_error", "streams_lost_with_redis"),
+    *_STREAMS_ZERO,
 )
 
 
@@ -55,7 +59,7 @@ class Run:
 def finish(run: Run, recorded: bool) -> None:
     """Prints the JSON line. recorded: writes the page and the picture, too."""
     figures = _figures(run)
-    thresholds = [f"{name} <= 0" for name in (*ZERO, "invariant_violations")]
+    thresholds = [f"{name} <= 0" for name in (*ZERO, *_STREAMS_ZERO, "invariant_violations")]
     if "recovery_p99_s" in figures:
         thresholds += ["slices_unrecovered <= 0", f"recovery_p99_s <= {_RECOVERED_WITHIN_S}"]
     if run.planned >= _MANY:
@@ -90,6 +94,7 @@ def _figures(run: Run) -> dict[str, float]:
         "results_read_while_running": found.read_while_running,
         "calls_answered": run.load.calls_answered,
         "calls": run.load.calls,
+        **_stream_figures(run.load.streams.tally),
         **{name: getattr(found, name) for name in ZERO},
         "invariant_violations": found.violations,
     }
@@ -102,6 +107,19 @@ def _figures(run: Run) -> dict[str, float]:
             "recovery_max_s": recovery_s[-1],
         }
     return figures
+
+
+def _stream_figures(tally: StreamTally) -> dict[str, float]:
+    return {
+        "streams": tally.streams,
+        "streams_resumed": tally.resumed,
+        "streams_ended_with_error": tally.errors.total(),
+        "streams_lost_with_redis": tally.lost_with_redis,
+        "stream_tokens": tally.tokens,
+        "stream_tokens_lost": tally.lost,
+        "stream_tokens_repeated": tally.repeated,
+        "streams_wrong": tally.wrong,
+    }
 
 
 def _quantile(values: Sequence[float], share: float) -> float:

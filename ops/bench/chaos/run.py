@@ -19,7 +19,7 @@ import redis
 
 from jobs import clock
 from jobs.telemetry import logs
-from ops.bench.chaos import record, small_disk
+from ops.bench.chaos import coverage, record, small_disk
 from ops.bench.chaos.client import Ledger
 from ops.bench.chaos.faults.table import DISK_FULL, FAULTS, Planned, plan
 from ops.bench.chaos.faults.targets import Proof, Stage, Steps, Unfired
@@ -48,7 +48,8 @@ _UNLOGGED = "SELECT relname FROM pg_class WHERE relpersistence = 'u'"
 
 
 def run(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
-    """Exits non-zero, and keeps the folder, if anything is lost, doubled, out of order or wrong."""
+    """Exits non-zero, and keeps the folder, if anything is lost, doubled, out of order, wrong, or
+    was left untried."""
     logs.configure("chaos")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = Path(tempfile.mkdtemp(prefix=f"millrace-chaos-{seed}-"))
@@ -64,7 +65,7 @@ def run(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
         if left_out:
             say(f"left out, since no file system can be mounted here: {', '.join(left_out)}")
         durability = _durability(fleet, ledger)
-        load = Load(fleet.ports, seed, ledger)
+        load = Load(fleet.ports, fleet.settings.redis_url, seed, ledger)
         load.start()
         history = _Injection(Stage(fleet, load), planned, ledger).run()
         say("no more faults; the clients follow their jobs to the end")
@@ -74,6 +75,9 @@ def run(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
             verified = pool.submit(verify, fleet, load, ledger)
             _poll_until(fleet, verified.done)
             found = verified.result()
+        kinds = [fault.kind for fault in planned]
+        for gap in coverage.gaps(kinds, history, durability, found, load.streams.tally):
+            found.add(gap)
         if found.broken and is_small:
             fleet.stop()
             subprocess.run(["cp", "-a", folder / "home", folder / "kept"], check=True)

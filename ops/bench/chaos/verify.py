@@ -17,13 +17,20 @@ from ops.bench.chaos.client import CONNECTION_ERRORS, Api, Ledger
 from ops.bench.chaos.fleet import Fleet
 from ops.bench.chaos.job_client import Followed
 from ops.bench.chaos.load import Load
+from ops.bench.chaos.workload import CHAT, ITEM_TOKENS
 
 #: Counts of findings that must be 0.
-ZERO = ("lost", "duplicated", "out_of_order", "wrong", "innocent_failed", "changed")
+ZERO = ("lost", "duplicated", "out_of_order", "wrong", "innocent_failed", "changed", "misbilled")
 _TERMINAL_WITHIN_S = 180.0
 _TRIES = 20  # to read a job's results
 _JOBS = "SELECT id, CAST(metadata AS jsonb) ->> 'chaos' FROM jobs"
 _OPEN = "SELECT id, state FROM jobs WHERE state <> ALL(%s)"
+_MISBILLED = """
+    SELECT r.job_id, r.seq, r.input_tokens, r.output_tokens
+    FROM results r JOIN jobs j ON j.id = r.job_id
+    WHERE j.model = %s AND r.outcome = 'succeeded'
+      AND (r.input_tokens, r.output_tokens) IS DISTINCT FROM (%s, %s)
+"""
 
 
 @dataclass
@@ -39,6 +46,7 @@ class Findings:
     wrong: int = 0
     innocent_failed: int = 0
     changed: int = 0
+    misbilled: int = 0
     violations: int = 0
     messages: list[str] = field(default_factory=list)  #: the first 200
 
@@ -68,6 +76,8 @@ def verify(fleet: Fleet, load: Load, ledger: Ledger) -> Findings:
         else:
             gone = f"{followed.job} was acknowledged and is gone: {answer.status_code}"
             found.add(gone, lost=followed.work.total)
+    for job, *what in _rows(fleet, _MISBILLED, CHAT, ITEM_TOKENS, ITEM_TOKENS):
+        found.add(f"{job}: (seq, input, output tokens) {what} of {ITEM_TOKENS}", misbilled=1)
     _check_invariants(fleet, found)
     for what in found.messages:
         ledger.write("finding", what=what)
@@ -162,7 +172,11 @@ def _check_result(followed: Followed, line: bytes, result: dict[str, Any], found
         outcome == "expired" and followed.may_expire
     ):
         return
-    shown = result["output"] if outcome == "succeeded" else (result["error"] or {}).get("code")
+    shown = (
+        work.shown(result["output"])
+        if outcome == "succeeded"
+        else (result["error"] or {}).get("code")
+    )
     if (outcome, shown) != work.expected(seq):
         innocent = outcome == "failed" and work.expected(seq)[0] == "succeeded"
         wrong = f"{followed.job} {seq}: {line!r} for {work.text(seq)!r}"

@@ -11,6 +11,7 @@ from unittest import mock
 from sqlalchemy import URL, create_engine
 
 from api.auth import authenticator
+from api.gateway.routing.target import Target
 from api.http.errors import validated
 from api.routes import calls
 from api.routes.jobs import submit
@@ -71,7 +72,7 @@ def call_body(raw: bytes) -> None:
     try:
         request = validated(CallRequest, parse_json(raw))
         model = SAMPLES.resolve(request.model)
-        calls._prepared(SAMPLES, model, request)
+        calls._prepared(SAMPLES, Target(model), request)
         if model.engine != "minilm":
             model.size(request.input, request.params)
     except MillraceError as error:

@@ -35,7 +35,7 @@ def _toml(value: Any) -> str:
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
-        pairs = [f"{key} = {_toml(inner)}" for key, inner in value.items()]
+        pairs = [f"{key} = {_toml(inner)}" for key, inner in value.items() if inner is not None]
         return "{ " + ", ".join(pairs) + " }" if pairs else "{}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.client.tls import tls_context
 from ops.embedded import defaults
+from ops.embedded.defaults import own_tls_context
 
 if TYPE_CHECKING:  # loaded by commands that ask the api
-    from ops.client.client import Client
+    from ops.client import Client
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -89,11 +89,12 @@ client_command = client_options("--api-key", "--key")
 
 def _connect(url: str | None, key: str | None) -> "Client":
     """Client of the api at that address, or of this configuration's."""
-    from ops.client.client import Client
+    from ops.client import Client
 
     settings = defaults.load()
     url = url or settings.url
-    return Client(url, key, tls_context(settings) if url.startswith("https:") else True)
+    verify = own_tls_context(settings) if url.startswith("https:") else True
+    return Client(url, key, verify=verify)
 
 
 def show(value: Any, lines: str | Iterable[str], as_json: bool) -> None:

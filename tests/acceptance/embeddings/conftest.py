@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from ops.client.client import Client
+from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.acceptance.embeddings.embeddings import TEXTS, sdk
 from tests.support.keys import make_key_at

@@ -12,6 +12,7 @@ name = "minilm"
 version = "1"
 engine = "minilm"
 target_ms = 5000
+accept_token_ids = true
 limits = { max_batch = 64, max_tokens = 512, in_flight = 2, slice_items = 256 }
 
 [[model]]
@@ -22,6 +23,12 @@ task = "embedding"
 target_ms = 400
 options = { function = "tests.support.models.embedding:lengths", samples = ["a text"] }
 limits = { max_batch = 4, in_flight = 1 }
+
+[[model]]
+name = "texts-only"
+version = "1"
+engine = "minilm"
+limits = { max_batch = 64, max_tokens = 512 }
 
 [[model]]
 name = "echo"

@@ -23,6 +23,10 @@ PLATFORM = EMBEDDINGS
         ({"input": None}, "input", "a list of either"),
         ({"input": {"input": "x"}}, "input", "a list of either"),
         ({"input": []}, "input", "empty"),
+        ({"input": ""}, "input", "empty string"),
+        ({"input": ["x", ""]}, "input", "input 1 of the list is an empty string"),
+        ({"model": "texts-only", "input": [1]}, "input", "check_embedding_ctx_length=False"),
+        ({"model": "texts-only", "input": ["x", [1]]}, "input", "accept_token_ids = true"),
         ({"input": ["x", 7]}, "input", "input 1 of the list"),
         ({"input": ["x", []]}, "input", "input 1 of the list"),
         ({"input": [["x"]]}, "input", "whole number|token ids"),
@@ -154,5 +158,5 @@ def test_a_list_is_charged_with_all_its_tokens(limited: OpenAI) -> None:
 
 @pytest.mark.parametrize("limited", [{"calls_in_flight": 2}], indirect=True)
 def test_a_list_has_no_more_calls_in_flight_than_its_tenant_may(limited: OpenAI) -> None:
-    answer = limited.embeddings.create(model="slow", input=["x" * n for n in range(12)])
-    assert embedded(answer) == [[float(n), 1.0] for n in range(12)]
+    answer = limited.embeddings.create(model="slow", input=["x" * n for n in range(1, 13)])
+    assert embedded(answer) == [[float(n), 1.0] for n in range(1, 13)]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ops.client.client import Client
+from ops.client.sync.chat import Chats
 from ops.supervisor.platform import Platform
 from tests.acceptance.generation.test_streams import CHATTERS, SAID
 from tests.support.command_line import millrace
@@ -33,12 +33,12 @@ def test_each_line_is_a_message_of_one_conversation(
 ) -> None:
     asked: list[Any] = []
 
-    def stream(client: Client, model: str, messages: Any, **fields: Any) -> Any:
+    def stream(chats: Chats, model: str, messages: Any, **fields: Any) -> Any:
         asked.append([message["content"].strip() for message in messages])
-        return right(client, model, messages, **fields)
+        return right(chats, model, messages, **fields)
 
-    right = Client.chat
-    monkeypatch.setattr(Client, "chat", stream)
+    right = Chats.stream
+    monkeypatch.setattr(Chats, "stream", stream)
     chat(environ, "chatter", "--system", "Be kind.", typed="one\n\ntwo\n")
     assert asked == [["Be kind.", "one"], ["Be kind.", "one", "one", "two"]]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import psutil
+import pytest
 
 from ops.bench.probes import memory
 from ops.supervisor.platform import Platform
@@ -19,7 +20,7 @@ from tests.support.platforms import Platforms, spec
 from tests.support.wait import PATIENCE_S, gone
 
 _CHILD = "workers.engines.transformers.child"
-_TOKENS = 1500
+_TOKENS = 200
 _LIMIT_S = 10
 
 
@@ -36,6 +37,17 @@ target_ttft_ms = 600000
 options = {{ {written} }}
 limits = {{ max_launch_s = {_LIMIT_S}, max_item_bytes = 1_000_000 }}
 """
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama.save(tmp_path_factory.mktemp("tiny"), max_position_embeddings=2048)
+
+
+@pytest.fixture(scope="module")
+def platform(platforms: Platforms, folder: Path) -> Iterator[Platform]:
+    with platforms.running(spec(models(folder))) as started:
+        yield started
 
 
 def engine_pids(platform: Platform) -> list[int]:
@@ -82,60 +94,55 @@ def supervised(platform: Platform) -> Iterator[None]:
 
 
 def test_a_hanging_step_ends_the_engine_alone_and_streams_go_on_exactly(
-    platforms: Platforms, tmp_path: Path
+    platform: Platform, folder: Path
 ) -> None:
-    folder = tiny_llama.save(tmp_path, max_position_embeddings=4096)
     vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     nul = str(vocabulary["\u0100"])  # which no answer may hold
-    with platforms.running(spec(models(folder))) as platform:
-        expected = whole(platform, nul)
-        worker = memory.pids(platform)["worker"]
-        [engine] = engine_pids(platform)
-        pieces = list[str]()
-        body = {
-            **asked(nul),
-            "timeout_ms": 300_000,
-            "stream": True,
-            "first_token_ms": 300_000,
-            "idle_ms": 300_000,
-        }
-        with (
-            supervised(platform),
-            httpx.stream("POST", f"{platform.url}/infer", json=body, timeout=PATIENCE_S) as stream,
-        ):
-            assert stream.status_code == 200
-            for line in stream.iter_lines():
-                data = json.loads(line[6:]) if line.startswith("data: ") else {}
-                pieces.append(data.get("text", ""))
-                if len(pieces) == 12:
-                    os.kill(engine, signal.SIGSTOP)
-        assert "".join(pieces) == expected
-        assert gone(engine)
-        assert len(engine_pids(platform)) == 1
-        assert memory.pids(platform)["worker"] == worker
-        assert not [one for one in workers(platform) if one["died"]]
+    expected = whole(platform, nul)
+    worker = memory.pids(platform)["worker"]
+    [engine] = engine_pids(platform)
+    pieces = list[str]()
+    body = {
+        **asked(nul),
+        "timeout_ms": 300_000,
+        "stream": True,
+        "first_token_ms": 300_000,
+        "idle_ms": 300_000,
+    }
+    with (
+        supervised(platform),
+        httpx.stream("POST", f"{platform.url}/infer", json=body, timeout=PATIENCE_S) as stream,
+    ):
+        assert stream.status_code == 200
+        for line in stream.iter_lines():
+            data = json.loads(line[6:]) if line.startswith("data: ") else {}
+            pieces.append(data.get("text", ""))
+            if len(pieces) == 12:
+                os.kill(engine, signal.SIGSTOP)
+    assert "".join(pieces) == expected
+    assert gone(engine)
+    assert len(engine_pids(platform)) == 1
+    assert memory.pids(platform)["worker"] == worker
+    assert not [one for one in workers(platform) if one["died"]]
 
 
-def test_an_engine_that_reads_no_more_ends_before_its_worker(
-    platforms: Platforms, tmp_path: Path
-) -> None:
+def test_an_engine_that_reads_no_more_ends_before_its_worker(platform: Platform) -> None:
     """A call that doesn't fit the pipe is sent for a second longer than a step may take: the
     watchdog would kill a worker whose limit is the same."""
     unread = [{"type": "function", "function": {"name": "f", "description": "x" * 600_000}}]
     messages = [{"role": "user", "content": "The cat sat"}]
     given = {"messages": messages, "tools": unread, "tool_choice": "none", "max_tokens": 5}
     body = {"model": "tiny", "input": given, "timeout_ms": 120_000}
-    with platforms.running(spec(models(tiny_llama.save(tmp_path)))) as platform:
-        url = f"{platform.url}/infer"
+    url = f"{platform.url}/infer"
+    assert httpx.post(url, json=body, timeout=PATIENCE_S).status_code == 200
+    worker = memory.pids(platform)["worker"]
+    [engine] = engine_pids(platform)
+    os.kill(engine, signal.SIGSTOP)
+    with supervised(platform):
         assert httpx.post(url, json=body, timeout=PATIENCE_S).status_code == 200
-        worker = memory.pids(platform)["worker"]
-        [engine] = engine_pids(platform)
-        os.kill(engine, signal.SIGSTOP)
-        with supervised(platform):
-            assert httpx.post(url, json=body, timeout=PATIENCE_S).status_code == 200
-        assert gone(engine)
-        assert memory.pids(platform)["worker"] == worker
-        assert not [one for one in workers(platform) if one["died"]]
+    assert gone(engine)
+    assert memory.pids(platform)["worker"] == worker
+    assert not [one for one in workers(platform) if one["died"]]
 
 
 def workers(platform: Platform) -> list[dict[str, Any]]:

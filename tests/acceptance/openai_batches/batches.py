@@ -18,6 +18,7 @@ MODELS = """
 name = "minilm"
 version = "1"
 engine = "minilm"
+limits = { max_batch = 4 }  # of which the largest takes long to measure
 
 [[model]]
 name = "vectors"

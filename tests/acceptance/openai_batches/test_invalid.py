@@ -15,6 +15,7 @@ from tests.acceptance.openai_batches.batches import (
     create,
     embedding,
     ended,
+    lines_of,
     upload,
 )
 
@@ -44,6 +45,71 @@ def test_a_file_with_wrong_lines_fails_the_batch_and_names_them(client: openai.O
         (6, "invalid_url", "url"),
     ]
     assert all(error.message for error in batch.errors.data)
+
+
+def test_each_lines_first_fault_is_named_whatever_came_before(client: openai.OpenAI) -> None:
+    lines = [
+        b"[]",
+        embedding("a", "x", "no-such-model"),
+        embedding("b", "x", "no-such-model"),
+        embedding("c", "x") | {"method": "GET"},
+        embedding("d", "x", "vectors"),
+    ]
+    assert faults(client, *lines) == [
+        (1, "invalid_json_line"),
+        (2, "model_not_found"),
+        (3, "model_not_found"),
+        (4, "invalid_method"),
+        (5, "mismatched_model"),
+    ]
+    lines = [
+        embedding("a", "x") | {"method": "GET"},
+        embedding("a", "x"),
+        embedding("a", "") | {"url": "/v1/completions"},
+        embedding("b", ["x", ""], "vectors"),
+    ]
+    assert faults(client, *lines) == [
+        (1, "invalid_method"),
+        (2, "duplicate_custom_id"),
+        (3, "invalid_url"),
+        (4, "invalid_value"),
+    ]
+
+
+def faults(client: openai.OpenAI, *lines: Any) -> list[tuple[Any, Any]]:
+    batch = ended(client, create(client, *lines))
+    assert batch.status == "failed"
+    assert batch.errors is not None
+    assert batch.errors.data is not None
+    return [(error.line, error.code) for error in batch.errors.data]
+
+
+def test_a_faulty_line_fails_alone_where_the_batch_says_so(client: openai.OpenAI) -> None:
+    lines = [
+        b"{not json",
+        embedding("a", "x"),
+        embedding("b", "x") | {"method": "GET"},
+        embedding("c", "x", "minilm"),
+        embedding("d", [1, 2]),
+        embedding("e", "xyz"),
+    ]
+    batch = ended(client, create(client, *lines, extra_body={"on_invalid": "fail_item"}))
+    assert batch.status == "completed", batch.errors
+    assert batch.request_counts is not None
+    assert (batch.request_counts.completed, batch.request_counts.failed) == (2, 4)
+    answers = lines_of(client, batch.output_file_id)
+    assert [(one["custom_id"], one["error"]) for one in answers] == [("a", None), ("e", None)]
+    failed = lines_of(client, batch.error_file_id)
+    assert [one["response"] for one in failed] == [None] * 4
+    assert [
+        (one["custom_id"], one["error"]["line"], one["error"]["code"], one["error"]["param"])
+        for one in failed
+    ] == [
+        (None, 1, "invalid_json_line", None),
+        ("b", 3, "invalid_method", "method"),
+        ("c", 4, "mismatched_model", "body.model"),
+        ("d", 5, "invalid_type", "body.input"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -129,9 +195,20 @@ def test_a_batch_needs_a_file_of_its_tenants_own_and_for_a_batch(
         foreign = upload(other, embedding("a", "x"))
     wanted: Any = {"endpoint": "/v1/embeddings", "completion_window": "24h"}
     for id in (foreign, "file_01aryz6s41tsv4rrffq69g5fav", "file-abc"):
-        with pytest.raises(openai.NotFoundError, match="there is no file"):
-            client.batches.create(input_file_id=id, **wanted)
+        batch = ended(client, client.batches.create(input_file_id=id, **wanted))
+        assert (batch.status, batch.input_file_id) == ("failed", id)
+        assert batch.errors is not None
+        assert batch.errors.data is not None
+        assert [error.code for error in batch.errors.data] == ["no_such_file"]
     pictures = upload(client, b"x", purpose="vision")
     with pytest.raises(openai.BadRequestError) as caught:
         client.batches.create(input_file_id=pictures, **wanted)
     assert (caught.value.param, caught.value.code) == ("input_file_id", "invalid_file_purpose")
+
+
+def test_an_ended_batch_can_not_be_cancelled(client: openai.OpenAI) -> None:
+    batch = ended(client, create(client, embedding("a", "x")))
+    with pytest.raises(openai.ConflictError, match="status 'completed'") as caught:
+        client.batches.cancel(batch.id)
+    assert caught.value.response.headers["X-Should-Retry"] == "false"
+    assert client.batches.retrieve(batch.id).status == "completed"

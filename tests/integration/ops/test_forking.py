@@ -25,10 +25,10 @@ print(json.dumps([sys.argv, __name__, os.getcwd(), *told]), flush=True)
 exec(os.environ.get("DO", "signal.pause()"))
 """
 OWNER = """
-import sys, threading
-from ops.processes.children import Supervisor, pause
+import pathlib, sys, threading
+from ops.processes.children import Supervisor
 from ops.processes.forking import ForkedChild, ForkServer
-child = ForkedChild(ForkServer("told"), "talker", "talker", {})
+child = ForkedChild(ForkServer("told"), "talker", "talker", {}, pathlib.Path(sys.argv[1]))
 supervisor = Supervisor([child])
 supervisor.start()
 print(child.pid, flush=True)
@@ -146,12 +146,14 @@ def test_processes_end_with_their_server_and_start_with_another(
 
 
 def test_a_killed_supervisor_takes_its_processes_with_it(modules: Path) -> None:
-    command = [sys.executable, "-c", OWNER]
+    command = [sys.executable, "-c", OWNER, str(modules / "log")]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
-        child = int(owner.stdout.readline())
-        assert not gone(child)
-        owner.kill()
+        try:
+            child = int(owner.stdout.readline())
+            assert not gone(child)
+        finally:
+            owner.kill()
     eventually(lambda: gone(child))
 
 

@@ -310,6 +310,17 @@ def test_certificates_and_keys_belong_together_and_are_there(tmp_path: Path) -> 
     assert found.url == "https://127.0.0.1:8000"
 
 
+def test_notices_are_those_of_spot_workers(tmp_path: Path) -> None:
+    [problem] = problems({"MILLRACE_SPOT_FILE": str(tmp_path / "reclaimed")})
+    assert problem.startswith("MILLRACE_SPOT_FILE is set, but not MILLRACE_SPOT_NOTICE_S")
+    spot = {"MILLRACE_SPOT_NOTICE_S": "30"}
+    [problem] = problems({**spot, "MILLRACE_SPOT_METADATA_URL": "http://127.0.0.1:1"})
+    assert problem == "MILLRACE_SPOT_METADATA_URL is set, but not MILLRACE_SPOT_PROVIDER"
+    [problem] = problems({**spot, "MILLRACE_SPOT_PROVIDER": "elsewhere"})
+    assert "MILLRACE_SPOT_PROVIDER" in problem
+    assert load({**spot, "MILLRACE_SPOT_PROVIDER": "gcp"}).spot_provider == "gcp"
+
+
 @pytest.mark.parametrize("patience", ["0", "-1", "nan", "inf"])
 def test_patience_with_slow_clients_has_an_end(patience: str) -> None:
     [problem] = problems({"MILLRACE_SLOW_CLIENT_S": patience})

@@ -6,13 +6,24 @@ from pathlib import Path
 from typing import Any
 
 from jobs.settings import Settings
+from workers.engines import cuda_uuid
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 
 
 def device_name(settings: Settings) -> str:
     """Returns the device's name in torch's terms: "cuda", "cuda:1", "cpu" …"""
-    return settings.device or ("cuda" if Path("/dev/nvidiactl").exists() else "cpu")
+    return cuda_uuid.torch_name(settings.device) or (
+        "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
+    )
+
+
+def device_kind(device: str) -> str:
+    """Returns what a device is: a GPU's product name, once it is in use; "cpu"; else its name."""
+    torch: Any = sys.modules.get("torch")
+    if torch and device.startswith("cuda") and torch.cuda.is_initialized():
+        return str(torch.cuda.get_device_name(torch.device(device)))
+    return device
 
 
 def device_memory(device: str) -> tuple[int, int]:

@@ -29,6 +29,9 @@ FIRST_LAUNCH_EXIT_CODE = 78
 """Exit code of a worker whose device failed in a launch, which may be the cause, before any
 succeeded."""
 
+RECLAIMED_EXIT_CODE = 79
+"""Exit code of a spot worker whose machine is about to be reclaimed."""
+
 #: incarnation, deadline (monotonic s; 0: none), items and calls that the engine has now
 _LAYOUT = struct.Struct("<qdqq")
 #: deadline of the load (monotonic s; 0: none), length of the model's name@version, and it

@@ -4,13 +4,14 @@ Parameter names are those of Hugging Face's `BertModel`; the model is Devlin et 
 arXiv:1810.04805.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from workers.engines.adapters.lora import Lora, Rows, Shapes
 from workers.engines.common.packing import Layout
 from workers.engines.preemption import yield_point
 
@@ -20,9 +21,19 @@ _onednn = torch.ops.mkldnn
 
 
 class Linear:
-    """Maps x [tokens, in] to [tokens, out] with weight [out, in] and bias [out]."""
+    """Maps x [tokens, in] to [tokens, out] with weight [out, in] and bias [out].
 
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+    parts: names of the layers that it computes, whose outputs lie beside one another, in equal
+    shares of out."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, *parts: str) -> None:
+        size_out, self.size_in = weight.shape
+        self.size_out = size_out // len(parts)
+        starts = range(0, size_out, self.size_out)
+        self.columns = {
+            name: slice(start, start + self.size_out)
+            for name, start in zip(parts, starts, strict=True)
+        }
         # oneDNN with its own layout of the weights is 13 % faster over a job than MKL (AMD EPYC);
         # torch has no public name for it, its compiler uses these two calls.
         has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
@@ -31,12 +42,18 @@ class Linear:
         self._weight = _onednn._reorder_linear_weight(weight, None) if self._packed else weight
         self._bias = bias
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, adapters: Sequence[tuple[Rows, Lora]] = ()) -> Tensor:
+        """adapters: of rows, to which they add."""
         yield_point()
+        y: Tensor
         if self._packed:
-            y: Tensor = _onednn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
-            return y
-        return F.linear(x, self._weight, self._bias)
+            y = _onednn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
+        else:
+            y = F.linear(x, self._weight, self._bias)
+        for rows, lora in adapters:
+            for name, columns in self.columns.items():
+                lora.add(name, x, y[:, columns], rows)
+        return y
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +83,14 @@ class Encoder:
         self._norm = Norm(*_affine(weights, "embeddings.LayerNorm"))
         layers = sum(name.endswith("attention.self.query.weight") for name in weights)
         self._layers = [Layer(weights, f"encoder.layer.{i}", heads) for i in range(layers)]
+        #: sizes (in, out) of the layers that adapters may change, by name
+        self.shapes: Shapes = {
+            name: (linear.size_in, linear.size_out)
+            for layer in self._layers
+            for linear in layer.linears
+            for name in linear.columns
+        }
+        self.dtype, self.device = self._words.dtype, self._words.device
 
     def __call__(self, texts: Layout) -> Tensor:
         """Returns float32 [texts, hidden], each the mean over the tokens of a text."""
@@ -81,24 +106,32 @@ class Layer:
 
     def __init__(self, weights: Mapping[str, Tensor], prefix: str, heads: int) -> None:
         self._heads = heads
-        queries_keys_values = zip(
-            *(_affine(weights, f"{prefix}.attention.self.{n}") for n in ("query", "key", "value")),
-            strict=True,
-        )
-        self._qkv = Linear(*(torch.cat(parts) for parts in queries_keys_values))
-        self._out = Linear(*_affine(weights, f"{prefix}.attention.output.dense"))
+        names = [f"{prefix}.attention.self.{name}" for name in ("query", "key", "value")]
+        weight, bias = zip(*(_affine(weights, name) for name in names), strict=True)
+        self._qkv = Linear(torch.cat(weight), torch.cat(bias), *names)
+        self._out = _linear(weights, f"{prefix}.attention.output.dense")
         self._attention_norm = Norm(*_affine(weights, f"{prefix}.attention.output.LayerNorm"))
-        self._up = Linear(*_affine(weights, f"{prefix}.intermediate.dense"))
-        self._down = Linear(*_affine(weights, f"{prefix}.output.dense"))
+        self._up = _linear(weights, f"{prefix}.intermediate.dense")
+        self._down = _linear(weights, f"{prefix}.output.dense")
         self._output_norm = Norm(*_affine(weights, f"{prefix}.output.LayerNorm"))
+
+    @property
+    def linears(self) -> Sequence[Linear]:
+        """Its linear layers."""
+        return self._qkv, self._out, self._up, self._down
 
     def __call__(self, x: Tensor, texts: Layout) -> Tensor:
         """Maps [tokens, hidden] to the same shape."""
-        mixed = texts.attend(self._qkv(x), self._heads)
-        x = self._attention_norm(self._out(mixed).add_(x))
+        adapters = texts.adapters
+        mixed = texts.attend(self._qkv(x, adapters), self._heads)
+        x = self._attention_norm(self._out(mixed, adapters).add_(x))
         # In place: a fresh [tokens, 4 hidden] costs more in page faults than the GELU itself.
-        hidden = torch.ops.aten.gelu_(self._up(x))
-        return self._output_norm(self._down(hidden).add_(x))
+        hidden = torch.ops.aten.gelu_(self._up(x, adapters))
+        return self._output_norm(self._down(hidden, adapters).add_(x))
+
+
+def _linear(weights: Mapping[str, Tensor], name: str) -> Linear:
+    return Linear(*_affine(weights, name), name)
 
 
 def _affine(weights: Mapping[str, Tensor], name: str) -> tuple[Tensor, Tensor]:

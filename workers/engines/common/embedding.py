@@ -11,13 +11,19 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
+from jobs.models.adapters import SLOTS, Adapter
 from jobs.models.inputs.input_size import MAX_TOKENS
+from workers.engines.adapters import lora
+from workers.engines.adapters.cache import AdapterCache
+from workers.engines.adapters.lora import Lora, Rows, rows_of
+from workers.engines.adapters.slots import Slots
 from workers.engines.common import device as devices
 from workers.engines.common.bert import Encoder
 from workers.engines.common.device import Send
-from workers.engines.common.packing import LAYOUTS, TokenIds
+from workers.engines.common.packing import LAYOUTS, Layout, TokenIds
 from workers.engines.common.tokenize import Texts
 from workers.engines.protocol import (
+    Adapted,
     DeviceFailed,
     InvalidInput,
     Params,
@@ -45,6 +51,8 @@ class Embedder:
     what is declared (`Model.pads`). `dtype` is "float32", or "float16", which halves memory and
     time on a GPU; vectors are float32.
 
+    `adapter_slots` is the number of adapters (LoRA) in memory at a time.
+
     Params: `normalize` (bool, default true); `truncate` (int) cuts texts to fewer tokens;
     `dimensions` (int) cuts vectors before they are normalized.
     """
@@ -61,6 +69,7 @@ class Embedder:
         threads: int | None = None,
         layout: str = "packed",
         dtype: str = "float32",
+        adapter_slots: int = SLOTS,
     ) -> None:
         _known("layout", layout, LAYOUTS)
         _known("dtype", dtype, _DTYPES)
@@ -70,6 +79,10 @@ class Embedder:
         self._device = devices.choose(device, preemptible=True)
         self._encoder, self._memory_mb = _encoder(load, self._device.place, _DTYPES[dtype], heads)
         self._device.release()
+        encoder, place = self._encoder, self._device.place
+        self._adapters = AdapterCache(
+            adapter_slots, lambda one: lora.load(one, encoder.shapes, encoder.dtype, place)
+        )
         if layout == "packed" and self._device.place.type == "cuda":
             _log.warning("a GPU is slow with the packed layout: declare layout = 'padded'")
 
@@ -85,9 +98,22 @@ class Embedder:
             return [InvalidInput(words) for _ in inputs]
         return self._texts.prepare(inputs, params)
 
-    def run(self, batch: Sequence[TokenIds], params: Params) -> NDArray[np.float32]:
+    def run(self, batch: Sequence[TokenIds | Adapted], params: Params) -> NDArray[np.float32]:
         """Maps token ids per text to float32 [texts, dimensions], in order."""
         return self._device.run(partial(self._embed, batch, params))
+
+    @property
+    def held_adapters(self) -> Slots:
+        """Implements `AdaptingEngine.held_adapters`."""
+        return self._adapters.slots
+
+    def loaded_adapter(self, adapter: Adapter) -> Lora | None:
+        """Implements `AdaptingEngine.loaded_adapter`."""
+        return self._adapters.find(adapter)
+
+    def load_adapter(self, adapter: Adapter) -> Lora:
+        """Implements `AdaptingEngine.load_adapter`."""
+        return self._adapters.get(adapter)
 
     def samples(self) -> list[str]:
         """Returns sample inputs."""
@@ -115,11 +141,13 @@ class Embedder:
 
     def close(self) -> None:
         """Frees the weights."""
-        del self._encoder
+        del self._encoder, self._adapters
         self._device.release()
 
-    def _embed(self, batch: Sequence[TokenIds], params: Params, send: Send) -> Tensor:
-        vectors = self._encoder(self._layout(batch, send))[:, : params.get("dimensions")]
+    def _embed(self, batch: Sequence[TokenIds | Adapted], params: Params, send: Send) -> Tensor:
+        texts = self._layout([one.data if isinstance(one, Adapted) else one for one in batch], send)
+        texts.adapters = _adapters(batch, texts, self._device.place)
+        vectors = self._encoder(texts)[:, : params.get("dimensions")]
         return F.normalize(vectors) if params.get("normalize", True) else vectors
 
 
@@ -129,6 +157,22 @@ def _encoder(
     """Returns the encoder and the MiB of its weights; unused tensors are freed on return."""
     weights = {n: w.to(dtype) for n, w in load(place).items() if n.startswith(_USED)}
     return Encoder(weights, heads), sum(w.nbytes for w in weights.values()) / 2**20
+
+
+def _adapters(
+    batch: Sequence[TokenIds | Adapted], texts: Layout, place: torch.device
+) -> list[tuple[Rows, Lora]]:
+    """Returns the tokens of each adapter in a launch."""
+    spans: dict[int, list[range]] = {}
+    found: dict[int, Lora] = {}
+    for one, span in zip(batch, texts.spans, strict=True):
+        if isinstance(one, Adapted):
+            found[id(one.adapter)] = one.adapter
+            spans.setdefault(id(one.adapter), []).append(span)
+    return [
+        (rows_of(sorted(its, key=lambda span: span.start), place), found[key])
+        for key, its in spans.items()
+    ]
 
 
 def _known(option: str, value: str, known: Mapping[str, object]) -> None:

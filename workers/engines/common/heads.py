@@ -50,11 +50,7 @@ class Classification(Head):
 
     def outputs(self, rows: Sequence[Row], values: Floats, params: Params) -> Sequence[Any]:
         """Returns one output a row."""
-        best = np.argsort(-values, axis=1, kind="stable")[:, : params.get("top_k")]
-        return [
-            [{"label": self._labels[n], "score": float(scores[n])} for n in order]
-            for scores, order in zip(values, best, strict=True)
-        ]
+        return ranked(self._labels, values, params.get("top_k"))
 
 
 class TokenLabels(Head):
@@ -137,6 +133,16 @@ class Reranking(Head):
         """Returns one output a row."""
         scores: list[float] = values.tolist()
         return scores
+
+
+def ranked(labels: Sequence[str], values: Floats, most: int | None) -> Sequence[Any]:
+    """Returns [{"label", "score"}, …] for each row of scores [rows, labels], the best first, so
+    many at most; None: all."""
+    best = np.argsort(-values, axis=1, kind="stable")[:, :most]
+    return [
+        [{"label": labels[n], "score": float(scores[n])} for n in order]
+        for scores, order in zip(values, best, strict=True)
+    ]
 
 
 def _labels(config: Any) -> list[str]:

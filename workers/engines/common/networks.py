@@ -14,7 +14,7 @@ from torch._export.serde.serialize import SerializedArtifact, deserialize
 from torch.export import ExportedProgram
 from torch.export.passes import move_to_device_pass
 
-from jobs.models import artifacts
+from jobs.artifacts import declared as artifacts
 from workers.engines.common.user_code import Faulty, Source
 
 Shape = tuple[int | None, ...]

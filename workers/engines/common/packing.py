@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
+from workers.engines.adapters.lora import Lora, Rows
 from workers.engines.common.device import Send
 
 TokenIds = NDArray[np.int32]
@@ -27,6 +28,8 @@ class Layout(Protocol):
 
     ids: Tensor  #: integers [tokens], on the device
     positions: Tensor  #: integers [tokens], on the device
+    spans: Sequence[range]  #: tokens of each text, in the order of the launch
+    adapters: Sequence[tuple[Rows, Lora]]  #: of tokens, which the linear layers add
 
     def attend(self, qkv: Tensor, heads: int) -> Tensor:
         """Maps qkv [tokens, 3 hidden] to [tokens, hidden]: each token attends to its own text."""
@@ -51,7 +54,11 @@ class Packed:
         self.positions = send(
             np.concatenate([np.arange(n, dtype=np.int32) for n in lengths[order]])
         )
-        self._places = send(np.argsort(order)[: len(texts)])
+        places = np.argsort(order)[: len(texts)]
+        self._places = send(places)
+        starts = np.concatenate([[0], np.cumsum(lengths[order])])
+        self.spans: Sequence[range] = [range(starts[place], starts[place + 1]) for place in places]
+        self.adapters: Sequence[tuple[Rows, Lora]] = ()
 
     def attend(self, qkv: Tensor, heads: int) -> Tensor:
         """Runs attention within each text."""
@@ -84,6 +91,10 @@ class Padded:
         ids = np.zeros(real.shape, dtype=np.int32)
         ids[real] = np.concatenate(texts)
         self._shape = real.shape
+        self.spans: Sequence[range] = [
+            range(n * columns, (n + 1) * columns) for n in range(len(texts))
+        ]
+        self.adapters: Sequence[tuple[Rows, Lora]] = ()
         self.ids = send(ids.reshape(-1))
         self.positions = send(np.tile(np.arange(columns, dtype=np.int32), len(texts)))
         self._lengths = send(lengths[:, None])

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jobs.models import artifacts
+from jobs.artifacts import declared as artifacts
 from workers.engines.common.device_errors import device_failure
 from workers.engines.protocol import DeviceFailed, InvalidInput, Permanent, Transient
 

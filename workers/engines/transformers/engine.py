@@ -6,26 +6,31 @@ kills it (memory, a kernel, an input) costs its sequences one start: the host ad
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jobs.models import artifacts
+from jobs.artifacts import declared as artifacts
+from jobs.models.adapters import SLOTS, Adapter
 from jobs.models.engines import huggingface_folder
-from jobs.models.inputs import generation
-from workers.engines.generator import Capacity, GeneratorDied, NewSequence, Prompt, Step
+from jobs.models.inputs.generation import GenerationRequest
+from workers.engines import cuda_uuid
+from workers.engines.generator import Capacity, GeneratorDied, NewSequence, Prompt, Step, prompts
 from workers.engines.protocol import InvalidInput
 from workers.engines.transformers import samples
-from workers.engines.transformers.messages import Loaded, Options, Turn
+from workers.engines.transformers.messages import Change, LoadAdapter, Loaded, Options, Turn
 from workers.engines.transformers.process import ChildProcess
 from workers.engines.transformers.prompts import Prompts
+from workers.engines.transformers.structured.checker import GrammarChecker
 
 
 class TransformersGenerator:
     """Generator of one folder, or of a model by the name of `builtin`; the options are those of the
     model's entry.
 
-    `max_step_s` and `max_load_s` bound a step and a load of the process. Raises ValueError where
-    folder or options don't fit, Untrusted where a file isn't the declared one.
+    `max_step_s` and `max_load_s` bound a step and a load of the process; its memory plan has room
+    for `adapters`, and others may be loaded. Raises ValueError where folder or options don't fit,
+    Untrusted where a file isn't the declared one.
     """
 
     def __init__(
@@ -37,6 +42,7 @@ class TransformersGenerator:
         config_sha256: str = "",
         tokenizer_sha256: str = "",
         dtype: str = "float32",
+        quantization: str = "",
         device: str | None = None,
         threads: int | None = None,
         blocks: int = 0,
@@ -44,6 +50,8 @@ class TransformersGenerator:
         block_tokens: int = 0,
         sequences: int = 16,
         context_tokens: int = 0,
+        adapter_slots: int = SLOTS,
+        adapters: Sequence[Adapter] = (),
         max_step_s: float = 60.0,
         max_load_s: float = 600.0,
     ) -> None:
@@ -55,22 +63,30 @@ class TransformersGenerator:
         self._options = Options(
             path=str(folder),
             dtype=dtype,
-            device=device or "",
+            quantization=quantization,
+            device=cuda_uuid.torch_name(device or ""),
             threads=threads or os.cpu_count() or 1,
             blocks=blocks,
             cache_mb=cache_mb,
             block_tokens=block_tokens,
             sequences=sequences,
             context_tokens=context_tokens,
+            adapter_slots=adapter_slots,
+            adapters=adapters,
         )
+        self._device = device or ""
         self._max_step_s, self._max_load_s = max_step_s, max_load_s
-        self._changes: list[NewSequence | str] = []
+        self.adapter_slots = adapter_slots
+        self._adapters: dict[int, Adapter] = {}  # by slot, loaded or being loaded
+        self._loading = set[int]()  # slots
+        self._changes: list[Change] = []
         self._live: set[str] = set()
         self._process, self._loaded = self._start()
         self._free_blocks = self._loaded.capacity.blocks
         self._prompts = Prompts(
             folder, self._loaded.vocabulary, self._loaded.capacity.context_tokens
         )
+        self._grammars = GrammarChecker(self._loaded.grammars, max_step_s)
 
     @property
     def capacity(self) -> Capacity:
@@ -82,15 +98,18 @@ class TransformersGenerator:
         """Id of the process that holds the model."""
         return self._process.pid
 
+    @property
+    def checker_pid(self) -> int:
+        """Id of the process that checks grammars; 0: there is none yet."""
+        return self._grammars.pid
+
     def prepare(self, inputs: Sequence[Any]) -> list[Prompt | InvalidInput]:
         """Implements `Generator.prepare`."""
-        return [self._prepare(value) for value in inputs]
+        return prompts(inputs, self._prompt)
 
-    def _prepare(self, value: Any) -> Prompt | InvalidInput:
-        try:
-            return self._prompts.prompt(generation.parse(value))
-        except ValueError as error:
-            return InvalidInput(str(error))
+    def _prompt(self, _: Any, request: GenerationRequest) -> Prompt:
+        prompt = self._prompts.prompt(request)
+        return replace(prompt, grammar=self._grammars.checked(request))
 
     def add(self, sequence: NewSequence) -> None:
         """Implements `Generator.add`. Raises ValueError for an id that is there already."""
@@ -105,9 +124,15 @@ class TransformersGenerator:
             self._live.remove(id)
             self._changes.append(id)
 
+    def load_adapter(self, slot: int, adapter: Adapter) -> None:
+        """Implements `Adapting.load_adapter`."""
+        self._adapters[slot] = adapter
+        self._loading.add(slot)
+        self._changes.append(LoadAdapter(slot, adapter))
+
     def step(self, max_prefill_tokens: int) -> Step:
         """Implements `Generator.step`: the changes since the last one go to the process first."""
-        if not self._live and not self._changes:
+        if not (self._live or self._changes or self._loading):
             return Step(free_blocks=self._free_blocks)
         turn, self._changes = Turn(self._changes, max_prefill_tokens), []
         try:
@@ -115,6 +140,7 @@ class TransformersGenerator:
         except (RuntimeError, ValueError) as error:
             raise GeneratorDied(str(error)) from error
         self._live -= {emitted.id for emitted in step.emitted if emitted.finish or emitted.error}
+        self._loading -= {loaded.slot for loaded in step.adapters}
         self._free_blocks = step.free_blocks
         return step
 
@@ -122,6 +148,8 @@ class TransformersGenerator:
         """Implements `Generator.restart`."""
         self._process.kill()
         self._changes, self._live = [], set()
+        for slot, adapter in self._adapters.items():
+            self._changes.append(LoadAdapter(slot, adapter, at_once=True))
         self._process, self._loaded = self._start()
         self._free_blocks = self._loaded.capacity.blocks
 
@@ -130,11 +158,12 @@ class TransformersGenerator:
         return self._loaded.memory_mb
 
     def close(self) -> None:
-        """Ends the process."""
+        """Ends the processes."""
+        self._grammars.close()
         self._process.kill()
 
     def _start(self) -> tuple[ChildProcess, Loaded]:
-        process = ChildProcess(self._options.threads)
+        process = ChildProcess(self._options.threads, device=self._device)
         try:
             loaded: Loaded = process.ask(self._options, self._max_load_s)
         except GeneratorDied as error:

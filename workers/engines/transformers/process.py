@@ -10,28 +10,33 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from workers.engines import cuda_uuid
 from workers.engines.generator import GeneratorDied
 
-_MODULE = "workers.engines.transformers.child"
+MODEL = "workers.engines.transformers.child"
+"""Module of the process that holds a model."""
+
 _ROOT = Path(__file__).parents[3]
 _EXIT_S = 10.0  # from SIGKILL to the exit status
 
 
 class ChildProcess:
-    """Process that holds a model. An answer that is late, or an exception, ends it."""
+    """Process of a module. An answer that is late, or an exception, ends it."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, module: str = MODEL, *, device: str = "") -> None:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), *sys.path])),
+            "OMP_NUM_THREADS": str(threads),
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+        cuda_uuid.show_only(device, environment)
         ours, theirs = socket.socketpair()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", _MODULE, str(theirs.fileno()), str(os.getpid())],
+            [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), *sys.path])),
-                "OMP_NUM_THREADS": str(threads),
-                "TOKENIZERS_PARALLELISM": "false",
-            },
+            env=environment,
         )
         theirs.close()  # ours is the only other end: it reads EOF when the process is gone
         self._socket = ours
@@ -41,6 +46,11 @@ class ChildProcess:
     def pid(self) -> int:
         """Id of the process."""
         return self._process.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """Exit status, negative for a signal; None while it runs."""
+        return self._process.returncode
 
     def ask(self, message: Any, timeout_s: float) -> Any:
         """Sends a message and returns the answer. Raises the exception that it is, and

@@ -42,7 +42,7 @@ class Prompts:
             valid = [token for token in prompt if 0 <= token < self._vocabulary]
             return str(self._tokenizer.decode(valid)), list(prompt)
         is_chat = prompt is None
-        tools = request.tools if request.tool_choice != "none" else ()
+        tools = request.tool_use.tools if request.refers_to_tools else ()
         text = (
             prompt if prompt is not None else self._template.render(request.messages or (), tools)
         )

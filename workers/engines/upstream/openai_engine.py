@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import orjson
 
+from jobs.models.adapters import Adapter
 from jobs.models.engines.upstream_options import OpenAIOptions
 from jobs.models.inputs import chat
 from jobs.models.model import Model
+from workers.engines.adapters.slots import Slots
 from workers.engines.protocol import (
+    Adapted,
     InvalidInput,
     Metered,
     Params,
@@ -48,14 +51,42 @@ class OpenAIEngine(UpstreamEngine):
         ]
 
     def run(self, batch: Sequence[Any], params: Params) -> Sequence[Any]:
-        """Runs a launch, as `Engine.run`."""
+        """Runs a launch, as `Engine.run`: an adapter is the upstream's model of that name."""
         if self._model.effective_task == "chat":
-            return [self._answer(conversation) for conversation in batch]
-        return self._embed(batch, params)
+            return [self._answer(*self._named(one)) for one in batch]
+        outputs: list[Any] = [None] * len(batch)
+        by_name: dict[str, list[tuple[int, Any]]] = {}
+        for n, one in enumerate(batch):
+            name, value = self._named(one)
+            by_name.setdefault(name, []).append((n, value))
+        for name, its in by_name.items():
+            found = self._embed(name, [value for _, value in its], params)
+            for (n, _), output in zip(its, found, strict=True):
+                outputs[n] = output
+        return outputs
 
-    def _answer(self, conversation: Mapping[str, Any]) -> Any:
+    @property
+    def held_adapters(self) -> Slots:
+        """Implements `AdaptingEngine.held_adapters`: none."""
+        return Slots(0)
+
+    def loaded_adapter(self, adapter: Adapter) -> str:
+        """Implements `AdaptingEngine.loaded_adapter`: the upstream loads what it is asked for."""
+        return adapter.name
+
+    def load_adapter(self, adapter: Adapter) -> str:
+        """Implements `AdaptingEngine.load_adapter`."""
+        return adapter.name
+
+    def _named(self, value: Any) -> tuple[str, Any]:
+        """Returns the upstream's model for an input, and the input."""
+        if isinstance(value, Adapted):
+            return value.adapter, value.data
+        return self._options.model, value
+
+    def _answer(self, name: str, conversation: Mapping[str, Any]) -> Any:
         """Returns the completion as the upstream gave it."""
-        body = {**conversation, "model": self._options.model, "stream": False}
+        body = {**conversation, "model": name, "stream": False}
         answer = self._ask("/chat/completions", body)
         if isinstance(answer, Exception):
             return answer
@@ -64,10 +95,10 @@ class OpenAIEngine(UpstreamEngine):
         tokens = _tokens(answer)
         return Metered(answer, tokens) if tokens else answer
 
-    def _embed(self, batch: Sequence[Any], params: Params) -> Sequence[Any]:
+    def _embed(self, name: str, batch: Sequence[Any], params: Params) -> Sequence[Any]:
         """Returns a vector each. Raises InvalidInput if one of several inputs may be the cause."""
         body = {
-            "model": self._options.model,
+            "model": name,
             "input": list(batch),
             "encoding_format": self._options.encoding_format,
             **params,

@@ -14,6 +14,9 @@ class SharedRoom(NamedTuple):
     above: tuple[str, ...]  #: tenants with more than their share
 
 
+NO_ROOM = SharedRoom(0, ())
+
+
 def shared_room(running: Iterable[Sequenced], waiting: Iterable[Sequenced]) -> SharedRoom:
     """Returns the places to give up, if one more tenant came, less those that calls which wait will
     get. running, waiting: sequences of a host."""

@@ -1,22 +1,26 @@
 """Recorder of what a generation host does: metrics of steps and requests, their spans."""
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from jobs.models.model import Model
+from jobs.telemetry.metrics import adapters as adapter_metrics
 from jobs.telemetry.metrics import generation as metrics
 from jobs.telemetry.metrics import record
 from jobs.telemetry.metrics.generation import EndedRequest, Kind, PoolState, Targets
 from jobs.telemetry.tracing import generation as tracing
 from jobs.telemetry.tracing.generation import Generated
 from workers.device.monitoring.utilization import Utilization
-from workers.engines.generator import Step
+from workers.engines.adapters.slots import Slots
+from workers.engines.generator import AdapterLoaded, Step
 from workers.generation.requests import Request, Sequenced
 from workers.generation.scheduler import GenerationScheduler
 from workers.items.results import outcome
 
+_log = logging.getLogger(__name__)
 _POOL_EVERY_S = 0.25
 _UNJUDGED = ("cancelled", "invalid_input")  # ends that no target is for
 
@@ -53,6 +57,14 @@ class Recorder:
         if now_s >= self._pool_due_s or not scheduler.running:
             self._pool_due_s = now_s + _POOL_EVERY_S
             self._record_pool(step, scheduler)
+
+    def adapter_loaded(self, loaded: AdapterLoaded, slots: Slots) -> None:
+        """Counts the end of a load; slots: those of the generator."""
+        outcome = "failed" if loaded.error else "ready"
+        evicted, key = slots.take_evictions(), self._model.key
+        adapter_metrics.loaded(key, outcome, loaded.load_s, evicted, slots.used)
+        if loaded.error:
+            _log.warning("%s: %s", key, loaded.error)
 
     def ended(self, request: Request, now_s: float, error: Any = None) -> None:
         """Counts a request that ended, and records its spans. error: an exception, or (code,

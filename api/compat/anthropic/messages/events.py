@@ -74,7 +74,8 @@ class MessageEvents:
         if not self._block and not self._open and not blocks:
             blocks = self._text("")
         delta = {name: whole[name] for name in ("stop_reason", "stop_sequence")}
-        ended_by = _event("message_delta", delta=delta, usage=whole["usage"])
+        degraded = {"degraded": result.plan.degraded} if result.plan.degraded else {}
+        ended_by = _event("message_delta", delta=delta, usage=whole["usage"], **degraded)
         return begun + blocks + self._close() + ended_by + _event("message_stop")
 
     def fail(self, error: MillraceError, request_id: str) -> bytes:

@@ -1,5 +1,6 @@
 """POST /v1/messages and /v1/messages/count_tokens, on the fast path like POST /infer."""
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -14,6 +15,7 @@ from api.compat.generation.preparation import OWN_FIELDS, GenerationBody, read_b
 from api.context import ContextDep
 from api.dependencies import Inferrer
 from api.gateway.streaming.event_stream import MEDIA_TYPE
+from api.gateway.streaming.resuming import stream_doc
 from api.http import idempotency
 from api.http.responses import json_response
 from jobs.dialects.messages import input_of
@@ -43,7 +45,9 @@ def read_message(value: Any) -> GenerationBody:
         fault("unsupported", "the last message must be the user's", "messages")
     if faults:
         raise Invalid("; ".join(one.message for one in faults), faults=faults)
-    return read_body({**own, **converted})
+    metadata = value.get("metadata")
+    user = metadata.get("user_id") if isinstance(metadata, dict) else None
+    return replace(read_body({**own, **converted}), user=user if isinstance(user, str) else "")
 
 
 def read_counted(value: Any) -> GenerationBody:
@@ -58,7 +62,7 @@ _COUNT = GenerationApi(COUNT_PATH, read_counted, message, MessageEvents)
 @router.post(
     PATH,
     response_model=Message,
-    openapi_extra=idempotency.request_doc("MessageRequest"),
+    openapi_extra=stream_doc(idempotency.request_doc("MessageRequest")),
     responses=_DOC,
 )
 async def create_message(request: Request, context: ContextDep, caller: Inferrer) -> Response:

@@ -40,7 +40,12 @@ class MessageRequest(_Counted):
     top_k: int | None = Field(default=None, ge=0)
     stop_sequences: list[str] | None = None
     tool_choice: dict[str, Any] | None = Field(
-        default=None, description="its type is `auto` or `none`"
+        default=None, description="its type is `auto`, `any`, `tool` or `none`"
+    )
+    output_config: dict[str, Any] | None = Field(
+        default=None,
+        description="`format`: the schema that the text is valid by",
+        examples=[{"format": {"type": "json_schema", "schema": {"type": "object"}}}],
     )
 
 

@@ -34,10 +34,11 @@ class _Chunks:
     def _chunk(self, choice: dict[str, Any]) -> bytes:
         return event({**self._head, "choices": [choice], **self._no_usage})
 
-    def _end(self, usage: Any) -> bytes:
+    def _end(self, usage: Any, result: CallResult) -> bytes:
         if not self._answer.prepared.body.include_usage:
             return DONE
-        return event({**self._head, "choices": [], "usage": usage}) + DONE
+        degraded = {"degraded": result.plan.degraded} if result.plan.degraded else {}
+        return event({**self._head, "choices": [], "usage": usage, **degraded}) + DONE
 
     def fail(self, error: MillraceError, request_id: str) -> bytes:
         """Implements `EventWriter.fail`: the SDKs raise the error of such an event."""
@@ -66,7 +67,7 @@ class ChatChunks(_Chunks):
         """Implements `EventWriter.end`; an output without deltas is a chunk of each choice."""
         completion = completion_of(result, tools=self._answer.prepared.tools)
         whole = b"" if self._wrote else b"".join(map(self._message, completion["choices"]))
-        return whole + self._end(completion.get("usage"))
+        return whole + self._end(completion.get("usage"), result)
 
     def _choice(self, choice: ChoiceDelta) -> bytes:
         parsed, reason = self._parsed(choice), choice.finish
@@ -134,7 +135,7 @@ class TextChunks(_Chunks):
 
     def end(self, result: CallResult) -> bytes:
         """Implements `EventWriter.end`."""
-        return self._end(completion_of(result, tools=False).get("usage"))
+        return self._end(completion_of(result, tools=False).get("usage"), result)
 
     def _choice(self, choice: ChoiceDelta) -> bytes:
         seen, size = None, len(choice.text)

@@ -19,6 +19,7 @@ from api.compat.openai.schemas import ERRORS
 from api.context import ContextDep
 from api.dependencies import Inferrer
 from api.gateway.streaming.event_stream import MEDIA_TYPE
+from api.gateway.streaming.resuming import stream_doc
 from api.http import idempotency
 
 router = APIRouter(tags=["openai"])
@@ -53,7 +54,7 @@ def _responses(events: str) -> dict[int | str, dict[str, Any]]:
 @router.post(
     CHAT_PATH,
     response_model=ChatCompletion,
-    openapi_extra=idempotency.request_doc("ChatCompletionRequest"),
+    openapi_extra=stream_doc(idempotency.request_doc("ChatCompletionRequest")),
     responses=_responses(CHAT_EVENTS),
 )
 async def create_chat_completion(
@@ -67,7 +68,7 @@ async def create_chat_completion(
 @router.post(
     TEXT_PATH,
     response_model=TextCompletion,
-    openapi_extra=idempotency.request_doc("CompletionRequest"),
+    openapi_extra=stream_doc(idempotency.request_doc("CompletionRequest")),
     responses=_responses(TEXT_EVENTS),
 )
 async def create_completion(request: Request, context: ContextDep, caller: Inferrer) -> Response:

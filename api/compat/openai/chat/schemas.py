@@ -31,6 +31,24 @@ class StreamOptions(Body):
     )
 
 
+class JsonSchemaFormat(BaseModel):
+    """Schema that the text is valid by."""
+
+    name: str = Field(default="answer", examples=["point"])
+    schema_: dict[str, Any] = Field(alias="schema", examples=[{"type": "object"}])
+    strict: bool | None = Field(
+        default=None, description="true: keywords that can't be enforced are refused"
+    )
+    description: str | None = None
+
+
+class ResponseFormat(BaseModel):
+    """Form of the whole text."""
+
+    type: Literal["text", "json_object", "json_schema"] = Field(examples=["text"])
+    json_schema: JsonSchemaFormat | None = None
+
+
 class _GenerationRequest(Body):
     """Fields that both APIs have; others of OpenAI's are accepted where they change no output."""
 
@@ -61,6 +79,13 @@ class _GenerationRequest(Body):
     logit_bias: dict[str, float] | None = Field(default=None, description="-100 to 100 by token id")
     stop: _Stop | Annotated[list[_Stop], Field(max_length=MOST_STOPS)] | None = None
     min_tokens: int | None = Field(default=None, ge=0, description="vLLM's field")
+    response_format: ResponseFormat | None = None
+    regex: str | None = Field(default=None, description="the whole text matches it")
+    choice: list[str] | None = Field(default=None, description="the whole text is one of them")
+    grammar: str | None = Field(default=None, description="grammar of the text, as Lark has it")
+    structured_outputs: dict[str, Any] | None = Field(
+        default=None, description="vLLM's field: one of `json`, `regex`, `choice`, `grammar`"
+    )
     timeout_ms: _Timeout | None = Field(
         default=None, description="deadline of the whole answer; default: 600,000"
     )
@@ -98,7 +123,10 @@ class ChatCompletionRequest(_GenerationRequest):
     tools: list[dict[str, Any]] | None = Field(
         default=None, description="functions, for the model's chat template"
     )
-    tool_choice: Literal["auto", "none"] | None = None
+    tool_choice: Literal["auto", "none", "required"] | dict[str, Any] | None = Field(
+        default=None, description="an object names the function that is called"
+    )
+    parallel_tool_calls: bool | None = Field(default=None, description="false: one call at most")
 
 
 class CompletionRequest(_GenerationRequest):

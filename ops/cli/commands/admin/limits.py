@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from ops.cli.commands.common import client_options, show
-from ops.client.client import Client
+from ops.client import Client
 
 _NUMBERS = {
     "requests_per_s": (float, "Calls a second; without --model, with submissions of jobs"),

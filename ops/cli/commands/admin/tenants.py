@@ -79,8 +79,7 @@ def tenant_erase(tenant: str, yes: bool, as_json: bool) -> None:
 def audit(
     tenant: str, after: int | None, limit: int, verify: bool, head: bytes | None, as_json: bool
 ) -> None:
-    """Shows the audit log, newest first: every admin act, every verb, and every read of another
-    tenant's payloads.
+    """Shows the audit log, newest first: admin acts, verbs, reads of others' payloads.
 
     --verify exits with 1 where an entry was changed, removed or inserted. Keep the last hash that
     it prints elsewhere: only a check with that --head shows that none was removed at the end, and

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from ops.cli.commands.common import client_command, show
-from ops.client.client import Client
+from ops.client import Client
 
 
 @click.command(epilog="Example: millrace usage --by model,day --from 2026-11-01 --csv > usage.csv")
@@ -24,7 +24,7 @@ def usage(
     """Sums up usage and its cost."""
     query = {"by": by, "from": since, "to": until, "tenant": tenant}
     if as_csv:
-        show(None, client.usage_csv(**query), as_json=False)
+        show(None, map(bytes.decode, client.lines("/usage", **query, format="csv")), as_json=False)
         return
     sums = client.get("/usage", **query)
     show(sums, _lines(sums, list(filter(None, by.split(",")))), as_json)

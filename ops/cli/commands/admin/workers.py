@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from ops.cli.commands.common import client_command, show
-from ops.client.client import Client
+from ops.client import Client
 
 
 @click.command(epilog="Example: millrace workers --json")
@@ -43,6 +43,11 @@ def line(worker: dict[str, Any]) -> str:
     models = ",".join(f"{one['model']}:{one['state']}" for one in held)
     asked = worker["drain_asked"] and worker["state"] != "quarantined"
     error = worker.get("device_error") or ""
-    notes = [worker["died"] or "", "drain asked" if asked else "", error]
-    words = (str(worker["id"]), worker["name"], worker["pool"], worker["device"], worker["state"])
+    reclaimed = f"reclaimed by {by}" if (by := worker.get("reclaimed_by")) else ""
+    notes = [worker["died"] or "", reclaimed, "drain asked" if asked else "", error]
+    kind, price = worker.get("device_kind") or "", worker.get("price") or 1.0
+    device = [worker["device"], kind if kind != worker["device"] else ""]
+    device.append(f"price {price:g}" if price != 1.0 else "")
+    device.append("spot" if worker.get("spot_notice_s") else "")
+    words = str(worker["id"]), worker["name"], worker["pool"], *device, worker["state"]
     return "  ".join(filter(None, (*words, *notes, models)))

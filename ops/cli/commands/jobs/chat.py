@@ -2,18 +2,17 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import count
 from typing import Any
 
 import click
-import httpx
 
 from jobs import clock
 from ops.cli.commands.common import Number, client_command
-from ops.client.client import ApiError, Client
+from ops.client import APIError, APIStatusError, ChatChunk, Client
 
 _LOAD_S = 300.0  # longest wait for a model that is fetched and loaded
 _POLL_S = 1.0
+_UNAVAILABLE = 503
 
 
 @click.command(epilog='Example: millrace chat smollm2 "Name three prime numbers."')
@@ -58,34 +57,40 @@ def _lines() -> Iterator[str]:
 
 def _chunks(
     client: Client, model: str, messages: Sequence[dict[str, str]], fields: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[ChatChunk]:
     """Yields the chunks of an answer; waits for a model that is loaded on demand."""
     until_s = clock.monotonic() + _LOAD_S
-    for attempt in count():
+    said: set[str] = set()
+
+    def say(error: APIError) -> None:
+        """Says once why it waits."""
+        if _is_loading(error) and not said:
+            said.add(str(error))
+            click.echo(f"{error}; waiting until one is", err=True)
+
+    while True:
         try:
-            yield from client.chat(model, messages, **fields)
-        except ApiError as error:
-            if error.status != httpx.codes.SERVICE_UNAVAILABLE or clock.monotonic() > until_s:
+            yield from client.chat.stream(model, messages, on_retry=say, **fields)
+        except APIStatusError as error:
+            if not _is_loading(error) or clock.monotonic() > until_s:
                 raise
-            if not attempt:
-                click.echo(f"{error.message}; waiting until one is", err=True)
+            say(error)
             clock.sleep(_POLL_S)
         else:
             return
 
 
-def _answer(chunks: Iterator[dict[str, Any]], as_json: bool) -> str:
-    """Prints an answer while it comes, and returns its text. Raises ClickException where the
-    stream ends in an error."""
+def _is_loading(error: APIError) -> bool:
+    return isinstance(error, APIStatusError) and error.status == _UNAVAILABLE
+
+
+def _answer(chunks: Iterator[ChatChunk], as_json: bool) -> str:
+    """Prints an answer while it comes, and returns its text. Raises StreamError."""
     text = ""
     try:
         for chunk in chunks:
-            if "error" in chunk:
-                raise click.ClickException(chunk["error"].get("message", "the stream broke off"))
-            choices = chunk.get("choices") or [{}]
-            piece = choices[0].get("delta", {}).get("content") or ""
-            text += piece
-            click.echo(json.dumps(chunk) if as_json else piece, nl=as_json)
+            text += chunk.text
+            click.echo(json.dumps(chunk) if as_json else chunk.text, nl=as_json)
     except KeyboardInterrupt:
         pass
     if not as_json:

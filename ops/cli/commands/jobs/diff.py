@@ -8,9 +8,9 @@ import click
 from jobs.states import TERMINAL
 from ops.cli.commands.common import Number, client_command, show
 from ops.cli.errors import reported
-from ops.client import diff as comparison
-from ops.client.client import Client
-from ops.client.diff import Diff, Tolerance
+from ops.cli.results import diff as comparison
+from ops.cli.results.diff import Diff, Tolerance
+from ops.client import Client
 
 _DIFFERENT = 1
 
@@ -57,8 +57,8 @@ def diff(
     """
     a, b = (_finished(client, id) for id in (job_a, job_b))
     result = comparison.diff(
-        client.resumable_results(job_a),
-        client.resumable_results(job_b),
+        client.jobs.results(job_a).lines(),
+        client.jobs.results(job_b).lines(),
         by=by,
         tolerance=Tolerance(**bounds),
         show=shown,
@@ -70,7 +70,7 @@ def diff(
 
 
 def _finished(client: Client, id: str) -> dict[str, Any]:
-    job = client.job(id)
+    job = client.jobs.get(id)
     if job["state"] in TERMINAL:
         return job
     raise click.ClickException(f"{id} is {job['state']}: its results are not all there yet")

@@ -7,8 +7,7 @@ import click
 from jobs.states import JOB_STATES
 from ops.cli.commands.common import client_command, show
 from ops.cli.errors import INTERRUPTED
-from ops.client.client import Client
-from ops.client.progress_bar import wait_with_bar
+from ops.client import Client, Job
 
 
 @click.command(epilog="Example: millrace jobs --state running")
@@ -31,7 +30,7 @@ def jobs(client: Client, as_json: bool, **query: Any) -> None:
 @client_command
 def job(client: Client, id: str, follow: bool, as_json: bool) -> None:
     """Shows a job. Ctrl-C while following leaves it running."""
-    state = client.job(id)
+    state = client.jobs.get(id)
     if follow:
         show_ended_job(await_end(client, state, as_json), as_json)
     else:
@@ -43,8 +42,8 @@ def _verb(name: str, help: str) -> click.Command:
     @click.argument("id")
     @client_command
     def run(client: Client, id: str, as_json: bool) -> None:
-        """Calls the route of that name."""
-        show_job(client.request("POST", f"/jobs/{id}/{name}"), as_json)
+        """Calls the method of that name."""
+        show_job(getattr(client.jobs, name)(id), as_json)
 
     return run
 
@@ -60,17 +59,17 @@ retry = _verb("retry", "Runs the items of a finished job again that did not succ
 @client_command
 def delete(client: Client, id: str, as_json: bool) -> None:
     """Deletes a finished job, with its items and results, for ever."""
-    client.delete(id)
+    client.jobs.delete(id)
     show({"id": id, "deleted": True}, f"{id}  deleted", as_json)
 
 
-def await_end(client: Client, job: dict[str, Any], as_json: bool, then: str = "") -> dict[str, Any]:
+def await_end(client: Client, job: Job, as_json: bool, then: str = "") -> Job:
     """Waits for a job's end, with a progress bar unless JSON is printed.
 
     Ctrl-C leaves the job running. then: command to suggest after it.
     """
     try:
-        return client.wait(job["id"]) if as_json else wait_with_bar(client, job)
+        return client.jobs.wait(job["id"], progress=not as_json)
     except KeyboardInterrupt:
         back = " && ".join(filter(None, (f"millrace job {job['id']} --follow", then)))
         click.echo(f"\n{job['id']} goes on without you; come back with `{back}`", err=True)

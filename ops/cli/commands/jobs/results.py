@@ -6,9 +6,9 @@ import click
 
 from jobs.states import TERMINAL
 from ops.cli.commands.common import client_command, show
-from ops.client import writers
-from ops.client.client import Client
-from ops.client.writers import Target
+from ops.cli.results import writers
+from ops.cli.results.writers import Target
+from ops.client import Client
 
 
 @click.command(epilog="Example: millrace results job_01kajf… -o out.parquet")
@@ -34,10 +34,10 @@ def results(
     that breaks is resumed.
     """
     target = Target.of(output, format_)
-    state = client.job(id)["state"]
+    state = client.jobs.get(id)["state"]
     if state not in TERMINAL:
         click.echo(f"{id} is {state}: these are its results so far", err=True)
-    count = target.write(client.resumable_results(id, after, gaps))
+    count = target.write(client.jobs.results(id, after=after, gaps=gaps, wait=False).lines())
     if output:
         written = {"id": id, "file": str(output), "format": target.format, "results": count}
         show(written, f"{output}  {count} results", as_json)

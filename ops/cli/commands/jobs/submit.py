@@ -5,13 +5,12 @@ from typing import Any, TypeGuard
 
 import click
 
-from jobs.states import JOB_CLASSES
+from jobs.states import JOB_CLASSES, VERSIONINGS
 from ops.cli.commands.common import JsonObject, client_command
 from ops.cli.commands.jobs.jobs import await_end, show_ended_job, show_job
-from ops.client import readers
-from ops.client.client import Client
+from ops.cli.results.writers import Target
+from ops.client import Client, readers
 from ops.client.readers import Input
-from ops.client.writers import Target
 
 _S3 = "s3://"
 _NEVER = "never"
@@ -66,6 +65,11 @@ def _pairs(context: click.Context, parameter: click.Parameter, given: tuple[str,
 @click.option("--priority", type=int, help="-100 to 100, higher first.")
 @click.option("--expires-in-s", type=_Seconds(0, min_open=True), help="Or `never`: best effort.")
 @click.option("--on-invalid", type=click.Choice(["reject", "fail_item"]), help="Invalid items.")
+@click.option(
+    "--versioning",
+    type=click.Choice(VERSIONINGS),
+    help="`routed`: slices go by the model's routes.",
+)
 @click.option("--webhook", help="URL to notify of its end.")
 @click.option("--idempotency-key", help="Repeating key and input returns the same job.")
 @click.option("--wait", is_flag=True, help="Show progress until it has ended.")
@@ -81,8 +85,9 @@ def submit(
     idempotency_key: str | None, wait: bool, output: str | None, output_format: str | None,
     as_json: bool, **terms: Any,
 ) -> None:  # fmt: skip
-    """Submits SOURCE as one job: a file, "-" for standard input, or an object s3://bucket/key that
-    the platform reads itself.
+    """Submits SOURCE as one job: a file, "-" for standard input, or s3://bucket/key.
+
+    An object in S3 is read by the platform itself.
 
     The suffix selects one item a line as JSON (.jsonl, .ndjson; also standard input), rows with the
     input in --column (.csv), or one text a line (anything else), each also with .gz. -o waits for
@@ -98,17 +103,18 @@ def submit(
         target = Target.of(Path(output))
     if _in_s3(source):
         order["input"] = _source_in_s3(source, format_, column or id_column)
-        job = client.submit_order(order, idempotency_key)
+        job = client.jobs.create(idempotency_key=idempotency_key, **order)
     else:
         lines = _input(source, format_, column, id_column).lines()
-        job = client.submit(lines, idempotency_key, **order)
+        model = order.pop("model")
+        job = client.jobs.submit(model, lines, idempotency_key=idempotency_key, **order)
     if not (wait or target):
         show_job(job, as_json)
         return
     then = f"millrace results {job['id']} -o {output}" if target else ""
     job = await_end(client, job, as_json, then)
     if target:
-        target.write(client.resumable_results(job["id"]))
+        target.write(client.jobs.results(job["id"]).lines())
     show_ended_job(job, as_json)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from ops.cli.commands.common import client_command, show
-from ops.client.client import Client
+from ops.client import Client
 
 
 @click.command(epilog="Example: millrace webhooks job_01kajf…")

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from ops.cli.commands.common import client_command, show
-from ops.client.client import Client
+from ops.client import Client
 
 _MARKS = {"critical": "!!", "warning": "! ", "info": "  "}
 _JOBS = ("job_", "batch_", "msgbatch_")
@@ -16,7 +16,7 @@ _JOBS = ("job_", "batch_", "msgbatch_")
 @click.argument("seq", required=False, type=click.IntRange(min=0))
 @client_command
 def why(client: Client, about: str | None, seq: int | None, as_json: bool) -> None:
-    """Diagnoses a call (call_…), a job (job_…, or one item by its SEQ) or a model; operators: all.
+    """Diagnoses a call (call_…), a job (job_…, or its item SEQ) or a model; operators: all.
 
     Shows where the time went and what to change.
     """

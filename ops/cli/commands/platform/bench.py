@@ -74,6 +74,7 @@ for _name, _help, _module in (
         "Measures small tenants next to one that floods, and shares by weight.",
         "fairness.run",
     ),
+    ("client", "Compares the Python client with the lean one of `echo`; measures its memory.", ""),
     ("idle", "Measures CPU and memory of a platform with nothing to do, and its start.", ""),
     ("isolation", "Measures a tenant beside one that takes all it can get.", ""),
     ("upstream", "Measures batches on a model behind an HTTP API that loses half its slots.", ""),
@@ -105,6 +106,36 @@ _scenario(
     ),
     _QUICK,
     example="--quick",
+)
+_scenario(
+    "streams",
+    "Kills workers and apis under streams that go on: what is lost, and how long they stand still.",
+    "streams.run",
+    click.option(
+        "--part", "parts", multiple=True, help="Measure this part alone; may be repeated."
+    ),
+    _QUICK,
+    example="--quick --part faults",
+)
+_scenario(
+    "rollout",
+    "Measures versions that arrive: rollouts, aliases, splits, shadows, artifacts.",
+    "rollout.run",
+    click.option(
+        "--part", "parts", multiple=True, help="Measure this part alone; may be repeated."
+    ),
+    _QUICK,
+    example="--quick --part detection",
+)
+_scenario(
+    "scaling",
+    "Simulates the autoscaler and pools of several kinds; follows a step live.",
+    "scaling.run",
+    click.option(
+        "--part", "parts", multiple=True, help="Measure this part alone; may be repeated."
+    ),
+    _QUICK,
+    example="--part simulated",
 )
 _DEVICE = click.option(
     "--device", default="cuda", show_default=True, help="Device: cuda, or cpu for a trial."

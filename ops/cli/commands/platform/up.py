@@ -11,13 +11,23 @@ from ops.supervisor.platform import Platform
 
 @click.command(epilog="Example: millrace up --workers 2")
 @click.option("--workers", default=1, show_default=True, help="Number of worker processes.")
+@click.option(
+    "--max-workers", default=0, help="Up to which the autoscaler may have; default: it has no say."
+)
+@click.option(
+    "--prepare-workers",
+    type=int,
+    help='Number of workers that prepare; default: 1 where a model declares prepare = "pool".',
+)
 @as_json_option
-def up(workers: int, as_json: bool) -> None:
+def up(workers: int, max_workers: int, prepare_workers: int | None, as_json: bool) -> None:
     """Runs everything: embedded services, migrations, api, keeper, workers. Ctrl-C stops it."""
     configured = settings.load()
     logs.configure("up", configured.log_format)
     stop_requested = StopSignal()
-    platform = Platform(configured, workers)
+    platform = Platform(
+        configured, workers, most_workers=max_workers, prepare_workers=prepare_workers
+    )
     platform.start(stop_requested)
     if not stop_requested():
         _show_addresses(platform, as_json)

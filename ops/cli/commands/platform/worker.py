@@ -1,15 +1,14 @@
-"""Command that runs a worker and its supervisor."""
+"""Commands that run workers and their supervisor."""
 
 import click
 
+from jobs.models.model import PREPARE_POOL
 from jobs.telemetry import logs
 from jobs.telemetry.metrics import exposition
 from ops.cli.commands.admin import workers
 from ops.embedded import defaults
 from ops.processes.children import StopSignal, Supervisor
-from ops.supervisor.worker import WatchedWorker, fork_server
-
-WORKER_GRACE_S = 30.0  # a worker that has not stopped by then is killed
+from ops.supervisor.worker import WatchedWorker, fork_server, grace_s
 
 
 @click.group(invoke_without_command=True, commands=workers.VERBS, epilog="Example: millrace worker")
@@ -22,4 +21,20 @@ def worker(context: click.Context) -> None:
     logs.configure("worker", settings.log_format)
     exposition.check_port(settings)
     supervised = WatchedWorker(fork_server(settings), "worker", settings)
-    Supervisor([supervised]).run(StopSignal(), WORKER_GRACE_S)
+    Supervisor([supervised]).run(StopSignal(), grace_s(settings))
+
+
+@click.command(epilog="Example: millrace prepare --workers 4")
+@click.option("--workers", default=1, show_default=True, help="Number of processes; a CPU each.")
+def prepare(workers: int) -> None:
+    """Runs workers that prepare items, on CPUs, of models that declare prepare = "pool"."""
+    settings = defaults.load().evolve(pool=PREPARE_POOL, device="cpu")
+    logs.configure("worker", settings.log_format)
+    first = settings.metrics_port
+    each = [settings.evolve(metrics_port=first + n if first else 0) for n in range(max(1, workers))]
+    for its in each:
+        exposition.check_port(its)
+    server = fork_server(settings)
+    Supervisor(
+        [WatchedWorker(server, f"prepare-{n}", its) for n, its in enumerate(each, start=1)]
+    ).run(StopSignal(), grace_s(settings))

@@ -9,8 +9,8 @@ import redis
 from starlette.requests import ClientDisconnect
 
 from api.gateway.call_log import CallLog, outcome_of
-from api.gateway.gateway import AdmissionAttempt, InferenceRequest
 from api.gateway.redis_pipeline import RedisPipeline
+from api.gateway.requests import AdmissionAttempt, InferenceRequest
 from jobs import clock, ids
 from jobs.calls.lanes import Rejection, Terms
 from jobs.calls.records import RETENTION_S, CallRecord, record_key

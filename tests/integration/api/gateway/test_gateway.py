@@ -2,140 +2,16 @@
 which way, and what those are told that are not."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
-import redis
 from starlette.requests import ClientDisconnect
 
-from api.gateway.fallbacks import FallbackPlan, fallback_plans
-from api.gateway.gateway import CallGateway, InferenceRequest, InferenceResult
-from api.gateway.model_status import SHARES
-from jobs import clock, ids
 from jobs.calls.lanes import TOO_LATE, Ticket
-from jobs.calls.messages import Reply
 from jobs.calls.profile import Profile, Times
-from jobs.calls.redis import RedisLanes
-from jobs.errors import DeadlinePassed, NoWorker, Overloaded, TooLate
-from jobs.identity import Limit
+from jobs.errors import DeadlinePassed, NoWorker, Overloaded, TooLate, Unavailable
 from jobs.models.model import Degrade, Model
-from jobs.models.registry import Registry
-from ops.embedded.servers import EmbeddedServers
-from tests.support.wait import eventually_async, slowdown
-
-LONG = "one two three four five six seven eight nine ten"  # 12 tokens: in the bucket of 16
-FAST, SLOW = Times(8, 20, 10), Times(8, 400, 300)
-LEASE_S = 30.0
-
-OnStage = Callable[..., None]
-
-OLD = Model("m", "1", "minilm", target_ms=200)
-NEW = Model("m", "2", "minilm", target_ms=200)
-
-
-@dataclass
-class Stage:
-    """A gateway, and lanes as workers see them."""
-
-    redis: "redis.Redis"
-    gateway: CallGateway
-    models: Registry
-    gone: "asyncio.Future[None]" = field(default_factory=asyncio.Future)
-    unanswered: list["asyncio.Task[Any]"] = field(default_factory=list)
-
-    def lanes(self, model: Model) -> RedisLanes:
-        return RedisLanes(self.redis, model.key)
-
-    def ready(self, model: Model, **buckets: Times) -> None:
-        """A worker of the model says how long launches of its buckets take: b16 = …"""
-        profile = Profile(0.0, {int(name[1:]): times for name, times in buckets.items()})
-        lanes = self.lanes(model)
-        lanes.announce("w", LEASE_S, profile=profile.pack())
-        # It has just launched: a pool that hasn't for long would be probed.
-        before_ms = lanes.look("w/0").last_launch_ms
-        lanes.take(Ticket("", 0, 0, before_ms, 0.0, 0.0, "pace", "w", "w/0", LEASE_S))
-
-    def call(
-        self,
-        model: Model,
-        value: str = LONG,
-        *,
-        timeout_ms: int = 10_000,
-        of: str = "interactive",
-        limits: tuple[Limit, ...] = (),
-    ) -> Coroutine[Any, Any, tuple[FallbackPlan, InferenceResult]]:
-        asked = InferenceRequest(
-            ids.show("call", ids.new()), "t", value, SHARES[of], "standard", 1.0, timeout_ms,
-            clock.monotonic() + timeout_ms / 1000, self.gone, limits,
-        )  # fmt: skip
-        return self.gateway.infer(asked, fallback_plans(self.models, model, value, {}))
-
-    async def answered(
-        self,
-        model: Model,
-        call: Coroutine[Any, Any, tuple[FallbackPlan, InferenceResult]],
-        before: bytes = b"[]",
-    ) -> FallbackPlan:
-        """The way in which a call was answered, by the worker of this model. before: a message
-        that comes first."""
-        task, lanes = asyncio.create_task(call), self.lanes(model)
-        await eventually_async(lambda: lanes.look("s").lanes or task.done())
-        assert not task.done(), task.result()
-        waiting = lanes.look("s").lanes
-        now_ms = lanes.look("s").now_ms
-        ticket = Ticket(waiting[0].lane, 8, 0, now_ms, 1, 0, "pace", "w", "s", LEASE_S * 1000)
-        [taken] = lanes.take(ticket) or []
-        self.redis.rpush(lanes.keys.replies(taken.reply_to), before)
-        lanes.reply(taken.reply_to, [Reply(taken.id, b'"output"', None, taken.size, {})])
-        way, (output, error, units, _) = await task
-        assert (output, error, units) == (b'"output"', None, way.size)
-        return way
-
-    async def fill(self, model: Model, rows: int, of: str = "interactive") -> None:
-        """So many more calls wait."""
-        lanes = self.lanes(model)
-        wanted = rows + sum(lane.rows for lane in lanes.look("s").lanes)
-        tasks = [asyncio.create_task(self.call(model, of=of)) for _ in range(rows)]
-        self.unanswered += tasks
-        await eventually_async(
-            lambda: (
-                any(task.done() for task in tasks)
-                or sum(lane.rows for lane in lanes.look("s").lanes) >= wanted
-            )
-        )
-        assert not any(task.done() for task in tasks), tasks
-
-
-@pytest.fixture
-def on_stage(servers: EmbeddedServers, redis_client: "redis.Redis") -> OnStage:
-    """Runs a test on an event loop of its own."""
-
-    @asynccontextmanager
-    async def stage(*models: Model, most: int) -> AsyncIterator[Stage]:
-        gateway = CallGateway(servers.redis.url, most)
-        gateway.start()
-        made = Stage(redis_client, gateway, Registry(list(models)))
-        try:
-            yield made
-        finally:
-            for task in made.unanswered:
-                task.cancel()
-            await asyncio.gather(*made.unanswered, return_exceptions=True)
-            await gateway.stop()
-
-    def run(
-        test: Callable[[Stage], Coroutine[Any, Any, None]], *models: Model, most: int = 50
-    ) -> None:
-        async def on() -> None:
-            async with stage(*models, most=most) as made:
-                await asyncio.wait_for(test(made), 20 * slowdown())
-
-        asyncio.run(on())
-
-    return run
+from tests.integration.api.gateway.stage import FAST, LEASE_S, NEW, OLD, OnStage, Stage
+from tests.support.wait import eventually_async
 
 
 def test_a_call_that_can_be_in_time_is_let_in_as_asked(on_stage: OnStage) -> None:
@@ -157,6 +33,34 @@ def test_what_cant_be_read_keeps_no_later_call_from_its_answer(
         await stage.gateway.model_statuses.refresh()
         way = await stage.answered(NEW, stage.call(NEW), before=packed)
         assert way.model == NEW
+
+    on_stage(test, NEW)
+
+
+def test_a_call_whose_answer_is_behind_many_others_is_not_lost(
+    on_stage: OnStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An api that was stopped or starved for a while has them to read first."""
+    monkeypatch.setattr("api.gateway.gateway._WATCH_S", 0.001)
+
+    async def test(stage: Stage) -> None:
+        stage.ready(NEW)
+        await stage.answered(NEW, stage.call(NEW), times=3000)
+
+    on_stage(test, NEW)
+
+
+def test_a_call_that_redis_lost_is_refused(
+    on_stage: OnStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.gateway.gateway._WATCH_S", 0.001)
+
+    async def test(stage: Stage) -> None:
+        stage.ready(NEW)
+        await stage.fill(NEW, 1)
+        stage.redis.delete(stage.lanes(NEW).keys("calls"))
+        with pytest.raises(Unavailable, match="lost with Redis"):
+            await stage.unanswered[0]
 
     on_stage(test, NEW)
 

@@ -24,7 +24,7 @@ from jobs.intake.idempotency_key import Claim
 from jobs.models.inputs.generation import TokenUsage
 from jobs.models.model import Model
 from jobs.models.registry import Registry
-from tests.integration.api.gateway.test_gateway import FAST, LEASE_S, Stage
+from tests.integration.api.gateway.stage import FAST, LEASE_S, Stage
 from tests.support.redis_cluster import RedisCluster
 from tests.support.wait import eventually_async, slowdown
 
@@ -38,11 +38,15 @@ def on_stage(redis_cluster: RedisCluster) -> Callable[[Test], None]:
     async def stage() -> AsyncIterator[Stage]:
         gateway = CallGateway(redis_cluster.url, 50)
         gateway.start()
-        made = Stage(connect(redis_cluster.url), gateway, Registry(MODELS))
+        pipe = open_pipeline(redis_cluster.url, 5.0)
+        responses = ResponseCache(redis_cluster.url, 60.0)
+        made = Stage(connect(redis_cluster.url), gateway, Registry(MODELS), pipe, responses)
         try:
             yield made
         finally:
             await gateway.stop()
+            await pipe.close()
+            await responses.stop()
 
     def run(test: Test) -> None:
         async def on() -> None:

@@ -37,6 +37,15 @@ task = "chat"
 options = { url = "http://127.0.0.1:9/v1", model = "other" }
 
 [[model]]
+name = "named"
+version = "1"
+engine = "openai"
+task = "chat"
+options = { url = "http://127.0.0.1:9/v1", model = "other", stream = true }
+[[model.adapters]]
+name = "legal"
+
+[[model]]
 name = "plain"
 version = "1"
 engine = "echo"

@@ -4,14 +4,18 @@ import json
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import httpx
+import orjson
 import pytest
+from anthropic._streaming import SSEDecoder as AnthropicDecoder
+from openai._streaming import SSEDecoder as OpenAiDecoder
 
 from api.gateway.streaming import call_stream, event_stream
 from api.gateway.streaming.inbox import DeltaInbox
-from jobs.calls.messages import Call, ChoiceDelta
+from jobs.calls.messages import Call, ChoiceDelta, Reply, pack_replies
 from jobs.calls.records import CallRecord, record_key
 from tests.integration.api.generation.conftest import Stage
 from tests.support.generation_worker import answering, completion
@@ -112,6 +116,48 @@ def test_a_gap_is_an_error_event_and_never_silence(stage: Stage, number: int) ->
         driven.result()
     assert content(found[:-1]) == "one"
     assert found[-1][1]["error"]["code"] == "stream_broken"
+
+
+def test_a_delta_that_was_lost_on_its_way_is_read_from_the_log(stage: Stage) -> None:
+    """A connection to Redis that is cut takes the messages along that are on it."""
+    with ThreadPoolExecutor(1) as pool:
+
+        def drive() -> None:
+            call = stage.worker.take()
+            stage.worker.push(call, ChoiceDelta(0, "one", (1,)))
+            stage.worker.push(replace(call, stream=False), ChoiceDelta(0, " two", (2,)))
+            stage.worker.push(call, ChoiceDelta(0, " three", (3,), (), "stop"))
+            stage.worker.reply(call, completion("one two three", 3))
+
+        driven = pool.submit(drive)
+        with stage.stream("/v1/chat/completions", CHAT) as response:
+            found = list(events(response))
+        driven.result()
+    assert content(found) == "one two three"
+    assert found[-1][1] == "[DONE]"
+
+
+def test_an_end_that_was_lost_on_its_way_is_read_from_the_log(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.gateway.gateway._WATCH_S", 0.02)
+    with ThreadPoolExecutor(1) as pool:
+
+        def drive() -> None:
+            call, keys = stage.worker.take(), stage.worker.lanes.keys
+            stage.worker.push(call, ChoiceDelta(0, "one", (1,), (), "stop"))
+            timing = {"queue_ms": 1.0, "ttft_ms": 3.0, "deltas": 1}
+            output = orjson.dumps(completion("one", 1))
+            reply = Reply(call.id, output, None, call.size, timing)
+            stage.redis.rpush(keys.log(call.id), pack_replies([reply], call.reply_to))
+            stage.redis.hdel(keys("calls"), call.id)
+
+        driven = pool.submit(drive)
+        with stage.stream("/v1/chat/completions", CHAT) as response:
+            found = list(events(response))
+        driven.result()
+    assert content(found) == "one"
+    assert found[-1][1] == "[DONE]"
 
 
 def test_a_stream_that_its_client_leaves_has_a_timeline(stage: Stage) -> None:
@@ -244,6 +290,30 @@ def test_a_silent_stream_carries_comments_and_then_ends(
     assert (found[0], found[-1][0]) == (("comment", ": keep-alive"), "error")
     assert found[-1][1]["detail"] == "no token came within 1000 ms"
     assert found[-1][1]["code"] == "deadline_passed"
+
+
+def test_clients_of_openai_and_anthropic_read_past_the_comments_of_a_silent_stream(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "KEEP_ALIVE_S", 0.05)
+    raw = bytearray()
+    with ThreadPoolExecutor(1) as pool:
+
+        def drive() -> None:
+            call = stage.worker.take()
+            stage.worker.push(call, ChoiceDelta(0, "one", (1,)))
+            eventually(lambda: event_stream.KEEP_ALIVE in raw)
+            stage.worker.reply(call, completion("one", 1))
+
+        driven = pool.submit(drive)
+        with stage.stream("/v1/chat/completions", CHAT) as response:
+            for piece in response.iter_bytes():
+                raw += piece
+        driven.result()
+    for decoder in (OpenAiDecoder(), AnthropicDecoder()):
+        *chunks, last = decoder.iter_bytes(iter([bytes(raw)]))
+        assert [one.json()["object"] for one in chunks] == ["chat.completion.chunk"] * len(chunks)
+        assert (len(chunks) >= 2, last.data) == (True, "[DONE]")
 
 
 def test_silence_between_tokens_ends_a_stream(stage: Stage) -> None:

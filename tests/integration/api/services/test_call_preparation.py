@@ -6,7 +6,7 @@ import os
 import signal
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -15,14 +15,17 @@ import pytest
 from api.compat.oip import infer as oip
 from api.compat.oip.wire import Wanted
 from api.compat.openai import embeddings
+from api.gateway.routing.target import Asker, ReadyVersions, Target
 from api.routes import calls
 from api.services.call_preparation import CallPreparation
 from jobs.errors import Invalid, TooLarge, Unavailable
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.registry import Registry
+from jobs.models.routing.table import RoutingTable
+from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 
-NONE: Mapping[str, str] = {}
+NONE = ReadyVersions(RoutingTable(), Asker("t"), frozenset())
 
 
 def die(models: Registry) -> None:
@@ -39,7 +42,7 @@ def process(models: Registry) -> int:
 
 @pytest.fixture(scope="module")
 def preparation() -> Iterator[CallPreparation]:
-    made = CallPreparation(Settings())
+    made = CallPreparation(Settings(), ModelsFile(None))
     yield made
     made.stop()
 
@@ -58,11 +61,12 @@ def test_a_call_is_checked_and_sized_in_another_process(preparation: CallPrepara
     assert asyncio.run(preparation.run("t", process)) != os.getpid()
 
 
-def test_a_bare_name_stands_for_the_version_that_was_chosen(preparation: CallPreparation) -> None:
-    versions = {"any": "echo@1"}
-    found = asyncio.run(preparation.run("t", calls.prepare, body(model="any", input="x"), versions))
+def test_a_bare_name_is_routed_there(preparation: CallPreparation) -> None:
+    routing = RoutingTable({("echo", "best"): "1"})
+    ready = ReadyVersions(routing, Asker("t", "ann"), frozenset({"echo@1"}))
+    found = asyncio.run(preparation.run("t", calls.prepare, body(model="echo", input="x"), ready))
     [plan] = found.plans
-    assert plan.model.key == "echo@1"
+    assert (plan.model.key, found.target.model) == ("echo@1", SAMPLES.resolve("echo"))
 
 
 def test_a_list_of_texts_is_tokenized_in_another_process(preparation: CallPreparation) -> None:
@@ -76,8 +80,8 @@ def test_a_list_of_texts_is_tokenized_in_another_process(preparation: CallPrepar
 def test_tensors_are_read_in_another_process(preparation: CallPreparation) -> None:
     text = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["x" * 100_000]}
     raw = body(inputs=[text])
-    model = SAMPLES.resolve("echo").key
-    asked, inputs = asyncio.run(preparation.run("t", oip.prepare, model, raw, len(raw)))
+    target = Target(SAMPLES.resolve("echo"))
+    asked, inputs = asyncio.run(preparation.run("t", oip.prepare, target, raw, len(raw)))
     assert (asked.rows, asked.inputs) == (1, {})
     assert inputs.values == [b'"%b"' % (b"x" * 100_000)]
 

@@ -25,6 +25,25 @@ def test_what_is_put_comes_back(store: BlobStore, data: bytes) -> None:
     assert store.get("in/week/a/1") == data
 
 
+def test_a_range_is_copied_to_its_place_as_far_as_it_goes(store: BlobStore, tmp_path: Path) -> None:
+    assert store.size("a/b") is None
+    store.put("a/b", LARGE)
+    assert store.size("a/b") == len(LARGE)
+    end = len(LARGE)
+    with (tmp_path / "copy").open("w+b") as file:
+
+        def copy(start: int, length: int) -> int:
+            return store.copy_range("a/b", start, length, file.fileno())
+
+        middle = 9 << 20
+        assert copy(middle, end) == end - middle
+        assert copy(0, middle) == middle
+        assert copy(end, 10) == copy(end + 5, 10) == 0
+        assert file.read() == LARGE
+        with pytest.raises(PayloadLost):
+            store.copy_range("a/c", 0, 4, file.fileno())
+
+
 def test_a_second_put_replaces_the_first(store: BlobStore) -> None:
     store.put("a/b", b"first, and longer")
     store.put("a/b", b"second")

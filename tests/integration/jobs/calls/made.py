@@ -90,7 +90,8 @@ class Lanes:
         """As a worker does, which knows whose call it is."""
         end: Any = (None, ("engine_error", "it broke")) if failed else (b'"done"', None)
         whose = call.tenant, call.job_class, device_us
-        self.lanes.reply("api-1", [Reply(call.id, *end, call.size, {}, *whose, tokens)])
+        reply = Reply(call.id, *end, call.size, {}, *whose, tokens, call.adapter, call.billed)
+        self.lanes.reply("api-1", [reply])
 
     def usage(self) -> dict[tuple[str, str], tuple[int, int, int, int]]:
         """By tenant and class, over all minutes: succeeded, failed, units, device_us."""

@@ -4,11 +4,15 @@ import pytest
 import redis
 from redis.exceptions import ConnectionError
 
+from jobs.calls.accounting.usage_fields import with_usage
 from jobs.calls.cluster import ClusterAddress
-from jobs.calls.redis import RedisLanes, connect, with_usage
+from jobs.calls.lanes import Terms
+from jobs.calls.messages import Call
+from jobs.calls.redis import RedisLanes, connect, declare_dead
+from jobs.calls.streams.rollout import StreamReader, stream_key
 from jobs.telemetry.reports import history, reader
 from jobs.telemetry.reports.reports import ReportSet
-from tests.integration.jobs.calls.made import MODEL, Lanes
+from tests.integration.jobs.calls.made import MODEL, Lanes, ticket
 from tests.support.redis_cluster import RedisCluster
 
 MODELS = [f"model-{n}@1" for n in range(12)]
@@ -49,6 +53,23 @@ def test_models_are_on_all_nodes(redis_cluster: RedisCluster) -> None:
     counts = [redis_cluster.ask(port, "DBSIZE") for port in redis_cluster.ports]
     assert all(counts), counts
     assert sorted(with_usage(client)) == sorted(MODELS)
+
+
+def test_calls_of_a_rollout_are_recorded_wherever_its_stream_is(
+    redis_cluster: RedisCluster,
+) -> None:
+    client, lanes = connect(redis_cluster.url), RedisLanes(connect(redis_cluster.url), MODEL)
+    for n in range(4):
+        lanes.announce(f"{n}", 60)
+        call = Call(f"{n}", "{}/64", "tenant", "x", 1, "api-1", cohort=f"canary#rollout-{n}")
+        assert not lanes.put(call, target_ms=250, timeout_ms=60_000, most=9, terms=Terms())
+        taken = lanes.take(ticket(lanes.look("s"), worker=f"{n}"))
+        assert taken
+        assert taken[0].id == f"{n}"
+        declare_dead(client, [MODEL], f"{n}")
+        [died] = StreamReader(client, f"rollout-{n}").read()
+        assert (died.lane, died.failed) == ("canary", 1)
+    assert len({redis_cluster.port_of(stream_key(f"rollout-{n}")) for n in range(4)}) > 1
 
 
 def test_commands_follow_a_slot_that_moves(redis_cluster: RedisCluster) -> None:

@@ -11,8 +11,18 @@ from jobs.calls.lanes import (
     Terms,
     lane_name,
 )
-from jobs.calls.messages import Call, Reply
-from jobs.calls.redis import RedisLanes, declare_dead
+from jobs.calls.messages import (
+    FRAMED,
+    Call,
+    ChoiceDelta,
+    Delta,
+    Reply,
+    unpack_deltas,
+    unpack_replies,
+)
+from jobs.calls.redis import REPLY_TTL_S, RedisLanes, declare_dead
+from jobs.calls.streams.log import KEPT_S, Progress
+from jobs.calls.streams.rollout import StreamReader
 from tests.integration.jobs.calls.made import MODEL, ticket
 
 
@@ -95,6 +105,29 @@ def test_a_reply_reaches_a_redis_that_has_lost_everything(
     assert in_redis.recover() == 0
 
 
+def test_calls_of_a_rollout_whose_worker_died_are_recorded_once_as_failed(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    cohorts = "canary#r#ann", "canary#r#bob", "canary#r#ann", "stable#r", "missed#r", ""
+    for n, cohort in enumerate(cohorts):
+        call = Call(f"{n}", "{}/64", "tenant", "x", 1, "api-1", cohort=cohort)
+        assert not in_redis.put(call, target_ms=250, timeout_ms=60_000, most=100, terms=Terms())
+    reader = StreamReader(redis_client, "r")
+    assert len(take(in_redis, rows=6)) == 6
+    assert in_redis.recover() == 0
+    declare_dead(redis_client, [MODEL], "worker-1")
+    found = reader.read()
+    canary = {(one.unit, one.calls, one.failed) for one in found if one.lane == "canary"}
+    assert canary == {("ann", 2, 2), ("bob", 1, 1)}
+    assert sum(one.launches for one in found if one.lane == "canary") == 1
+    assert [(one.launches, one.failed) for one in found if one.lane == "stable"] == [(1, 1)]
+    assert len(found) == 3
+    in_redis.announce("worker-1", 60)
+    assert len(take(in_redis, rows=6, lane=f"{ALONE}{{}}/64")) == 6
+    declare_dead(redis_client, [MODEL], "worker-1")
+    assert not reader.read()
+
+
 def test_a_launch_of_more_calls_than_lua_takes_arguments_is_answered(
     in_redis: RedisLanes, redis_client: "redis.Redis"
 ) -> None:
@@ -113,7 +146,6 @@ def test_a_call_of_any_input_and_parameters_is_put_back_as_it_was(
     [before] = take(in_redis, lane=lane)
     assert (before.lane, before.input) == (call.lane, call.input)
     declare_dead(redis_client, [MODEL], "worker-1")
-    assert in_redis.recover() == 1
     [after] = take(in_redis, lane=ALONE + lane)
     assert after == replace(before, lane=ALONE + lane)
 
@@ -125,7 +157,6 @@ def test_calls_that_are_put_back_ring_the_bell(
     take(in_redis)
     redis_client.delete(in_redis.keys.wakeups)
     declare_dead(redis_client, [MODEL], "worker-1")
-    in_redis.recover()
     assert redis_client.llen(in_redis.keys.wakeups) == 1
 
 
@@ -133,7 +164,7 @@ def test_replies_that_nobody_fetches_are_forgotten(
     in_redis: RedisLanes, redis_client: "redis.Redis"
 ) -> None:
     in_redis.reply("api-1", [Reply("a", b"1", None, 1, {})])
-    assert 0 < redis_client.ttl(reply_key("api-1")) <= 30
+    assert 0 < redis_client.ttl(reply_key("api-1")) <= REPLY_TTL_S
 
 
 def test_the_lanes_of_two_models_are_apart(redis_client: "redis.Redis") -> None:
@@ -143,3 +174,44 @@ def test_the_lanes_of_two_models_are_apart(redis_client: "redis.Redis") -> None:
     put(one, "a")
     assert list(other.look("nobody/0").lanes) == []
     assert take(other) == []
+
+
+# -- logs
+
+
+@pytest.mark.parametrize(
+    ("ended", "adapter", "owned"),
+    [(True, "", b"acme"), (True, "legal", b"acme\nlegal"), (False, "", None)],
+)
+def test_a_log_lives_a_while_longer_than_its_call_and_ends_with_its_reply(
+    in_redis: RedisLanes, redis_client: "redis.Redis", ended: bool, adapter: str, owned: bytes
+) -> None:
+    call = Call("a", "{}/64", "acme", None, 1, f"api-1{FRAMED}", stream=True, adapter=adapter)
+    assert in_redis.put(call, target_ms=10, timeout_ms=5000, most=10, terms=Terms()) is None
+    look = in_redis.look("nobody/0")
+    [taken] = in_redis.take(ticket(look)) or ()
+    in_redis.stream([Progress(taken, Delta("a", 0, (ChoiceDelta(0, "so"),)), b"1")])
+    if ended:
+        in_redis.end([(taken, Reply("a", b"1", None, 1, {}, "acme", adapter=adapter))])
+    left_s = redis_client.ttl(in_redis.keys.log("a"))
+    assert 0 < left_s - (0 if ended else 5) <= KEPT_S
+    entries = redis_client.lrange(in_redis.keys.log("a"), 0, -1)
+    assert unpack_deltas(entries[0])[0].choices[0].text == "so"
+    owner = redis_client.get(in_redis.keys("owner:a"))
+    assert (len(entries), owner) == (2 if ended else 1, owned)
+    assert not ended or unpack_replies(entries[1])[0][:2] == ("a", b"1")
+
+
+def test_deltas_and_the_end_go_to_the_api_that_has_taken_the_call_over(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    call = Call("a", "{}/64", "acme", None, 1, "api-1", stream=True)
+    assert in_redis.put(call, target_ms=10, timeout_ms=5000, most=10, terms=Terms()) is None
+    [taken] = in_redis.take(ticket(in_redis.look("nobody/0"))) or ()
+    head, _, rest = redis_client.hget(in_redis.keys("calls"), "a").partition(b"\n")
+    moved = head.replace(b"api-1", b"api-2") + b"\n" + rest
+    redis_client.hset(in_redis.keys("calls"), "a", moved)
+    in_redis.stream([Progress(taken, Delta("a", 0, (ChoiceDelta(0, "so"),)))])
+    in_redis.end([(taken, Reply("a", b"1", None, 1, {}))])
+    assert redis_client.llen(reply_key("api-2")) == 2
+    assert not redis_client.exists(reply_key("api-1"))

@@ -1,12 +1,13 @@
 """What every implementation of the call lanes does: one suite, over Redis and over memory."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import orjson
 import pytest
 
-from jobs.calls.messages import FRAMED, Call, ChoiceDelta, Delta, Reply, unpack_replies
+from jobs.calls.messages import FRAMED, Call, Reply, unpack_replies
 from jobs.calls.profile import Profile, Times
 from tests.integration.jobs.calls.made import Lanes
 from tests.support.wait import PATIENCE_S, eventually
@@ -95,23 +96,25 @@ def test_taking_nothing_but_expired_calls_is_no_launch(lanes: Lanes) -> None:
     assert lanes.look().last_launch_ms == 0
 
 
-def test_a_step_of_deltas_is_one_message_to_each_api_that_waits(lanes: Lanes) -> None:
-    one, other = Delta("a", 0, [ChoiceDelta(0, "so", [7])]), Delta("b", 3, [ChoiceDelta(1, "!")])
-    assert lanes.lanes.stream("worker-1", {"api-1": [one, other], "api-2": [one]}) == []
-    [message] = lanes.streamed("api-1")
-    assert [(delta.id, delta.number) for delta in message] == [("a", 0), ("b", 3)]
-    assert [choice.text for delta in message for choice in delta.choices] == ["so", "!"]
-    assert [[delta.id for delta in message] for message in lanes.streamed("api-2")] == [["a"]]
-
-
 def test_a_worker_learns_once_of_calls_that_were_dropped_after_it_took_them(lanes: Lanes) -> None:
     calls = [lanes.put(id) for id in ("a", "b", "c")]
     lanes.take(rows=2)
     for call in (*calls, calls[0]):
         lanes.lanes.drop(call)
-    assert lanes.lanes.stream("worker-2", {}) == []
-    assert lanes.lanes.stream("worker-1", {}) == ["a", "b"]
-    assert lanes.lanes.stream("worker-1", {}) == []
+    assert lanes.lanes.wait_for_dropped("worker-2", 0.01) == []
+    assert lanes.lanes.wait_for_dropped("worker-1", PATIENCE_S) == ["a", "b"]
+    assert lanes.lanes.wait_for_dropped("worker-1", 0.01) == []
+
+
+def test_a_worker_that_waits_for_dropped_calls_can_be_notified(lanes: Lanes) -> None:
+    lanes.lanes.notify("worker-1")
+    assert lanes.lanes.wait_for_dropped("worker-1", PATIENCE_S) == []
+    call = lanes.put("a")
+    lanes.take()
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(lanes.lanes.wait_for_dropped, "worker-1", PATIENCE_S)
+        lanes.lanes.drop(call)
+        assert waits.result(PATIENCE_S) == ["a"]
 
 
 def test_a_worker_learns_nothing_of_calls_that_it_has_answered(lanes: Lanes) -> None:
@@ -119,7 +122,7 @@ def test_a_worker_learns_nothing_of_calls_that_it_has_answered(lanes: Lanes) -> 
     lanes.take()
     lanes.answer("a")
     lanes.lanes.drop(call)
-    assert lanes.lanes.stream("worker-1", {}) == []
+    assert lanes.lanes.wait_for_dropped("worker-1", 0.01) == []
 
 
 def test_a_dropped_call_is_never_taken_and_leaves_its_room(lanes: Lanes) -> None:
@@ -235,11 +238,11 @@ def test_calls_are_known_by_when_they_came_and_how_far_apart(lanes: Lanes) -> No
 
 
 def test_a_profile_is_what_the_latest_worker_announced(lanes: Lanes) -> None:
-    assert lanes.lanes.profile() == b""
+    assert lanes.lanes.profiles() == []
     profile = Profile(1500.0, {64: Times(32, 100.0, 11.0)})
     lanes.lanes.announce("worker-1", 60, profile=profile.pack())
     lanes.lanes.announce("worker-1", 60)
-    assert Profile.unpack(lanes.lanes.profile()) == profile
+    assert [Profile.unpack(one) for one in lanes.lanes.profiles()] == [profile]
 
 
 def test_a_model_is_wanted_once_a_call_found_no_worker(unserved: Lanes) -> None:

@@ -1,6 +1,6 @@
 """What calls used: each that was answered, once. One suite, over Redis and over memory."""
 
-from jobs.calls.messages import Call, Reply
+from jobs.calls.messages import SHADOW, Call, Reply
 from jobs.models.inputs.generation import TokenUsage
 from tests.integration.jobs.calls.made import Lanes
 
@@ -23,6 +23,31 @@ def test_answered_calls_are_counted_by_tenant_and_class(lanes: Lanes) -> None:
         ("acme", "bulk"): (1, 0, 3, 10),
         ("one with spaces", "standard"): (1, 0, 3, 10),
     }
+
+
+def test_adapters_are_counted_by_themselves_and_forgotten(lanes: Lanes) -> None:
+    put(lanes, "a")
+    put(lanes, "b", adapter="legal")
+    for call in lanes.take():
+        lanes.answer_as(call, device_us=10)
+    used = lanes.lanes.usage(unfinished=True)
+    assert {(one.adapter, one.job_class, one.succeeded) for one in used} == {
+        ("", "standard", 1),
+        ("legal", "standard", 1),
+    }
+    lanes.lanes.forget_usage(used)
+    assert lanes.usage() == {}
+
+
+def test_a_copy_of_a_call_is_forgotten_and_never_counted(lanes: Lanes) -> None:
+    put(lanes, "a", cohort=SHADOW)
+    [copy] = lanes.take()
+    assert not copy.billed
+    lanes.answer_as(copy, device_us=10, tokens=TokenUsage(3, 1, 5))
+    assert (lanes.usage(), lanes.waiting()) == ({}, {})
+    assert [id for id, *_ in lanes.answers()] == ["a"]
+    lanes.answer_as(copy, device_us=10, tokens=TokenUsage(3, 1, 5))  # known no more
+    assert lanes.usage() == lanes.tokens() == {}
 
 
 def test_a_call_that_is_answered_twice_counts_once(lanes: Lanes) -> None:

@@ -27,6 +27,12 @@ REFUSED = {
         "ALTER TABLE jobs DISABLE ROW LEVEL SECURITY",
         "SET LOCAL row_security = off; SELECT * FROM jobs",
         "SET ROLE millrace_worker",
+        "DELETE FROM model_versions",
+        "UPDATE model_versions SET artifact = 'x'",
+        "DELETE FROM rollouts",
+        "UPDATE rollout_events SET act = 'x'",
+        "UPDATE scale_events SET act = 'x'",
+        "DELETE FROM pool_arrivals",
         "CREATE TABLE mine (n int)",
     ),
     db.WORKER: (
@@ -42,6 +48,10 @@ REFUSED = {
         "INSERT INTO tenants (tenant_id) VALUES ('x')",
         "UPDATE items SET input = 'x'",
         "DROP TABLE items_rest",
+        "UPDATE model_versions SET entry = '{}'",
+        "INSERT INTO model_routes SELECT * FROM model_routes",
+        "INSERT INTO rollouts SELECT * FROM rollouts",
+        "UPDATE pool_policies SET policy = '{}'",
         "CREATE TABLE mine (n int)",
     ),
 }

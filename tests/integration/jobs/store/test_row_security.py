@@ -25,6 +25,7 @@ from jobs.errors import Conflict, MillraceError
 from jobs.identity import Limit
 from jobs.intake.idempotency_key import Claim
 from jobs.models.builtin_models import SAMPLES
+from jobs.models.routing.route import Route, Share
 from jobs.settings import Settings
 from jobs.store import db, partitions
 from jobs.store.billing import quota, spend, usage
@@ -35,15 +36,18 @@ from jobs.store.jobs import (
     idempotency,
     insert,
     read,
+    responses,
     search,
     transfers,
     verbs,
 )
 from jobs.store.jobs.read import JobRow, Span
+from jobs.store.jobs.responses import NewResponse
 from jobs.store.jobs.search import Filter
 from jobs.store.monitoring import diagnostics
 from jobs.store.monitoring import workers as fleet
-from jobs.store.queue import workers
+from jobs.store.queue import checkpoints, workers
+from jobs.store.registry import routes, snapshot, versions
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import api_keys, audit, erasure, limits, stats, tenants
 from jobs.store.webhooks import deliveries, endpoints, secrets
@@ -115,6 +119,8 @@ def alices(database: Engine) -> UUID:
 
 _MORE = (
     "INSERT INTO attempts VALUES (:job, :alice, 0, 1, :mark, 1, now(), now())",
+    "INSERT INTO checkpoints VALUES (:job, 0, 0, 0, :alice, '{1}', :mark)",
+    "INSERT INTO prepared VALUES (:job, 0, :alice, '1', :mark)",
     "INSERT INTO deletions VALUES ('00000000-0000-0000-0000-000000000000', :alice, 1)",
     "INSERT INTO tenants (tenant_id) VALUES (:alice) ON CONFLICT DO NOTHING",
     """INSERT INTO api_keys (id, tenant_id, name, hint, hash, role, scopes)
@@ -130,7 +136,12 @@ _MORE = (
     """INSERT INTO files (id, tenant_id, purpose, filename, bytes, sha256, key)
        VALUES ('00000000-0000-0000-0000-00000000000f', :alice, 'batch', :mark, 1, '\\x00',
                :mark)""",
+    """INSERT INTO responses (id, tenant_id, background, request, input, ended, expires_at)
+       VALUES ('00000000-0000-0000-0000-000000000011', :alice, false, '{}', :mark, '{}',
+               now() + interval '1 day')""",
     "INSERT INTO transfers VALUES (:job, :alice, 'export', 1)",
+    """INSERT INTO model_routes (name, tenant_id, splits, salt, updated_by)
+       VALUES (:mark, :alice, '[]', '', '')""",
     """UPDATE jobs SET dialect = 'openai', asked = '{"request": "' || :mark || '"}'
        WHERE id = :job""",
 )
@@ -376,6 +387,13 @@ DEEDS: dict[str, Deed] = {
         tx, MALLORY, UUID(int=15), bytes=1, sha256=b"x", expires_in_s=None
     ),
     "files.page": lambda tx, job: files.page(tx, MALLORY, purpose=None, after=None, limit=9),
+    "checkpoints.read_item": lambda tx, job: checkpoints.read_item(tx, job.id, 0),
+    "responses.store": lambda tx, job: responses.store(
+        tx, NewResponse(ids.new(), MALLORY, UUID(int=17), b"{}", b"[]", b"{}"), 1
+    ),
+    "responses.get": lambda tx, job: responses.get(tx, MALLORY, UUID(int=17)),
+    "responses.chain": lambda tx, job: responses.chain(tx, MALLORY, UUID(int=17)),
+    "responses.delete": lambda tx, job: responses.delete(tx, MALLORY, UUID(int=17)),
     "limits.get": lambda tx, job: limits.get(tx, MALLORY),
     "limits.put": lambda tx, job: limits.put(tx, MALLORY, [Limit(job_items=1)]),
     "spend.check_cap": lambda tx, job: spend.check_cap(tx, MALLORY),
@@ -439,6 +457,7 @@ DEEDS: dict[str, Deed] = {
     ),
     "diagnostics.locks": lambda tx, job: diagnostics.locks(tx).waiting or None,
     "diagnostics.observations": lambda tx, job: diagnostics.observations(tx, 60).receivers,
+    "diagnostics.open_versions": lambda tx, job: diagnostics.open_versions(tx, job.id, MALLORY),
     "diagnostics.slice_counts": lambda tx, job: (
         diagnostics.slice_counts(tx, job.id, MALLORY).ready or None
     ),
@@ -474,6 +493,14 @@ DEEDS: dict[str, Deed] = {
     "monitoring.workers.launches": lambda tx, job: fleet.launches(tx, [1], 9),
     "monitoring.workers.request_drain": lambda tx, job: fleet.request_drain(tx, 4711, True),
     "queue.workers.model_statuses": lambda tx, job: workers.model_statuses(tx, 60),
+    "routes.all_of": lambda tx, job: routes.all_of(tx),
+    "routes.get": lambda tx, job: routes.get(tx, MARK, ALICE),
+    "routes.put": lambda tx, job: routes.put(
+        tx, Route("other", (Share("1", 100),), MALLORY), "mallory"
+    ),
+    "routes.remove": lambda tx, job: routes.remove(tx, MARK, ALICE),
+    "snapshot.read": lambda tx, job: snapshot.read(tx),
+    "versions.unfinished_jobs": lambda tx, job: versions.unfinished_jobs(tx, MARK, "1"),
 }  # fmt: skip
 """Each function of the store that the api calls, as Mallory calls it about Alice's job."""
 
@@ -488,16 +515,31 @@ NO_QUERIES = {
     "detail.SliceRun", "verbs.ARCHIVED_BYTES", "monitoring.workers.HeldModel",
     "queue.workers.LaunchRow", "usage.BY", "usage.By",
     "tenancy.EVERYBODY", "tenancy.act", "tenancy.acting", "queue.workers.NOWHERE",
+    "queue.workers.LOADING_STATES",
     "queue.workers.ModelStatus", "detail.ItemRow", "observations.ModelObservation",
     "observations.Observations", "observations.LockWait",
+    # Versions of models, which no tenant owns; the follower reads for its process:
+    "versions.all_of", "versions.get", "versions.in_state", "versions.insert_version",
+    "versions.lock_registry", "versions.set_entry", "versions.set_state",
+    "aliases.all_of", "aliases.get", "aliases.put", "aliases.remove", "artifacts.get",
+    "artifacts.described", "artifacts.signatures_of", "versions.set_probe",
+    "follower.RegistryFollower",
+    "rollouts.ID_PREFIX", "rollouts.accept_cost", "rollouts.apply", "rollouts.events",
+    "rollouts.get", "rollouts.page", "rollouts.start",
+    # Pools, which no tenant owns:
+    "gauges.workers", "policies.PolicyRow", "policies.EventRow", "policies.add_event",
+    "policies.decide", "policies.events", "policies.get", "policies.lock", "policies.page",
+    "policies.put", "policies.remove", "policies.set_paused",
+    "responses.MOST_IN_CHAIN", "responses.NewResponse", "responses.ResponseRow",
 }  # fmt: skip
 REVEALS = {name for name in DEEDS if name.startswith(("read.", "deliveries."))} | {
     "spend.endpoint", "usage.sums", "limits.get", "files.get", "files.page", "files.delete",
-    "idempotency.find_batch", "audit.page", "api_keys.get", "api_keys.page", "tenants.get",
+    "idempotency.find_batch", "audit.page", "api_keys.get", "checkpoints.read_item",
+    "responses.get", "responses.chain", "responses.delete", "api_keys.page", "tenants.get",
     "tenants.page", "secrets.tenants_after", "secrets.of_tenants",
     "tenants.terms", "search.page", "search.matching_ids", "search.counts", "stats.page",
     "detail.attempts", "detail.items", "detail.runs", "detail.find_seq",
-    "detail.slice_states", "detail.slices",
+    "detail.slice_states", "detail.slices", "routes.all_of", "routes.get",
 }  # fmt: skip
 REVEALS -= {"read.open_states", "read.running"}  # Alice's job has ended
 
@@ -546,7 +588,7 @@ def store_functions() -> set[str]:
     """Names that api/ and the use cases in jobs/ take from jobs/store/, as `module.name`."""
     root = Path(__file__).parents[4]
     found: set[str] = set()
-    for path in (*root.glob("api/**/*.py"), *root.glob("jobs/usecases/*.py")):
+    for path in (*root.glob("api/**/*.py"), *root.glob("jobs/usecases/**/*.py")):
         nodes = list(ast.walk(ast.parse(path.read_text())))
         modules: dict[str, str] = {}
         for node in nodes:

@@ -74,7 +74,7 @@ def test_an_error_of_one_job_leaves_the_others_alone(
     database: Engine, api: Engine, notifier: WorkNotifier
 ) -> None:
     good, bad, other = new("a"), new("a"), new("b")
-    bad = Submission(replace(bad.job, priority=1000), bad.intake, None, bad.answer)
+    bad = Submission(replace(bad.job, priority=1000), bad.intake, None, bad.answer, ())
     first, refused, last = store_together(api, [good, bad, other], notifier)
     assert isinstance(refused, psycopg.errors.CheckViolation)
     assert ids([first, last]) == [good.job.id, other.job.id]

@@ -17,6 +17,7 @@ from tests.support.wait import eventually
 from workers.device.call_puller import CallPuller
 from workers.device.health import DeviceHealth
 from workers.device.model_host import ModelHost
+from workers.device.monitoring.rollout_records import RecordStreams
 from workers.engines.function import FunctionEngine
 from workers.items.in_flight import ClaimedBatch, InFlightSlice
 from workers.scheduler.cost import LaunchSize
@@ -52,7 +53,9 @@ class Bench:
         self.lanes = RedisLanes(client, MODEL.key)
         calls = CallPuller(self.lanes, "worker-1", HOUR_S, model.limits.in_flight)
         self.health = DeviceHealth()
-        self.host = ModelHost(model, self.engine, calls, self._note, health=self.health)
+        self.host = ModelHost(
+            model, self.engine, calls, self._note, health=self.health, records=RecordStreams(client)
+        )
         self.host.announce()
         self._client, self._started = client, False
 
@@ -60,8 +63,11 @@ class Bench:
         self.launches.append(launch)
         return len(self.launches)
 
-    def call(self, id: str, value: Any, tenant: str = "tenant", **params: Any) -> None:
-        call = Call(id, lane_name(params, 0), tenant, value, 1, "api-1")
+    def call(
+        self, id: str, value: Any, tenant: str = "tenant", cohort: str = "", **params: Any
+    ) -> None:
+        lane = lane_name(params, 0, cohort)
+        call = Call(id, lane, tenant, value, 1, "api-1", cohort=cohort)
         bounds = {"target_ms": 10_000, "timeout_ms": 60_000, "most": 10}
         assert self.lanes.put(call, **bounds, terms=Terms()) is None
 

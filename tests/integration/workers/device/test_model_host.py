@@ -10,6 +10,8 @@ import redis
 from jobs import ids
 from jobs.calls.lanes import Ticket
 from jobs.calls.messages import Call, Reply
+from jobs.calls.streams.rollout import StreamReader
+from jobs.rollouts.records import LaunchRecord
 from jobs.store.queue.claim import Lease
 from tests.integration.workers.device.host_bench import MODEL, Bench, Shout, ends
 from tests.support.wait import PATIENCE_S, eventually
@@ -49,6 +51,44 @@ def test_items_and_calls_of_other_parameters_are_launched_apart(bench: Bench) ->
         ends(in_flight)
     assert bench.engine.launches == [["c", "a"], ["b"]]
     assert [launch.params for launch in bench.launches] == [{"x": 1}, {"x": 2}]
+
+
+def test_no_launch_mixes_cohorts_and_items_fill_each(bench: Bench) -> None:
+    cohorts = "", "canary#r", "control#r"
+    for n, cohort in enumerate(cohorts * 3):
+        bench.call(f"call-{n}", f"t{n}", cohort=cohort)
+    claimed = bench.slices(["item"])
+    bench.start()
+    ends(claimed.slices[0])
+    answered: dict[str, Any] = {}
+    while len(answered) < 9:
+        answered |= bench.replies()
+    assert {output for output, _ in answered.values()} == {f"T{n}" for n in range(9)}
+    launched = [sorted(set(texts) - {"item"}) for texts in bench.engine.launches]
+    together = [[f"t{n}" for n in range(first, 9, 3)] for first in range(3)]
+    assert sorted(filter(None, launched)) == together
+
+
+def test_each_launch_of_a_rollout_is_recorded_also_calls_that_the_model_refuses(
+    bench: Bench, redis_client: "redis.Redis"
+) -> None:
+    values = {"a": "canary#r", "broken": "canary#r", "b": "control#r", "c": "", "d": "shadow"}
+    for value, cohort in values.items():
+        bench.call(value, value, cohort=cohort)
+    bench.call("refused", 7, cohort="control#r")
+    bench.start()
+    reader, found = StreamReader(redis_client, "r"), list[LaunchRecord]()
+    eventually(lambda: found.extend(reader.read()) or len(found) == 3)
+    assert sorted((one.lane, one.calls, one.failed) for one in found) == [
+        ("canary", 2, 1),
+        ("control", 1, 0),
+        ("control", 1, 1),
+    ]
+    [fine] = [one for one in found if not one.failed]
+    assert fine.latency_ms > 0
+    assert fine.at_s > 0
+    bench.host.stop()
+    assert not reader.read()
 
 
 def test_an_item_that_the_model_refuses_ends_alone_and_before_any_launch(bench: Bench) -> None:

@@ -18,6 +18,7 @@ from jobs.models.model import Model
 from jobs.store.queue.claim import Lease
 from tests.support.wait import eventually
 from workers.device.call_puller import CallPuller
+from workers.device.monitoring.rollout_records import RecordStreams
 from workers.device.monitoring.watchdog import SIZE, LaunchDeadline, Watch
 from workers.engines.echo_chat import EchoChat
 from workers.engines.generator import GeneratorDied, NewSequence, Step
@@ -74,14 +75,16 @@ class Bench:
         model: Model = MODEL,
         worker: str = "worker-1",
         kind: type[Echo] = Echo,
+        price: float = 1.0,
         **options: Any,
     ) -> None:
         self.engine = kind(**{"step_ms": 1.0, **options})
         self.lanes = RedisLanes(client, model.key)
         self.watch = Watch()
         deadline = LaunchDeadline(mmap.mmap(self.watch.fd, SIZE))
-        puller = CallPuller(self.lanes, worker, HOUR_S)
-        self.host = GenerationHost(model, self.engine, puller, deadline)
+        puller = CallPuller(self.lanes, worker, HOUR_S, price=price)
+        records = RecordStreams(client)
+        self.host = GenerationHost(model, self.engine, puller, deadline, records=records)
         self.host.announce()
         self._client, self._started = client, False
         self.deltas: list[Delta] = []
@@ -97,12 +100,16 @@ class Bench:
             self.host.stop()
         self.watch.close()
 
-    def call(self, id: str, text: str, *, timeout_ms: int = 60_000, **fields: Any) -> Call:
+    def call(
+        self, id: str, text: str, *, timeout_ms: int = 60_000, target_ms: int = 10_000,
+        **fields: Any,
+    ) -> Call:  # fmt: skip
         stream, tenant = fields.pop("stream", False), fields.pop("tenant", "tenant")
         messages = {} if "prompt" in fields else {"messages": [{"role": "user", "content": text}]}
+        cohort = fields.pop("cohort", "")
         value = {**messages, **fields}
-        call = Call(id, lane_name({}, 0), tenant, value, 1, "api-1", stream=stream)
-        bounds = {"target_ms": 10_000, "timeout_ms": timeout_ms, "most": 1000}
+        call = Call(id, lane_name({}, 0), tenant, value, 1, "api-1", stream=stream, cohort=cohort)
+        bounds = {"target_ms": target_ms, "timeout_ms": timeout_ms, "most": 1000}
         assert self.lanes.put(call, **bounds, terms=Terms()) is None
         return call
 
@@ -123,6 +130,11 @@ class Bench:
         eventually(lambda: (self.read() and id in self.replies) or id in self.replies)
         found: tuple[Any, Any, Any] = self.replies[id]
         return found
+
+    def left(self, id: str) -> None:
+        """Waits until the host has forgotten a call, to which nobody is sent a reply."""
+        eventually(lambda: id not in self.host._calls.requests)  # noqa: SLF001
+        assert not self.read() or id not in self.replies
 
     def texts(self, id: str) -> list[str]:
         """Texts of a call's choices, once it has ended."""

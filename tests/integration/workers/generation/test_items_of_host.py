@@ -90,7 +90,7 @@ def test_a_released_slice_gives_back_its_items_and_blocks(hosted: Hosted) -> Non
     released, kept = bench.slices(*jobs).slices
     eventually(lambda: len(bench.engine.ids) == 2)
     bench.host.release(released)
-    assert released.finished
+    eventually(lambda: released.finished)
     assert not released.outcomes
     assert ends(kept) == {0: "a b"}
     eventually(lambda: not bench.engine.ids)

@@ -15,18 +15,26 @@ from jobs.calls.keys import reply_key
 from jobs.calls.lanes import Terms, lane_name
 from jobs.calls.messages import Call, unpack_replies
 from jobs.calls.redis import RedisLanes
+from jobs.explain.hands import Hand, hands
 from jobs.models import models_file
 from jobs.models.watcher import ModelsFile
+from jobs.rollouts.controller import Decision
+from jobs.rollouts.policy import Policy
+from jobs.scaling.advice.advice import Advice
 from jobs.settings import Settings
 from jobs.store.db import Tx
 from jobs.store.monitoring import workers as fleet
 from jobs.store.queue import settle as settling
 from jobs.store.queue import workers
 from jobs.store.queue.claim import Lease
+from jobs.store.registry import aliases, rollouts
+from jobs.store.tenancy import EVERYBODY, acting
 from jobs.telemetry.reports import reader
 from jobs.usecases.submit import Order, submit
+from tests.support.models import paced
 from tests.support.wait import PATIENCE_S, eventually
 from workers.device.claim_capacity import CLAIMS_IN_FLIGHT
+from workers.process import residency
 from workers.process.residency import REMOVED_STAYS_S
 from workers.process.runtime import Runtime
 
@@ -88,6 +96,10 @@ class Bench:
         """Returns the number of slots that its worker reports."""
         return reader.read(self.client).gauge("millrace_model_slots", model=model)
 
+    def hands(self, model: str) -> tuple[Hand, ...]:
+        """Returns what its workers report to have in hand."""
+        return hands(reader.read(self.client).reports, model)
+
     def states(self) -> dict[str, dict[str, int]]:
         """Returns the number of workers by model and state."""
         with self.database.connect() as tx:
@@ -134,6 +146,25 @@ def test_a_worker_is_there_until_it_stops_and_ready_until_it_drains(bench: Bench
     runtime.stop()
     assert pulse() == (0, 0)
     assert bench.states() == {}
+
+
+def test_a_worker_reports_what_it_has_in_hand(bench: Bench) -> None:
+    options = 'options = { function = "tests.support.models.paced:slow", samples = ["x"] }'
+    bench.declare(entry("a", engine="function", more=f"{options}\nlimits = {{ max_batch = 2 }}"))
+    slices = bench.start().slices
+    eventually(bench.stands(a="ready"))
+    submit(bench.database, models_file.load(bench.path), "t", Order("a"), array=["x"] * 200)
+    assert slices is not None
+    threading.Thread(target=slices.work).start()
+
+    def launching() -> list[Hand]:
+        return [hand for hand in bench.hands("a@1") if hand.items and hand.slices]
+
+    [hand] = eventually(launching)
+    assert hand.items == 2
+    assert hand.launched_s < PATIENCE_S
+    assert hand.alone_s is not None
+    assert hand.alone_s >= 0.9 * paced.LAUNCH_S
 
 
 def test_a_worker_that_stops_has_settled_preemptively_claimed_slices(
@@ -186,7 +217,7 @@ def test_a_model_that_cannot_be_loaded_is_seen_and_harms_no_other(bench: Bench) 
     with bench.database.connect() as tx:
         error = workers.model_statuses(tx, 60)["broken@1"].error
     assert "no.such:thing" in error
-    assert bench.replicas("a@1") == 1
+    eventually(lambda: bench.replicas("a@1") == 1)  # Redis is told apart from the database
     assert bench.replicas("broken@1") == 0
 
 
@@ -229,6 +260,21 @@ def test_one_of_two_workers_loads_a_requested_model(bench: Bench) -> None:
     eventually(lambda: bench.states() == {"a@1": both, "b@1": both})
 
 
+def test_as_many_workers_load_a_model_as_keepers_advise(bench: Bench) -> None:
+    bench.declare(entry("x", more="on_demand = true"))
+    for _ in range(3):
+        bench.start()
+    eventually(lambda: bench.states() == {"x@1": {"absent": 3}})
+    bench.call("x@1", "refused")
+    eventually(lambda: bench.states() == {"x@1": {"ready": 1, "absent": 2}})
+
+    def loaded() -> bool:
+        Advice(replicas={"x@1": 2}).write(bench.client)  # a keeper renews it
+        return bench.states() == {"x@1": {"ready": 2, "absent": 1}}
+
+    eventually(loaded, every_s=1.0)
+
+
 def test_a_model_larger_than_the_memory_says_so(bench: Bench) -> None:
     bench.declare(entry("a", memory_mb=2000), entry("b", memory_mb=400))
     bench.start(memory_mb=1000)
@@ -249,6 +295,45 @@ def test_versions_come_and_go_with_the_models_file(bench: Bench) -> None:
     eventually(lambda: bench.states() == {"x@2": {"ready": 1}}, timeout_s=REMOVED_STAYS_S + 10)
     assert bench.answer() == "an api that has not heard of it yet"
     assert bench.replicas("x@1") == 0
+
+
+def test_a_canary_on_demand_that_was_rolled_back_leaves_the_memory(
+    bench: Bench, database: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(residency, "REMOVED_STAYS_S", 0.2)
+    bench.declare(entry("x"), entry("x", "2", more="on_demand = true"))
+    bench.start()
+    eventually(lambda: bench.states() == {"x@1": {"ready": 1}, "x@2": {"absent": 1}})
+    with acting(database, EVERYBODY) as tx:
+        aliases.put(tx, "x", "stable", "1", "cli")
+        row = rollouts.start(tx, "x", "1", "2", Policy(), "", actor="cli", tenant="t")
+    for _ in range(2):
+        assert not bench.call("x@2", "hi")
+        eventually(lambda: bench.states() == {"x@1": {"ready": 1}, "x@2": {"ready": 1}})
+        assert bench.call("x@2", "hi")
+        assert bench.answer() == "hi"
+        with acting(database, EVERYBODY) as tx:
+            rollouts.apply(tx, row, Decision("roll_back", "it fails"), "cli")
+        eventually(lambda: bench.states() == {"x@1": {"ready": 1}, "x@2": {"absent": 1}})
+        with acting(database, EVERYBODY) as tx:
+            row = rollouts.start(tx, "x", "1", "2", Policy(), "", actor="cli", tenant="t")
+
+
+def test_the_version_that_an_alias_meant_before_is_kept_warm(
+    bench: Bench, database: Engine
+) -> None:
+    with acting(database, EVERYBODY) as tx:
+        for version in "12":
+            aliases.put(tx, "x", "stable", version, "cli")
+    fitting = entry("x", memory_mb=400), entry("y", memory_mb=400)
+    bench.declare(*fitting, entry("z", memory_mb=400))
+    bench.start(memory_mb=1000, min_stay_s=0)
+    eventually(bench.stands(x="ready", y="ready", z="absent"))
+    for model in "xy":  # x is the least recently used
+        assert bench.call(f"{model}@1", "hi")
+        assert bench.answer() == "hi"
+    assert not bench.call("z@1", "hi")
+    eventually(bench.stands(x="ready", y="absent", z="ready"))
 
 
 def test_a_worker_that_an_operator_drains_lives_on_with_nothing_to_do(

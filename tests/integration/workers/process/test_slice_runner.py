@@ -25,6 +25,7 @@ from workers.device.host import Host
 from workers.device.model_host import ModelHost
 from workers.engines.echo import Echo
 from workers.items import in_flight
+from workers.items.sources import InputSources
 from workers.process.slice_runner import SliceRunner
 from workers.scheduler.cost import LaunchSize
 
@@ -55,7 +56,9 @@ class Bench:
             hosts,
             incarnation,
             60,
-            Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint),
+            InputSources(
+                Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint)
+            ),
         )
         for tenant in tenants:
             submit(database, Registry([model]), tenant, Order("a"), array=items)

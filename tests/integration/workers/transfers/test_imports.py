@@ -21,10 +21,14 @@ from jobs import ids
 from jobs.blobs.payloads import Payloads
 from jobs.identity import Limit
 from jobs.intake import spool
+from jobs.models.builtin_models import SAMPLES
+from jobs.models.routing.route import Route, Share
+from jobs.states import VERSIONINGS
 from jobs.store.jobs import insert, transfers, verbs
-from jobs.store.tenancy import acting
+from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import limits
 from jobs.usecases import tenant_files
+from jobs.usecases.registry.registrar import Registrar
 from jobs.usecases.submit import Order
 from tests.integration.workers.transfers.conftest import World
 from tests.support.s3 import BUCKET, S3, times
@@ -83,6 +87,37 @@ def test_items_are_read_from_a_file(world: World) -> None:
     id = world.coming({"file": handed_in(world, LINES)})
     assert world.carry() is None
     assert items(world, id) == THREE
+
+
+def route_to_the_second(world: World) -> None:
+    """Registers echo@2, which all calls by the bare name go to."""
+    with acting(world.database, EVERYBODY) as tx:
+        registrar = Registrar(tx, SAMPLES, "cli", lambda *_, **__: None)
+        registrar.push("echo", "2", {"engine": "echo", "target_ms": 40})
+        registrar.set_route(Route("echo", [Share("1", 0), Share("2", 100)]))
+
+
+def test_slices_of_an_import_go_by_the_routes_of_its_end(world: World) -> None:
+    source = {"file": handed_in(world, LINES)}
+    ids = [world.coming(source, Order("echo", versioning=each)) for each in VERSIONINGS]
+    route_to_the_second(world)
+    for _ in ids:
+        assert world.carry() is None
+    versions = "SELECT version FROM slices WHERE job_id = :id"
+    assert [world.scalar(versions, id=id) for id in ids] == ["1", "2"]
+    assert [job(world.database, id).version for id in ids] == ["1", "1"]
+
+
+def test_a_routed_batch_names_no_version(world: World) -> None:
+    body = {"model": "echo@1", "messages": [{"role": "user", "content": "hi"}]}
+    url = "/v1/chat/completions"
+    line = orjson.dumps({"custom_id": "a", "method": "POST", "url": url, "body": body})
+    order = Order("", versioning="routed")
+    asked = {"endpoint": url}
+    source = {"file": handed_in(world, line)}
+    id = world.coming(source, order, dialect="openai", asked=asked)
+    assert world.carry() is None
+    assert failed(world, id)["errors"][0]["code"] == "pinned_model"
 
 
 def test_items_are_unpacked(world: World, s3: S3) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from api.gateway.fallbacks import fallback_plans
+from api.gateway.routing.target import Target
 from jobs.models.model import Degrade, Limits, Model
 from jobs.models.registry import Registry
 
@@ -15,7 +16,7 @@ def found(value: str, model: Model, *others: Model, **params: object) -> list[tu
     models = Registry([*others, model])
     return [
         (way.model.key, dict(way.params), way.size, dict(way.degraded))
-        for way in fallback_plans(models, model, value, params)
+        for way in fallback_plans(models, Target(model), value, params)
     ]
 
 
@@ -63,10 +64,10 @@ def test_output_is_estimated_by_what_a_call_allows() -> None:
 
     def tokens(**more: object) -> int:
         value = {"messages": [{"role": "user", "content": "x"}], **more}
-        [plan] = fallback_plans(Registry([model]), model, value, {})
+        [plan] = fallback_plans(Registry([model]), Target(model), value, {})
         return plan.output_tokens
 
     assert (tokens(max_tokens=10), tokens(max_completion_tokens=10, n=3)) == (10, 30)
     assert tokens() > 0
-    [plan] = fallback_plans(Registry([SMALL]), SMALL, "x", {})
+    [plan] = fallback_plans(Registry([SMALL]), Target(SMALL), "x", {})
     assert plan.output_tokens == 0

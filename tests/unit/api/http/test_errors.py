@@ -1,13 +1,17 @@
 """Errors of the framework itself."""
 
 import asyncio
-from typing import Any
+import re
+from typing import Annotated, Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from pydantic import BaseModel, Field
 
 from api.http import errors
+from jobs import ids
+from jobs.errors import Invalid
 
 
 def _route() -> None:
@@ -38,3 +42,53 @@ def test_the_paths_are_compiled_once_for_all_wrong_methods(monkeypatch: pytest.M
 
     assert asyncio.run(allowed()) == ["DELETE, GET"] * 3
     assert compiled == ["/one", "/two/{id}"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "named"),
+    [
+        ("POST", "/v1/chat/completion", "the nearest is POST /v1/chat/completions"),
+        ("GET", "/v1/completion", "the nearest is POST /v1/completions"),
+        ("GET", "/job/job_01h455vb4pex5vsknk084sn02q", "the nearest is GET /jobs/{job_id}"),
+        ("GET", "/nonsense", "/docs shows what there is"),
+        ("GET", "/jobs" * 100, "/docs shows what there is"),
+    ],
+)
+def test_an_unknown_path_is_answered_with_the_nearest_one(
+    method: str, path: str, named: str
+) -> None:
+    app = FastAPI()
+    errors.install(app)
+    app.post("/v1/chat/completions")(_route)
+    app.post("/v1/completions")(_route)
+    app.get("/jobs/{job_id}")(_route)
+
+    async def missing() -> dict[str, Any]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            found: dict[str, Any] = (
+                await http.request(method, path, follow_redirects=False)
+            ).json()
+            return found
+
+    problem = asyncio.run(missing())  # in OpenAI's words where its routes were imported
+    message: str = problem.get("detail") or problem["error"]["message"]
+    assert message.endswith(f"here; {named}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nope", "'nope' is no id; one begins with job_ or batch_"),
+        (
+            "job_nope",
+            "'job_nope' is no id: after job_ come 26 digits and lower-case letters",
+        ),
+    ],
+)
+def test_a_text_that_is_no_id_is_told_how_it_differs(text: str, message: str) -> None:
+    class Asked(BaseModel):
+        id: Annotated[str, Field(pattern=ids.pattern("job", "batch"))]
+
+    with pytest.raises(Invalid, match=re.escape(message)):
+        errors.validated(Asked, {"id": text})

@@ -10,6 +10,9 @@ import orjson
 import pytest
 from fastapi import FastAPI
 
+from api.gateway.model_status import ModelStatuses
+from api.gateway.response_cache import ResponseCache
+from api.gateway.routing.router import Router
 from api.middleware.fast_path import FastPath
 from api.routes import calls
 from api.services.intake.call_bodies import CallBodies
@@ -31,9 +34,10 @@ async def _recognize(headers: Sequence[tuple[bytes, bytes]]) -> Caller:
 
 CONTEXT = SimpleNamespace(
     settings=Settings(),
+    models_of=lambda tenant: SAMPLES,
     models=SAMPLES,
     call_bodies=CallBodies(1 << 30),
-    gateway=SimpleNamespace(model_statuses=SimpleNamespace(choose=_choose)),
+    router=Router(cast(ModelStatuses, SimpleNamespace(choose=_choose)), cast(ResponseCache, None)),
     authenticator=SimpleNamespace(authenticate=_recognize),
 )
 

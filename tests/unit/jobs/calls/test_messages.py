@@ -1,6 +1,9 @@
 """Calls as messages, between releases: workers and apis are not replaced at one moment."""
 
+from dataclasses import replace
+
 import orjson
+import pytest
 
 from jobs.calls.messages import (
     FRAMED,
@@ -36,8 +39,29 @@ def test_the_release_before_reads_what_is_not_traced() -> None:
 
 
 def test_what_a_later_release_adds_is_passed_over() -> None:
-    later = orjson.dumps(["acme", "text", 7, 2.0, "bulk", "", False, "more"])
+    later = orjson.dumps(["acme", "text", 7, 2.0, "bulk", "", False, 0, "", "", "more"])
     assert unpack_call(CALL.id, HEAD, later) == CALL
+
+
+def test_an_adapter_goes_with_its_call_and_older_releases_refuse_the_input() -> None:
+    adapted = replace(CALL, adapter="legal")
+    packed = pack_call(adapted)
+    assert unpack_call(CALL.id, HEAD, packed) == adapted
+    assert orjson.loads(packed)[1] == {"adapted": "text"}
+
+
+@pytest.mark.parametrize("adapter", ["", "legal"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_cohort_goes_with_its_call_and_older_releases_pass_it_over(
+    adapter: str, stream: bool
+) -> None:
+    call = replace(CALL, cohort="canary#r", adapter=adapter, stream=stream)
+    packed = pack_call(call)
+    assert unpack_call(CALL.id, HEAD, packed) == call
+    *fields, last = orjson.loads(packed)
+    assert last == "canary#r"
+    without = unpack_call(CALL.id, HEAD, orjson.dumps(fields))  # an older release reads no more
+    assert without == replace(call, cohort="")
 
 
 # -- replies

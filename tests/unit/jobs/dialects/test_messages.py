@@ -70,7 +70,7 @@ def test_tools_and_their_results_are_converted() -> None:
         {"role": "user", "content": "Well?"},
     ]
     assert value["tools"][0]["function"]["parameters"] == {"type": "object"}
-    assert parse(value).tool_choice == "auto"
+    assert parse(value).tool_use.choice == "auto"
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,17 @@ def test_tools_and_their_results_are_converted() -> None:
         ({"max_tokens": 0}, ("max_tokens",)),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, ("tools", 0)),
         ({"tools": [{"name": "x"}]}, ("tools", 0)),
-        ({"tools": [TOOL], "tool_choice": {"type": "any"}}, ("tool_choice", "type")),
+        ({"tools": [TOOL], "tool_choice": {"type": "some"}}, ("tool_choice", "type")),
+        ({"tools": [TOOL], "tool_choice": {"type": "tool"}}, ("tool_choice", "name")),
+        ({"tool_choice": {"type": "any"}}, ("tool_choice",)),
+        ({"output_config": 5}, ("output_config",)),
+        ({"output_config": {"invented": 1}}, ("output_config", "invented")),
+        ({"output_config": {"format": {"type": "x"}}}, ("output_config", "format", "type")),
         (
-            {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
-            ("tool_choice", "disable_parallel_tool_use"),
+            {"output_config": {"format": {"type": "json_schema"}}},
+            ("output_config", "format", "schema"),
         ),
+        ({"output_format": {"type": "json_object"}}, ("output_format", "type")),
         ({"messages": []}, ("messages",)),
         ({"messages": [{"role": "system", "content": "x"}]}, ("messages", 0, "role")),
         (
@@ -105,6 +111,41 @@ def test_what_is_not_served_is_refused_with_its_place(
     params: dict[str, Any], where: tuple[Any, ...]
 ) -> None:
     assert refused(**params) == [where]
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ({"type": "any"}, {"tool_choice": "required"}),
+        (
+            {"type": "tool", "name": "weather", "disable_parallel_tool_use": True},
+            {
+                "tool_choice": {"type": "function", "function": {"name": "weather"}},
+                "parallel_tool_calls": False,
+            },
+        ),
+        ({"type": "auto", "disable_parallel_tool_use": False}, {"tool_choice": "auto"}),
+    ],
+)
+def test_a_choice_of_tools_is_converted(choice: dict[str, Any], expected: dict[str, Any]) -> None:
+    value = converted(tools=[TOOL | {"strict": True}], tool_choice=choice)
+    assert value["tools"][0]["function"]["strict"]
+    assert expected.items() <= value.items()
+    assert parse(value)
+
+
+@pytest.mark.parametrize("name", ["output_config", "output_format"])
+def test_a_format_of_the_output_is_converted(name: str) -> None:
+    wanted: Any = {"type": "json_schema", "schema": {"type": "object"}}
+    given = {"format": wanted, "effort": "low"} if name == "output_config" else wanted
+    constraint = parse(converted(**{name: given})).constraint
+    assert constraint
+    assert (constraint.kind, constraint.value) == ("json", wanted["schema"])
+    assert constraint.strict
+
+
+def test_an_effort_changes_nothing() -> None:
+    assert converted(output_config={"effort": "high"}) == converted()
 
 
 def test_a_completion_becomes_a_message() -> None:

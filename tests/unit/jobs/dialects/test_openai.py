@@ -157,7 +157,7 @@ def without(key: str) -> dict[str, Any]:
 def test_what_is_wrong_with_a_line_is_named_with_its_number(
     faults: Any, line: Any, code: str, param: str | None
 ) -> None:
-    assert faults(GOOD | {"custom_id": "z"}, line, GOOD) == [(2, code, param)]
+    assert faults(GOOD | {"custom_id": "z"}, line, GOOD | {"custom_id": "y"}) == [(2, code, param)]
 
 
 @pytest.mark.parametrize("model", ["no-such-model", "echo", None, 7])
@@ -175,6 +175,7 @@ def test_faults_before_the_first_model_are_named_too(faults: Any) -> None:
     assert faults(b"{", without("url"), GOOD, GOOD) == [
         (1, "invalid_json_line", None),
         (2, "missing_required_parameter", "url"),
+        (3, "duplicate_custom_id", "custom_id"),
         (4, "duplicate_custom_id", "custom_id"),
     ]
 
@@ -218,13 +219,18 @@ def test_the_last_line_needs_no_end(opened: Callable[[str], Intake]) -> None:
 
 def row(**more: Any) -> dict[str, Any]:
     plain = {"seq": 3, "custom_id": "a", "outcome": "succeeded", "attempts": 1, "units": 5}
-    return plain | {"output": None, "error": None, "reply": None} | more
+    return plain | {"output": None, "error": None, "reply": None, "version": None} | more
 
 
 def written(asked: dict[str, Any] = ASKED, **more: Any) -> tuple[str, dict[str, Any]]:
     part, line = dialect("openai").result_line(row(**more), "tokens", asked)
     assert b"\n" not in line
     return part, json.loads(line)
+
+
+def test_an_answer_of_a_routed_batch_names_the_version_that_gave_it() -> None:
+    assert written(output="[0.5]", version="7")[1]["response"]["body"]["model"] == "minilm@7"
+    assert written(output="[0.5]")[1]["response"]["body"]["model"] == "minilm"
 
 
 def test_a_vector_is_an_answer_to_a_request_for_embeddings() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from jobs.explain import Diagnosis, Facts, diagnose
 from jobs.models.model import Limits, Model
 from jobs.store.monitoring.observations import Observations
+from jobs.telemetry.metrics import adapters as adapters  # defines its section
 from jobs.telemetry.metrics.metrics import EDGES
 from jobs.telemetry.reports.reports import ProcessKind, Report, ReportSet
 from jobs.telemetry.reports.window import Series, WindowDelta
@@ -22,6 +23,11 @@ class Process:
         self._kind, self._name, self._seconds = kind, name or f"{kind}_1", seconds
         self._counts: dict[Series, float] = {}
         self._gauges: dict[Series, float] = {}
+        self._details: dict[str, Any] = {}
+
+    def about(self, **details: Any) -> "Process":
+        self._details |= details
+        return self
 
     def count(self, metric: str, value: float, **labels: str) -> "Process":
         self._counts[_series(f"millrace_{metric}", labels)] = value
@@ -40,9 +46,13 @@ class Process:
         self._counts[_series(f"{name}_sum", labels)] = value * times
         return self
 
+    def status(self, **status: Any) -> "Process":
+        """A worker's report of the model."""
+        return self.about(models={MODEL.key: status})
+
     def report(self) -> Report:
         stretch = WindowDelta(self._seconds, self._counts, self._gauges)
-        return Report(self._name, self._kind, 0.0, stretch, {})
+        return Report(self._name, self._kind, 0.0, stretch, self._details)
 
 
 def _series(name: str, labels: Mapping[str, str]) -> Series:

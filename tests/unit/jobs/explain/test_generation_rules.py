@@ -69,6 +69,35 @@ def test_prompts_starve_decoding_where_their_steps_are_long(process: Process, sa
         assert "target_itl_ms" in said["prefill_starves_decode"].advice
 
 
+def adapting(evictions: float, load_s: float) -> Process:
+    made = generating().count("adapter_evictions_total", evictions, **M)
+    made.count("adapter_loads_total", evictions + 4, **M, outcome="ready")
+    made.seen("adapter_load_seconds", load_s, evictions + 4, **M)
+    return made.gauge("adapter_slots_used", 4, **M)
+
+
+@pytest.mark.parametrize(
+    ("process", "says"),
+    [
+        (adapting(40, 0.1), True),
+        (adapting(9, 1.0), False),
+        (adapting(40, 0.05), False),
+    ],
+)
+def test_adapters_thrash_where_their_loads_take_much_of_the_time(
+    process: Process, says: bool
+) -> None:
+    said = found(process)
+    assert ("adapter_thrash" in said) == says
+    if says:
+        one = said["adapter_thrash"]
+        assert one.words == (
+            "40 adapters of m@1 left their slot to another in the last minute: more are in use "
+            "than the 4 slots of a worker hold; loads of 100 ms take 7 % of its time"
+        )
+        assert visible_to_tenants([one])[0].evidence == {}
+
+
 def held(usage: float, waiting: float, **blocks: float) -> Process:
     made = generating(usage, waiting)
     for tenant, its in blocks.items():

@@ -95,6 +95,93 @@ def test_a_model_is_slow_where_its_engine_alone_takes_the_target() -> None:
     assert "slow_model" not in found(calls(stages={"engine": 0.5}, total=19))
 
 
+def predicts(alone_ms: float, name: str = "1", one_ms: float = 900) -> Process:
+    buckets = {"16": {"one_ms": one_ms, "alone_ms": alone_ms}, "64": {"one_ms": one_ms * 2}}
+    return worker(name=name).status(profile=buckets)
+
+
+def test_a_target_below_one_input_alone_is_out_of_reach() -> None:
+    said = found(calls(0.9, total=10), predicts(251), predicts(400, "2"))["unreachable_target"]
+    assert (
+        "one input alone takes 251 ms on the device of m@1, and its target is 250 ms" in said.words
+    )
+    assert "90 % of 10 missed it" in said.words
+    assert "target_ms = 600 or more" in said.advice
+    assert "unreachable_target" not in found(calls(0.9), predicts(249), predicts(400, "2"))
+    assert "unreachable_target" not in found(calls(0.0), predicts(251))
+    assert "unreachable_target" not in found(calls(0.9), worker())
+
+
+def test_an_unreachable_target_is_no_slow_model_besides() -> None:
+    stages = {"engine": 0.3}
+    assert "slow_model" in found(calls(0.9, stages=stages), predicts(200))
+    assert "slow_model" not in found(calls(0.9, stages=stages), predicts(300))
+
+
+def launching(items: int, ago_s: float, slices: float = 2) -> Process:
+    """A worker with slices, and a launch that began before its report, at 0 s."""
+    launch = {"since": -ago_s, "items": items, "rows": items}
+    return worker().gauge("slices_in_hand", slices, **M).status(launches=[launch])
+
+
+def waiting(claimable_s: float = 0.0) -> Process:
+    told = keeper().gauge("queue_items", 40, **M)
+    return told.gauge("queue_oldest_seconds", claimable_s, **M)
+
+
+def test_one_worker_has_all_that_is_left_of_a_slow_model() -> None:
+    said = found(launching(32, 11), worker(name="2"), waiting())["one_worker"]
+    assert said.severity == "warning"
+    assert "worker 1 has all that is left of m@1: 40 items in 2 slices, 32 of them" in said.words
+    assert "1 other worker that is ready for it has nothing to do" in said.words
+    alone = found(launching(32, 11), waiting())["one_worker"]
+    assert alone.severity == "info"
+    assert "more workers in its pool take part" in alone.advice
+
+
+@pytest.mark.parametrize(
+    "processes",
+    [
+        (launching(32, 9), worker(name="2"), waiting()),
+        (launching(1, 11), worker(name="2"), waiting()),
+        (launching(32, 11), worker(name="2"), waiting(claimable_s=1)),
+        (launching(32, 11), worker(name="2").gauge("slices_in_hand", 1, **M), waiting()),
+    ],
+    ids=["a launch soon over", "one item", "more to claim", "another has a slice"],
+)
+def test_work_that_is_shared_or_soon_done_is_in_nobodys_hands(
+    processes: tuple[Process, ...],
+) -> None:
+    assert "one_worker" not in found(*processes)
+
+
+def test_workers_that_the_autoscaler_asks_for_in_vain_are_found() -> None:
+    short = keeper().gauge("pool_overdue_replicas", 2, pool="gpu")
+    said = found(short.gauge("pool_overdue_replicas", 0, pool="cpu"))["pool_short"]
+    assert said.words.startswith("2 workers of pool gpu that the autoscaler asked for")
+    assert "pool_short" not in found(keeper().gauge("pool_overdue_replicas", 0, pool="gpu"))
+
+
+def test_reclaims_of_spot_workers_are_told_by_their_notices() -> None:
+    by = keeper().gauge("pool_reclaimed_workers", 3, pool="gpu", notice="aws")
+    said = found(by)["spot_reclaimed"]
+    assert said.words.startswith("3 machines of spot workers of pool gpu reclaimed in the last")
+    assert said.words.endswith("hour: 3 by aws")
+    assert said.severity == "info"
+    by = by.gauge("pool_reclaimed_workers", 1, pool="gpu", notice="silence")
+    by = by.gauge("pool_reclaimed_workers", 1, pool="other", notice="file")
+    said = found(by)["spot_reclaimed"]
+    assert said.words.endswith("last hour: 3 by aws, 1 without notice")
+    assert (said.about, said.severity) == ("pool:gpu", "warning")
+
+
+def test_overload_says_how_much_of_the_pool_calls_use() -> None:
+    refused = api().count("calls_total", 100, outcome="predicted_wait", **M, class_="standard")
+    said = found(refused, keeper().gauge("pool_capacity_used", 1.25, pool="default"))["overload"]
+    assert "calls bring 125 % of the work that its pool can do" in said.words
+    assert said.evidence["capacity_used"] == 1.25
+
+
 def test_calls_that_are_refused_are_overload() -> None:
     def refused(times: float, total: float = 300) -> dict[str, Diagnosis]:
         return found(calls(total=total).count("calls_total", times, outcome="predicted_wait", **M))
@@ -102,6 +189,31 @@ def test_calls_that_are_refused_are_overload() -> None:
     assert "refused (5 of 305, most as predicted_wait)" in refused(5)["overload"].words
     assert "overload" not in refused(4)
     assert "overload" not in refused(5, total=1000)
+
+
+def priced(name: str, pool: str, price: float, *, leaves: bool) -> Process:
+    """A worker that takes 10 ms for an item of the model."""
+    times = {"full_rows": 1, "full_ms": 10.0, "one_ms": 10.0}
+    its = {"state": "ready", "profile": {"0": times}, "slots": 1, "leaves_items": leaves}
+    made = worker(name=name)
+    return made.about(pool=pool, price=price, state="ready", models={"m@1": its})
+
+
+def test_items_that_wait_for_cheaper_workers_wait_on_purpose() -> None:
+    def says(items: float, *, leaves: bool = True) -> Diagnosis | None:
+        both = priced("1", "l4", 1.0, leaves=False), priced("2", "h100", 3.0, leaves=leaves)
+        return found(*both, keeper().gauge("queue_items", items, **M)).get("cheaper_workers")
+
+    finding = says(4000)
+    assert finding
+    assert (
+        "4,000 items of m@1 wait for pool l4, where an item costs 33 % of what it does in pool "
+        "h100: about 40 s of work" in finding.words
+    )
+    assert (finding.severity, finding.evidence["drain_s"]) == ("info", pytest.approx(40))
+    assert "MILLRACE_CHEAPER_S" in finding.advice
+    assert not says(0)
+    assert not says(4000, leaves=False)
 
 
 # -- lanes
@@ -187,6 +299,28 @@ def test_nobody_serves_what_something_waits_for() -> None:
     assert (failed.severity, failed.about) == ("critical", "model:m@1")
     assert "no such file" in failed.words
     assert said(0, failed=1, ready=1)["model_failed"].severity == "warning"
+
+
+def test_a_model_whose_workers_are_all_drained_waits_for_an_operator() -> None:
+    def said(
+        waiting: float, drained: tuple[int, ...] = (7,), **states: int
+    ) -> dict[str, Diagnosis]:
+        told = keeper().gauge("queue_items", waiting, **M)
+        model = ModelObservation(states, drained=drained)
+        return found(told, seen=Observations(models={"m@1": model}))
+
+    finding = said(3, draining=1)["worker_drained"]
+    assert (finding.severity, finding.about) == ("critical", "model:m@1")
+    assert "an operator drained 1 worker that has it (id 7)" in finding.words
+    assert "3 items" in finding.words
+    assert finding.advice.startswith("`millrace worker resume 7`")
+    assert {*said(3, draining=1)} == {*said(3, absent=1)} == {"worker_drained"}
+    assert said(0, draining=1)["worker_drained"].severity == "warning"
+    assert said(0, absent=1) == {}  # nobody asks for it
+    assert said(3, draining=1, ready=1) == {}
+    assert {*said(3, draining=1, absent=1)} == {"no_worker"}  # another could load it
+    assert {*said(3, drained=(), draining=1)} == {"no_worker"}  # a worker that leaves
+    assert "2 workers that have it (id 7, 9)" in said(3, (7, 9), draining=2)["worker_drained"].words
 
 
 def test_calls_that_found_no_worker_are_reason_enough() -> None:

@@ -236,5 +236,5 @@ def test_an_input_that_a_generating_model_does_not_take_is_a_fault_at_submission
     value = {"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json"}}
     [fault] = cast(list[Fault], validation.check({"input": value}, (), 3, model, True))
     assert (fault.loc, fault.code, fault.line) == (("input",), "generation", 3)
-    assert "response_format isn't supported" in fault.message
+    assert "response_format.type must be one of" in fault.message
     assert not isinstance(validation.check({"input": value}, (), 3, model, False), list)

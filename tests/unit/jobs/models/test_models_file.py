@@ -64,6 +64,17 @@ def test_a_file_declares_models_with_their_limits(tmp_path: Path) -> None:
     assert models.of_pool("gpu") == [embed]
 
 
+def test_a_model_may_live_in_several_pools(tmp_path: Path) -> None:
+    own = '[[model]]\nname = "a"\nversion = "1"\nengine = "echo"\npool = '
+    models = read(tmp_path, own + '["gpu", "cpu"]')
+    assert models.pools() == ["cpu", "gpu"]
+    assert models.of_pool("gpu") == models.of_pool("cpu") == list(models)
+    assert models.of_pool("gp") == []
+    for wrong in ("[]", '["gpu", ""]', '["gpu", "gpu"]', "3"):
+        [problem] = problems(tmp_path, own + wrong)
+        assert "pool" in problem
+
+
 def test_a_bare_name_means_the_version_declared_last(tmp_path: Path) -> None:
     models = read(tmp_path, GOOD)
     assert models.resolve("embed").key == "embed@2"
@@ -275,3 +286,36 @@ def test_a_model_of_tensors_declares_them(tmp_path: Path) -> None:
     other = '[[model]]\nname = "b"\nversion = "1"\nengine = "echo"\n'
     [problem] = problems(tmp_path, f'{head}"tensors"\n{fallback}{both}{other}')
     assert "a@1: degrade.fallback 'b@1' does any, not tensors" in problem
+
+
+def test_a_model_may_leave_preparation_to_workers_of_their_own(tmp_path: Path) -> None:
+    entry = '[[model]]\nname = "m"\nversion = "1"\nengine = "minilm"\nprepare = "pool"\n'
+    models = read(tmp_path, entry)
+    model = models.resolve("m")
+    [preparation] = models.of_pool("prepare")
+    assert (preparation.key, model.stages) == ("m@1~prepare", (preparation, model))
+    assert models.pools() == ["default", "prepare"]
+    assert list(models) == [model]
+    assert models.get("m@1~prepare") is None  # nobody may ask for it
+    assert not preparation.buckets  # how long a text is isn't known yet
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ('engine = "echo"\nprepare = "pool"', "the engine 'echo' prepares in its own workers"),
+        ('engine = "echo"\npool = "prepare"', "that of the workers that prepare"),
+        ('engine = "minilm"\nfetch = true', "take no bytes"),
+        ('engine = "minilm"\nprepare = "gpu"', "prepare"),
+    ],
+)
+def test_what_can_not_be_prepared_elsewhere_is_named(tmp_path: Path, line: str, what: str) -> None:
+    [problem] = problems(tmp_path, f'[[model]]\nname = "m"\nversion = "1"\n{line}\n')
+    assert what in problem
+
+
+def test_a_version_is_not_named_like_a_preparation(tmp_path: Path) -> None:
+    [problem] = problems(
+        tmp_path, '[[model]]\nname = "m"\nversion = "1~prepare"\nengine = "echo"\n'
+    )
+    assert "~prepare" in problem

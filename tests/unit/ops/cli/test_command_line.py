@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from api.app import create_app
-from jobs import clock
 from jobs.settings import Settings
 from ops.cli.main import main
+from ops.client import clock
 from tests.support.receiver import Received, Reply, receiving
 
 ROOT = Path(__file__).parents[4]
@@ -44,12 +44,12 @@ def test_every_command_explains_itself_with_an_example(name: str) -> None:
     assert "Example: " in shown.output
 
 
-def test_the_list_of_commands_has_their_own_summaries() -> None:
-    listed = CliRunner().invoke(main, ["--help"]).output.partition("Commands:\n")[2].splitlines()
-    width = 2 + max(map(len, main.commands)) + 2
-    shown = {line[:width].strip(): line[width:] for line in listed}
-    lengths = 78 - width - 2
-    assert shown == {name: c.get_short_help_str(lengths) for name, c in main.commands.items()}
+def test_the_list_of_commands_has_their_own_summaries_uncut() -> None:
+    listed = "".join(CliRunner().invoke(main, ["--help"]).output.split())  # lines are wrapped
+    for name, command in main.commands.items():
+        summary = command.get_short_help_str(limit=1000)
+        assert not summary.endswith("..."), name
+        assert name + "".join(summary.split()) in listed
 
 
 def test_the_help_of_a_command_loads_no_other_one() -> None:
@@ -66,7 +66,9 @@ sys.exit(", ".join({heavy} & sys.modules.keys()) or 0)
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_that_prints_prints_json_when_asked(name: str) -> None:
-    if name in ("api", "worker", "keeper") or isinstance(COMMANDS[name], click.Group):
+    if name in ("api", "worker", "prepare", "keeper", "scaler") or isinstance(
+        COMMANDS[name], click.Group
+    ):
         return  # they print nothing
     if name.startswith("bench ") or name in ("completion", "router", "tenant-export"):
         return  # one line of JSON always; a script; nginx's configuration; JSON always

@@ -1,232 +1,259 @@
-"""The client of the command line: a job is submitted once, waited for and read to its end, though
-the connection breaks."""
+"""Requests: a job is created once though its answer is lost, and what may pass is tried again."""
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
 
-from jobs import clock
-from ops.client.client import ApiError, Client, JobChanged
+from ops.client import (
+    APIConnectionError,
+    APIStatusError,
+    APITimeoutError,
+    AuthenticationError,
+    Client,
+    NotFoundError,
+    RateLimitError,
+    UnprocessableEntityError,
+)
+from tests.unit.ops.client.servers import answered_by
 
-Handler = Callable[[httpx.Request], httpx.Response]
 LINES = [b'"x"\n', b'"y"\n']
+JOB = {"id": "job_1", "generation": 1, "state": "queued", "counts": {}}
 
 
-def answered_by(monkeypatch: pytest.MonkeyPatch, handle: Handler, key: str | None = None) -> Client:
-    """A client whose requests get what the function returns."""
-    transport = httpx.MockTransport(handle)
-    with monkeypatch.context() as patch:
-        patch.setattr(httpx, "Client", partial(httpx.Client, transport=transport))
-        return Client("http://x", key)
-
-
-def client(monkeypatch: pytest.MonkeyPatch, *ends: int | Exception) -> tuple[Client, list[str]]:
+def client_of(*ends: int | Exception | httpx.Response) -> tuple[Client, list[str]]:
     """A client whose requests end so, one after the other; and what it sends."""
     sent: list[str] = []
     left = list(ends)
 
     def handle(request: httpx.Request) -> httpx.Response:
-        sent.append(f"{request.headers['idempotency-key']} {request.read()!r}")
+        sent.append(f"{request.headers.get('idempotency-key')} {request.read()!r}")
         end = left.pop(0)
         if isinstance(end, Exception):
             raise end
-        return httpx.Response(end, json={"id": "job_1"})
+        return end if isinstance(end, httpx.Response) else httpx.Response(end, json=JOB)
 
-    monkeypatch.setattr(clock, "sleep", lambda seconds: None)
-    return answered_by(monkeypatch, handle), sent
+    return answered_by(handle), sent
 
 
-def test_a_job_whose_answer_was_lost_is_sent_again_under_the_same_key(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    broken = [httpx.ReadError("reset"), httpx.ConnectError("restarting"), 409]
-    made, sent = client(monkeypatch, *broken, 202)
-    assert made.submit(LINES, model="echo")["id"] == "job_1"
+def refusal(status: int, *, retryable: bool, **headers: str) -> httpx.Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return httpx.Response(status, json={"retryable": retryable, "code": "c"}, headers=named)
+
+
+def test_a_job_whose_answer_was_lost_is_sent_again_under_the_same_key(pauses: list[float]) -> None:
+    in_flight = refusal(409, retryable=True)
+    broken = [httpx.ReadError("reset"), httpx.ConnectError("restarting"), in_flight]
+    made, sent = client_of(200, *broken, 202)
+    made.jobs.get("job_1")
+    sent.clear()
+    assert made.jobs.submit("echo", LINES).id == "job_1"
     assert len(sent) == 4
+    assert len(set(sent)) == 1
+    assert sent[0].endswith(repr(b"".join(LINES)))
+    assert pauses == sorted(pauses)
+
+
+def test_lines_of_an_iterator_are_sent_again_too(pauses: list[float]) -> None:
+    made, sent = client_of(httpx.ReadError("reset"), 202)
+    made.jobs.submit("echo", iter(["x", "y"]))
+    assert len(sent) == 2
     assert len(set(sent)) == 1
     assert sent[0].endswith(repr(b"".join(LINES)))
 
 
-def test_each_job_has_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, sent = client(monkeypatch, 202, 202)
-    made.submit(LINES, model="echo")
-    made.submit(LINES, model="echo")
-    assert len(set(sent)) == 2
+def test_each_job_has_a_key_of_its_own() -> None:
+    made, sent = client_of(202, 202, 202)
+    made.jobs.submit("echo", LINES)
+    made.jobs.submit("echo", LINES)
+    made.jobs.submit("echo", LINES, idempotency_key="mine")
+    assert len(set(sent)) == 3
+    assert sent[2].startswith('"mine" ')
 
 
 @pytest.mark.parametrize(
-    ("end", "raised"), [(httpx.ConnectError("nobody"), httpx.ConnectError), (422, ApiError)]
+    ("end", "raised"),
+    [
+        (httpx.ConnectError("nobody"), APIConnectionError),
+        (422, UnprocessableEntityError),
+        (401, AuthenticationError),
+        (404, NotFoundError),
+        (refusal(429, retryable=False), RateLimitError),
+        (refusal(503, retryable=False), APIStatusError),
+    ],
 )
-def test_where_nobody_listens_or_it_is_refused_it_is_not_sent_again(
-    monkeypatch: pytest.MonkeyPatch, end: int | Exception, raised: type[Exception]
+def test_where_nobody_ever_answered_or_it_is_refused_it_is_not_sent_again(
+    end: int | Exception | httpx.Response, raised: type[Exception]
 ) -> None:
-    made, sent = client(monkeypatch, end)
+    made, sent = client_of(end)
     with pytest.raises(raised):
-        made.submit(LINES, model="echo")
+        made.jobs.submit("echo", LINES)
     assert len(sent) == 1
 
 
-def test_an_order_goes_into_the_query_objects_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_after_is_waited_for(pauses: list[float]) -> None:
+    late = refusal(429, retryable=True, retry_after="7", retry_after_ms="6500")
+    made, _ = client_of(late, refusal(503, retryable=True, retry_after="2"), 200)
+    assert made.jobs.get("job_1").id == "job_1"
+    assert 6.5 <= pauses[0] <= 6.75
+    assert 2.0 <= pauses[1] <= 2.25
+
+
+def test_retries_end_with_their_number_and_grow_until_then(pauses: list[float]) -> None:
+    made, sent = client_of(*[502] * 9)
+    with pytest.raises(APIStatusError):
+        made.jobs.get("job_1")
+    assert len(sent) == 6
+    for pause, most in zip(pauses, (0.5, 1, 2, 4, 8), strict=True):
+        assert 0.75 * most <= pause <= most
+
+
+def test_no_retry_begins_after_the_deadline(pauses: list[float]) -> None:
+    late = refusal(429, retryable=True, retry_after="60")
+    made, sent = client_of(late, 200)
+    with pytest.raises(RateLimitError) as found:
+        made.infer("echo", "x", timeout_s=5)
+    assert found.value.retry_after_s == 60
+    assert (len(sent), pauses) == (1, [])
+
+
+def test_what_must_not_run_twice_is_sent_again_only_where_it_was_not_taken(
+    pauses: list[float],
+) -> None:
+    busy = refusal(503, retryable=True)
+    made, sent = client_of(busy, 200, httpx.ReadError("reset"), 200)
+    made.request("POST", "/rollouts", json={})
+    with pytest.raises(APIConnectionError):
+        made.request("POST", "/rollouts", json={})
+    assert len(sent) == 3
+    assert sent[0].startswith("None ")
+
+
+def test_a_call_has_a_key_a_deadline_and_its_parameters() -> None:
+    seen: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json={"output": [1], "usage": {"tokens": 1}})
+
+    call = answered_by(handle).infer(
+        "m", {"a": 1}, params={"p": 2}, timeout_s=1.5, **{"class": "bulk"}
+    )
+    assert (call.output, call["output"], call.usage.get("tokens")) == ([1], [1], 1)
+    assert httpx.Response(200, content=seen[0].read()).json() == {
+        "model": "m", "input": {"a": 1}, "timeout_ms": 1500, "class": "bulk", "params": {"p": 2}
+    }  # fmt: skip
+    assert seen[0].headers["idempotency-key"]
+    assert seen[0].extensions["timeout"]["read"] <= 1.5
+
+
+def test_a_timeout_is_an_error_of_its_own() -> None:
+    made, _ = client_of(httpx.ReadTimeout("late"))
+    with pytest.raises(APITimeoutError, match="did not answer in time"):
+        made.request("POST", "/rollouts", json={})
+
+
+def test_an_order_goes_into_the_query_objects_as_json() -> None:
     seen: list[httpx.URL] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
         seen.append(request.url)
-        return httpx.Response(202, json={"id": "job_1"})
+        return httpx.Response(202, json=JOB)
 
-    made = answered_by(monkeypatch, handle)
-    made.submit(LINES, model="echo", priority=3, expires_in_s=None, output={"url": "s3://b/"})
+    made = answered_by(handle)
+    made.jobs.submit("echo", LINES, priority=3, expires_in_s=None, output={"url": "s3://b/"})
     assert dict(seen[0].params) == {
         "model": "echo", "priority": "3", "expires_in_s": "null", "output": '{"url": "s3://b/"}'
     }  # fmt: skip
-
-
-def test_what_the_detail_says_already_is_not_said_again() -> None:
-    fault = {"loc": ["path", "job_id"], "message": "'x' is no id"}
-    problem = {"title": "Wrong", "detail": "path.job_id: 'x' is no id", "errors": [fault]}
-    assert str(ApiError(httpx.Response(422, json=problem))) == "Wrong: path.job_id: 'x' is no id"
-    problem["detail"] = "1 fault, nothing was stored"
-    assert "path.job_id: 'x' is no id" in str(ApiError(httpx.Response(422, json=problem)))
-
-
-def test_a_stream_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, sent = client(monkeypatch, httpx.ReadError("reset"))
-    with pytest.raises(httpx.ReadError):
-        made.submit(iter(LINES), model="echo")
-    assert len(sent) == 1
 
 
 @pytest.mark.parametrize(("key", "sent"), [(None, None), ("mk_x", "Bearer mk_x")])
 def test_the_key_goes_with_every_request(
     monkeypatch: pytest.MonkeyPatch, key: str | None, sent: str | None
 ) -> None:
+    monkeypatch.delenv("MILLRACE_API_KEY", raising=False)
     seen: list[str | None] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
         seen.append(request.headers.get("authorization"))
-        return httpx.Response(200, json={})
+        return httpx.Response(200, json=JOB)
 
-    made = answered_by(monkeypatch, handle, key)
-    made.job("job_1")
-    made.submit_order({})
+    made = answered_by(handle, key)
+    made.jobs.get("job_1")
+    made.jobs.create(model="echo", items=["x"])
     assert seen == [sent, sent]
 
 
-class Breaking:
-    """A real server of a job whose results are sent in pieces; between them the connection breaks,
-    or the api answers 503 instead."""
-
-    def __init__(self, lines: list[bytes], pieces: list[int], generations: list[int]) -> None:
-        self.asked: list[str] = []
-        self._lines, self._pieces, self._generations = lines, pieces, generations
-        self.server = HTTPServer(("127.0.0.1", 0), self._handler())
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-    def _handler(breaking) -> type[BaseHTTPRequestHandler]:  # noqa: N805
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                breaking.asked.append(self.path)
-                if "/results" not in self.path:
-                    left = breaking._generations
-                    generation = left.pop(0) if len(left) > 1 else left[0]
-                    body = b'{"state": "completed", "generation": %d}' % generation
-                    return self._send(200, body, len(body))
-                count = breaking._pieces.pop(0)
-                if count < 0:
-                    return self._send(503, b"{}", 2)
-                after = int(self.path.partition("after=")[2].partition("&")[0])
-                rest = breaking._lines[after + 1 :]
-                sent = b"".join(line + b"\n" for line in rest[:count])
-                torn = rest[count][:5] if count < len(rest) else b""  # in the middle of a line
-                self._send(200, sent + torn, sum(len(line) + 1 for line in rest))
-                return None
-
-            def _send(self, status: int, body: bytes, length: int) -> None:
-                self.send_response(status)
-                self.send_header("content-length", str(length))
-                self.end_headers()
-                self.wfile.write(body)
-                self.close_connection = len(body) < length
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        return Handler
-
-
-@contextmanager
-def breaking(lines: list[bytes], pieces: list[int], *generations: int) -> Iterator[Breaking]:
-    made = Breaking(lines, pieces, list(generations))
-    thread = threading.Thread(target=made.server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield made
-    finally:
-        made.server.shutdown()
-        made.server.server_close()
-        thread.join()
-
-
-SEVEN = [b'{"seq":%d,"output":"a\xe2\x80\xa8b"}' % seq for seq in range(7)]
-
-
-def read(server: Breaking) -> list[bytes]:
-    made = Client(server.url)
-    try:
-        return list(made.resumable_results("job_1"))
-    finally:
-        made.close()
-
-
-def test_results_go_on_where_the_connection_broke(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "sleep", lambda seconds: None)
-    with breaking(SEVEN, [3, 0, -1, 2, 7], 1) as server:
-        assert read(server) == SEVEN
-    after = [path.partition("after=")[2].partition("&")[0] for path in server.asked]
-    assert list(filter(None, after)) == ["-1", "2", "2", "2", "4"]
-
-
-def test_results_of_two_generations_are_never_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "sleep", lambda seconds: None)
-    with (
-        breaking(SEVEN, [3, 7], 1, 2) as server,
-        pytest.raises(JobChanged, match="read them again"),
-    ):
-        read(server)
-
-
-def test_results_that_never_come_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "sleep", lambda seconds: None)
-    with breaking(SEVEN, [2, *[0] * 9], 1) as server, pytest.raises(httpx.TransportError):
-        read(server)
-    assert len([path for path in server.asked if "/results" in path]) == 5
-
-
-def test_a_job_is_waited_for_while_the_api_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "sleep", lambda seconds: None)
-    answers = [httpx.ConnectError("restarting"), httpx.ReadError("reset"), 503, "running", 502]
+def test_address_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_URL", "http://elsewhere:1")
+    monkeypatch.setenv("MILLRACE_API_KEY", "mk_y")
+    seen: list[httpx.Request] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
-        found = answers.pop(0) if answers else "completed"
-        if isinstance(found, Exception):
-            raise found
-        return httpx.Response(found if isinstance(found, int) else 200, json={"state": found})
+        seen.append(request)
+        return httpx.Response(200, json=JOB)
 
-    made = answered_by(monkeypatch, handle)
-    seen: list[str] = []
-    away: list[int] = []
-    done = made.wait("job_1", lambda job: seen.append(job["state"]), lambda: away.append(1))
-    assert (done["state"], seen, len(away)) == ("completed", ["running", "completed"], 4)
+    with httpx.Client(transport=httpx.MockTransport(handle)) as http:
+        Client(http_client=http).jobs.get("job_1")
+    assert str(seen[0].url) == "http://elsewhere:1/jobs/job_1"
+    assert seen[0].headers["authorization"] == "Bearer mk_y"
 
 
-def test_a_job_that_is_not_there_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = httpx.Response(404, json={"title": "Not found", "detail": "there is none"})
-    made = answered_by(monkeypatch, lambda request: answer)
-    with pytest.raises(ApiError, match="there is none"):
-        made.wait("job_1")
+def test_jobs_are_listed_page_by_page_as_they_are_read() -> None:
+    asked: list[dict[str, str]] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(dict(request.url.params))
+        first = 2 * len(asked)
+        data = [{"id": f"job_{n}"} for n in (first, first + 1)]
+        return httpx.Response(200, json={"data": data, "next": data[-1]["id"]})
+
+    made = answered_by(handle)
+    assert [job.id for job in made.jobs.list(state="running", limit=4)] == [
+        f"job_{n}" for n in range(2, 6)
+    ]
+    assert asked == [
+        {"state": "running", "limit": "4"},
+        {"state": "running", "limit": "2", "after": "job_3"},
+    ]
+
+
+def test_an_object_has_its_fields_as_attributes_and_says_which_it_has() -> None:
+    made, _ = client_of(200)
+    job = made.jobs.get("job_1")
+    assert (job.state, job["state"], job.counts) == ("queued", "queued", {})
+    with pytest.raises(AttributeError, match="this Job has no 'stat', but id, generation, state"):
+        job.stat  # noqa: B018
+
+
+def problem_of(*, retryable: bool | None = None, **fields: Any) -> APIStatusError:
+    body: Callable[..., httpx.Response] = httpx.Response
+    made = body(422, json=fields if retryable is None else {**fields, "retryable": retryable})
+    return APIStatusError.of(made.status_code, made.content, made.headers)
+
+
+def test_an_error_has_status_code_param_request_and_message() -> None:
+    fault = {"loc": ["items", 3, "input"], "message": "must be a text"}
+    error = problem_of(
+        title="Wrong", detail="1 fault", code="invalid", request_id="req_1", errors=[fault]
+    )
+    assert (error.status, error.code, error.param) == (422, "invalid", "items.3.input")
+    assert (error.request_id, error.message) == ("req_1", "1 fault")
+    assert str(error) == "Wrong: 1 fault\n  items.3.input: must be a text"
+    assert isinstance(error, UnprocessableEntityError)
+    assert not error.retryable
+
+
+def test_an_error_of_openais_routes_has_them_too() -> None:
+    error = problem_of(
+        error={"message": "no", "type": "t", "param": "model", "code": "unknown_model"}
+    )
+    assert (error.code, error.param, error.message) == ("unknown_model", "model", "no")
+    assert APIStatusError.of(500, b"<html>", {}).message == "<html>"
+
+
+def test_what_the_detail_says_already_is_not_said_again() -> None:
+    fault = {"loc": ["path", "job_id"], "message": "'x' is no id"}
+    said = problem_of(title="Wrong", detail="path.job_id: 'x' is no id", errors=[fault])
+    assert str(said) == "Wrong: path.job_id: 'x' is no id"

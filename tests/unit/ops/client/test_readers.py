@@ -56,9 +56,9 @@ def test_a_large_field_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "how", "why"),
     [
-        ("a.csv", b"a,b\n1,2\n", {}, "has several columns; name one with --column: a, b"),
-        ("a.csv", b"a,b\n1,2\n", {"column": "c"}, "has no column 'c'; name one with --column"),
-        ("a.csv", b"a\n1\n", {"id_column": "c"}, "has no column 'c'; name one with --id-column"),
+        ("a.csv", b"a,b\n1,2\n", {}, "has several columns; name one with column: a, b"),
+        ("a.csv", b"a,b\n1,2\n", {"column": "c"}, "has no column 'c'; name one with column"),
+        ("a.csv", b"a\n1\n", {"id_column": "c"}, "has no column 'c'; name one with id_column"),
         ("a.csv", b"a,b\n1,2\n3\n", {"column": "a"}, "line 3: 1 fields, where the header has 2"),
         ("a.csv", b'a\n"open\n', {}, "line 2: unexpected end of data"),
         ("a.csv", b"", {}, "its first line must name the columns"),

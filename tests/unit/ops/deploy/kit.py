@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
-from jobs.telemetry.metrics import metrics
+from jobs.telemetry.metrics import adapters, metrics, pools, preparation, routing
 
 ROOT = Path(__file__).parents[4]
 DEPLOY = ROOT / "ops" / "deploy"
@@ -47,7 +47,8 @@ def alerts() -> list[dict[str, Any]]:
 def series() -> dict[str, set[str]]:
     """What may be asked for: name → labels. Ours, what rules record, and `up`."""
     found: dict[str, set[str]] = {"up": set()}
-    for metric in vars(metrics).values():
+    modules = (metrics, adapters, pools, preparation, routing)
+    for metric in (value for module in modules for value in vars(module).values()):
         if isinstance(metric, (Counter, Gauge, Histogram)):
             [family] = metric.describe()
             for suffix in _SUFFIXES[type(metric)]:

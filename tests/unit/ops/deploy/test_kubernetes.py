@@ -12,10 +12,11 @@ import pytest
 import yaml
 
 from jobs.models import models_file
-from ops.cli.commands.platform.worker import WORKER_GRACE_S
+from jobs.settings import Settings
+from ops.supervisor.worker import grace_s
 from tests.unit.ops.deploy.kit import DEPLOY, wrong
 from tests.unit.ops.deploy.settings import SETTINGS, is_command
-from workers.app import SHUTDOWN_S
+from workers.scaler import workloads
 
 KUBERNETES = DEPLOY / "kubernetes"
 KINDS = ("cpu", "gpu")
@@ -46,7 +47,14 @@ EVERYTHING = {kind: list(built(KUBERNETES / "overlays" / kind)) for kind in KIND
 EXAMPLES = [
     found for path in sorted((KUBERNETES / "examples").iterdir()) for found in documents(path)
 ]
-EACH = [*EVERYTHING["cpu"], *documents(KUBERNETES / "overlays" / "gpu" / "worker.yaml"), *EXAMPLES]
+SCALER = list(built(KUBERNETES / "scaler"))
+EACH = [
+    *EVERYTHING["cpu"],
+    *(one for name in ("worker", "keda")
+      for one in documents(KUBERNETES / "overlays" / "gpu" / f"{name}.yaml")),
+    *SCALER,
+    *EXAMPLES,
+]  # fmt: skip
 
 
 def named(found: Manifest) -> str:
@@ -146,7 +154,7 @@ def test_a_process_can_do_no_more_than_it_must(found: Manifest) -> None:
     spec, inside = pod(found)["spec"], container(found)
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert spec["automountServiceAccountToken"] is False
+    assert spec["automountServiceAccountToken"] is (spec["serviceAccountName"] == "millrace-scaler")
     assert inside["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -230,7 +238,11 @@ def test_a_pod_may_do_what_policies_say_and_nothing_else(found: Manifest) -> Non
         one["metadata"]["name"] for one in policies if selects(one["spec"]["podSelector"], labels)
     }
     shared = {"nothing-else", "names-out", "services-out", "metrics-in"}
-    own = {"millrace-api": {"api-in"}, "millrace-keeper": {"webhooks-out"}}
+    own = {
+        "millrace-api": {"api-in"},
+        "millrace-keeper": {"webhooks-out"},
+        "millrace-scaler": {"kubernetes-out"},
+    }
     assert on_it == shared | own.get(labels["app"], set())
 
 
@@ -257,18 +269,73 @@ def test_what_scales_itself_has_no_number_and_one_who_scales_it() -> None:
     assert free == {"api", "worker-cpu", "worker-gpu"}
 
 
+def scaled_here() -> dict[str, workloads.Workload]:
+    """Workloads of the scaler, by pool."""
+    [scaler] = [one for one in SCALER if one["kind"] == "Deployment"]
+    told = {one["name"]: one["value"] for one in container(scaler)["env"]}
+    return dict(workloads.parse(told["MILLRACE_SCALE_WORKLOADS"]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pool_is_scaled_by_keda_or_by_the_scaler_and_never_by_both(kind: str) -> None:
+    [kustomization] = documents(KUBERNETES / "overlays" / kind / "kustomization.yaml")
+    listed = set(kustomization["resources"])
+    assert len(listed & {"keda.yaml", "../../scaler"}) == 1
+    keda = documents(KUBERNETES / "overlays" / kind / "keda.yaml")
+    rest = [one for one in EVERYTHING[kind] if one not in keda]
+    assert {one["kind"] for one in keda} == {"ScaledObject"}
+    others = [one["spec"]["scaleTargetRef"]["name"] for one in rest
+              if one["kind"] in ("ScaledObject", "HorizontalPodAutoscaler")]  # fmt: skip
+    ours = {one.name: one for one in scaled_here().values()}
+    assert not ours.keys() & set(others)
+    [scaled] = keda
+    its = ours[scaled["spec"]["scaleTargetRef"]["name"]]
+    assert (its.kind, its.namespace) == ("deployment", "millrace")
+
+
+def test_the_scaler_scales_each_pool_by_its_name() -> None:
+    pools = {
+        pod(one)["metadata"]["labels"]["pool"]: one["metadata"]["name"]
+        for one in of("Deployment")
+        if container(one)["args"] == ["worker"]
+    }
+    assert {pool: one.name for pool, one in scaled_here().items()} == pools
+
+
+def test_the_scaler_may_read_and_set_those_scales_and_nothing_else() -> None:
+    by_kind = {one["kind"]: one for one in SCALER}
+    [rule] = by_kind["Role"]["rules"]
+    names = rule.pop("resourceNames")
+    assert sorted(names) == sorted(one.name for one in scaled_here().values())
+    assert rule == {
+        "apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["get", "patch"]
+    }  # fmt: skip
+    for binding in of("RoleBinding"):
+        [subject] = binding["subjects"]
+        assert subject["name"] == by_kind["ServiceAccount"]["metadata"]["name"]
+        assert binding["roleRef"]["name"] in {one["metadata"]["name"] for one in of("Role")}
+    holders = [one for one in RUNNING
+               if pod(one)["spec"]["serviceAccountName"] == "millrace-scaler"]  # fmt: skip
+    assert holders == [by_kind["Deployment"]]
+    assert {one["kind"] for one in EACH} & {"ClusterRole", "ClusterRoleBinding"} == set()
+
+
 @pytest.mark.parametrize("found", of("ScaledObject"), ids=named)
 def test_a_pool_scales_by_what_waits_for_it(found: Manifest) -> None:
     [worker] = [one for one in of("Deployment")
                 if one["metadata"]["name"] == found["spec"]["scaleTargetRef"]["name"]]  # fmt: skip
     pool = {one["name"]: one["value"] for one in container(worker)["env"]}["MILLRACE_POOL"]
-    [trigger] = found["spec"]["triggers"]
-    said = trigger["metadata"]
-    assert (trigger["type"], trigger["metricType"]) == ("prometheus", "Value")
-    assert f'millrace_predicted_drain_seconds{{pool="{pool}"}}' in said["query"]
-    assert list(wrong(said["query"])) == []
-    assert all(isinstance(value, str) for value in said.values())
-    assert float(said["threshold"]) > 0
+    for trigger, series in zip(
+        found["spec"]["triggers"],
+        ("millrace_predicted_drain_seconds", "millrace_pool_capacity_used"),
+        strict=True,
+    ):
+        said = trigger["metadata"]
+        assert (trigger["type"], trigger["metricType"]) == ("prometheus", "Value")
+        assert f'{series}{{pool="{pool}"}}' in said["query"]
+        assert list(wrong(said["query"])) == []
+        assert all(isinstance(value, str) for value in said.values())
+        assert float(said["threshold"]) > 0
     assert 1 <= found["spec"]["minReplicaCount"] <= found["spec"]["maxReplicaCount"]
 
 
@@ -277,8 +344,11 @@ def test_a_pool_scales_by_what_waits_for_it(found: Manifest) -> None:
 )
 def test_a_worker_has_the_time_that_its_drain_takes(found: Manifest) -> None:
     """20 s for what is in hand, 30 s until its supervisor kills it, and some to tell of it."""
-    grace_s = pod(found)["spec"]["terminationGracePeriodSeconds"]
-    assert SHUTDOWN_S < WORKER_GRACE_S < grace_s - 5
+    [shared] = [one["data"] for one in of("ConfigMap") if "MILLRACE_METRICS_PORT" in one["data"]]
+    told = {"drain_s": float(shared["MILLRACE_DRAIN_S"])} if "MILLRACE_DRAIN_S" in shared else {}
+    configured = Settings(**told)
+    period_s = pod(found)["spec"]["terminationGracePeriodSeconds"]
+    assert configured.drain_s < grace_s(configured) < period_s - 5
 
 
 def test_a_worker_of_the_pool_gpu_has_one() -> None:
@@ -291,7 +361,7 @@ def test_a_worker_of_the_pool_gpu_has_one() -> None:
 def test_the_models_are_ones_and_their_pools_have_workers(tmp_path: Path) -> None:
     [text] = [one["data"]["models.toml"] for one in of("ConfigMap") if "models.toml" in one["data"]]
     (tmp_path / "models.toml").write_text(text)
-    pools = {model.pool for model in models_file.load(tmp_path / "models.toml")}
+    pools = set(models_file.load(tmp_path / "models.toml").pools())
     assert pools == {pod(one)["metadata"]["labels"].get("pool") for one in of("Deployment")} - {
         None
     }

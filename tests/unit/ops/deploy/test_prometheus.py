@@ -16,7 +16,7 @@ from tests.unit.ops.deploy.kit import (
     wrong,
 )
 
-SHOWN = ["rules_test.yml", "rules_days_test.yml"]
+SHOWN = ["rules_test.yml", "rules_hours_test.yml", "rules_days_test.yml"]
 
 
 def cases() -> list[tuple[str, list[Any]]]:

@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 from jobs.models.builtin_models import SAMPLES
 from ops.cli.main import main
 from ops.simulation import launches
+from ops.simulation.capacity import Capacity
 from ops.simulation.launches import TimesError
-from tests.unit.workers.simulation.made import poisson
+from tests.unit.workers.simulation.made import batches_of, poisson
 from workers.simulation.costs import LaunchTimes
 
 MODELS = """
@@ -162,3 +163,29 @@ def test_a_picture_is_drawn_or_what_it_lacks_is_said(
     pytest.importorskip("matplotlib")
     assert millrace(*words, str(path)).exit_code == 0
     assert path.read_text().startswith("<?xml")
+
+
+# -- the formula and its numbers
+
+
+@pytest.mark.parametrize(
+    ("per_s", "replicas", "busy_first"),
+    [(10_000 / 60, 1, 2), (500, 3, 3), (1000, 5, 6), (5000, 23, 23), (10_000, 45, 46)],
+)
+def test_the_formula_rounds_up_once(per_s: float, replicas: int, busy_first: int) -> None:
+    """Launches of 32 in 100 ms, at 70 %."""
+    capacity = Capacity.of(batches_of(32), LaunchTimes(0.1), [1])
+    assert capacity.replicas(per_s, 0.7) == replicas
+    assert capacity.rounded_first(per_s, 0.7) == busy_first
+
+
+def test_without_a_trace_calls_come_at_random_times_at_a_rate(files: list[str]) -> None:
+    words = ("plan", *files[2:], "--launch-ms", "100", "--utilisation", "0.7")
+    found = printed(*words, "--rate", "1000")
+    assert found["rate_per_s"] == pytest.approx(1000)
+    assert found["devices"][0]["formula_replicas"] == 5
+    assert found["devices"][0]["rounded_first_replicas"] == 6
+    assert "; whole busy devices first: 6" in millrace(*words, "--rate", "1000").output
+    assert "a --trace, or a --rate, is needed" in millrace(*words).output
+    words = ("plan", "--model", "minilm", "--rate", "5")
+    assert "takes inputs of different lengths: give a --trace" in millrace(*words).output

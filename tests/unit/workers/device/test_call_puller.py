@@ -16,7 +16,7 @@ class Lanes:
         self.error: Exception | None = None
         self.looks = self.waits = 0
 
-    def look(self, slot: str) -> Any:
+    def look(self, slot: str, least_ms: object) -> Any:
         self.looks += 1
         raise self.error or NotImplementedError
 
@@ -24,7 +24,7 @@ class Lanes:
         if self.error:
             raise self.error
 
-    def wait_for_wakeup(self, slot: str, timeout_s: float) -> None:
+    def wait_for_wakeup(self, slot: str, timeout_s: float, tier: int) -> None:
         self.waits += 1
 
     def announce(self, *_: object, **__: object) -> None:

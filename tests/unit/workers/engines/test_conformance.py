@@ -25,7 +25,8 @@ MODELS = {
     **{
         model.name: model
         for model in SAMPLES
-        if model.effective_task != "tensors" and not model.spec.generates
+        if model.effective_task not in ("tensors", "image_classification")
+        and not model.spec.generates
     },
     "minilm-padded": Model("minilm", "2", "minilm", options={"layout": "padded"}),
     "encoder": Model("encoder", "1", "encoder", options=TINY),

@@ -127,6 +127,7 @@ def test_a_sequence_without_a_free_block_waits() -> None:
         asked("a " * 20),
         asked("a", temperature=-1),
         asked("a", logit_bias={str(1 << 31): 1}),
+        asked("a", regex="a"),
     ],
 )
 def test_an_input_that_cant_run_is_refused(value: Any) -> None:

@@ -15,8 +15,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from jobs.artifacts.declared import Untrusted
 from jobs.errors import NotConfigured
-from jobs.models.artifacts import Untrusted
 from jobs.models.engines import custom_engines as own_models
 from jobs.models.engines import huggingface_folder
 from tests.support import custom_models

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.models.artifacts import Untrusted
+from jobs.artifacts.declared import Untrusted
 from tests.support import custom_models
 from workers.device import bisection
 from workers.engines.common.user_code import Faulty

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from jobs.models.artifacts import Untrusted
+from jobs.artifacts.declared import Untrusted
 from tests.support import custom_models
 from workers.engines.common.user_code import Faulty
 from workers.engines.protocol import InvalidInput, Permanent, Prepared

@@ -24,7 +24,7 @@ def sequence(
     asked = Prompt((), prompt, GenerationRequest(prompt="x", sampling=sampling))
     deadline_s = more.pop("deadline_s", 60.0 if call else inf)
     request = Request(f"r{next(_IDS)}", None, call, [asked], 0.0, deadline_s, tenant, **more)
-    request.sequences += sequences_of(request, 1000, 0)
+    request.sequences += sequences_of(request, 1000)
     [only] = request.sequences
     return only
 

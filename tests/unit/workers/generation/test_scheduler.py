@@ -80,7 +80,7 @@ def test_an_item_gives_way_to_a_call_without_room_and_keeps_its_tokens() -> None
     made.put([call := sequence()])
     decision = made.decide()
     assert (decision.preempted, decision.admitted) == ([items[1]], [call])
-    assert decision.aborted == [f"{items[1].request.id}/0/1"]
+    assert decision.aborted == [f"{items[1].request.id}/0/0/1"]
     assert len(items[1].emitted) == 3
     assert items[1].request.preemptions == made.preemptions == 1
 

@@ -57,6 +57,34 @@ def test_with_a_budget_those_that_fit_are_loaded_whatever_their_place() -> None:
     assert (made.names("ready"), made.names("absent")) == ("acd", "b")
 
 
+def test_what_is_kept_warm_is_unloaded_after_idle_ones_and_before_those_in_use() -> None:
+    made = table(model("a"), model("b"), model("c"), budget_mb=800)
+    made.of("a").used_s, made.of("b").used_s = 10.0, 20.0
+    made.kept_warm = {"a@1"}
+    assert made.bring(100.0, "c") == ("c", "b")
+    made.of("b").used_s = 90.0
+    assert made.bring(100.0, "c") == ("c", "a")
+    made.of("a").used_s, made.of("b").used_s = 20.0, 10.0
+    made.of("b").busy = True
+    assert made.bring(400.0, "c") == ("c", "a")
+
+
+def test_for_one_that_another_worker_has_nothing_that_is_in_use_leaves() -> None:
+    made = table(model("a"), model("b"), model("c"), budget_mb=800)
+    made.of("a").used_s, made.of("b").used_s = 10.0, 90.0
+
+    def leaves(now_s: float, name: str) -> list[str]:
+        loads = made.requested_loads(now_s, {f"{name}@1"}, {"c@1", "d@1"})
+        return [other.model.name for _, leaving in loads for other in leaving]
+
+    assert leaves(100.0, "c") == ["a"]
+    made.of("a").used_s = 80.0
+    assert leaves(100.0, "c") == []
+    assert leaves(120.0, "c") == ["a"]
+    made.of("a").busy = made.of("b").busy = True
+    assert leaves(10_000.0, "c") == []
+
+
 def test_one_that_is_larger_than_the_budget_fails_for_good() -> None:
     made = table(model("a", 1001))
     assert made.of("a").state == "failed"
@@ -224,3 +252,19 @@ def test_a_model_on_demand_is_loaded_by_request_alone_and_again_after_it_was_unl
     made.mark_unloaded(made.of("a"))
     made.reserve(2.0)
     assert made.names("absent") == "a"
+
+
+def test_a_version_with_an_artifact_is_verified_and_staged_before_it_is_loaded() -> None:
+    made = Table()
+    made.declare(0.0, [replace(model("a"), artifact=f"sha256:{'0' * 64}"), model("b")])
+    made.reserve(0.0)
+    first = made.of("a")
+    assert (made.names("verifying"), made.names("loading")) == ("a", "b")
+    assert made.next_load() is first
+    assert not made.settled()
+    with pytest.raises(AssertionError):
+        first.change_state("loading")
+    first.change_state("staging")
+    made.mark_failed(1.0, first, "w.bin: broken")
+    made.reserve(2.0)
+    assert (made.names("verifying"), first.failures) == ("a", 1)

@@ -90,5 +90,12 @@ def test_a_lane_whose_calls_run_alone_has_the_same_parts() -> None:
     assert lane_parts(ALONE + lane_name({"a": "x:/"}, 64)) == ({"a": "x:/"}, 64)
 
 
+def test_a_lane_of_a_cohort_has_the_same_parts_and_another_name() -> None:
+    params = {"a": "x:{/"}
+    lane = lane_name(params, 64, "canary#01890b2c")
+    assert lane_parts(lane) == lane_parts(ALONE + lane) == (params, 64)
+    assert len({lane, lane_name(params, 64, "control#01890b2c"), lane_name(params, 64)}) == 3
+
+
 def test_the_same_parameters_in_another_order_are_the_same_lane() -> None:
     assert lane_name({"a": 1, "b": 2}, 0) == lane_name({"b": 2, "a": 1}, 0)

@@ -1,13 +1,21 @@
 """Continuous batch: which tokens of which sequences a step computes, and what becomes of them."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs import clock
+from jobs.models.adapters import Adapter
 from workers.engines.generator import Capacity, Emitted, NewSequence, Step, TokenLogprob
-from workers.engines.protocol import InvalidInput, Permanent
+from workers.engines.protocol import InvalidInput, Permanent, Transient
 from workers.engines.transformers.child.blocks import BlockPool
 from workers.engines.transformers.child.sequences import Choice, Chunk, LiveSequence
+from workers.engines.transformers.structured.matching import Grammars
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+_COMPILATION_WAIT_S = 0.05  # of a step that has nothing to compute but grammars to wait for
 
 
 class Network(Protocol):
@@ -23,6 +31,10 @@ class Network(Protocol):
         """Overwrites what blocks hold."""
         ...
 
+    def slot(self, adapter: Adapter) -> int | None:
+        """Returns the slot of an adapter; None where it isn't loaded."""
+        ...
+
 
 class Batch:
     """Sequences of one model, in the order in which they were added.
@@ -33,29 +45,45 @@ class Batch:
     """
 
     def __init__(
-        self, network: Network, tokenizer: Any, ends: frozenset[int], capacity: Capacity
+        self,
+        network: Network,
+        tokenizer: Any,
+        ends: frozenset[int],
+        capacity: Capacity,
+        grammars: Grammars,
     ) -> None:
         self._network, self._tokenizer, self._ends = network, tokenizer, ends
-        self._capacity = capacity
+        self._capacity, self._grammars = capacity, grammars
         self._pool = BlockPool(capacity.blocks)
         self._live: dict[str, LiveSequence] = {}
+        self._compiling: dict[str, Future[LLMatcher]] = {}  # grammars of sequences that wait
         self._refused: list[Emitted] = []
 
     def add(self, new: NewSequence) -> None:
         """Adds a sequence. The next step reports one that the model can't serve."""
+        slot = self._network.slot(new.adapter) if new.adapter else None
         if problem := self._problem(new):
             self._refused.append(Emitted(new.id, error=InvalidInput(problem)))
+        elif new.adapter and slot is None:
+            error = Transient("its adapter is not loaded any more")
+            self._refused.append(Emitted(new.id, error=error))
         else:
-            self._live[new.id] = LiveSequence(new, self._tokenizer, self._ends)
+            sequence = LiveSequence(new, self._tokenizer, self._ends)
+            sequence.slot = slot
+            self._live[new.id] = sequence
+            if new.prompt.grammar:
+                self._compiling[new.id] = self._grammars.compile(new.prompt.grammar)
 
     def abort(self, id: str) -> None:
         """Removes a sequence, if it is there."""
+        self._compiling.pop(id, None)
         if sequence := self._live.pop(id, None):
             self._pool.release(sequence.reset())
 
     def step(self, max_prefill_tokens: int) -> Step:
         """Computes one token of each sequence that decodes, and so many of those that don't."""
         began_s = clock.monotonic()
+        self._take_compiled()
         emitted, self._refused = self._refused, []
         chunks = self._schedule(max_prefill_tokens)
         if chunks:
@@ -64,6 +92,8 @@ class Batch:
                 self._computed(chunk)
                 if chunk.completes:
                     emitted.append(self._emit(chunk.sequence, next(choices)))
+        elif self._compiling and not emitted:
+            wait(self._compiling.values(), _COMPILATION_WAIT_S, FIRST_COMPLETED)
         return Step(
             emitted,
             duration_s=clock.monotonic() - began_s,
@@ -73,12 +103,27 @@ class Batch:
             free_blocks=self._pool.free,
         )
 
+    def _take_compiled(self) -> None:
+        """Lets sequences go on whose grammars are compiled, and refuses those that have none."""
+        for id, future in [(id, one) for id, one in self._compiling.items() if one.done()]:
+            del self._compiling[id]
+            if error := future.exception():
+                self._refuse(id, str(error))
+            else:
+                self._live[id].follow(future.result())
+
+    def _refuse(self, id: str, problem: str) -> None:
+        self.abort(id)
+        self._refused.append(Emitted(id, error=InvalidInput(problem)))
+
     def _schedule(self, max_prefill_tokens: int) -> list[Chunk]:
         chunks: list[Chunk] = []
         computing: set[bytes] = set()  # blocks that this step computes; others wait to find them
         for sequence in self._in_order():
             if len(chunks) == self._capacity.sequences:
                 break
+            if sequence.id in self._compiling:
+                continue
             is_decode, size = sequence.decoding, 1
             if not is_decode:
                 if not max_prefill_tokens:
@@ -147,6 +192,10 @@ class Batch:
             self.abort(sequence.id)
             self._network.clear(self._pool.forget(blocks))
             return Emitted(sequence.id, error=Permanent("the model's output is not a number"))
+        if sequence.grammar and (problem := sequence.grammar.problem):
+            self.abort(sequence.id)
+            message = f"the output can't follow its grammar any further: {problem}"
+            return Emitted(sequence.id, error=InvalidInput(message))
         cached, sequence.cached = sequence.cached or 0, None
         text = sequence.append(choice.token)
         finish = sequence.finish_reason(self._capacity.context_tokens)

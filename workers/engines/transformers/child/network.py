@@ -1,6 +1,6 @@
 """Causal language model of transformers, with its paged KV cache."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,17 +8,20 @@ import torch
 import transformers
 from torch import Tensor
 
-from workers.engines.transformers.child import attention
+from jobs.models.adapters import Adapter
+from workers.engines.transformers.child import attention, int8
+from workers.engines.transformers.child.adapters import LoadedAdapters
 from workers.engines.transformers.child.attention import Layer, PackedRow
 from workers.engines.transformers.child.sampler import Sampler
 from workers.engines.transformers.child.sequences import Choice, Chunk
+from workers.engines.transformers.structured.masks import MaskMaker
 
 _ONLY_THE_FOLDER = {"local_files_only": True, "trust_remote_code": False}
 _DYNAMIC_ROPE = {"dynamic", "longrope"}  # rotations that depend on all positions of a step
 _MIB = 1 << 20
 
 
-def load_model(folder: Path, dtype: str, device: torch.device) -> Any:
+def load_model(folder: Path, dtype: str, device: torch.device, quantization: str = "") -> Any:
     """Loads the weights of a folder. Raises ValueError for models that can't be batched here."""
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
@@ -34,6 +37,8 @@ def load_model(folder: Path, dtype: str, device: torch.device) -> Any:
         raise ValueError(f"{folder} has no weights for {', '.join(missing)}")
     if problem := _misfit(model):
         raise ValueError(f"{folder}: {problem}; the engine openai takes it from another server")
+    if quantization:
+        int8.quantize(model)
     return model.to(device).eval()
 
 
@@ -62,17 +67,31 @@ def block_bytes(model: Any, block_tokens: int) -> int:
     return 2 * _layers(model) * size * heads * dimension * int(model.dtype.itemsize)
 
 
+def vocabulary(model: Any) -> int:
+    """Returns the number of a model's tokens."""
+    count: int = model.get_input_embeddings().num_embeddings
+    return count
+
+
 def weights_mb(model: Any) -> float:
     """Returns the size of the weights, MiB."""
-    return float(sum(weight.nbytes for weight in model.parameters()) / _MIB)
+    return float(sum(weight.nbytes for weight in (*model.parameters(), *model.buffers())) / _MIB)
 
 
 class PagedNetwork:
     """Model and cache. Raises ValueError where they compute something else than the model alone."""
 
-    def __init__(self, model: Any, blocks: int, block_tokens: int, ends: frozenset[int]) -> None:
-        self.vocabulary: int = model.get_input_embeddings().num_embeddings
-        self._model = model
+    def __init__(
+        self,
+        model: Any,
+        blocks: int,
+        block_tokens: int,
+        ends: frozenset[int],
+        masks: MaskMaker,
+        adapters: LoadedAdapters,
+    ) -> None:
+        self.vocabulary = vocabulary(model)
+        self._model, self._masks, self._adapters = model, masks, adapters
         self._sampler = Sampler(ends)
         shape = _layer_shape(model, blocks + 1, block_tokens)  # one block is padding
         self._layers: list[Layer] = [
@@ -89,10 +108,10 @@ class PagedNetwork:
             size += chunk.size
             if chunk.completes:
                 ends.append(size - 1)
+        rows = [chunk.sequence for chunk in chunks if chunk.completes]
+        masks = self._masks.begin([row.grammar for row in rows])
         logits = self.logits(chunks, ends)
-        if not ends:
-            return []
-        return self._sampler.choose(logits, [c.sequence for c in chunks if c.completes])
+        return self._sampler.choose(logits, rows, masks) if rows else []
 
     @torch.inference_mode()
     def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> Tensor:
@@ -101,6 +120,7 @@ class PagedNetwork:
         tokens = [t for c in chunks for t in c.sequence.tokens[c.start : c.end]]
         places = [place for chunk in chunks for place in range(chunk.start, chunk.end)]
         packed: PackedRow = attention.pack(chunks, self._layers)
+        self._adapters.stacked.plan(list(_spans(chunks)))
         output = self._model(
             input_ids=torch.tensor([tokens], device=device),
             position_ids=torch.tensor([places], device=device),
@@ -111,11 +131,23 @@ class PagedNetwork:
         logits: Tensor = output.logits[0].float()
         return logits
 
+    def slot(self, adapter: Adapter) -> int | None:
+        """Implements `batch.Network.slot`."""
+        return self._adapters.slot(adapter)
+
     def clear(self, blocks: Sequence[int]) -> None:
         """Overwrites what blocks hold."""
         for keys, values in self._layers:
             keys[list(blocks)] = 0
             values[list(blocks)] = 0
+
+
+def _spans(chunks: Sequence[Chunk]) -> Iterator[tuple[range, int | None]]:
+    """Yields the rows of each chunk with the slot of its adapter."""
+    row = 0
+    for chunk in chunks:
+        yield range(row, row + chunk.size), chunk.sequence.slot
+        row += chunk.size
 
 
 def _layers(model: Any) -> int:

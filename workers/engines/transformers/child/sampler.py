@@ -13,6 +13,7 @@ from torch import Tensor
 
 from jobs.models.inputs.generation import Sampling
 from workers.engines.transformers.child.sequences import Choice, LiveSequence
+from workers.engines.transformers.structured.masks import Masks
 
 _GREEDY_BELOW = 1e-5  # temperature
 _NUCLEUS_WIDTHS = (128, 2048)  # tokens among which top_p is sought before it is among all
@@ -26,10 +27,14 @@ class Sampler:
     def __init__(self, ends: frozenset[int]) -> None:
         self._ends = sorted(ends)
 
-    def choose(self, logits: Tensor, rows: Sequence[LiveSequence]) -> list[Choice]:
+    def choose(
+        self, logits: Tensor, rows: Sequence[LiveSequence], masks: Masks | None = None
+    ) -> list[Choice]:
         """Chooses a token for each row; logits [row, token], float32, are overwritten."""
         broken = logits.isnan().any(-1).tolist()
         reported = _logprobs(logits, rows)
+        if masks:
+            masks.apply(logits)
         for row, sequence in zip(logits, rows, strict=True):
             self._adjust(row, sequence)
         chosen = logits.argmax(-1)
@@ -56,7 +61,13 @@ class Sampler:
         for token, bias in sampling.logit_bias.items():
             logits[token] += bias
         if sequence.position < sampling.min_tokens:
-            logits[self._ends] = -math.inf
+            self._exclude_ends(logits, sequence)
+
+    def _exclude_ends(self, logits: Tensor, sequence: LiveSequence) -> None:
+        ends = logits[self._ends]
+        logits[self._ends] = -math.inf
+        if sequence.grammar and not logits.isfinite().any():  # it allows nothing else
+            logits[self._ends] = ends
 
 
 def _logprobs(logits: Tensor, rows: Sequence[LiveSequence]) -> list[Tensor | None]:

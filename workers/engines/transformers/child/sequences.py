@@ -3,11 +3,15 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workers.engines.generator import FinishReason, NewSequence
 from workers.engines.transformers.child.blocks import digests, seed_digest
 from workers.engines.transformers.child.text import Detokenizer, StopStrings
+from workers.engines.transformers.structured.matching import GrammarState
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
 
 class LiveSequence:
@@ -25,9 +29,11 @@ class LiveSequence:
         self.counts: Counter[int] = Counter()  #: of the output, by token
         self.blocks: list[int] = []
         self.computed = 0  #: tokens whose keys and values are in the blocks
+        self.slot: int | None = None  #: of its adapter
         self.cached: int | None = 0  #: tokens of the prompt found in the cache; None: reported
         self.decoding = False  #: it has one token to compute, which its last step produced
         self.piece: str | None = None  #: text that its last token added; None: the end token
+        self.grammar: GrammarState | None = None  #: that its output follows, once it is compiled
         self._salt = new.salt
         self._ends = ends
         self._digests: list[bytes] = []
@@ -58,12 +64,21 @@ class LiveSequence:
         self.counts[token] += 1
         self.decoding = True
         self.piece = None if token in self._ends else self._detokenizer.add(token)
+        if self.grammar and token not in self._ends:
+            self.grammar.accept(token)
         may_end = self.position >= self.sampling.min_tokens
         return self._stops.add(self.piece, may_end=may_end) if self.piece else ""
+
+    def follow(self, matcher: "LLMatcher") -> None:
+        """Lets the output follow a grammar, in which it is where its tokens so far have led."""
+        output = self.tokens[self.prompt_size :]
+        self.grammar = GrammarState(matcher, (one for one in output if one not in self._ends))
 
     def finish_reason(self, context_tokens: int) -> FinishReason | None:
         """Returns why it ends with its last token, or None."""
         if self.tokens[-1] in self._ends or self._stops.matched:
+            return "stop"
+        if self.grammar and self.grammar.is_complete:
             return "stop"
         most = self.sampling.max_tokens
         if (most is not None and self.position >= most) or len(self.tokens) >= context_tokens:

@@ -107,9 +107,13 @@ class _Answer:
 def body_of(new: NewSequence) -> dict[str, Any]:
     """Returns the body of a chat completion with one choice; only what isn't a default."""
     request, sampling = new.prompt.request, new.sampling
+    use = request.tool_use
     body: dict[str, Any] = {"messages": request.messages}
-    if request.tools:
-        body |= {"tools": request.tools, "tool_choice": request.tool_choice or "auto"}
+    if use.tools:
+        body |= {"tools": use.tools, "tool_choice": use.choice or "auto"}
+        body |= {} if use.parallel else {"parallel_tool_calls": False}
+    if request.constraint:
+        body |= request.constraint.as_upstream
     given = request.sampling
     if given.max_tokens:
         body["max_tokens"] = given.max_tokens

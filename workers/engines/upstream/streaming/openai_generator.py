@@ -9,7 +9,7 @@ where its metrics tell. A vLLM gets them with a lower priority.
 """
 
 import queue
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -18,11 +18,12 @@ import orjson
 
 from jobs import clock
 from jobs.models.engines.upstream_options import OpenAIOptions
-from jobs.models.inputs.generation import parse
+from jobs.models.inputs.generation import GenerationRequest
 from jobs.models.model import Model
-from workers.engines.generator import Capacity, Emitted, NewSequence, Prompt, Step
+from workers.engines.generator import Capacity, Emitted, NewSequence, Prompt, Step, prompts
 from workers.engines.protocol import InvalidInput, Room
 from workers.engines.upstream.streaming.chat_stream import ChatStream, body_of
+from workers.engines.upstream.streaming.continuation import as_rest, continued
 from workers.engines.upstream.streaming.server_load import ServerLoad
 from workers.engines.upstream.streaming.stream_requester import StreamRequester
 
@@ -33,13 +34,21 @@ _CONTEXT_TOKENS = 1 << 31  # the server knows; a prompt that is too long is its 
 
 
 class OpenAIGenerator:
-    """Streams chats from an upstream; options: `upstream_options.OpenAIOptions`."""
+    """Streams chats from an upstream.
 
-    def __init__(self, model: Model) -> None:
-        self._model, self._options = model, OpenAIOptions(**model.options)
+    options: default: the model's; headers: added to those of the options.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        options: OpenAIOptions | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._model, self._options = model, options or OpenAIOptions(**model.options)
         self._url = self._options.url.rstrip("/") + "/chat/completions"
         key = self._options.api_key
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        headers = {**(headers or {}), **({"Authorization": f"Bearer {key}"} if key else {})}
         self._requester = StreamRequester(model, self._options, headers)
         self._most = self._options.concurrency.max
         self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="upstream-stream")
@@ -52,7 +61,8 @@ class OpenAIGenerator:
     @property
     def capacity(self) -> Capacity:
         """Bounds: those of the options; blocks aren't known."""
-        return Capacity(0, 1, self._most, _CONTEXT_TOKENS, resumes=False)
+        takes_over = self._options.continues
+        return Capacity(0, 1, self._most, _CONTEXT_TOKENS, resumes=False, takes_over=takes_over)
 
     def room(self) -> Room:
         """Returns the sequences that the upstream takes now: no more items while its KV cache is
@@ -63,15 +73,11 @@ class OpenAIGenerator:
 
     def prepare(self, inputs: Sequence[Any]) -> list[Prompt | InvalidInput]:
         """Prepares inputs, as `Generator.prepare`; sizes are estimates."""
-        return [self._prepare(value) for value in inputs]
+        return prompts(inputs, self._prompt)
 
-    def _prepare(self, value: Any) -> Prompt | InvalidInput:
-        try:
-            request = parse(value)
-        except ValueError as error:
-            return InvalidInput(str(error))
+    def _prompt(self, value: Any, request: GenerationRequest) -> Prompt:
         if request.messages is None:
-            return InvalidInput(f"{self._model.key} takes messages, not a prompt")
+            raise ValueError(f"{self._model.key} takes messages, not a prompt")
         return Prompt((), self._model.size(value, {}), request)
 
     def add(self, sequence: NewSequence) -> None:
@@ -129,14 +135,18 @@ class OpenAIGenerator:
     def _read(self, stream: ChatStream, new: NewSequence) -> None:
         """Puts what arrives of a stream where `step` finds it; on a thread of its own."""
         try:
-            for emitted in self._emitted(stream, new):
+            emitting = self._emitted(stream, new)
+            for emitted in as_rest(emitting, new) if self._options.continues else emitting:
                 self._arrived.put(emitted)
         except Exception as error:
             self._arrived.put(Emitted(stream.id, error=error))
 
     def _emitted(self, stream: ChatStream, new: NewSequence) -> Iterator[Emitted]:
-        body = {**body_of(new), "model": self._options.model, "stream": True,
+        model = new.adapter.name if new.adapter else self._options.model
+        body = {**body_of(new), "model": model, "stream": True,
                 "stream_options": {"include_usage": True}}  # fmt: skip
+        if new.emitted and self._options.continues:
+            body = continued(body, new)
         if not new.first and self._load.ranks and self._takes_priority:
             try:
                 yield from stream.read(self._url, orjson.dumps(body | {"priority": _ITEM}))

@@ -22,6 +22,7 @@ from api.services.resources import Resources
 from jobs import errors
 from jobs.errors import Fault, Invalid, MillraceError, TooLarge, Unavailable
 from jobs.limits import Bound
+from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from ops.processes.ports import free_port
 from tests.support.wait import PATIENCE_S, eventually, gone
@@ -32,11 +33,12 @@ LARGE = 40_000  # lines of more than a megabyte together
 STUCK = """
 import asyncio, sys, tempfile
 from api.services.intake.ingest_pool import IngestPool
+from jobs.models.watcher import ModelsFile
 from jobs.settings import load
 from tests.integration.api.services.intake.test_ingest_pool import stick
 
 async def main():
-    await IngestPool(load()).run("t", stick, tempfile.TemporaryFile())
+    await IngestPool(load(), ModelsFile(None)).run("t", stick, tempfile.TemporaryFile())
 
 if __name__ == "__main__":
     asyncio.run(main())
@@ -84,7 +86,7 @@ def stick(resources: Resources, body: IO[bytes]) -> None:
 
 @pytest.fixture(scope="module")
 def ingest() -> Iterator[IngestPool]:
-    made = IngestPool(NO_DATABASE)
+    made = IngestPool(NO_DATABASE, ModelsFile(None))
     yield made
     made.stop()
 
@@ -151,7 +153,7 @@ def test_a_body_that_needs_too_much_memory_is_a_413_and_the_next_gets_another_pr
             await made.run("t", grow, body)
         return (await made.run("t", read, body, ""))[2]
 
-    made = IngestPool(NO_DATABASE.evolve(child_max_mb=300))
+    made = IngestPool(NO_DATABASE.evolve(child_max_mb=300), ModelsFile(None))
     try:
         assert asyncio.run(grow_then_read()) == b"a body on disk"
     finally:
@@ -172,7 +174,7 @@ def test_a_tenant_with_many_bodies_leaves_a_process_to_the_next_tenant(body: IO[
         ended = await asyncio.gather(*many[:2], return_exceptions=True)
         assert all(isinstance(one, Unavailable) for one in ended)
 
-    made = IngestPool(NO_DATABASE)
+    made = IngestPool(NO_DATABASE, ModelsFile(None))
     asyncio.run(crowd())
 
 

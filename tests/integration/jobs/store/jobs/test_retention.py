@@ -21,6 +21,8 @@ MONDAY = datetime(2024, 3, 4, tzinfo=UTC)
 DAY = timedelta(days=1)
 WEEK = timedelta(weeks=1)
 
+REDIS = "redis://127.0.0.1:1"  # nothing is asked of it
+
 
 def old_job(database: Engine, when: datetime, *items: object) -> UUID:
     """A job that was submitted and ended then; its last slice was cancelled."""
@@ -217,12 +219,16 @@ def test_partitions_are_made_around_a_week_that_lies_in_the_default_one(database
 
 
 def test_nothing_is_removed_by_age_unless_it_is_asked(database: Engine) -> None:
-    assert [duty.name for duty in duties(Settings())] == [
+    assert [duty.name for duty in duties(Settings(redis_url=REDIS))] == [
         "erase rows",
         "erase payloads",
+        "forget prepared",
         "erase tenants",
         "expire files",
+        "expire responses",
         "erase traces",
+        "mark artifacts",
+        "erase artifacts",
     ]
 
 
@@ -231,7 +237,7 @@ def test_the_keeper_takes_everything_away_at_its_age(database: Engine) -> None:
     old, young = old_job(database, now - 60 * DAY), old_job(database, now - DAY)
     with database.connect() as tx:
         before = tx.scalars(text("SELECT relname FROM pg_class WHERE relname ~ '^items_2'")).all()
-    settings = Settings(keep_items_days=2, keep_results_days=3, keep_jobs_days=30)
+    settings = Settings(redis_url=REDIS, keep_items_days=2, keep_results_days=3, keep_jobs_days=30)
     for duty in [*duties(settings), *duties(settings)]:
         for _ in range(100):
             with database.begin() as tx:

@@ -35,9 +35,9 @@ def beat(database: Engine, incarnation: int, state: str) -> None:
         workers.heartbeat(tx, incarnation, state)
 
 
-def claims(database: Engine, incarnation: int) -> bool:
+def claims(database: Engine, incarnation: int, most: int = 1) -> bool:
     with database.begin() as tx:
-        return workers.claim_load(tx, incarnation, "x@1", SILENT_S)
+        return workers.claim_load(tx, incarnation, "x@1", SILENT_S, most=most)
 
 
 def test_who_claims_a_load_keeps_the_others_from_it(database: Engine, two: tuple[int, int]) -> None:
@@ -53,6 +53,16 @@ def test_nobody_loads_what_another_has_or_is_about_to(
     one, other = two
     tell(database, one, state)
     assert not claims(database, other)
+
+
+def test_as_many_load_a_model_as_may_have_it(database: Engine, two: tuple[int, int]) -> None:
+    one, other = two
+    tell(database, one, "ready")
+    assert claims(database, other, most=2)
+    with database.begin() as tx:
+        third = workers.register(tx, "w", "default", "cpu", ["x@1"])
+    tell(database, third, "absent")
+    assert not claims(database, third, most=2)
 
 
 @pytest.mark.parametrize("state", ["absent", "draining", "failed"])
@@ -100,6 +110,22 @@ def test_what_is_ready_in_a_worker_that_leaves_is_draining(
     with database.connect() as tx:
         assert workers.model_statuses(tx, SILENT_S)["x@1"].states == {"draining": 1, "absent": 1}
         assert workers.ready_counts(tx, SILENT_S) == {}
+
+
+def test_workers_that_an_operator_drained_are_known_by_model(
+    database: Engine, two: tuple[int, int]
+) -> None:
+    one, _ = two
+    tell(database, one, "ready")
+    with database.begin() as tx:
+        assert workers.drained(tx, SILENT_S) == {}
+        fleet.request_drain(tx, one, drain=True)
+    with database.connect() as tx:
+        assert workers.drained(tx, SILENT_S) == {"x@1": (one,)}
+        assert diagnostics.observations(tx, SILENT_S).models["x@1"].drained == (one,)
+    beat(database, one, "stopped")
+    with database.connect() as tx:
+        assert workers.drained(tx, SILENT_S) == {}
 
 
 def test_a_model_that_is_told_of_no_more_is_forgotten(

@@ -7,12 +7,13 @@ from pathlib import Path
 from urllib.parse import quote
 from uuid import UUID
 
+import orjson
 import pytest
 import redis
 from sqlalchemy import Engine, text
 
 from api.auth.authenticator import Authenticator
-from jobs import clock
+from jobs import clock, ids
 from jobs.api_keys import NewKey, hash_key
 from jobs.blobs.payloads import Payloads
 from jobs.errors import Conflict, NotFound, Unauthenticated
@@ -23,7 +24,8 @@ from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.billing import spend
 from jobs.store.db import Tx
-from jobs.store.jobs import deletion, search, verbs
+from jobs.store.jobs import deletion, responses, search, verbs
+from jobs.store.jobs.responses import NewResponse
 from jobs.store.jobs.search import Filter
 from jobs.store.tenancy import acting
 from jobs.store.tenants import api_keys, audit, erasure, tenants
@@ -76,8 +78,13 @@ def fill(database: Engine, settings: Settings, tenant: str) -> str:
         for statement in (
             "INSERT INTO limits (tenant_id, model) VALUES (:tenant, 'echo')",
             "INSERT INTO turns VALUES ('default', :tenant, 1) ON CONFLICT DO NOTHING",
+            "INSERT INTO model_routes (name, tenant_id, splits, salt, updated_by) "
+            "VALUES ('echo', :tenant, '[]', '', '') ON CONFLICT DO NOTHING",
         ):
             tx.execute(text(statement), {"tenant": tenant})
+        ended = orjson.dumps({"output": tenant})
+        new = NewResponse(ids.new(), tenant, None, b"{}", b"[]", ended)
+        responses.store(tx, new, keep_days=1)
     return asked.secret
 
 

@@ -10,6 +10,7 @@ from api.compat.anthropic.messages.events import MessageEvents
 from api.compat.anthropic.messages.routes import read_message
 from api.compat.generation.answering import Answer
 from api.compat.generation.preparation import prepare_light
+from api.gateway.routing.target import Target
 from jobs.calls.messages import ChoiceDelta, Delta
 from jobs.errors import Overloaded
 from jobs.models.registry import Registry
@@ -23,7 +24,7 @@ KNOWN: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 
 
 def writer(**more: Any) -> MessageEvents:
-    prepared = prepare_light(Registry([MODEL]), MODEL, read_message({**BODY, **more}))
+    prepared = prepare_light(Registry([MODEL]), Target(MODEL), read_message({**BODY, **more}))
     return MessageEvents(Answer("call_1", 1_763_629_200, prepared))
 
 

@@ -20,6 +20,7 @@ DRAWN = {
     "histogram": lambda: charts.histogram({NASTY: 3.0, "2": 0.0}, NASTY, NASTY),
     "no histogram": lambda: charts.histogram({}, "nothing", "x"),
     "curve": lambda: charts.curve({NASTY: [(1, 2.0), (8, 9.0)]}, NASTY, "x", "ms", aim=5),
+    "interval": lambda: charts.interval((-0.1, 0.0, 0.1), NASTY, {NASTY: 0.5}),
     "no curve": lambda: charts.curve({}, "nothing", "x", "ms"),
     "flat curve": lambda: charts.curve({"a": [(0, 0.0)]}, "zero", "x", "ms"),
     "tiny curve": lambda: charts.curve({"a": [(1, 1e-7), (2, 3e-7)]}, "tiny", "x", "ms"),
@@ -61,3 +62,18 @@ def test_an_axis_reaches_what_it_measures_in_few_round_steps(most: float) -> Non
     assert ticks[0] == 0
     assert ticks[-1] >= most * 0.999
     assert 3 <= len(ticks) <= 7
+
+
+@pytest.mark.parametrize("bounds", [(-0.1, 0.0, 0.1), (0.02, 0.04, 0.06), (0.0, 0.0, 0.0)])
+def test_an_interval_lies_in_its_place_among_zero_and_its_marks(
+    bounds: tuple[float, float, float],
+) -> None:
+    drawn = charts.interval(bounds, "cost", {"hold": 0.0, "limit": 0.5})
+    found = ElementTree.fromstring(drawn)
+    [bar], [dot] = found.iter("rect"), found.iter("circle")
+    zero, hold, limit = [float(one.get("x1", 0)) for one in found.iter("line")][1:]
+    low, high = float(bar.get("x", 0)), float(bar.get("x", 0)) + float(bar.get("width", 0))
+    assert zero == hold < limit
+    assert low <= float(dot.get("cx", 0)) <= high < limit
+    assert (low < zero) == (bounds[0] < 0)
+    assert [one.text for one in found.iter("text")] == ["hold", "limit"]  # 0 has no room

@@ -164,8 +164,6 @@ def test_fields_that_leave_the_output_as_it_is_are_accepted(name: str, value: An
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("response_format", {"type": "json_object"}),
-        ("response_format", {"type": "json_schema", "json_schema": {}}),
         ("audio", {"voice": "alloy"}),
         ("modalities", ["text", "audio"]),
         ("reasoning_effort", "low"),
@@ -233,7 +231,8 @@ def test_completions_refuse_what_only_others_have(fields: dict[str, Any]) -> Non
         ("messages", "hello"),
         ("tools", {}),
         ("tool_choice", "required"),
-        ("tool_choice", {"type": "function", "function": {"name": "weather"}}),
+        ("tool_choice", {"type": "function"}),
+        ("choice", []),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_its_field(name: str, value: Any) -> None:
@@ -241,6 +240,21 @@ def test_a_value_out_of_range_is_refused_with_its_field(name: str, value: Any) -
         chat(**{name: value})
     assert raised.value.field == name
     assert str(raised.value).startswith(f"{name} ")
+
+
+@pytest.mark.parametrize("read", [chat, completion])
+def test_either_input_may_be_constrained(read: Any) -> None:
+    assert read().constrained_by == ""
+    assert read(regex="a").constrained_by == "regex"
+    assert read(response_format={"type": "json_object"}).constrained_by == "response_format"
+
+
+def test_only_json_may_stand_in_place_of_a_call() -> None:
+    wanted = {"response_format": {"type": "json_object"}}
+    assert chat(tools=[TOOL], **wanted).constrained_by == "response_format"
+    assert chat(tools=[TOOL], tool_choice="required", **wanted).constrained_by == "tool_choice"
+    assert chat(tools=[TOOL], tool_choice="none", regex="a").constrained_by == "regex"
+    assert problem({**CHAT, "tools": [TOOL], "regex": "a"}).startswith("regex needs")
 
 
 def test_two_numbers_of_most_tokens_are_refused() -> None:

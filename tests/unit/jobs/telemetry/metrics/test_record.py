@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from jobs import clock
-from jobs.telemetry.metrics import metrics, record
+from jobs.telemetry.metrics import deferred, metrics, record
 from jobs.telemetry.metrics.gauge_table import GaugeTable
 from jobs.telemetry.metrics.label_limit import OTHER, LabelLimit
 from jobs.telemetry.metrics.metrics import REGISTRY
@@ -27,6 +27,7 @@ def value(name: str, **labels: str) -> float:
 
 
 def test_the_hundred_and_first_tenant_shares_a_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    deferred.flush()  # of other tests, whose tenants would take series
     monkeypatch.setattr(record, "TENANTS", LabelLimit(100))
     before = value("millrace_tenant_units_total", tenant=OTHER, model="many@1")
     for n in range(101):
@@ -37,7 +38,7 @@ def test_the_hundred_and_first_tenant_shares_a_series(monkeypatch: pytest.Monkey
         if name == "millrace_tenant_units_total" and dict(labels)["model"] == "many@1"
     ]
     named = [tenant for tenant in series if tenant != OTHER]
-    assert 99 <= len(named) <= 100  # a launch in a thread of an earlier test may have taken one
+    assert 95 <= len(named) <= 100  # threads of earlier tests may take a few meanwhile
     others = value("millrace_tenant_units_total", tenant=OTHER, model="many@1") - before
     assert len(named) + others == 101
 

@@ -9,7 +9,14 @@ from jobs import clock
 from jobs.telemetry.metrics import metrics
 from jobs.telemetry.metrics.label_limit import OTHER, LabelLimit
 from jobs.telemetry.reports.reports import STALE_S, Report, ReportSet, parse_fresh
-from jobs.telemetry.reports.window import WINDOW_S, Window, WindowDelta, difference, snapshot
+from jobs.telemetry.reports.window import (
+    RECENT_S,
+    WINDOW_S,
+    Window,
+    WindowDelta,
+    difference,
+    snapshot,
+)
 from jobs.telemetry.tracing.context import new_trace, parse
 
 
@@ -36,6 +43,24 @@ def test_a_window_forgets_what_is_older_than_a_minute(now: list[float]) -> None:
         last = window.advance()
     assert last.increases == {}
     assert last.seconds == WINDOW_S
+
+
+def test_a_few_counters_are_told_of_the_last_seconds_too(now: list[float]) -> None:
+    registry = CollectorRegistry()
+    calls = Counter("millrace_calls_total", "", ["model"], registry=registry)
+    others = Counter("others_total", "", registry=registry)
+    window = Window(registry)
+    for count in (100, 100, 100, 1, 2):
+        now[0] += 5
+        calls.labels("a").inc(count)
+        others.inc(count)
+        delta = window.advance()
+    told = Report.unpack(_report("api_1", delta).pack())
+    assert told.delta == delta
+    recent = ReportSet([told]).recent()
+    assert recent.rate("millrace_calls_total", model="a") == (1 + 2) / RECENT_S
+    assert recent.rate("others_total") == 0
+    assert ReportSet([told]).increase("others_total") == 303
 
 
 def _observed(values: dict[str, list[float]]) -> WindowDelta:

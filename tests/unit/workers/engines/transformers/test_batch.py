@@ -7,8 +7,11 @@ from workers.engines.generator import Capacity, NewSequence, Prompt
 from workers.engines.protocol import InvalidInput, Permanent
 from workers.engines.transformers.child.batch import Batch
 from workers.engines.transformers.child.sequences import Choice, Chunk
+from workers.engines.transformers.structured.compiler import Vocabulary
+from workers.engines.transformers.structured.matching import Grammars
 
 BLOCK = 4
+NO_GRAMMARS = Grammars(Vocabulary("", 1000, (999,)))
 
 
 class Counting:
@@ -43,7 +46,7 @@ class NoText:
 def batch(blocks: int = 32, sequences: int = 8, context: int = 64) -> tuple[Batch, Counting]:
     network = Counting()
     capacity = Capacity(blocks, BLOCK, sequences, context)
-    return Batch(network, NoText(), frozenset([999]), capacity), network
+    return Batch(network, NoText(), frozenset([999]), capacity, NO_GRAMMARS), network
 
 
 def new(id: str, tokens: Sequence[int], most: int = 5, salt: str = "") -> NewSequence:
@@ -182,7 +185,7 @@ class InBytes:
 
 def test_texts_of_tokens_make_up_the_text_and_the_stop_string_is_named() -> None:
     said = InBytes("a猫b|c")
-    made = Batch(said, said, frozenset([999]), Capacity(32, BLOCK, 8, 64))
+    made = Batch(said, said, frozenset([999]), Capacity(32, BLOCK, 8, 64), NO_GRAMMARS)
     sampling = Sampling(max_tokens=9, logprobs=0, stop=("x", "|"))
     made.add(NewSequence("a", Prompt([65], 1, GenerationRequest()), sampling))
     emitted = [one for _ in range(6) for one in made.step(8).emitted]

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jobs.models.adapters import Adapter
 from jobs.models.model import Model
 from tests.support.receiver import Received
 from tests.support.upstream import Answer, Upstream, serving
 from workers.device import bisection
-from workers.engines.protocol import InvalidInput, Metered, Permanent, Prepared, Transient
+from workers.engines.protocol import Adapted, InvalidInput, Metered, Permanent, Prepared, Transient
 from workers.engines.upstream.openai_engine import OpenAIEngine
 
 CHAT = {"messages": [{"role": "user", "content": "hello there"}], "temperature": 0}
@@ -175,3 +176,31 @@ def test_the_tokens_of_a_request_are_shared_out_without_rest(
     engine = engine_of("embedding")
     outputs = engine.run(prepared(engine, ["aa", "aa", "aa"]), {})
     assert sum(output.size for output in outputs) == 10
+
+
+def test_an_adapter_is_the_model_of_the_request(
+    engine_of: Callable[..., OpenAIEngine], upstream: Upstream
+) -> None:
+    completion = {"choices": [{"message": {"content": "hi"}}]}
+    upstream.answer = lambda request: Answer(completion)
+    engine = engine_of("chat")
+    plain, adapted = prepared(engine, [CHAT, CHAT])
+    legal = engine.loaded_adapter(Adapter("legal"))
+    engine.run([plain, Adapted(adapted, legal)], {})
+    assert [json.loads(one.body)["model"] for one in upstream.received] == ["theirs", "legal"]
+
+
+def test_texts_of_different_adapters_are_requests_of_their_own_in_order(
+    engine_of: Callable[..., OpenAIEngine], upstream: Upstream
+) -> None:
+    upstream.answer = embeddings
+    engine = engine_of("embedding")
+    texts = prepared(engine, ["a", "bb", "ccc"])
+    legal = engine.load_adapter(Adapter("legal"))
+    outputs = engine.run([texts[0], Adapted(texts[1], legal), texts[2]], {})
+    assert [one.output[0] for one in outputs] == [1, 2, 3]
+    asked = [json.loads(one.body) for one in upstream.received]
+    assert [(one["model"], one["input"]) for one in asked] == [
+        ("theirs", ["a", "ccc"]),
+        ("legal", ["bb"]),
+    ]

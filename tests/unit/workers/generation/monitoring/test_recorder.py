@@ -30,7 +30,8 @@ _numbers = iter(range(1000))
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> Model:
-    for module in (generation, record):  # other tests may have named as many as have a series
+    deferred.flush()  # of other tests, which may have named as many tenants as have a series
+    for module in (generation, record):
         monkeypatch.setattr(module, "TENANTS", LabelLimit(100))
     name = f"recorded{next(_numbers)}"
     return Model(name, "1", "echo_chat", target_ttft_ms=1000, target_itl_ms=100)

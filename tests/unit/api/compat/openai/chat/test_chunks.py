@@ -15,6 +15,7 @@ from api.compat.openai.chat.answers import chat_completion, text_completion
 from api.compat.openai.chat.chunks import ChatChunks, TextChunks
 from api.gateway.fallbacks import FallbackPlan
 from api.gateway.inference import CallResult
+from api.gateway.routing.target import Target
 from jobs.calls.messages import ChoiceDelta, Delta
 from jobs.errors import StreamBroken
 from jobs.models.model import Model
@@ -31,7 +32,7 @@ TOKEN = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
 
 
 def answer(body: dict[str, Any]) -> Answer:
-    prepared = prepare_light(Registry([MODEL]), MODEL, read_body(body))
+    prepared = prepare_light(Registry([MODEL]), Target(MODEL), read_body(body))
     return Answer("call_1", 1_763_629_200, prepared)
 
 

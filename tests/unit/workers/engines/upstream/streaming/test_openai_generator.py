@@ -14,10 +14,12 @@ from tests.support.receiver import Received
 from tests.support.upstream import Answer, Upstream, serving
 from tests.support.wait import eventually
 from workers.engines.generator import Emitted, Generator, NewSequence, Prompt
-from workers.engines.protocol import InvalidInput, RateLimited, Room, Transient
+from workers.engines.protocol import InvalidInput, Permanent, RateLimited, Room, Transient
 from workers.engines.upstream.streaming.chat_stream import UNKNOWN_TOKEN
 from workers.engines.upstream.streaming.openai_generator import OpenAIGenerator
 
+TOOL = {"type": "function", "function": {"name": "weather", "strict": True}}
+JSON = {"type": "json_object"}
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "temperature": 0}
 
 
@@ -71,6 +73,43 @@ def run(of: Generator, *sequences: NewSequence) -> dict[str, list[Emitted]]:
     return found
 
 
+def going_on(of: Generator, *, text: str, tokens: int, **fields: Any) -> NewSequence:
+    return replace(new(of, **fields), emitted=(UNKNOWN_TOKEN,) * tokens, text=text)
+
+
+def test_a_text_that_began_elsewhere_goes_on_with_the_rest_of_its_budget(
+    upstream: Upstream,
+) -> None:
+    with closing(generator(upstream, continues=True)) as ours:
+        assert ours.capacity.takes_over
+        begun = going_on(ours, text="Oh, \n", tokens=2, max_tokens=5, min_tokens=2)
+        found = run(ours, begun)["a"]
+    sent = upstream.bodies()[-1]
+    assert sent["messages"] == [*CHAT["messages"], {"role": "assistant", "content": "Oh,"}]
+    assert (sent["continue_final_message"], sent["add_generation_prompt"]) == (True, False)
+    assert (sent["max_tokens"], "min_tokens" in sent) == (3, False)
+    assert "".join(each.text for each in found) == "Hi you"
+    assert found[-1].usage == TokenUsage(7, 0, 5)
+
+
+def test_white_space_that_was_emitted_does_not_come_again(upstream: Upstream) -> None:
+    for spaced, rest in (("Hi", " you"), ("Hi ", "you"), ("Hi  ", "you")):
+        upstream.answer = lambda _: Answer(
+            raw=sse(chunk({"content": " "}), chunk({"content": "you"}), chunk({}, "stop")),
+            headers={"content-type": "text/event-stream"},
+        )
+        with closing(generator(upstream, continues=True)) as ours:
+            found = run(ours, going_on(ours, text=spaced, tokens=1))["a"]
+        assert "".join(each.text for each in found) == rest
+
+
+def test_a_text_that_a_grammar_binds_does_not_go_on(upstream: Upstream) -> None:
+    with closing(generator(upstream, continues=True)) as ours:
+        bound = going_on(ours, text="{", tokens=1, response_format={"type": "json_object"})
+        found = run(ours, bound)["a"]
+    assert isinstance(found[-1].error, Permanent)
+
+
 def test_text_comes_as_the_server_sends_it_and_usage_is_the_servers(upstream: Upstream) -> None:
     with closing(generator(upstream)) as ours:
         assert isinstance(ours, Generator)
@@ -92,6 +131,31 @@ def test_choices_of_one_request_have_seeds_of_their_own(upstream: Upstream) -> N
         one = new(ours, n=2)
         run(ours, NewSequence("a", one.prompt, one.sampling))
     assert "seed" in upstream.bodies()[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent"),
+    [
+        (
+            {"response_format": {"type": "json_object"}},
+            {"response_format": {"type": "json_object"}},
+        ),
+        ({"regex": "a+"}, {"structured_outputs": {"regex": "a+"}}),
+        (
+            {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False},
+            {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False},
+        ),
+        ({"tools": [TOOL]}, {"tools": [TOOL], "tool_choice": "auto"}),
+    ],
+)
+def test_the_server_gets_what_constrains_the_text(
+    upstream: Upstream, asked: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    with closing(generator(upstream)) as ours:
+        run(ours, new(ours, **asked))
+    [body] = upstream.bodies()
+    known = {"messages", "model", "stream", "stream_options", "temperature"}
+    assert {name: value for name, value in body.items() if name not in known} == sent
 
 
 def test_the_stop_string_that_vllm_names_is_passed_on(upstream: Upstream) -> None:

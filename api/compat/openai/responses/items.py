@@ -1,0 +1,126 @@
+"""Items of responses: of requests as they are stored, and as messages of a chat completion."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from jobs import ids
+from jobs.models.inputs.fields import FieldError
+
+Item = dict[str, Any]
+
+_ROLES = ("user", "assistant", "system", "developer")
+_TEXT_PARTS = ("input_text", "output_text", "text", "refusal")
+
+
+def read_input(value: Any) -> list[Item]:
+    """Returns the items of a request's `input`, each with an id. Raises FieldError."""
+    if isinstance(value, str):
+        value = [{"role": "user", "content": value}]
+    if not isinstance(value, list) or not value:
+        raise FieldError("input", "must be a text or a list of at least one item")
+    return [_read_item(item, f"input[{n}]") for n, item in enumerate(value)]
+
+
+def _read_item(item: Any, place: str) -> Item:
+    kind = item.get("type", "message") if isinstance(item, dict) else None
+    read = _READERS.get(kind) if isinstance(kind, str) else None
+    if read is None:
+        known = ", ".join(_READERS)
+        raise FieldError(f"{place}.type", f"must be one of {known}: others aren't supported")
+    return read(item, place)
+
+
+def _message(item: Mapping[str, Any], place: str) -> Item:
+    role = item.get("role")
+    if role not in _ROLES:
+        raise FieldError(f"{place}.role", f"must be one of {', '.join(_ROLES)}")
+    kind = "output_text" if role == "assistant" else "input_text"
+    content = item.get("content")
+    if isinstance(content, str):
+        parts = [_part(kind, content)]
+    elif isinstance(content, list):
+        parts = [
+            _part(kind, _text(part, f"{place}.content[{n}]")) for n, part in enumerate(content)
+        ]
+    else:
+        raise FieldError(f"{place}.content", "must be a text or a list of parts")
+    message = {"id": _id(item, "msg"), "type": "message", "role": role}
+    return {**message, "content": parts, "status": "completed"}
+
+
+def _part(kind: str, text: str) -> Item:
+    part: Item = {"type": kind, "text": text}
+    return {**part, "annotations": [], "logprobs": []} if kind == "output_text" else part
+
+
+def _text(part: Any, place: str) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind not in _TEXT_PARTS:
+        raise FieldError(f"{place}.type", "must be a text's: other parts aren't supported")
+    text = part.get("refusal" if kind == "refusal" else "text")
+    if not isinstance(text, str):
+        raise FieldError(f"{place}.text", "must be a text")
+    return text
+
+
+def _function_call(item: Mapping[str, Any], place: str) -> Item:
+    call = {name: _required(item, name, place) for name in ("call_id", "name", "arguments")}
+    return {"id": _id(item, "fc"), "type": "function_call", **call, "status": "completed"}
+
+
+def _function_call_output(item: Mapping[str, Any], place: str) -> Item:
+    output = item.get("output")
+    if isinstance(output, list):
+        texts = [_text(part, f"{place}.output[{n}]") for n, part in enumerate(output)]
+        output = "\n".join(texts)
+    if not isinstance(output, str):
+        raise FieldError(f"{place}.output", "must be a text or a list of texts")
+    call_id = _required(item, "call_id", place)
+    read = {"id": _id(item, "fco"), "type": "function_call_output", "call_id": call_id}
+    return {**read, "output": output, "status": "completed"}
+
+
+def _required(item: Mapping[str, Any], name: str, place: str) -> str:
+    value = item.get(name)
+    if not isinstance(value, str):
+        raise FieldError(f"{place}.{name}", "must be a text")
+    return value
+
+
+def _id(item: Mapping[str, Any], prefix: str) -> str:
+    given = item.get("id")
+    return given if isinstance(given, str) and 0 < len(given) <= 200 else ids.new_shown(prefix)
+
+
+_READERS = {
+    "message": _message,
+    "function_call": _function_call,
+    "function_call_output": _function_call_output,
+}
+
+
+def messages_of(items: Iterable[Item]) -> list[dict[str, Any]]:
+    """Returns the messages of a chat completion: calls of functions join the assistant's message
+    before them."""
+    messages: list[dict[str, Any]] = []
+    for item in items:
+        if item["type"] == "message":
+            text = _joined(item["content"])
+            messages.append({"role": item["role"], "content": text})
+        elif item["type"] == "function_call":
+            if not messages or messages[-1]["role"] != "assistant":
+                messages.append({"role": "assistant", "content": None})
+            messages[-1].setdefault("tool_calls", []).append(_tool_call(item))
+        else:
+            call, output = item["call_id"], item["output"]
+            messages.append({"role": "tool", "tool_call_id": call, "content": output})
+    return messages
+
+
+def _joined(parts: Sequence[Item]) -> str:
+    return "\n".join(part["text"] for part in parts)
+
+
+def _tool_call(item: Item) -> dict[str, Any]:
+    function = {"name": item["name"], "arguments": item["arguments"]}
+    return {"id": item["call_id"], "type": "function", "function": function}

@@ -1,0 +1,117 @@
+"""The `response` object, in every state of a response."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from api.compat.generation.outputs import completion_of_output
+from api.compat.openai.responses.output import OutputBuilder
+from jobs.errors import MillraceError
+
+PREFIX = "resp"
+PIECE = 16  #: Characters of a delta of a response in the background.
+_FAILURES = {
+    "invalid_input": "invalid_prompt",
+    "invalid": "invalid_prompt",
+    "rate_limited": "rate_limit_exceeded",
+}
+"""OpenAI's codes of failed responses by ours; others are `server_error`."""
+
+Ended = Mapping[str, Any]
+"""Fields that a response gains at its end: status, output, usage, error, incomplete_details."""
+
+
+def response_object(
+    id: str, created_at: int, shown: Mapping[str, Any], ended: Ended | None = None, *,
+    status: str = "in_progress",
+) -> dict[str, Any]:  # fmt: skip
+    """Returns the object of a response. shown: what it repeats of its request, and the time of its
+    creation where that is another one; status: of one that has not ended."""
+    return {
+        "id": id,
+        "object": "response",
+        "created_at": created_at,
+        "completed_at": None,
+        "status": status,
+        "error": None,
+        "incomplete_details": None,
+        "output": [],
+        "usage": None,
+        **shown,
+        "truncation": "disabled",
+        "reasoning": {"effort": None, "summary": None},
+        "service_tier": "default",
+        **(ended or {}),
+    }
+
+
+def output_of(output: bytes, digits: str, *, tools: bool, ended_at: int) -> dict[str, Any]:
+    """Returns what a response has gained by the output of a model. Raises MillraceError where that
+    is no completion."""
+    completion = completion_of_output(output, tools=False)
+    builder = OutputBuilder(digits, tools=tools)
+    choice = choice_of(completion)
+    complete = choice.get("finish_reason") not in ("length", "content_filter")
+    builder.take_message(choice["message"], complete=complete)
+    add_logprobs(builder.items, choice)
+    return gained(builder.items, completion, ended_at=ended_at)
+
+
+def choice_of(completion: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the only choice of a chat completion. Raises MillraceError where it is none."""
+    choices = completion["choices"]
+    if not choices or not isinstance(choices[0].get("message"), dict):
+        raise MillraceError("the model's output is no chat completion")
+    found: Mapping[str, Any] = choices[0]
+    return found
+
+
+def add_logprobs(items: Sequence[dict[str, Any]], choice: Mapping[str, Any]) -> None:
+    """Adds the log probabilities of a choice to the message, where that is the only item."""
+    content = (choice.get("logprobs") or {}).get("content") or []
+    if len(items) == 1 and items[0]["type"] == "message" and content:
+        builder = OutputBuilder("", tools=False)
+        builder.feed("", content)
+        items[0]["content"][0]["logprobs"] = builder.items[0]["content"][0]["logprobs"]
+
+
+def gained(
+    items: Sequence[Mapping[str, Any]], completion: Mapping[str, Any], *, ended_at: int
+) -> dict[str, Any]:
+    """Returns what a response has gained at its end, with these items."""
+    finish = choice_of(completion).get("finish_reason")
+    reasons = {"length": "max_output_tokens", "content_filter": "content_filter"}
+    reason = reasons.get(str(finish))
+    ended: dict[str, Any] = {
+        "status": "incomplete" if reason else "completed",
+        "output": list(items),
+        "usage": usage_of(completion.get("usage")),
+    }
+    if reason:
+        return {**ended, "incomplete_details": {"reason": reason}}
+    return {**ended, "completed_at": ended_at}
+
+
+def failed(code: str, message: str, items: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Returns what a response has gained that failed."""
+    error = {"code": _FAILURES.get(code, "server_error"), "message": message}
+    return {"status": "failed", "error": error, "output": list(items)}
+
+
+def cancelled() -> dict[str, Any]:
+    """Returns what a response has gained that was cancelled."""
+    return {"status": "cancelled"}
+
+
+def usage_of(usage: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns the usage of a chat completion as a response has it."""
+    counted = usage or {}
+    details = counted.get("prompt_tokens_details") or {}
+    input, output = counted.get("prompt_tokens") or 0, counted.get("completion_tokens") or 0
+    cached = details.get("cached_tokens") or 0 if isinstance(details, dict) else 0
+    return {
+        "input_tokens": input,
+        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
+        "output_tokens": output,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": input + output,
+    }

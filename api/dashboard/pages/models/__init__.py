@@ -1,0 +1,1 @@
+"""Pages of models: those that are served, the registry, rollouts."""

@@ -1,0 +1,1 @@
+"""Routing of calls to versions, and copies of calls for a version that is tried out."""

@@ -1,0 +1,1 @@
+"""Streams that outlive the connection, and the api process, that they began on."""

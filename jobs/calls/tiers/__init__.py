@@ -1,0 +1,1 @@
+"""Workers of one model that differ in speed: tiers, admission beside them, looks."""

@@ -1,0 +1,188 @@
+"""Lines of OpenAI's batches: the request in a line, and the bodies of each endpoint.
+
+https://platform.openai.com/docs/api-reference/batch/request-input
+"""
+
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any
+
+from jobs.errors import Malformed
+from jobs.intake import validation
+from jobs.models.engines.engine_spec import Task
+from jobs.models.inputs import embeddings
+from jobs.models.inputs.fields import FieldError
+from jobs.models.inputs.generation import parse_all
+from jobs.models.model import Model
+
+ENDPOINTS: Mapping[str, Task] = {
+    "/v1/embeddings": "embedding",
+    "/v1/chat/completions": "chat",
+    "/v1/completions": "chat",
+}
+"""Task of the models that each endpoint serves; completions are for those that generate."""
+
+_REQUEST = itemgetter("method", "url", "body")
+BASE64 = b'"base64"'
+"""Reply of a line whose vectors are to be encoded."""
+_ANSWERED = frozenset({"model", "input", "dimensions", "encoding_format", "user"})
+"""Fields of the embeddings endpoint; all others are parameters of the model."""
+_CODES = {
+    "type": "invalid_type",
+    "range": "invalid_value",
+    "empty": "invalid_value",
+    "too_many": "invalid_value",
+    "unknown_param": "unknown_parameter",
+    "chat": "invalid_value",
+}
+"""OpenAI's code for each code of an item's fault."""
+
+
+class LineError(Exception):
+    """A line is wrong. args: code, message, path into it."""
+
+
+def missing(path: str) -> LineError:
+    """Returns the error of a parameter that is not there."""
+    return LineError("missing_required_parameter", f"Missing required parameter: '{path}'.", path)
+
+
+def request_of(line: bytes | None) -> dict[str, Any]:
+    """Returns the object of a line. Raises LineError."""
+    if line is None:
+        raise LineError("too_long", "the line is longer than any request may be", "")
+    try:
+        request = validation.parse_json(line)
+    except Malformed as error:
+        what = error.detail if line.strip() else "the line is empty"
+        message = f"This line is not parseable as valid JSON: {what}"
+        raise LineError("invalid_json_line", message, "") from None
+    if not isinstance(request, dict):
+        raise LineError("invalid_json_line", "a line is a JSON object", "")
+    return request
+
+
+def custom_id_of(request: Mapping[str, Any]) -> str:
+    """Returns the custom_id of a line. Raises LineError."""
+    if "custom_id" not in request:
+        raise missing("custom_id")
+    custom_id = request["custom_id"]
+    if not validation.is_custom_id(custom_id):
+        raise LineError("invalid_custom_id", validation.CUSTOM_ID, "custom_id")
+    return str(custom_id)
+
+
+def body_of(request: Mapping[str, Any], endpoint: str) -> dict[str, Any]:
+    """Returns the body of a line. Raises LineError."""
+    try:
+        method, url, body = _REQUEST(request)
+    except KeyError as error:
+        raise missing(error.args[0]) from None
+    if method != "POST":
+        raise LineError(
+            "invalid_method", f"the method must be 'POST', not {_shown(method)}", "method"
+        )
+    if url != endpoint:
+        message = f"the url must be the endpoint of the batch, {endpoint!r}, not {_shown(url)}"
+        raise LineError("invalid_url", message, "url")
+    if not isinstance(body, dict):
+        raise LineError("invalid_type", "the body must be an object", "body")
+    if body.get("stream"):
+        message = "answers in a batch are not streamed: leave `stream` out"
+        raise LineError("unsupported_parameter", message, "body.stream")
+    return body
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else type(value).__name__
+
+
+_Read = tuple[bytes, bytes | None, bytes | None, int]
+"""Input, params and reply as JSON, and the number of inputs."""
+
+
+def _embedding(model: Model, body: Mapping[str, Any]) -> _Read:
+    """Reads a request for embeddings. Raises LineError."""
+    try:
+        input = body["input"]
+    except KeyError:
+        raise missing("body.input") from None
+    no = validation.refuse_input(model, input) or embeddings.refuse_from_openai(
+        input, accepts_token_ids=model.accept_token_ids
+    )
+    if no:
+        raise LineError(*_typed(no), "body.input")
+    raw, params, reply = _json(input, "body.input"), None, None
+    if len(body) > 2:  # more than model and input
+        if wanted := _params(model, body):
+            params = _json(wanted, "body")
+        if body.get("encoding_format") == "base64":
+            reply = BASE64
+    inside = model.split_inputs(input)
+    return raw, params, reply, len(inside) if inside else 1
+
+
+def _params(model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the model's own parameters in a request for embeddings."""
+    if body.get("encoding_format") not in (None, "float", "base64"):
+        message = "the encoding_format is 'float' or 'base64'"
+        raise LineError("invalid_value", message, "body.encoding_format")
+    wanted = {name: body[name] for name in body if name not in _ANSWERED and name != "stream"}
+    if body.get("dimensions") is not None:
+        wanted["dimensions"] = body["dimensions"]
+    for name in wanted:
+        if no := validation.refuse_params(model, {name: wanted[name]}):
+            raise LineError(*_typed(no), f"body.{name}")
+    return wanted
+
+
+def _chat(model: Model, body: Mapping[str, Any]) -> _Read:
+    """Reads a conversation, whose input is the body. Raises LineError."""
+    messages = body.get("messages")
+    if messages is None:
+        raise missing("body.messages")
+    if not isinstance(messages, list) or not messages:
+        raise LineError(
+            "invalid_type", "messages must be an array, not an empty one", "body.messages"
+        )
+    return _generation(model, body)
+
+
+def _completion(model: Model, body: Mapping[str, Any]) -> _Read:
+    """Reads a prompt, whose input is the body. Raises LineError."""
+    if body.get("prompt") is None:
+        raise missing("body.prompt")
+    return _generation(model, body)
+
+
+def _generation(model: Model, body: Mapping[str, Any]) -> _Read:
+    input = {name: body[name] for name in body if name not in ("model", "stream")}
+    if model.spec.generates:
+        try:
+            parse_all(input)
+        except FieldError as error:
+            raise LineError("invalid_value", str(error), f"body.{error.field}") from None
+    elif no := validation.refuse_input(model, input):
+        raise LineError(*_typed(no), "body")
+    return _json(input, "body"), None, None, 1
+
+
+READERS: Mapping[str, Callable[[Model, Mapping[str, Any]], _Read]] = {
+    "/v1/embeddings": _embedding,
+    "/v1/chat/completions": _chat,
+    "/v1/completions": _completion,
+}
+
+
+def _json(value: Any, path: str) -> bytes:
+    try:
+        return validation.storable(value)
+    except ValueError as error:
+        code, message = error.args
+        raise LineError(code, f"{path} {message}", path) from None
+
+
+def _typed(refused: tuple[str, str]) -> tuple[str, str]:
+    """Returns OpenAI's code and our message."""
+    code, message = refused
+    return _CODES.get(code, code), message

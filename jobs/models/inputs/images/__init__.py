@@ -1,0 +1,1 @@
+"""Images as inputs, without torch: their headers, and the shapes that they are resized to."""

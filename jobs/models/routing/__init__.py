@@ -1,0 +1,1 @@
+"""Routing of calls to versions of a model: routes, rollouts and aliases; pure."""

@@ -1,0 +1,1 @@
+"""Advice of keepers to workers, by figures that only keepers see together."""

@@ -1,0 +1,1 @@
+"""The registry of models: artifacts, versions, aliases, routes, rollouts."""

@@ -1,0 +1,1 @@
+"""Policies of pools, what was decided about them, and the work that calls brought."""

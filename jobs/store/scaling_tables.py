@@ -1,0 +1,43 @@
+"""Describes the tables of the autoscaler and of preparation: see jobs/store/tables.py."""
+
+import sqlalchemy as sa
+
+from jobs.store.columns import key, nullable, number, required, table, times
+
+pool_policies = table(
+    "pool_policies",
+    *key(sa.Text, "pool"),
+    *required(sa.Text, "policy", "updated_by"),
+    *required(sa.Boolean, "paused", default="false"),
+    *nullable(sa.Integer, "desired"),
+    *required(sa.Text, "reason", default="''"),
+    *required(sa.Text, "state", default="'{}'"),
+    *times("updated_at"),
+)
+
+scale_events = table(
+    "scale_events",
+    number(),
+    *required(sa.Text, "pool", "act", "actor"),
+    *times("at"),
+    *nullable(sa.Integer, "desired"),
+    *required(sa.Text, "reason", default="''"),
+    *required(sa.Text, "figures", default="'{}'"),
+)
+sa.Index("scale_events_pool", scale_events.c.pool, scale_events.c.id.desc())
+
+pool_arrivals = table(
+    "pool_arrivals",
+    *key(sa.Text, "pool"),
+    *key(sa.BigInteger, "bin"),
+    *required(sa.Double, "work"),
+    *required(sa.Integer, "samples", default="1"),
+)
+
+prepared = table(
+    "prepared",
+    *key(sa.Uuid, "job_id"),
+    *key(sa.Integer, "seq"),
+    *required(sa.Text, "tenant_id", "version", "place"),
+    prefixes=["UNLOGGED"],
+)

@@ -1,0 +1,1 @@
+"""Changes of the registry of models."""

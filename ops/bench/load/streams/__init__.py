@@ -1,0 +1,1 @@
+"""Streams of generated tokens, read and put together."""

@@ -1,0 +1,1 @@
+"""`millrace bench rollout`: versions that arrive safely, one file a part."""

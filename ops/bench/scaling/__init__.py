@@ -1,0 +1,1 @@
+"""`millrace bench scaling`: the autoscaler, simulated and live."""

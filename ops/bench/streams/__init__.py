@@ -1,0 +1,1 @@
+"""`millrace bench streams`: streams and items that survive, adapters, structured output."""

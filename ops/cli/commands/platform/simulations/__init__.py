@@ -1,0 +1,1 @@
+"""Commands that `millrace simulate` is with certain options."""

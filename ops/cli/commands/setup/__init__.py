@@ -1,0 +1,1 @@
+"""Ops/cli/commands/setup."""

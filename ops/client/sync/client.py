@@ -1,0 +1,168 @@
+# Generated from ops/client/aio by ops/generate_sync_client.py; change it there.
+"""The client: maps a model over inputs, makes calls, and asks the api for anything else."""
+
+import os
+import ssl
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ..clock import Deadline
+from ..inputs import lines_of
+from ..objects import Call, Model
+from ..progress import Progress, progress_of
+from ..retries import MAX_RETRIES
+from ..wire import Request, idempotency, without_none
+from .chat import Chats
+from .jobs import Jobs
+from .results import Reader, Results
+from .transport import Transport, line_blocks
+
+if TYPE_CHECKING:
+    import httpx
+
+_URL = "http://127.0.0.1:8000"
+_TIMEOUT_S = 600.0
+_CALL_S = 10.0
+
+
+class Client:
+    """Client of one api; keeps its connections, and may be shared by threads.
+
+    base_url, api_key: default: MILLRACE_URL, else this machine's; MILLRACE_API_KEY. timeout_s: for
+    each step of a request; max_retries: of a request. verify: TLS context
+    (`millrace.tls_context`); True: the system's CAs. http_client: with options of your own, such
+    as proxies; you close it.
+
+    Attributes:
+        jobs: the jobs of the api.
+        chat: conversations with its models.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout_s: float = _TIMEOUT_S,
+        max_retries: int = MAX_RETRIES,
+        verify: ssl.SSLContext | bool = True,
+        http_client: "httpx.Client | None" = None,
+    ) -> None:
+        import httpx  # not for those who only look at the names here
+
+        url = base_url or os.environ.get("MILLRACE_URL") or _URL
+        key = api_key or os.environ.get("MILLRACE_API_KEY")
+        # Reading the system's CAs takes 20 ms, which plain HTTP needs no more than this.
+        secure = url.startswith("https:") and verify
+        http = http_client or httpx.Client(verify=secure)
+        http.base_url = httpx.URL(url)
+        if key:
+            http.headers["Authorization"] = f"Bearer {key}"
+        self._transport = Transport(
+            url, http, timeout_s=timeout_s, max_retries=max_retries, own=http_client is None
+        )
+        self.jobs = Jobs(self._transport)
+        self.chat = Chats(self._transport)
+
+    def map(
+        self,
+        model: str,
+        inputs: Any,
+        *,
+        column: str = "",
+        id_column: str = "",
+        progress: bool | Progress | None = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        **terms: Any,
+    ) -> Results:
+        """Runs a model over inputs as one job, and returns an iterator over the results in order,
+        which come while the job runs.
+
+        inputs: as a job takes them; both they and the results are streamed. progress: shows a bar
+        (default: on a terminal). timeout_s: until the last result: then WaitTimeout is raised, and
+        the job goes on. So it does after Ctrl-C, which says how to come back. terms: of the job.
+        Raises InputError, APIError; a failed item is a result with its error.
+        """
+        lines, deadline = lines_of(inputs, column, id_column), Deadline(timeout_s)
+        if next(iter(lines), None) is None:
+            return Results(Reader(self._transport, ""))
+        request = Request(
+            "POST",
+            "/jobs",
+            {"model": model, **terms},
+            lines=lines,
+            headers=idempotency(idempotency_key),
+        )
+        job = (self._transport.send(request, deadline)).json()
+        reader = Reader(
+            self._transport,
+            job["id"],
+            deadline=deadline,
+            progress=progress_of(progress, job),
+            generation=job["generation"],
+        )
+        return Results(reader)
+
+    def infer(
+        self,
+        model: str,
+        input: Any,
+        *,
+        params: Mapping[str, Any] | None = None,
+        timeout_s: float = _CALL_S,
+        idempotency_key: str | None = None,
+        **fields: Any,
+    ) -> Call:
+        """Makes one call, within so many seconds. fields: of its body, such as `class`.
+
+        Raises APIError.
+        """
+        timeout_ms = max(1, round(timeout_s * 1000))
+        body = {"model": model, "input": input, "timeout_ms": timeout_ms, **fields}
+        if params:
+            body["params"] = params
+        request = Request("POST", "/infer", json=body, headers=idempotency(idempotency_key))
+        return Call((self._transport.send(request, Deadline(timeout_s))).json())
+
+    def models(self) -> list[Model]:
+        """Returns the versions of models, and their state in the workers."""
+        return [Model(model) for model in (self.get("/models"))["data"]]
+
+    def request(self, method: str, path: str, **options: Any) -> Any:
+        """Returns the JSON of any operation of the api. options: json, params, headers.
+
+        A POST is sent again only where it wasn't taken, unless it has an Idempotency-Key. Raises
+        APIError.
+        """
+        headers = {name.lower() for name in options.get("headers") or {}}
+        repeatable = method != "POST" or "idempotency-key" in headers
+        request = Request(method, path, repeatable=repeatable, **without_none(options))
+        return (self._transport.send(request)).json()
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Returns the JSON of a GET request. Leaves out parameters that are None."""
+        return self.request("GET", path, params=without_none(query))
+
+    def lines(self, path: str, **query: Any) -> Iterator[bytes]:
+        """Yields the lines of a GET request. Leaves out parameters that are None."""
+        with self._transport.open(Request("GET", path, without_none(query))) as response:
+            for block in line_blocks(response):
+                for line in block:
+                    yield line.rstrip(b"\r")
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

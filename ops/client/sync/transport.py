@@ -1,0 +1,145 @@
+# Generated from ops/client/aio by ops/generate_sync_client.py; change it there.
+"""Connections to the api: requests with retries, streams, errors."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .. import clock
+from ..clock import Deadline
+from ..errors import APIConnectionError, APIError, APIStatusError, APITimeoutError
+from ..retries import Retries
+from ..wire import Lines, Request, blocks
+
+if TYPE_CHECKING:  # loaded with the first client: its import takes longer than many a command
+    import httpx
+
+_CONNECT_S = 10.0
+
+
+class Transport:
+    """HTTP client of one api, which tries again what may pass.
+
+    timeout_s: for each step of a request; max_retries: of a request. own: False where `http` is
+    closed by whoever made it.
+    """
+
+    def __init__(
+        self, url: str, http: "httpx.Client", *, timeout_s: float, max_retries: int, own: bool
+    ) -> None:
+        self.url, self._http, self._own = url, http, own
+        self._timeout_s, self._max_retries = timeout_s, max_retries
+        self._reached = False
+
+    def retries(
+        self, deadline: Deadline, *, patience_s: float = 0.0, repeatable: bool = True
+    ) -> Retries:
+        """Returns the retries of one request, or of one thing that is followed."""
+        return Retries(deadline, self._max_retries, patience_s=patience_s, repeatable=repeatable)
+
+    def send(
+        self,
+        request: Request,
+        deadline: Deadline | None = None,
+        *,
+        patience_s: float = 0.0,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> "httpx.Response":
+        """Sends a request until it is answered. Raises APIError.
+
+        patience_s: longest outage that it outlasts; on_failure: called before each retry.
+        """
+        deadline = deadline or Deadline()
+        retries = self.retries(deadline, patience_s=patience_s, repeatable=request.repeatable)
+        while True:
+            try:
+                return self._once(request, deadline)
+            except APIError as error:
+                pause_s = self._pause_s(retries, error)
+            on_failure()
+            clock.sleep(pause_s)
+
+    def _pause_s(self, retries: Retries, error: APIError) -> float:
+        """Returns the time before a retry; raises the error of an address that nobody has ever
+        answered at."""
+        if isinstance(error, APIConnectionError) and error.refused and not self._reached:
+            raise error
+        return retries.pause_s(error)
+
+    def _once(self, request: Request, deadline: Deadline) -> "httpx.Response":
+        with self._translated():
+            options = self._options(request, deadline)
+            response = self._http.request(request.method, request.path, **options)
+            self._reached = True
+        _check(response)
+        return response
+
+    @contextmanager
+    def open(self, request: Request) -> Iterator["httpx.Response"]:
+        """Opens a stream; whoever reads it knows where to go on. Raises APIError, also within."""
+        options = self._options(request, Deadline())
+        with self._translated():
+            with self._http.stream(request.method, request.path, **options) as response:
+                self._reached = True
+                if response.is_error:
+                    response.read()
+                    _check(response)
+                yield response
+
+    def _options(self, request: Request, deadline: Deadline) -> dict[str, Any]:
+        left_s = max(deadline.left_s(self._timeout_s), 0.001)
+        options: dict[str, Any] = {
+            "params": request.query,
+            "headers": dict(request.headers),
+            "timeout": (min(left_s, _CONNECT_S), left_s, left_s, left_s),
+        }
+        if request.json is not None:
+            options["json"] = request.json
+        if request.lines is not None:
+            options["content"] = _content(request.lines)
+            options["headers"]["Content-Type"] = "application/x-ndjson"
+        return options
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turns errors of the connection into ours."""
+        import httpx
+
+        try:
+            yield
+        except httpx.TimeoutException as error:
+            raise APITimeoutError(
+                f"{self.url} did not answer in time: {error or type(error).__name__}",
+                refused=isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout),
+            ) from error
+        except (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise APIConnectionError(
+                f"no api answers at {self.url}: {error}", refused=True
+            ) from error
+        except httpx.TransportError as error:
+            raise APIConnectionError(f"the connection to {self.url} broke: {error}") from error
+
+    def close(self) -> None:
+        """Closes the connections."""
+        if self._own:
+            self._http.close()
+
+
+def _content(lines: Iterable[bytes]) -> Iterator[bytes]:
+    for block in blocks(lines):
+        yield block
+
+
+def line_blocks(response: "httpx.Response") -> Iterator[list[bytes]]:
+    """Yields the lines of a body as they come, those of each chunk together."""
+    lines = Lines()
+    for chunk in response.iter_bytes():
+        if found := lines.feed(chunk):
+            yield found
+    if found := lines.end():
+        yield found
+
+
+def _check(response: "httpx.Response") -> None:
+    if response.is_error:
+        raise APIStatusError.of(response.status_code, response.content, response.headers)

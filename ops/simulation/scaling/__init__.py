@@ -1,0 +1,1 @@
+"""Simulation of a pool under an autoscaler: the keeper's own decisions, and others beside them."""

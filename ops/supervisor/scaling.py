@@ -1,0 +1,105 @@
+"""Follower of the autoscaler: learns how many workers a pool should have, for the actuator `local`.
+
+Loaded where `millrace up --max-workers` asks for it: SQLAlchemy would delay the start.
+"""
+
+import logging
+import threading
+from collections.abc import Collection, Mapping
+from math import inf
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from jobs.scaling.drain_order import drain_order
+from jobs.settings import Settings
+from jobs.store import db
+from jobs.store.queue import workers
+from jobs.store.scaling import policies
+from jobs.store.scaling.leader import Leadership
+from jobs.store.tenancy import EVERYBODY, acting
+from ops.supervisor.local_workers import LocalWorkers
+from ops.supervisor.worker import WatchedWorker
+from workers.keeper.scaling.actuators.failures import Failures
+from workers.keeper.scaling.actuators.protocol import ActuatorError
+
+_log = logging.getLogger("millrace.processes")
+_EVERY_S = 1.0
+ACTOR = "up"
+
+
+class ScalingFollower:
+    """Reads, on a thread of its own, what was decided about a pool whose policy says `local`; the
+    main thread does it by `act`.
+
+    Of several followers of a pool one has its lead: two never act on it. settings: of a worker.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._leader = Leadership(settings.database_url, f"millrace.local.{settings.pool}")
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="scaling", daemon=True)
+        self._database = db.connect(settings.database_url, pool_size=1, role=db.WORKER)
+        self._failures = Failures(self._database, ACTOR)
+        self._failure = ""  # of the latest `act`
+        self._models: Mapping[int, tuple[str, ...]] = {}  # ready, by incarnation of the pool
+        self.wanted: int | None = None  #: workers; None: nothing was decided, or others act
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and the lead."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._leader.release()
+        self._database.dispose()
+
+    def act(self, local: LocalWorkers[WatchedWorker]) -> None:
+        """Brings the workers to the number that is wanted; a failure is an event at the next look,
+        and it is tried again at the next call."""
+        wanted = self.wanted  # the thread that follows may set it to None meanwhile
+        if wanted is None:
+            return
+        try:
+            local.apply(self._settings.pool, wanted)
+            self._failure = ""
+        except ActuatorError as error:
+            self._failure = str(error)
+
+    def drain_order(
+        self, by_place: Mapping[int, WatchedWorker], leaving: Collection[int]
+    ) -> list[int]:
+        """Returns the places of workers in the order in which they go: those whose models others of
+        the pool have too, the youngest among equals. leaving: incarnations that drain already."""
+        left, incarnations = dict(self._models), {n: one.incarnation for n, one in by_place.items()}
+        for incarnation in leaving:
+            left.pop(incarnation, None)
+        oldest_first = sorted(by_place, key=lambda place: incarnations[place] or inf)
+        candidates = {place: left.pop(incarnations[place], ()) for place in oldest_first}
+        return drain_order(candidates, left.values())
+
+    def look(self) -> None:
+        """Reads once what was decided, and writes down what failed."""
+        pool = self._settings.pool
+        with acting(self._database, EVERYBODY) as tx:
+            row = policies.get(tx, pool)
+            held = workers.held(tx, pool, 2 * self._settings.lease_s)
+        self._models = {one.incarnation: one.models for one in held}
+        if row is None or row.terms.actuator != "local":
+            self._leader.release()
+            self.wanted = None
+        else:
+            self.wanted = row.desired if self._leader.hold() else None
+        self._failures.report(pool, self.wanted, "" if self.wanted is None else self._failure)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.look()
+            except (SQLAlchemyError, *db.CONNECTION_ERRORS, ValueError) as error:
+                # ValueError: of a policy of another release
+                _log.warning("can't read how many workers there should be: %s", error)
+            self._stopping.wait(_EVERY_S)

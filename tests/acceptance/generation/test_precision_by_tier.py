@@ -1,0 +1,123 @@
+"""A model whose calls are answered by a quantized version while it is full; each answer says so."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from ops.supervisor.platform import Platform
+from tests.support.platforms import spec
+from tests.support.wait import PATIENCE_S, eventually
+
+MODELS = """
+# one answer at a time, of a second
+[[model]]
+name = "talk"
+version = "1"
+engine = "echo_chat"
+target_ttft_ms = 1000
+options = { step_ms = 20.0, sequences = 1 }
+degrade = { fallback = "talk-int8@1" }
+
+[[model]]
+name = "talk-int8"
+version = "1"
+engine = "echo_chat"
+target_ttft_ms = 60000
+options = { step_ms = 1.0 }
+"""
+PLATFORM = spec(MODELS, lease_s=1.5)  # workers report predictions every half second
+
+
+SAID = "word " * 49 + "end"
+
+
+def chat(**fields: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": SAID}]
+    return {"model": "talk", "messages": messages, "max_tokens": 64, **fields}
+
+
+def post(platform: Platform, path: str, body: dict[str, Any]) -> httpx.Response:
+    return httpx.post(f"{platform.url}{path}", json=body, timeout=PATIENCE_S)
+
+
+def infer(platform: Platform) -> dict[str, Any]:
+    body = {"model": "talk", "input": {k: v for k, v in chat().items() if k != "model"}}
+    answer: dict[str, Any] = post(platform, "/infer", body).json()
+    return answer
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    lines = [line[6:] for line in text.splitlines() if line.startswith("data: {")]
+    return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def busy(platform: Platform) -> Iterator[Platform]:
+    """The platform under more calls than the model can answer in time."""
+    eventually(lambda: infer(platform).get("version"))
+    over = threading.Event()
+
+    def call() -> None:
+        while not over.is_set():
+            infer(platform)
+
+    with ThreadPoolExecutor(6) as pool:
+        for _ in range(6):
+            pool.submit(call)
+        try:
+            yield platform
+        finally:
+            over.set()
+
+
+def degraded(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Asks until an answer is the fallback's."""
+
+    def answer() -> dict[str, Any] | None:
+        found = ask()
+        return found if "degraded" in found else None
+
+    found = eventually(answer)
+    assert found["degraded"] == {"fallback_from": "talk@1"}
+    return found
+
+
+def test_a_call_says_which_model_it_was_meant_for(busy: Platform) -> None:
+    assert degraded(lambda: infer(busy))["model"] == "talk-int8"
+
+
+def test_calls_that_can_be_in_time_are_answered_by_the_model_itself(busy: Platform) -> None:
+    assert eventually(lambda: (one := infer(busy)).get("model") == "talk" and one)
+
+
+def test_a_chat_completion_names_the_model_that_answered(busy: Platform) -> None:
+    answer = degraded(lambda: post(busy, "/v1/chat/completions", chat()).json())
+    assert answer["model"] == "talk-int8@1"
+    assert answer["choices"][0]["message"]["content"] == SAID
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "type"),
+    [
+        ("/v1/chat/completions", {"stream_options": {"include_usage": True}}, None),
+        ("/v1/messages", {}, "message_delta"),
+    ],
+)
+def test_a_stream_says_it_at_its_end(
+    busy: Platform, path: str, more: dict[str, Any], type: str | None
+) -> None:
+    def last() -> dict[str, Any]:
+        found = events(post(busy, path, chat(stream=True, **more)).text)
+        return [one for one in found if one.get("type") == type][-1]
+
+    degraded(last)
+
+
+def test_a_stream_of_infer_says_it_at_its_end(busy: Platform) -> None:
+    body = {"model": "talk", "input": {"prompt": SAID, "max_tokens": 64}, "stream": True}
+    degraded(lambda: events(post(busy, "/infer", body).text)[-1])

@@ -1,0 +1,133 @@
+"""Texts that a spot worker generates when its machine is reclaimed go on with another worker: each
+token once, billed once. A tiny Llama in fp32, real processes."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+from sqlalchemy import text
+
+from jobs import ids
+from jobs.calls.keys import Keys
+from ops.client import Client
+from ops.supervisor.platform import Platform
+from tests.support import tiny_llama
+from tests.support.platforms import Platforms, spec, transaction
+from tests.support.spot_workers import SpotWorker, spot_worker
+from tests.support.wait import PATIENCE_S, eventually
+
+_TOKENS = 400
+_LENGTH = {"max_tokens": _TOKENS, "min_tokens": _TOKENS, "temperature": 0}
+_PROMPTS = [f"The cat {n} sat" for n in range(6)]
+
+
+def models(folder: Path) -> str:
+    options = {**tiny_llama.options(folder), "block_tokens": 16, "sequences": 12}
+    written = ", ".join(f"{name} = {json.dumps(value)}" for name, value in options.items())
+    return f"""
+[[model]]
+name = "tiny"
+version = "1"
+engine = "transformers"
+target_ttft_ms = 600000
+options = {{ {written} }}
+limits = {{ slice_items = 3 }}"""
+
+
+@pytest.fixture(scope="module")
+def platform(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    folder = tmp_path_factory.mktemp("tiny")
+    tiny_llama.save(folder, max_position_embeddings=2048)
+    with platforms.running(spec(models(folder), workers=1, lease_s=2.0)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def client(platform: Platform) -> Iterator[Client]:
+    made = Client(platform.url)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(platform: Platform) -> list[str]:
+    return [read(platform, prompt) for prompt in _PROMPTS]
+
+
+def read(platform: Platform, prompt: str) -> str:
+    """Reads a stream to its end, whose tokens come in order, each once."""
+    times = dict.fromkeys(("first_token_ms", "idle_ms", "timeout_ms"), 200_000)
+    body = {"model": "tiny", "input": {"prompt": prompt, **_LENGTH}, "stream": True, **times}
+    count, found = 0, ""
+    with httpx.stream("POST", f"{platform.url}/infer", json=body, timeout=PATIENCE_S) as stream:
+        assert stream.status_code == 200, stream.read()
+        for line in stream.iter_lines():
+            event = json.loads(line[6:]) if line.startswith("data: ") else {}
+            assert "error" not in event
+            if "choice" in event:
+                assert event["index"] == count
+                count += len(event.get("tokens", []))
+                found += event.get("text", "")
+    assert count == _TOKENS
+    return found
+
+
+def generates(spot: SpotWorker) -> bool:
+    """Returns True while it has calls that have generated something."""
+    spot.platform.poll()
+    with redis.Redis.from_url(spot.platform.settings.redis_url) as client:
+        taken: Any = client.hgetall(Keys("tiny@1")("taken"))
+        its = [id for id, by in taken.items() if by.decode().startswith(f"{spot.incarnation}#")]
+        return any(client.llen(Keys("tiny@1").log(id.decode())) > 5 for id in its)
+
+
+def checkpointed(spot: SpotWorker) -> bool:
+    query = text("""
+        SELECT count(*) FROM slices s JOIN checkpoints c
+            ON c.job_id = s.job_id AND c.seq >= s.start AND c.seq < s.stop
+        WHERE s.state = 'leased' AND s.lease_owner = :id""")
+    spot.platform.poll()
+    with transaction(spot.platform) as tx:
+        return bool(tx.scalar(query, {"id": spot.incarnation}))
+
+
+@pytest.mark.parametrize("notice", [True, False])
+def test_streams_go_on_elsewhere(
+    platform: Platform, undisturbed: list[str], tmp_path: Path, notice: bool
+) -> None:
+    with spot_worker(platform, tmp_path) as spot, ThreadPoolExecutor(len(_PROMPTS)) as pool:
+        reading = [pool.submit(read, platform, prompt) for prompt in _PROMPTS]
+        eventually(lambda: generates(spot))
+        if notice:
+            spot.reclaim()
+        else:
+            spot.vanish()
+        eventually(lambda: platform.poll() or all(one.done() for one in reading))
+        assert [one.result() for one in reading] == undisturbed
+
+
+@pytest.mark.parametrize("notice", [True, False])
+def test_items_go_on_from_their_checkpoints_and_are_billed_once(
+    platform: Platform, client: Client, undisturbed: list[str], tmp_path: Path, notice: bool
+) -> None:
+    with spot_worker(platform, tmp_path) as spot:
+        inputs = ({"input": {"prompt": prompt, **_LENGTH}} for prompt in _PROMPTS)
+        lines = (json.dumps(one).encode() + b"\n" for one in inputs)
+        job = client.jobs.submit("tiny", lines)["id"]
+        eventually(lambda: checkpointed(spot))
+        if notice:
+            spot.reclaim()
+        else:
+            spot.vanish()
+        eventually(lambda: platform.poll() or client.jobs.get(job)["state"] == "completed")
+        outputs = [result["output"] for result in client.jobs.results(job)]
+        assert [output["choices"][0]["text"] for output in outputs] == undisturbed
+        query = text("SELECT sum(output_tokens) FROM usage WHERE job_id = :job")
+        with transaction(platform) as tx:
+            billed = tx.scalar(query, {"job": ids.parse("job", job)})
+        assert billed == _TOKENS * len(_PROMPTS)

@@ -1,0 +1,52 @@
+"""The platform that the tests of the Responses API share, and what they ask."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from openai.types.responses import Response, ResponseStreamEvent
+
+from tests.support.platforms import spec
+
+MODELS = """
+[[model]]
+name = "chatter"
+version = "1"
+engine = "echo_chat"
+
+[[model]]
+name = "slow"
+version = "1"
+engine = "echo_chat"
+options = { step_ms = 50.0 }
+
+[[model]]
+name = "echo"
+version = "1"
+engine = "echo"
+"""
+RESPONSES = spec(MODELS, is_closed=True, lease_s=3.0)
+SAID = "one two three four five"
+CALL = '<tool_call>{"name":"weather","arguments":{"city":"Turin"}}</tool_call>'
+TOOLS: Any = [
+    {
+        "type": "function",
+        "name": "weather",
+        "description": "The weather of a city",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+        "strict": False,
+    }
+]
+
+
+def numbers_of(events: Iterable[ResponseStreamEvent]) -> list[int]:
+    return [event.sequence_number for event in events]
+
+
+def last_of(events: list[ResponseStreamEvent]) -> Response:
+    last = events[-1]
+    assert last.type in ("response.completed", "response.incomplete", "response.failed")
+    return last.response
+
+
+def text_of(events: Iterable[ResponseStreamEvent]) -> str:
+    return "".join(one.delta for one in events if one.type == "response.output_text.delta")

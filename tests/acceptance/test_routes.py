@@ -1,0 +1,85 @@
+"""Routes on a whole platform: shares of sticky users, pinned versions, shadows."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.platforms import Platforms, spec
+from tests.support.wait import eventually
+
+ENTRY = """
+[[model]]
+name = "x"
+version = "{}"
+engine = "echo"
+"""
+ROUTE = "/admin/models/x/routes/*"
+USERS = [f"user-{n}" for n in range(200)]
+
+
+@pytest.fixture(scope="module")
+def http(platforms: Platforms) -> Iterator[httpx.Client]:
+    with (
+        platforms.running(spec("".join(map(ENTRY.format, "12")))) as platform,
+        httpx.Client(base_url=platform.url, timeout=60) as client,
+    ):
+        paths = [f"/models/x@{version}/ready" for version in "12"]
+        eventually(lambda: all(client.get(path).status_code == 200 for path in paths))
+        yield client
+
+
+def call(http: httpx.Client, user: str = "", model: str = "x") -> str:
+    headers = {"X-Millrace-User": user} if user else {}
+    answer = http.post("/infer", json={"model": model, "input": "hi"}, headers=headers)
+    assert answer.status_code == 200, answer.text
+    version: str = answer.json()["version"]
+    assert answer.headers["X-Millrace-Model"] == f"x@{version}"
+    return version
+
+
+def put(http: httpx.Client, first: float, second: float, **more: Any) -> None:
+    shares = {"1": first, "2": second}
+    splits = [{"version": version, "percent": percent} for version, percent in shares.items()]
+    answer = http.put(ROUTE, json={"splits": splits, **more})
+    assert answer.status_code == 200, answer.text
+
+
+def test_a_ramp_takes_no_user_back_and_a_pinned_version_beats_it(http: httpx.Client) -> None:
+    assert call(http) == "2"  # the newest
+    put(http, 100, 0, sticky="user")
+    eventually(lambda: {call(http) for _ in range(5)} == {"1"})
+    put(http, 70, 30, sticky="user")
+    eventually(lambda: len({call(http, user) for user in USERS[:40]}) == 2)
+    moved = {user for user in USERS if call(http, user) == "2"}
+    assert 0.15 < len(moved) / len(USERS) < 0.45
+    put(http, 40, 60, sticky="user")
+    eventually(lambda: sum(call(http, user) == "2" for user in USERS) > len(moved))
+    assert {call(http, user) for user in moved} == {"2"}
+    assert {call(http, user, "x@1") for user in USERS[:20]} == {"1"}
+    assert http.delete(ROUTE).status_code == 204
+    eventually(lambda: Counter(call(http, user) for user in USERS[:20]) == {"2": 20})
+
+
+def test_a_shadows_answers_are_compared_and_dropped(http: httpx.Client) -> None:
+    put(http, 100, 0, shadow={"version": "2", "percent": 100})
+    eventually(lambda: call(http) == "1")
+
+    def compared() -> bool:
+        assert call(http) == "1"
+        return 'millrace_shadow_calls_total{model="x@1",outcome="equal",shadow="x@2"}' in (
+            http.get("/metrics").text
+        )
+
+    eventually(compared)
+    assert http.delete(ROUTE).status_code == 204
+
+
+def test_a_faulty_route_is_refused(http: httpx.Client) -> None:
+    splits = [{"version": "1", "percent": 60}, {"version": "9", "percent": 50}]
+    answer = http.put(ROUTE, json={"splits": splits})
+    assert answer.status_code == 422
+    assert "make 110" in answer.text
+    assert "no active version '9'" in answer.text

@@ -1,0 +1,131 @@
+"""The autoscaler of `millrace up`: workers come and go as it decides, and nothing is lost."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from jobs.settings import Settings
+from ops.cli.main import main
+from ops.processes.ports import free_port
+from ops.supervisor.platform import Platform
+from tests.support.platforms import LIGHT, copy_database, no_durability
+from tests.support.wait import eventually
+
+ROUTE = "/admin/pools/default"
+RARE = """
+[[model]]
+name = "rare"
+version = "1"
+engine = "echo"
+on_demand = true
+"""
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory, database_folder: Path) -> Iterator[Platform]:
+    folder = tmp_path_factory.mktemp("scaling")
+    (folder / "models.toml").write_text(LIGHT + RARE)
+    copy_database(database_folder, folder / "home")
+    configured = Settings(home=folder / "home", port=free_port(), models=folder / "models.toml")
+    with no_durability():
+        made = Platform(configured, logs=folder / "logs", most_workers=3)
+        made.start()
+        yield made
+        made.stop()
+
+
+def scale(platform: Platform, **policy: Any) -> None:
+    """Sets a policy without pauses."""
+    terms = {"max_replicas": 3, "cooldown_s": 0, "min_stay_s": 0, "actuator": "local", **policy}
+    answer = httpx.put(f"{platform.url}{ROUTE}/scaling", json={"policy": terms})
+    assert answer.status_code == 200, answer.text
+
+
+def pool(platform: Platform) -> dict[str, Any]:
+    platform.poll()
+    found: dict[str, Any] = httpx.get(f"{platform.url}{ROUTE}").json()
+    return found
+
+
+def test_workers_come_and_go_as_is_decided_and_a_job_loses_nothing(platform: Platform) -> None:
+    assert pool(platform)["scaling"] is None
+    scale(platform, min_replicas=2)
+    eventually(lambda: pool(platform)["workers"].get("ready") == 2)
+    items = {"model": "batchstring", "items": [{"input": f"text {n}"} for n in range(5000)]}
+    job = httpx.post(f"{platform.url}/jobs", json=items).json()["id"]
+    scale(platform, min_replicas=1, drain_s=3600)
+    eventually(lambda: pool(platform)["workers"] == {"ready": 1})
+    eventually(lambda: httpx.get(f"{platform.url}/jobs/{job}").json()["state"] == "completed")
+    found = pool(platform)
+    acts = [(event["act"], event["desired"]) for event in reversed(found["events"])]
+    assert acts == [("set", None), ("up", 2), ("set", 2), ("down", 1)]
+    died = [worker["died"] for worker in httpx.get(f"{platform.url}/workers").json()["data"]]
+    assert died == [None, None]
+    assert found["load"]["capacity_used"] is not None
+    page = httpx.get(f"{platform.url}/dashboard/pools/default").text
+    assert "calls bring the work" in page or "have done for" in page
+    token = re.findall(r'name="token" value="([^"]+)"', page)[-1]
+    paused = httpx.post(
+        f"{platform.url}/dashboard/pools/default/pause",
+        data={"token": token, "reason": "a <test>"},
+        headers={"Sec-Fetch-Site": "same-origin"},
+    )
+    assert paused.status_code == 303, paused.text
+    assert pool(platform)["scaling"]["paused"]
+    assert "a &lt;test&gt;" in httpx.get(f"{platform.url}/dashboard/pools/default").text
+    assert 'href="/dashboard/pools/default"' in httpx.get(f"{platform.url}/dashboard/pools").text
+
+
+def test_the_command_line_sets_pauses_shows_and_stops_it(platform: Platform) -> None:
+    def millrace(*words: str, fails: bool = False) -> str:
+        done = CliRunner().invoke(main, ["scale", *words], env={"MILLRACE_URL": platform.url})
+        assert bool(done.exit_code) == fails, done.output
+        return done.output
+
+    rule = "queue above 500 for 30 s: +3"
+    said = millrace("set", "default", "--max", "2", "--actuator", "plan", "--rule", rule)
+    assert "1 to 2 by plan" in said
+    policy = pool(platform)["scaling"]["policy"]
+    assert (policy["rules"], policy["cooldown_s"]) == ([rule], 0)  # what was there before stays
+    assert "paused" in millrace("pause", "default", "--replicas", "1", "--reason", "a test")
+    assert "desired 1" in millrace("resume", "default")
+    assert "used 0%" in millrace("status")
+    assert "pause 1: a test (by " in millrace("history", "default")
+    assert "desired" not in millrace("off", "default")
+    assert "write it as in" in millrace("set", "default", "--rule", "more!", fails=True)
+    assert "no model or worker is in the pool nope" in millrace("status", "nope", fails=True)
+    assert "has no autoscaler" in millrace("pause", "default", fails=True)
+
+
+def test_the_worker_that_alone_has_a_model_stays(platform: Platform) -> None:
+    scale(platform, min_replicas=2, max_replicas=2)
+    eventually(lambda: pool(platform)["workers"] == {"ready": 2})
+
+    def workers() -> dict[int, set[str]]:
+        """Returns the models that are ready, by worker."""
+        platform.poll()
+        return {
+            one["id"]: {its["model"] for its in one["models"] if its["state"] == "ready"}
+            for one in httpx.get(f"{platform.url}/workers").json()["data"]
+            if one["state"] == "ready"
+        }
+
+    def answers() -> bool:
+        body = {"model": "rare", "input": "x"}
+        return httpx.post(f"{platform.url}/infer", json=body).status_code == 200
+
+    first, last = sorted(workers())
+    drain = f"{platform.url}/workers/{first}"
+    httpx.post(f"{drain}/drain").raise_for_status()
+    eventually(lambda: answers() and "rare@1" in workers().get(last, ()))
+    httpx.post(f"{drain}/undrain").raise_for_status()
+    eventually(lambda: len(workers()) == 2)  # in the place of the first there is a younger one
+    scale(platform, min_replicas=1, max_replicas=1)
+    eventually(lambda: pool(platform)["workers"] == {"ready": 1})
+    assert list(workers()) == [last]
+    assert answers()

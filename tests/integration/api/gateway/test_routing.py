@@ -1,0 +1,238 @@
+"""The router and copies of calls, over a real Redis."""
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+from starlette.requests import Request
+
+from api.gateway.fallbacks import fallback_plans
+from api.gateway.requests import InferenceRequest
+from api.gateway.routing.router import Router
+from api.gateway.routing.shadow import AnsweredCall, ShadowCalls, counts_key
+from api.gateway.routing.target import Target
+from jobs import clock, ids
+from jobs.calls.lanes import Ticket
+from jobs.calls.messages import SHADOW, Call, Reply
+from jobs.calls.streams.rollout import StreamReader
+from jobs.errors import DeadlinePassed, Overloaded
+from jobs.intake.idempotency_key import Claim
+from jobs.models.registry import Registry
+from jobs.models.routing.rollout import ActiveRollout
+from jobs.models.routing.route import Route, Share
+from jobs.models.routing.table import RoutingTable
+from jobs.rollouts.records import LaunchRecord
+from tests.integration.api.gateway.stage import FAST, LEASE_S, NEW, OLD, OnStage, Stage
+from tests.support.wait import eventually_async
+
+CANARY = RoutingTable(rollouts={"m": ActiveRollout("r", "m", "1", "2", 100)})
+
+
+def request(**headers: str) -> Request:
+    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return Request({"type": "http", "headers": raw})
+
+
+async def route(
+    stage: Stage, routing: RoutingTable, key: str | None = None, **headers: str
+) -> Target:
+    await stage.gateway.model_statuses.refresh()
+    models = Registry([OLD, NEW], routing)
+    router = Router(stage.gateway.model_statuses, stage.responses)
+    return await router.route(models, "m", request(**headers), "t", key=key)
+
+
+def test_a_canary_gets_calls_only_while_a_worker_is_ready_for_it(on_stage: OnStage) -> None:
+    async def test(stage: Stage) -> None:
+        stage.ready(OLD)
+        assert await route(stage, CANARY) == Target(OLD, "missed#r", missed=NEW)
+        await eventually_async(lambda: stage.lanes(NEW).wanted())
+        stage.ready(NEW)
+        assert await route(stage, CANARY) == Target(NEW, "canary#r")
+        stage.lanes(NEW).announce("w", LEASE_S, ready=False)
+        assert await route(stage, CANARY) == Target(OLD, "missed#r", missed=NEW)
+
+    on_stage(test, OLD, NEW)
+
+
+def test_a_retry_under_a_key_goes_to_the_version_that_took_the_first_try(on_stage: OnStage) -> None:
+    async def test(stage: Stage) -> None:
+        stage.ready(OLD)
+        stage.ready(NEW)
+        before, after = (RoutingTable({("m", "stable"): version}) for version in "12")
+        claim = Claim("t", "k", b"-" * 32)
+
+        async def fails() -> bytes:
+            raise Overloaded("later")
+
+        assert await route(stage, before, "k") == Target(OLD)
+        with pytest.raises(Overloaded):
+            await stage.responses.once(claim, 1000, fails)
+        assert await route(stage, after, "k") == Target(OLD)
+        assert await route(stage, after) == await route(stage, after, "other") == Target(NEW)
+        assert await route(stage, CANARY, "canary") == Target(NEW, "canary#r")
+        assert await route(stage, CANARY, "canary") == Target(NEW)  # it counts once
+        assert await route(stage, before, "canary") == Target(OLD), "it was rolled back"
+        assert await route(stage, after, "canary") == Target(OLD)
+
+    on_stage(test, OLD, NEW)
+
+
+def test_a_user_stays_at_a_version(on_stage: OnStage) -> None:
+    sticky = Route("m", [Share("1", 50), Share("2", 50)], sticky="user", salt="s")
+    routing = RoutingTable(routes={("m", "*"): sticky})
+
+    async def test(stage: Stage) -> None:
+        stage.ready(OLD)
+        stage.ready(NEW)
+        of_user = [
+            {(await route(stage, routing, x_millrace_user=user)).model.key for _ in range(5)}
+            for user in map(str, range(20))
+        ]
+        assert {len(versions) for versions in of_user} == {1}
+        assert len(set[str]().union(*of_user)) == 2
+
+    on_stage(test, OLD, NEW)
+
+
+def test_calls_of_a_cohort_have_a_lane_of_their_own(on_stage: OnStage) -> None:
+    async def call(stage: Stage, cohort: str) -> None:
+        target = Target(NEW, cohort)
+        asked = InferenceRequest(
+            ids.new_shown("call"), "t", "text", 1.0, "standard", 1.0, 10_000,
+            clock.monotonic() + 10, stage.gone,
+        )  # fmt: skip
+        plans = fallback_plans(stage.models, target, "text", {})
+        stage.unanswered.append(asyncio.create_task(stage.gateway.infer(asked, plans)))  # type: ignore[arg-type]
+
+    async def test(stage: Stage) -> None:
+        stage.ready(NEW)
+        cohorts = "", "canary#r", "control#r"
+        for cohort in cohorts:
+            await call(stage, cohort)
+        lanes = stage.lanes(NEW)
+        await eventually_async(lambda: len(lanes.look("s").lanes) == 3)
+        for lane in lanes.look("s").lanes:
+            [taken] = take(stage, lane.lane)
+            assert taken.cohort == lane.lane.partition("{")[0].removesuffix(":")
+
+    on_stage(test, NEW)
+
+
+def test_a_call_of_a_rollout_that_is_late_is_recorded_as_failed(on_stage: OnStage) -> None:
+    async def test(stage: Stage) -> None:
+        stage.ready(NEW)
+        for cohort in ("canary#r#ann", "stable#r", ""):
+            asked = InferenceRequest(
+                ids.new_shown("call"), "t", "text", 1.0, "standard", 1.0, 10_000,
+                clock.monotonic() + 0.5, stage.gone,
+            )  # fmt: skip
+            plans = fallback_plans(stage.models, Target(NEW, cohort), "text", {})
+            with pytest.raises(DeadlinePassed):
+                await stage.gateway.infer(asked, plans)
+        reader, found = StreamReader(stage.redis, "r"), list[LaunchRecord]()
+        await eventually_async(lambda: found.extend(reader.read()) or found)
+        [late] = found
+        assert (late.lane, late.unit, late.calls, late.failed) == ("canary", "ann", 1, 1)
+        assert 0 < late.lasted_ms <= 500
+        assert not reader.read()
+
+    on_stage(test, NEW)
+
+
+def take(stage: Stage, lane: str) -> list[Call]:
+    lanes = stage.lanes(NEW)
+    now_ms = lanes.look("s").now_ms
+    ticket = Ticket(lane, 8, 0, now_ms, 1, 0, "pace", "w", "s", LEASE_S * 1000)
+    return lanes.take(ticket) or []
+
+
+# -- copies
+
+
+def answered(output: bytes = b"[0.5, 1]") -> AnsweredCall:
+    [plan] = fallback_plans(Registry([OLD]), Target(OLD, shadow=NEW), "text", {})
+    return AnsweredCall("acme", b'"text"', plan, output)
+
+
+async def counts(stage: Stage) -> dict[str, int]:
+    found: Any = await asyncio.to_thread(stage.redis.hgetall, counts_key(NEW.key))
+    return {name.decode(): int(count) for name, count in found.items()}
+
+
+async def counted(stage: Stage, outcome: str) -> None:
+    async def is_counted() -> bool:
+        return await counts(stage) == {f"1 {outcome}": 1}
+
+    async with asyncio.timeout(60):
+        while not await is_counted():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("output", "error", "outcome"),
+    [
+        (b"[0.5,1]", None, "equal"),
+        (b"[0.5001, 1]", None, "close"),
+        (b"[0.7, 1]", None, "different"),
+        (None, ("engine_error", "it broke"), "failed"),
+    ],
+)
+def test_a_copy_is_compared_counted_and_billed_to_nobody(
+    on_stage: OnStage, output: bytes | None, error: tuple[str, str] | None, outcome: str
+) -> None:
+    async def test(stage: Stage) -> None:
+        stage.ready(NEW, b16=FAST)
+        shadows, lanes = ShadowCalls(stage.gateway, stage.pipe), stage.lanes(NEW)
+        shadows.copy(answered(), NEW)
+        await eventually_async(lambda: lanes.look("s").lanes)
+        [taken] = take(stage, lanes.look("s").lanes[0].lane)
+        assert (taken.cohort, taken.job_class, taken.billed) == (SHADOW, "bulk", False)
+        reply = Reply(taken.id, output, error, 1, {}, taken.tenant, "bulk", 7, billed=taken.billed)
+        lanes.reply(taken.reply_to, [reply])
+        await counted(stage, outcome)
+        assert lanes.usage(unfinished=True) == []
+        await shadows.stop()
+
+    on_stage(test, OLD, NEW)
+
+
+def test_a_copy_is_shed_where_anything_else_waits(on_stage: OnStage) -> None:
+    async def test(stage: Stage) -> None:
+        stage.ready(NEW, b16=FAST)
+        shadows = ShadowCalls(stage.gateway, stage.pipe)
+        await stage.fill(NEW, 1)
+        shadows.copy(answered(), NEW)  # this api knows
+        await counted(stage, "shed")
+        await shadows.stop()
+
+    on_stage(test, OLD, NEW)
+
+
+def test_a_copy_is_shed_where_the_device_is_busy_or_nobody_is_ready(on_stage: OnStage) -> None:
+    async def test(stage: Stage) -> None:
+        shadows, lanes = ShadowCalls(stage.gateway, stage.pipe), stage.lanes(NEW)
+        shadows.copy(answered(), NEW)
+        await counted(stage, "shed")
+        await asyncio.to_thread(stage.redis.delete, counts_key(NEW.key))
+        stage.ready(NEW, b16=FAST)
+        before_ms = lanes.look("w/0").last_launch_ms
+        lanes.take(Ticket("", 0, 0, before_ms, 60_000, 0.0, "pace", "w", "w/0", LEASE_S))
+        await stage.gateway.model_statuses.refresh()
+        shadows.copy(answered(), NEW)
+        await counted(stage, "shed")
+        assert not lanes.look("s").lanes
+        await shadows.stop()
+
+    on_stage(test, OLD, NEW)
+
+
+def test_a_large_call_is_not_copied(on_stage: OnStage) -> None:
+    async def test(stage: Stage) -> None:
+        stage.ready(NEW, b16=FAST)
+        shadows = ShadowCalls(stage.gateway, stage.pipe)
+        shadows.copy(answered(orjson.dumps("x" * 100_000)), NEW)
+        await counted(stage, "shed")
+
+    on_stage(test, OLD, NEW)

@@ -1,0 +1,231 @@
+"""Logs of calls: who may write them, what is sent, how calls of dead workers go on."""
+
+from dataclasses import replace
+
+import pytest
+
+from jobs.calls.lanes import ALONE, WORKER_LOST
+from jobs.calls.messages import Call, ChoiceDelta, Delta, Reply, unpack_replies
+from jobs.calls.streams.log import MOST_DEATHS, CallLog, Progress
+from jobs.models.inputs.generation import TokenUsage
+from tests.integration.jobs.calls.made import Lanes
+
+LANE, LONE = "{}/64", ALONE + "{}/64"
+TOKENS = TokenUsage(10, 4, 3)
+
+
+def put(lanes: Lanes, *ids: str, asker: str = "api-1", stream: bool = True) -> None:
+    for id in ids:
+        call = Call(id, LANE, "tenant", {"text": id}, 3, asker, stream=stream)
+        assert lanes.refusal(call) is None
+
+
+def delta(call: Call, number: int, text: str = "so", notes: bytes = b"") -> Progress:
+    return Progress(call, Delta(call.id, number, (ChoiceDelta(0, text, [7]),)), notes)
+
+
+def log(lanes: Lanes, id: str) -> CallLog:
+    [found] = lanes.lanes.logs([id])
+    return found
+
+
+def numbers(lanes: Lanes, asker: str = "api-1") -> list[list[tuple[str, int]]]:
+    return [[(one.id, one.number) for one in message] for message in lanes.streamed(asker)]
+
+
+def stream(lanes: Lanes, *progress: Progress) -> list[str]:
+    """Returns the calls that are lost."""
+    return [call.id for call in lanes.lanes.stream(progress)]
+
+
+def died(lanes: Lanes, worker: str = "worker-2") -> None:
+    lanes.lanes.announce(worker, 0)
+    assert lanes.lanes.recover() == 1
+
+
+def test_a_step_of_deltas_is_one_message_to_each_api_that_waits(lanes: Lanes) -> None:
+    put(lanes, "a", "b")
+    put(lanes, "c", asker="api-2")
+    calls = lanes.take()
+    assert stream(lanes, *(delta(call, 0) for call in calls)) == []
+    assert numbers(lanes) == [[("a", 0), ("b", 0)]]
+    assert numbers(lanes, "api-2") == [[("c", 0)]]
+
+
+def test_a_log_has_all_deltas_in_order_with_the_latest_notes(lanes: Lanes) -> None:
+    put(lanes, "a", "b")
+    a, _ = lanes.take()
+    assert log(lanes, "a") == CallLog()
+    lanes.lanes.stream([delta(a, 0, "so", b"[1]"), delta(a, 1, " much")])
+    lanes.lanes.stream([delta(a, 2, "!")])
+    logs = lanes.lanes.logs(["b", "a"])
+    assert logs[0] == CallLog()
+    assert [one.number for one in logs[1].deltas] == [0, 1, 2]
+    assert "".join(one.choices[0].text for one in logs[1].deltas) == "so much!"
+    assert logs[1].notes == b"[1]"
+
+
+def test_a_call_that_does_not_stream_is_logged_and_not_sent(lanes: Lanes) -> None:
+    put(lanes, "a", stream=False)
+    [call] = lanes.take()
+    assert stream(lanes, delta(call, 0)) == []
+    assert len(log(lanes, "a").deltas) == 1
+    assert lanes.streamed("api-1") == []
+
+
+def test_a_delta_that_is_repeated_is_logged_and_sent_once(lanes: Lanes) -> None:
+    put(lanes, "a")
+    [call] = lanes.take()
+    for _ in range(2):
+        lanes.lanes.stream([delta(call, 0), delta(call, 1)])
+    assert numbers(lanes) == [[("a", 0), ("a", 1)]]
+    assert len(log(lanes, "a").deltas) == 2
+
+
+def test_a_worker_that_was_taken_for_dead_adds_nothing_and_learns_it(lanes: Lanes) -> None:
+    put(lanes, "a")
+    [before] = lanes.take(worker="worker-2")
+    lanes.lanes.stream([delta(before, 0, "first")])
+    died(lanes)
+    assert stream(lanes, delta(before, 1, "zombie")) == ["a"]
+    [after] = lanes.take()
+    assert stream(lanes, delta(before, 1, "zombie"), delta(after, 1, "second")) == ["a"]
+    assert [one.choices[0].text for one in log(lanes, "a").deltas] == ["first", "second"]
+    assert numbers(lanes) == [[("a", 0)], [("a", 1)]]
+
+
+def test_the_same_worker_adds_nothing_by_an_earlier_take(lanes: Lanes) -> None:
+    put(lanes, "a")
+    [before] = lanes.take(token=1)
+    lanes.lanes.abort("worker-1", 1)
+    [after] = lanes.take(token=2)
+    assert stream(lanes, delta(before, 0)) == ["a"]
+    assert stream(lanes, delta(after, 0)) == []
+
+
+def test_a_worker_learns_of_calls_whose_clients_left_or_that_are_lost(lanes: Lanes) -> None:
+    put(lanes, "a")
+    [call] = lanes.take()
+    lanes.lanes.drop(call)
+    unknown = replace(call, id="lost")
+    assert stream(lanes, delta(call, 0), delta(unknown, 0)) == ["a", "lost"]
+    assert numbers(lanes) == []
+
+
+# -- the end
+
+
+def reply(call: Call, text: bytes = b'"done"') -> Reply:
+    return Reply(call.id, text, None, 3, {}, "tenant", "standard", 5, TOKENS)
+
+
+def test_the_end_of_a_call_is_sent_counted_once_and_forgets_it(lanes: Lanes) -> None:
+    put(lanes, "a")
+    [call] = lanes.take()
+    lanes.lanes.stream([delta(call, 0)])
+    for _ in range(2):
+        lanes.lanes.end([(call, reply(call))])
+    ends = [m for m in lanes.received("api-1") if m[:1] == b"["]
+    assert [unpack_replies(end)[0][:2] for end in ends] == [("a", b'"done"')]
+    assert lanes.usage() == {("tenant", "standard"): (1, 0, 3, 5)}
+    assert lanes.tokens() == {"tenant": (10, 4, 3)}
+    assert lanes.lanes.recover() == 0
+
+
+def test_nothing_is_left_of_the_log_of_a_whole_answer(lanes: Lanes) -> None:
+    put(lanes, "a", stream=False)
+    [call] = lanes.take()
+    lanes.lanes.stream([delta(call, 0, notes=b"1")])
+    lanes.lanes.end([(call, reply(call))])
+    assert log(lanes, "a") == CallLog()
+
+
+@pytest.mark.parametrize("taken_again", [True, False])
+def test_the_end_that_a_worker_taken_for_dead_sends_changes_nothing(
+    lanes: Lanes, taken_again: bool
+) -> None:
+    put(lanes, "a")
+    [before] = lanes.take(worker="worker-2")
+    lanes.lanes.stream([delta(before, 0)])
+    died(lanes)
+    after = lanes.take() if taken_again else []
+    lanes.lanes.end([(before, reply(before, b'"zombie"'))])
+    assert (lanes.usage(), lanes.tokens()) == ({}, {})
+    assert [m for m in lanes.received("api-1") if m[:1] == b"["] == []
+    assert len(log(lanes, "a").deltas) == 1
+    [after] = after or lanes.take()
+    lanes.lanes.end([(after, reply(after))])
+    lanes.lanes.end([(before, reply(before, b'"zombie"'))])
+    assert lanes.tokens() == {"tenant": (10, 4, 3)}
+
+
+def test_a_call_whose_client_left_is_billed_once_for_its_tokens(lanes: Lanes) -> None:
+    put(lanes, "a")
+    [call] = lanes.take()
+    lanes.lanes.stream([delta(call, 0)])
+    lanes.lanes.drop(call)
+    failed = Reply(call.id, None, ("cancelled", ""), 3, {}, "tenant", "standard", 5, TOKENS)
+    for _ in range(2):
+        lanes.lanes.end([(call, failed)])
+    assert lanes.tokens() == {"tenant": (10, 4, 3)}
+    assert log(lanes, "a") == CallLog()
+
+
+# -- deaths
+
+
+def test_a_call_that_generated_goes_back_into_its_own_lane_at_every_death(lanes: Lanes) -> None:
+    put(lanes, "a")
+    for n in range(4):
+        [call] = lanes.take(worker="worker-2")
+        lanes.lanes.stream([delta(call, n)])
+        died(lanes)
+        assert lanes.waiting() == {LANE: 1}
+    assert [one.number for one in log(lanes, "a").deltas] == [0, 1, 2, 3]
+
+
+def test_a_call_that_generates_no_more_runs_alone_then_is_given_up(lanes: Lanes) -> None:
+    put(lanes, "a")
+    [call] = lanes.take(worker="worker-2")
+    lanes.lanes.stream([delta(call, 0)])
+    died(lanes)
+    for lane, then in ((LANE, {LONE: 1}), (LONE, {})):
+        assert lanes.take_ids(lane=lane, worker="worker-2") == ["a"]
+        died(lanes)
+        assert lanes.waiting() == then
+    [end] = [m for m in lanes.received("api-1") if m[:1] == b"["]
+    assert unpack_replies(end)[0][:3] == ("a", None, list(WORKER_LOST))
+
+
+def test_a_call_whose_workers_die_over_and_over_is_given_up_though_it_generates(
+    lanes: Lanes,
+) -> None:
+    put(lanes, "a")
+    for n in range(MOST_DEATHS):
+        [call] = lanes.take(worker="worker-2")
+        lanes.lanes.stream([delta(call, n)])
+        died(lanes)
+    for n, lane, then in ((0, LANE, {LONE: 1}), (1, LONE, {})):
+        [call] = lanes.take(lane=lane, worker="worker-2")
+        lanes.lanes.stream([delta(call, MOST_DEATHS + n)])
+        died(lanes)
+        assert lanes.waiting() == then
+
+
+def test_a_call_that_generated_alone_goes_back_among_the_others(lanes: Lanes) -> None:
+    put(lanes, "a")
+    assert lanes.take_ids(worker="worker-2") == ["a"]
+    died(lanes)
+    [call] = lanes.take(lane=LONE, worker="worker-2")
+    assert stream(lanes, delta(call, 0)) == []
+    died(lanes)
+    assert lanes.waiting() == {LANE: 1}
+
+
+def test_calls_whose_engine_died_are_recovered_while_their_worker_lives(lanes: Lanes) -> None:
+    put(lanes, "a")
+    [call] = lanes.take(worker="worker-2")
+    lanes.lanes.stream([delta(call, 0)])
+    assert lanes.lanes.recover(["worker-2#77"]) == 0
+    assert lanes.lanes.recover([call.holder]) == 1
+    assert lanes.waiting() == {LANE: 1}

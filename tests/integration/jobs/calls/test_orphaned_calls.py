@@ -1,0 +1,107 @@
+"""Calls whose api process died: they run on for a while, and are dropped if nobody comes back."""
+
+import pytest
+import redis
+
+from jobs.calls.lanes import API_ALIVE_S, API_SILENT, Terms
+from jobs.calls.messages import Call, unpack_replies
+from jobs.calls.redis import RedisLanes
+from jobs.calls.scripts import ATTEND
+from jobs.calls.streams.resumption import attend_arguments
+from tests.integration.jobs.calls.made import MODEL, ticket
+
+API = "api-1"
+
+
+@pytest.fixture
+def lanes(redis_client: "redis.Redis") -> RedisLanes:
+    lanes = RedisLanes(redis_client, MODEL)
+    lanes.announce("worker-1", 60.0)
+    return lanes
+
+
+def take(lanes: RedisLanes, resume_within_s: int = 0) -> Call:
+    """Puts a call that streams, and has a worker take it."""
+    call = Call(
+        "a", "{}/64", "tenant", {"text": "x"}, 3, API, stream=True, resume_within_s=resume_within_s
+    )
+    assert lanes.put(call, target_ms=250, timeout_ms=60_000, most=9, terms=Terms()) is None
+    taken = lanes.take(ticket(lanes.look("worker-1/0")))
+    assert taken
+    return taken[0]
+
+
+def attend(
+    lanes: RedisLanes,
+    client: "redis.Redis",
+    ago_s: float,
+    looked_ago_s: float = API_ALIVE_S + 0.5,
+) -> None:
+    """Tells that the api process lives, and lets it die so long ago. looked_ago_s: since the look
+    before."""
+    client.eval(ATTEND, len(lanes.keys.all()), *lanes.keys.all(), *attend_arguments(API, ()))
+    seconds, micros = client.time()  # type: ignore[misc]
+    now_ms = seconds * 1000 + micros / 1000
+    client.zadd(lanes.keys("apis"), {API: now_ms - ago_s * 1000})
+    client.hset(lanes.keys("pool"), "looked", now_ms - looked_ago_s * 1000)
+
+
+def dropped(lanes: RedisLanes) -> list[str]:
+    assert lanes.recover() == 0
+    return lanes.wait_for_dropped("worker-1", 0.05)
+
+
+@pytest.mark.parametrize(
+    ("within_s", "ago_s", "ends"),
+    [(0, 31, True), (0, 29, False), (0, -3, False), (60, 31, False), (60, 61, True), (5, 6, True)],
+)
+def test_a_call_is_dropped_once_its_api_is_gone_for_longer_than_it_may_be_resumed(
+    lanes: RedisLanes, redis_client: "redis.Redis", within_s: int, ago_s: float, ends: bool
+) -> None:
+    call = take(lanes, within_s)
+    attend(lanes, redis_client, ago_s)
+    assert dropped(lanes) == ([call.id] if ends else [])
+    assert redis_client.hexists(lanes.keys("calls"), call.id) != ends
+    assert redis_client.hexists(lanes.keys("taken"), call.id) != ends
+
+
+def test_an_api_whose_call_was_dropped_is_told(
+    lanes: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    call = take(lanes)
+    attend(lanes, redis_client, 31)
+    assert dropped(lanes) == [call.id]
+    packed = redis_client.lpop(lanes.keys.replies(API))
+    assert isinstance(packed, bytes)
+    assert unpack_replies(packed) == [(call.id, None, list(API_SILENT), 0, {})]
+    assert redis_client.lpop(lanes.keys.replies(API)) is None
+
+
+@pytest.mark.parametrize("looked_ago_s", [40, 1])
+def test_an_api_that_could_not_be_heard_since_the_look_before_is_heard_first(
+    lanes: RedisLanes, redis_client: "redis.Redis", looked_ago_s: float
+) -> None:
+    call = take(lanes)
+    attend(lanes, redis_client, 36, looked_ago_s)
+    assert dropped(lanes) == []
+    assert dropped(lanes) == []
+    attend(lanes, redis_client, 36)
+    assert dropped(lanes) == [call.id]
+
+
+def test_calls_of_an_api_that_never_told_of_itself_run_on(lanes: RedisLanes) -> None:
+    take(lanes)
+    assert dropped(lanes) == []
+
+
+def test_a_call_that_another_api_has_now_is_not_dropped_for_the_one_before(
+    lanes: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    call = take(lanes)
+    key = lanes.keys("calls")
+    packed = redis_client.hget(key, call.id)
+    assert isinstance(packed, bytes)
+    redis_client.hset(key, call.id, packed.replace(API.encode(), b"api-2"))
+    lanes.drop(call)
+    assert redis_client.hexists(key, call.id)
+    assert lanes.wait_for_dropped("worker-1", 0.05) == []

@@ -1,0 +1,189 @@
+"""Checkpoints of items that are being generated: fenced as results are, gone with their item."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, text
+
+from jobs.models.inputs.generation import TokenUsage
+from jobs.store.jobs import deletion, verbs
+from jobs.store.queue import checkpoints, reap, settle
+from jobs.store.queue import claim as claims
+from jobs.store.queue.checkpoints import ChoiceProgress, Piece, Progress
+from jobs.store.queue.claim import Lease
+from jobs.store.queue.settle import Attempt, Result
+from tests.support.store import ECHO, count, job, post
+
+
+def claim(database: Engine, owner: int = 1) -> list[Lease]:
+    with database.begin() as tx:
+        return claims.claim(tx, owner, {ECHO: 1000}, lease_s=60)
+
+
+def piece(lease: Lease, seq: int = 0, position: int = 0, tokens: int = 2, **more: Any) -> Piece:
+    its = range(position, position + tokens)
+    written = " ".join(map(str, its)) + " "
+    return Piece(
+        lease.job_id, seq, more.pop("choice", 0), position, lease.tenant, its, written, **more
+    )
+
+
+def write(database: Engine, leases: Sequence[Lease], *pieces: Piece) -> int:
+    with database.begin() as tx:
+        return checkpoints.write(tx, leases, pieces)
+
+
+def read(database: Engine, leases: Sequence[Lease]) -> dict[int, Progress]:
+    with database.begin() as tx:
+        return {seq: its for (_, seq), its in checkpoints.read(tx, leases).items()}
+
+
+def result(lease: Lease, seq: int) -> Result:
+    usage = TokenUsage(3, 0, 2)
+    its = lease.job_id, lease.tenant, seq, "succeeded", 5, None, None, '"x"', None, 1, 7
+    return Result(*its, usage)
+
+
+@pytest.fixture
+def lease(database: Engine) -> Lease:
+    """A slice of three items."""
+    post(database, "a", "b", "c")
+    (lease,) = claim(database)
+    return lease
+
+
+def test_pieces_are_read_as_one_output_of_each_choice(database: Engine, lease: Lease) -> None:
+    ended = {"finish_reason": "stop", "stopped_by": "!"}
+    write(database, [lease], piece(lease, cached_tokens=16, device_us=5), piece(lease, choice=1))
+    write(
+        database,
+        [lease],
+        piece(lease, position=2, logprobs='[[2,"2",-0.5,[]]]', device_us=6),
+        piece(lease, choice=1, position=2, tokens=0, **ended),
+    )
+    (found,) = read(database, [lease]).values()
+    first = ChoiceProgress(0, [0, 1, 2, 3], "0 1 2 3 ", [[2, "2", -0.5, []]], cached_tokens=16)
+    second = ChoiceProgress(1, [0, 1], "0 1 " + " ", [], "stop", "!")
+    assert found == Progress([first, second], 11)
+    with database.begin() as tx:
+        assert checkpoints.read_item(tx, lease.job_id, 0) == found
+        assert checkpoints.read_item(tx, lease.job_id, 1) is None
+
+
+def test_a_piece_whose_commit_was_not_acknowledged_is_offered_again(
+    database: Engine, lease: Lease
+) -> None:
+    write(database, [lease], piece(lease))
+    write(database, [lease], piece(lease, tokens=3))
+    assert read(database, [lease])[0].choices[0].tokens == [0, 1, 2]
+
+
+def test_a_lost_lease_writes_no_checkpoint(database: Engine, lease: Lease) -> None:
+    write(database, [lease], piece(lease))
+    with database.begin() as tx:
+        claims.renew(tx, [lease], 0.0)
+        tx.execute(text("UPDATE slices SET lease_until = now() - interval '1 hour'"))
+        assert reap.reap(tx, 0.0)
+    assert write(database, [lease], piece(lease, position=2)) == 0
+    (again,) = claim(database, owner=2)
+    assert write(database, [lease], piece(lease, position=2)) == 0
+    for other in (replace(again, owner=1), replace(again, epoch=again.epoch - 1)):
+        assert write(database, [other], piece(lease, position=2)) == 0
+    assert read(database, [again])[0].choices[0].tokens == [0, 1]
+    assert write(database, [again], piece(again, position=2)) == 1
+    assert read(database, [again])[0].choices[0].tokens == [0, 1, 2, 3]
+
+
+def test_a_checkpoint_goes_with_the_result_of_its_item(database: Engine, lease: Lease) -> None:
+    write(database, [lease], piece(lease, 0), piece(lease, 1), piece(lease, 2))
+    with database.begin() as tx:
+        settle.record(tx, [lease], [result(lease, 1)])
+    assert read(database, [lease]).keys() == {0, 2}
+    write(database, [lease], piece(lease, 1, position=2))  # was collected before its end
+    assert read(database, [lease]).keys() == {0, 2}
+    with database.begin() as tx:
+        settle.settle(tx, [lease], [result(lease, 0), result(lease, 2)])
+    assert job(database, lease.job_id).state == "completed"
+    assert count(database, "checkpoints") == 0
+
+
+def test_a_released_slice_leaves_its_last_checkpoint(database: Engine, lease: Lease) -> None:
+    stranger = replace(piece(lease), seq=99)
+    with database.begin() as tx:
+        settle.settle(tx, [lease], [result(lease, 1)], progress=[piece(lease), stranger])
+    (again,) = claim(database)
+    assert read(database, [again]).keys() == {0}
+    assert count(database, "checkpoints") == 1
+
+
+def test_a_lost_lease_leaves_no_last_checkpoint(database: Engine, lease: Lease) -> None:
+    with database.begin() as tx:
+        settle.settle(tx, [replace(lease, epoch=7)], [], progress=[piece(lease)])
+    assert count(database, "checkpoints") == 0
+
+
+def test_an_item_that_failed_for_now_keeps_its_checkpoint(database: Engine, lease: Lease) -> None:
+    """Text that was shown stays as it is."""
+    write(database, [lease], piece(lease))
+    failed = Attempt(lease.job_id, lease.tenant, 0, 1, '{"code": "transient"}', None, 0.0)
+    with database.begin() as tx:
+        settle.settle(tx, [lease], [], [failed])
+    assert read(database, [lease]).keys() == {0}
+
+
+@pytest.mark.parametrize("verb", [verbs.cancel, verbs.expire])
+def test_verbs_that_end_items_delete_their_checkpoints(
+    database: Engine, lease: Lease, verb: Any
+) -> None:
+    write(database, [lease], piece(lease))
+    with database.begin() as tx:
+        verb(tx, lease.job_id)
+    with database.begin() as tx:
+        settle.settle(tx, [lease], [], progress=[piece(lease, 1)])
+    assert job(database, lease.job_id).state in ("cancelled", "expired")
+    assert count(database, "checkpoints") == 0
+
+
+def test_a_job_that_is_retried_starts_without_checkpoints(database: Engine, lease: Lease) -> None:
+    write(database, [lease], piece(lease))
+    with database.begin() as tx:
+        verbs.cancel(tx, lease.job_id)
+        settle.settle(tx, [lease], [])
+        verbs.retry(tx, lease.job_id)
+    assert read(database, claim(database)) == {}
+
+
+def test_a_deleted_job_leaves_no_checkpoint(database: Engine, lease: Lease) -> None:
+    forgotten = "INSERT INTO checkpoints VALUES (:job, 0, 0, 0, :tenant, '{1}', 'a')"
+    with database.begin() as tx:
+        settle.settle(tx, [lease], [result(lease, n) for n in range(3)])
+        tx.execute(text(forgotten), {"job": lease.job_id, "tenant": lease.tenant})
+        deletion.delete_jobs(tx, deletion.lock_ended(tx, [lease.job_id]))
+    assert count(database, "checkpoints") == 0
+
+
+def test_items_without_tokens_cost_no_look_at_checkpoints(database: Engine, lease: Lease) -> None:
+    statements = _statements(database, lease.job_id, lease)
+    assert statements
+    assert not [one for one in statements if "checkpoints" in one]
+
+
+def _statements(database: Engine, id: UUID, lease: Lease) -> list[str]:
+    from sqlalchemy import event
+
+    seen: list[str] = []
+
+    def note(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        seen.append(statement)
+
+    event.listen(database, "before_cursor_execute", note)
+    try:
+        with database.begin() as tx:
+            rows = [replace(result(lease, n), tokens=None) for n in range(3)]
+            settle.settle(tx, [lease], rows)
+    finally:
+        event.remove(database, "before_cursor_execute", note)
+    return seen

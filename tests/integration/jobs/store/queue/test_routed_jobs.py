@@ -1,0 +1,251 @@
+"""Jobs whose slices go by routes: what each slice's version is, and when it changes."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, text
+
+from jobs.errors import Invalid, UnknownModel
+from jobs.models.builtin_models import SAMPLES
+from jobs.models.model import Model
+from jobs.models.registered import Registered
+from jobs.models.registry import Registry
+from jobs.models.routing.rollout import ActiveRollout
+from jobs.models.routing.route import Route, Share
+from jobs.models.routing.table import RoutingTable
+from jobs.models.watcher import ModelsFile
+from jobs.store import invariants
+from jobs.store.jobs import detail, read, verbs
+from jobs.store.monitoring import diagnostics
+from jobs.store.queue import claim as claims
+from jobs.store.queue import fair_share
+from jobs.store.queue import settle as settling
+from jobs.store.queue.claim import Lease
+from jobs.store.queue.settle import Attempt, Result
+from jobs.usecases.submit import Order, submit
+from tests.support.wait import eventually
+from workers.keeper.rerouting import Rerouting
+
+V1 = replace(SAMPLES.resolve("echo"), limits=replace(SAMPLES.resolve("echo").limits, slice_items=2))
+V2, OTHER = (
+    replace(V1, version="2"),
+    replace(SAMPLES.resolve("batchstring"), name="echo", version="3"),
+)
+ITEMS = 400
+HALF = RoutingTable(routes={("echo", "*"): Route("echo", [Share("1", 50), Share("2", 50)])})
+BACK = RoutingTable({("echo", "stable"): "1"})
+
+
+def served(routing: RoutingTable, *models: Model) -> Registry:
+    return Registry(models or (V1, V2), routing)
+
+
+def post(
+    database: Engine, models: Registry, items: int = ITEMS, tenant: str = "default", **order: object
+) -> UUID:
+    terms: dict[str, object] = {"versioning": "routed"} | order
+    ordered = Order("echo", **terms)  # type: ignore[arg-type]
+    id: UUID = submit(database, models, tenant, ordered, array=["x"] * items).id
+    return id
+
+
+def versions(database: Engine, job: UUID) -> dict[int, str]:
+    """Returns the version of each slice, by its start."""
+    with database.connect() as tx:
+        rows = tx.execute(text(f"SELECT start, version FROM slices WHERE job_id = '{job}'"))
+        return {row.start: row.version for row in rows}
+
+
+def claim(database: Engine, model: Model, room: int = 1000) -> list[Lease]:
+    with database.begin() as tx:
+        return claims.claim(tx, 1, {model: room}, 60)
+
+
+def settle(
+    database: Engine, leases: Sequence[Lease], fail: bool = False, retry: bool = False
+) -> None:
+    ended = [
+        (lease.job_id, lease.tenant, seq)
+        for lease in leases
+        for seq in range(lease.start, lease.stop)
+    ]
+    rows = [Result(*key, "failed" if fail else "succeeded", 1, 0, None, "1", None) for key in ended]
+    again = [Attempt(*key, 1, '{"code": "transient"}', None, 0.0) for key in ended]
+    with database.begin() as tx:
+        settling.settle(tx, leases, () if retry else rows, again if retry else ())
+
+
+def reroute(database: Engine, models: Registry) -> int:
+    """Moves slices as a keeper does once it knows of these models."""
+    watched = ModelsFile(None)
+    watched.declared = watched.models = models
+    watched.registered = Registered(routing=models.routing)
+    return Rerouting(watched, database).run_once()
+
+
+def holds(database: Engine) -> bool:
+    with invariants.snapshot(database) as tx:
+        return not any(invariants.violations(tx, one) for one in invariants.INVARIANTS)
+
+
+def test_slices_have_the_versions_that_calls_under_their_keys_would(database: Engine) -> None:
+    models = served(HALF)
+    job, pinned = post(database, models), post(database, models, versioning="pinned")
+    found = versions(database, job)
+    assert Counter(found.values()).keys() == {"1", "2"}
+    assert min(Counter(found.values()).values()) > len(found) / 4
+    choices = {
+        start: models.routing.choose("echo", "default", key=f"{job}/{start}") for start in found
+    }
+    assert found == {start: one and one.version for start, one in choices.items()}
+    assert set(versions(database, pinned).values()) == {"1"}
+    leases = claim(database, V2)
+    assert {lease.model for lease in leases} == {"echo@2"}
+    assert {lease.start for lease in leases} == {start for start in found if found[start] == "2"}
+    with database.connect() as tx:
+        assert diagnostics.open_versions(tx, job, "default") == ["1", "2"]
+    assert {lease.model for lease in claim(database, V1)} == {"echo@1"}
+    assert holds(database)
+
+
+def test_results_and_the_ledger_name_the_version_of_each_slice(database: Engine) -> None:
+    job = post(database, served(HALF), 40)
+    found = versions(database, job)
+    for model in (V1, V2):
+        settle(database, claim(database, model))
+    with database.connect() as tx:
+        row = read.one(tx, "default", job)
+        span = read.span(tx, "default", job, 40, after=-1, gaps=False, outcome=None, limit=None)
+        item = detail.item(tx, "default", job, 39)
+        billed = tx.execute(text("SELECT start, version FROM usage")).all()
+    lines = b"".join(read.result_lines(database, row, span, "characters", None)).splitlines()
+    named = {line["seq"]: line["version"] for line in map(json.loads, lines)}
+    expected = {seq: found[seq - seq % 2] for seq in range(40)}
+    assert named == expected
+    assert {one.seq: one.version for one in read.result_rows(database, row)} == expected
+    assert item
+    assert item.version == expected[39]
+    assert {one.start: one.version for one in billed} == found
+    assert holds(database)
+
+
+def test_slices_that_wait_for_a_version_that_was_taken_back_go_to_the_stable_one(
+    database: Engine,
+) -> None:
+    rollout = ActiveRollout("r", "echo", "1", "2", 50, salt="s")
+    during = served(RoutingTable({("echo", "stable"): "1"}, {"echo": rollout}))
+    job, pinned = post(database, during), post(database, during, versioning="pinned")
+    assert reroute(database, during) == 0
+    [begun, retried, *_] = [start for start, one in versions(database, job).items() if one == "2"]
+    leases = claim(database, V2, room=4)
+    assert [lease.start for lease in leases] == [begun, retried]
+    with database.begin() as tx:
+        settling.record(tx, leases[:1], [_result(leases[0], begun)])
+    moved = reroute(database, served(BACK))
+    assert moved == Counter(versions(database, job).values())["1"] - _count(during, job, "1")
+    left = [start for start, one in versions(database, job).items() if one == "2"]
+    assert left == [begun, retried], "slices that run"
+    settle(database, leases, retry=True)
+    assert reroute(database, served(BACK)) == 1, "without a result"
+    assert [start for start, one in versions(database, job).items() if one == "2"] == [begun]
+    assert claim(database, V2)[0].start == begun, "its results have one version"
+    assert set(versions(database, pinned).values()) == {"1"}
+    assert holds(database)
+
+
+def _result(lease: Lease, seq: int) -> Result:
+    return Result(lease.job_id, lease.tenant, seq, "succeeded", 1, 0, None, "1", None)
+
+
+def _count(models: Registry, job: UUID, version: str) -> int:
+    choices = (
+        models.routing.choose("echo", "default", key=f"{job}/{n}") for n in range(0, ITEMS, 2)
+    )
+    return sum(one.version == version for one in choices if one)
+
+
+def test_no_slice_changes_its_version_while_it_is_claimed(database: Engine) -> None:
+    job = post(database, served(HALF))
+    with ThreadPoolExecutor(1) as keeper, database.begin() as tx:
+        fair_share.lock_pool(tx, "default")  # as each claim begins
+        moved = keeper.submit(reroute, database, served(BACK))
+        eventually(lambda: _waits_for_a_lock(database))
+        leases = claims.claim(tx, 1, {V2: 20}, 60)
+        assert {lease.model for lease in leases} == {"echo@2"}
+        tx.commit()
+        moved.result()
+    left = [start for start, one in versions(database, job).items() if one == "2"]
+    assert left == [lease.start for lease in leases]
+
+
+def _waits_for_a_lock(database: Engine) -> bool:
+    with database.connect() as tx:
+        return bool(tx.scalar(text("SELECT count(*) FROM pg_locks WHERE NOT granted")))
+
+
+def test_retries_keep_the_version_while_it_lasts_and_a_new_generation_too(
+    database: Engine,
+) -> None:
+    models = served(HALF)
+    job = post(database, models, 20)
+    before = versions(database, job)
+    for retry in (True, False):
+        for model in (V1, V2):
+            settle(database, claim(database, model), fail=True, retry=retry)
+        reroute(database, models)
+        assert versions(database, job) == before
+    with database.begin() as tx:
+        verbs.retry(tx, job)
+    assert versions(database, job) == before
+    assert reroute(database, served(BACK)) == Counter(before.values())["2"]
+    assert holds(database)
+
+
+def test_slices_do_not_wait_for_a_version_that_no_worker_could_load(database: Engine) -> None:
+    models = served(HALF)
+    job = post(database, models, 40)
+    with database.begin() as tx:
+        tx.execute(
+            text("""INSERT INTO workers (name, pool, device, state, models)
+                    VALUES ('w', 'default', 'cpu', 'ready', '{}')""")
+        )
+        tx.execute(
+            text("""INSERT INTO worker_models (incarnation, model, state, error, memory_mb, load_ms)
+                    SELECT incarnation, 'echo@2', 'failed', 'tampered', 0, 0 FROM workers""")
+        )
+    assert reroute(database, models) > 0
+    assert set(versions(database, job).values()) == {"1"}
+
+
+def test_a_version_that_takes_other_inputs_gets_no_slices(database: Engine) -> None:
+    routes = {("echo", "*"): Route("echo", [Share("1", 0), Share("3", 100)])}
+    job = post(database, served(RoutingTable(routes=routes), V1, OTHER), 20)
+    assert set(versions(database, job).values()) == {"1"}
+
+
+def test_a_route_of_one_tenant_is_for_its_jobs_alone(database: Engine) -> None:
+    routes = {("echo", "acme"): Route("echo", [Share("1", 0), Share("2", 100)], "acme")}
+    models = served(RoutingTable({("echo", "stable"): "1"}, routes=routes))
+    job, others = post(database, models, 20, "acme"), post(database, models, 20, "other")
+    assert set(versions(database, job).values()) == {"2"}
+    assert set(versions(database, others).values()) == {"1"}
+    assert reroute(database, models) == 0
+    assert reroute(database, served(BACK)) == 10
+    assert set(versions(database, job).values()) == {"1"}
+
+
+@pytest.mark.parametrize("name", ["echo@2", "echo@stable"])
+def test_a_job_that_names_a_version_can_not_go_by_routes(database: Engine, name: str) -> None:
+    order = Order(name, versioning="routed")
+    with pytest.raises(Invalid) as refused:
+        submit(database, served(BACK), "default", order, array=["x"])
+    [fault] = refused.value.faults
+    assert (fault.loc, fault.code) == (("versioning",), "pinned_model")
+    assert "name 'echo', else leave it out" in fault.message
+    with pytest.raises(UnknownModel):
+        submit(database, served(BACK), "t", Order("none", versioning="routed"), array=["x"])

@@ -1,0 +1,71 @@
+"""Reclaims of spot workers: each is an event of its pool, once."""
+
+import pytest
+from sqlalchemy import Engine, text
+
+from jobs.store.queue import workers
+from jobs.store.scaling import policies, reclaims
+
+
+@pytest.fixture
+def spot(database: Engine) -> int:
+    return registered(database, 120.0)
+
+
+def registered(database: Engine, notice_s: float) -> int:
+    with database.begin() as tx:
+        id = workers.register(tx, "w", "gpu", "cpu", ["echo@1"], notice_s)
+        workers.heartbeat(tx, id, "ready")
+    return id
+
+
+def events(database: Engine) -> list[tuple[str, str, str]]:
+    with database.begin() as tx:
+        return [(one.act, one.actor, one.reason) for one in policies.events(tx, "gpu")]
+
+
+def fall_silent(database: Engine) -> int:
+    with database.begin() as tx:
+        tx.execute(text("UPDATE workers SET heartbeat_at = now() - interval '1 min'"))
+        return reclaims.lose_silent(tx, 30.0)
+
+
+def test_a_reclaim_is_one_event_with_its_notice(database: Engine, spot: int) -> None:
+    for by in ("aws", "sigterm"):
+        with database.begin() as tx:
+            reclaims.record(tx, spot, by, 117.4)
+    words = f"the machine of worker {spot} goes in 117 s, by aws"
+    assert events(database) == [("reclaimed", f"worker {spot}", words)]
+    with database.begin() as tx:
+        assert reclaims.recent(tx) == {("gpu", "aws"): 1}
+    assert fall_silent(database) == 1
+    assert len(events(database)) == 1  # there was a notice
+
+
+def test_a_spot_worker_that_falls_silent_was_reclaimed_without_notice(
+    database: Engine, spot: int
+) -> None:
+    other = registered(database, 0.0)
+    assert fall_silent(database) == 2
+    assert events(database) == [
+        ("reclaimed", f"worker {spot}", f"worker {spot} fell silent, without notice")
+    ]
+    with database.begin() as tx:
+        assert reclaims.recent(tx) == {("gpu", "silence"): 1}
+    assert fall_silent(database) == 0
+    assert other != spot
+
+
+def test_reclaims_are_forgotten_after_an_hour(database: Engine, spot: int) -> None:
+    with database.begin() as tx:
+        reclaims.record(tx, spot, "file", 10.0)
+        tx.execute(text("UPDATE workers SET heartbeat_at = now() - interval '61 min'"))
+        assert reclaims.recent(tx) == {}
+
+
+def test_events_of_a_pool_without_a_policy_are_deleted_in_time(database: Engine, spot: int) -> None:
+    with database.begin() as tx:
+        policies.add_event(tx, "gpu", "reclaimed", None, "long ago", "worker 1")
+        tx.execute(text("UPDATE scale_events SET at = now() - interval '1 year'"))
+        reclaims.record(tx, spot, "aws", 117.4)
+    assert [actor for _, actor, _ in events(database)] == [f"worker {spot}"]

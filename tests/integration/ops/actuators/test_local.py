@@ -1,0 +1,99 @@
+"""Workers of this machine: which one goes, and how."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from types import SimpleNamespace
+
+import pytest
+from sqlalchemy import Engine, text
+
+from jobs.settings import Settings
+from jobs.store.queue import workers as store
+from jobs.store.queue.workers import ModelRow
+from ops.supervisor.scaling import ScalingFollower
+from tests.integration.ops.actuators.rigs import POOL, Workers
+from tests.support.wait import eventually
+from workers.keeper.scaling.actuators.protocol import ActuatorError
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    made = Workers()
+    yield made
+    made.supervisor.stop(0.0)
+
+
+def test_the_last_worker_goes_first_and_its_place_is_taken_once_it_has_ended(
+    workers: Workers,
+) -> None:
+    workers.local.apply(POOL, 3)
+    workers.local.apply(POOL, 2)
+    assert workers.alive == ["worker-1", "worker-2"]
+    workers.local.apply(POOL, 3)
+    assert workers.alive == ["worker-1", "worker-2", "worker-4"]
+    eventually(workers.has_retired)
+    workers.local.apply(POOL, 5)
+    assert workers.alive == [f"worker-{n}" for n in range(1, 6)]
+
+
+def test_a_worker_that_drains_is_not_started_again(workers: Workers) -> None:
+    workers.local.apply(POOL, 1)
+    [child] = workers.supervisor.children
+    workers.local.apply(POOL, 0)
+    eventually(workers.has_retired)
+    assert (child.alive(), child.restarts, workers.supervisor.children) == (False, 0, [])
+
+
+def test_a_worker_that_does_not_drain_is_killed_after_its_grace() -> None:
+    deaf = Workers(command="trap '' TERM; while :; do sleep 1; done", grace_s=0.2)
+    deaf.local.apply(POOL, 1)
+    deaf.local.apply(POOL, 0)
+    eventually(deaf.has_retired)
+    deaf.supervisor.stop(0.0)
+
+
+def test_no_more_workers_than_there_are_places(workers: Workers) -> None:
+    for _ in range(2):
+        with pytest.raises(ActuatorError, match="--max-workers 9"):
+            workers.local.apply(POOL, 9)
+    assert len(workers.alive) == 5
+
+
+def registered(database: Engine, state: str, *models: str, pool: str = POOL) -> SimpleNamespace:
+    """Adds a worker; returns it as its supervisor sees it."""
+    with database.begin() as tx:
+        id = store.register(tx, "host:7", pool, "cpu", models)
+        store.heartbeat(tx, id, state)
+        store.report_models(tx, id, [ModelRow(model, "ready", 1, 1, "") for model in models])
+    return SimpleNamespace(incarnation=id)
+
+
+def test_weights_that_only_one_worker_has_are_last_to_go(
+    database: Engine, settings: Settings
+) -> None:
+    old = registered(database, "ready", "a@1", "of-another@1")
+    holder = registered(database, "ready", "a@1", "rare@1")
+    new = registered(database, "ready", "a@1")
+    loads = SimpleNamespace(incarnation=0)
+    registered(database, "ready", "of-another@1")  # of another supervisor
+    registered(database, "draining", "rare@1")
+    registered(database, "ready", "rare@1", pool="another")
+    leaving = registered(database, "ready", "rare@1")
+    follower = ScalingFollower(settings)
+    with closing(SimpleNamespace(close=follower.stop)):
+        follower.look()
+        by_place = {1: old, 2: holder, 3: new, 4: loads}
+        order = follower.drain_order(by_place, [leaving.incarnation])
+        assert order == [4, 3, 1, 2]
+        assert follower.drain_order(by_place, []) == [4, 3, 2, 1]
+
+
+def test_a_worker_that_an_operator_drained_has_nothing_to_lose(
+    database: Engine, settings: Settings
+) -> None:
+    drained = registered(database, "draining", "rare@1")
+    with database.begin() as tx:
+        tx.execute(text("UPDATE workers SET drain_asked_at = now()"))
+        assert [(one.incarnation, one.models) for one in store.held(tx, POOL, 60)] == [
+            (drained.incarnation, ())
+        ]

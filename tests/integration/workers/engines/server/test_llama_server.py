@@ -1,0 +1,246 @@
+"""Engine `server` with a real server, llama.cpp's, which is killed, stopped and misconfigured."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from jobs.models.model import Limits, Model
+from tests.support import llama_server
+from tests.support.generating import Generated, finish, run, sequence
+from tests.support.wait import eventually
+from workers.engines.generator import GeneratorDied, NewSequence
+from workers.engines.server.generator import ServerGenerator
+from workers.engines.server.memory import descendants
+
+pytestmark = pytest.mark.timeout(600)  # the server is installed
+ROOT = Path(__file__).parents[5]
+
+
+@pytest.fixture(scope="module")
+def options() -> dict[str, Any]:
+    """Options of the model, whose server is installed."""
+    try:
+        program, path = llama_server.installed()
+    except llama_server.NotInstalled as error:
+        pytest.skip(f"llama.cpp's server can't be used: {error}")
+    return {
+        "server": "llama-server",
+        "program": str(program),
+        "version": llama_server.VERSION,
+        "path": str(path),
+        "sequences": 4,
+        "context_tokens": 1024,
+        "threads": 1,
+    }
+
+
+def load(options: dict[str, Any], **limits: int) -> ServerGenerator:
+    return ServerGenerator(
+        Model("m", "1", "server", options=options, limits=Limits(**limits)), "cpu"
+    )
+
+
+@pytest.fixture(scope="module")
+def generator(options: dict[str, Any]) -> Iterator[ServerGenerator]:
+    with closing(load(options)) as made:
+        yield made
+
+
+def chat(text: str, tokens: int = 16, **fields: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": text}]
+    return {"messages": messages, "max_tokens": tokens, "temperature": 0, **fields}
+
+
+def server_pid(generator: ServerGenerator) -> int:
+    _, server, *_ = descendants(generator.pid)
+    return server
+
+
+def alive(pid: int) -> bool:
+    with suppress(ProcessLookupError, FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def begin(generator: ServerGenerator, *ones: NewSequence) -> dict[str, Generated]:
+    """Adds sequences, and steps until the first of them has a token."""
+    found = {one.id: Generated() for one in ones}
+    for one in ones:
+        generator.add(one)
+
+    def emits() -> bool:
+        for emitted in generator.step(64).emitted:
+            found[emitted.id].add(emitted)
+        return any(one.tokens for one in found.values())
+
+    eventually(emits)
+    return found
+
+
+def death(generator: ServerGenerator) -> str:
+    """Steps until the generator has died; returns why."""
+
+    def why() -> str:
+        try:
+            step = generator.step(64)
+        except GeneratorDied as died:
+            return str(died)
+        assert not [one for one in step.emitted if one.error]
+        return ""
+
+    return str(eventually(why))
+
+
+def test_chats_are_answered_together_and_alone_alike(generator: ServerGenerator) -> None:
+    texts = ["Say hello.", "What is two and two?", "Name a colour.", "Name a river."]
+    together = run(generator, [sequence(generator, chat(text)) for text in texts])
+    assert {one.finish for one in together} <= {"stop", "length"}
+    assert all(one.text and one.usage and one.usage.input > 20 for one in together)
+    [again] = run(generator, [sequence(generator, chat(texts[0]))])
+    assert again.text == together[0].text
+
+
+def test_a_request_without_values_is_sampled_as_openai_does(generator: ServerGenerator) -> None:
+    body = chat("Say a word.", 8, seed=7)
+    del body["temperature"]
+    given = body | {"temperature": 1.0, "top_p": 1.0}
+    ones = [sequence(generator, one) for one in (body, given)]
+    plain, named = run(generator, ones)
+    assert plain.text == named.text
+
+
+def test_its_memory_is_that_of_the_model_at_least(generator: ServerGenerator) -> None:
+    assert generator.memory_mb() > 90
+
+
+def test_nobody_without_its_key_is_answered(options: dict[str, Any]) -> None:
+    with closing(load(options)) as made:
+        words = Path(f"/proc/{server_pid(made)}/cmdline").read_text().split("\0")
+        url = f"http://127.0.0.1:{words[words.index('--port') + 1]}/v1/chat/completions"
+        answer = httpx.post(url, json=chat("hello"), headers={"Authorization": "Bearer guess"})
+        assert answer.status_code == 401
+
+
+def test_a_killed_server_is_started_again_and_what_has_not_begun_goes_on(
+    options: dict[str, Any],
+) -> None:
+    with closing(load(options | {"sequences": 1})) as made:
+        one, two = (sequence(made, chat(text, 200)) for text in ("Tell a story.", "Say hello."))
+        found = begin(made, one, two)  # one at a time: the second waits
+        assert not found[two.id].tokens
+        os.kill(server_pid(made), signal.SIGKILL)
+        assert "SIGKILL" in death(made)
+        assert made.room().closed_s > 0
+        made.restart()
+        assert made.room().closed_s == 0
+        made.add(NewSequence(one.id, one.prompt, one.sampling, tuple(found[one.id].tokens)))
+        made.add(two)
+        finish(made, found)
+        assert "ended in the middle" in str(found[one.id].error)
+        assert found[two.id].finish
+        assert found[two.id].text
+
+
+def test_a_stopped_server_is_taken_to_hang(options: dict[str, Any]) -> None:
+    with closing(load(options, max_launch_s=3)) as made:
+        pid = server_pid(made)
+        begin(made, sequence(made, chat("Tell a story.", 500)))
+        os.kill(pid, signal.SIGSTOP)
+        assert "was ended" in death(made) or "had no token" in death(made)
+        assert not alive(pid)
+        made.restart()
+        [done] = run(made, [sequence(made, chat("Say hello."))])
+        assert done.text
+
+
+def test_a_restart_that_fails_can_be_tried_again(options: dict[str, Any], tmp_path: Path) -> None:
+    weights = tmp_path / "weights.gguf"
+    weights.symlink_to(options["path"])
+    with closing(load(options | {"path": str(weights)})) as made:
+        os.kill(server_pid(made), signal.SIGKILL)
+        death(made)
+        weights.unlink()
+        with pytest.raises(RuntimeError, match="doesn't start"):
+            made.restart()
+        assert made.room().closed_s > 0
+        weights.symlink_to(options["path"])
+        made.restart()
+        [done] = run(made, [sequence(made, chat("Say hello."))])
+        assert done.text
+
+
+def test_another_version_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(
+        ValueError, match=r"is not version 1\.2\.3, which options\.version declares"
+    ):
+        load(options | {"version": "1.2.3"})
+
+
+def test_a_model_that_is_not_the_declared_file_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(Exception, match="is not the file that was declared"):
+        load(options | {"sha256": "0" * 64})
+
+
+def test_a_missing_program_is_named(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="there is no program /nowhere/llama-server"):
+        load(options | {"program": "/nowhere/llama-server"})
+
+
+def test_the_last_lines_of_a_server_that_ends_are_in_the_error(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF, but not really")
+    with pytest.raises(RuntimeError, match=rf"(?s)doesn't start: it ended .*{broken}"):
+        load(options | {"path": str(broken)})
+
+
+def test_a_server_that_does_not_get_ready_is_ended() -> None:
+    command = ["sh", "-c", "echo still thinking; sleep 600 & sleep 600; {port}"]
+    model = Model("m", "1", "server", options={"command": command, "ready_s": 1.0})
+    before = set(descendants(os.getpid()))
+    with pytest.raises(RuntimeError, match=r"(?s)not ready within ready_s = 1 s.*still thinking"):
+        ServerGenerator(model, "cpu")
+    assert set(descendants(os.getpid())) <= before
+
+
+WORKER = """
+import json, sys, time
+from jobs.models.model import Model
+from workers.engines.server.generator import ServerGenerator
+
+options = json.loads(sys.argv[1])
+print(ServerGenerator(Model("m", "1", "server", options=options), "cpu").pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_server_ends_with_its_worker_however_that_ends(options: dict[str, Any]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WORKER, json.dumps(options)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as worker:
+        assert worker.stdout
+        pids = list(descendants(int(worker.stdout.readline())))
+        worker.kill()
+    assert len(pids) > 1
+    eventually(lambda: not any(map(alive, pids)))
+
+
+def test_a_server_ends_with_its_guardian(options: dict[str, Any]) -> None:
+    with closing(load(options)) as made:
+        pid = server_pid(made)
+        os.kill(made.pid, signal.SIGKILL)
+        eventually(lambda: not alive(pid))
+        death(made)

@@ -1,0 +1,309 @@
+"""Items that go on from their checkpoint on another worker, on a real database."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+import redis
+from sqlalchemy import Engine, text
+
+from jobs import clock, ids
+from jobs.blobs.payloads import Payloads
+from jobs.models.pricing import Price
+from jobs.models.registry import Registry
+from jobs.settings import Settings
+from jobs.store import invariants
+from jobs.store.queue import checkpoints, reap, workers
+from jobs.store.queue.checkpoints import ChoiceProgress, Progress
+from jobs.store.queue.claim import Lease
+from jobs.usecases.submit import Order, submit
+from tests.integration.workers.generation.host_bench import MODEL, Bench
+from tests.support.wait import PATIENCE_S, eventually
+from workers.device.host import Host
+from workers.items.in_flight import ClaimedBatch
+from workers.items.sources import InputSources
+from workers.process.checkpointing import Checkpointer
+from workers.process.slice_runner import SliceRunner
+
+TENANT = "t"
+WORDS = [f"w{n}" for n in range(200)]
+TEXT = " ".join(WORDS)
+
+
+class Worker:
+    """A host with the slices of one incarnation, whose checkpoints the test writes."""
+
+    def __init__(
+        self, settings: Settings, database: Engine, client: "redis.Redis", **options: Any
+    ) -> None:
+        self.database = database
+        with database.begin() as tx:
+            self.incarnation = workers.register(tx, "w", "default", "cpu", [MODEL.key])
+        self.bench = Bench(client, worker=str(self.incarnation), **options)
+        hosts: dict[str, Host] = {MODEL.key: self.bench.host}
+        payloads = Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint)
+        price = Price(per_1k_output_tokens=Decimal(1), per_1k_input_tokens=Decimal(1))
+        self.slices = SliceRunner(
+            database,
+            hosts,
+            self.incarnation,
+            60,
+            InputSources(payloads),
+            price=lambda model: price,
+        )
+        self._checkpointer = Checkpointer(database, hosts)
+        self._thread = threading.Thread(target=self._work)
+
+    def start(self) -> None:
+        self.bench.start()
+        self._thread.start()
+
+    def _work(self) -> None:
+        while self.slices.work():
+            pass
+
+    def checkpoint(self) -> None:
+        self._checkpointer.write()
+
+    def emitted(self) -> int:
+        """Tokens that its engine emitted."""
+        return self.bench.engine.tokens.total()
+
+    def end(self) -> None:
+        self.bench.engine.go.set()
+        if self._thread.ident:
+            self._thread.join(PATIENCE_S)
+        self.bench.stop()
+
+
+Made = Callable[..., Worker]
+
+
+@pytest.fixture
+def made(settings: Settings, database: Engine, redis_client: "redis.Redis") -> Iterator[Made]:
+    """Makes workers."""
+    found: list[Worker] = []
+
+    def make(**options: Any) -> Worker:
+        found.append(Worker(settings, database, redis_client, **options))
+        return found[-1]
+
+    yield make
+    for worker in found:
+        worker.end()
+
+
+def post(database: Engine, *inputs: Any) -> UUID:
+    items = [{"input": value} for value in inputs]
+    id: UUID = submit(database, Registry([MODEL]), TENANT, Order("talk"), array=items).id
+    return id
+
+
+def chat(words: str = TEXT, **fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": words}], **fields}
+
+
+def stored(database: Engine, job: UUID, seq: int = 0) -> Progress | None:
+    with database.connect() as tx:
+        return checkpoints.read_item(tx, job, seq)
+
+
+def lose(worker: Worker) -> None:
+    """Its supervisor says that the worker was killed, and the keeper frees its slices."""
+    with worker.database.begin() as tx:
+        workers.report_death(tx, worker.incarnation, "killed", "")
+        assert reap.reap(tx, 60.0)
+
+
+def outputs(database: Engine, job: UUID) -> list[dict[str, Any]]:
+    """Outputs of a job, once it has ended."""
+    query = text("SELECT output FROM results WHERE job_id = :job ORDER BY seq")
+    ended = text("SELECT finished_at FROM jobs WHERE id = :job")
+    with database.connect().execution_options(isolation_level="AUTOCOMMIT") as tx:
+        eventually(lambda: tx.scalar(ended, {"job": job}))
+        return [orjson.loads(output) for output in tx.scalars(query, {"job": job})]
+
+
+def texts(output: dict[str, Any]) -> list[str]:
+    return [choice["message"]["content"] for choice in output["choices"]]
+
+
+def rows(database: Engine, table: str) -> int:
+    with database.connect() as tx:
+        return int(tx.scalar(text(f"SELECT count(*) FROM {table}")) or 0)
+
+
+def check(database: Engine) -> None:
+    """All invariants hold, the ledger's among them, and no checkpoint is left."""
+    with invariants.snapshot(database) as tx:
+        assert not any(invariants.violations(tx, one) for one in invariants.INVARIANTS)
+    assert rows(database, "checkpoints") == 0
+
+
+def checkpointed(worker: Worker, job: UUID, tokens: int = 20) -> None:
+    """Waits until each item has so many tokens in its checkpoint."""
+
+    def done() -> bool:
+        worker.checkpoint()
+        found = stored(worker.database, job)
+        return bool(found and len(found.choices[0].tokens) >= tokens)
+
+    eventually(done)
+
+
+def test_an_item_of_a_killed_worker_goes_on_from_its_checkpoint(
+    database: Engine, made: Made
+) -> None:
+    job = post(database, chat())
+    killed, other = made(step_ms=5.0), made()
+    killed.start()
+    checkpointed(killed, job)
+    killed.bench.engine.go.clear()
+    before = stored(database, job)
+    assert before
+    assert before.choices[0].text == " ".join(WORDS[: len(before.choices[0].tokens)])
+    lose(killed)
+    other.start()
+    [output] = outputs(database, job)
+    assert texts(output) == [TEXT]
+    assert output["usage"]["completion_tokens"] == len(WORDS)
+    assert other.emitted() == len(WORDS) - len(before.choices[0].tokens)
+    check(database)
+
+
+def test_device_time_of_all_workers_is_added_up(database: Engine, made: Made) -> None:
+    job = post(database, chat())
+    killed, other = made(step_ms=5.0), made(step_ms=0.1)
+    killed.start()
+    checkpointed(killed, job, 100)
+    killed.bench.engine.go.clear()
+    before = stored(database, job)
+    assert before
+    assert before.device_us >= 100 * 5000
+    lose(killed)
+    other.start()
+    outputs(database, job)
+    with database.connect() as tx:
+        assert int(tx.scalar(text("SELECT device_us FROM usage")) or 0) > before.device_us
+
+
+def test_a_worker_that_comes_back_adds_nothing(database: Engine, made: Made) -> None:
+    job = post(database, chat())
+    zombie, other = made(step_ms=5.0), made(step_ms=5.0)
+    zombie.start()
+    checkpointed(zombie, job)
+    lose(zombie)
+    zombie.checkpoint()
+    before = stored(database, job)
+    eventually(lambda: zombie.emitted() > 100)
+    zombie.checkpoint()
+    assert stored(database, job) == before
+    other.start()
+    checkpointed(other, job, 40)
+    zombie.checkpoint()
+    zombie.slices.close()
+    [output] = outputs(database, job)
+    assert texts(output) == [TEXT]
+    assert output["usage"]["completion_tokens"] == len(WORDS)
+    check(database)
+
+
+def test_a_worker_that_drains_loses_no_token(database: Engine, made: Made) -> None:
+    """The step that runs is the last one, and its tokens are in the last checkpoint."""
+    job = post(database, *(chat() for _ in range(4)))
+    drained, other = made(step_ms=2.0), made()
+    drained.start()
+    eventually(lambda: drained.emitted() > 100)
+    drained.slices.close()
+    eventually(lambda: rows(database, "checkpoints") == 4)
+    emitted = drained.emitted()
+    assert 0 < emitted < 4 * len(WORDS)
+    other.start()
+    assert [texts(one) for one in outputs(database, job)] == [[TEXT]] * 4
+    assert drained.emitted() + other.emitted() == 4 * len(WORDS)
+    assert [len(one.emitted) > 0 for one in other.bench.engine.added] == [True] * 4
+    check(database)
+
+
+def test_choices_prompts_logprobs_and_stop_strings_go_on(database: Engine, made: Made) -> None:
+    several = {"prompt": [TEXT, "a b"], "n": 2, "max_tokens": 150, "logprobs": 1}
+    stops = chat(stop=["w120 w121 w122"])
+    job = post(database, several, stops)
+    alone, killed, other = made(), made(step_ms=5.0), made()
+    undisturbed = post(database, several, stops)
+    with database.begin() as tx:
+        tx.execute(text("UPDATE slices SET state = 'held' WHERE job_id = :job"), {"job": job})
+    alone.start()
+    expected = outputs(database, undisturbed)
+    with database.begin() as tx:
+        tx.execute(text("UPDATE slices SET state = 'ready' WHERE job_id = :job"), {"job": job})
+    killed.start()
+    checkpointed(killed, job, 30)
+    killed.bench.engine.go.clear()
+    before = stored(database, job)
+    assert before
+    assert [choice.finish_reason for choice in before.choices] == [None, None, "stop", "stop"]
+    lose(killed)
+    other.start()
+    found = outputs(database, job)
+    assert [_without_id(one) for one in found] == [_without_id(one) for one in expected]
+    assert found[1]["choices"][0]["stop_reason"] == "w120 w121 w122"
+    check(database)
+
+
+def _without_id(output: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in output.items() if name not in ("id", "created")}
+
+
+def test_items_with_a_checkpoint_go_before_new_ones(hosted: Callable[..., Bench]) -> None:
+    bench = hosted(sequences=1)
+    lease = Lease(ids.new(), 0, 3, 1, TENANT, MODEL.key, "{}", due_at=clock.now())
+    [in_flight] = ClaimedBatch([lease]).slices
+    in_flight.checkpoints[2] = Progress([ChoiceProgress(0, [7], "e")])
+    in_flight.expect(3)
+    inputs = [chat("a b"), chat("c d"), chat("e f g")]
+    bench.host.submit([in_flight] * 3, range(3), inputs, {})
+    bench.start()
+    eventually(lambda: in_flight.finished)
+    assert [texts(one.output) for one in in_flight.outcomes] == [["e f g"], ["a b"], ["c d"]]
+    assert [one.emitted for one in bench.engine.added] == [(7,), (), ()]
+
+
+def test_one_write_holds_all_items_of_a_host(database: Engine, made: Made) -> None:
+    job = post(database, *(chat() for _ in range(20)))
+    worker = made(step_ms=5.0)
+    worker.start()
+    eventually(lambda: worker.emitted() > 200)  # each has its first
+    written: list[Sequence[Any]] = []
+    worker.bench.host.checkpoint(lambda found: written.append(found.pieces))
+    [pieces] = written
+    assert len(pieces) == 20
+    assert {piece.job_id for piece in pieces} == {job}
+    more = worker.emitted() + 100
+    eventually(lambda: worker.emitted() > more)
+    worker.bench.host.checkpoint(lambda found: written.append(found.pieces))
+    assert all(one.position >= len(two.tokens) for one, two in zip(written[1], pieces, strict=True))
+
+
+def test_a_checkpoint_that_could_not_be_written_comes_with_the_next(
+    database: Engine, made: Made
+) -> None:
+    job = post(database, chat())
+    worker = made(step_ms=5.0)
+    worker.start()
+    eventually(lambda: worker.emitted() > 10)
+
+    def fail(unsaved: Any) -> None:
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        worker.bench.host.checkpoint(fail)
+    worker.checkpoint()
+    found = stored(database, job)
+    assert found
+    assert found.choices[0].text == " ".join(WORDS[: len(found.choices[0].tokens)])
+    assert found.choices[0].tokens

@@ -1,0 +1,133 @@
+"""Inputs behind addresses, from real servers on loopback: within a size and a time, and only from
+where a tenant may read."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from jobs.intake.validation import is_address
+from jobs.settings import Settings
+from tests.support.receiver import Receiver, Reply, receiving
+from tests.support.s3 import BUCKET, S3
+from workers.engines.protocol import InvalidInput, RateLimited, Transient
+from workers.preparation.fetch import UNREACHABLE, Fetcher
+
+TENANT = "alice"
+
+
+@pytest.fixture
+def server() -> Iterator[Receiver]:
+    with receiving() as running:
+        yield running
+
+
+@pytest.fixture
+def reach(settings: Settings) -> Settings:
+    return settings.evolve(fetch_allow="127.0.0.1", fetch_max_mb=1, fetch_timeout_s=5.0)
+
+
+def fetched(settings: Settings, *urls: str) -> list[bytes | Exception]:
+    return Fetcher(settings).fetch([(url, TENANT) for url in urls])
+
+
+def refused(found: bytes | Exception, kind: type[Exception] = InvalidInput) -> str:
+    assert type(found) is kind, found
+    return str(found)
+
+
+def test_addresses_are_told_from_other_inputs() -> None:
+    assert is_address("https://example.com/cat.jpg")
+    assert is_address("s3://bucket/key")
+    assert not is_address("a text about https://example.com")
+    assert not is_address({"url": "https://example.com"})
+
+
+def test_bytes_come_from_each_address_in_order(reach: Settings, server: Receiver) -> None:
+    server.reply = lambda request: Reply(200, body=request.path.encode())
+    urls = [f"http://127.0.0.1:{server.port}/{n}" for n in range(40)]
+    assert fetched(reach, *urls) == [f"/{n}".encode() for n in range(40)]
+
+
+def test_a_private_host_is_not_reached(settings: Settings, server: Receiver) -> None:
+    [found] = fetched(settings, f"https://127.0.0.1:{server.port}/")
+    assert "MILLRACE_FETCH_ALLOW" in refused(found)
+    assert not server.received
+
+
+def test_a_name_that_leads_to_a_private_host_tells_nothing(settings: Settings) -> None:
+    inside = Fetcher(settings, resolver=lambda host, port: [(2, ("10.0.0.1", port))])
+    nowhere = Fetcher(settings, resolver=lambda host, port: [])
+    for fetcher in (inside, nowhere):
+        [found] = fetcher.fetch([("https://intranet.example/", TENANT)])
+        assert refused(found, Transient) == UNREACHABLE
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 404, 410])
+def test_what_another_try_does_not_change_fails(
+    reach: Settings, server: Receiver, status: int
+) -> None:
+    server.reply = lambda request: Reply(status, {"location": "http://10.0.0.1/"})
+    [found] = fetched(reach, f"http://127.0.0.1:{server.port}/")
+    assert f"answered {status}" in refused(found)
+    assert len(server.received) == 1  # no redirect is followed
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 503])
+def test_what_may_pass_is_tried_again(reach: Settings, server: Receiver, status: int) -> None:
+    server.reply = lambda request: Reply(status)
+    [found] = fetched(reach, f"http://127.0.0.1:{server.port}/")
+    refused(found, Transient)
+
+
+def test_a_server_says_when_to_come_back(reach: Settings, server: Receiver) -> None:
+    server.reply = lambda request: Reply(429, {"retry-after": "7"})
+    [found] = fetched(reach, f"http://127.0.0.1:{server.port}/")
+    assert isinstance(found, RateLimited)
+    assert found.retry_after_s == 7.0
+
+
+def test_what_is_too_large_is_not_read_to_its_end(reach: Settings, server: Receiver) -> None:
+    server.reply = lambda request: Reply(200, body=bytes((1 << 20) + 1))
+    [found] = fetched(reach, f"http://127.0.0.1:{server.port}/")
+    assert "1 MiB" in refused(found)
+
+
+def test_a_server_that_says_nothing_is_left(reach: Settings, server: Receiver) -> None:
+    done = threading.Event()
+
+    def silent(request: object) -> Reply:
+        done.wait(30)
+        return Reply(200)
+
+    server.reply = silent
+    try:
+        [found] = fetched(reach.evolve(fetch_timeout_s=0.2), f"http://127.0.0.1:{server.port}/")
+        assert "0.2 s" in refused(found, Transient)
+    finally:
+        done.set()
+
+
+@pytest.mark.parametrize(
+    "url", ["https://", "https://user:secret@example.com/", "https://exa mple.com/", "s3://B/x",
+            "s3://bucket/../x", "http://example.com/"],
+)  # fmt: skip
+def test_addresses_that_are_wrong_are_named(reach: Settings, url: str) -> None:
+    assert refused(fetched(reach.evolve(s3_allow="bucket"), url)[0])
+
+
+def test_objects_come_from_where_the_tenant_may_read(reach: Settings, s3: S3) -> None:
+    url = s3.put(f"{TENANT}/cat", b"\xff\xd8")
+    other = s3.put("bob/cat", b"\xff\xd8")
+    ours = reach.evolve(s3_endpoint=s3.endpoint, s3_allow=f"{BUCKET}/{{tenant}}")
+    found, foreign, absent = fetched(ours, url, other, f"{url}s")
+    assert found == b"\xff\xd8"
+    assert "may not reach" in refused(foreign)
+    assert "no object" in refused(absent)
+    large = s3.put(f"{TENANT}/large", bytes((1 << 20) + 1))
+    assert "1 MiB" in refused(fetched(ours, large)[0])
+
+
+def test_without_a_permission_nothing_is_read_from_s3(reach: Settings, s3: S3) -> None:
+    [found] = fetched(reach.evolve(s3_endpoint=s3.endpoint), s3.put("x", b"x"))
+    assert "MILLRACE_S3_ALLOW" in refused(found)

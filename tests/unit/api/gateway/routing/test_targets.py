@@ -1,0 +1,133 @@
+"""Versions that a call may go to: by name, by route, by what is ready."""
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from api.gateway.routing.target import Asker, ReadyVersions, Target, targets
+from jobs.errors import UnknownModel
+from jobs.models.adapters import Adapter
+from jobs.models.model import Model
+from jobs.models.registry import Registry
+from jobs.models.routing.rollout import ActiveRollout
+from jobs.models.routing.route import Route, Share
+from jobs.models.routing.table import RoutingTable
+
+OLD, NEW, NEXT = (Model("m", version, "echo") for version in ("1", "2", "3"))
+OTHER = Model("other", "1", "echo")
+MODELS = Registry([OLD, NEW, NEXT, OTHER])
+ASKER = Asker("acme", "ann")
+CANARY = RoutingTable(rollouts={"m": ActiveRollout("r", "m", "1", "2", 100)})
+
+
+def routed(*shares: tuple[str, float], shadow: Share | None = None) -> RoutingTable:
+    route = Route("m", [Share(*share) for share in shares], shadow=shadow)
+    return RoutingTable(routes={("m", "*"): route})
+
+
+def target(
+    routing: RoutingTable, *ready: Model, name: str = "m", models: Registry = MODELS
+) -> Target:
+    keys = frozenset(model.key for model in ready)
+    return ReadyVersions(routing, ASKER, keys).target(models, name)
+
+
+def test_without_routes_a_bare_name_is_the_newest_ready_version() -> None:
+    assert target(RoutingTable(), OLD, NEW) == Target(NEW)
+    assert target(RoutingTable()) == Target(NEXT)
+    assert targets(MODELS, RoutingTable(), "other", ASKER) == [Target(OTHER)]
+
+
+@pytest.mark.parametrize("routing", [CANARY, routed(("3", 100))])
+def test_a_version_that_is_named_beats_every_route(routing: RoutingTable) -> None:
+    assert target(routing, OLD, name="m@2") == Target(NEW)
+
+
+def test_a_canary_without_a_worker_falls_back_to_the_stable_version_and_has_missed_it() -> None:
+    assert target(CANARY, OLD, NEW) == Target(NEW, "canary#r")
+    assert target(CANARY, OLD, NEXT) == Target(OLD, "missed#r", missed=NEW)
+    assert target(CANARY) == Target(OLD, "missed#r", missed=NEW)
+
+
+def test_a_canary_that_is_not_served_here_falls_back_too() -> None:
+    without = Registry([OLD, OTHER])
+    assert target(CANARY, OLD, models=without) == Target(OLD, "missed#r")
+
+
+def test_a_split_falls_back_to_the_version_listed_first_and_this_to_none() -> None:
+    assert target(routed(("1", 0), ("2", 100)), OLD, NEXT) == Target(OLD, missed=NEW)
+    assert target(routed(("1", 100), ("2", 0)), NEW, NEXT) == Target(OLD)
+
+
+def test_the_stable_alias_falls_back_to_any_ready_version() -> None:
+    stable = RoutingTable({("m", "stable"): "1"})
+    assert target(stable, OLD, NEW) == Target(OLD)
+    assert target(stable, NEW) == Target(NEW, missed=OLD)
+    assert target(stable) == Target(OLD)
+
+
+def test_a_route_to_versions_that_are_not_served_here_routes_nothing() -> None:
+    assert target(routed(("9", 100)), NEW) == Target(NEW)
+
+
+def again(
+    taken: str, routing: RoutingTable, models: Registry = MODELS, name: str = "m"
+) -> Sequence[Target]:
+    """Returns where a call goes whose key a version had taken before."""
+    return targets(models, routing, name, replace(ASKER, key="k", taken=taken))
+
+
+def test_a_call_under_a_key_stays_with_the_version_that_took_it() -> None:
+    stable = RoutingTable({("m", "stable"): "3", ("m", "best"): "3"})
+    models = Registry([OLD, NEW, NEXT, OTHER], stable)
+    for routing in (stable, routed(("2", 0), ("3", 100)), CANARY, RoutingTable()):
+        assert again("m@1", routing) == [Target(OLD)]
+    assert again("m@1", stable, models, "m@best") == [Target(OLD)]
+    assert again("m@1", stable, models, "m@3") == [Target(NEXT)], "what is named beats all"
+    assert again("other@1", stable)[0] == Target(NEXT), "the key had another model"
+
+
+def test_a_call_under_a_key_keeps_its_cohort_but_no_fallback() -> None:
+    [first, fallback] = targets(MODELS, CANARY, "m", ASKER)
+    assert (first.taken, fallback.taken) == ("m@2\ncanary", "m@1")
+    assert again(first.taken, CANARY) == [Target(NEW)]  # it counts once
+    assert again(fallback.taken, CANARY) == [Target(OLD)]
+
+
+def test_a_key_leaves_a_version_that_was_rolled_back_or_is_gone() -> None:
+    back = RoutingTable({("m", "stable"): "1"})
+    promoted = RoutingTable({("m", "stable"): "2"})
+    assert again("m@2\ncanary", back)[0] == Target(OLD)
+    assert again("m@2\ncanary", promoted) == [Target(NEW)]
+    assert again("m@2", back, Registry([OLD, OTHER]))[0] == Target(OLD)
+
+
+def test_a_shadow_goes_with_the_target() -> None:
+    assert target(routed(("1", 100), shadow=Share("3", 100)), OLD) == Target(OLD, shadow=NEXT)
+    assert target(routed(("1", 100), shadow=Share("9", 100)), OLD) == Target(OLD)
+
+
+def test_adapters_go_by_the_route_of_their_model() -> None:
+    adapters = (Adapter("legal"),)
+    models = Registry([replace(one, adapters=adapters) for one in (OLD, NEW)])
+    for version, name in (("1", "m:legal"), ("2", "legal")):
+        found = target(routed((version, 100)), OLD, NEW, name=name, models=models)
+        assert found.model.key == f"m:legal@{version}"
+
+
+def test_the_user_of_a_header_goes_before_that_of_a_body() -> None:
+    assert Asker("t", "ann").named("bob").user == "ann"
+    assert Asker("t").named("bob").user == "bob"
+    assert Asker("t").named(7).user == Asker("t").named(None).user == ""
+
+
+def test_it_goes_to_a_child_process_and_back() -> None:
+    ready = ReadyVersions(CANARY, ASKER, frozenset({"m@2"}))
+    assert pickle.loads(pickle.dumps(ready)).target(MODELS, "m") == Target(NEW, "canary#r")
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(UnknownModel):
+        targets(MODELS, CANARY, "nothing", ASKER)

@@ -1,0 +1,89 @@
+"""Weights are loaded where they are what was declared, and never where they are a pickle."""
+
+import pickle
+import shutil
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from jobs.artifacts.declared import Untrusted
+from jobs.models.inputs.input_size import minilm_folder
+from workers.engines.minilm import SHA256, MiniLM
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    shutil.copy(minilm_folder() / "model.safetensors", path)
+    return path
+
+
+def test_weights_that_are_declared_are_loaded(copied: Path) -> None:
+    engine = MiniLM(str(copied), SHA256.upper(), device="cpu")
+    assert engine.memory_mb() > 80
+
+
+def test_a_single_bit_that_changed_is_noticed(copied: Path) -> None:
+    with copied.open("r+b") as file:
+        file.seek(50_000_000)
+        byte = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ 1]))
+    with pytest.raises(Untrusted, match=r"model\.safetensors is not the file that was declared"):
+        MiniLM(str(copied), SHA256, device="cpu")
+
+
+def test_weights_of_ones_own_need_a_checksum(copied: Path) -> None:
+    with pytest.raises(Untrusted, match=r"options\.sha256 is missing"):
+        MiniLM(str(copied), device="cpu")
+
+
+def test_the_packages_own_weights_are_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.engines.minilm.SHA256", "0" * 64)
+    with pytest.raises(Untrusted, match="not the file that was declared"):
+        MiniLM(device="cpu")
+
+
+def test_weights_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(Untrusted, match=r"absent\.safetensors can't be read"):
+        MiniLM(str(tmp_path / "absent.safetensors"), SHA256, device="cpu")
+
+
+class Evil:
+    """What a pickle runs when it is loaded."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (Path("pwned"),)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.ckpt", "model.pkl"])
+def test_a_pickle_is_refused_whatever_its_checksum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / name
+    path.write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(Untrusted, match=f"{name} is not loaded: only .safetensors is"):
+        MiniLM(str(path), sha256(path.read_bytes()).hexdigest(), device="cpu")
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_a_pickle_by_another_name_is_no_safetensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(Exception, match=r"(?i)header"):
+        MiniLM(str(path), sha256(path.read_bytes()).hexdigest(), device="cpu")
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_safetensors_of_another_shape_are_no_weights(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"x": torch.zeros(2)}, path)
+    with pytest.raises(KeyError):
+        MiniLM(str(path), sha256(path.read_bytes()).hexdigest(), device="cpu")

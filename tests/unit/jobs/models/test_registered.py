@@ -1,0 +1,141 @@
+"""The models that are served: those of the models file, and those of the registry."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from jobs.errors import UnknownModel
+from jobs.models import artifact_paths
+from jobs.models.registered import Registered, RegisteredVersion, parse
+from jobs.models.registry import Registry
+from jobs.models.routing.rollout import ActiveRollout
+from jobs.models.routing.route import Route, Share
+from jobs.models.routing.table import RoutingTable
+from jobs.models.watcher import ModelsFile
+from jobs.settings import SettingsError
+
+DIGEST = f"sha256:{'0' * 64}"
+
+
+def version(name: str, version: str, artifact: str = "", **entry: object) -> RegisteredVersion:
+    fields = {"engine": "echo", **entry}
+    return RegisteredVersion(name, version, orjson.dumps(fields).decode(), artifact)
+
+
+def served(*versions: RegisteredVersion, **routing: object) -> Registry:
+    file = ModelsFile(None)
+    file.adopt(Registered(versions, routing=RoutingTable(**routing)))  # type: ignore[arg-type]
+    return file.models
+
+
+def key(models: Registry, name: str, tenant: str = "*") -> str:
+    return models.resolve(name, tenant).key
+
+
+def test_without_a_registry_the_files_models_are_served_as_they_are() -> None:
+    file = ModelsFile(None)
+    before = file.models
+    assert not file.adopt(Registered())
+    assert file.models is before is file.declared
+
+
+def test_the_version_registered_last_is_the_newest() -> None:
+    models = served(version("echo", "3"), version("echo", "2"))
+    assert [model.version for model in models.versions("echo")] == ["2", "3", "1"]
+    assert key(models, "echo") == "echo@2"
+    assert key(models, "echo@1") == "echo@1"
+
+
+def test_the_registrys_entry_counts_where_the_file_has_the_version_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    models = served(version("echo", "1", target_ms=77))
+    assert models.resolve("echo").target_ms == 77
+    assert len(models.versions("echo")) == 1
+    assert "echo@1 differs from the registry's" in caplog.text
+
+
+def test_an_entry_that_cant_be_read_is_left_out_and_harms_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    models = served(version("echo", "2", engine="of a later release"), version("echo", "3"))
+    assert [model.version for model in models.versions("echo")] == ["3", "1"]
+    assert "echo@2 of the registry is not served: no engine" in caplog.text
+
+
+def test_a_fallback_that_is_served_no_more_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    models = served(version("echo", "2", degrade={"fallback": "echo@0"}))
+    assert models.resolve("echo").degrade.fallback == ""
+    assert "'echo@0' is not declared here" in caplog.text
+
+
+def test_a_retired_version_with_jobs_is_found_by_its_key_and_by_no_bare_name() -> None:
+    file = ModelsFile(None)
+    file.adopt(Registered(unfinished=(version("echo", "9"),)))
+    assert file.models.resolve("echo@9").version == "9"
+    assert file.models.resolve("echo").version == "1"
+
+
+def test_a_change_of_the_file_leaves_the_registrys_versions(tmp_path: Path) -> None:
+    path = tmp_path / "models.toml"
+    path.write_text("model = []\n")
+    file = ModelsFile(path)
+    assert list(file.models) == []
+    assert file.models.max_line_bytes > 0
+    file.adopt(Registered((version("a", "1"),)))
+    path.write_text('[[model]]\nname = "b"\nversion = "1"\nengine = "echo"\n')
+    assert file.poll()
+    assert [model.key for model in file.models] == ["b@1", "a@1"]
+
+
+def test_options_of_an_artifact_name_files_below_it() -> None:
+    options = {"file": "model.py", "file_sha256": "0" * 64}
+    one = version("mine", "1", DIGEST, engine="python", options=options)
+    model = parse(one)
+    assert model.options["file"] == str(artifact_paths.root(DIGEST) / "model.py")
+    assert model.artifact == DIGEST
+
+
+@pytest.mark.parametrize("field", ["artifact", "probe"])
+def test_no_entry_names_its_own_artifact_or_probe(field: str) -> None:
+    with pytest.raises(SettingsError, match=f"{field}: the registry alone sets it"):
+        parse(RegisteredVersion("echo", "2", f'{{"engine": "echo", "{field}": "x"}}'))
+
+
+# -- names
+
+
+def test_an_alias_means_its_version_and_a_version_goes_before_an_alias() -> None:
+    models = served(version("echo", "2"), aliases={("echo", "canary"): "1", ("echo", "2"): "1"})
+    assert key(models, "echo@canary") == "echo@1"
+    assert key(models, "echo@2") == "echo@2"
+
+
+def test_an_alias_of_a_version_that_is_not_served_says_so() -> None:
+    models = served(aliases={("echo", "canary"): "7"})
+    with pytest.raises(UnknownModel, match="'echo@canary' means version '7', which is not served"):
+        models.resolve("echo@canary")
+    with pytest.raises(UnknownModel, match="no model 'echo@other'"):
+        models.resolve("echo@other")
+
+
+def test_a_bare_name_is_bound_by_rollout_then_route_then_stable_then_age() -> None:
+    versions = version("echo", "2"), version("echo", "3"), version("echo", "4")
+    stable = {("echo", "stable"): "2"}
+    of_all = Route("echo", (Share("3", 95), Share("4", 5)))
+    of_acme = Route("echo", (Share("1", 100),), "acme")
+    by_tenant = {("echo", "*"): of_all, ("echo", "acme"): of_acme}
+    rollout = {"echo": ActiveRollout("r", "echo", "2", "4", 50)}
+    assert key(served(*versions), "echo") == "echo@4"
+    assert key(served(*versions, aliases=stable), "echo") == "echo@2"
+    routed = served(*versions, aliases=stable, routes=by_tenant)
+    assert key(routed, "echo") == "echo@3"
+    assert key(routed, "echo", "acme") == "echo@1"
+    rolling = served(*versions, aliases=stable, routes=by_tenant, rollouts=rollout)
+    assert key(rolling, "echo", "acme") == "echo@2"
+    assert key(rolling, "echo@4", "acme") == "echo@4"
+
+
+def test_a_stable_version_that_is_gone_binds_nothing() -> None:
+    assert key(served(version("echo", "2"), aliases={("echo", "stable"): "0"}), "echo") == "echo@2"

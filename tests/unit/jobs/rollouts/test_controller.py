@@ -1,0 +1,153 @@
+"""Decisions about a rollout, and their reasons."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from jobs.rollouts.controller import RolloutState, decide, figures_of
+from jobs.rollouts.guardrails import Observations
+from jobs.rollouts.policy import Policy, dump, parse
+from jobs.rollouts.records import LaunchRecord
+
+POLICY = Policy(steps=(5, 50, 100), min_launches=100, min_stay_s=60, idle_s=600)
+BEGAN = RolloutState("running", 0, 0.0)
+
+
+def seen(count: int = 200, **canary: float) -> Observations:
+    """Lanes that are alike but for these values of the canary."""
+    observations, rng = Observations([0.0]), random.Random(4)
+    for n in range(count):
+        values = {name: rng.lognormvariate(0, 0.2) for name in ("latency_ms", "residual", "price")}
+        for name, factor in canary.items():
+            if name in values:
+                values[name] *= factor
+        failed = int(canary.get("failed", 0) * n) % 2 if "failed" in canary else 0
+        observations.add(
+            [
+                LaunchRecord(n, "control", **{name: rng.lognormvariate(0, 0.2) for name in values}),  # type: ignore[arg-type]
+                LaunchRecord(n, "canary", 1, failed, **values),  # type: ignore[arg-type]
+            ]
+        )
+    return observations
+
+
+def test_it_stays_for_the_shortest_stay_and_until_it_has_seen_enough() -> None:
+    early = decide(BEGAN, seen(), POLICY, 30.0)
+    assert (early.act, early.reason) == ("stay", "30 of 60 s at this step")
+    few = decide(BEGAN, seen(99), POLICY, 100.0)
+    assert (few.act, few.reason) == ("stay", "99 launches of 100 at this step")
+
+
+def test_it_advances_and_promotes_after_the_last_step() -> None:
+    step = decide(BEGAN, seen(), POLICY, 300.0)
+    assert step.act == "advance"
+    assert "on to 50 %" in step.reason
+    last = replace(BEGAN, step=2)
+    assert decide(last, seen(), POLICY, 300.0).act == "promote"
+
+
+def test_it_does_not_advance_while_there_is_some_evidence_against_the_canary() -> None:
+    hasty = Policy(steps=(50, 100), min_launches=10, min_stay_s=0)
+    suspicious = decide(BEGAN, seen(14, failed=1), hasty, 30.0)
+    assert suspicious.act == "stay"
+    assert suspicious.reason.startswith("evidence of ")
+    assert decide(BEGAN, seen(14), hasty, 30.0).act == "advance"
+
+
+def test_failures_roll_back_with_their_figures() -> None:
+    failing = seen(failed=1)
+    decision = decide(BEGAN, failing, POLICY, 30.0)
+    assert decision.act == "roll_back"
+    assert "launches with a failed call" in decision.reason
+    figures = figures_of(failing, POLICY)
+    assert figures["lanes"]["canary"]["failed"] == 100
+    share, low, high = figures["lanes"]["canary"]["failed_share"]
+    assert low < share == 0.5 < high
+    assert figures["evidence"]["errors"] > figures["alarm_at"] > figures["evidence"]["output"]
+
+
+def test_a_slower_canary_is_rolled_back() -> None:
+    decision = decide(BEGAN, seen(latency_ms=1.6), POLICY, 30.0)
+    assert decision.act == "roll_back"
+    assert "p95 of the control is 1." in decision.reason
+
+
+def test_cost_holds_the_ramp_until_a_person_accepts_it() -> None:
+    dearer = seen(residual=1.2)
+    held = decide(BEGAN, dearer, POLICY, 300.0)
+    assert held.act == "hold"
+    assert held.reason.startswith("device time a call +")
+    after = BEGAN.next(held.act, held.reason, 300.0)
+    assert decide(after, dearer, POLICY, 3000.0).act == "stay"
+    assert decide(BEGAN, dearer, replace(POLICY, accept_cost=True), 300.0).act == "advance"
+
+
+def test_cost_beyond_its_limit_rolls_back_also_while_held() -> None:
+    held = replace(BEGAN, state="held", reason="by a person")
+    decision = decide(held, seen(price=2.5), POLICY, 30.0)
+    assert decision.act == "roll_back"
+    assert "beyond the limit of +50%" in decision.reason
+
+
+def test_no_traffic_holds_until_there_is_some() -> None:
+    observations = seen()
+    silent = decide(BEGAN, observations, POLICY, 1000.0)
+    assert silent.act == "hold"
+    held = BEGAN.next(silent.act, silent.reason, 1000.0)
+    assert held.state == "held"
+    assert decide(held, observations, POLICY, 1100.0).act == "stay"
+    observations.add([LaunchRecord(1100.0, "canary"), LaunchRecord(1100.0, "control")])
+    assert decide(held, observations, POLICY, 1101.0).act == "resume"
+
+
+def test_a_canary_without_a_ready_worker_is_held_until_it_answers() -> None:
+    observations = seen()
+    observations.add([LaunchRecord(200.0, "missed", 10)])
+    assert decide(BEGAN, observations, POLICY, 300.0).act == "advance"
+    observations.add([LaunchRecord(201.0, "missed", 10)])
+    missed = decide(BEGAN, observations, POLICY, 300.0)
+    assert (missed.act, missed.reason) == (
+        "hold", "no ready worker: the stable version answered the canary's last 20 calls"
+    )  # fmt: skip
+    held = BEGAN.next(missed.act, missed.reason, 300.0)
+    assert decide(held, observations, POLICY, 301.0).act == "stay"
+    observations.add([LaunchRecord(302.0, "canary")])
+    assert decide(held, observations, POLICY, 303.0).act == "resume"
+
+
+def test_unequal_lanes_hold_the_ramp() -> None:
+    observations = seen()
+    observations.add([LaunchRecord(200.0, "control", calls=1000)])
+    decision = decide(BEGAN, observations, POLICY, 300.0)
+    assert decision.act == "hold"
+    assert "differ more than equal shares do" in decision.reason
+
+
+def test_a_canary_that_cannot_be_loaded_is_rolled_back() -> None:
+    decision = decide(replace(BEGAN, load_error="no such file"), Observations(), POLICY, 1.0)
+    assert (decision.act, decision.reason) == (
+        "roll_back", "no worker could load the canary: no such file"
+    )  # fmt: skip
+
+
+def test_a_policy_is_read_as_it_was_written() -> None:
+    assert parse(dump(POLICY)) == POLICY
+    assert parse({}) == Policy()
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"steps": [10, 5, 100]}, "must grow"),
+        ({"steps": [5, 50]}, "end with 100"),
+        ({"steps": [75, 100]}, "no control"),
+        ({"steps": []}, "1 to 20 numbers"),
+        ({"false_alarm": 0}, "probability"),
+        ({"cost_hold": 0.6}, "up to cost_limit"),
+        ({"min_stay": 5}, "unknown key 'min_stay'"),
+    ],
+)
+def test_a_wrong_policy_says_what_is_wrong(fields: dict[str, object], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        parse(fields)

@@ -1,0 +1,156 @@
+"""Placement of models on devices: what fits, what it costs, what moves, what an overload misses."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from jobs.scaling.placement.demand import Demand, Kind, Point, problems_of, rate_within
+from jobs.scaling.placement.plan import MOST_USED, Placed, Plan, place
+from jobs.scaling.placement.routing import served
+
+SMALL, LARGE = Kind("small", 16, 1.0), Kind("large", 80, 4.0)
+KINDS = (SMALL, LARGE)
+
+
+def demand(name: str, memory_gib: float, per_s: float, small: float, large: float) -> Demand:
+    rates = {kind: rate for kind, rate in (("small", small), ("large", large)) if rate}
+    return Demand(name, memory_gib, per_s, rates)
+
+
+def drawn(seed: int, count: int = 20) -> list[Demand]:
+    random = Random(seed)
+    return [
+        demand(f"m{n}@1", random.uniform(0.5, 14), random.uniform(1, 300), 100, 500)
+        for n in range(count)
+    ]
+
+
+def check(plan: Plan, demands: list[Demand], kinds: tuple[Kind, ...] = KINDS) -> None:
+    """Memory and time of each device suffice, and all work is placed."""
+    by_name, by_model = {kind.name: kind for kind in kinds}, {its.model: its for its in demands}
+    done = dict.fromkeys(by_model, 0.0)
+    for device in plan.devices:
+        memory = sum(by_model[model].memory_gib for model in device.load)
+        assert memory <= by_name[device.kind].memory_gib + 1e-6
+        assert sum(device.load.values()) <= MOST_USED + 1e-6
+        for model, load in device.load.items():
+            done[model] += load * by_model[model].rates[device.kind]
+    for its in demands:
+        assert done[its.model] + plan.unplaced.get(its.model, 0.0) == pytest.approx(its.per_s)
+    assert plan.price == sum(by_name[device.kind].price for device in plan.devices)
+
+
+def test_a_target_allows_launches_of_half_of_it() -> None:
+    points = [Point(1, 10, 100), Point(8, 40, 200), Point(32, 110, 290)]
+    assert rate_within(points, 100) == 200
+    assert rate_within(points, None) == 290
+    assert rate_within(points, 15) == 0
+
+
+def test_a_model_that_fits_nowhere_is_a_problem() -> None:
+    large = demand("large@1", 20, 1, small=100, large=0)
+    [problem] = problems_of([large], KINDS)
+    assert "large@1 fits no kind of device: it needs 20 GiB" in problem
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_device_has_memory_and_time_for_what_is_on_it(seed: int) -> None:
+    demands = drawn(seed)
+    plan = place(demands, KINDS, rounds=100)
+    assert plan.unplaced == {}
+    check(plan, demands)
+
+
+def test_small_models_share_a_device() -> None:
+    plan = place([demand(f"m{n}@1", 2, 9, 100, 500) for n in range(7)], KINDS)
+    assert plan.counts == {"small": 1}
+    assert plan.pools == [("small", tuple(f"m{n}@1" for n in range(7)), 1)]
+
+
+def test_a_large_demand_is_spread_over_devices_of_the_cheapest_kind() -> None:
+    plan = place([demand("m@1", 2, 1000, small=100, large=500)], KINDS)
+    assert plan.counts == {"large": 3}, "4 an hour for 333/s, in place of 1 for 67/s"
+
+
+def test_kinds_of_which_there_are_too_few_leave_work_unplaced() -> None:
+    kinds = (replace(SMALL, most=1), replace(LARGE, most=1))
+    its = demand("m@1", 2, 1000, small=100, large=500)
+    plan = place([its], kinds)
+    assert plan.counts == {"large": 1, "small": 1}
+    assert plan.unplaced == {"m@1": pytest.approx(1000 - MOST_USED * 600)}
+    check(plan, [its], kinds)
+
+
+def test_relocation_saves_money() -> None:
+    demands = drawn(1)
+    assert place(demands, KINDS, rounds=300).price < place(demands, KINDS, rounds=0).price
+
+
+# -- from what there is
+
+
+def test_a_plan_for_the_same_demand_changes_nothing() -> None:
+    demands = drawn(2)
+    plan = place(demands, KINDS)
+    later = place(demands, KINDS, plan.devices, at_s=1000.0, min_stay_s=600.0)
+    if later.price == plan.price:
+        assert homes(later) == homes(plan)
+    else:
+        assert later.price < plan.price
+
+
+def test_more_of_one_model_moves_no_other() -> None:
+    demands = [demand("a@1", 10, 60, 100, 0), demand("b@1", 10, 60, 100, 0)]
+    plan = place(demands, KINDS)
+    more = [replace(demands[0], per_s=130), demands[1]]
+    later = place(more, KINDS, plan.devices, at_s=1000.0, min_stay_s=600.0)
+    assert later.counts == {"small": 3}
+    assert sorted(homes(plan)) == sorted(home for home in homes(later) if home[2] == 0)
+
+
+@pytest.mark.parametrize(("age_s", "devices"), [(100.0, 2), (700.0, 1)])
+def test_a_placement_that_is_younger_than_its_stay_is_not_moved(age_s: float, devices: int) -> None:
+    demands = [demand("a@1", 2, 10, 100, 0), demand("b@1", 2, 10, 100, 0)]
+    before = [Placed("small", {its.model: 0.1}, {its.model: 0.0}) for its in demands]
+    plan = place(demands, KINDS, before, at_s=age_s, min_stay_s=600.0)
+    assert len(plan.devices) == devices
+
+
+def test_what_nobody_asks_for_any_more_goes() -> None:
+    before = [Placed("small", {"a@1": 0.5, "gone@1": 0.1}, {"a@1": 0.0, "gone@1": 0.0})]
+    plan = place([demand("a@1", 2, 50, 100, 0)], KINDS, before, at_s=1000.0)
+    assert [device.models for device in plan.devices] == [("a@1",)]
+
+
+def homes(plan: Plan) -> list[tuple[str, str, float]]:
+    return sorted(
+        (device.kind, model, since_s)
+        for device in plan.devices
+        for model, since_s in device.since_s.items()
+    )
+
+
+# -- more than was planned for
+
+
+def test_calls_go_to_the_least_busy_device_that_has_their_model() -> None:
+    demands = {
+        its.model: its for its in (demand("a@1", 2, 70, 100, 0), demand("b@1", 2, 70, 100, 0))
+    }
+    devices = [
+        Placed("small", {"a@1": 0.7}, {"a@1": 0.0}),
+        Placed("small", {"a@1": 0.0, "b@1": 0.7}, {"a@1": 0.0, "b@1": 0.0}),
+    ]
+    assert served(devices, demands, {"a@1": 120, "b@1": 70}) == {
+        "a@1": pytest.approx(120, rel=1e-3), "b@1": 70,
+    }  # fmt: skip
+    assert served(devices, demands, {"a@1": 70, "b@1": 120})["b@1"] == pytest.approx(100, rel=1e-3)
+
+
+def test_what_is_served_is_no_more_than_comes_and_than_devices_can_do() -> None:
+    its = demand("a@1", 2, 60, 100, 0)
+    plan = place([its], KINDS)
+    assert served(plan.devices, {"a@1": its}, {"a@1": 50})["a@1"] == pytest.approx(50)
+    assert served(plan.devices, {"a@1": its}, {"a@1": 300})["a@1"] == pytest.approx(100)
+    assert served([], {"a@1": its}, {"a@1": 300}) == {"a@1": 0}

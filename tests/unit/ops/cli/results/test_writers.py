@@ -1,0 +1,165 @@
+"""Results in a file: whole or not at all, in every format the same."""
+
+import csv
+import gzip
+import json
+import os
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+from ops.cli.results.writers import OutputError, Target
+
+
+def line(seq: int, output: Any = None, code: str = "", id: str | None = None) -> bytes:
+    error = {"code": code, "message": f"it is {code}"} if code else None
+    result = {
+        "seq": seq, "custom_id": id, "outcome": "failed" if code else "succeeded",
+        "output": output, "error": error, "usage": {"tokens": 2}, "attempts": 1,
+    }  # fmt: skip
+    return json.dumps(result).encode()
+
+
+LINES = [line(0, 'a,\n"b"', id="x"), line(1, code="invalid_output"), line(2, "é\u2028")]
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+def write(path: Path, lines: list[bytes]) -> Path:
+    assert Target.of(path).write(lines) == len(lines)
+    return path
+
+
+@pytest.mark.parametrize("name", ["out", "out.jsonl", "out.ndjson.gz"])
+def test_json_lines_are_as_they_came(tmp_path: Path, name: str) -> None:
+    raw = write(tmp_path / name, LINES).read_bytes()
+    raw = gzip.decompress(raw) if name.endswith(".gz") else raw
+    assert raw == b"".join(found + b"\n" for found in LINES)
+
+
+def test_csv_holds_the_same(tmp_path: Path) -> None:
+    with write(tmp_path / "out.csv", LINES).open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [row["output"] for row in found] == ['a,\n"b"', "", "é\u2028"]
+    assert [row["error"] and json.loads(row["error"])["code"] for row in found] == [
+        "", "invalid_output", ""
+    ]  # fmt: skip
+    assert (found[0]["custom_id"], found[1]["outcome"], found[2]["units"]) == ("x", "failed", "2")
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
+def test_results_of_a_routed_job_have_their_version(tmp_path: Path, name: str) -> None:
+    routed = [each[:-1] + b', "version": "%d"}' % n for n, each in enumerate(LINES)]
+    path = write(tmp_path / name, routed)
+    with path.open(newline="") if name == "out.csv" else nullcontext() as file:
+        found = list(csv.DictReader(file)) if file else rows(path)
+    assert [row["version"] for row in found] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "kind"),
+    [
+        (["a", "b"], "string"),
+        ([1, 2.5], "double"),
+        ([[0.5, 1], [2, 3]], "list<element: double>"),
+        ([[[0.5]], [[2], [3]]], "list<element: list<element: double>>"),
+    ],
+)
+def test_parquet_has_outputs_as_they_are(tmp_path: Path, outputs: list[Any], kind: str) -> None:
+    lines = [line(seq, output) for seq, output in enumerate(outputs)]
+    path = write(tmp_path / "out.parquet", [*lines, line(9, code="engine_error")])
+    assert str(pyarrow.parquet.read_schema(path).field("output").type) == kind
+    assert [row["output"] for row in rows(path)] == [*outputs, None]
+    assert json.loads(rows(path)[-1]["error"])["message"] == "it is engine_error"
+
+
+@pytest.mark.parametrize(
+    "outputs", [[{"label": "a"}], ["a", 1], [[1], "a"], [True], [[], [1]], [["a"]], [[1], [[1]]]]
+)
+def test_parquet_has_outputs_of_other_kinds_as_json(tmp_path: Path, outputs: list[Any]) -> None:
+    path = write(tmp_path / "out.parquet", [line(n, output) for n, output in enumerate(outputs)])
+    texts = [row["output"] for row in rows(path)]
+    assert texts == [o if isinstance(o, str) else json.dumps(o) for o in outputs]
+
+
+def test_parquet_without_results_is_a_table(tmp_path: Path) -> None:
+    assert rows(write(tmp_path / "out.parquet", [])) == []
+
+
+def test_an_output_that_does_not_fit_the_first_ones_is_named(tmp_path: Path) -> None:
+    lines = [*(line(seq, [0.5]) for seq in range(1000)), line(1000, "text")]
+    with pytest.raises(OutputError, match=r"between seq 1000 and 1000 .*write .jsonl or .csv"):
+        Target.of(tmp_path / "out.parquet").write(lines)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.csv.gz", "out.parquet"])
+def test_a_file_is_there_when_it_is_whole(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("before")
+
+    def breaking() -> Iterator[bytes]:
+        for seq in range(5000):
+            yield line(seq, [0.5])
+        assert path.read_text() == "before"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Target.of(path).write(breaking())
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_one_and_a_pipe_is_written_into(tmp_path: Path) -> None:
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "real.jsonl")
+    write(tmp_path / "link.jsonl", LINES)
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert (tmp_path / "real.jsonl").read_bytes().count(b"\n") == 3
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write(tmp_path / "pipe", LINES)
+    assert os.read(reader, 65_536).count(b"\n") == 3
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("out.xlsx", ".xlsx is none of .jsonl, .ndjson, .csv, .parquet"),
+        ("nowhere/out.csv", "there is no folder"),
+        ("out.parquet.gz", "Parquet is compressed inside"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_at_once(tmp_path: Path, name: str, why: str) -> None:
+    with pytest.raises(OutputError, match=why):
+        Target.of(tmp_path / name)
+
+
+def test_without_pyarrow_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(OutputError, match=r"pip install 'millrace\[parquet\]'"):
+        Target.of(tmp_path / "out.parquet")
+
+
+@pytest.mark.parametrize("name", ["out.jsonl.gz", "out.csv", "out.parquet"])
+def test_memory_does_not_grow_with_the_results(tmp_path: Path, name: str) -> None:
+    def peak_mib(count: int) -> float:
+        tracemalloc.start()
+        Target.of(tmp_path / name).write(line(seq, [0.5] * 20) for seq in range(count))
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most / 2**20
+
+    peak_mib(2000)  # with what is loaded at the first time
+    assert peak_mib(20_000) < peak_mib(2000) + 1

@@ -1,0 +1,82 @@
+"""`millrace init`: a folder to begin with, whose settings every command reads."""
+
+from pathlib import Path
+
+import pytest
+
+from jobs import settings
+from jobs.models import models_file
+from jobs.models.builtin_models import SAMPLES
+from ops.cli.setup import dotenv
+from tests.support.command_line import millrace
+
+
+def test_the_models_file_has_the_samples(tmp_path: Path) -> None:
+    millrace("init", str(tmp_path / "new"))
+    declared = models_file.read(tmp_path / "new" / "models.toml")
+    assert [model.key for model in declared] == [model.key for model in SAMPLES]
+    for written, sample in zip(declared, SAMPLES, strict=True):
+        assert written.limits == sample.limits
+        assert (written.engine, written.target_ms) == (sample.engine, sample.target_ms)
+        assert (written.on_demand, written.target_ttft_ms) == (
+            sample.on_demand,
+            sample.target_ttft_ms,
+        )
+        assert written.options.keys() == sample.options.keys()
+
+
+def test_files_that_are_there_are_overwritten_only_by_force(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("MINE=1\n")
+    refused = millrace("init", str(tmp_path), status=1)
+    assert "--force overwrites" in refused.output
+    assert not (tmp_path / "models.toml").exists()
+    assert (tmp_path / ".env").read_text() == "MINE=1\n"
+    forced = millrace("init", str(tmp_path), "--force")
+    assert "millrace up" in forced.output
+    assert "MILLRACE_MODELS=models.toml" in (tmp_path / ".env").read_text()
+
+
+def test_the_settings_of_the_folder_are_read_after_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    millrace("init", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    environ = {"MILLRACE_HOME": "/elsewhere"}
+    dotenv.load(tmp_path, environ)
+    found = settings.load(environ)
+    assert found.models == Path("models.toml")
+    assert found.home == Path("/elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("MILLRACE_PORT=8001", "8001"),
+        ("export MILLRACE_PORT = 8001  # of the api", "8001"),
+        ("MILLRACE_PORT='80 #01'", "80 #01"),
+        ("MILLRACE_PORT=# none", ""),
+        ("# MILLRACE_PORT=8001", None),
+        ("PORT=8001", None),
+        ("LD_PRELOAD=x.so", None),
+    ],
+)
+def test_lines_are_read_as_shells_do_and_only_ours(
+    line: str, value: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / ".env").write_text(f"{line}\n")
+    environ: dict[str, str] = {}
+    dotenv.load(tmp_path, environ)
+    assert environ == ({} if value is None else {"MILLRACE_PORT": value})
+
+
+def test_the_file_of_another_user_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / ".env").write_text("MILLRACE_URL=http://127.0.0.1:1\n")
+    uid = (tmp_path / ".env").stat().st_uid
+    monkeypatch.setattr("os.geteuid", lambda: uid + 1)
+    environ: dict[str, str] = {}
+    if uid:
+        dotenv.load(tmp_path, environ)
+        assert "belongs to another user" in capsys.readouterr().err
+        assert environ == {}

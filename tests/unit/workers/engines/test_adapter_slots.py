@@ -1,0 +1,58 @@
+"""Slots of adapters: the least recently used leaves, unless it is pinned, used or new."""
+
+from jobs.models.adapters import Adapter
+from workers.engines.adapters.slots import Slot, Slots
+
+LATER_S = 100.0
+
+
+def adapter(name: str, *, pinned: bool = False) -> Adapter:
+    return Adapter(name, f"/{name}", "a" * 64, pinned=pinned)
+
+
+def loaded(slots: Slots, name: str, now_s: float, *, pinned: bool = False) -> Slot | None:
+    slot = slots.assign(adapter(name, pinned=pinned), now_s)
+    if slot:
+        slots.loaded(slot, now_s, 0.1)
+    return slot
+
+
+def names(slots: Slots) -> list[str]:
+    return [slot.adapter.name for slot in slots if slot.adapter]
+
+
+def test_the_least_recently_used_leaves() -> None:
+    slots = Slots(2)
+    first, _ = loaded(slots, "a", 0.0), loaded(slots, "b", 1.0)
+    assert first
+    first.used_s = 2.0
+    assert loaded(slots, "c", LATER_S)
+    assert names(slots) == ["a", "c"]
+    assert (slots.take_evictions(), slots.take_evictions()) == (1, 0)
+
+
+def test_one_that_has_just_come_stays_for_some_times_its_load() -> None:
+    slots = Slots(1)
+    loaded(slots, "a", 1.0)
+    assert loaded(slots, "b", 1.4) is None
+    assert loaded(slots, "b", 1.6)
+
+
+def test_pinned_used_and_loading_ones_stay() -> None:
+    slots = Slots(3)
+    loaded(slots, "a", 0.0, pinned=True)
+    used = loaded(slots, "b", 0.0)
+    assert used
+    used.users["somebody"] = None
+    assert slots.assign(adapter("c"), 0.0)
+    assert slots.assign(adapter("d"), LATER_S) is None
+    used.users.clear()
+    assert loaded(slots, "d", LATER_S)
+    assert names(slots) == ["a", "d", "c"]
+
+
+def test_another_version_of_an_adapter_is_another_one() -> None:
+    slots = Slots(2)
+    loaded(slots, "a", 0.0)
+    assert slots.find(adapter("a"))
+    assert slots.find(Adapter("a", "/a", "b" * 64)) is None

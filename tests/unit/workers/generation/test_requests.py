@@ -1,0 +1,37 @@
+"""Sequences of requests: their seeds, and what they take over from another worker."""
+
+from jobs.models.inputs.generation import GenerationRequest, Sampling
+from tests.unit.workers.generation.made import sequence
+from workers.engines.generator import Prompt
+from workers.generation.requests import Emission, Request, sequences_of
+
+
+def _request(id: str, name: str = "", n: int = 2) -> Request:
+    asked = Prompt((), 3, GenerationRequest(prompt="x", n=n, sampling=Sampling(max_tokens=4)))
+    request = Request(id, None, False, [asked], 0.0, 0.0, "a", name=name)
+    request.sequences += sequences_of(request, 100)
+    return request
+
+
+def test_seeds_follow_from_the_name_of_a_request() -> None:
+    first, again = _request("1", "job/0/0"), _request("2", "job/0/0")
+    other = _request("3", "job/1/0")
+    seeds = [one.sampling.seed for one in first.sequences]
+    assert seeds == [one.sampling.seed for one in again.sequences]
+    assert len({*seeds, *(one.sampling.seed for one in other.sequences)}) == 4
+
+
+def test_a_sequence_goes_on_from_what_another_worker_emitted() -> None:
+    one = sequence(prompt=10, tokens=8)
+    one.resume(Emission(0, [5, 6, 7], "abc", cached=4))
+    assert (one.tokens, one.most_left, "".join(one.text)) == (13, 5, "abc")
+    assert one.as_new().emitted == (5, 6, 7)
+
+
+def test_choices_that_had_ended_are_not_run_again() -> None:
+    request = _request("1")
+    first, second = request.sequences
+    first.resume(Emission(0, [5], "a", finish="stop", stopped_by="b"))
+    assert request.unfinished == [second]
+    second.resume(Emission(1, [5], "a", finish="length"))
+    assert request.ended

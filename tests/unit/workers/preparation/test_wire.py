@@ -1,0 +1,87 @@
+"""Prepared inputs as bytes: every kind of data comes back as it was; nothing else is sent."""
+
+import json
+import math
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workers.engines.protocol import Prepared
+from workers.preparation.wire import PreparedItem, Unreadable, Unsendable, dumps, loads
+
+
+def sent(data: Any) -> Any:
+    [one] = loads(dumps(PreparedItem([Prepared(3, data)]))).inputs
+    assert one.size == 3
+    return one.data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, True, 0, 2**80, -1.5, "text", "\ud800", "", b"\0\xff", [], (), {}, [1, [2, (3, "x")]],
+     {"l": ["l", "a"], "image": b"x" * 1000, "": {"d": 1}}],
+)  # fmt: skip
+def test_values_come_back_with_their_types(data: Any) -> None:
+    back = sent(data)
+    assert back == data
+    assert type(back) is type(data)
+
+
+def test_numbers_that_json_lacks_come_back() -> None:
+    assert math.isnan(sent(float("nan")))
+    assert sent([float("inf")]) == [math.inf]
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "uint8", "int32", "int64", "float16", "float32", "float64", "complex64"]
+)
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (2, 3, 4), (0, 7)])
+def test_arrays_come_back(dtype: str, shape: tuple[int, ...]) -> None:
+    array = np.arange(math.prod(shape)).reshape(shape).astype(dtype)
+    back = sent({"pixels": array})["pixels"]
+    assert (back.dtype, back.shape) == (array.dtype, array.shape)
+    assert (back == array).all()
+
+
+def test_arrays_in_other_layouts_come_back_in_c_order() -> None:
+    array = np.arange(24, dtype=">i4").reshape(4, 6).T[::2]
+    back = sent(array)
+    assert back.dtype == np.dtype("<i4")
+    assert (back == array).all()
+
+
+def test_scalars_of_numpy_stay_scalars() -> None:
+    back = sent(np.float32(1.5))
+    assert isinstance(back, np.float32)
+    assert back == 1.5
+
+
+def test_the_inputs_of_a_list_stay_together() -> None:
+    item = PreparedItem([Prepared(1, np.int32([1])), Prepared(2, np.int32([2, 3]))], is_list=True)
+    back = loads(dumps(item))
+    assert back.is_list
+    assert [(one.size, one.data.tolist()) for one in back.inputs] == [(1, [1]), (2, [2, 3])]
+
+
+@pytest.mark.parametrize(
+    "data", [date(2020, 1, 1), {1: "x"}, {"x"}, object(), np.array(["x"]), np.array([object()])]
+)
+def test_nothing_else_is_sent(data: Any) -> None:
+    with pytest.raises(Unsendable, match="can't be sent"):
+        sent(data)
+
+
+@pytest.mark.parametrize("cut", [0, 3, 7, 20, -1])
+def test_broken_bytes_are_refused(cut: int) -> None:
+    raw = dumps(PreparedItem([Prepared(3, [np.arange(10), b"abc"])]))
+    with pytest.raises(Unreadable):
+        loads(raw[:cut])
+
+
+@pytest.mark.parametrize("written", [["a", "|O", [1], 8], ["x"], ["a", "<i4", [3], 4], ["b", -1]])
+def test_heads_that_no_sender_writes_are_refused(written: Any) -> None:
+    head = json.dumps({"list": False, "inputs": [[1, written]]}).encode()
+    with pytest.raises(Unreadable):
+        loads(b"MRP1" + len(head).to_bytes(4, "little") + head + bytes(16))

@@ -1,0 +1,48 @@
+"""Actuator `kubernetes`, beside a cluster that changes or answers late."""
+
+import pytest
+
+from workers.keeper.scaling.actuators.protocol import ActuatorError
+from workers.scaler.actuator import Conflict, KubernetesActuator
+from workers.scaler.workloads import Workload
+
+WORKLOAD = Workload("gpu", "deployment", "worker")
+
+
+class Scales:
+    """Scale of one workload."""
+
+    def __init__(self, replicas: int) -> None:
+        self.replicas = replicas
+        self.late = False
+
+    def read_scale(self, workload: Workload) -> tuple[int, str]:
+        return self.replicas, "1"
+
+    def set_scale(self, workload: Workload, replicas: int, version: str) -> None:
+        self.replicas = replicas
+        if self.late:
+            raise ActuatorError("no answer within 5 s")
+
+
+def test_a_write_whose_answer_was_lost_is_nobody_elses() -> None:
+    scales = Scales(1)
+    actuator = KubernetesActuator(scales, {"gpu": WORKLOAD})
+    assert actuator.apply("gpu", 2)
+    scales.late = True
+    with pytest.raises(ActuatorError, match="no answer"):
+        actuator.apply("gpu", 3)
+    assert not actuator.apply("gpu", 3)
+
+
+def test_a_pod_that_changed_is_looked_at_again() -> None:
+    tries = list[int]()
+
+    def choose(pool: str, workload: Workload, fewer: int) -> None:
+        tries.append(fewer)
+        if len(tries) == 1:
+            raise Conflict
+
+    scales = Scales(3)
+    assert KubernetesActuator(scales, {"gpu": WORKLOAD}, choose).apply("gpu", 1)
+    assert (scales.replicas, tries) == (1, [2, 2])

@@ -1,0 +1,1 @@
+"""Adapters (LoRA) in memory: their files, their matrices, and the slots that hold them."""

@@ -1,0 +1,1 @@
+"""Classifiers of images: decoding, networks, and a model that a package carries."""

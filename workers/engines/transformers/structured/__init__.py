@@ -1,0 +1,1 @@
+"""Structured output: grammars of requests, compiled by llguidance, and what they mask."""

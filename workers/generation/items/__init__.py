@@ -1,0 +1,1 @@
+"""Items of a generation host: queued, taken back, checkpointed."""

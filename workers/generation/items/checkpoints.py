@@ -1,0 +1,116 @@
+"""Checkpoints of items: what they have emitted since the last one as rows, and how they go on from
+such rows. The caller holds the host's lock."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from jobs.store.queue.checkpoints import ChoiceProgress, Piece, Progress
+from jobs.store.queue.claim import Lease
+from workers.engines.generator import TokenLogprob
+from workers.generation.completion import storable
+from workers.generation.requests import Emission, Request, Sequenced, Stored
+
+_FIRST = datetime.min.replace(tzinfo=UTC)  # before all due times
+
+
+@dataclass(slots=True)
+class Unsaved:
+    """Output of items that is not in their checkpoints."""
+
+    leases: list[Lease] = field(default_factory=list)  #: of the slices that the items are in
+    pieces: list[Piece] = field(default_factory=list)
+    _marks: list[tuple[Sequenced, Stored]] = field(default_factory=list)
+    _times: list[tuple[Request, float]] = field(default_factory=list)
+
+    def add(self, request: Request) -> None:
+        """Adds the output of an item."""
+        before = len(self.pieces)
+        for sequence in request.sequences:
+            now = Stored(len(sequence.emitted), len(sequence.text), bool(sequence.finish))
+            if now != sequence.stored:
+                self.pieces.append(_piece(sequence, first=len(self.pieces) == before))
+                self._marks.append((sequence, now))
+        if len(self.pieces) > before:
+            self._times.append((request, request.device_s))
+
+    def mark_stored(self) -> None:
+        """Tells the items that the pieces are stored."""
+        for sequence, stored in self._marks:
+            sequence.stored = stored
+        for request, device_s in self._times:
+            request.stored_device_s = device_s
+
+
+def unsaved(sequences: Iterable[Sequenced]) -> Unsaved:
+    """Returns what items have emitted since their last checkpoint. sequences: those of them that
+    have not ended."""
+    found = Unsaved()
+    items = {one.request: None for one in sequences if one.request.admitted_s}
+    for request in items:
+        found.add(request)
+    if found.pieces:
+        found.leases += dict.fromkeys(request.owner.lease for request in items)
+    return found
+
+
+def resume(request: Request, progress: Progress) -> None:
+    """Lets an item that has its sequences go on from a checkpoint, before items that are new.
+
+    Device time is added up: that of the workers that had the item before is in the checkpoint."""
+    for choice in progress.choices:
+        sequence = request.sequences[choice.choice]
+        sequence.resume(_emission(choice))
+        sequence.stored = Stored(len(choice.tokens), 1, bool(choice.finish_reason))
+    request.device_s = request.stored_device_s = progress.device_us / 1e6
+    priority, _, *rest = request.place
+    request.place = priority, _FIRST, *rest
+
+
+def _piece(sequence: Sequenced, *, first: bool) -> Piece:
+    """Returns what a sequence emitted since its last checkpoint. first: of its request, which holds
+    the device time."""
+    request, stored = sequence.request, sequence.stored
+    lease: Lease = request.owner.lease
+    device_s = request.device_s - request.stored_device_s if first else 0.0
+    return Piece(
+        lease.job_id,
+        request.seq,
+        sequence.index,
+        stored.tokens,
+        lease.tenant,
+        sequence.emitted[stored.tokens :],
+        storable("".join(sequence.text[stored.texts :])),
+        _logprobs(sequence.logprobs[stored.tokens :]),
+        sequence.finish,
+        sequence.stopped_by,
+        0 if stored.tokens else sequence.cached,
+        round(device_s * 1e6),
+    )
+
+
+def _logprobs(logprobs: Iterable[TokenLogprob]) -> str | None:
+    rows = [(one.token, one.text, one.logprob, one.top) for one in logprobs]
+    return orjson.dumps(rows).decode() if rows else None
+
+
+def _emission(choice: ChoiceProgress) -> Emission:
+    finish: Any = choice.finish_reason
+    logprobs = list(_read(choice.logprobs))
+    return Emission(
+        choice.choice,
+        choice.tokens,
+        choice.text,
+        logprobs,
+        finish,
+        choice.stopped_by,
+        choice.cached_tokens,
+    )
+
+
+def _read(rows: Iterable[Any]) -> Iterator[TokenLogprob]:
+    for token, text, logprob, top in rows:
+        yield TokenLogprob(token, text, logprob, tuple((id, its, value) for id, its, value in top))

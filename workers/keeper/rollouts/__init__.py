@@ -1,0 +1,1 @@
+"""Rollouts: what their launches say, and what follows from it."""

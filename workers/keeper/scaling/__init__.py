@@ -1,0 +1,1 @@
+"""Pools: their load, and the autoscaler that decides by it."""

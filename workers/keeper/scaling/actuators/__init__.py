@@ -1,0 +1,1 @@
+"""Actuators: they bring pools to the number of workers that was decided on."""

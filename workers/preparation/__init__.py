@@ -1,0 +1,1 @@
+"""The CPU tier: prepares inputs before a device worker launches them, and sends them there."""

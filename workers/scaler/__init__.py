@@ -1,0 +1,1 @@
+"""Scaler, the process that sets decided numbers in Kubernetes (`millrace scaler`)."""
