@@ -7,7 +7,7 @@ written to a temporary file on their way.
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -77,24 +77,35 @@ class _Rows:
 
     def __iter__(self) -> Iterator[bytes]:
         ids = repeat(None) if self._ids is None else self._ids
-        pairs = zip(self._inputs, ids, strict=False)
+        pairs = zip(self._inputs, ids, strict=self._ids is not None)
         return encode(Item(input, None if id is None else str(id)) for input, id in pairs)
 
 
 class Replayable:
-    """Lines of an iterator, which are kept in a temporary file as they are read."""
+    """Lines of an iterator, which are kept in a temporary file as they are read.
+
+    An error that the iterator ended in is raised each time that the lines are read.
+    """
 
     def __init__(self, lines: Iterator[bytes]) -> None:
         self._rest = lines
         self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
+        self._failure: Exception | None = None
 
     def __iter__(self) -> Iterator[bytes]:
         """Yields the lines that were read before, then the rest."""
         self._file.seek(0)
-        yield from self._file
-        for line in self._rest:
-            self._file.write(line)
-            yield line
+        # Not `yield from` the file, which closes it where the lines are left before their end.
+        yield from iter(self._file.readline, b"")
+        if self._failure:
+            raise self._failure
+        try:
+            for line in self._rest:
+                self._file.write(line)
+                yield line
+        except Exception as error:
+            self._failure = error
+            raise
 
     def __del__(self) -> None:
         self._file.close()
@@ -119,21 +130,45 @@ def _table(table: Any, column: str, id_column: str) -> Iterable[bytes]:
             what = f"no column {name!r}" if name else "several columns"
             listed = ", ".join(map(str, names))
             raise InputError(f"the table has {what}; name one with {option}: {listed}")
-    return _Rows(table[column], table[id_column] if id_column else None)
+    columns = {name: table[name] for name in (column, id_column) if name}
+    sizes = {name: _size(name, values) for name, values in columns.items()}
+    if len(set(sizes.values())) > 1:
+        counts = ", ".join(f"{name!r} has {size:,}" for name, size in sizes.items())
+        raise InputError(f"the columns have different numbers of rows: {counts}")
+    return _Rows(columns[column], columns.get(id_column))
+
+
+def _size(name: str, values: Any) -> int:
+    """Returns the rows of a column. Raises InputError for an iterator, which can be read once."""
+    if not isinstance(values, Sized):
+        kind = type(values).__name__
+        raise InputError(f"the column {name!r} is a {kind}, which has no length; give a list")
+    return len(values)
 
 
 def encode(inputs: Iterable[Any]) -> Iterator[bytes]:
-    """Yields the line of each input. Raises InputError, which says which one can't be sent."""
+    """Yields the line of each input. Raises InputError, which says which one can't be sent, or why
+    there are no more."""
     to_json = json.JSONEncoder(allow_nan=False, default=_plain).encode
-    for number, value in enumerate(inputs):
-        if isinstance(value, bytes):
-            yield value if value.endswith(b"\n") else value + b"\n"
-            continue
-        try:
-            line = to_json(value if isinstance(value, str) else _wrapped(value))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InputError(f"input {number} can't be sent as JSON: {error}") from error
-        yield line.encode() + b"\n"
+    number = -1
+    try:
+        for number, value in enumerate(inputs):
+            yield _line(value, number, to_json)
+    except InputError:
+        raise
+    except Exception as error:  # of a generator, say
+        why = f"{type(error).__name__}: {error}"
+        raise InputError(f"the inputs broke off after {number + 1:,}: {why}") from error
+
+
+def _line(value: Any, number: int, to_json: Callable[[Any], str]) -> bytes:
+    if isinstance(value, bytes):
+        return value if value.endswith(b"\n") else value + b"\n"
+    try:
+        line = to_json(value if isinstance(value, str) else _wrapped(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"input {number} can't be sent as JSON: {error}") from error
+    return line.encode() + b"\n"
 
 
 def _wrapped(value: Any) -> Any:

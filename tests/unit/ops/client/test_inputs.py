@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
 from ops.client import InputError, Item
 from ops.client.inputs import lines_of
+from tests.unit.ops.client.servers import answered_by
 
 
 def items(inputs: Any, **how: str) -> list[Any]:
@@ -74,6 +76,50 @@ def test_an_iterator_is_read_once_and_as_far_as_it_is_sent() -> None:
     assert len(list(lines)) == 4
 
 
+def test_lines_that_are_left_in_their_middle_are_read_again() -> None:
+    lines = lines_of(iter(["x", "y", "z"]))
+    assert len(list(lines)) == 3
+    for count in (1, 2):
+        begun = iter(lines)
+        assert [next(begun) for _ in range(count)]
+        begun.close()  # type: ignore[attr-defined]
+    assert len(list(lines)) == 3
+
+
+def test_an_iterator_that_failed_is_never_taken_for_a_shorter_one() -> None:
+    def texts() -> Iterator[str]:
+        yield from ("x", "y")
+        raise httpx.ReadTimeout("late")  # of a request of its own
+
+    lines = lines_of(texts())
+    for _ in range(3):
+        found: list[bytes] = []
+        with pytest.raises(InputError, match="broke off after 2: ReadTimeout: late"):
+            found.extend(lines)
+        assert found == [b'"x"\n', b'"y"\n']
+
+
+def test_it_is_not_sent_again(pauses: list[float]) -> None:
+    sent: list[bytes] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        sent.append(request.read())
+        return httpx.Response(202, json={"id": "job_1", "generation": 1})
+
+    def texts() -> Iterator[str]:
+        yield "x"
+        raise httpx.ReadError("reset")
+
+    class Texts:
+        def __iter__(self) -> Iterator[str]:
+            return texts()
+
+    for inputs in (texts(), Texts()):
+        with pytest.raises(InputError, match="broke off after 1: ReadError: reset"):
+            answered_by(handle).jobs.submit("echo", inputs)
+    assert (sent, pauses) == ([], [])
+
+
 def test_files_are_read_by_their_suffix(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x\ny\n")
     (tmp_path / "a.csv").write_text("id,text\n1,x\n")
@@ -97,6 +143,10 @@ def test_files_are_read_by_their_suffix(tmp_path: Path) -> None:
         ({"a": ["x"], "b": ["y"]}, {}, "several columns; name one with column: a, b"),
         ({"a": ["x"], "b": ["y"]}, {"column": "c"}, "no column 'c'; name one with column: a, b"),
         ({"a": ["x"]}, {"id_column": "c"}, "no column 'c'; name one with id_column: a"),
+        ({"a": ["x", "y"], "b": ["1"]}, {"column": "a", "id_column": "b"}, "'a' has 2, 'b' has 1"),
+        ({"a": ["x"], "b": ["1", "2"]}, {"column": "a", "id_column": "b"}, "'a' has 1, 'b' has 2"),
+        ({"a": iter(["x"])}, {}, "the column 'a' is a list_iterator, which has no length"),
+        ({"a": ["x"], "b": map(str, [1])}, {"column": "a", "id_column": "b"}, "'b' is a map"),
     ],
 )
 def test_what_can_not_be_sent_is_said(inputs: Any, how: dict[str, str], why: str) -> None:
