@@ -34,6 +34,10 @@ _TEMPORARY = frozenset({408, 429, 502, 503, 504, 507})
 class MillraceError(Exception):
     """Root of the tree."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the text and the attributes: what made them isn't there any more."""
+        return _unpickled, (type(self), self.args), self.__dict__
+
 
 class APIError(MillraceError):
     """Failed request.
@@ -85,13 +89,12 @@ class APIStatusError(APIError):
         problem = _problem(status, body)
         error = problem.get("error")  # of the routes of other APIs
         said = error if isinstance(error, dict) else problem
-        faults = problem.get("errors") or []
-        detail = str(said.get("message") or said.get("detail") or error or "")
+        faults = _faults(problem)
+        detail = _leads_to(headers) or str(said.get("message") or said.get("detail") or error or "")
         super().__init__(detail, _text(problem, detail, faults))
         self.status, self.problem = status, problem
         self.code = str(said.get("code") or said.get("type") or "")
-        at = faults[0].get("loc", ()) if faults else [said.get("param") or ""]
-        self.param = ".".join(map(str, at))
+        self.param = _place(faults[0]) if faults else str(said.get("param") or "")
         self.request_id = str(problem.get("request_id") or headers.get("X-Request-ID") or "")
         self.retryable = _retryable(status, problem, headers)
         self.retry_after_s = _retry_after_s(headers)
@@ -199,10 +202,16 @@ class WaitTimeout(MillraceError, TimeoutError):
         self.job_id = job_id
 
 
+def _unpickled(kind: type[MillraceError], args: tuple[Any, ...]) -> MillraceError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
+
+
 def _problem(status: int, body: bytes) -> dict[str, Any]:
     try:
         problem = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         problem = None
     if isinstance(problem, dict):
         return problem
@@ -212,13 +221,31 @@ def _problem(status: int, body: bytes) -> dict[str, Any]:
 def _text(problem: Mapping[str, Any], detail: str, faults: list[dict[str, Any]]) -> str:
     """Returns title and detail, and a line for each fault that the detail doesn't name."""
     lines = [f"{problem.get('title', 'refused')}: {detail}"]
-    lines += [_fault(one) for one in faults[:_MAX_FAULTS] if one["message"] not in detail]
+    for fault in faults[:_MAX_FAULTS]:
+        message = str(fault.get("message") or "")
+        if message not in detail:
+            where = f"line {fault['line']}" if "line" in fault else _place(fault)
+            lines.append("  " + ": ".join(filter(None, (where, message))))
     return "\n".join(lines)
 
 
-def _fault(fault: Mapping[str, Any]) -> str:
-    where = f"line {fault['line']}" if "line" in fault else ".".join(map(str, fault["loc"]))
-    return f"  {where}: {fault['message']}"
+def _faults(problem: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the faults of an answer, of whatever form: a proxy has its own."""
+    found = problem.get("errors")
+    listed = found if isinstance(found, list) else []
+    return [one if isinstance(one, dict) else {"message": str(one)} for one in listed]
+
+
+def _place(fault: Mapping[str, Any]) -> str:
+    """Returns the field that is wrong, such as `items.3.input`."""
+    place = fault.get("loc") or ""
+    return ".".join(map(str, place)) if isinstance(place, list) else str(place)
+
+
+def _leads_to(headers: Mapping[str, str]) -> str:
+    """Returns where a redirect leads, which isn't followed."""
+    place = headers.get("Location")
+    return f"it leads to {place}; give the client that address" if place else ""
 
 
 def _retryable(status: int, problem: Mapping[str, Any], headers: Mapping[str, str]) -> bool:

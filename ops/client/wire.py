@@ -58,16 +58,20 @@ class Lines:
     """Splitter of a body at newlines alone: JSON texts may hold other line ends of Unicode."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []  # pieces of a line, joined once it ends
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Returns the lines that this chunk ends."""
-        *whole, self._rest = (self._rest + chunk).split(b"\n")
+        *whole, rest = chunk.split(b"\n")
+        if whole:
+            whole[0] = b"".join([*self._rest, whole[0]])
+            self._rest.clear()
+        self._rest.append(rest)
         return whole
 
     def end(self) -> list[bytes]:
         """Returns the last line, where the body doesn't end with a newline."""
-        return [self._rest] if self._rest else []
+        return list(filter(None, [b"".join(self._rest)]))
 
 
 class Events:
