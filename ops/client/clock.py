@@ -38,6 +38,18 @@ class Deadline:
         self.seconds = seconds
         self._at_s = None if seconds is None else monotonic() + seconds
 
+    def at_least(self, seconds: float) -> "Deadline":
+        """Returns this deadline, or a later one where fewer seconds than these are left."""
+        if self.left_s(seconds) >= seconds:
+            return self
+        later = Deadline(seconds)
+        later.seconds = self.seconds
+        return later
+
+    def end(self) -> None:
+        """Lets no time be left: what would come next would come too late."""
+        self._at_s = monotonic()
+
     def left_s(self, most: float) -> float:
         """Returns the seconds left, at most so many; never below zero."""
         return most if self._at_s is None else min(most, max(0.0, self._at_s - monotonic()))

@@ -37,15 +37,25 @@ class Retries:
             raise error
         pause_s = _pause_s(error, self._failures)
         if self._deadline.left_s(pause_s) < pause_s:
+            self._deadline.end()
             raise error
         return pause_s
 
     def _may_pass(self, error: APIError) -> bool:
-        if isinstance(error, APIConnectionError):
-            return self._repeatable or error.refused
-        if isinstance(error, APIStatusError) and error.retryable:
-            return self._repeatable or error.status in _UNTAKEN
-        return False
+        return may_pass(error) and (self._repeatable or _was_not_taken(error))
+
+
+def may_pass(error: APIError) -> bool:
+    """Returns True if the same request may succeed later."""
+    if isinstance(error, APIStatusError):
+        return error.retryable
+    return isinstance(error, APIConnectionError)
+
+
+def _was_not_taken(error: APIError) -> bool:
+    if isinstance(error, APIStatusError):
+        return error.status in _UNTAKEN
+    return isinstance(error, APIConnectionError) and error.refused
 
 
 def _pause_s(error: APIError, failures: int) -> float:

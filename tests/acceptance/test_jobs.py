@@ -77,6 +77,7 @@ def test_results_can_be_read_while_the_job_runs_and_gone_on_from(
         found += map(json.loads, lines)
         reads += bool(lines)
         after, complete = int(answer.headers["x-next-after"]), answer.headers["x-complete"]
+        assert answer.headers["x-generation"] == "1"
         assert after == (found[-1]["seq"] if found else -1)
     assert reads > 1
     assert [line["output"] for line in found] == [f"T{n}" for n in range(2500)]
@@ -117,6 +118,7 @@ def test_a_cancelled_job_ends_and_keeps_its_results(client: Client, http: httpx.
     assert http.post(f"/jobs/{job['id']}/cancel").json()["state"] == "cancelled"
     retried = http.post(f"/jobs/{job['id']}/retry").json()
     assert (retried["generation"], retried["state"]) == (2, "queued")
+    assert http.get(f"/jobs/{job['id']}/results").headers["x-generation"] == "2"
     http.post(f"/jobs/{job['id']}/cancel")
 
 

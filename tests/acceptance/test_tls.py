@@ -125,8 +125,9 @@ def test_answers_by_tls_ask_for_tls_from_then_on(platform: Platform) -> None:
     assert answer.headers["strict-transport-security"] == "max-age=31536000"
 
 
-def test_the_command_line_presents_its_certificate(platform: Platform) -> None:
-    environ = {"MILLRACE_URL": platform.url} | {
+@pytest.mark.parametrize("scheme", ["https", "HTTPS"])
+def test_the_command_line_presents_its_certificate(platform: Platform, scheme: str) -> None:
+    environ = {"MILLRACE_URL": platform.url.replace("https", scheme)} | {
         name: platform.settings.environment()[name]
         for name in ("MILLRACE_CA", "MILLRACE_CLIENT_CERT", "MILLRACE_CLIENT_KEY")
     }

@@ -50,8 +50,8 @@ def get_results(
 ) -> Response:
     """Streams results as NDJSON in seq order, also while the job runs: up to the first gap, or
     past gaps with `gaps=true`. X-Next-After is the last seq that the response covers, to go on
-    from; X-Complete is `true` if nothing comes after it. Compressed where Accept-Encoding asks for
-    gzip."""
+    from; X-Complete is `true` if nothing comes after it; X-Generation is the generation of the job:
+    results of another one don't go on these. Compressed where Accept-Encoding asks for gzip."""
     with read_job(request, context, caller, job_id) as (tx, job):
         _refuse_pruned(job, "results")
         validating = job.state == "validating"
@@ -59,7 +59,11 @@ def get_results(
             tx, job.tenant_id, job.id, job.total,
             after=after, gaps=gaps, outcome=outcome, limit=limit,
         )  # fmt: skip
-    headers = {"X-Next-After": str(span.until), "X-Complete": str(span.complete).lower()}
+    headers = {
+        "X-Next-After": str(span.until),
+        "X-Complete": str(span.complete).lower(),
+        "X-Generation": str(job.generation),
+    }
     unit = context.models.unit(job.model, job.version)
     chunks = read.result_lines(context.database, job, span, unit, outcome)
     body = lines.resolve_lines(context.payloads, chunks)

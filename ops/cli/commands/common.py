@@ -93,7 +93,7 @@ def _connect(url: str | None, key: str | None) -> "Client":
 
     settings = defaults.load()
     url = url or settings.url
-    verify = own_tls_context(settings) if url.startswith("https:") else True
+    verify = own_tls_context(settings) if url.lower().startswith("https:") else True
     return Client(url, key, verify=verify)
 
 

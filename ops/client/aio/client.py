@@ -7,10 +7,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ..clock import Deadline
+from ..errors import InputError
 from ..inputs import lines_of
 from ..objects import Call, Model
 from ..progress import Progress, progress_of
 from ..retries import MAX_RETRIES
+from ..tls import verification
 from ..wire import Request, idempotency, without_none
 from .chat import AsyncChats
 from .jobs import AsyncJobs
@@ -31,7 +33,7 @@ class AsyncClient:
     base_url, api_key: default: MILLRACE_URL, else this machine's; MILLRACE_API_KEY. timeout_s: for
     each step of a request; max_retries: of a request. verify: TLS context
     (`millrace.tls_context`); True: the system's CAs. http_client: with options of your own, such
-    as proxies; you close it.
+    as proxies; it isn't changed, and you close it. Raises InputError for what can't be an API key.
 
     Attributes:
         jobs: the jobs of the api.
@@ -50,16 +52,15 @@ class AsyncClient:
     ) -> None:
         import httpx  # not for those who only look at the names here
 
-        url = base_url or os.environ.get("MILLRACE_URL") or _URL
-        key = api_key or os.environ.get("MILLRACE_API_KEY")
-        # Reading the system's CAs takes 20 ms, which plain HTTP needs no more than this.
-        secure = url.startswith("https:") and verify
-        http = http_client or httpx.AsyncClient(verify=secure)
-        http.base_url = httpx.URL(url)
-        if key:
-            http.headers["Authorization"] = f"Bearer {key}"
+        # A file, or `$(cat …)` of one, often ends with a line end.
+        url = (base_url or os.environ.get("MILLRACE_URL") or _URL).strip()
+        key = (api_key or os.environ.get("MILLRACE_API_KEY") or "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise InputError("the API key has a character that no key has")
+        http = http_client or httpx.AsyncClient(verify=verification(url, verify))
+        own = http_client is None
         self._transport = AsyncTransport(
-            url, http, timeout_s=timeout_s, max_retries=max_retries, own=http_client is None
+            url, key, http, timeout_s=timeout_s, max_retries=max_retries, own=own
         )
         self.jobs = AsyncJobs(self._transport)
         self.chat = AsyncChats(self._transport)
@@ -130,7 +131,8 @@ class AsyncClient:
         return [Model(model) for model in (await self.get("/models"))["data"]]
 
     async def request(self, method: str, path: str, **options: Any) -> Any:
-        """Returns the JSON of any operation of the api. options: json, params, headers.
+        """Returns the JSON of any operation of the api, None where it answers without any. options:
+        json, params, headers.
 
         A POST is sent again only where it wasn't taken, unless it has an Idempotency-Key. Raises
         APIError.
@@ -138,7 +140,8 @@ class AsyncClient:
         headers = {name.lower() for name in options.get("headers") or {}}
         repeatable = method != "POST" or "idempotency-key" in headers
         request = Request(method, path, repeatable=repeatable, **without_none(options))
-        return (await self._transport.send(request)).json()
+        response = await self._transport.send(request)
+        return response.json() if response.content else None
 
     async def get(self, path: str, **query: Any) -> Any:
         """Returns the JSON of a GET request. Leaves out parameters that are None."""

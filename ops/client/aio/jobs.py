@@ -10,9 +10,9 @@ from ..errors import WaitTimeout
 from ..inputs import lines_of
 from ..objects import Job, Object
 from ..progress import Progress, progress_of
-from ..retries import OUTAGE_S, Polls
+from ..retries import Polls
 from ..wire import Request, idempotency, without_none
-from .results import AsyncReader, AsyncResults, leaving_says_how_to_come_back
+from .results import AsyncReader, AsyncResults, leaving_says_how_to_come_back, polled
 from .transport import AsyncTransport
 
 _PAGE = 100  # jobs of a page
@@ -103,7 +103,7 @@ class AsyncJobs:
         deadline, polls, before = Deadline(timeout_s), Polls(), None
         with leaving_says_how_to_come_back(id):
             own = progress if isinstance(progress, Progress) else Progress()
-            job = await self._poll(id, deadline, own)
+            job = await polled(self._transport, id, deadline, own.away)
             with closing(progress_of(progress, job)) as bar:
                 while True:
                     bar.show(job)
@@ -114,14 +114,7 @@ class AsyncJobs:
                     pause_s = polls.pause_s(found=job["counts"] != before)
                     before = job["counts"]
                     await clock.async_sleep(deadline.left_s(pause_s))
-                    job = await self._poll(id, deadline, bar)
-
-    async def _poll(self, id: str, deadline: Deadline, bar: Progress) -> Job:
-        request = Request("GET", f"/jobs/{id}")
-        response = await self._transport.send(
-            request, deadline, patience_s=OUTAGE_S, on_failure=bar.away
-        )
-        return Job(response.json())
+                    job = await polled(self._transport, id, deadline, bar.away)
 
     def results(
         self,
@@ -162,11 +155,15 @@ class AsyncJobs:
         return await self._verb(id, "resume")
 
     async def retry(self, id: str) -> Job:
-        """Runs the items of an ended job again that did not succeed."""
-        return await self._verb(id, "retry")
+        """Runs the items of an ended job again that did not succeed.
 
-    async def _verb(self, id: str, verb: str) -> Job:
-        return Job((await self._transport.send(Request("POST", f"/jobs/{id}/{verb}"))).json())
+        Sent again only where it wasn't taken: the job may have run and ended again meanwhile.
+        """
+        return await self._verb(id, "retry", repeatable=False)
+
+    async def _verb(self, id: str, verb: str, *, repeatable: bool = True) -> Job:
+        request = Request("POST", f"/jobs/{id}/{verb}", repeatable=repeatable)
+        return Job((await self._transport.send(request)).json())
 
     async def delete(self, id: str) -> None:
         """Deletes an ended job, with its items and results, for ever."""

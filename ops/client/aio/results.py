@@ -1,7 +1,7 @@
 """Results of a job in order, read to their end though connections break and apis die."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,9 +10,11 @@ from ..clock import Deadline
 from ..errors import APIError, ItemError, JobChanged, JobFailed, WaitTimeout
 from ..objects import Job, Result
 from ..progress import Progress
-from ..retries import OUTAGE_S, Polls
+from ..retries import OUTAGE_S, Polls, may_pass
 from ..wire import Request
 from .transport import AsyncTransport, line_blocks
+
+_LEAST_POLL_S = 1.0  # of the last poll, too, which begins when no time is left
 
 
 class AsyncResults:
@@ -60,7 +62,7 @@ class AsyncReader:
     """Reader of the results of a job, which goes on where a connection breaks.
 
     wait: for results that aren't there yet; query: further parameters; generation: of the job;
-    None: that of now.
+    None: that of the first answer.
     """
 
     def __init__(
@@ -105,9 +107,9 @@ class AsyncReader:
         while not complete:
             before = position
             try:
-                if self._generation is None:
-                    self._generation = (await self._job())["generation"]
-                async with self._transport.open(self._request(position)) as response:
+                last = self._deadline.at_least(_LEAST_POLL_S)
+                async with self._transport.open(self._request(position), last) as response:
+                    self._check_generation(int(response.headers["X-Generation"]))
                     complete = response.headers["X-Complete"] == "true" or not self._wait
                     until = int(response.headers["X-Next-After"])
                     async for block in line_blocks(response):
@@ -116,10 +118,11 @@ class AsyncReader:
                         yield block
                     position = max(position, until)
             except APIError as error:
-                complete, pause_s = False, retries.pause_s(error)
+                complete = False
+                with in_time(self.job_id, self._deadline):
+                    pause_s = self._transport.pause_s(retries, error)
                 self._progress.away()
                 await clock.async_sleep(pause_s)
-                await self._check_generation()
                 continue
             if not complete:
                 await self._pause(polls.pause_s(found=position > before))
@@ -134,22 +137,44 @@ class AsyncReader:
             raise WaitTimeout(self.job_id, self._deadline.seconds or 0.0)
         await clock.async_sleep(self._deadline.left_s(seconds))
 
-    async def _job(self) -> Job:
-        request = Request("GET", f"/jobs/{self.job_id}")
-        response = await self._transport.send(request, self._deadline, patience_s=OUTAGE_S)
-        return Job(response.json())
-
-    async def _check_generation(self) -> None:
+    def _check_generation(self, generation: int) -> None:
         """Raises JobChanged where the job was retried: its results differ from those read."""
-        if (await self._job())["generation"] != self._generation:
+        if self._generation is None:
+            self._generation = generation
+        if self._generation != generation:
             why = "was retried while its results were read; read them again"
             raise JobChanged(f"{self.job_id} {why}")
 
     async def _check_input(self) -> None:
         """Raises JobFailed where there is no result since the items could not be read."""
-        job = await self._job()
+        job = await polled(self._transport, self.job_id, self._deadline, self._progress.away)
         if job["state"] == "failed":
             raise JobFailed(job)
+
+
+async def polled(
+    transport: AsyncTransport, job_id: str, deadline: Deadline, on_failure: Callable[[], None]
+) -> Job:
+    """Returns a job; outlasts restarts of the api. Raises WaitTimeout, APIError.
+
+    on_failure: called before each retry.
+    """
+    last = deadline.at_least(_LEAST_POLL_S)
+    request = Request("GET", f"/jobs/{job_id}")
+    with in_time(job_id, last):
+        response = await transport.send(request, last, patience_s=OUTAGE_S, on_failure=on_failure)
+    return Job(response.json())
+
+
+@contextmanager
+def in_time(job_id: str, deadline: Deadline) -> Iterator[None]:
+    """Raises WaitTimeout in place of an error that may pass, where no time is left for that."""
+    try:
+        yield
+    except APIError as error:
+        if deadline.passed and may_pass(error):
+            raise WaitTimeout(job_id, deadline.seconds or 0.0) from error
+        raise
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import clock
 from ..clock import Deadline
-from ..errors import APIConnectionError, APIError, APIStatusError, APITimeoutError
+from ..errors import APIConnectionError, APIError, APIStatusError, APITimeoutError, InputError
 from ..retries import Retries
 from ..wire import Lines, Request, blocks
 
@@ -19,14 +19,23 @@ _CONNECT_S = 10.0
 class AsyncTransport:
     """HTTP client of one api, which tries again what may pass.
 
-    timeout_s: for each step of a request; max_retries: of a request. own: False where `http` is
-    closed by whoever made it.
+    key: API key, if any; timeout_s: for each step of a request; max_retries: of a request. own:
+    False where `http` is closed by whoever made it, who may send other requests by it: nothing is
+    changed in it.
     """
 
     def __init__(
-        self, url: str, http: "httpx.AsyncClient", *, timeout_s: float, max_retries: int, own: bool
+        self,
+        url: str,
+        key: str,
+        http: "httpx.AsyncClient",
+        *,
+        timeout_s: float,
+        max_retries: int,
+        own: bool,
     ) -> None:
-        self.url, self._http, self._own = url, http, own
+        self.url, self._http, self._own = url.rstrip("/"), http, own
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._timeout_s, self._max_retries = timeout_s, max_retries
         self._reached = False
 
@@ -54,11 +63,11 @@ class AsyncTransport:
             try:
                 return await self._once(request, deadline)
             except APIError as error:
-                pause_s = self._pause_s(retries, error)
+                pause_s = self.pause_s(retries, error)
             on_failure()
             await clock.async_sleep(pause_s)
 
-    def _pause_s(self, retries: Retries, error: APIError) -> float:
+    def pause_s(self, retries: Retries, error: APIError) -> float:
         """Returns the time before a retry; raises the error of an address that nobody has ever
         answered at."""
         if isinstance(error, APIConnectionError) and error.refused and not self._reached:
@@ -67,36 +76,46 @@ class AsyncTransport:
 
     async def _once(self, request: Request, deadline: Deadline) -> "httpx.Response":
         with self._translated():
-            options = self._options(request, deadline)
-            response = await self._http.request(request.method, request.path, **options)
+            response = await self._http.request(**self._options(request, deadline))
             self._reached = True
         _check(response)
         return response
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncIterator["httpx.Response"]:
-        """Opens a stream; whoever reads it knows where to go on. Raises APIError, also within."""
-        options = self._options(request, Deadline())
+    async def open(
+        self, request: Request, deadline: Deadline | None = None
+    ) -> AsyncIterator["httpx.Response"]:
+        """Opens a stream; whoever reads it knows where to go on. Raises APIError, also within.
+
+        deadline: longest that any step of it may take.
+        """
+        options = self._options(request, deadline or Deadline())
         with self._translated():
-            async with self._http.stream(request.method, request.path, **options) as response:
+            async with self._http.stream(**options) as response:
                 self._reached = True
-                if response.is_error:
+                if not response.is_success:
                     await response.aread()
                     _check(response)
                 yield response
 
     def _options(self, request: Request, deadline: Deadline) -> dict[str, Any]:
+        import httpx
+
         left_s = max(deadline.left_s(self._timeout_s), 0.001)
+        headers = httpx.Headers(self._headers)  # whose names are the same in any case
+        headers.update(request.headers)
         options: dict[str, Any] = {
-            "params": request.query,
-            "headers": dict(request.headers),
+            "method": request.method,
+            "url": f"{self.url}/{request.path.lstrip('/')}",
+            "params": request.query or None,
+            "headers": headers,
             "timeout": (min(left_s, _CONNECT_S), left_s, left_s, left_s),
         }
         if request.json is not None:
             options["json"] = request.json
         if request.lines is not None:
             options["content"] = _content(request.lines)
-            options["headers"]["Content-Type"] = "application/x-ndjson"
+            headers["Content-Type"] = "application/x-ndjson"
         return options
 
     @contextmanager
@@ -115,6 +134,9 @@ class AsyncTransport:
             raise APIConnectionError(
                 f"no api answers at {self.url}: {error}", refused=True
             ) from error
+        except httpx.LocalProtocolError:
+            # Not its text, nor as its cause: it has the value, which may be the API key.
+            raise InputError("a header can't be sent: it has a line end, or the like") from None
         except httpx.TransportError as error:
             raise APIConnectionError(f"the connection to {self.url} broke: {error}") from error
 
@@ -140,5 +162,5 @@ async def line_blocks(response: "httpx.Response") -> AsyncIterator[list[bytes]]:
 
 
 def _check(response: "httpx.Response") -> None:
-    if response.is_error:
+    if not response.is_success:
         raise APIStatusError.of(response.status_code, response.content, response.headers)

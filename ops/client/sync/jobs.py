@@ -11,9 +11,9 @@ from ..errors import WaitTimeout
 from ..inputs import lines_of
 from ..objects import Job, Object
 from ..progress import Progress, progress_of
-from ..retries import OUTAGE_S, Polls
+from ..retries import Polls
 from ..wire import Request, idempotency, without_none
-from .results import Reader, Results, leaving_says_how_to_come_back
+from .results import Reader, Results, leaving_says_how_to_come_back, polled
 from .transport import Transport
 
 _PAGE = 100  # jobs of a page
@@ -104,7 +104,7 @@ class Jobs:
         deadline, polls, before = Deadline(timeout_s), Polls(), None
         with leaving_says_how_to_come_back(id):
             own = progress if isinstance(progress, Progress) else Progress()
-            job = self._poll(id, deadline, own)
+            job = polled(self._transport, id, deadline, own.away)
             with closing(progress_of(progress, job)) as bar:
                 while True:
                     bar.show(job)
@@ -115,12 +115,7 @@ class Jobs:
                     pause_s = polls.pause_s(found=job["counts"] != before)
                     before = job["counts"]
                     clock.sleep(deadline.left_s(pause_s))
-                    job = self._poll(id, deadline, bar)
-
-    def _poll(self, id: str, deadline: Deadline, bar: Progress) -> Job:
-        request = Request("GET", f"/jobs/{id}")
-        response = self._transport.send(request, deadline, patience_s=OUTAGE_S, on_failure=bar.away)
-        return Job(response.json())
+                    job = polled(self._transport, id, deadline, bar.away)
 
     def results(
         self,
@@ -161,11 +156,15 @@ class Jobs:
         return self._verb(id, "resume")
 
     def retry(self, id: str) -> Job:
-        """Runs the items of an ended job again that did not succeed."""
-        return self._verb(id, "retry")
+        """Runs the items of an ended job again that did not succeed.
 
-    def _verb(self, id: str, verb: str) -> Job:
-        return Job((self._transport.send(Request("POST", f"/jobs/{id}/{verb}"))).json())
+        Sent again only where it wasn't taken: the job may have run and ended again meanwhile.
+        """
+        return self._verb(id, "retry", repeatable=False)
+
+    def _verb(self, id: str, verb: str, *, repeatable: bool = True) -> Job:
+        request = Request("POST", f"/jobs/{id}/{verb}", repeatable=repeatable)
+        return Job((self._transport.send(request)).json())
 
     def delete(self, id: str) -> None:
         """Deletes an ended job, with its items and results, for ever."""

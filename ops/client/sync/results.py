@@ -2,7 +2,7 @@
 """Results of a job in order, read to their end though connections break and apis die."""
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,9 +11,11 @@ from ..clock import Deadline
 from ..errors import APIError, ItemError, JobChanged, JobFailed, WaitTimeout
 from ..objects import Job, Result
 from ..progress import Progress
-from ..retries import OUTAGE_S, Polls
+from ..retries import OUTAGE_S, Polls, may_pass
 from ..wire import Request
 from .transport import Transport, line_blocks
+
+_LEAST_POLL_S = 1.0  # of the last poll, too, which begins when no time is left
 
 
 class Results:
@@ -61,7 +63,7 @@ class Reader:
     """Reader of the results of a job, which goes on where a connection breaks.
 
     wait: for results that aren't there yet; query: further parameters; generation: of the job;
-    None: that of now.
+    None: that of the first answer.
     """
 
     def __init__(
@@ -106,9 +108,9 @@ class Reader:
         while not complete:
             before = position
             try:
-                if self._generation is None:
-                    self._generation = (self._job())["generation"]
-                with self._transport.open(self._request(position)) as response:
+                last = self._deadline.at_least(_LEAST_POLL_S)
+                with self._transport.open(self._request(position), last) as response:
+                    self._check_generation(int(response.headers["X-Generation"]))
                     complete = response.headers["X-Complete"] == "true" or not self._wait
                     until = int(response.headers["X-Next-After"])
                     for block in line_blocks(response):
@@ -117,10 +119,11 @@ class Reader:
                         yield block
                     position = max(position, until)
             except APIError as error:
-                complete, pause_s = False, retries.pause_s(error)
+                complete = False
+                with in_time(self.job_id, self._deadline):
+                    pause_s = self._transport.pause_s(retries, error)
                 self._progress.away()
                 clock.sleep(pause_s)
-                self._check_generation()
                 continue
             if not complete:
                 self._pause(polls.pause_s(found=position > before))
@@ -135,22 +138,44 @@ class Reader:
             raise WaitTimeout(self.job_id, self._deadline.seconds or 0.0)
         clock.sleep(self._deadline.left_s(seconds))
 
-    def _job(self) -> Job:
-        request = Request("GET", f"/jobs/{self.job_id}")
-        response = self._transport.send(request, self._deadline, patience_s=OUTAGE_S)
-        return Job(response.json())
-
-    def _check_generation(self) -> None:
+    def _check_generation(self, generation: int) -> None:
         """Raises JobChanged where the job was retried: its results differ from those read."""
-        if (self._job())["generation"] != self._generation:
+        if self._generation is None:
+            self._generation = generation
+        if self._generation != generation:
             why = "was retried while its results were read; read them again"
             raise JobChanged(f"{self.job_id} {why}")
 
     def _check_input(self) -> None:
         """Raises JobFailed where there is no result since the items could not be read."""
-        job = self._job()
+        job = polled(self._transport, self.job_id, self._deadline, self._progress.away)
         if job["state"] == "failed":
             raise JobFailed(job)
+
+
+def polled(
+    transport: Transport, job_id: str, deadline: Deadline, on_failure: Callable[[], None]
+) -> Job:
+    """Returns a job; outlasts restarts of the api. Raises WaitTimeout, APIError.
+
+    on_failure: called before each retry.
+    """
+    last = deadline.at_least(_LEAST_POLL_S)
+    request = Request("GET", f"/jobs/{job_id}")
+    with in_time(job_id, last):
+        response = transport.send(request, last, patience_s=OUTAGE_S, on_failure=on_failure)
+    return Job(response.json())
+
+
+@contextmanager
+def in_time(job_id: str, deadline: Deadline) -> Iterator[None]:
+    """Raises WaitTimeout in place of an error that may pass, where no time is left for that."""
+    try:
+        yield
+    except APIError as error:
+        if deadline.passed and may_pass(error):
+            raise WaitTimeout(job_id, deadline.seconds or 0.0) from error
+        raise
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def async_answered_by(handle: Handler) -> AsyncClient:
 
 class Breaking:
     """A real server of a job whose results are sent in pieces; between them the connection breaks,
-    or the api answers 503 instead."""
+    or the api answers 503 instead. generations: of the job at each answer; the last one stays."""
 
     def __init__(self, lines: list[bytes], pieces: list[int], generations: list[int]) -> None:
         self.asked: list[str] = []
@@ -48,9 +48,7 @@ class Breaking:
             def do_GET(self) -> None:
                 breaking.asked.append(self.path)
                 if "/results" not in self.path:
-                    left = breaking._generations
-                    generation = left.pop(0) if len(left) > 1 else left[0]
-                    body = b'{"state": "completed", "generation": %d}' % generation
+                    body = b'{"state": "completed"}'
                     return self._send(200, body, len(body))
                 count = breaking._pieces.pop(0)
                 if count < 0:
@@ -68,6 +66,8 @@ class Breaking:
                 self.send_header("content-length", str(length))
                 self.send_header("x-next-after", str(len(breaking._lines) - 1))
                 self.send_header("x-complete", "true")
+                left = breaking._generations
+                self.send_header("x-generation", str(left.pop(0) if len(left) > 1 else left[0]))
                 self.send_header("retry-after-ms", "0")
                 self.end_headers()
                 self.wfile.write(body)

@@ -1,6 +1,9 @@
 """Requests: a job is created once though its answer is lost, and what may pass is tried again."""
 
+import copy
+import pickle
 from collections.abc import Callable
+from traceback import format_exception
 from typing import Any
 
 import httpx
@@ -12,11 +15,18 @@ from ops.client import (
     APITimeoutError,
     AuthenticationError,
     Client,
+    InputError,
+    ItemError,
+    JobFailed,
+    MillraceError,
     NotFoundError,
     RateLimitError,
+    Result,
+    StreamError,
     UnprocessableEntityError,
+    WaitTimeout,
 )
-from tests.unit.ops.client.servers import answered_by
+from tests.unit.ops.client.servers import answered_by, breaking
 
 LINES = [b'"x"\n', b'"y"\n']
 JOB = {"id": "job_1", "generation": 1, "state": "queued", "counts": {}}
@@ -130,6 +140,40 @@ def test_what_must_not_run_twice_is_sent_again_only_where_it_was_not_taken(
     assert sent[0].startswith("None ")
 
 
+def test_a_retry_is_sent_again_only_where_it_was_not_taken(pauses: list[float]) -> None:
+    made, sent = client_of(refusal(503, retryable=True), 200, httpx.ReadError("reset"), 200)
+    assert made.jobs.retry("job_1").id == "job_1"
+    with pytest.raises(APIConnectionError):
+        made.jobs.retry("job_1")
+    assert len(sent) == 3
+
+
+def test_an_answer_without_a_body_is_none() -> None:
+    made, _ = client_of(httpx.Response(204), 200)
+    assert made.request("DELETE", "/admin/models/m/routes/acme") is None
+    assert made.request("GET", "/x")["id"] == "job_1"
+
+
+def test_a_redirect_is_an_error_that_says_where_it_leads() -> None:
+    made, _ = client_of(*[httpx.Response(307, headers={"Location": "https://x/jobs"})] * 2)
+    with pytest.raises(APIStatusError, match="it leads to https://x/jobs") as found:
+        made.jobs.get("job_1")
+    assert (found.value.status, found.value.retryable) == (307, False)
+    with pytest.raises(APIStatusError, match="it leads to"):
+        list(made.lines("/jobs/job_1/results"))
+
+
+def test_a_query_may_be_in_the_path() -> None:
+    seen: list[httpx.URL] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request.url)
+        return httpx.Response(200, json=JOB)
+
+    answered_by(handle).request("GET", "jobs?limit=1")
+    assert str(seen[0]) == "http://x/jobs?limit=1"
+
+
 def test_a_call_has_a_key_a_deadline_and_its_parameters() -> None:
     seen: list[httpx.Request] = []
 
@@ -183,6 +227,75 @@ def test_the_key_goes_with_every_request(
     made.jobs.get("job_1")
     made.jobs.create(model="echo", items=["x"])
     assert seen == [sent, sent]
+
+
+def test_nothing_is_changed_in_a_client_that_is_given() -> None:
+    seen: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json=JOB)
+
+    http = httpx.Client(
+        transport=httpx.MockTransport(handle),
+        base_url="http://elsewhere",
+        headers={"Authorization": "Basic x"},
+    )
+    one, other = (Client(f"http://{name}/sub/", f"mk_{name}", http_client=http) for name in "ab")
+    one.jobs.get("job_1")
+    other.jobs.get("job_1")
+    http.get("/mine")
+    assert len(list(one.lines("/jobs"))) == 1
+    assert [(str(sent.url), sent.headers["authorization"]) for sent in seen] == [
+        ("http://a/sub/jobs/job_1", "Bearer mk_a"),
+        ("http://b/sub/jobs/job_1", "Bearer mk_b"),
+        ("http://elsewhere/mine", "Basic x"),
+        ("http://a/sub/jobs", "Bearer mk_a"),
+    ]
+
+
+def test_a_header_of_a_request_goes_before_that_of_the_key() -> None:
+    seen: list[list[str]] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers.get_list("authorization"))
+        return httpx.Response(200, json=JOB)
+
+    answered_by(handle, "mk_x").request("GET", "/x", headers={"authorization": "Bearer other"})
+    assert seen == [["Bearer other"]]
+
+
+def test_a_line_end_after_a_key_or_an_address_is_dropped() -> None:
+    seen: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json=JOB)
+
+    http = httpx.Client(transport=httpx.MockTransport(handle))
+    Client("http://x\n", "mk_x\r\n", http_client=http).jobs.get("job_1")
+    assert (str(seen[0].url), seen[0].headers["authorization"]) == (
+        "http://x/jobs/job_1",
+        "Bearer mk_x",
+    )
+
+
+@pytest.mark.parametrize("key", ["mk_secret\nmk_y", "mk_secret\x00", "mk_secr\xe9t"])
+def test_what_can_be_no_key_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(InputError) as found:
+        Client("http://x", key)
+    assert "secr" not in "".join(format_exception(found.value))
+
+
+def test_nor_is_a_header_that_can_not_be_sent() -> None:
+    headers = {"Authorization": "Bearer mk_secret\n"}
+    with (
+        breaking([], [], 1) as server,
+        Client(server.url) as made,
+        pytest.raises(InputError, match="a header can't be sent") as found,
+    ):
+        made.request("GET", "/x", headers=headers)
+    assert "mk_secret" not in "".join(format_exception(found.value))
 
 
 def test_address_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +364,52 @@ def test_an_error_of_openais_routes_has_them_too() -> None:
     )
     assert (error.code, error.param, error.message) == ("unknown_model", "model", "no")
     assert APIStatusError.of(500, b"<html>", {}).message == "<html>"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"errors": ["bad"]}, "refused: \n  bad"),
+        ({"errors": "bad"}, "refused: "),
+        ({"errors": {"a": "b"}}, "refused: "),
+        ({"errors": [None, 5, {}]}, "refused: \n  None\n  5"),
+        ({"errors": [{"loc": None, "message": "x"}]}, "refused: \n  x"),
+        ({"errors": [{"loc": "a", "message": None}], "error": ["x"]}, "refused: ['x']"),
+        ({"detail": {"a": 1}, "errors": [{"detail": "x"}]}, "refused: {'a': 1}"),
+        ({"title": 5, "error": {"message": ["x"], "param": 3}}, "5: ['x']"),
+    ],
+)  # fmt: skip
+def test_an_error_of_a_proxy_is_one_too(fields: dict[str, Any], said: str) -> None:
+    assert str(problem_of(**fields)) == said
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b"null", b"[" * 100_000])
+def test_so_is_one_that_is_no_json_object(body: bytes) -> None:
+    assert APIStatusError.of(502, body, {}).status == 502
+
+
+RESULT = Result(seq=3, outcome="failed", error={"code": "c", "message": "m"})
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        APIConnectionError("gone", refused=True),
+        APITimeoutError("late"),
+        problem_of(code="c", errors=[{"loc": ["a"], "message": "m"}], request_id="req_1"),
+        InputError("bad"),
+        ItemError(RESULT),
+        JobFailed({"id": "job_1", "error": {"message": "m"}}),
+        StreamError({"code": "c"}),
+        WaitTimeout("job_1", 5.0),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_go_to_another_process_whole(error: MillraceError) -> None:
+    error.add_note("a note")
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(again) is type(error)
+        assert (str(again), vars(again)) == (str(error), vars(error))
 
 
 def test_what_the_detail_says_already_is_not_said_again() -> None:

@@ -15,6 +15,7 @@ from ops.client import (
     JobChanged,
     JobFailed,
     NotFoundError,
+    PermissionDeniedError,
     WaitTimeout,
 )
 from ops.client.progress import Progress
@@ -53,6 +54,35 @@ def test_results_of_two_generations_are_never_mixed(pauses: list[float]) -> None
         read(server.url)
 
 
+def test_nor_are_they_where_a_job_is_retried_between_two_polls(pauses: list[float]) -> None:
+    job = Job(2, 5)
+    results = answered_by(job).jobs.results("job_1")
+    assert [next(results), next(results)] == ALL[:2]
+    job.generation = 2
+    with pytest.raises(JobChanged, match="job_1 was retried"):
+        next(results)
+
+
+def test_nor_those_of_a_map_that_were_not_read_before_the_retry() -> None:
+    job = Job(7)
+    results = answered_by(job).map("echo", ["x"] * 7)
+    job.generation = 2
+    with pytest.raises(JobChanged):
+        next(results)
+
+
+def test_where_nobody_ever_answered_there_is_one_try() -> None:
+    tries: list[httpx.Request] = []
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        tries.append(request)
+        raise httpx.ConnectError("nobody")
+
+    with pytest.raises(APIConnectionError):
+        next(answered_by(refuse).jobs.results("job_1"))
+    assert len(tries) == 1
+
+
 def test_results_that_never_come_are_given_up(
     pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +97,7 @@ class Job:
 
     def __init__(self, *parts: int, state: str = "completed") -> None:
         self.parts, self.state, self.sent = list(parts), state, 0
+        self.generation = 1
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if not request.url.path.endswith("/results"):
@@ -77,6 +108,7 @@ class Job:
         lines = SEVEN[self.sent : self.sent + self.parts.pop(0)]
         self.sent += len(lines)
         headers = {"X-Next-After": str(self.sent - 1), "X-Complete": str(not self.parts).lower()}
+        headers["X-Generation"] = str(self.generation)
         content = b"".join(line + b"\n" for line in lines)
         return httpx.Response(200, content=content, headers=headers)
 
@@ -109,7 +141,7 @@ def test_outputs_are_those_of_items_that_succeeded() -> None:
     made = answered_by(Job(7))
     assert list(made.jobs.results("job_1").outputs()) == ["a\u2028b"] * 7
     failed = {"seq": 0, "outcome": "failed", "output": None, "error": {"code": "c", "message": "m"}}
-    headers = {"X-Next-After": "0", "X-Complete": "true"}
+    headers = {"X-Next-After": "0", "X-Complete": "true", "X-Generation": "1"}
 
     def answer(request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, json={**failed, "generation": 1}, headers=headers)
@@ -247,7 +279,49 @@ def test_a_job_that_is_not_there_is_not_waited_for() -> None:
         answered_by(lambda request: answer).jobs.wait("job_1")
 
 
+RUNNING = {"id": "job_1", "counts": {}, "state": "running"}
+
+
 def test_waiting_ends_in_time() -> None:
-    job = httpx.Response(200, json={"id": "job_1", "counts": {}, "state": "running"})
+    job = httpx.Response(200, json=RUNNING)
     with pytest.raises(WaitTimeout):
         answered_by(lambda request: job).jobs.wait("job_1", timeout_s=0.0)
+
+
+def test_the_last_poll_has_time_for_its_answer() -> None:
+    limits: list[float] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        limits.append(request.extensions["timeout"]["read"])
+        return httpx.Response(200, json={**RUNNING, "state": "completed"})
+
+    assert answered_by(handle).jobs.wait("job_1", timeout_s=0.0).state == "completed"
+    assert limits == [pytest.approx(1.0, abs=0.5)]
+
+
+LATE = [httpx.ReadTimeout("late"), httpx.ReadError("reset"), httpx.Response(503)]
+
+
+@pytest.mark.parametrize("failure", LATE)
+def test_a_poll_that_fails_when_no_time_is_left_is_the_end_of_the_wait(
+    failure: Exception | httpx.Response, pauses: list[float]
+) -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        if isinstance(failure, Exception):
+            raise failure
+        return failure
+
+    made = answered_by(handle)
+    for wait in (
+        lambda: made.jobs.wait("job_1", timeout_s=0.1),
+        lambda: list(made.jobs.results("job_1", timeout_s=0.1)),
+    ):
+        with pytest.raises(WaitTimeout, match="has not ended within 0"):
+            wait()
+    assert sum(pauses) < 2
+
+
+def test_what_no_time_would_mend_is_told_as_it_is() -> None:
+    answer = httpx.Response(403, json={"detail": "no"})
+    with pytest.raises(PermissionDeniedError):
+        answered_by(lambda request: answer).jobs.wait("job_1", timeout_s=0.0)
