@@ -5,9 +5,10 @@ from pathlib import Path
 
 
 def verification(url: str, verify: ssl.SSLContext | bool) -> ssl.SSLContext | bool:
-    """What httpx verifies an address by. verify: True: the system's CAs, in place of certifi's.
+    """Returns what httpx verifies an address by.
 
-    Plain HTTP does without them: they take 20 ms to read.
+    verify: True: the system's CAs, in place of certifi's. Plain HTTP does without them: they take
+    20 ms to read.
     """
     if not url.lower().startswith("https:"):
         return False
