@@ -15,6 +15,7 @@ from jobs.store.queue import settle, workers
 from jobs.store.queue.claim import Lease
 from workers.engines.protocol import Transient
 from workers.items.in_flight import ClaimedBatch, InFlightSlice, ItemOutcome
+from workers.items.sources import InputSources
 from workers.process.settlement import Settlement, to_rows
 from workers.scheduler.entries import Entry, Launch
 
@@ -64,7 +65,7 @@ def test_results_and_launches_are_written_once_though_the_database_was_away(
 ) -> None:
     database = Database(3, monkeypatch)
     settlement = Settlement(
-        cast(Any, database), 7, Payloads(), "default", lambda model: model.price
+        cast(Any, database), 7, InputSources(Payloads()), "default", lambda model: model.price
     )
     launch = Launch({}, "full", [], [Entry(None, 0, "{}/0", 0, 1, "a", 0.0)], closed_s=1.0)
     id = settlement.record_launch(ECHO, launch)
