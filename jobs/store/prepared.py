@@ -66,24 +66,11 @@ _PASS_ON = text("""
 """)
 
 # A slice that stays is ready again when the first of its items is that is to be prepared still:
-# what is prepared waits for it, whereas a settlement takes it for work.
-_POSTPONE = text("""
-    UPDATE slices SET not_before = greatest(w.due_at, now())
-    FROM (SELECT s.job_id, s.start, min(coalesce(a.due_at, '-infinity')) AS due_at
-          FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS mine (job_id, start)
-          JOIN slices s USING (job_id, start),
-          LATERAL generate_series(s.start, s.stop - 1) AS g (seq)
-          LEFT JOIN LATERAL (SELECT max(due_at) AS due_at FROM attempts
-                             WHERE attempts.job_id = s.job_id AND attempts.seq = g.seq) AS a ON true
-          WHERE s.version <> :version
-            AND NOT EXISTS (SELECT FROM results r
-                            WHERE r.job_id = s.job_id AND r.seq = g.seq OFFSET 0)
-            AND NOT EXISTS (SELECT FROM prepared p
-                            WHERE p.job_id = s.job_id AND p.seq = g.seq AND p.version = :version
-                            OFFSET 0)
-          GROUP BY s.job_id, s.start) AS w
-    WHERE slices.job_id = w.job_id AND slices.start = w.start
-""")
+# what is prepared waits for it. One that passes on is ready at once.
+_POSTPONE = settlement.postpone_query(
+    unless="""SELECT 1 FROM prepared p
+              WHERE p.job_id = s.job_id AND p.seq = g.seq AND p.version = :version OFFSET 0"""
+)
 
 
 def settle(
@@ -104,11 +91,11 @@ def settle(
     failed, for good or not. Slices of which nothing is left to prepare pass on.
     """
     held, rows = _insert(tx, leases, rows, version)
-    count = settlement.settle(tx, leases, results, attempts, pool=pool, used=rows)
-    values = key_arrays(held) | {"version": version}
-    tx.execute(_PASS_ON, values)
-    if attempts or any(lease.retrying for lease in leases):
-        tx.execute(_POSTPONE, values)
+    postpone = _POSTPONE.bindparams(version=version)
+    count = settlement.settle(
+        tx, leases, results, attempts, pool=pool, used=rows, postpone=postpone
+    )
+    tx.execute(_PASS_ON, key_arrays(held) | {"version": version})
     return count
 
 
@@ -167,11 +154,13 @@ def read_inputs(tx: Tx, leases: Sequence[Lease], version: str) -> list[InputRow]
     return claim.read_inputs(tx, leases, _WITH_PLACES, version)
 
 
-# Not more than is asked for is counted: a look at the beginning of an index.
+# Not more than is asked for is counted: a look at the beginning of an index. Slices whose next
+# attempt isn't due keep no device busy.
 _AHEAD = text("""
     SELECT coalesce(sum(stop - start), 0) FROM (
         SELECT start, stop FROM slices
         WHERE state = 'ready' AND NOT suspect AND model = :model AND version = :version
+          AND not_before <= now()
         ORDER BY tenant_id, priority DESC, due_at, job_id, start LIMIT :most
     ) AS waiting
 """)

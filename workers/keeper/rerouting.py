@@ -1,10 +1,12 @@
 """Slices of routed jobs that wait for a version which was retired, rolled back or taken off its
-route, or which no worker can load: they go over to the version that a new job would get."""
+route, or which no worker can load: they go over to the version that a new job would get. Slices of
+any job that wait to be prepared for a model that isn't `prepare = "pool"` any more go on to it."""
 
 from dataclasses import replace
 
 from sqlalchemy import Engine as Database
 
+from jobs.models.model import Model
 from jobs.models.registered import Registered, union
 from jobs.models.registry import Registry
 from jobs.models.watcher import ModelsFile
@@ -36,13 +38,20 @@ class Rerouting(Service):
     def run_once(self) -> int:
         """Moves some slices; returns their number. Raises database errors."""
         with record.keeper_run(self.name):
+            known = self._models.models
             with acting(self._database, EVERYBODY) as tx:
                 found = reroute.open_jobs(tx)
+            moved = sum(self._skip_preparation(known, model) for model in known)
             if not found:
-                return 0
-            known = self._models.models
+                return moved
             active = union(self._models.declared, replace(self._models.registered, unfinished=()))
-            return sum(self._move(known, active, each) for each in found)
+            return moved + sum(self._move(known, active, each) for each in found)
+
+    def _skip_preparation(self, known: Registry, model: Model) -> int:
+        if not model.spec.pooled or model.prepare == "pool":
+            return 0
+        with acting(self._database, EVERYBODY) as tx:
+            return reroute.skip_preparation(tx, model, known.pools())
 
     def _move(self, known: Registry, active: Registry, its: RoutedJobs) -> int:
         """known: all that workers may hold; active: what takes new jobs."""

@@ -1,4 +1,5 @@
-"""Slices of routed jobs whose version takes nothing new: those that wait go over to another one."""
+"""Slices of routed jobs whose version takes nothing new: those that wait go over to another one.
+Slices of any job whose preparation nobody does any more go on to their model."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -6,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import select, text
 
+from jobs.models.model import PREPARATION, PREPARE_POOL, Model
 from jobs.store import queries
 from jobs.store.db import Tx, notify_work
 from jobs.store.queue import fair_share
@@ -79,6 +81,41 @@ def move(tx: Tx, its: RoutedJobs, to: str, lasting: Collection[str], pools: Iter
     for pool in sorted(pools):
         fair_share.lock_pool(tx, pool)
     moved: int = tx.scalars(_MOVE, values).one()
+    if moved:
+        notify_work(tx)
+    return moved
+
+
+# Through the two indexes of slices that are ready. A paused job's go on once it is resumed; what
+# killed workers stays suspect, since it isn't prepared yet.
+_GO_ON = [
+    text(f"""
+        UPDATE slices SET version = :to
+        FROM (SELECT job_id, start FROM slices
+              WHERE state = 'ready' AND {suspect} AND model = :model AND version = :version
+              ORDER BY job_id, start LIMIT {MOST_SLICES} FOR UPDATE SKIP LOCKED) AS waiting
+        WHERE slices.job_id = waiting.job_id AND slices.start = waiting.start
+    """)
+    for suspect in ("NOT suspect", "suspect")
+]
+_ANY_READY = text("""
+    SELECT EXISTS (SELECT FROM slices WHERE state = 'ready' AND NOT suspect AND model = :model
+                                        AND version = :version)
+        OR EXISTS (SELECT FROM slices WHERE state = 'ready' AND suspect AND model = :model
+                                        AND version = :version)
+""")
+
+
+def skip_preparation(tx: Tx, model: Model, pools: Iterable[str]) -> int:
+    """Lets slices go on to a model that workers of their own prepared items for, and do no more;
+    returns their number. pools, and the transaction: as for `move`."""
+    stage = model.version + PREPARATION
+    values = {"model": model.name, "version": stage, "to": model.version}
+    if not tx.scalar(_ANY_READY, values):
+        return 0
+    for pool in sorted({*pools, PREPARE_POOL}):
+        fair_share.lock_pool(tx, pool)
+    moved = sum(tx.execute(query, values).rowcount for query in _GO_ON)
     if moved:
         notify_work(tx)
     return moved

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-from sqlalchemy import Row, text
+from sqlalchemy import Row, TextClause, text
 
 from jobs.models.inputs.generation import TokenUsage
 from jobs.models.pricing import FREE, Price
@@ -133,7 +133,7 @@ _SETTLE = text(f"""
 
 # A slice is ready again when the first of its items is: at once where one was never tried. OFFSET
 # 0: one look at the results' key for each item, as in `claim`.
-_POSTPONE = text("""
+_POSTPONE = """
     UPDATE slices SET retrying = true, not_before = greatest(w.due_at, now())
     FROM (SELECT s.job_id, s.start, min(coalesce(a.due_at, '-infinity')) AS due_at
           FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS mine (job_id, start)
@@ -142,10 +142,19 @@ _POSTPONE = text("""
           LEFT JOIN LATERAL (SELECT max(due_at) AS due_at FROM attempts
                              WHERE attempts.job_id = s.job_id AND attempts.seq = g.seq) AS a ON true
           WHERE NOT EXISTS (SELECT 1 FROM results r WHERE r.job_id = s.job_id AND r.seq = g.seq
-                            OFFSET 0)
+                            OFFSET 0) {unless}
           GROUP BY s.job_id, s.start) AS w
     WHERE slices.job_id = w.job_id AND slices.start = w.start
-""")
+"""
+
+
+def postpone_query(unless: str = "") -> TextClause:
+    """Returns the statement by which slices wait for the next attempts of their items. unless:
+    SELECT of what ends the wait for an item (s: its slice, g: its seq), besides a result."""
+    return text(_POSTPONE.format(unless=unless and f"AND NOT EXISTS ({unless})"))
+
+
+_POSTPONE_ITEMS = postpone_query()
 
 
 def settle(
@@ -158,6 +167,7 @@ def settle(
     pool: str = "default",
     progress: Sequence[Piece] = (),
     used: Sequence[Timed] = (),
+    postpone: TextClause = _POSTPONE_ITEMS,
 ) -> int:
     """Gives leases back with their results; returns the number of leases that were still held.
 
@@ -165,7 +175,8 @@ def settle(
     attempt is due. Jobs that are complete by this end here. A lost lease writes nothing. prices: by
     name@version, for the ledger; a model without one is free. pool: pool whose tenants were charged
     at the claim; what they used beyond it is added. progress: output since the last checkpoint, of
-    items that go on elsewhere. used: what took time besides results and attempts.
+    items that go on elsewhere. used: what took time besides results and attempts. postpone: makes
+    slices wait for attempts, see `postpone_query`.
     """
     mine, results, attempts = _insert(tx, leases, results, attempts, prices)
     if not mine:
@@ -179,8 +190,9 @@ def settle(
     if cancelled := [(row[0], row[1]) for row in released if row.job_state == "cancelling"]:
         end_slices(tx, cancelled, "cancelled")
         ended |= {job for job, _ in cancelled}
-    _postpone(tx, [row for row in released if row.job_state != "cancelling"], attempts)
-    if any(row.state == "ready" and row.job_state != "cancelling" for row in released):
+    waiting = [row for row in released if row.job_state != "cancelling"]
+    _postpone(tx, waiting, attempts, postpone)
+    if any(row.state == "ready" for row in waiting):
         notify_work(tx)
     close_finished_jobs(tx, ended)
     fair_share.correct(tx, pool, _uncharged_ms(settled, [*results, *attempts, *used]))
@@ -263,7 +275,9 @@ def _uncharged_ms(settled: Sequence[Row[Any]], ended: Sequence[Timed]) -> dict[s
     return used
 
 
-def _postpone(tx: Tx, released: Sequence[Row[Any]], attempts: Sequence[Attempt]) -> None:
+def _postpone(
+    tx: Tx, released: Sequence[Row[Any]], attempts: Sequence[Attempt], query: TextClause
+) -> None:
     failed = {(attempt.job_id, attempt.seq) for attempt in attempts}
     waiting = [
         (row.job_id, row.start)
@@ -271,7 +285,7 @@ def _postpone(tx: Tx, released: Sequence[Row[Any]], attempts: Sequence[Attempt])
         if row.retrying or any((row.job_id, seq) in failed for seq in range(row.start, row.stop))
     ]
     if waiting:
-        tx.execute(_POSTPONE, key_arrays(waiting))
+        tx.execute(query, key_arrays(waiting))
 
 
 def _ranges(leases: Iterable[Lease]) -> dict[UUID, list[range]]:

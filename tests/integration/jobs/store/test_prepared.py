@@ -8,7 +8,9 @@ from sqlalchemy import Engine, text
 
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.model import Limits, Model, PreparationModel
+from jobs.models.registered import Registered
 from jobs.models.registry import Registry
+from jobs.models.watcher import ModelsFile
 from jobs.store import invariants, prepared
 from jobs.store.jobs import deletion, read, verbs
 from jobs.store.jobs.read import JobRow
@@ -17,6 +19,7 @@ from jobs.store.queue import claim, reap, settle
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Attempt, Result
 from jobs.usecases.submit import Order, submit
+from workers.keeper.rerouting import Rerouting
 
 BASE = Model("minilm", "1", "minilm", prepare="pool", limits=Limits(slice_items=4))
 STAGE = PreparationModel.create(BASE)
@@ -194,6 +197,54 @@ def test_items_ahead_are_counted_up_to_a_bound(database: Engine) -> None:
     with database.connect() as tx:
         assert prepared.count_ahead(tx, BASE, 100) == 12
         assert prepared.count_ahead(tx, BASE, 2) == 8
+
+
+def test_what_is_not_due_yet_is_not_ahead(database: Engine) -> None:
+    settled(database, post(database), range(4))
+    with database.begin() as tx:
+        tx.execute(text("UPDATE slices SET not_before = now() + interval '1 h'"))
+        assert prepared.count_ahead(tx, BASE, 100) == 0
+
+
+def test_what_passes_on_is_ready_at_once_though_others_wait(database: Engine) -> None:
+    lease, other = post(database), post(database)
+    away = Attempt(other.job_id, "t", 3, 1, '{"code": "transient", "message": "away"}', None, 60.0)
+    with database.begin() as tx:
+        its = [*rows(lease, range(4)), *rows(other, [0, 1, 2])]
+        named = [replace(one, model=BASE.key) for one in (lease, other)]
+        prepared.settle(tx, named, its, [], [away], version="1", pool=POOL)
+    [device] = claimed(database, BASE)
+    assert (device.job_id, device.retrying) == (lease.job_id, False)
+    assert not claimed(database, STAGE)
+
+
+def rerouted(database: Engine, *models: Model) -> int:
+    """Moves slices as a keeper does that knows of these models."""
+    watched = ModelsFile(None)
+    watched.declared = watched.models = Registry(models)
+    watched.registered = Registered()
+    return Rerouting(watched, database).run_once()
+
+
+def test_jobs_go_on_once_their_model_prepares_by_itself(database: Engine) -> None:
+    for _ in range(3):
+        submit(database, MODELS, "t", Order("minilm"), array=["a text"] * 4)
+    assert rerouted(database, BASE) == 0
+    [leased, part, _] = claimed(database, STAGE)
+    with database.begin() as tx:
+        tx.execute(text("UPDATE slices SET state = 'ready' WHERE job_id <> :leased"),
+                   {"leased": leased.job_id})  # fmt: skip
+        tx.execute(text("UPDATE slices SET suspect = true WHERE job_id = :part"),
+                   {"part": part.job_id})  # fmt: skip
+    alone = replace(BASE, prepare="worker")
+    assert rerouted(database, alone, OTHER) == 2, "all but the one that is leased"
+    [device] = claimed(database, alone)
+    assert places(database, device) == ['"a text"'] * 4
+    with database.begin() as tx:
+        assert len(claim.claim_suspect(tx, 1, alone, 60)) == 1
+    settled(database, leased, [0, 2], [failed(leased, 1)])
+    assert rerouted(database, alone) == 1, "though it has a result"
+    assert len(claimed(database, alone)) == 1
 
 
 def test_prepared_inputs_go_once_their_items_have_ended(database: Engine) -> None:
