@@ -19,7 +19,7 @@ class ClaimCapacity:
 
     slots: names of the launches that may be in flight at a time; gate: an engine that says how many
     may be now; item_ms: predicts the device time of an item; slice_items: the most items of a slice
-    for so many launches at a time; waiting: counts queued items."""
+    for so many launches at a time; waiting: counts inputs of items in the lanes."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ClaimCapacity:
         #: By slot: when its latest launch ends (monotonic s), and its duration (s), both predicted.
         self.launch_ends = dict.fromkeys(slots, (0.0, 0.0))
         self._limits, self._gate, self._lock = limits, gate, lock
-        self._item_ms, self._slice_items, self._waiting = item_ms, slice_items, waiting
+        self._item_ms, self._slice_items, self.waiting = item_ms, slice_items, waiting
         self._inputs = self._claims = 0
 
     def launch_room(self) -> Room:
@@ -104,7 +104,7 @@ class ClaimCapacity:
     def check_backpressure(self) -> bool:
         """Returns True if calls keep the device from items. Called once a heartbeat."""
         with self._lock:
-            return self.backpressure.update(self._waiting())
+            return self.backpressure.update(self.waiting())
 
     def has_claims(self) -> bool:
         """Returns True while any claim is in flight."""

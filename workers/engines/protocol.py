@@ -107,6 +107,10 @@ class Preparer(Protocol):
         """Returns inputs over the range of sizes, few and cheap, possibly none."""
         return ()
 
+    def close(self) -> None:
+        """Frees what it holds, as the last method."""
+        return
+
 
 class Engine(Protocol):
     """Runs launches of one model in one worker. `run` is called by one thread per launch in flight,

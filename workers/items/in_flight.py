@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from jobs import clock
@@ -110,15 +111,19 @@ class ClaimedBatch:
             if len(self._finished) > before:
                 self._changed.notify()
 
-    def wait(self) -> list[InFlightSlice]:
+    def wait(self, most_s: float = inf) -> list[InFlightSlice] | None:
         """Blocks until slices finish, and returns those that did since the last call. Returns an
-        empty list where outcomes of others are due to be recorded, or once it has ended."""
+        empty list where outcomes of others are due to be recorded, or once it has ended; None
+        where nothing of that came within `most_s`."""
+        until_s = clock.monotonic() + most_s
         with self._changed:
             while self._open and not self._finished:
                 left_s = self._record_in_s()
                 if left_s <= 0:
                     break
-                self._changed.wait(left_s)
+                if (most_s := until_s - clock.monotonic()) <= 0:
+                    return None
+                self._changed.wait(min(left_s, most_s))
             finished, self._finished = self._finished, []
             self._open -= len(finished)
             return finished

@@ -14,6 +14,7 @@ from jobs import clock
 from jobs.blobs.payloads import REFERENCE_MARK, Payloads
 from jobs.errors import BlobStoreUnavailable
 from jobs.intake import invalid_lines, validation
+from jobs.intake.validation import is_address
 from jobs.models.model import Model
 from jobs.store.queue import checkpoints
 from jobs.store.queue.claim import InputRow
@@ -28,7 +29,8 @@ _FETCH_FOR_S = 5.0  # a slice goes back if the blob store is away for longer
 
 _INDEX, _PARAMS = itemgetter(0), itemgetter(3)  # of a row
 _TOGETHER = 128  # inputs of small slices that are submitted at once
-_FETCHED_AT_ONCE = 32  # addresses
+_WAITING_BYTES = 128 << 20  # of inputs in the lanes, about, while the next addresses are fetched
+_LOOK_AGAIN_S = 0.05  # while more wait
 
 Submit = Callable[
     [Sequence[InFlightSlice], Sequence[int], Sequence[Any], Mapping[str, Any], Sequence[int]], None
@@ -37,10 +39,20 @@ Submit = Callable[
 
 
 def feed(
-    database: Database, sources: InputSources, batch: ClaimedBatch, model: Model, submit: Submit
+    database: Database,
+    sources: InputSources,
+    batch: ClaimedBatch,
+    model: Model,
+    submit: Submit,
+    waiting: Callable[[], int] = lambda: 0,
+    meanwhile: Callable[[float], None] = lambda seconds: None,
 ) -> None:
     """Reads the items of a claim that have no result yet, and submits them, those of small slices
-    together."""
+    together.
+
+    waiting: counts the inputs in the model's lanes; meanwhile: settles what has ended, and waits
+    for that up to so many seconds; called between addresses, which take time to fetch.
+    """
     with database.begin() as tx:
         leases = [in_flight.lease for in_flight in batch.slices]
         rows = read_rows(tx, model, leases)
@@ -51,7 +63,7 @@ def feed(
     for index, in_flight in enumerate(batch.slices):
         in_flight.expect(len(by_index.get(index, ())))
     give_up_s = clock.monotonic() + _FETCH_FOR_S
-    queue = _Queue(model, sources, submit)
+    queue = _Queue(model, sources, submit, waiting, meanwhile)
     for index, group in by_index.items():
         in_flight = batch.slices[index]
         prepared, rest = sources.take_prepared(database, model, in_flight, group)
@@ -118,29 +130,40 @@ def _references(rows: Sequence[InputRow]) -> list[int]:
 
 
 class _Queue:
-    """Inputs with equal parameters, in the order of their slices, until they are submitted."""
+    """Inputs with equal parameters, in the order of their slices, until they are submitted;
+    addresses are fetched just before that."""
 
-    def __init__(self, model: Model, sources: InputSources, submit: Submit) -> None:
+    def __init__(
+        self,
+        model: Model,
+        sources: InputSources,
+        submit: Submit,
+        waiting: Callable[[], int],
+        meanwhile: Callable[[float], None],
+    ) -> None:
         self._model, self._sources, self._submit = model, sources, submit
+        self._waiting, self._meanwhile = waiting, meanwhile
+        self._fetcher = sources.fetcher if model.fetch else None
         self._params: tuple[str, str | None] = "{}", None  # JSON: of the job, of the items
         self._owners: list[InFlightSlice] = []
         self._seqs: list[int] = []
         self._inputs: list[Any] = []
         self._parts: list[int] = []
+        self._addresses = 0  # of these inputs
 
     def put(self, in_flight: InFlightSlice, rows: Sequence[InputRow]) -> None:
         """Adds the rows of one slice. Submits what is enough, or has other parameters."""
         in_flight.failures |= {row[1]: orjson.loads(row[4]) for row in rows if row[4]}
         for same in self._by_params(in_flight, rows):
             seqs, values = [row[1] for row in same], [orjson.loads(row[2]) for row in same]
-            if not self._model.fetch:
+            if self._fetcher is None:
                 self._add(in_flight, *expand_lists(self._model, in_flight, seqs, values))
                 continue
-            for since in range(0, len(seqs), _FETCHED_AT_ONCE):
-                piece = slice(since, since + _FETCHED_AT_ONCE)
-                fetched = self._sources.fetch(in_flight, seqs[piece], values[piece])
-                self._add(in_flight, *expand_lists(self._model, in_flight, *fetched))
-                self.submit()  # the device doesn't wait for the next addresses
+            for seq, value in zip(seqs, values, strict=True):
+                self._addresses += is_address(value)
+                self._add(in_flight, *expand_lists(self._model, in_flight, [seq], [value]))
+                if self._addresses >= self._fetcher.at_once:
+                    self.submit()
 
     def put_prepared(
         self,
@@ -184,11 +207,32 @@ class _Queue:
 
     def submit(self) -> None:
         """Submits what is there."""
+        if self._addresses:
+            self._fetch()
         if self._owners:
             of_job, own = self._params
             params = orjson.loads(of_job) | orjson.loads(own or "{}")
             self._submit(self._owners, self._seqs, self._inputs, params, self._parts)
             self._owners, self._seqs, self._inputs, self._parts = [], [], [], []
+        self._addresses = 0
+
+    def _fetch(self) -> None:
+        """Fetches the addresses, once the lanes have room for what is there. What can't be fetched,
+        and what goes back, leaves."""
+        self._meanwhile(0.0)
+        while self._lanes_are_full() and not all(owner.released for owner in self._owners):
+            self._meanwhile(_LOOK_AGAIN_S)
+        kept, self._inputs = self._sources.fetch(self._owners, self._seqs, self._inputs)
+        self._owners = [self._owners[place] for place in kept]
+        self._seqs = [self._seqs[place] for place in kept]
+        self._parts = [self._parts[place] for place in kept]
+
+    def _lanes_are_full(self) -> bool:
+        """Returns True while the lanes hold about as many bytes as they may, and two launches."""
+        assert self._fetcher is not None
+        waiting = self._waiting()
+        bytes_ = waiting * self._fetcher.item_bytes
+        return waiting > 2 * self._model.limits.max_batch and bytes_ > _WAITING_BYTES
 
 
 def expand_lists(

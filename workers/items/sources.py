@@ -1,6 +1,7 @@
 """Inputs that don't stand in their rows: prepared by another worker, or behind an address. For
 models that declare it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from jobs.store.db import Tx
 from jobs.store.queue import claim
 from jobs.store.queue.claim import InputRow, Lease
 from jobs.telemetry.metrics import preparation as metrics
-from workers.items.in_flight import InFlightSlice, ItemOutcome
+from workers.items.in_flight import InFlightSlice, ItemOutcome, end_together
 from workers.preparation import wire
 from workers.preparation.fetch import Fetcher
 from workers.preparation.store import PreparedStore
@@ -53,29 +54,37 @@ class InputSources:
         if gone := places.keys() - found.keys():
             with database.begin() as tx:
                 again = claim.read_inputs(tx, [in_flight.lease])
-            rest += [(rows[0][0], *row[1:]) for row in again if row[1] in gone]
+            left = [(rows[0][0], *row[1:]) for row in again if row[1] in gone]
+            in_flight.withdraw(len(gone) - len(left))  # another worker ended them meanwhile
+            rest += left
         return found, rest
 
     def fetch(
-        self, in_flight: InFlightSlice, seqs: Sequence[int], values: Sequence[Any]
+        self, owners: Sequence[InFlightSlice], seqs: Sequence[int], values: Sequence[Any]
     ) -> tuple[list[int], list[Any]]:
-        """Replaces inputs of one slice that are addresses by what is there; returns seqs and
-        inputs. An item whose address can't be fetched fails here."""
-        places = [place for place, value in enumerate(values) if is_address(value)]
-        if not places or self.fetcher is None:
-            return list(seqs), list(values)
-        tenant = in_flight.lease.tenant
-        fetched = list(values)
-        failed = dict[int, ItemOutcome]()
-        answers = self.fetcher.fetch([(values[place], tenant) for place in places])
-        for place, answer in zip(places, answers, strict=True):
-            fetched[place] = answer
-            if isinstance(answer, Exception):
-                failed[place] = ItemOutcome(seqs[place], 0, 0.0, None, answer)
-        if failed:
-            in_flight.add(list(failed.values()))
-        kept = [place for place in range(len(values)) if place not in failed]
-        return [seqs[place] for place in kept], [fetched[place] for place in kept]
+        """Replaces inputs that are addresses by what is there; returns the places of the inputs
+        that are left, and these inputs. owners: slice of each.
+
+        An item whose address can't be fetched fails here. Inputs of a slice that goes back are
+        left out, and not fetched.
+        """
+        assert self.fetcher is not None
+        kept = [place for place, owner in enumerate(owners) if not owner.released]
+        for owner, count in (Counter(owners) - Counter(owners[place] for place in kept)).items():
+            owner.withdraw(count)
+        addresses = [
+            place
+            for place in kept
+            if is_address(values[place]) and seqs[place] not in owners[place].lists
+        ]
+        found = self.fetcher.fetch([(values[at], owners[at].lease.tenant) for at in addresses])
+        fetched = dict(zip(addresses, found, strict=True))
+        failed = {at: one for at, one in fetched.items() if isinstance(one, Exception)}
+        end_together(
+            [(owners[at], ItemOutcome(seqs[at], 0, 0.0, None, one)) for at, one in failed.items()]
+        )
+        left = [place for place in kept if place not in failed]
+        return left, [fetched.get(place, values[place]) for place in left]
 
 
 def read_rows(tx: Tx, model: Model, leases: Sequence[Lease]) -> list[InputRow]:

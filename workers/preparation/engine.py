@@ -42,7 +42,7 @@ class PreparationEngine(Engine):
 
     def close(self) -> None:
         """Implements `Engine.close`."""
-        return
+        self._preparer.close()
 
     def samples(self) -> Sequence[Any]:
         """Implements `Engine.samples`."""

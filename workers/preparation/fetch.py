@@ -7,6 +7,7 @@ MILLRACE_S3_ALLOW has for the tenant is read.
 
 import logging
 import threading
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ UNREACHABLE = (
     "worker's log tells operators which"
 )
 _AT_ONCE = 16  # addresses of one worker
+_MOST_TOGETHER, _TOGETHER_BYTES = 32, 64 << 20  # addresses of one claim, and what is there, about
 _CHUNK = 1 << 20
 _LATER = {408, 425, 429}  # of those below 500: another try may work
 
@@ -43,26 +45,48 @@ class Fetcher:
         self._allow = AllowList.parse(settings.fetch_allow)
         self._max_bytes = settings.fetch_max_mb << 20
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch")
+        #: Of what an address had lately, in the mean.
+        self.item_bytes = 0.0
         self._opening = threading.Lock()
         self._opened: Client | None = None
 
     def fetch(self, addresses: Sequence[tuple[str, str]]) -> list[bytes | Exception]:
         """Fetches addresses, each for a tenant, several at a time. Returns the bytes of each:
         InvalidInput where the address can't be used, Transient where another try may work."""
-        return list(self._threads.map(self._fetch_one, addresses))
+        found = list(self._threads.map(self._fetch_one, addresses))
+        if sizes := [len(one) for one in found if isinstance(one, bytes)]:
+            mean = sum(sizes) / len(sizes)
+            self.item_bytes = max(mean, (self.item_bytes + mean) / 2)  # more counts at once
+        return found
+
+    @property
+    def at_once(self) -> int:
+        """Number of addresses that one claim should fetch together, so that it holds few bytes."""
+        return min(_MOST_TOGETHER, max(1, int(_TOGETHER_BYTES / max(1.0, self.item_bytes))))
 
     def _fetch_one(self, asked: tuple[str, str]) -> bytes | Exception:
         url, tenant = asked
         since_s = clock.monotonic()
         scheme = url.partition(":")[0]
         try:
-            raw = self._object(url, tenant) if scheme == "s3" else self._page(url)
+            raw = self._read(url, tenant)
         except (InvalidInput, Transient) as error:
             outcome = "invalid" if isinstance(error, InvalidInput) else "transient"
             metrics.fetched(scheme, outcome, clock.monotonic() - since_s, 0)
             return error
         metrics.fetched(scheme, "fetched", clock.monotonic() - since_s, len(raw))
         return raw
+
+    def _read(self, url: str, tenant: str) -> bytes:
+        try:
+            return self._object(url, tenant) if url.startswith("s3:") else self._page(url)
+        except (InvalidInput, Transient):
+            raise
+        except Exception as error:  # costs its item a try, not the claim that it is part of
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            name = type(error).__name__
+            _log.error("%s: %s, which nobody expects\n%s", _shown(url), name, frames)
+            raise Transient(f"the address can't be fetched: {name}") from None
 
     # -- https
 
@@ -80,7 +104,7 @@ class Fetcher:
         except TooLarge:
             raise self._too_large() from None
         except NoResponse as error:
-            _log.warning("%s: %s: %s", url, error, error.cause)
+            _log.warning("%s: %s: %s", _shown(url), error, error.cause)
             raise Transient(_reason(error)) from None
         except ValueError as error:
             raise InvalidInput(f"the address can't be fetched: {error}") from None
@@ -130,6 +154,11 @@ class Fetcher:
     def _too_large(self) -> InvalidInput:
         most = self._settings.fetch_max_mb
         return InvalidInput(f"what is at the address has more than {most} MiB; make it smaller")
+
+
+def _shown(url: str) -> str:
+    """Returns an address for the log: the query of a presigned one is a credential."""
+    return url.partition("?")[0].partition("#")[0]
 
 
 def _body(response: "Response") -> bytes:

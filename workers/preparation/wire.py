@@ -26,10 +26,11 @@ from workers.engines.protocol import Prepared
 _MAGIC = b"MRP1"
 _KINDS = "biufc"  # of dtypes that are plain numbers
 _PLAIN = (bool, int, float, str, type(None))
+_MOST_BYTES = 64 << 20  # of an item: what Redis and a device worker take in one piece
 
 
 class Unsendable(ValueError):
-    """Raised where prepared data holds something that the format doesn't know."""
+    """Raised where prepared data holds something that the format doesn't know, or too much."""
 
 
 class Unreadable(ValueError):
@@ -47,12 +48,19 @@ class PreparedItem:
 def dumps(item: PreparedItem) -> bytes:
     """Returns an item as bytes. Raises Unsendable."""
     buffers: list[bytes] = []
-    inputs = [[one.size, _written(one.data, buffers)] for one in item.inputs]
     try:
+        inputs = [[one.size, _written(one.data, buffers)] for one in item.inputs]
         head = json.dumps({"list": item.is_list, "inputs": inputs}, separators=(",", ":"))
+    except Unsendable:
+        raise
     except (TypeError, ValueError, RecursionError) as error:
         raise Unsendable(f"prepared input can't be sent: {error}") from None
     raw = head.encode("ascii")
+    if (size := len(raw) + sum(map(len, buffers))) > _MOST_BYTES:
+        raise Unsendable(
+            f"prepared input can't be sent: it has {size / (1 << 20):.1f} MiB, and "
+            f"{_MOST_BYTES >> 20} MiB at most are sent"
+        )
     return b"".join([_MAGIC, len(raw).to_bytes(4, "little"), raw, *buffers])
 
 

@@ -39,7 +39,7 @@ from workers.process.checkpointing import Checkpointer
 from workers.process.claim_timer import ClaimTimer
 from workers.process.host_table import HostTable
 from workers.process.model_loader import ModelLoader
-from workers.process.preparation.ahead import Ahead
+from workers.process.preparation.ahead import EVERY_S, Ahead
 from workers.process.preparation.settlement import PreparationSettlement
 from workers.process.slice_runner import SliceRunner
 from workers.process.status_report import StatusReporter
@@ -136,7 +136,8 @@ class Runtime:
         _spawn(self._heartbeat, self._stopped, beat_s, self._renew, slices)
         _spawn(self._heartbeat, self._draining, _ADVICE_S, self._hosts.follow_advice)
         if isinstance(slices.settlement, PreparationSettlement):
-            _spawn(self._ahead(slices.settlement).run, self._stopped)
+            ahead = self._ahead(slices.settlement)
+            _spawn(self._heartbeat, self._stopped, EVERY_S, ahead.run_once)
         _spawn(Checkpointer(self._database, self._hosts.by_key).run, self._stopped)
         self._claimers = [
             _spawn(self.claim_timer.run),

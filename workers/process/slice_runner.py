@@ -4,6 +4,8 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import inf
 
 from sqlalchemy import Engine as Database
 
@@ -100,13 +102,18 @@ class SliceRunner:
         an error slices go back."""
         host = self._in_flight[batch.slices[0]]
         try:
-            inputs.feed(self._database, self._sources, batch, host.model, host.submit)
+            settle_ended = partial(self._settle_ended, host, batch)
+            inputs.feed(
+                self._database,
+                self._sources,
+                batch,
+                host.model,
+                host.submit,
+                host.capacity.waiting,
+                settle_ended,
+            )
             while not batch.ended:
-                if finished := batch.wait():
-                    self._settle(host, [one for one in finished if not one.suspect])
-                    self._end(finished, host)
-                else:
-                    self.settlement.record(host.model, batch)
+                settle_ended()
         except CONNECTION_ERRORS:
             raise
         except Exception:
@@ -114,6 +121,15 @@ class SliceRunner:
         finally:
             self._end(batch.slices, host)
             host.capacity.end_claim()
+
+    def _settle_ended(self, host: ClaimHost, batch: ClaimedBatch, most_s: float = inf) -> None:
+        """Waits up to `most_s` until slices finish, or outcomes of others are due; settles them."""
+        finished = batch.wait(most_s)
+        if finished:
+            self._settle(host, [one for one in finished if not one.suspect])
+            self._end(finished, host)
+        elif finished is not None:
+            self.settlement.record(host.model, batch)
 
     def _settle(self, host: ClaimHost, slices: Sequence[InFlightSlice]) -> None:
         """Settles slices; where that fails each by itself, so that one goes back alone."""

@@ -15,13 +15,13 @@ from jobs.models.inputs.input_size import (
     minilm_tokenizer,
     with_specials,
 )
-from workers.engines.protocol import InvalidInput, Params, Prepared, PreparedInputs
+from workers.engines.protocol import InvalidInput, Params, Prepared, PreparedInputs, Preparer
 
 _PIECE = 64  # texts a call of the tokenizer: more block other threads (10,000: 44 ms)
 _SAMPLES = (3, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)  # tokens
 
 
-class Texts:
+class Texts(Preparer):
     """Tokenizer that cuts texts to max_tokens, [CLS] and [SEP] included. Raises ValueError."""
 
     def __init__(self, max_tokens: int) -> None:

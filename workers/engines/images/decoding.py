@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from jobs.models.inputs.images import header
 from jobs.models.inputs.images.header import ImageError
 from jobs.models.inputs.images.shapes import SHAPES, Shape, pixels
-from workers.engines.protocol import InvalidInput, Params, Prepared, PreparedInputs
+from workers.engines.protocol import InvalidInput, Params, Prepared, PreparedInputs, Preparer
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -26,7 +26,7 @@ _TURNS = {
 """Ways to turn an image upright, by its EXIF orientation."""
 
 
-class ImageDecoder:
+class ImageDecoder(Preparer):
     """Prepares images, as `Engine.prepare`."""
 
     def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:

@@ -2,7 +2,6 @@
 so many prepared ones wait that their bytes are MILLRACE_PREPARE_AHEAD_MB, about."""
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 
 from sqlalchemy import Engine as Database
@@ -12,8 +11,10 @@ from jobs.models.model import PreparationModel
 from jobs.store import prepared
 from workers.device.host import ClaimHost
 
-_EVERY_S = 0.25
-_FEWEST, _MOST = 256, 20_000  # items ahead, whatever their size
+EVERY_S = 1.0
+"""Time between two looks."""
+
+_FEWEST, _MOST = 256, 5000  # items ahead, whatever their size
 _BYTES = 65_536.0  # of an item, until any was prepared
 _log = logging.getLogger(__name__)
 
@@ -37,16 +38,14 @@ class Ahead:
         self._item_bytes, self._ahead_bytes = item_bytes, ahead_mb << 20
         self._resumed = resumed
 
-    def run(self, until: threading.Event) -> None:
-        """Looks until the worker stops."""
-        while not until.wait(_EVERY_S):
-            try:
-                self.look()
-            except SQLAlchemyError as error:
-                _log.warning("can't count what waits for the devices: %s", error)
-
-    def look(self) -> None:
+    def run_once(self) -> None:
         """Compares what waits for the devices with what may wait."""
+        try:
+            self._look()
+        except SQLAlchemyError as error:
+            _log.warning("can't count what waits for the devices: %s", error)
+
+    def _look(self) -> None:
         resumed = False
         for host in list(self._hosts.values()):
             if isinstance(host.model, PreparationModel):

@@ -101,17 +101,19 @@ def _sort(slices: Sequence[InFlightSlice], base: Model) -> _Sorted:
     its = _Sorted()
     for in_flight in slices:
         lease = replace(in_flight.lease, model=base.key)
-        failed = list[ItemOutcome]()
+        failed, lists = list[ItemOutcome](), dict[int, int]()
         for one in join_lists(in_flight):
             item = _prepared(one)
             if isinstance(item, BaseException):
                 failed.append(replace(one, output=item))
+                if item is one.output and one.seq in in_flight.lists:  # `part` names its input
+                    lists[one.seq] = 1
                 continue
             its.ended.append((lease, one))
             its.raws.append(item)
-        # Not finished: what is left to do with it is done elsewhere.
+        # Not finished: what is left to do with it is done elsewhere. Lists are joined already.
         its.failed.append(
-            replace(in_flight, lease=lease, outcomes=failed, lists={}, finished=False)
+            replace(in_flight, lease=lease, outcomes=failed, lists=lists, finished=False)
         )
     return its
 

@@ -3,6 +3,7 @@ where a tenant may read."""
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from jobs.settings import Settings
 from tests.support.receiver import Receiver, Reply, receiving
 from tests.support.s3 import BUCKET, S3
 from workers.engines.protocol import InvalidInput, RateLimited, Transient
+from workers.http_client.addresses import resolve
 from workers.preparation.fetch import UNREACHABLE, Fetcher
 
 TENANT = "alice"
@@ -24,7 +26,7 @@ def server() -> Iterator[Receiver]:
 
 @pytest.fixture
 def reach(settings: Settings) -> Settings:
-    return settings.evolve(fetch_allow="127.0.0.1", fetch_max_mb=1, fetch_timeout_s=5.0)
+    return settings.evolve(fetch_allow="127.0.0.1", fetch_max_mb=1, fetch_timeout_s=60.0)
 
 
 def fetched(settings: Settings, *urls: str) -> list[bytes | Exception]:
@@ -126,6 +128,45 @@ def test_objects_come_from_where_the_tenant_may_read(reach: Settings, s3: S3) ->
     assert "no object" in refused(absent)
     large = s3.put(f"{TENANT}/large", bytes((1 << 20) + 1))
     assert "1 MiB" in refused(fetched(ours, large)[0])
+
+
+def test_an_error_that_nobody_expects_costs_its_address_alone(
+    reach: Settings, server: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = "abc"
+
+    def resolver(host: str, port: int) -> list[Any]:
+        if host == "broken.example":
+            raise RuntimeError(f"{secret} broke this")
+        return resolve(host, port)
+
+    server.reply = lambda request: Reply(200, body=b"x")
+    urls = f"https://broken.example/cat?signature={secret}", f"http://127.0.0.1:{server.port}/"
+    one, other = Fetcher(reach, resolver).fetch([(url, TENANT) for url in urls])
+    assert "RuntimeError" in refused(one, Transient)
+    assert other == b"x"
+    assert "https://broken.example/cat: RuntimeError" in caplog.text
+    assert secret not in caplog.text
+
+
+def test_signatures_of_addresses_are_not_logged(
+    reach: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    [found] = fetched(reach, "http://127.0.0.1:1/cat?X-Amz-Signature=abc")
+    refused(found, Transient)
+    assert "http://127.0.0.1:1/cat:" in caplog.text
+    assert "abc" not in caplog.text
+
+
+def test_fewer_are_fetched_together_where_they_are_large(reach: Settings, server: Receiver) -> None:
+    fetcher = Fetcher(reach.evolve(fetch_max_mb=32))
+    small, large = bytes(1000), bytes(16 << 20)
+    server.reply = lambda request: Reply(200, body=large if "large" in request.path else small)
+    at = f"http://127.0.0.1:{server.port}"
+    fetcher.fetch([(f"{at}/small", TENANT)])
+    assert fetcher.at_once == 32
+    fetcher.fetch([(f"{at}/large", TENANT)])
+    assert fetcher.at_once == 4
 
 
 def test_without_a_permission_nothing_is_read_from_s3(reach: Settings, s3: S3) -> None:

@@ -73,6 +73,19 @@ def test_nothing_else_is_sent(data: Any) -> None:
         sent(data)
 
 
+def test_data_that_is_too_deep_or_too_large_is_not_sent() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    ring: dict[str, Any] = {}
+    ring["ring"] = ring
+    for data in (deep, ring):
+        with pytest.raises(Unsendable, match="can't be sent"):
+            sent(data)
+    with pytest.raises(Unsendable, match="64 MiB at most"):
+        dumps(PreparedItem([Prepared(1, np.zeros(33 << 20, np.uint8))] * 2, is_list=True))
+
+
 @pytest.mark.parametrize("cut", [0, 3, 7, 20, -1])
 def test_broken_bytes_are_refused(cut: int) -> None:
     raw = dumps(PreparedItem([Prepared(3, [np.arange(10), b"abc"])]))
