@@ -1,14 +1,13 @@
 """Command `millrace`: each command has an example, and exits non-zero on failure."""
 
 import os
-from collections import UserDict
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
-#: By command: its module in ops/cli/commands, and its line in the list of commands.
+from ops.cli.lazy_group import LazyGroup
+
 _COMMANDS = {
     "up": ("platform.up", "Runs everything: embedded services, migrations, api, keeper, workers."),
     "api": ("platform.api", "Serves HTTP; several may run."),
@@ -131,22 +130,8 @@ _COMMANDS = {
 }
 
 
-class _Commands(UserDict[str, click.Command]):
-    """Commands by name; one that is looked up is imported from its module."""
-
-    def __getitem__(self, name: str) -> click.Command:
-        module = import_module(f"ops.cli.commands.{_COMMANDS[name][0]}")
-        command: click.Command = getattr(module, name.replace("-", "_"))
-        return command
-
-
-class Cli(click.Group):
-    """Loads the command that runs alone, and reports errors in one line."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the list of commands without loading them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in sorted(_COMMANDS.items())])
+class Cli(LazyGroup):
+    """Reports errors in one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command."""
@@ -160,7 +145,7 @@ class Cli(click.Group):
 
 @click.group(
     cls=Cli,
-    commands=_Commands(dict.fromkeys(_COMMANDS, click.Command(None))),
+    lazy=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="millrace")

@@ -24,6 +24,8 @@ NOBODYS = {
 }
 """Modules for what most processes never do."""
 OURS = {"sqlalchemy", "psycopg", "redis", "prometheus_client", "celery", "fastapi"}
+COMMANDS = "from ops.cli.commands import common; from ops.cli.commands.jobs import jobs, results; "
+COMMANDS += "from ops.cli.commands.admin import models, scale, usage, workers"
 
 STARTS = {
     "api": (BEGIN + "import api.server", NOBODYS | {"celery", "kombu"}),
@@ -31,6 +33,8 @@ STARTS = {
     "keeper": (BEGIN + "import workers.keeper.keeper", NOBODYS | {"fastapi", "jinja2"}),
     # It loads the database's driver once the other processes have begun to load.
     "up": ("import ops.cli.commands.platform.up", NOBODYS | OURS),
+    # A TAB after the command, or its help; only a command that runs loads more.
+    "millrace jobs --help": (COMMANDS, NOBODYS | OURS | {"pydantic"}),
     "millrace --help": ("import ops.cli.main", NOBODYS | OURS | {"pydantic", "ssl", "jobs"}),
 }
 

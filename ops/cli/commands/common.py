@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.embedded import defaults
-from ops.embedded.defaults import own_tls_context
-
 if TYPE_CHECKING:  # loaded by commands that ask the api
     from ops.client import Client
 
@@ -90,10 +87,11 @@ client_command = client_options("--api-key", "--key")
 def _connect(url: str | None, key: str | None) -> "Client":
     """Client of the api at that address, or of this configuration's."""
     from ops.client import Client
+    from ops.embedded import defaults
 
     settings = defaults.load()
     url = url or settings.url
-    verify = own_tls_context(settings) if url.lower().startswith("https:") else True
+    verify = defaults.own_tls_context(settings) if url.lower().startswith("https:") else True
     return Client(url, key, verify=verify)
 
 
