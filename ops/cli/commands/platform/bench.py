@@ -75,6 +75,7 @@ for _name, _help, _module in (
         "fairness.run",
     ),
     ("client", "Compares the Python client with the lean one of `echo`; measures its memory.", ""),
+    ("cli", "Measures the time in which the command line answers.", ""),
     ("idle", "Measures CPU and memory of a platform with nothing to do, and its start.", ""),
     ("isolation", "Measures a tenant beside one that takes all it can get.", ""),
     ("upstream", "Measures batches on a model behind an HTTP API that loses half its slots.", ""),
