@@ -85,11 +85,11 @@ def test_recorded_series_have_values(prometheus: httpx.Client, worked: None) -> 
 
 
 def test_the_pools_scale_by_one_number(prometheus: httpx.Client, worked: None) -> None:
-    path = PROMETHEUS.parent / "kubernetes" / "overlays" / "cpu" / "worker.yaml"
+    path = PROMETHEUS.parent / "kubernetes" / "overlays" / "cpu" / "keda.yaml"
     *_, scaled = yaml.safe_load_all(path.read_text())
     for trigger in scaled["spec"]["triggers"]:
         query = trigger["metadata"]["query"].replace('"cpu"', '"default"')
-        assert len(ask(prometheus, query)) == 1
+        eventually(lambda query=query: len(ask(prometheus, query)) == 1)
 
 
 def test_panels_show_something(prometheus: httpx.Client, worked: None) -> None:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from jobs import clock
 from jobs.blobs.payloads import Payloads
 from jobs.calls import redis as call_redis
 from jobs.models.watcher import ModelsFile
@@ -47,6 +48,7 @@ from workers.process.status_report import StatusReporter
 _log = logging.getLogger(__name__)
 _REDIS_TIMEOUT_S = 1.5  # longer than a slot blocks on Redis
 _DATABASE_PAUSE_S = 0.5
+_BACKGROUND_ENDS_S = 2.0  # threads that are told to stop
 _ERROR_PAUSE_S = 5.0  # after an error that nobody expects
 _ADVICE_S = 2.0  # between two looks at the advice of keepers
 _CONNECTIONS = 12  # of threads with claims, and the heartbeat
@@ -83,6 +85,7 @@ class Runtime:
         self._stopped = threading.Event()  # no more lease to renew
         self._deadline = LaunchDeadline.inherited()
         self._claimers: list[threading.Thread] = []
+        self._background: list[threading.Thread] = []
 
     def start(self) -> None:
         """Registers the worker and starts its threads; waits for a database that is away."""
@@ -130,15 +133,17 @@ class Runtime:
             return  # drained while it waited for the database
         if settings.metrics:
             self._reporter.start()
-        _spawn(self._loader.run)
         beat_s = settings.lease_s / 3
-        _spawn(self._heartbeat, self._stopped, beat_s, self._hosts.announce_all)
-        _spawn(self._heartbeat, self._stopped, beat_s, self._renew, slices)
-        _spawn(self._heartbeat, self._draining, _ADVICE_S, self._hosts.follow_advice)
+        self._background = [
+            _spawn(self._loader.run),
+            _spawn(self._heartbeat, self._stopped, beat_s, self._hosts.announce_all),
+            _spawn(self._heartbeat, self._stopped, beat_s, self._renew, slices),
+            _spawn(self._heartbeat, self._draining, _ADVICE_S, self._hosts.follow_advice),
+            _spawn(Checkpointer(self._database, self._hosts.by_key).run, self._stopped),
+        ]
         if isinstance(slices.settlement, PreparationSettlement):
             ahead = self._ahead(slices.settlement)
-            _spawn(self._heartbeat, self._stopped, EVERY_S, ahead.run_once)
-        _spawn(Checkpointer(self._database, self._hosts.by_key).run, self._stopped)
+            self._background.append(_spawn(self._heartbeat, self._stopped, EVERY_S, ahead.run_once))
         self._claimers = [
             _spawn(self.claim_timer.run),
             *(_spawn(self._claim_preemptively, slices) for _ in range(PREEMPTIVE_CLAIMS)),
@@ -196,6 +201,7 @@ class Runtime:
         self._stopped.set()
         if self.slices is None:
             return  # it was never registered
+        self._await_background()
         self._reporter.stop()
         self._registry.stop()
         try:
@@ -205,6 +211,13 @@ class Runtime:
             _log.warning("can't mark this worker stopped: %s", error)
         self._database.dispose()
         self._redis.close()
+
+    def _await_background(self) -> None:
+        """Waits a while for threads that use the connections, which are closed next."""
+        until_s = clock.monotonic() + _BACKGROUND_ENDS_S
+        for thread in self._background:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, until_s - clock.monotonic()))
 
     def _report_end(self, tx: Tx) -> None:
         """Marks the worker stopped, or dead where its device failed."""

@@ -4,6 +4,7 @@ import mmap
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import orjson
@@ -38,6 +39,7 @@ class Echo(EchoChat):
         self.added: list[NewSequence] = []
         self.go = threading.Event()  #: steps wait for it
         self.go.set()
+        self.until: float = inf  #: tokens of a request at which `go` is cleared
         self.deaths = 0  #: steps to die in
         self.tokens: Counter[str] = Counter()  #: that it emitted, by request
 
@@ -54,7 +56,14 @@ class Echo(EchoChat):
         step = super().step(max_prefill_tokens)
         for emitted in step.emitted:
             self.tokens[emitted.id.partition("/")[0]] += len(emitted.tokens)
+        if max(self.tokens.values(), default=0) >= self.until:
+            self.go.clear()
         return step
+
+    def go_on(self) -> None:
+        """Steps don't wait any more."""
+        self.until = inf
+        self.go.set()
 
     def restart(self) -> None:
         self.restarts += 1
@@ -95,7 +104,7 @@ class Bench:
         self.host.start()
 
     def stop(self) -> None:
-        self.engine.go.set()
+        self.engine.go_on()
         if self._started:
             self.host.stop()
         self.watch.close()

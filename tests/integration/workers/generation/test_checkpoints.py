@@ -74,7 +74,7 @@ class Worker:
         return self.bench.engine.tokens.total()
 
     def end(self) -> None:
-        self.bench.engine.go.set()
+        self.bench.engine.go_on()
         if self._thread.ident:
             self._thread.join(PATIENCE_S)
         self.bench.stop()
@@ -144,8 +144,14 @@ def check(database: Engine) -> None:
     assert rows(database, "checkpoints") == 0
 
 
-def checkpointed(worker: Worker, job: UUID, tokens: int = 20) -> None:
-    """Waits until each item has so many tokens in its checkpoint."""
+def checkpointed(worker: Worker, job: UUID, tokens: int = 20, emitted: int = 0) -> None:
+    """Starts a worker, whose steps wait once the first choice has so many tokens in its checkpoint.
+
+    emitted: tokens of all choices of an item by then.
+    """
+    worker.bench.engine.until = emitted or tokens
+    worker.start()
+    eventually(lambda: not worker.bench.engine.go.is_set())
 
     def done() -> bool:
         worker.checkpoint()
@@ -160,9 +166,7 @@ def test_an_item_of_a_killed_worker_goes_on_from_its_checkpoint(
 ) -> None:
     job = post(database, chat())
     killed, other = made(step_ms=5.0), made()
-    killed.start()
     checkpointed(killed, job)
-    killed.bench.engine.go.clear()
     before = stored(database, job)
     assert before
     assert before.choices[0].text == " ".join(WORDS[: len(before.choices[0].tokens)])
@@ -178,9 +182,7 @@ def test_an_item_of_a_killed_worker_goes_on_from_its_checkpoint(
 def test_device_time_of_all_workers_is_added_up(database: Engine, made: Made) -> None:
     job = post(database, chat())
     killed, other = made(step_ms=5.0), made(step_ms=0.1)
-    killed.start()
     checkpointed(killed, job, 100)
-    killed.bench.engine.go.clear()
     before = stored(database, job)
     assert before
     assert before.device_us >= 100 * 5000
@@ -194,16 +196,16 @@ def test_device_time_of_all_workers_is_added_up(database: Engine, made: Made) ->
 def test_a_worker_that_comes_back_adds_nothing(database: Engine, made: Made) -> None:
     job = post(database, chat())
     zombie, other = made(step_ms=5.0), made(step_ms=5.0)
-    zombie.start()
     checkpointed(zombie, job)
     lose(zombie)
     zombie.checkpoint()
     before = stored(database, job)
+    zombie.bench.engine.go_on()
     eventually(lambda: zombie.emitted() > 100)
     zombie.checkpoint()
     assert stored(database, job) == before
-    other.start()
     checkpointed(other, job, 40)
+    other.bench.engine.go_on()
     zombie.checkpoint()
     zombie.slices.close()
     [output] = outputs(database, job)
@@ -241,9 +243,7 @@ def test_choices_prompts_logprobs_and_stop_strings_go_on(database: Engine, made:
     expected = outputs(database, undisturbed)
     with database.begin() as tx:
         tx.execute(text("UPDATE slices SET state = 'ready' WHERE job_id = :job"), {"job": job})
-    killed.start()
-    checkpointed(killed, job, 30)
-    killed.bench.engine.go.clear()
+    checkpointed(killed, job, 30, emitted=80)
     before = stored(database, job)
     assert before
     assert [choice.finish_reason for choice in before.choices] == [None, None, "stop", "stop"]

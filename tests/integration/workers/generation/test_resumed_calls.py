@@ -122,7 +122,7 @@ def check(bench: Bench, before: dict[str, list[int]]) -> None:
 def test_a_host_that_stops_leaves_its_calls_to_another_without_losing_a_token(
     hosted: Hosted,
 ) -> None:
-    first, second = hosted(step_ms=2.0), hosted(step_ms=2.0, worker="worker-2")
+    first, second = hosted(step_ms=20.0), hosted(worker="worker-2")
     put(first)
     first.start()
     eventually(lambda: (first.read(), len(first.deltas) > 60)[1])
@@ -140,7 +140,7 @@ def test_a_host_that_stops_leaves_its_calls_to_another_without_losing_a_token(
 
 
 def test_a_host_that_is_drained_lives_on_and_leaves_its_calls_to_another(hosted: Hosted) -> None:
-    first, second = hosted(step_ms=2.0), hosted(step_ms=2.0, worker="worker-2")
+    first, second = hosted(step_ms=20.0), hosted(worker="worker-2")
     put(first)
     first.start()
     eventually(lambda: (first.read(), len(first.deltas) > 60)[1])
@@ -177,7 +177,7 @@ class SlowToRestart(Echo):
 def test_calls_go_on_at_another_host_while_an_engine_that_died_starts_again(
     hosted: Hosted,
 ) -> None:
-    first = hosted(step_ms=2.0, kind=SlowToRestart)
+    first = hosted(step_ms=20.0, kind=SlowToRestart)
     second = hosted(step_ms=2.0, worker="worker-2")
     put(first)
     first.start()

@@ -155,7 +155,7 @@ def test_a_picture_is_drawn_or_what_it_lacks_is_said(
 ) -> None:
     words = ("simulate", *files, "--replicas", "1", "--launch-ms", "50", "--picture")
     path = tmp_path / "picture.svg"
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     done = millrace(*words, str(path))
     assert done.exit_code != 0
     assert "pip install 'millrace[bench]'" in done.output

@@ -94,7 +94,7 @@ def test_a_picture_shows_all_controllers_or_what_it_lacks(
     trace, picture = tmp_path / "calls.csv", tmp_path / "picture.svg"
     trace.write_text("\n".join(f"{at_s:.4f}" for at_s, _ in poisson(20, 300)))
     words = ["simulate", "--autoscale", str(trace), "--work", "3", "--picture", str(picture)]
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert "pip install 'millrace[bench]'" in CliRunner().invoke(main, words).output
     monkeypatch.undo()
     pytest.importorskip("matplotlib")
