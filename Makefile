@@ -7,6 +7,12 @@ INSTALLED := $(VENV)/installed
 TOOLS := .tools
 LOCK := ops/requirements.lock
 SBOM := build/sbom.cdx.json
+# pip compiles in one process, and what nothing imports too: compileall does it instead.
+PIP := -q --disable-pip-version-check --no-compile -c ops/requirements.lock
+NEVER_IMPORTED := /tests?/|/kubernetes/client/|/transformers/models/
+
+# Where it is set, each process would compile the product anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test suite screenshots check chaos up bench lock clean tools sbom audit supply-chain
 
@@ -43,8 +49,9 @@ bench: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml ops/requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --disable-pip-version-check -c ops/requirements.lock torch
-	PYTHONWARNINGS=ignore $(BIN)/pip install -q --disable-pip-version-check -c ops/requirements.lock -e '.[dev]'
+	$(BIN)/pip install $(PIP) torch
+	PYTHONWARNINGS=ignore $(BIN)/pip install $(PIP) -e '.[dev]'
+	-$(BIN)/python -m compileall -q -j 0 -x '$(NEVER_IMPORTED)' $(VENV)/lib
 	touch $@
 
 # Pins everything that is installed now; run it after changing pyproject.toml.

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from jobs import clock
 from ops.supervisor.platform import Platform
 from tests.support.platforms import spec
 from tests.support.wait import eventually
@@ -33,6 +34,8 @@ VALID = b'{"model":"echo","timeout_ms":120000,"input":[' + b"[]," * 80_000 + b"[
 MOST_S = 0.1
 """CPU time of the api's own process that one such request may take: reading it, and no more."""
 TIMES = 4
+BACKGROUND = 0.03
+"""CPU seconds that its reports and heartbeats may take a second: a busy machine takes long."""
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +90,8 @@ def test_a_costly_body_is_no_work_of_the_process_that_answers_everybody(
 ) -> None:
     with client(admin, "heavy") as heavy:
         assert heavy.post(path, content=body).status_code in statuses  # its process has started
-        before_s = cpu_s(platform)
+        before_s, since_s = cpu_s(platform), clock.monotonic()
         for _ in range(TIMES):
             assert heavy.post(path, content=body).status_code in statuses
-        assert (cpu_s(platform) - before_s) / TIMES < MOST_S
+        took_s = cpu_s(platform) - before_s
+        assert took_s < TIMES * MOST_S + BACKGROUND * (clock.monotonic() - since_s)

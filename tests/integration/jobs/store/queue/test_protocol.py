@@ -327,7 +327,7 @@ def test_any_interleaving_keeps_every_invariant_and_every_job_ends(
     Protocol.database = database
     machine: Any = Protocol.TestCase
     machine.settings = settings(
-        max_examples=60,
+        max_examples=40,
         stateful_step_count=30,
         deadline=None,
         suppress_health_check=list(HealthCheck),
