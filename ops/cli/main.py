@@ -78,7 +78,7 @@ _COMMANDS = {
     ),
     "chat": ("jobs.chat", "Talks to MODEL; answers are printed while they are generated."),
     "models": (
-        "admin.models",
+        "models.models",
         "Lists model versions, and their state in the workers; its commands change the registry.",
     ),
     "why": (
@@ -99,7 +99,10 @@ _COMMANDS = {
         "Shows or sets the endpoint that is notified near the soft cap.",
     ),
     "workers": ("admin.workers", "Lists workers that live, and those that ended in the last hour."),
-    "rollout": ("admin.rollout", "Rolls a version of a model out by steps, beside the one before."),
+    "rollout": (
+        "models.rollout",
+        "Rolls a version of a model out by steps, beside the one before.",
+    ),
     "scale": (
         "admin.scale",
         "Shows the load of pools, and sets, pauses or stops their autoscaler.",

@@ -25,7 +25,8 @@ NOBODYS = {
 """Modules for what most processes never do."""
 OURS = {"sqlalchemy", "psycopg", "redis", "prometheus_client", "celery", "fastapi"}
 COMMANDS = "from ops.cli.commands import common; from ops.cli.commands.jobs import jobs, results; "
-COMMANDS += "from ops.cli.commands.admin import models, scale, usage, workers"
+COMMANDS += "from ops.cli.commands.admin import scale, usage, workers; "
+COMMANDS += "from ops.cli.commands.models import models"
 
 STARTS = {
     "api": (BEGIN + "import api.server", NOBODYS | {"celery", "kombu"}),

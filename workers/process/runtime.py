@@ -133,8 +133,16 @@ class Runtime:
             return  # drained while it waited for the database
         if settings.metrics:
             self._reporter.start()
-        beat_s = settings.lease_s / 3
-        self._background = [
+        self._background = self._start_background(slices)
+        self._claimers = [
+            _spawn(self.claim_timer.run),
+            *(_spawn(self._claim_preemptively, slices) for _ in range(PREEMPTIVE_CLAIMS)),
+        ]
+        _log.info("worker %d loads %s", incarnation, ", ".join(keys))
+
+    def _start_background(self, slices: SliceRunner) -> list[threading.Thread]:
+        beat_s = self._settings.lease_s / 3
+        threads = [
             _spawn(self._loader.run),
             _spawn(self._heartbeat, self._stopped, beat_s, self._hosts.announce_all),
             _spawn(self._heartbeat, self._stopped, beat_s, self._renew, slices),
@@ -143,12 +151,8 @@ class Runtime:
         ]
         if isinstance(slices.settlement, PreparationSettlement):
             ahead = self._ahead(slices.settlement)
-            self._background.append(_spawn(self._heartbeat, self._stopped, EVERY_S, ahead.run_once))
-        self._claimers = [
-            _spawn(self.claim_timer.run),
-            *(_spawn(self._claim_preemptively, slices) for _ in range(PREEMPTIVE_CLAIMS)),
-        ]
-        _log.info("worker %d loads %s", incarnation, ", ".join(keys))
+            threads.append(_spawn(self._heartbeat, self._stopped, EVERY_S, ahead.run_once))
+        return threads
 
     def _sources(self) -> InputSources:
         settings = self._settings

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from ops.cli.commands import common
-from ops.cli.commands.admin.rollout import rollout
+from ops.cli.commands.models.rollout import rollout
 
 LANE = {"launches": 300, "calls": 2400, "failed": 0, "empty": 0, "truncated": 0, "invalid": 0}
 FIGURES = {

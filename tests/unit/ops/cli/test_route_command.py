@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from ops.cli.commands import common
-from ops.cli.commands.admin.routes import route
+from ops.cli.commands.models.routes import route
 
 ROUTE = {
     "tenant": "*", "sticky": "user",

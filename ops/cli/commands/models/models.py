@@ -11,16 +11,16 @@ from ops.client import Client
 
 _COMMANDS = {
     "push": (
-        "admin.registry",
+        "models.registry",
         "Registers a version, with the files of FOLDER, or an adapter of a version.",
     ),
-    "apply": ("admin.registry", "Registers all entries of a models file, or none."),
-    "list": ("admin.registry:list_models", "Lists the versions of the registry."),
-    "show": ("admin.registry:show_model", "Shows the versions, aliases and routes of a model."),
-    "alias": ("admin.registry", "Points an alias of a model to a version, within a second."),
-    "retire": ("admin.registry", "Retires a version: nothing new goes to it."),
-    "route": ("admin.routes", "Shows the routes of model NAME, or sets one."),
-    "probe": ("admin.probes", "Known answers of versions."),
+    "apply": ("models.registry", "Registers all entries of a models file, or none."),
+    "list": ("models.registry:list_models", "Lists the versions of the registry."),
+    "show": ("models.registry:show_model", "Shows the versions, aliases and routes of a model."),
+    "alias": ("models.registry", "Points an alias of a model to a version, within a second."),
+    "retire": ("models.registry", "Retires a version: nothing new goes to it."),
+    "route": ("models.routes", "Shows the routes of model NAME, or sets one."),
+    "probe": ("models.probes", "Known answers of versions."),
 }
 
 

@@ -1,0 +1,1 @@
+"""Commands on models: versions, aliases, routes, rollouts, known answers."""
