@@ -12,6 +12,11 @@ _FOR_USERS = (
     ("jobs.settings", "SettingsError"),
     ("ops.client.errors", "MillraceError"),
 )
+_MAKES_ONE = "`millrace keys create --tenant NAME --role admin` makes an admin's"
+_HINTS = {  # by status of an answer of the api
+    401: f"\nset the environment variable MILLRACE_API_KEY to a key of yours; {_MAKES_ONE}",
+    403: f"\nset the environment variable MILLRACE_API_KEY to a key with this right; {_MAKES_ONE}",
+}
 INTERRUPTED = 130  # exit status after Ctrl-C, as in shells
 
 
@@ -39,4 +44,4 @@ def _message(error: Exception) -> str | None:
         return None
     if getattr(error, "refused", False):
         return "no api answers there; start one with `millrace up`, or set its address with --url"
-    return str(error)
+    return f"{error}{_HINTS.get(getattr(error, 'status', 0), '')}"

@@ -13,6 +13,7 @@ from jobs.models.probe import Probe
 from jobs.settings import Settings
 from workers.device import probe
 from workers.engines import registry as engines
+from workers.engines.common import user_code
 from workers.engines.generator import Generator
 from workers.engines.protocol import Engine
 from workers.process.artifacts.staging import Stager
@@ -30,6 +31,7 @@ def ask(
 ) -> Probe:
     """Returns inputs with the answers that a version gives to them. inputs: (): samples of its
     engine. Raises ClickException where it can't be loaded, or doesn't answer."""
+    user_code.search_beside(settings.models)
     stager = Stager(settings, database)
     try:
         staged = model

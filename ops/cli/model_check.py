@@ -145,7 +145,8 @@ def lines(tried: ModelReport) -> Iterator[str]:
 def _entries(model: Model, engine: Engine, inputs: Sequence[Any]) -> list[Entry]:
     if not inputs:
         raise ModelCheckFailed(
-            f"{model.key} has no samples to try it with: give it some with --input"
+            f"{model.key} has no samples to try it with: give it some with --input FILE, or in its "
+            "entry (options.samples) or file (SAMPLES)"
         )
     entries: list[Entry] = []
     for n, entry in enumerate(prepare(model, engine, inputs, {}), start=1):

@@ -20,12 +20,17 @@ class TimesError(click.ClickException):
     """Reports invalid launch times."""
 
 
-def measured(model: Model, device: str) -> LaunchTimes:
-    """Loads the model's engine, runs the sweep that a worker warms up with, and fits it."""
+def measured(model: Model, device: str, models_path: Path | None = None) -> LaunchTimes:
+    """Loads the model's engine, runs the sweep that a worker warms up with, and fits it.
+
+    models_path: models file that declares it.
+    """
     from workers.device.warmup import measure_launch_times
     from workers.engines import registry as engines
+    from workers.engines.common import user_code
     from workers.scheduler.snapshot import Rules
 
+    user_code.search_beside(models_path)
     engine = engines.load_engine(model, device)
     found = measure_launch_times(model, engine, Rules.from_model(model))
     if not found:

@@ -2,14 +2,8 @@
 reader would: its files saved, its entries in the models file, its commands in a shell, their output
 as it is shown."""
 
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +13,9 @@ from moto.server import ThreadedMotoServer
 
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
+from tests.support.pages import ROOT, Recipe, as_shown, lay_out, run, sections
 from tests.support.platforms import SAMPLES, Platforms, spec
-from tests.support.wait import PATIENCE_S
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "ops" / "docs" / name for name in ("cookbook.md", "client.md")]
 BUCKET = "texts"
 MODELS = """
@@ -59,32 +52,7 @@ outputs = [
     { name = "OUTPUT1", datatype = "INT32", shape = [-1, 16] },
 ]
 """
-_FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_NAMED = re.compile(r"# ([\w-]+\.\w+)\n")
 _PORT = re.compile(r"\b90\d\d\b")
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """blocks: (language, text), as they follow each other."""
-
-    title: str
-    blocks: tuple[tuple[str, str], ...]
-
-    @property
-    def files(self) -> dict[str, str]:
-        """Files by the name in their first line."""
-        found = ((_NAMED.match(text), text) for _, text in self.blocks)
-        return {name[1]: text for name, text in found if name}
-
-    @property
-    def commands(self) -> str:
-        """One shell does them all: what it exports and starts is there for the next ones."""
-        return "".join(text for language, text in self.blocks if language == "bash")
-
-    @property
-    def shown(self) -> str:
-        return "".join(text for language, text in self.blocks if language == "text")
 
 
 def recipes() -> dict[str, Recipe]:
@@ -94,24 +62,15 @@ def recipes() -> dict[str, Recipe]:
         return ports.setdefault(port[0], str(free_port()))
 
     found = [
-        Recipe(section.partition("\n")[0], tuple(_FENCED.findall(section)))
+        recipe
         for page in PAGES
-        for section in re.split(r"^## ", _PORT.sub(free, page.read_text()), flags=re.MULTILINE)[1:]
-        if page == PAGES[0] or _FENCED.search(section)
+        for recipe in sections(_PORT.sub(free, page.read_text()))
+        if page == PAGES[0] or recipe.blocks
     ]
     return {recipe.title: recipe for recipe in found}
 
 
 RECIPES = recipes()
-
-
-def as_shown(shown: str) -> re.Pattern[str]:
-    """… stands for any part of a line; on a line of its own, for any lines or none."""
-    lines = [
-        r"(?:.*\n)*" if line == "…" else re.escape(line).replace("…", ".*") + r"\n"
-        for line in shown.splitlines()
-    ]
-    return re.compile("".join(lines))
 
 
 @pytest.fixture(scope="module")
@@ -140,21 +99,7 @@ def environ() -> Iterator[dict[str, str]]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The reader's folder: the files of all recipes, and the models file."""
     found = tmp_path_factory.mktemp("cookbook")
-    models = [MODELS]
-    for recipe in RECIPES.values():
-        for name, content in recipe.files.items():
-            if name == "models.toml":
-                models.append(content)
-            else:
-                (found / name).write_text(content)
-    (found / "models.toml").write_text("\n".join(models))
-    (found / "lib").mkdir()
-    (found / "lib" / "millrace").symlink_to(ROOT / "ops" / "client")  # as it is installed
-    for name, arguments in (("millrace", "-m ops"), ("python", "")):
-        command = found / "bin" / name
-        command.parent.mkdir(exist_ok=True)
-        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
-        command.chmod(0o755)
+    lay_out(found, RECIPES.values(), MODELS)
     return found
 
 
@@ -181,24 +126,8 @@ def test_a_recipe_shows_what_comes_of_it(recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("title", RECIPES)
 def test_a_recipe_does_what_it_says(
-    title: str, folder: Path, tmp_path: Path, platform: Platform, environ: dict[str, str]
+    title: str, folder: Path, platform: Platform, environ: dict[str, str]
 ) -> None:
     recipe = RECIPES[title]
-    path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    modules = f"{folder / 'lib'}{os.pathsep}{ROOT}"
-    given = {"PATH": path, "PYTHONPATH": modules, "MILLRACE_URL": platform.url}
-    script = f"set -euo pipefail\n{recipe.commands}"
-    printed, said = tmp_path / "printed", tmp_path / "said"
-    with printed.open("w") as out, said.open("w") as err:
-        shell = subprocess.Popen(
-            ["bash", "-c", script], cwd=folder, env={**os.environ, **environ, **given},
-            stdout=out, stderr=err, start_new_session=True,
-        )  # fmt: skip
-        try:
-            status = shell.wait(PATIENCE_S)
-        finally:
-            with suppress(ProcessLookupError):  # what it left in the background
-                os.killpg(shell.pid, signal.SIGKILL)
-            shell.wait()
-    assert status == 0, said.read_text()
-    assert as_shown(recipe.shown).fullmatch(printed.read_text()), printed.read_text()
+    printed = run(recipe, folder, {**environ, "MILLRACE_URL": platform.url})
+    assert as_shown(recipe.shown).fullmatch(printed), printed

@@ -33,6 +33,7 @@ from workers.device.monitoring.watchdog import (
     SICK_EXIT_CODE,
     LaunchDeadline,
 )
+from workers.engines.common import user_code
 from workers.items.sources import InputSources
 from workers.preparation.fetch import Fetcher
 from workers.preparation.store import PreparedStore
@@ -90,6 +91,7 @@ class Runtime:
     def start(self) -> None:
         """Registers the worker and starts its threads; waits for a database that is away."""
         settings = self._settings
+        user_code.search_beside(settings.models)
         self._database = db.connect(settings.database_url, pool_size=_CONNECTIONS, role=db.WORKER)
         self._await_database()
         self._registry = RegistryFollower(

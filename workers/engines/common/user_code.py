@@ -98,6 +98,14 @@ def positional(function: Callable[..., Any]) -> int:
     return sum(1 for _ in needed)
 
 
+def search_beside(models: Path | None) -> None:
+    """Adds the folder of the models file to the import path, at its end: modules that its entries
+    name may stand there, and shadow none."""
+    folder = str(models.parent.absolute()) if models else ""
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
+
+
 def import_attribute(option: str, name: str) -> Callable[..., Any]:
     """Imports "package.module:name", the value of an option. Raises ValueError."""
     module, _, attribute = name.partition(":")

@@ -15,6 +15,7 @@ from ops.cli import generator_check, input_lines, model_check
 from ops.cli.commands.common import as_json_option, show
 from ops.cli.commands.platform.artifacts import sign, verify
 from workers.device.monitoring.device_info import device_kind, device_memory, device_name
+from workers.engines.common import user_code
 
 
 @click.group(epilog="Example: millrace model check mine --file models.toml")
@@ -63,6 +64,7 @@ def check(
     """
     configured = settings.load()
     declared = models_file.load(path or configured.models)
+    user_code.search_beside(path or configured.models)
     try:
         models = [declared.resolve(name) for name in names] or list(declared)
     except UnknownModel as error:

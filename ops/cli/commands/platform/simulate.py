@@ -102,7 +102,7 @@ def _setup_command(function: Callable[..., None]) -> Callable[..., None]:
         if compress:
             arrivals = traces.compressed(arrivals, compress)
         overheads = Overheads(*(ms / 1000 for ms in overhead_ms))
-        times = partial(_times, model, profile, launch_ms, device)
+        times = partial(_times, model, models_path, profile, launch_ms, device)
         trace_name = trace_path.name if trace_path else "random calls"
         function(_Setup(model, trace_name, models_path, arrivals, overheads, times), **options)
 
@@ -237,14 +237,20 @@ def plan(
     show(tables.plans_as_json(plans, request), tables.plans(plans, request), as_json)
 
 
-def _times(model: Model, profile: Path | None, launch_ms: str | None, device: str) -> LaunchTimes:
+def _times(
+    model: Model,
+    models_path: Path | None,
+    profile: Path | None,
+    launch_ms: str | None,
+    device: str,
+) -> LaunchTimes:
     _at_most_one(profile=profile, launch_ms=launch_ms)
     if launch_ms:
         return launches.parse_times(launch_ms)
     if profile:
         return launches.from_file(profile, model)
     click.echo(f"measuring the launches of {model.key} here", err=True)
-    return launches.measured(model, device)
+    return launches.measured(model, device, models_path)
 
 
 def _at_most_one(**options: Any) -> None:

@@ -3,6 +3,7 @@ examples of ops/docs/models.md as they stand there."""
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,18 @@ def test_the_curve_names_the_best_size_and_the_largest_in_time(slow: Path) -> No
     assert tried.advice.keys() == {"max_batch", "slice_items"}
     assert tried.advice["max_batch"] == 8
     assert 50 <= tried.advice["slice_items"] <= 200, "at most 133 items a second"
+
+
+def test_a_module_may_stand_beside_the_models_file(tmp_path: Path) -> None:
+    (tmp_path / "beside_it.py").write_text("def shout(texts): return [t.upper() for t in texts]")
+    more = 'options = { function = "beside_it:shout", samples = ["a text"] }'
+    (tmp_path / "models.toml").write_text(
+        f'[[model]]\nname = "shout"\nversion = "1"\nengine = "function"\n{more}\n'
+    )
+    done = check("shout", "--file", tmp_path / "models.toml")
+    assert done.exit_code == 0, done.output
+    assert 'first of 1 inputs: "A TEXT"' in done.output
+    assert (tmp_path / "models.toml").parent == Path(sys.path[-1])  # it shadows nothing
 
 
 def test_a_failed_device_is_said_to_be_one(slow: Path) -> None:
@@ -203,7 +216,7 @@ def test_the_archive_of_the_page_is_exported_and_served(
 def test_the_entries_of_the_page_are_right(tmp_path: Path) -> None:
     (tmp_path / "models.toml").write_text("\n".join(blocks("toml")))
     names = [model.name for model in models_file.load(tmp_path / "models.toml")]
-    assert names == ["sentiment", "net", "exported", "reranker", "assistant"]
+    assert names == ["sentiment", "shout", "net", "exported", "reranker", "assistant"]
 
 
 def test_a_failure_is_told_in_words() -> None:

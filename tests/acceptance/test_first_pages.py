@@ -1,0 +1,88 @@
+"""The README, and the pages of the first steps, literally: every command of theirs, one after the
+other, as it is written."""
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from ops.supervisor.platform import Platform
+from tests.support.command_line import millrace
+from tests.support.pages import ROOT, Recipe, lay_out, recipe, run, sections
+from tests.support.platforms import LIGHT, Platforms, spec
+from tests.support.wait import slowdown
+
+DOCS = ROOT / "ops" / "docs"
+LEFT_OUT = {
+    "make demo": "installs the checkout, and takes a minute or two: CI runs it by itself",
+    "make test": "runs these tests",
+    "MILLRACE_MODELS=models.toml millrace up": "runs until Ctrl-C: the platform of this test is it",
+    "millrace doctor": "its status is that of the machine: a busy one has problems",
+}
+_MINILM = """
+[[model]]
+name = "minilm"
+version = "1"
+engine = "minilm"
+"""
+_COMMAND = re.compile(r"^ {4}(?:\S+=\S+ )*(?:make|curl|millrace|\.venv\S+|export|pip) ", re.M)
+_ASKED_S = 60.0
+
+
+def _section(page: str, title: str) -> Recipe:
+    text = (DOCS / page).read_text()
+    [found] = [one for one in sections(text, LEFT_OUT) if one.title == title]
+    return found
+
+
+def _page(path: Path) -> Recipe:
+    return recipe(path.name, path.read_text(), LEFT_OUT)
+
+
+PAGES = [ROOT / "README.md", DOCS / "tenants.md"]
+RECIPES = [
+    _page(PAGES[0]),
+    recipe("running.md", (DOCS / "running.md").read_text().partition("\n## ")[0], LEFT_OUT),
+    _section("models.md", "A custom model in ten lines"),
+    _section("models.md", "`function`: a function of texts"),
+    _page(PAGES[1]),  # keys are made: the platform is closed from then on
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("reader")
+    lay_out(found, RECIPES, LIGHT + _MINILM)
+    return found
+
+
+@pytest.fixture(scope="module")
+def platform(folder: Path, platforms: Platforms) -> Iterator[Platform]:
+    wanted = {"home": folder / "home", "models": folder / "models.toml"}
+    with platforms.running(spec(""), **wanted) as started:
+        yield started
+
+
+def test_all_commands_of_these_pages_are_run_or_left_out_by_name() -> None:
+    texts = [path.read_text() for path in PAGES]
+    assert [_COMMAND.findall(text) for text in texts] == [[], []]  # they are in blocks of bash
+    shell = "".join(text for one in RECIPES for kind, text in one.blocks if kind == "bash")
+    assert [start for start in LEFT_OUT if not re.search(f"^{re.escape(start)}", shell, re.M)] == []
+
+
+def test_every_command_does_as_it_is_written(folder: Path, platform: Platform) -> None:
+    address = urlsplit(platform.url).netloc
+    environ = {"MILLRACE_URL": platform.url, "MILLRACE_HOME": str(folder / "home")}
+    began_s = time.monotonic()
+    for one in RECIPES:
+        blocks = tuple((kind, text.replace("localhost:8000", address)) for kind, text in one.blocks)
+        run(Recipe(one.title, blocks, one.left_out), folder, environ)
+    assert time.monotonic() - began_s < _ASKED_S * slowdown()
+    vectors = (folder / "vectors.jsonl").read_text().splitlines()
+    assert len(vectors) == 2
+    said = millrace("infer", "--model", "shout", "hello", status=1, **environ).output
+    assert "MILLRACE_API_KEY" in said
+    assert "keys create --tenant NAME --role admin" in said
