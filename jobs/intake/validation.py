@@ -24,6 +24,8 @@ CUSTOM_ID = f"must be a string of 1 to {MAX_CUSTOM_ID} characters, none of them 
 ADDRESSES = ("https://", "http://", "s3://")
 """Beginnings of addresses from which inputs are fetched."""
 _KEYS = frozenset({"custom_id", "input", "params"})
+_CHAT_ITEM = '{"input": {"messages": [{"role": "user", "content": "Hello"}]}}'
+_BARE = frozenset({"messages", "prompt"})  # keys of a conversation that lacks its item
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +240,10 @@ def _check_thoroughly(
 
     wrapped = isinstance(value, dict)
     fields: dict[str, Any] = value if wrapped else {"input": value}
-    for key in sorted(fields.keys() - _KEYS):
+    converses = model.spec.generates or model.effective_task == "chat"
+    example = _CHAT_ITEM if converses else '{"input": …}'
+    is_bare = converses and "input" not in fields and not _BARE.isdisjoint(fields)
+    for key in () if is_bare else sorted(fields.keys() - _KEYS):
         fault(key, "unknown_key", f"{key[:64]!r} is unknown; an item has custom_id, input, params")
 
     custom_id = fields.get("custom_id")
@@ -247,7 +252,8 @@ def _check_thoroughly(
 
     raw, most = b"", model.limits.max_item_bytes
     if "input" not in fields:
-        fault("input", "missing", 'an item needs an input: {"input": …}')
+        lacks = "the conversation must stand in an input" if is_bare else "an item needs an input"
+        fault("input", "missing", f"{lacks}: {example}")
     else:
         try:
             raw = storable(fields["input"])
@@ -257,7 +263,9 @@ def _check_thoroughly(
         if len(raw) > most:  # nothing walks it
             fault("input", "too_long", f"the input has {len(raw)} bytes; {model.key} takes {most}")
         elif raw and strict and (no := _refuse_thoroughly(model, fields["input"])):
-            fault("input", *no)
+            code, message = no
+            wants_object = converses and not isinstance(fields["input"], dict)
+            fault("input", code, f"{message}; an item is {example}" if wants_object else message)
 
     raw_params = None
     if (params := fields.get("params")) is not None:

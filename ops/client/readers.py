@@ -1,4 +1,4 @@
-"""Files of inputs: JSON lines, texts or CSV, plain or in gzip, as lines of a job."""
+"""Files of inputs: JSON lines, JSON, texts or CSV, plain or in gzip, as lines of a job."""
 
 import csv
 import gzip
@@ -6,19 +6,26 @@ import io
 import json
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Literal, cast, get_args
 
 from .errors import InputError
 
-Format = Literal["jsonl", "text", "csv"]
+Format = Literal["jsonl", "text", "csv", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 STDIN = "-"
-_SUFFIXES: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
+_SUFFIXES: dict[str, Format] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".json": "json",
+}
+_HEAD_BYTES, _HEAD_LINES = 65_536, 20  # of standard input, which a guess goes by
 _MAX_FIELD_CHARS = 1 << 28  # csv's own bound is 128 KiB
 
 
@@ -30,6 +37,7 @@ class Input:
     format: Format
     column: str = ""  #: input column of CSV; "": its only one
     id_column: str = ""  #: custom_id column of CSV
+    head: Sequence[bytes] = ()  #: lines of standard input that were read already, by `read_head`
 
     def lines(self) -> Iterable[bytes]:
         """Lines of the job: an iterator for standard input; a file is read anew each time.
@@ -41,13 +49,16 @@ class Input:
     def __iter__(self) -> Iterator[bytes]:
         """Yields the lines of the job."""
         with _opened(self.source) as file:
+            lines = chain(self.head, file)
             try:
                 if self.format == "csv":
                     yield from _csv_lines(file, self)
                 elif self.format == "text":
-                    yield from _texts(file, self.source)
+                    yield from _texts(lines, self.source)
+                elif self.format == "json":
+                    yield from _elements(lines, self.source)
                 else:
-                    yield from (line.rstrip(b"\r\n") + b"\n" for line in file)
+                    yield from (line.rstrip(b"\r\n") + b"\n" for line in lines)
             except (gzip.BadGzipFile, zlib.error, EOFError) as error:
                 raise InputError(
                     f"{self.source}: no gzip file, or a damaged one: {error}"
@@ -55,15 +66,59 @@ class Input:
 
 
 def format_of(source: str) -> Format:
-    """Format by the suffix, without .gz. Raises InputError for one that holds no lines."""
+    """Format by the suffix, without .gz. Raises InputError for one that can't be read."""
     if source == STDIN:
         return "jsonl"
     suffix = Path(source.removesuffix(".gz")).suffix.lower()
-    if suffix in (".json", ".parquet"):
+    if suffix == ".parquet":
         raise InputError(
             f"{source}: {suffix} is not read; make JSON lines of it (.jsonl), one item a line"
         )
     return _SUFFIXES.get(suffix, "text")
+
+
+def read_head() -> list[bytes]:
+    """Reads the first lines of standard input."""
+    lines: list[bytes] = []
+    size = 0
+    while len(lines) < _HEAD_LINES and size < _HEAD_BYTES and (line := sys.stdin.buffer.readline()):
+        lines.append(line)
+        size += len(line)
+    return lines
+
+
+def guess(head: Sequence[bytes]) -> Format:
+    """Guesses the format of what begins with these lines: JSON lines where the first one is a JSON
+    text, list or object, or all are JSON; a JSON document over several lines; or else texts."""
+    lines = [line for line in head if line.strip()]
+    if not lines or all(map(_is_json, lines)):
+        return "jsonl"
+    first = lines[0].lstrip()[:1]
+    if first in (b'"', b"[", b"{") and _is_json(lines[0]):
+        return "jsonl"  # with a fault in a later line, which the api names
+    if first in (b"[", b"{") and _begins_a_document(b"".join(lines)):
+        return "json"
+    return "jsonl" if first == b"{" else "text"
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _begins_a_document(head: bytes) -> bool:
+    """Returns True for a JSON document, or the beginning of one."""
+    text = head.decode(errors="replace").rstrip()
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return error.pos >= len(text) or error.msg.startswith("Unterminated string")
+    except RecursionError:
+        return False
+    return True
 
 
 @contextmanager
@@ -75,12 +130,22 @@ def _opened(source: str) -> Iterator[IO[bytes]]:
         yield cast(IO[bytes], file)
 
 
-def _texts(file: IO[bytes], source: str) -> Iterator[bytes]:
-    for number, line in enumerate(file, 1):
+def _texts(lines: Iterable[bytes], source: str) -> Iterator[bytes]:
+    for number, line in enumerate(lines, 1):
         try:
             yield _line(line.rstrip(b"\r\n").decode())
         except UnicodeDecodeError as error:
             raise InputError(f"{source}, line {number}: not UTF-8: {error.reason}") from error
+
+
+def _elements(lines: Iterable[bytes], source: str) -> Iterator[bytes]:
+    """Yields the elements of a list, or anything else as one item; the document is in memory."""
+    try:
+        document = json.loads(b"".join(lines))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{source}: not valid JSON: {error}") from error
+    for item in document if isinstance(document, list) else [document]:
+        yield _line(item)
 
 
 def _csv_lines(file: IO[bytes], table: Input) -> Iterator[bytes]:

@@ -261,6 +261,37 @@ def test_a_call_takes_json_and_parameters() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "more", "inputs", "read_as"),
+    [
+        (b'"a"\n{"input": 1}\n', (), ["a", 1], "JSON lines"),
+        (b'[\n  "a",\n  {"input": 1}\n]\n', (), ["a", 1], "a JSON document"),
+        (b"text\n" * 50, (), ["text"] * 50, "texts, a line each"),
+        (b'["a", "b"]\n', ("--format", "json"), ["a", "b"], ""),
+        (b'"a"\n', ("--format", "text"), ['"a"'], ""),
+    ],
+)
+def test_the_format_of_standard_input_is_guessed_and_said(
+    given: bytes, more: tuple[str, ...], inputs: list[Any], read_as: str
+) -> None:
+    done = millrace("submit", "-", "--model", "echo", "--wait", "--json", *more, input=given)
+    results = millrace("results", json.loads(done.stdout)["id"]).stdout.splitlines()
+    assert [json.loads(line)["output"] for line in results] == inputs
+    assert (f"standard input is read as {read_as}" in done.stderr) == bool(read_as)
+    assert ("standard input" in done.stderr) == bool(read_as)
+
+
+@pytest.mark.parametrize("id", ["nope", "job_nope"])
+@pytest.mark.parametrize("verb", ["job", "cancel", "results", "webhooks", "why", "jobs --after"])
+def test_what_is_no_id_is_told_how_it_differs_from_one(verb: str, id: str) -> None:
+    if (verb, id) == ("why", "nope"):
+        return  # the name of a model
+    said = millrace(*verb.split(), id, status=1).output
+    differs = "after job_ come 26" if id.startswith("job_") else "begins with job_"
+    assert f"'{id}' is no id" in said
+    assert differs in said
+
+
 def test_progress_counts_what_failed() -> None:
     lines = b'"x"\n{"input": 5}\n'
     how = ("--model", "batchstring", "--on-invalid", "fail_item", "--wait")

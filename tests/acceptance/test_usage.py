@@ -194,6 +194,7 @@ def test_a_question_that_makes_no_sense_is_refused(
 
 def test_an_operator_asks_for_others(http: httpx.Client) -> None:
     assert [row["tenant"] for row in usage(http, by="tenant", tenant="*")["data"]] == ["default"]
+    assert usage(http, by="tenant")["data"] == usage(http, by="tenant", tenant="*")["data"]
     assert usage(http, by="tenant", tenant="acme")["data"] == []
 
 

@@ -16,6 +16,7 @@ from api.schemas.admin import Usage
 from jobs import clock
 from jobs.store.billing import usage
 from jobs.store.billing.usage import BY, By
+from jobs.store.tenancy import EVERYBODY
 from jobs.views.usage import Report
 
 router = APIRouter(tags=["usage"])
@@ -59,18 +60,23 @@ def get_usage(
     ] = None,
     tenant: Annotated[
         str | None,
-        Query(pattern=TENANT_OR_ALL, description="operators only: another one, or * for all"),
+        Query(
+            pattern=TENANT_OR_ALL,
+            description="operators only: another one, or * for all, which is the default by tenant",
+        ),
     ] = None,
     format: Annotated[
         str | None, Query(pattern="^(json|csv)$", description="default: by the Accept header")
     ] = None,
 ) -> Usage | Response:
-    """Returns your own usage as sums. `units` are of successful work, `device_ms` of all; `amount`
-    is exact, by the prices of the time. Calls appear a minute or two after their response."""
-    target_tenant = tenant or caller.tenant
+    """Returns your own usage as sums; by tenant, operators get that of all tenants. `units` are of
+    successful work, `device_ms` of all; `amount` is exact, by the prices of the time. Calls appear
+    a minute or two after their response."""
+    groups = _group_columns(by)
+    is_of_all = "tenant" in groups and "operate" in caller.scopes
+    target_tenant = tenant or (EVERYBODY if is_of_all else caller.tenant)
     if target_tenant != caller.tenant:
         require(caller, "operate")
-    groups = _group_columns(by)
     today = clock.now().date()
     first_day, end_day = since or today.replace(day=1), until or today + timedelta(days=1)
     with context.acting(target_tenant) as tx:

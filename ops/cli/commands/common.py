@@ -95,6 +95,15 @@ def _connect(url: str | None, key: str | None) -> "Client":
     return Client(url, key, verify=verify)
 
 
+def show_list(page: Any, lines: Iterable[str], as_json: bool, none: str) -> None:
+    """Prints a list as JSON, or else its lines. none: said where there are none, on standard error:
+    that there is nothing, and what to do next."""
+    found = () if as_json else list(lines)
+    show(page, found, as_json)
+    if not found and not as_json:
+        click.echo(none, err=True)
+
+
 def show(value: Any, lines: str | Iterable[str], as_json: bool) -> None:
     """Prints a value as JSON, or else its lines."""
     if as_json:

@@ -12,7 +12,7 @@ from jobs.store.tenants import api_keys as store
 from jobs.store.tenants.api_keys import KeyRow
 from jobs.views.tenants import key_object
 from ops.cli.admin_database import admin_transaction, record
-from ops.cli.commands.common import Number, as_json_option, show
+from ops.cli.commands.common import Number, as_json_option, show, show_list
 
 _MOST = 10_000
 _DAY_S = 86_400.0
@@ -52,7 +52,9 @@ def list_keys(tenant: str, as_json: bool) -> None:
     """Lists keys, the newest first."""
     with admin_transaction() as tx:
         page = [key_object(row) for row in store.page(tx, tenant, None, _MOST)]
-    show({"data": page}, map(_line, page), as_json)
+    whose = "" if tenant == EVERYBODY else f" of {tenant}"
+    none = f"no keys{whose}; make one: `millrace keys create --tenant NAME --role admin`"
+    show_list({"data": page}, map(_line, page), as_json, none)
 
 
 @keys.command(epilog="Example: millrace keys revoke key_01kajf…")

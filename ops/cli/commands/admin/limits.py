@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from ops.cli.commands.common import client_options, show
+from ops.cli.commands.common import client_options, show_list
 from ops.client import Client
 
 _NUMBERS = {
@@ -45,7 +45,8 @@ def limits(
     if changes or clear:
         data = _changed(limits["data"], model, key, {} if clear else changes, clear)
         limits = client.request("PUT", path, json={"data": data})
-    show(limits, map(_line, limits["data"]), as_json)
+    none = f"{tenant} has no limits; set one: millrace limits {tenant} --requests-per-s 100"
+    show_list(limits, map(_line, limits["data"]), as_json, none)
 
 
 def _changed(

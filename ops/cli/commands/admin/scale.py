@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from ops.cli.commands.common import JsonObject, client_command, show
+from ops.cli.commands.common import JsonObject, client_command, show, show_list
 from ops.client import Client
 
 _ROUTE = "/admin/pools"
@@ -26,7 +26,8 @@ def status(client: Client, pool: str, as_json: bool) -> None:
         show(found, _lines(found), as_json)
     else:
         page = client.get(_ROUTE)
-        show(page, (line for found in page["data"] for line in _lines(found)), as_json)
+        none = "no pools: start a worker, with `millrace worker` or `millrace up`"
+        show_list(page, (line for found in page["data"] for line in _lines(found)), as_json, none)
 
 
 @scale.command("set", epilog="Example: millrace scale set gpu --min 1 --max 8 --actuator command")
@@ -93,7 +94,8 @@ def off(client: Client, pool: str, as_json: bool) -> None:
 def history(client: Client, pool: str, as_json: bool) -> None:
     """Lists what was decided about POOL, and said by people, with the reasons."""
     events = client.get(f"{_ROUTE}/{pool}")["events"]
-    show(events, map(_event, reversed(events)), as_json)
+    none = f"nothing was decided about {pool} yet; `millrace scale set {pool}` turns it on"
+    show_list(events, map(_event, reversed(events)), as_json, none)
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from jobs.store.tenants import tenants as store
 from jobs.views.audit import entry_object
 from jobs.views.tenants import erasure_object, tenant_object
 from ops.cli.admin_database import admin_transaction, record
-from ops.cli.commands.common import Number, Sha256, as_json_option, show
+from ops.cli.commands.common import Number, Sha256, as_json_option, show, show_list
 
 _MOST = 10_000
 _WEIGHT, _CAP = (0.001, 1000.0), (0.0, 1e12)  # as the api takes them
@@ -25,7 +25,8 @@ def tenants(as_json: bool) -> None:
     """Lists tenants."""
     with admin_transaction() as tx:
         page = [tenant_object(row) for row in store.page(tx, EVERYBODY, "", _MOST)]
-    show({"data": page}, map(_line, page), as_json)
+    none = "no tenants yet; a key makes one: `millrace keys create --tenant NAME`"
+    show_list({"data": page}, map(_line, page), as_json, none)
 
 
 @click.command(epilog="Example: millrace tenant acme --weight 2")
@@ -97,7 +98,10 @@ def _list(tenant: str, after: int | None, limit: int, as_json: bool) -> None:
     with admin_transaction() as tx:
         rows = audit_store.page(tx, tenant, after=after, limit=limit)
         entries = [entry_object(row) for row in rows]
-    show({"data": entries}, map(_entry_line, entries), as_json)
+    none = "no entries; what admins and operators do is written here"
+    if tenant != EVERYBODY or after is not None:
+        none = "no such entries; `millrace audit` shows all"
+    show_list({"data": entries}, map(_entry_line, entries), as_json, none)
 
 
 def _verify(head: bytes, as_json: bool) -> None:

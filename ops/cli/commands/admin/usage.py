@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from ops.cli.commands.common import client_command, show
+from ops.cli.commands.common import client_command, show, show_list
 from ops.client import Client
 
 
@@ -14,7 +14,7 @@ from ops.client import Client
               help="Columns of tenant, model, version, class, kind, day, month.")  # fmt: skip
 @click.option("--from", "since", help="First day, UTC; default: the month's first.")
 @click.option("--to", "until", help="Day after the last one; default: tomorrow.")
-@click.option("--tenant", help="Another tenant, or * for all (operators).")
+@click.option("--tenant", help="Another tenant, or * for all (operators; the default by tenant).")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @client_command
 def usage(
@@ -27,7 +27,11 @@ def usage(
         show(None, map(bytes.decode, client.lines("/usage", **query, format="csv")), as_json=False)
         return
     sums = client.get("/usage", **query)
-    show(sums, _lines(sums, list(filter(None, by.split(",")))), as_json)
+    columns = list(filter(None, by.split(",")))
+    lines = _lines(sums, columns) if sums["data"] else ()
+    none = f"no usage {'in that time' if since or until else 'this month'}; calls count after a "
+    none += "minute or two, --from and --to choose other days"
+    show_list(sums, lines, as_json, none)
 
 
 def _lines(usage: dict[str, Any], columns: list[str]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from ops.cli.commands.common import client_command, show
+from ops.cli.commands.common import client_command, show, show_list
 from ops.client import Client
 
 
@@ -13,7 +13,8 @@ from ops.client import Client
 def workers(client: Client, as_json: bool) -> None:
     """Lists workers that live, and those that ended in the last hour."""
     page = client.get("/workers")
-    show(page, map(line, page["data"]), as_json)
+    none = "no workers; start one: `millrace worker`, or all of the platform with `millrace up`"
+    show_list(page, map(line, page["data"]), as_json, none)
 
 
 def _verb(name: str, route: str, help: str) -> click.Command:

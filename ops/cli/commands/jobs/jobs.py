@@ -5,9 +5,12 @@ from typing import Any
 import click
 
 from jobs.states import JOB_STATES
-from ops.cli.commands.common import client_command, show
+from ops.cli.commands.common import client_command, show, show_list
 from ops.cli.errors import INTERRUPTED
 from ops.client import Client, Job
+
+_NONE = "no jobs yet; submit one: millrace submit FILE --model NAME (`millrace models` lists them)"
+_NONE_SUCH = "no such jobs; `millrace jobs` lists all"
 
 
 @click.command(epilog="Example: millrace jobs --state running")
@@ -19,7 +22,8 @@ from ops.client import Client, Job
 def jobs(client: Client, as_json: bool, **query: Any) -> None:
     """Lists jobs, the newest first."""
     page = client.get("/jobs", **query)
-    show(page, map(_line, page["data"]), as_json)
+    asked = any(query[name] for name in ("state", "model", "after"))
+    show_list(page, map(_line, page["data"]), as_json, _NONE_SUCH if asked else _NONE)
     if page["next"] and not as_json:
         click.echo(f"there are more: --after {page['next']}", err=True)
 

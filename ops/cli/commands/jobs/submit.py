@@ -14,6 +14,11 @@ from ops.client.readers import Input
 
 _S3 = "s3://"
 _NEVER = "never"
+_READ_AS = {
+    "jsonl": "JSON lines, an item each; --format json takes the elements of a list, text any lines",
+    "json": "a JSON document, its elements as items; --format jsonl takes lines, text any lines",
+    "text": "texts, a line each; --format jsonl takes items as JSON",
+}
 _S3_FORMATS = {
     "jsonl": {"format": "jsonl", "compression": "none"},
     "jsonl.gz": {"format": "jsonl", "compression": "gzip"},
@@ -55,7 +60,7 @@ def _pairs(context: click.Context, parameter: click.Parameter, given: tuple[str,
     "--format",
     "format_",
     type=click.Choice(readers.FORMATS),
-    help="Format; default: by the suffix.",
+    help="Format; default: by the suffix, of standard input guessed.",
 )
 @click.option("--column", default="", help="Input column of CSV.")
 @click.option("--id-column", default="", help="Column of CSV with the custom_id.")
@@ -89,10 +94,11 @@ def submit(
 
     An object in S3 is read by the platform itself.
 
-    The suffix selects one item a line as JSON (.jsonl, .ndjson; also standard input), rows with the
-    input in --column (.csv), or one text a line (anything else), each also with .gz. -o waits for
-    the end and writes the results: .jsonl, .csv or .parquet. Below an s3://bucket/prefix/ the
-    platform writes them itself. Ctrl-C leaves the job running.
+    The suffix selects one item a line as JSON (.jsonl, .ndjson), a list of items (.json), rows with
+    the input in --column (.csv), or one text a line (anything else), each also with .gz. What
+    standard input is (.jsonl, .json or texts) is guessed, and said. -o waits for the end and writes
+    the results: .jsonl, .csv or .parquet. Below an s3://bucket/prefix/ the platform writes them
+    itself. Ctrl-C leaves the job running.
     """
     order, target = _order(terms), None
     if _in_s3(output):
@@ -133,16 +139,27 @@ def _in_s3(place: str | None) -> TypeGuard[str]:
 
 
 def _input(source: str, format_: readers.Format | None, column: str, id_column: str) -> Input:
+    if format_ is None and source == readers.STDIN and not (column or id_column):
+        return _guessed_stdin()
     format_ = format_ or readers.format_of(source)
     if format_ != "csv" and (column or id_column):
         raise click.UsageError("--column and --id-column are for CSV; see --format")
     return Input(source, format_, column, id_column)
 
 
+def _guessed_stdin() -> Input:
+    """Reads standard input in the format that it seems to have, and says which."""
+    head = readers.read_head()
+    format_ = readers.guess(head)
+    click.echo(f"standard input is read as {_READ_AS[format_]}", err=True)
+    return Input(readers.STDIN, format_, head=head)
+
+
 def _source_in_s3(url: str, format_: readers.Format | None, column: str) -> dict[str, str]:
     """Input object; the platform infers a missing format from the name."""
-    if format_ == "text":
-        raise click.UsageError("from S3 the platform reads no plain texts")
+    if format_ in ("text", "json"):
+        what = "plain texts" if format_ == "text" else "JSON documents"
+        raise click.UsageError(f"from S3 the platform reads no {what}")
     if column:
         raise click.UsageError("--column and --id-column are for CSV that is read here")
     return {"url": url, **({"format": format_} if format_ else {})}

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from ops.cli.commands.common import client_command, show
+from ops.cli.commands.common import client_command, show, show_list
 from ops.client import Client
 
 
@@ -14,7 +14,9 @@ from ops.client import Client
 def webhooks(client: Client, id: str, as_json: bool) -> None:
     """Lists the webhook deliveries of a job."""
     deliveries = client.get(f"/jobs/{id}/webhooks")
-    show(deliveries, map(_line, deliveries["data"]), as_json)
+    none = f"{id} has no deliveries: they begin when a job that has a webhook ends; "
+    none += "`millrace submit --webhook URL` gives it one"
+    show_list(deliveries, map(_line, deliveries["data"]), as_json, none)
 
 
 @click.command(epilog="Example: millrace redeliver job_01kajf…")
@@ -46,7 +48,8 @@ def webhook_endpoint(client: Client, endpoint: str | None, nowhere: bool, as_jso
         state = client.request("PUT", "/webhooks/endpoint", json={"url": endpoint})
     else:
         state = client.get("/webhooks/endpoint")
-    show(state, [state["url"] or "nowhere", *map(_line, state["deliveries"])], as_json)
+    url = state["url"] or "nowhere; `millrace webhook-endpoint URL` sets one"
+    show(state, [url, *map(_line, state["deliveries"])], as_json)
 
 
 def _line(delivery: dict[str, Any]) -> str:

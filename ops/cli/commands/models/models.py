@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from ops.cli.commands.common import client_command, show
+from ops.cli.commands.common import client_command, show_list
 from ops.cli.lazy_group import LazyGroup
 from ops.client import Client
 
@@ -23,6 +23,11 @@ _COMMANDS = {
     "probe": ("models.probes", "Known answers of versions."),
 }
 
+_NONE = (
+    "no models are served; declare some in a models file (`millrace init` writes one, "
+    "MILLRACE_MODELS names it), or register one: `millrace models push`"
+)
+
 
 @click.group(
     cls=LazyGroup,
@@ -35,7 +40,7 @@ def models(client: Client, as_json: bool) -> None:
     """Lists model versions, and their state in the workers; its commands change the registry."""
     if click.get_current_context().invoked_subcommand is None:
         found = client.get("/models")["data"]
-        show(found, _served_lines(found), as_json)
+        show_list(found, _served_lines(found), as_json, _NONE)
 
 
 def _served_lines(found: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from jobs.store.registry import aliases, routes, versions
 from jobs.views import registry as views
 from ops.cli import artifact_push
 from ops.cli.admin_database import admin_transaction
-from ops.cli.commands.common import JsonObject, as_json_option, show
+from ops.cli.commands.common import JsonObject, as_json_option, show, show_list
 from ops.cli.registry_changes import changing, show_changes
 
 
@@ -103,7 +103,9 @@ def list_models(as_json: bool) -> None:
     with admin_transaction() as tx:
         found = versions.all_of(tx), aliases.all_of(tx), routes.all_of(tx)
     data = views.model_objects(*found)
-    show({"data": data}, (line for one in data for line in _lines(one)), as_json)
+    none = "the registry has no models; register one: `millrace models push`; `millrace models` "
+    none += "lists all that are served, those of the models file too"
+    show_list({"data": data}, (line for one in data for line in _lines(one)), as_json, none)
 
 
 @click.command("show", epilog="Example: millrace models show x")

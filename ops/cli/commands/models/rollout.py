@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from jobs.views import rollout_figures
-from ops.cli.commands.common import JsonObject, client_command, show
+from ops.cli.commands.common import JsonObject, client_command, show, show_list
 from ops.client import Client
 
 _BAR = 20  # characters
@@ -53,7 +53,8 @@ def status(client: Client, name: str, as_json: bool) -> None:
         show(found, _report(found), as_json)
     else:
         page = client.get("/rollouts")
-        show(page, map(line, page["data"]), as_json)
+        none = "no rollouts yet; start one: `millrace rollout start MODEL VERSION`"
+        show_list(page, map(line, page["data"]), as_json, none)
 
 
 def _verb(name: str, help: str) -> None:

@@ -166,6 +166,25 @@ def test_an_object_without_an_input_is_refused() -> None:
     assert faults({}) == [("input", "missing")]
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5},
+        {"prompt": "Hi", "custom_id": "a"},
+        "Hi",
+        {"input": "Hi"},
+        [{"role": "user", "content": "Hi"}],
+    ],
+)
+@pytest.mark.parametrize(
+    "model", [Model("m", "1", "echo_chat"), Model("m", "1", "python", task="chat")]
+)
+def test_a_conversation_without_its_item_is_told_an_example(value: Any, model: Model) -> None:
+    [fault] = validation.check(value, (), None, model, strict=True)
+    assert isinstance(fault, Fault)
+    assert fault.message.endswith('{"input": {"messages": [{"role": "user", "content": "Hello"}]}}')
+
+
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_the_longest_input_is_measured_as_json(wrapped: bool) -> None:
     model = Model("m", "1", "echo", limits=Limits(max_item_bytes=8))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ops.client.readers import Input, InputError, format_of
+from ops.client.readers import Input, InputError, format_of, guess
 
 
 def items(path: Path, content: bytes, **how: str) -> list[Any]:
@@ -29,6 +29,8 @@ def refused(path: Path, content: bytes, **how: str) -> str:
         ("a.jsonl", b'"x"\r\n{"input": "y"}', ["x", {"input": "y"}]),
         ("a.ndjson", b'"x"\n', ["x"]),
         ("a.txt", "\ufeffé\r\n\ntwo words \n".encode(), ["\ufeffé", "", "two words "]),
+        ("a.json", b'[\n "x",\n {"input": 1}\n]', ["x", {"input": 1}]),
+        ("a.json", b'{"input": 1}', [{"input": 1}]),
         ("a", b'"quoted"\n', ['"quoted"']),
         ("a.csv", b'text\nx\n\n"y,\nz"\n', ["x", "y,\nz"]),
     ],
@@ -41,6 +43,29 @@ def test_each_suffix_has_its_format(
         assert items(tmp_path / f"{name}.gz", gzip.compress(content)) == found
     else:
         assert items(tmp_path / name, content) == found
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"", "jsonl"),
+        (b'"a"\n"b"\n', "jsonl"),
+        (b'\n{"input": 1}\n{"input": \n', "jsonl"),  # the api names the line
+        (b'{"input: 1}\nx\n', "jsonl"),
+        (b"1\n2\n", "jsonl"),
+        (b"[1, 2]\n", "jsonl"),  # an input may be a list
+        (b'[\n "a",\n "b"\n]\n', "json"),
+        (b'{\n "messages": [{"role": "us', "json"),
+        (b'[{"input": 1},\n {"input": 2}]', "json"),
+        (b"a text\nanother\n", "text"),
+        (b"1\ntwo\n", "text"),
+        (b"[1] A footnote\n[2] Another\n", "text"),
+        (b'"Hello," she said.\n', "text"),
+        ("\xe9\n".encode("latin-1"), "text"),
+    ],
+)
+def test_the_format_of_what_has_no_name_is_guessed(content: bytes, found: str) -> None:
+    assert guess(content.splitlines(keepends=True)) == found
 
 
 def test_csv_columns_are_taken_by_name(tmp_path: Path) -> None:
@@ -71,7 +96,8 @@ def test_a_large_field_is_read(tmp_path: Path) -> None:
             {},
             "no gzip file, or a damaged one",
         ),
-        ("a.json", b"[]", {}, ".json is not read; make JSON lines of it"),
+        ("a.json", b"[1,", {}, "not valid JSON"),
+        ("a.parquet", b"", {}, ".parquet is not read; make JSON lines of it"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(
