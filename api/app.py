@@ -12,7 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from api import dashboard
 from api.auth.authenticator import Authenticator
-from api.compat import models, oip
+from api.compat import inference, models, oip
 from api.compat.anthropic import batches as message_batches
 from api.compat.anthropic.messages import routes as messages
 from api.compat.openai import batches as openai_batches
@@ -76,6 +76,7 @@ _STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504, 50
 _ROUTES = (
     root,
     calls,
+    inference,
     streams,
     embeddings,
     chat,

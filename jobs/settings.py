@@ -170,6 +170,9 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     slow_client_s: _Above0 = _field(
         30.0, "timeout for a request's head, and for the next bytes of its body, seconds"
     )
+    inference_model: str = _field(
+        "", "model that answers POST /api/inference (name, or name@version); empty: it is off"
+    )
     max_queued_calls: _Count = _field(2000, "most calls waiting for one model version")
     require_idempotency_key: bool = _field(
         False, "refuse jobs and calls without an Idempotency-Key"

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from api.compat import oip
+from api.compat import inference, oip
 from api.compat.anthropic import batches as message_batches
 from api.compat.anthropic.messages import routes as messages
 from api.compat.openai import batches as openai_batches
@@ -39,6 +39,7 @@ Handler = Callable[[Request, Context, Caller], Awaitable[Response]]
 
 _CALLS: dict[str, Handler] = {
     calls.PATH: calls.infer,
+    inference.PATH: inference.infer,
     embeddings.PATH: embeddings.create_embeddings,
     chat.CHAT_PATH: chat.create_chat_completion,
     chat.TEXT_PATH: chat.create_completion,

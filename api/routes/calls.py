@@ -1,12 +1,13 @@
 """POST /infer: asynchronous, and without the database."""
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api.context import ContextDep
+from api.context import Context, ContextDep
 from api.dependencies import Inferrer
 from api.gateway import metrics
 from api.gateway.fallbacks import fallback_plans
@@ -22,6 +23,7 @@ from api.http.errors import validated
 from api.schemas.calls import MAX_CALL_TIMEOUT_MS, CallRequest, CallResponse
 from jobs import clock
 from jobs.errors import Fault, Invalid
+from jobs.identity import Caller
 from jobs.intake import validation
 from jobs.models.registry import Registry
 
@@ -50,7 +52,7 @@ async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Resp
     else:
         call = validated(CallRequest, validation.parse_json(raw))
         target = await router.route(models, call.model, request, tenant, key=key)
-        prepared = _prepared(models, target, call)
+        prepared = prepared_call(models, target, call)
 
     response_headers: dict[str, str] = {}
     open_session = partial(
@@ -74,10 +76,29 @@ async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Resp
 
     if key is None and context.settings.require_idempotency_key:
         raise idempotency.missing()
+    return await respond(
+        request, context, caller, key, raw, prepared.timeout_ms, answer, response_headers
+    )
+
+
+async def respond(
+    request: Request,
+    context: Context,
+    caller: Caller,
+    key: str | None,
+    raw: bytes,
+    timeout_ms: int,
+    answer: Callable[[], Awaitable[bytes]],
+    response_headers: Mapping[str, str],
+) -> Response:
+    """Returns the response of a call, or that of an earlier one under its Idempotency-Key.
+
+    raw: the request's body. answer: makes the call, and fills response_headers.
+    """
     if key is None:
         return Response(await answer(), headers=response_headers, media_type=bodies.JSON)
     claim = await idempotency.claim_of(request, caller.tenant, key, raw)
-    body, replayed = await context.response_cache.once(claim, prepared.timeout_ms, answer)
+    body, replayed = await context.response_cache.once(claim, timeout_ms, answer)
     headers = idempotency.REPLAYED if replayed else response_headers
     return Response(body, headers=headers, media_type=bodies.JSON)
 
@@ -87,7 +108,7 @@ def prepare(models: Registry, raw: bytes, ready: ReadyVersions) -> PreparedCall:
     call = validated(CallRequest, validation.parse_json(raw))
     target = ready.target(models, call.model)
     check_length(raw, target.model)
-    prepared = _prepared(models, target, call)
+    prepared = prepared_call(models, target, call)
     return replace(prepared, plans=tuple(prepared.plans))
 
 
@@ -112,7 +133,7 @@ async def _call(session: InferenceSession, prepared: PreparedCall) -> bytes:
     return orjson.dumps(body)
 
 
-def _prepared(models: Registry, target: Target, call: CallRequest) -> PreparedCall:
+def prepared_call(models: Registry, target: Target, call: CallRequest) -> PreparedCall:
     """Checks a call. Raises Invalid."""
     model = target.model
     if model.split_inputs(call.input) is not None:

@@ -72,7 +72,7 @@ def call_body(raw: bytes) -> None:
     try:
         request = validated(CallRequest, parse_json(raw))
         model = SAMPLES.resolve(request.model)
-        calls._prepared(SAMPLES, Target(model), request)
+        calls.prepared_call(SAMPLES, Target(model), request)
         if model.engine != "minilm":
             model.size(request.input, request.params)
     except MillraceError as error:

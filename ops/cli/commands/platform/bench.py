@@ -82,6 +82,17 @@ for _name, _help, _module in (
 ):
     _scenario(_name, _help, _module, _QUICK, example="--quick")
 _scenario(
+    "inference",
+    "Measures the batchstring service: p95 at a rate, and what simulated devices do.",
+    "",
+    click.option("--rate", type=click.IntRange(1), default=1000, show_default=True,
+                 help="Requests a second."),
+    click.option("--devices", type=click.IntRange(1), default=6, show_default=True,
+                 help="Devices, of 100 ms for up to 100 requests."),
+    _QUICK,
+    example="--rate 300 --quick",
+)  # fmt: skip
+_scenario(
     "many",
     "Compares the cost of a call and an item with few and many jobs, tenants, models, processes.",
     "many",
