@@ -170,13 +170,9 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     slow_client_s: _Above0 = _field(
         30.0, "timeout for a request's head, and for the next bytes of its body, seconds"
     )
-    inference_model: str = _field(
-        "", "model that answers POST /api/inference (name, or name@version); empty: it is off"
-    )
+    inference_model: str = _field("", "model that answers POST /api/inference; empty: it is off")
     max_queued_calls: _Count = _field(2000, "most calls waiting for one model version")
-    require_idempotency_key: bool = _field(
-        False, "refuse jobs and calls without an Idempotency-Key"
-    )
+    require_idempotency_key: bool = _field(False, "refuse work without an Idempotency-Key")
     idempotency_hours: _Above0 = _field(24.0, "retention of a job's Idempotency-Key, hours")
     call_idempotency_s: _Above0 = _field(
         3600.0, "retention of a call's response under its Idempotency-Key in Redis, seconds"

@@ -29,14 +29,14 @@ _COUNTERS = {
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a device did in some time."""
+    """Work of a device in some time."""
 
     launches: float = 0.0
     rows: float = 0.0
     busy_s: float = 0.0
 
     def since(self, before: "Work") -> "Work":
-        """What it did since then."""
+        """Returns the work since then."""
         return Work(
             self.launches - before.launches, self.rows - before.rows, self.busy_s - before.busy_s
         )
