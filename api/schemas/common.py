@@ -31,6 +31,22 @@ _Value = Annotated[str, StringConstraints(max_length=512, pattern=NO_NUL)]
 
 Metadata = Annotated[dict[_Key, _Value], Field(max_length=16)]
 
+_LABEL_KEY = r"[a-z0-9]([a-z0-9_.-]{0,61}[a-z0-9])?"
+_LABEL_VALUE = r"[^\x00-\x1f\x7f-\x9f]{0,128}"
+MAX_LABELS = 16
+Labels = Annotated[
+    dict[
+        Annotated[str, StringConstraints(pattern=f"^{_LABEL_KEY}$")],
+        Annotated[str, StringConstraints(pattern=f"^{_LABEL_VALUE}$")],
+    ],
+    Field(max_length=MAX_LABELS),
+]
+LABEL = f"^{_LABEL_KEY}:{_LABEL_VALUE}$"
+Label = Annotated[str, StringConstraints(pattern=LABEL), Field(examples=["team:search"])]
+"""A label in a query."""
+MAX_NAME = 200
+NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]*$"
+
 
 def whole(value: Any) -> Any:
     """Converts 3.0 to 3: JSON has one kind of number."""

@@ -7,11 +7,14 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from api.schemas.common import (
     AT,
     JOB_ID,
+    MAX_NAME,
     NEXT_DAY,
+    NO_CONTROLS,
     NO_NUL,
     VECTOR,
     Body,
     JobId,
+    Labels,
     Metadata,
     ModelName,
     ModelVersion,
@@ -30,6 +33,7 @@ _ONE_OF_INPUT: Any = {"oneOf": [{"required": ["url"]}, {"required": ["file"]}]}
 _ONE_OF_OUTPUT: Any = {"oneOf": [{"required": ["url"]}, {"required": ["files"]}]}
 
 _ITEM = {"custom_id": "a-1", "input": "how do I parse JSON"}
+_NAME, _LABELS = "Monday's reviews", {"team": "search"}
 _WEBHOOK = {"url": "https://globex.example/millrace"}
 
 
@@ -113,6 +117,13 @@ class JobRequest(Body):
     model: ModelName = Field(min_length=1, max_length=200, description="name, or name@version")
     params: dict[str, Any] = Field(default_factory=dict)
     metadata: Metadata = Field(default_factory=dict, examples=[{"batch": "monday"}])
+    name: str | None = Field(
+        default=None, min_length=1, max_length=MAX_NAME, pattern=NO_CONTROLS,
+        description="to find the job by", examples=[_NAME],
+    )  # fmt: skip
+    labels: Labels = Field(
+        default_factory=dict, description="pairs to find the job by", examples=[_LABELS]
+    )
     job_class: JobClass = Field(default="standard", alias="class")
     priority: WholeNumber = Field(default=0, ge=-100, le=100)
     expires_in_s: float | None = Field(default=86_400, gt=0, le=315_360_000, strict=True)
@@ -226,6 +237,7 @@ class Job(BaseModel):
     """The job object."""
 
     id: JobId
+    name: str | None = Field(examples=[_NAME])
     model: ModelName
     version: ModelVersion = Field(description="that it was accepted for")
     versioning: Versioning
@@ -234,6 +246,7 @@ class Job(BaseModel):
     priority: int
     params: dict[str, Any]
     metadata: dict[str, str] = Field(examples=[{"batch": "monday"}])
+    labels: dict[str, str] = Field(examples=[_LABELS])
     generation: int = Field(examples=[1])
     counts: Counts
     created_at: Timestamp

@@ -1,4 +1,4 @@
-"""Describes the tables of the autoscaler and of preparation: see jobs/store/tables.py."""
+"""Describes the tables of the autoscaler, preparation and labels: see jobs/store/tables.py."""
 
 import sqlalchemy as sa
 
@@ -41,3 +41,14 @@ prepared = table(
     *required(sa.Text, "tenant_id", "version", "place"),
     prefixes=["UNLOGGED"],
 )
+
+job_labels = table(
+    "job_labels",
+    sa.Column("job_id", sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    *key(sa.Text, "key"),
+    *required(sa.Text, "value", "tenant_id"),
+)
+sa.Index(
+    "job_labels_newest", job_labels.c.tenant_id, job_labels.c.key, job_labels.c.value,
+    job_labels.c.job_id.desc(),
+)  # fmt: skip

@@ -51,7 +51,7 @@ jobs = table(
     *required(sa.Text, "dialect", default="'native'"),
     *required(sa.Text, "versioning", default="'pinned'"),
     *nullable(sa.Text, "error", "webhook_url", "asked", "source", "target", "manifest"),
-    *nullable(sa.Text, "traceparent"),
+    *nullable(sa.Text, "traceparent", "name", "labels"),
 )
 sa.Index("jobs_newest", jobs.c.tenant_id, jobs.c.id.desc())
 sa.Index("jobs_open", jobs.c.expires_at, postgresql_where=sa.text("finished_at IS NULL"))

@@ -50,6 +50,8 @@ class Order:
     priority: int = 0  #: -100 to 100, higher first
     params: dict[str, Any] | None = None  #: parameters of the model
     metadata: dict[str, str] | None = None  #: client's own keys and values
+    name: str | None = None  #: name to find it by
+    labels: dict[str, str] | None = None  #: pairs to find it by
     expires_in_s: float | None = 86_400.0  #: time to live, s; None: it never expires
     on_invalid: str = "reject"  #: reject the job, or fail its invalid items
     versioning: Versioning = "pinned"  #: whether its slices go by routes
@@ -270,6 +272,8 @@ def _fields(
         "versioning": order.versioning,
         "params": orjson.dumps(order.params or {}).decode(),
         "metadata": orjson.dumps(order.metadata or {}).decode(),
+        "name": order.name,
+        "labels": _json(order.labels or None),
         "expires_in_s": order.expires_in_s,
         "webhook_url": order.webhook_url,
         "key": key,
@@ -296,9 +300,9 @@ def _order_faults(model: Model | None, order: Order) -> list[Fault]:
         faults.append(Fault(("versioning",), "pinned_model", pinned_model(order.model)))
     if model and (no := validation.refuse_params(model, order.params or {})):
         faults.append(Fault(("params",), *no))
-    for name, value in (("params", order.params), ("metadata", order.metadata)):
+    for name in ("params", "metadata", "name", "labels"):
         try:
-            raw = validation.storable(value)
+            raw = validation.storable(getattr(order, name))
             if name == "params" and model and len(raw) > (most := model.limits.max_item_bytes):
                 raise ValueError(
                     "too_long", f"{len(raw)} bytes of params; {model.key} takes {most}"

@@ -21,6 +21,7 @@ def job_object(row: JobRow) -> dict[str, Any]:
     pending = row.total - running - sum(done.values())
     return {
         "id": ids.show("job", row.id),
+        "name": row.name,
         "model": row.model,
         "version": row.version,
         "versioning": row.versioning,
@@ -29,6 +30,7 @@ def job_object(row: JobRow) -> dict[str, Any]:
         "priority": row.priority,
         "params": orjson.loads(row.params),
         "metadata": orjson.loads(row.metadata),
+        "labels": orjson.loads(row.labels or "{}"),
         "generation": row.generation,
         "counts": {"total": row.total, "pending": pending, "running": running, **done},
         "created_at": timestamp(row.created_at),

@@ -51,6 +51,7 @@ class Job(Object):
     """Job as it was when the api answered; times are in ISO 8601."""
 
     id: str
+    name: str | None
     model: str
     version: str
     versioning: str
@@ -58,6 +59,7 @@ class Job(Object):
     priority: int
     params: dict[str, Any]
     metadata: dict[str, str]
+    labels: dict[str, str]
     generation: int  #: 1; one more after each retry
     counts: Counts
     created_at: str

@@ -23,9 +23,10 @@ class Request:
 
     @property
     def query(self) -> dict[str, Any]:
-        """Query parameters as they are sent: texts and numbers unchanged, all else as JSON."""
+        """Query parameters as they are sent: texts and numbers unchanged, a list as several of its
+        name, all else as JSON."""
         return {
-            name: value if isinstance(value, str | int | float) else json.dumps(value)
+            name: value if isinstance(value, str | int | float | list) else json.dumps(value)
             for name, value in self.params.items()
         }
 
@@ -33,6 +34,11 @@ class Request:
 def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Leaves out the fields that are None."""
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def found_by(name: str | None, labels: Mapping[str, str] | None) -> dict[str, Any]:
+    """Fields of a job that it is found by."""
+    return without_none({"name": name, "labels": labels and dict(labels)})
 
 
 def idempotency(key: str | None) -> dict[str, str]:

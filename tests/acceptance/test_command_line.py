@@ -94,11 +94,16 @@ def test_everything_of_a_job_can_be_said() -> None:
         "submit", "a.txt", "--model", "minilm@1", "--params", '{"truncate": 64}', "--metadata",
         "day=monday", "--metadata", "a=b=c", "--class", "bulk", "--priority", "7",
         "--expires-in-s", "never", "--on-invalid", "fail_item", "--versioning", "pinned",
-        "--idempotency-key", "once",
+        "--idempotency-key", "once", "--name", "Monday's", "--label", "team=search",
     )  # fmt: skip
     assert (said["params"], said["class"], said["priority"]) == ({"truncate": 64}, "bulk", 7)
     assert said["versioning"] == "pinned"
     assert (said["metadata"], said["expires_at"]) == ({"day": "monday", "a": "b=c"}, None)
+    assert (said["name"], said["labels"]) == ("Monday's", {"team": "search"})
+    line = millrace("jobs", "--label", "team=search", "--name", "MONDAY").output
+    assert line.startswith(f"{said['id']}  Monday's  team=search  minilm@1  ")
+    assert "Monday's  team=search" in millrace("job", said["id"]).output
+    assert "no such jobs" in millrace("jobs", "--label", "team=mail").output
     again = ("submit", "a.txt", "--model", "minilm@1", "--idempotency-key", "once")
     assert "Idempotency-Key" in millrace(*again, status=1).output  # with other parameters
 

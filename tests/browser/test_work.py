@@ -111,6 +111,32 @@ def test_jobs_are_found_and_the_url_says_what_is_shown(window: Watched, client: 
     expect(rows).to_contain_text(other)
 
 
+def test_jobs_are_narrowed_down_by_clicks_on_labels(window: Watched, client: Client) -> None:
+    one = post(client, "echo", ["a"], name="Reviews", labels={"team": "clicks", "stage": NASTY})
+    other = post(client, "echo", ["a"], labels={"team": "clicks"})
+    for id in (one, other):
+        client.jobs.wait(id)
+    page = window.go("/dashboard/jobs?label=team:clicks")
+    rows = page.locator("[data-live=rows]")
+    expect(rows).to_contain_text("Reviews")
+    expect(rows).to_contain_text(other)
+    screenshot(window, "jobs-labels-light")
+    rows.get_by_role("link", name="stage:").click()
+    expect(rows).not_to_contain_text(other)
+    expect(rows).to_contain_text(one)
+    page.get_by_role("link", name="Remove the label stage:").click()
+    expect(rows).to_contain_text(other)
+    page.get_by_label("Name").fill("reviews")
+    page.get_by_role("button", name="Filter").click()
+    expect(rows).not_to_contain_text(other)
+    expect(page).to_have_url(re.compile("name=reviews.*label=team%3Aclicks"))
+    page.reload()
+    rows.get_by_role("link", name=one).click()
+    expect(page.get_by_role("link", name="team:clicks")).to_be_visible()
+    screenshot(window, "job-labels-light")
+    assert page.locator("img[src=x]").count() == 0
+
+
 def test_an_item_is_opened_and_the_failed_are_retried(window: Watched, client: Client) -> None:
     id = post(client, "moody", ["good", "nan", "fine"])
     client.jobs.wait(id)

@@ -130,6 +130,8 @@ class _Import:
             versioning=job.versioning,
             params=job.params,
             metadata=job.metadata,
+            name=job.name,
+            labels=job.labels,
             custom_ids=taken.custom_ids,
             expires_in_s=job.expires_in_s,
             webhook_url=job.webhook_url,

@@ -1,5 +1,6 @@
 """Filter of jobs, from a page's URL."""
 
+import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, get_args
@@ -9,8 +10,8 @@ from uuid import UUID
 from fastapi import Depends, Query
 
 from api.dependencies import require
-from api.routes.jobs.lookup import PREFIXES, TENANT_OR_ALL
-from api.schemas.common import NO_NUL
+from api.routes.jobs.lookup import PREFIXES, TENANT_OR_ALL, parse_labels
+from api.schemas.common import LABEL, MAX_LABELS, NO_NUL
 from jobs import ids
 from jobs.errors import Fault, Invalid
 from jobs.identity import Caller
@@ -19,6 +20,7 @@ from jobs.store.jobs.search import Filter
 from jobs.store.tenancy import EVERYBODY
 
 _MAX_TEXT = 200
+_LABEL = re.compile(LABEL)
 Text = Annotated[str, Query(max_length=_MAX_TEXT, pattern=NO_NUL)]
 Moment = Annotated[str, Query(pattern=r"^(\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?)?)?$")]
 
@@ -32,6 +34,8 @@ class JobFilter:
     tenant: str  #: "": not given
     since: str
     until: str
+    name: str
+    labels: tuple[str, ...]  #: `key:value`
     text: str
     unsuccessful: bool
     ids: tuple[str, ...]
@@ -56,16 +60,27 @@ class JobFilter:
             "tenant": self.tenant,
             "since": self.since,
             "until": self.until,
+            "name": self.name,
             "text": self.text,
             "unsuccessful": "1" if self.unsuccessful else "",
         }
-        return *((name, value) for name, value in values.items() if value), *(
-            ("job", id) for id in self.ids
+        return (
+            *((name, value) for name, value in values.items() if value),
+            *(("label", label) for label in self.labels),
+            *(("job", id) for id in self.ids),
         )
 
     def of_state(self, state: str) -> str:
         """Returns the query string with this state instead."""
         return replace(self, state=(state,) if state else ()).query
+
+    def with_label(self, label: str) -> str:
+        """Returns the query string with this label too."""
+        return replace(self, labels=_unique((*self.labels, label))).query
+
+    def without_label(self, label: str) -> str:
+        """Returns the query string without this label."""
+        return replace(self, labels=tuple(one for one in self.labels if one != label)).query
 
 
 def parse_filter(
@@ -74,26 +89,40 @@ def parse_filter(
     tenant: Annotated[str, Query(pattern=rf"^$|{TENANT_OR_ALL}")] = "",
     since: Moment = "",
     until: Moment = "",
+    name: Text = "",
+    label: Annotated[list[str] | None, Query(max_length=MAX_LABELS + 1)] = None,
     text: Text = "",
     unsuccessful: bool = False,
     job: Annotated[list[str] | None, Query(max_length=100)] = None,
 ) -> JobFilter:
     """Parses the parameters. Raises Invalid."""
     states = _states(state or [])
-    name, _, version = model.strip().partition("@")
+    model_name, _, version = model.strip().partition("@")
+    labels = _labels(label or [])
     chosen = Filter(
-        states,
-        name,
-        version,
-        moment("since", since),
-        moment("until", until),
-        text.strip(),
-        unsuccessful,
-        tuple(map(_job, job or [])),
+        states=states,
+        model=model_name,
+        version=version,
+        since=moment("since", since),
+        until=moment("until", until),
+        name=name.strip(),
+        labels=parse_labels(labels),
+        text=text.strip(),
+        unsuccessful=unsuccessful,
+        ids=tuple(map(_job, job or [])),
     )
-    shown = tuple(ids.show("job", id) for id in chosen.ids)
     return JobFilter(
-        states, model.strip(), tenant, since, until, text.strip(), unsuccessful, shown, chosen
+        state=states,
+        model=model.strip(),
+        tenant=tenant,
+        since=since,
+        until=until,
+        name=chosen.name,
+        labels=labels,
+        text=chosen.text,
+        unsuccessful=unsuccessful,
+        ids=tuple(ids.show("job", id) for id in chosen.ids),
+        filter=chosen,
     )
 
 
@@ -106,6 +135,19 @@ def _states(given: list[str]) -> tuple[JobState, ...]:
     if unknown := named - {*get_args(JobState)}:
         raise _fault("state", f"unknown state {min(unknown)}")
     return tuple(state for state in get_args(JobState) if state in named)
+
+
+def _labels(given: list[str]) -> tuple[str, ...]:
+    """Parses labels; a field that was left empty is none."""
+    labels = _unique(tuple(filter(None, map(str.lstrip, given))))
+    for label in labels:
+        if not _LABEL.match(label):
+            raise _fault("label", f"{label[:50]!r} is not a label; write key:value")
+    return labels
+
+
+def _unique(labels: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(labels))
 
 
 def _job(given: str) -> UUID:

@@ -9,8 +9,16 @@ from api.context import Context, ContextDep
 from api.dependencies import Reader, Submitter, require
 from api.http.responses import json_response
 from api.routes.jobs import verbs
-from api.routes.jobs.lookup import JOB_ID, PREFIXES, TENANT_OR_ALL, JobId, find_job, read_job
-from api.schemas.common import NO_NUL
+from api.routes.jobs.lookup import (
+    JOB_ID,
+    PREFIXES,
+    TENANT_OR_ALL,
+    JobId,
+    find_job,
+    parse_labels,
+    read_job,
+)
+from api.schemas.common import MAX_LABELS, MAX_NAME, NO_NUL, Label
 from api.schemas.jobs import Job, JobPage
 from jobs import ids
 from jobs.identity import Caller
@@ -29,6 +37,14 @@ def list_jobs(
     caller: Reader,
     state: JobState | None = None,
     model: Annotated[str | None, Query(max_length=200, pattern=NO_NUL)] = None,
+    name: Annotated[
+        str | None,
+        Query(max_length=MAX_NAME, pattern=NO_NUL, description="part of the name, in any case"),
+    ] = None,
+    label: Annotated[
+        list[Label] | None,
+        Query(max_length=MAX_LABELS, description="`key:value`, repeated: jobs that have them all"),
+    ] = None,
     tenant: Annotated[
         str | None,
         Query(description="operators only: another tenant, or * for all", pattern=TENANT_OR_ALL),
@@ -39,10 +55,16 @@ def list_jobs(
     ] = None,
 ) -> Response:
     """Lists jobs, newest first."""
-    name, _, version = (model or "").partition("@")
+    model_name, _, version = (model or "").partition("@")
     target_tenant = _target_tenant(caller, tenant)
     with context.acting(target_tenant) as tx:
-        filter = Filter(states=(state,) if state else (), model=name, version=version)
+        filter = Filter(
+            states=(state,) if state else (),
+            model=model_name,
+            version=version,
+            name=name or "",
+            labels=parse_labels(label or ()),
+        )
         last = ids.parse(PREFIXES, after) if after else None
         rows = search.page(tx, target_tenant, filter, after=last, limit=limit + 1)
         if target_tenant != caller.tenant:

@@ -1,6 +1,6 @@
 """Lookup of a job, and parameters that routes of jobs share."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 from uuid import UUID
@@ -28,6 +28,12 @@ TENANT_OR_ALL = rf"{TENANT}|^\*$"
 JobId = Annotated[
     str, Path(description="job_…, or batch_…", pattern=JOB_ID, examples=[common.JOB_ID])
 ]
+
+
+def parse_labels(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Parses labels `key:value`, for a Filter."""
+    parted = (label.partition(":") for label in given)
+    return tuple((key, value) for key, _, value in parted)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ _MIB = 1 << 20
 _SMALL_BYTES = 1 << 12  # of a body that is parsed beside other requests
 _SMALL_ITEMS = 16  # that are checked there
 _ELSEWHERE = frozenset(("input", "output"))  # fields that name files or addresses
-_JSON_PARAMETERS = ("params", "metadata", "webhook", "output")
+_JSON_PARAMETERS = ("params", "metadata", "labels", "webhook", "output")
 
 _SUBMIT_DOC: dict[str, Any] = {
     "parameters": [

@@ -47,6 +47,8 @@ class SubmittedJob:
     priority: int = 0  #: -100 to 100, higher first
     params: str = "{}"  #: JSON object
     metadata: str = "{}"  #: JSON object
+    name: str | None = None  #: name that its client gave it
+    labels: str | None = None  #: JSON object; pairs to find it by; None: none
     expires_in_s: float | None = 86_400.0  #: time to live, s; None: it never expires
     webhook_url: str | None = None  #: receiver of its webhook
     key: str = ""  #: API key (`key_…`) of its caller
@@ -66,9 +68,10 @@ class SubmittedJob:
 
     @property
     def own_bytes(self) -> int:
-        """Size of the JSON that is stored in the job's own row."""
-        own = self.params, self.metadata, self.asked, self.source, self.target
-        return sum([len(json.encode()) for json in own if json and json != "{}"])
+        """Size of the texts that are stored in the job's own row."""
+        json = self.params, self.metadata, self.labels, self.asked, self.source, self.target
+        own = self.name, *json
+        return sum([len(text.encode()) for text in own if text and text != "{}"])
 
 
 _SUBMITTED = [field.name for field in fields(SubmittedJob)]
@@ -96,6 +99,8 @@ _COLUMNS = {
     "state": ("state", "text"),
     "params": ("params", "text"),
     "metadata": ("metadata", "text"),
+    "name": ("name", "text"),
+    "labels": ("labels", "text"),
     "custom_ids": ("custom_ids", "bool"),
     "total": ("total", "int"),
     "expires_in_s": ("expires_in_s", "float8"),
@@ -119,6 +124,13 @@ INSERT_JOB = f"""
 """
 """SQL: inserts a job, by the parameters of `SubmittedJob.as_values`."""
 
+LABEL_JOBS = """
+        INSERT INTO job_labels (job_id, tenant_id, key, value)
+        SELECT job.id, job.tenant_id, pair.key, pair.value
+        FROM job CROSS JOIN json_each_text(job.labels::json) AS pair
+"""
+"""SQL: inserts the labels of the rows `job`."""
+
 # The slices of the rows `job`. Their parameter is a JSON array: PostgreSQL reads it in less time
 # than the driver takes to write as many arrays.
 _CUT = """
@@ -132,17 +144,26 @@ _CUT = """
         JOIN job ON job.id = s.job
 """
 
-# One statement for all but the items: each round trip costs a small job as much as its work.
-_INSERT_JOBS = f"""
-    WITH job AS (
-        {_INSERT}
-        SELECT {", ".join(_COLUMNS)}, {_EXPIRES.format("")}
-        FROM json_to_recordset(%b::json)
-             AS n ({", ".join(f"{name} {kind}" for name, (_, kind) in _COLUMNS.items())})
-        RETURNING *
-    ), cut AS ({_CUT})
-    SELECT {NEW_JOB} FROM job
-"""
+
+def _insert_jobs(labels: str) -> str:
+    """One statement for all but the items: each round trip costs a small job as much as its work.
+
+    labels: a further part, which inserts them.
+    """
+    return f"""
+        WITH job AS (
+            {_INSERT}
+            SELECT {", ".join(_COLUMNS)}, {_EXPIRES.format("")}
+            FROM json_to_recordset(%b::json)
+                 AS n ({", ".join(f"{name} {kind}" for name, (_, kind) in _COLUMNS.items())})
+            RETURNING *
+        ), cut AS ({_CUT}) {labels}
+        SELECT {NEW_JOB} FROM job
+    """
+
+
+_INSERT_JOBS = _insert_jobs("")
+_INSERT_LABELLED_JOBS = _insert_jobs(f", labelled AS ({LABEL_JOBS})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +191,9 @@ def insert_jobs(tx: Tx, jobs: Sequence[tuple[NewJob, JobItems]]) -> list[JobRow]
     """Stores jobs of one tenant whose items are stored; returns their rows in this order."""
     values = _json(_values(job, items) for job, items in jobs)
     slices = _json(each for job, items in jobs for each in _slices(job, items))
-    found = {row[0]: row for row in cursor(tx).execute(_INSERT_JOBS, [values, slices])}
+    is_labelled = any(job.labels for job, _ in jobs)
+    statement = _INSERT_LABELLED_JOBS if is_labelled else _INSERT_JOBS
+    found = {row[0]: row for row in cursor(tx).execute(statement, [values, slices])}
     return [JobRow(*found[job.id]) for job, _ in jobs]
 
 

@@ -34,6 +34,8 @@ class JobRow:
     state: JobState  #: state of the job
     params: str  #: JSON object
     metadata: str  #: JSON object
+    name: str | None  #: name that its client gave it
+    labels: str | None  #: JSON object; pairs to find it by; None: none
     custom_ids: bool  #: True if any item has a custom_id
     total: int  #: number of items; 0 until they are read
     generation: int  #: 1, and one more with each retry

@@ -19,7 +19,7 @@ from jobs.identity import Limit
 from jobs.store import queries
 from jobs.store.billing import quota
 from jobs.store.db import TRANSFERS_CHANNEL, Tx, notify
-from jobs.store.jobs.insert import INSERT_JOB, SubmittedJob
+from jobs.store.jobs.insert import INSERT_JOB, LABEL_JOBS, SubmittedJob
 from jobs.store.jobs.read import NEW_JOB, JobRow, counted
 from jobs.store.tables import jobs as job_table
 from jobs.store.tables import transfers as table
@@ -30,12 +30,12 @@ ProcessEnd = Literal["crashed", "killed"]
 """End of a process that didn't report: by its own fault, or by a signal from outside."""
 
 
-# The job, its transfer and the NOTIFY in one statement and round trip.
+# The job, its labels, its transfer and the NOTIFY in one statement and round trip.
 _INSERT = text(f"""
     WITH job AS ({INSERT_JOB}    ), transfer AS (
         INSERT INTO transfers (job_id, tenant_id, kind, generation)
         SELECT id, tenant_id, 'import', generation FROM job
-    )
+    ), labelled AS ({LABEL_JOBS}    )
     SELECT {NEW_JOB}, pg_notify(:channel, '') FROM job
 """)
 

@@ -57,6 +57,14 @@ class JsonObject(click.ParamType[dict[str, Any]]):
         return parsed
 
 
+def pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> Any:
+    """Parses values NAME=VALUE of an option that may be repeated."""
+    parted = [text.partition("=") for text in given]
+    if wrong := [name for name, equals, _ in parted if not equals]:
+        raise click.BadParameter(f"{wrong[0]!r} is not NAME=VALUE")
+    return {name: value for name, _, value in parted}
+
+
 def client_options(*key: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Passes a command its `client`, and `as_json`; the API key has these names."""
 

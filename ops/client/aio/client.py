@@ -13,7 +13,7 @@ from ..objects import Call, Model
 from ..progress import Progress, progress_of
 from ..retries import MAX_RETRIES
 from ..tls import verification
-from ..wire import Request, idempotency, without_none
+from ..wire import Request, found_by, idempotency, without_none
 from .chat import AsyncChats
 from .jobs import AsyncJobs
 from .results import AsyncReader, AsyncResults
@@ -74,6 +74,8 @@ class AsyncClient:
         id_column: str = "",
         progress: bool | Progress | None = None,
         timeout_s: float | None = None,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
         **terms: Any,
     ) -> AsyncResults:
@@ -82,8 +84,9 @@ class AsyncClient:
 
         inputs: as a job takes them; both they and the results are streamed. progress: shows a bar
         (default: on a terminal). timeout_s: until the last result: then WaitTimeout is raised, and
-        the job goes on. So it does after Ctrl-C, which says how to come back. terms: of the job.
-        Raises InputError, APIError; a failed item is a result with its error.
+        the job goes on. So it does after Ctrl-C, which says how to come back. name, labels: to find
+        the job by. terms: of the job. Raises InputError, APIError; a failed item is a result with
+        its error.
         """
         lines, deadline = lines_of(inputs, column, id_column), Deadline(timeout_s)
         if next(iter(lines), None) is None:
@@ -91,7 +94,7 @@ class AsyncClient:
         request = Request(
             "POST",
             "/jobs",
-            {"model": model, **terms},
+            {"model": model, **found_by(name, labels), **terms},
             lines=lines,
             headers=idempotency(idempotency_key),
         )

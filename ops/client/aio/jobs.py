@@ -1,6 +1,6 @@
 """Jobs: submit, show, wait for and change them, and read their results."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -11,7 +11,7 @@ from ..inputs import lines_of
 from ..objects import Job, Object
 from ..progress import Progress, progress_of
 from ..retries import Polls
-from ..wire import Request, idempotency, without_none
+from ..wire import Request, found_by, idempotency, without_none
 from .results import AsyncReader, AsyncResults, leaving_says_how_to_come_back, polled
 from .transport import AsyncTransport
 
@@ -31,6 +31,8 @@ class AsyncJobs:
         *,
         column: str = "",
         id_column: str = "",
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
         timeout_s: float | None = None,
         **terms: Any,
@@ -40,14 +42,14 @@ class AsyncJobs:
         inputs: a list or any iterable of texts, JSON values, Items or lines of NDJSON as bytes; a
         table, whose inputs are in `column` (and custom_ids in `id_column`); or the path of a file
         of JSON lines, CSV or texts. They are streamed. idempotency_key: repeating it with the same
-        inputs returns the same job (default: a new key, for retries). terms: further fields of the
-        job: params, metadata, priority, expires_in_s, webhook, output, … Raises InputError,
-        APIError.
+        inputs returns the same job (default: a new key, for retries). name, labels: to find the job
+        by. terms: further fields of the job: params, metadata, priority, expires_in_s, webhook,
+        output, … Raises InputError, APIError.
         """
         request = Request(
             "POST",
             "/jobs",
-            {"model": model, **terms},
+            {"model": model, **found_by(name, labels), **terms},
             lines=lines_of(inputs, column, id_column),
             headers=idempotency(idempotency_key),
         )
@@ -68,16 +70,20 @@ class AsyncJobs:
         *,
         state: str | None = None,
         model: str | None = None,
+        name: str | None = None,
+        label: str | Iterable[str] | None = None,
         limit: int | None = None,
         after: str | None = None,
     ) -> AsyncIterator[Job]:
         """Yields jobs, the newest first, a page at a time as they are read.
 
-        state, model: only such jobs; limit: the most; after: only jobs older than this one.
+        state, model: only such jobs; name: part of their name; label: `key:value`, or several,
+        which they all have; limit: the most; after: only jobs older than this one.
         """
         left = limit
+        labels = [label] if isinstance(label, str) else list(label or ())
         while left is None or left > 0:
-            query = {"state": state, "model": model, "after": after}
+            query = {"state": state, "model": model, "name": name, "label": labels, "after": after}
             query["limit"] = str(_PAGE if left is None else min(left, _PAGE))
             request = Request("GET", "/jobs", without_none(query))
             page = (await self._transport.send(request)).json()

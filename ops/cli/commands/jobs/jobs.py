@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from jobs.states import JOB_STATES
-from ops.cli.commands.common import client_command, show, show_list
+from ops.cli.commands.common import client_command, pairs, show, show_list
 from ops.cli.errors import INTERRUPTED
 from ops.client import Client, Job
 
@@ -13,16 +13,20 @@ _NONE = "no jobs yet; submit one: millrace submit FILE --model NAME (`millrace m
 _NONE_SUCH = "no such jobs; `millrace jobs` lists all"
 
 
-@click.command(epilog="Example: millrace jobs --state running")
+@click.command(epilog="Example: millrace jobs --state running --label team=search")
 @click.option("--state", type=click.Choice(JOB_STATES), help="Only jobs in this state.")
 @click.option("--model", help="Only jobs of this model.")
+@click.option("--name", help="Only jobs with this in their name, in any case.")
+@click.option(
+    "--label", multiple=True, callback=pairs, help="NAME=VALUE; may be repeated: jobs with all."
+)
 @click.option("--limit", default=20, show_default=True, help="Number of jobs.")
 @click.option("--after", help="Only jobs older than this one.")
 @client_command
-def jobs(client: Client, as_json: bool, **query: Any) -> None:
+def jobs(client: Client, as_json: bool, label: dict[str, str], **query: Any) -> None:
     """Lists jobs, the newest first."""
-    page = client.get("/jobs", **query)
-    asked = any(query[name] for name in ("state", "model", "after"))
+    page = client.get("/jobs", label=[f"{key}:{value}" for key, value in label.items()], **query)
+    asked = label or any(query[name] for name in ("state", "model", "name", "after"))
     show_list(page, map(_line, page["data"]), as_json, _NONE_SUCH if asked else _NONE)
     if page["next"] and not as_json:
         click.echo(f"there are more: --after {page['next']}", err=True)
@@ -94,7 +98,16 @@ def show_ended_job(job: dict[str, Any], as_json: bool) -> None:
 
 def _line(job: dict[str, Any]) -> str:
     counts = ", ".join(f"{count} {name}" for name, count in job["counts"].items() if count)
-    words = [job["id"], f"{job['model']}@{job['version']}", job["state"], counts, _pace(job)]
+    labels = " ".join(f"{key}={value}" for key, value in (job.get("labels") or {}).items())
+    words = [
+        job["id"],
+        job.get("name"),
+        labels,
+        f"{job['model']}@{job['version']}",
+        job["state"],
+        counts,
+        _pace(job),
+    ]
     output = job.get("output") or {}
     if output.get("url"):
         words.append(f"{output['url']} {output['state']}")

@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 import click
 
 from jobs.states import JOB_CLASSES, VERSIONINGS
-from ops.cli.commands.common import JsonObject, client_command
+from ops.cli.commands.common import JsonObject, client_command, pairs
 from ops.cli.commands.jobs.jobs import await_end, show_ended_job, show_job
 from ops.cli.results.writers import Target
 from ops.client import Client, readers
@@ -44,13 +44,6 @@ class _Seconds(click.FloatRange):
         return value if value == _NEVER else super().convert(value, param, ctx)
 
 
-def _pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> Any:
-    pairs = [text.partition("=") for text in given]
-    if wrong := [name for name, equals, _ in pairs if not equals]:
-        raise click.BadParameter(f"{wrong[0]!r} is not NAME=VALUE")
-    return {name: value for name, _, value in pairs}
-
-
 @click.command(epilog="Example: millrace submit texts.jsonl --model minilm --wait -o out.parquet")
 @click.argument(
     "source", type=_PathOrUrl(exists=True, dir_okay=False, readable=True, allow_dash=True)
@@ -65,7 +58,15 @@ def _pairs(context: click.Context, parameter: click.Parameter, given: tuple[str,
 @click.option("--column", default="", help="Input column of CSV.")
 @click.option("--id-column", default="", help="Column of CSV with the custom_id.")
 @click.option("--params", type=JsonObject(), help="Parameters of the model, a JSON object.")
-@click.option("--metadata", multiple=True, callback=_pairs, help="NAME=VALUE; may be repeated.")
+@click.option("--metadata", multiple=True, callback=pairs, help="NAME=VALUE; may be repeated.")
+@click.option("--name", help="Name to find the job by.")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    callback=pairs,
+    help="NAME=VALUE to find the job by; may be repeated.",
+)
 @click.option("--class", "class", type=click.Choice(JOB_CLASSES), help="Scheduling class.")
 @click.option("--priority", type=int, help="-100 to 100, higher first.")
 @click.option("--expires-in-s", type=_Seconds(0, min_open=True), help="Or `never`: best effort.")

@@ -80,7 +80,8 @@ class Jobs:
 
     def post(self, tenant: str = "acme", items: int = 3, **order: Any) -> str:
         lines = [{"custom_id": f"row-{n}{XSS}", "input": f"{n} {XSS}"} for n in range(items)]
-        asked = Order("echo", **{"metadata": {"note": XSS}, **order})
+        shown = {"name": XSS, "labels": {"note": XSS}, "metadata": {"note": XSS}}
+        asked = Order("echo", **{**shown, **order})
         return ids.show("job", submit(self.database, SAMPLES, tenant, asked, array=lines).id)
 
     def act(self, job_id: str, verb: str) -> str:

@@ -1,5 +1,6 @@
 """Jobs, a job, an item, webhooks: what each page shows to whom, and that nothing in it is code."""
 
+import html
 import re
 
 import orjson
@@ -46,10 +47,12 @@ def test_every_page_shows_what_came_from_outside_as_text(people: People, jobs: J
 @pytest.mark.parametrize("given", [XSS, "' OR 1=1 --", "%", "a" * 199])
 def test_what_is_typed_into_filters_comes_back_as_text(people: People, given: str) -> None:
     for path in ("/jobs", "/jobs/all/cancel", "/webhooks", "/audit"):
-        for name in ("text", "model", "url", "actor", "act", "target", "code"):
+        for name in ("text", "name", "model", "url", "actor", "act", "target", "code"):
             answer = people.get("admin", path, params={name: given})
             assert answer.status_code == 200, (path, name, answer.text)
             assert not TAGS.search(answer.text)
+        answer = people.get("admin", path, params={"label": f"note:{given}"[:130]})
+        assert not TAGS.search(answer.text)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +66,8 @@ def test_what_is_typed_into_filters_comes_back_as_text(people: People, given: st
         "tenant=a b",
         "job=x",  # left out, it would mean all of them
         "job=",
+        "label=no-pair",
+        "label=Team:x",
     ],
 )
 def test_a_url_that_means_nothing_is_answered_with_a_page_that_says_so(
@@ -87,6 +92,39 @@ def test_a_time_may_be_any(people: People, jobs: Jobs, moment: str) -> None:
         answer = people.get("acme", f"/jobs?{name}={moment}")
         assert answer.status_code == 200, answer.text
         assert (job_id in answer.text) == ((name == "until") == moment.startswith("9"))
+
+
+def test_a_job_is_found_by_its_name_and_by_a_click_on_its_labels(
+    people: People, jobs: Jobs
+) -> None:
+    found = jobs.post(name="Nightly reviews", labels={"team": "search", "run": "a&b"})
+    other = jobs.post(labels={"team": "search"})
+    rest = jobs.post()
+    page = people.get("acme", "/jobs?state=queued&label=team:search").text
+    assert (found in page, other in page, rest in page) == (True, True, False)
+    assert "Nightly reviews" in page
+    [click] = re.findall(r'class="tag label" href="([^"]+)" title="run:a&amp;b"', page)
+    assert click.endswith("/jobs?state=queued&amp;label=team%3Asearch&amp;label=run%3Aa%26b")
+    narrowed = people.get("acme", html.unescape(click).removeprefix("/dashboard")).text
+    assert (found in narrowed, other in narrowed) == (True, False)
+    assert (
+        'href="/dashboard/jobs?state=queued&amp;label=team%3Asearch" aria-label="Remove' in narrowed
+    )
+    assert '<input type="hidden" name="label" value="run:a&amp;b">' in narrowed
+    typed = people.get("acme", "/jobs?name=NIGHTLY&label=&label=team:search").text
+    assert (found in typed, other in typed) == (True, False)
+    job = people.get("acme", f"/jobs/{found}").text
+    assert "Nightly reviews" in job
+    assert 'href="/dashboard/jobs?label=run%3Aa%26b"' in job
+
+
+def test_a_page_of_jobs_with_many_labels_stays_small(people: People, jobs: Jobs) -> None:
+    labels = {f"label-{n:02}": "v" * 30 for n in range(16)}
+    for _ in range(51):
+        jobs.post(items=1, name="n" * 200, labels=labels)
+    page = people.get("acme", "/jobs").text
+    assert page.count("+12") == 50
+    assert len(page.encode()) < 100_000
 
 
 def test_nobody_sees_what_is_anothers(people: People, jobs: Jobs) -> None:

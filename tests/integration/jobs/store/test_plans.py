@@ -9,7 +9,8 @@ from sqlalchemy import event
 
 from jobs.models.builtin_models import SAMPLES
 from jobs.store import db
-from jobs.store.jobs import read, verbs
+from jobs.store.jobs import read, search, verbs
+from jobs.store.jobs.search import Filter
 from jobs.store.queue import backlog, settle
 from jobs.store.queue.claim import claim
 from jobs.store.queue.finish import MissedJobs
@@ -33,6 +34,10 @@ _FILL = """
     SELECT 'LARGE', n * 100, n * 100 + 100, 't', 'echo', '1', 0 FROM generate_series(0, 399) n;
     INSERT INTO items (job_id, tenant_id, seq, input)
     SELECT 'LARGE', 't', n, '"x"' FROM generate_series(0, 39999) n;
+    INSERT INTO job_labels (job_id, tenant_id, key, value)
+    SELECT id, 't', key, value FROM jobs, LATERAL (VALUES ('team', 'search'),
+        ('run', right(id::text, 3))) l (key, value)
+    WHERE total = 1;
     INSERT INTO results (job_id, tenant_id, seq, outcome, attempts, units)
     SELECT id, 't', 0, 'succeeded', 1, 1 FROM jobs WHERE finished_at IS NOT NULL;
     INSERT INTO results (job_id, tenant_id, seq, outcome, attempts, units)
@@ -46,7 +51,7 @@ def filled(migrated: str) -> Iterator[db.Tx]:
     engine = db.connect(migrated, pool_size=1)
     with engine.connect() as tx:
         tx.exec_driver_sql(_FILL)
-        tx.exec_driver_sql("ANALYZE jobs, slices, items, results")
+        tx.exec_driver_sql("ANALYZE jobs, job_labels, slices, items, results")
         yield tx
         tx.rollback()
     engine.dispose()
@@ -161,3 +166,27 @@ def test_a_model_with_open_slices_is_found_by_their_index(filled: db.Tx) -> None
 def test_missed_ends_of_jobs_are_looked_for_some_at_a_time(filled: db.Tx) -> None:
     look = MissedJobs(100)
     assert blocks(filled, "WITH looked_at", lambda: look.close(filled)) < 1000
+
+
+RARE, COMMON = ("run", "0ab"), ("team", "search")
+
+
+def look_for(tx: db.Tx, *labels: tuple[str, str], after: UUID | None = None) -> int:
+    """The pages of tables and indexes that a page of jobs with these labels looks at."""
+
+    def look() -> None:
+        rows = search.page(tx, "t", Filter(labels=labels), after=after, limit=5)
+        assert len(rows) == 5
+
+    return blocks(tx, "job_labels", look)
+
+
+def test_jobs_are_found_by_their_labels_a_page_at_the_cost_of_a_page(as_api: db.Tx) -> None:
+    middle = UUID(f"01900000-0000-7000-8000-{20000:012x}")
+    for after in (None, middle):
+        for labels in ((RARE,), (COMMON,), (RARE, COMMON)):
+            assert look_for(as_api, *labels, after=after) < 200, (after, labels)
+
+
+def test_so_they_are_while_nothing_is_known_of_the_tables(without_statistics: db.Tx) -> None:
+    assert look_for(without_statistics, RARE) < 200

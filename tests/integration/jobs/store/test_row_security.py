@@ -95,7 +95,9 @@ def _unfilter(
 @pytest.fixture
 def alices(database: Engine) -> UUID:
     """A job of hers that has ended, with everything that a tenant can have."""
-    order = Order("echo", metadata={"who": MARK}, webhook_url=f"https://{MARK}.example/")
+    order = Order(
+        "echo", labels={"who": MARK}, metadata={"who": MARK}, webhook_url=f"https://{MARK}.example/"
+    )
     lines = [{"custom_id": f"{MARK}-{n}", "input": MARK} for n in range(20)]
     held = Claim(ALICE, "key", b"alice")
     id: UUID = submit(database, SAMPLES, ALICE, order, array=lines, claim=held).id

@@ -1,6 +1,7 @@
 """Requests: a job is created once though its answer is lost, and what may pass is tried again."""
 
 import copy
+import json
 import pickle
 from collections.abc import Callable
 from traceback import format_exception
@@ -172,6 +173,27 @@ def test_a_query_may_be_in_the_path() -> None:
 
     answered_by(handle).request("GET", "jobs?limit=1")
     assert str(seen[0]) == "http://x/jobs?limit=1"
+
+
+def test_jobs_are_submitted_and_found_by_name_and_labels() -> None:
+    seen: list[httpx.QueryParams] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request.url.params)
+        return httpx.Response(200, json={"id": "job_1", "generation": 1, "data": [], "next": None})
+
+    made = answered_by(handle)
+    labels = {"team": "search", "stage": "prod"}
+    made.jobs.submit("echo", LINES, name="nightly", labels=labels)
+    made.map("echo", LINES, name="nightly", labels=labels)
+    for params in seen:
+        assert (params["name"], json.loads(params["labels"])) == ("nightly", labels)
+    assert list(made.jobs.list(name="night", label=["team:search", "stage:prod"])) == []
+    assert list(made.jobs.list(label="team:search")) == []
+    assert (seen[2]["name"], seen[2].get_list("label")) == ("night", ["team:search", "stage:prod"])
+    assert seen[3].get_list("label") == ["team:search"]
+    made.jobs.submit("echo", LINES)
+    assert set(seen[4]) == {"model"}
 
 
 def test_a_call_has_a_key_a_deadline_and_its_parameters() -> None:

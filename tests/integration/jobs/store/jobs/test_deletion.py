@@ -57,8 +57,9 @@ def test_a_deleted_job_is_gone_at_once_with_all_that_describes_it(database: Engi
                     VALUES ('default', :id, 1, 'https://x', 'job.completed', '{}')"""),
             {"id": id},
         )
+        tx.execute(text("INSERT INTO job_labels VALUES (:id, 'k', 'v', 'default')"), {"id": id})
     delete(database, id)
-    for table in ("jobs", "slices", "idempotency_keys", "webhook_deliveries"):
+    for table in ("jobs", "job_labels", "slices", "idempotency_keys", "webhook_deliveries"):
         assert count(database, table) == 0
     assert count(database, "deletions", id) == 1
     with pytest.raises(NotFound):

@@ -95,6 +95,19 @@ def test_words_of_the_metadata_all_of_them_in_any_case(database: Engine) -> None
     assert found(database, text="search mail") == []
 
 
+def test_labels_all_of_them_and_a_part_of_the_name(database: Engine) -> None:
+    one = post(database, name="Nightly 100%", labels={"team": "search", "stage": "prod"})
+    two = post(database, name="nightly", labels={"team": "search"})
+    hers = post(database, tenant="alice", labels={"team": "search"})
+    team, stage = ("team", "search"), ("stage", "prod")
+    assert found(database, labels=(team,)) == [hers, two, one]
+    assert found(database, "acme", labels=(team,)) == [two, one]
+    assert found(database, "acme", labels=(stage, team)) == [one]
+    assert found(database, "acme", labels=(team,), name="0%") == [one]
+    assert found(database, labels=(("team", "sea"),)) == []
+    assert found(database, name="NIGHT") == [two, one]
+
+
 def test_an_id_whichever_door_it_has(database: Engine) -> None:
     one, _ = post(database), post(database)
     assert found(database, text=ids.show("job", one)) == [one]
@@ -110,6 +123,7 @@ def test_what_is_typed_stands_for_itself(database: Engine, hostile: str) -> None
     if not {'"', "\\"} & set(hostile):  # which JSON writes otherwise
         assert one in found(database, text=hostile)
     assert found(database, model=hostile) == found(database, version=hostile) == []
+    assert found(database, name=hostile) == found(database, labels=(("a", hostile),)) == []
     assert count(database, "jobs") == 2
 
 

@@ -28,6 +28,13 @@ def coming(database: Engine, model: str = "echo", tenant: str = "default", **mor
     return found
 
 
+def test_a_job_whose_items_are_to_be_read_has_its_labels(database: Engine) -> None:
+    order = Order("echo", name="nightly", labels={"team": "search", "stage": "prod"})
+    row = submit_source(database, SAMPLES, "default", order, S3)
+    assert (row.name, row.labels) == ("nightly", '{"team":"search","stage":"prod"}')
+    assert count(database, "job_labels") == 2
+
+
 def going(database: Engine, *items: str) -> UUID:
     """A job with results that are to be written; it has ended."""
     order = Order("echo", webhook_url=HOOK)

@@ -34,7 +34,8 @@ from jobs.usecases.submit import Order, submit
 ECHO = SAMPLES.resolve("echo")
 LEASE_S = 600.0
 TABLES = (
-    "jobs, slices, items, results, results_archive, attempts, workers, worker_models, usage, spend"
+    "jobs, job_labels, slices, items, results, results_archive, attempts, workers, worker_models, "
+    "usage, spend"
 )
 PRICES = {ECHO.key: Price(Decimal("0.1"), Decimal(7), Decimal("0.3"))}
 

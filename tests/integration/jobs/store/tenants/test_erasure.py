@@ -52,7 +52,12 @@ def fill(database: Engine, settings: Settings, tenant: str) -> str:
     """Everything that a tenant may have; jobs that have ended, are paused and in hand. Its
     key."""
     asked = NewKey(tenant, name=f"key of {tenant}")
-    order = Order("echo", metadata={"who": tenant}, webhook_url=f"https://{tenant}.example/")
+    order = Order(
+        "echo",
+        labels={"who": tenant},
+        metadata={"who": tenant},
+        webhook_url=f"https://{tenant}.example/",
+    )
     payloads = Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint)
 
     def post(items: int = 3) -> str:
