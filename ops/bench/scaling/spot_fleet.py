@@ -15,6 +15,7 @@ import orjson
 import psutil
 
 from jobs import clock, ids
+from jobs.calls.keys import Keys
 from ops.bench.chaos.client import Ledger
 from ops.bench.chaos.fleet import Fleet, send
 from ops.bench.chaos.streams import StreamClients
@@ -32,6 +33,7 @@ _READY = """
     SELECT incarnation FROM workers WHERE state = 'ready' AND reclaimed_by IS NULL
         AND spot_notice_s > 0 AND split_part(name, ':', 2)::int = ANY(%s)
 """
+_LEASED = "SELECT count(*) FROM slices WHERE state = 'leased' AND lease_owner = %s"
 _DRAINED = "SELECT state = 'stopped' AND reclaimed_by = 'file' FROM workers WHERE incarnation = %s"
 _BILLED = """
     SELECT coalesce(sum(succeeded), 0), coalesce(sum(output_tokens), 0) FROM usage
@@ -56,6 +58,13 @@ class SpotFleet(Fleet):
         """Returns the worker of a machine, once it is ready."""
         rows = self.query(_READY, [_below(child)])
         return int(rows[0][0]) if rows else None
+
+    def in_hand(self, worker: int) -> Counter[str]:
+        """Counts the streams and slices that a worker has."""
+        taken: dict[bytes, bytes] = self.redis.hgetall(Keys(f"{CHAT}@1")("taken"))  # type: ignore[assignment]
+        streams = sum(slot.startswith(b"%d#" % worker) for slot in taken.values())
+        leased = self.query(_LEASED, [worker]) or [(0,)]
+        return Counter(streams=streams, slices=int(leased[0][0]))
 
     def has_drained(self, worker: int | None) -> bool:
         """Returns True once a worker has ended by itself."""
@@ -105,11 +114,11 @@ class Traffic:
 def measure(report: Report, reclaims: int) -> None:
     """Reclaims so many machines with notice, and as many without."""
     with _running() as (fleet, folder), ThreadPoolExecutor() as pool:
-        traffic = Traffic(fleet, folder)
+        traffic, in_hand = Traffic(fleet, folder), Counter[str]()
         running = traffic.start(pool)
         try:
             for number in range(2 * reclaims):
-                _reclaim(fleet, number % _SPOT, notice=number // _SPOT % 2 == 0)
+                in_hand += _reclaim(fleet, number % _SPOT, notice=number // _SPOT % 2 == 0)
         finally:
             traffic.closing.set()
             _await(fleet, lambda: all(one.done() for one in running), "the clients end")
@@ -123,7 +132,8 @@ def measure(report: Report, reclaims: int) -> None:
         "spot_",
         noticed=reclaims, unwarned=reclaims, jobs=len(traffic.jobs), items=found["items"],
         items_lost=found["lost"], items_duplicated=found["duplicated"], items_wrong=found["wrong"],
-        streams=tally.streams, streams_resumed=tally.resumed, tokens_lost=tally.lost,
+        streams=tally.streams, streams_interrupted=in_hand["streams"],
+        slices_interrupted=in_hand["slices"], tokens_lost=tally.lost,
         tokens_repeated=tally.repeated, streams_wrong=tally.wrong, misbilled=misbilled,
     )  # fmt: skip
 
@@ -142,11 +152,13 @@ def _running() -> Iterator[tuple[SpotFleet, Path]]:
             fleet.stop()
 
 
-def _reclaim(fleet: SpotFleet, number: int, *, notice: bool) -> None:
-    """Reclaims a machine whose worker is ready, and puts another in its place."""
+def _reclaim(fleet: SpotFleet, number: int, *, notice: bool) -> Counter[str]:
+    """Reclaims a machine whose worker is ready, and puts another in its place. Returns what that
+    worker had in hand."""
     child, file = fleet.spot[number], fleet.files[number]
     _await(fleet, lambda: fleet.ready_worker(child) is not None, f"{child.name} is ready")
-    worker, supervisor = fleet.ready_worker(child), child.pid
+    worker, supervisor = fleet.ready_worker(child) or 0, child.pid
+    in_hand = fleet.in_hand(worker)
     if notice:
         since_s = clock.monotonic()
         file.touch()
@@ -156,6 +168,7 @@ def _reclaim(fleet: SpotFleet, number: int, *, notice: bool) -> None:
         send(pid, signal.SIGKILL)
     file.unlink(missing_ok=True)
     _await(fleet, lambda: child.pid != supervisor, f"{child.name} starts again")
+    return in_hand
 
 
 def _below(child: Child) -> list[int]:
