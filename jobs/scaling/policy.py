@@ -65,8 +65,8 @@ def _spot_problems(policy: Policy) -> Iterator[str]:
         yield "on_demand_floor: 0 up to max_replicas"
     if (policy.spot_share > 0) != bool(policy.spot_pool):
         yield "spot_share, spot_pool: both or none: the share of the replicas, and where they are"
-    if policy.spot_pool and policy.actuator not in ("plan", "command"):
-        yield "spot_pool: with the actuators plan and command alone"
+    if policy.spot_pool and policy.actuator == "local":
+        yield "spot_pool: not with the actuator local, whose workers are all on one machine"
 
 
 def _problems(policy: Policy) -> list[str]:

@@ -13,8 +13,10 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs.processes.memory import collect_and_freeze
+from jobs.scaling.spot import split
 from jobs.settings import Settings, SettingsError
 from jobs.store import db
+from jobs.store.queue import workers
 from jobs.store.scaling import policies
 from jobs.store.scaling.leader import Leadership
 from jobs.store.scaling.policies import PolicyRow
@@ -42,6 +44,7 @@ class Scaler:
         self._database, self._new = database, new
         self._actuator: Actuator | None = None
         self._leader = Leadership(settings.database_url, "millrace.kubernetes")
+        self._silent_s = 2 * settings.lease_s
         self._failures = Failures(database, ACTOR)
 
     def close(self) -> None:
@@ -52,6 +55,11 @@ class Scaler:
         """Does once what is due. Raises errors of the database."""
         with acting(self._database, EVERYBODY) as tx:
             rows = [row for row in policies.page(tx) if _is_ours(row)]
+            spot = {
+                pool: len(workers.held(tx, pool, self._silent_s))
+                for row in rows
+                if (pool := row.terms.spot_pool)
+            }
         if not rows:
             self._leader.release()
         if not (rows and self._leader.hold()):
@@ -59,7 +67,11 @@ class Scaler:
             return
         self._actuator = self._actuator or self._new()
         for row in rows:
-            self._act(row, self._actuator)
+            if row.desired is not None:
+                its = split(row.desired, spot.get(row.terms.spot_pool, 0), row.terms)
+                self._act(row.pool, its.on_demand, self._actuator)
+                if row.terms.spot_pool:
+                    self._act(row.terms.spot_pool, its.spot, self._actuator)
 
     def run(self, stopping: threading.Event) -> None:
         """Looks until it is stopped."""
@@ -71,12 +83,10 @@ class Scaler:
             stopping.wait(_EVERY_S)
         self.close()
 
-    def _act(self, row: PolicyRow, actuator: Actuator) -> None:
-        if row.desired is None:
-            return
-        with self._failures.recorded(row.pool, row.desired):
-            if actuator.apply(row.pool, row.desired):
-                _log.info("%s: set to %d replicas", row.pool, row.desired)
+    def _act(self, pool: str, replicas: int, actuator: Actuator) -> None:
+        with self._failures.recorded(pool, replicas):
+            if actuator.apply(pool, replicas):
+                _log.info("%s: set to %d replicas", pool, replicas)
 
 
 def _is_ours(row: PolicyRow) -> bool:

@@ -48,7 +48,7 @@ def test_all_may_be_spot() -> None:
         ({"on_demand_floor": 9}, "on_demand_floor: 0 up to max_replicas"),
         (
             {"spot_share": 0.5, "spot_pool": "x", "actuator": "local"},
-            "spot_pool: with the actuators plan and command alone",
+            "spot_pool: not with the actuator local",
         ),
     ],
 )
