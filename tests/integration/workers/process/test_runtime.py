@@ -151,16 +151,20 @@ def test_a_worker_is_there_until_it_stops_and_ready_until_it_drains(bench: Bench
 def test_a_worker_reports_what_it_has_in_hand(bench: Bench) -> None:
     options = 'options = { function = "tests.support.models.paced:slow", samples = ["x"] }'
     bench.declare(entry("a", engine="function", more=f"{options}\nlimits = {{ max_batch = 2 }}"))
-    slices = bench.start().slices
+    runtime = bench.start()
+    slices = runtime.slices
     eventually(bench.stands(a="ready"))
     submit(bench.database, models_file.load(bench.path), "t", Order("a"), array=["x"] * 200)
     assert slices is not None
-    threading.Thread(target=slices.work).start()
+    nudged = threading.Thread(target=slices.work)
+    nudged.start()
 
     def launching() -> list[Hand]:
         return [hand for hand in bench.hands("a@1") if hand.items and hand.slices]
 
     [hand] = eventually(launching)
+    runtime.drain()
+    nudged.join()
     assert hand.items == 2
     assert hand.launched_s < PATIENCE_S
     assert hand.alone_s is not None
