@@ -49,7 +49,7 @@ from workers.process.status_report import StatusReporter
 _log = logging.getLogger(__name__)
 _REDIS_TIMEOUT_S = 1.5  # longer than a slot blocks on Redis
 _DATABASE_PAUSE_S = 0.5
-_BACKGROUND_ENDS_S = 2.0  # threads that are told to stop
+_BACKGROUND_ENDS_S = 5.0  # threads that are told to stop
 _ERROR_PAUSE_S = 5.0  # after an error that nobody expects
 _ADVICE_S = 2.0  # between two looks at the advice of keepers
 _CONNECTIONS = 12  # of threads with claims, and the heartbeat
@@ -62,7 +62,7 @@ class Runtime:
     stop_consuming: called when an operator drains this worker: nudges are for others then. leave:
     called when the operator resumes it; its supervisor starts another incarnation in its place.
     end: called with the exit code when the device failed; must not block. start: runs a function on
-    a thread of nudges.
+    a thread of nudges; None: on one of its own.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class Runtime:
         stop_consuming: Callable[[], None] = lambda: None,
         leave: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM),
         end: Callable[[int], None] = os._exit,
-        start: Callable[[Callable[[], None]], object] = lambda act: _spawn(act),
+        start: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         self._stop_consuming, self._leave, self._end = stop_consuming, leave, end
-        self._start_thread = start
+        self._start_thread = start or self._start_claims
         self._health = DeviceHealth(self._leave_failed_device, self._count_succeeding_elsewhere)
         self._drained_by_operator = False
         self._settings, self._file, self._max_claims = settings, file, max_claims
@@ -217,6 +217,10 @@ class Runtime:
             _log.warning("can't mark this worker stopped: %s", error)
         self._database.dispose()
         self._redis.close()
+
+    def _start_claims(self, act: Callable[[], None]) -> None:
+        running = [thread for thread in self._background if thread.is_alive()]
+        self._background = [*running, _spawn(act)]
 
     def _await_background(self) -> None:
         """Waits a while for threads that use the connections, which are closed next."""

@@ -44,7 +44,11 @@ _DURABILITY = """
     SELECT name, setting FROM pg_settings
     WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes') ORDER BY name
 """
-_UNLOGGED = "SELECT relname FROM pg_class WHERE relpersistence = 'u'"
+# Prepared inputs (migration 0024) can be made again.
+_UNLOGGED = """
+    SELECT relname FROM pg_class
+    WHERE relpersistence = 'u' AND relkind = 'r' AND relname <> 'prepared'
+"""
 
 
 def run(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
