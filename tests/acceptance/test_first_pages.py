@@ -2,7 +2,6 @@
 other, as it is written."""
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,7 +12,6 @@ from ops.supervisor.platform import Platform
 from tests.support.command_line import millrace
 from tests.support.pages import ROOT, Recipe, lay_out, recipe, run, sections
 from tests.support.platforms import LIGHT, Platforms, spec
-from tests.support.wait import slowdown
 
 DOCS = ROOT / "ops" / "docs"
 LEFT_OUT = {
@@ -29,7 +27,6 @@ version = "1"
 engine = "minilm"
 """
 _COMMAND = re.compile(r"^ {4}(?:\S+=\S+ )*(?:make|curl|millrace|\.venv\S+|export|pip) ", re.M)
-_ASKED_S = 60.0
 
 
 def _section(page: str, title: str) -> Recipe:
@@ -76,11 +73,9 @@ def test_all_commands_of_these_pages_are_run_or_left_out_by_name() -> None:
 def test_every_command_does_as_it_is_written(folder: Path, platform: Platform) -> None:
     address = urlsplit(platform.url).netloc
     environ = {"MILLRACE_URL": platform.url, "MILLRACE_HOME": str(folder / "home")}
-    began_s = time.monotonic()
     for one in RECIPES:
         blocks = tuple((kind, text.replace("localhost:8000", address)) for kind, text in one.blocks)
         run(Recipe(one.title, blocks, one.left_out), folder, environ)
-    assert time.monotonic() - began_s < _ASKED_S * slowdown()
     vectors = (folder / "vectors.jsonl").read_text().splitlines()
     assert len(vectors) == 2
     said = millrace("infer", "--model", "shout", "hello", status=1, **environ).output
