@@ -5,9 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +14,7 @@ import pytest
 from ops.client import AsyncClient, Client, NotFoundError, UnprocessableEntityError
 from ops.processes.children import Child
 from ops.supervisor.platform import Platform
-from tests.support.platforms import LIGHT, spec
+from tests.support.platforms import LIGHT, spec, supervised
 from tests.support.processes import spawned
 from tests.support.wait import PATIENCE_S, eventually
 
@@ -46,24 +44,6 @@ WORDS = [f"w{n}" for n in range(300)]
 def api(platform: Platform) -> Child:
     [found] = [child for child in platform.supervisor.children if child.name == "api"]
     return found
-
-
-@contextmanager
-def supervised(platform: Platform) -> Iterator[None]:
-    """Starts the processes again that die meanwhile, as `millrace up` does."""
-    over = threading.Event()
-
-    def poll() -> None:
-        while not over.wait(0.05):
-            platform.poll()
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def test_results_go_on_though_the_api_is_killed(platform: Platform, client: Client) -> None:

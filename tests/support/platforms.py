@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -120,6 +121,24 @@ def close_the_door(platform: Platform) -> None:
     """Makes the first key: from then on nobody comes in without one."""
     make_key_at(platform.settings.database_url, "first")
     eventually(lambda: httpx.get(f"{platform.url}/jobs").status_code == 401)
+
+
+@contextmanager
+def supervised(platform: Platform) -> Iterator[None]:
+    """Lets the supervisor act meanwhile: it starts again what ends, and kills what hangs."""
+    ended = threading.Event()
+
+    def poll() -> None:
+        while not ended.wait(0.05):
+            platform.poll()
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextmanager

@@ -3,9 +3,7 @@
 import json
 import os
 import signal
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import pytest
 from ops.bench.probes import memory
 from ops.supervisor.platform import Platform
 from tests.support import tiny_llama
-from tests.support.platforms import Platforms, spec
+from tests.support.platforms import Platforms, spec, supervised
 from tests.support.wait import PATIENCE_S, gone
 
 _CHILD = "workers.engines.transformers.child"
@@ -73,24 +71,6 @@ def whole(platform: Platform, nul: str) -> str:
     assert answer.status_code == 200, answer.text
     text: str = answer.json()["output"]["choices"][0]["text"]
     return text
-
-
-@contextmanager
-def supervised(platform: Platform) -> Iterator[None]:
-    """Lets the supervisor act meanwhile: it kills a worker whose launch is overdue."""
-    ended = threading.Event()
-
-    def poll() -> None:
-        while not ended.wait(0.05):
-            platform.poll()
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def test_a_hanging_step_ends_the_engine_alone_and_streams_go_on_exactly(

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from jobs.store import invariants
 from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support import adapters, tiny_llama
-from tests.support.platforms import Platforms, database_of, spec
+from tests.support.platforms import Platforms, database_of, spec, supervised
 from tests.support.wait import eventually
 
 _TOKENS, _ITEMS = 400, 6
@@ -112,24 +111,6 @@ def _logprobs(choice: dict[str, Any]) -> Any:
         return None
     values = [pytest.approx(value, abs=1e-3) for value in choice["logprobs"]["token_logprobs"]]
     return choice["logprobs"]["tokens"], choice["logprobs"]["text_offset"], values
-
-
-@contextmanager
-def supervised(platform: Platform) -> Iterator[None]:
-    """Lets the supervisor start again what ends."""
-    over = threading.Event()
-
-    def poll() -> None:
-        while not over.wait(0.05):
-            platform.poll()
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def stored_tokens(database: Engine) -> int:

@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from jobs.calls.keys import Keys
 from jobs.calls.redis import RedisLanes
 from ops.supervisor.platform import Platform
 from tests.support import adapters, tiny_llama
-from tests.support.platforms import Platforms, spec
+from tests.support.platforms import Platforms, spec, supervised
 from tests.support.wait import PATIENCE_S, eventually
 
 _TOKENS = 400
@@ -128,24 +127,6 @@ def holder(platform: Platform, client: "redis.Redis") -> int:
     workers = httpx.get(f"{platform.url}/workers", timeout=60).json()["data"]
     [name] = [str(one["name"]) for one in workers if str(one["id"]) == most]
     return int(name.rpartition(":")[2])
-
-
-@contextmanager
-def supervised(platform: Platform) -> Iterator[None]:
-    """Lets the supervisor act meanwhile."""
-    ended = threading.Event()
-
-    def poll() -> None:
-        while not ended.wait(0.05):
-            platform.poll()
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def killed(platform: Platform, worker: int, ended: threading.Event) -> None:
