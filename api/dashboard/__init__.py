@@ -7,20 +7,8 @@ from fastapi import FastAPI
 
 from api.dashboard.auth import sign_in
 from api.dashboard.data.single_flight import SingleFlight
-from api.dashboard.pages import (
-    audit,
-    bulk_actions,
-    call,
-    item,
-    job,
-    jobs,
-    keys,
-    overview,
-    pools,
-    tenants,
-    webhooks,
-    workers,
-)
+from api.dashboard.pages import audit, call, keys, overview, pools, tenants, webhooks, workers
+from api.dashboard.pages.jobs import bulk_actions, item, job, jobs
 from api.dashboard.pages.models import registry, rollouts, served
 from api.dashboard.rendering import assets, page_router
 

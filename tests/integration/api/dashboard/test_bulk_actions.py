@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from api.dashboard.pages import bulk_actions
+from api.dashboard.pages.jobs import bulk_actions
 from api.routes.jobs import verbs as use_cases
 from tests.integration.api.dashboard.conftest import Jobs, People
 

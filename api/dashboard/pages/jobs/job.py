@@ -8,8 +8,8 @@ from fastapi import Depends, Query, Response
 from api.dashboard.auth.viewer import Form
 from api.dashboard.data.adaptive_cache import AdaptiveCache
 from api.dashboard.data.job_filter import Text
-from api.dashboard.pages import item as items
-from api.dashboard.pages.bulk_actions import APPLICABLE
+from api.dashboard.pages.jobs import item as items
+from api.dashboard.pages.jobs.bulk_actions import APPLICABLE
 from api.dashboard.rendering import layout, page_router
 from api.dashboard.rendering.timeline import MOST_RUNS, timeline
 from api.routes import why

@@ -1,0 +1,1 @@
+"""Pages of jobs: lists, one job, its items, and forms that make one."""
