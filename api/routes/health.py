@@ -52,7 +52,7 @@ _EXAMPLE = (
 )
 _SAMPLES: dict[str, Any] = {
     "content": {"text/plain": {"schema": {"type": "string"}, "example": _EXAMPLE}},
-    "description": "every metric of this process; ops/docs/metrics.md says what each means",
+    "description": "every metric of this process; ops/docs/reference/metrics.md explains each",
 }
 
 

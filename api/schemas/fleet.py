@@ -17,7 +17,8 @@ class Finding(BaseModel):
     """One cause, in words and figures."""
 
     code: Code = Field(
-        description="cause; ops/docs/why.md has a line for each", examples=["device_saturated"]
+        description="cause; ops/docs/how-to/operations/why.md has a line for each",
+        examples=["device_saturated"],
     )
     severity: Severity = Field(examples=["warning"])
     about: str = Field(

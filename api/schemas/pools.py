@@ -14,7 +14,7 @@ class ScalingRequest(Body):
 
     policy: dict[str, Any] = Field(
         default_factory=dict,
-        description="what differs from the defaults (ops/docs/scaling.md)",
+        description="what differs from the defaults (ops/docs/how-to/operations/scaling.md)",
         examples=[{"min_replicas": 1, "max_replicas": 6, "actuator": "local"}],
     )
 

@@ -25,7 +25,8 @@ class RolloutRequest(Body):
     sticky: _Sticky = Field("", description="callers that stay in their lane, and are its unit")
     policy: dict[str, Any] = Field(
         default_factory=dict,
-        description="steps and limits that differ from the defaults (ops/docs/rollouts.md)",
+        description="steps and limits that differ from the defaults "
+        "(ops/docs/how-to/models/rollouts.md)",
         examples=[{"steps": [5, 50, 100], "min_stay_s": 60}],
     )
 
@@ -74,7 +75,8 @@ class Rollout(BaseModel):
     )
     figures: dict[str, Any] = Field(
         default_factory=dict,
-        description="lanes, evidence by guardrail, costs (ops/docs/rollouts.md): of the last "
+        description="lanes, evidence by guardrail, costs "
+        "(ops/docs/how-to/models/rollouts.md): of the last "
         "seconds, or of the end; of one rollout alone",
     )
     events: list[RolloutEvent] = Field(

@@ -64,7 +64,7 @@ Code = Literal[
     "worker_drained",
 ]
 CODES: tuple[Code, ...] = get_args(Code)
-"""All codes; ops/docs/why.md has a line for each."""
+"""All codes; ops/docs/how-to/operations/why.md has a line for each."""
 
 VISIBLE_TO_TENANTS: Mapping[Code, str] = {
     "adapter_thrash": "more adapters are in use than workers hold: requests wait for them",

@@ -1,4 +1,4 @@
-"""The worked example of ops/docs/capacity.md: its files, its commands, its figures."""
+"""The worked example of the page on capacity: its files, its commands, its figures."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.acceptance.test_cookbook import as_shown
 
-PAGE = Path(__file__).parents[2] / "ops" / "docs" / "capacity.md"
+PAGE = Path(__file__).parents[2] / "ops" / "docs" / "how-to" / "operations" / "capacity.md"
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

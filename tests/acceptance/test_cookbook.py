@@ -16,7 +16,7 @@ from ops.supervisor.platform import Platform
 from tests.support.pages import ROOT, Recipe, as_shown, lay_out, run, sections
 from tests.support.platforms import SAMPLES, Platforms, spec
 
-PAGES = [ROOT / "ops" / "docs" / name for name in ("cookbook.md", "client.md")]
+PAGES = [ROOT / "ops/docs" / name for name in ("how-to/cookbook.md", "reference/client.md")]
 BUCKET = "texts"
 MODELS = """
 [[model]]

@@ -1,4 +1,4 @@
-"""The database and Redis change places under a running platform (ops/docs/failover.md)."""
+"""The database and Redis change places as it runs: ops/docs/explanation/failover.md."""
 
 import time
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ Pair = tuple[EmbeddedPostgres, Standby]
 
 
 def _tell(what: str, since_s: float) -> None:
-    """Figures of ops/docs/failover.md: `pytest -s` shows them."""
+    """Figures of ops/docs/explanation/failover.md: `pytest -s` shows them."""
     print(f"{what} after {time.monotonic() - since_s:.2f} s")
 
 

@@ -13,7 +13,7 @@ from tests.support.command_line import millrace
 from tests.support.pages import ROOT, Recipe, lay_out, recipe, run, sections
 from tests.support.platforms import LIGHT, Platforms, spec
 
-DOCS = ROOT / "ops" / "docs"
+HOW_TO = ROOT / "ops" / "docs" / "how-to"
 LEFT_OUT = {
     "make demo": "installs the checkout, and takes a minute or two: CI runs it by itself",
     "make test": "runs these tests",
@@ -30,7 +30,7 @@ _COMMAND = re.compile(r"^ {4}(?:\S+=\S+ )*(?:make|curl|millrace|\.venv\S+|export
 
 
 def _section(page: str, title: str) -> Recipe:
-    text = (DOCS / page).read_text()
+    text = (HOW_TO / page).read_text()
     [found] = [one for one in sections(text, LEFT_OUT) if one.title == title]
     return found
 
@@ -39,12 +39,13 @@ def _page(path: Path) -> Recipe:
     return recipe(path.name, path.read_text(), LEFT_OUT)
 
 
-PAGES = [ROOT / "README.md", DOCS / "tenants.md"]
+RUNNING = HOW_TO / "operations" / "running.md"
+PAGES = [ROOT / "README.md", HOW_TO / "operations" / "tenants.md"]
 RECIPES = [
     _page(PAGES[0]),
-    recipe("running.md", (DOCS / "running.md").read_text().partition("\n## ")[0], LEFT_OUT),
-    _section("models.md", "A custom model in ten lines"),
-    _section("models.md", "`function`: a function of texts"),
+    recipe("running.md", RUNNING.read_text().partition("\n## ")[0], LEFT_OUT),
+    _section("models/models.md", "A custom model in ten lines"),
+    _section("models/models.md", "`function`: a function of texts"),
     _page(PAGES[1]),  # keys are made: the platform is closed from then on
 ]
 

@@ -14,7 +14,7 @@ from ops.supervisor.platform import Platform
 from tests.support import custom_models
 from tests.support.platforms import SAMPLES, Platforms, spec
 
-PAGE = (Path(__file__).parents[2] / "ops" / "docs" / "models.md").read_text()
+PAGE = (Path(__file__).parents[2] / "ops" / "docs" / "how-to" / "models" / "models.md").read_text()
 TEXTS = ["a cat", "the black dog " * 9, "word"]
 VECTORS = [[1, 2, 3, 4], [0.5, 0, 0, -1], [0, 0, 0, 0]]
 PAIRS = [{"query": "a cat", "documents": TEXTS[:n]} for n in (3, 1, 2)]
@@ -34,7 +34,7 @@ INPUTS: dict[str, list[Any]] = {
 
 @pytest.fixture(scope="module")
 def platform(platforms: Platforms, own_models: Path) -> Iterator[Platform]:
-    """A platform with the samples and the example of ops/docs/models.md, as it stands there."""
+    """A platform with the samples and the example of the page on models, as it stands there."""
     code, entry = (
         re.findall(rf"```{word}\n(.*?)```", PAGE, re.S)[0] for word in ("python", "toml")
     )

@@ -1,6 +1,7 @@
 """What the pages name is there: files, links, settings, commands."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -28,7 +29,18 @@ SOURCES = [
     for path in (ROOT / folder).rglob("*")
 ]
 
+ROOMS = ["tutorial", "how-to", "reference", "explanation", "decisions", "runbook"]
+
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def test_every_page_stands_in_a_room_of_about_a_dozen() -> None:
+    """The four kinds of pages of Diátaxis, besides decisions and the runbook, a page an alert."""
+    pages = [path.relative_to(DOCS) for path in DOCS.rglob("*.md")]
+    assert {page.name for page in pages if len(page.parts) == 1} <= {"index.md", "map.md"}
+    assert {page.parts[0] for page in pages if len(page.parts) > 1} <= {*ROOMS}
+    rooms = Counter(str(page.parent) for page in pages if page.parts[0] != "runbook")
+    assert [room for room, pages in rooms.items() if pages > 14] == []
 
 
 @each_page
@@ -63,7 +75,7 @@ def test_commands_that_a_page_names_exist(page: Path) -> None:
 
 
 def test_the_page_of_guarantees_names_every_invariant() -> None:
-    text = (DOCS / "semantics.md").read_text()
+    text = (DOCS / "reference" / "semantics.md").read_text()
     assert [found.name for found in INVARIANTS if f"`{found.name}`" not in text] == []
 
 

@@ -1,4 +1,4 @@
-"""Generator of ops/docs/metrics.md: `python -m jobs.telemetry.metrics.catalog`."""
+"""Generator of ops/docs/reference/metrics.md: `python -m jobs.telemetry.metrics.catalog`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ from jobs.telemetry.metrics import preparation as preparation  # the same
 from jobs.telemetry.metrics import routing as routing  # the same
 from jobs.telemetry.metrics.metrics import SECTIONS, Metric
 
-PAGE = Path(__file__).parents[3] / "ops/docs/metrics.md"
+PAGE = Path(__file__).parents[3] / "ops/docs/reference/metrics.md"
 _PROCESSES = ("every process", "api", "worker", "keeper")
 _BEGIN = "<!-- generated below this line: python -m jobs.telemetry.metrics.catalog -->\n"
 

@@ -1,4 +1,4 @@
-"""All metrics of all processes; ops/docs/metrics.md is generated from this file.
+"""All metrics of all processes; ops/docs/reference/metrics.md is generated from this file.
 
 Units are base units (seconds, bytes, ratios of 0 to 1) and labels are bounded: `model` is
 name@version, `stage` one of STAGES, `class` a job class; `tenant`, `lane`, `upstream` and `route`
@@ -33,7 +33,7 @@ COUNTERS: dict[str, Counter] = {}
 """Counters by name: the counts of child processes are added to them."""
 
 SECTIONS: dict[tuple[str, str], list[Metric]] = {}
-"""Metrics by (kind of process or `every process`, title), as ops/docs/metrics.md orders them."""
+"""Metrics by (kind of process or `every process`, title), in the order of the page."""
 
 _CALL_S = (
     0.001, 0.0025, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5,

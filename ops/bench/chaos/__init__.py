@@ -12,5 +12,5 @@ lost, doubled, out of order or wrong.
     verify      checks at the end
     coverage    what a run must have tried
     run         the main loop
-    record      figures, the page ops/docs/reliability.md, and its picture
+    record      figures, the page ops/docs/explanation/reliability.md, and its picture
 """

@@ -14,7 +14,7 @@ from ops.bench.chaos.streams import StreamTally
 from ops.bench.chaos.verify import ZERO, Findings
 from ops.bench.results.report import Report, machine
 
-_PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "reliability.md"
 _BEGIN, _END = "<!-- the recorded run -->", "<!-- end of the recorded run -->"
 _MANY = 1000  # faults, from which on there must be a hundred of each kind
 _REDIS = ("redis_killed", "redis_flushed")
@@ -140,7 +140,7 @@ def _lines(run: Run, figures: dict[str, float]) -> list[str]:
         f"`millrace bench chaos --seed {run.seed} --minutes {run.minutes:g} "
         f"--faults {run.planned} --record`, {clock.now():%Y-%m-%d}, on {at['cores']} cores "
         f"({at['cpu']}), {at['memory_gib']} GiB. {settings}.",
-        *("", "![results and faults over time](bench-chaos.svg)", ""),
+        *("", "![results and faults over time](../pictures/bench-chaos.svg)", ""),
         *("| fault | times | proof in the ledger |", "|---|---|---|", *faults),
         *(f"| all | {figures['faults']} | |", "", "| | |", "|---|---|"),
         *(f"| {name.replace('_', ' ')} | {_show(value)} |" for name, value in shown.items()),

@@ -17,7 +17,7 @@ matplotlib.use("svg")
 matplotlib.rcParams.update({"svg.hashsalt": "millrace", "svg.fonttype": "none", "font.size": 9})
 
 TARGET_COLOUR, LIGHT, DARK = "#de2d26", "#9ecae1", "#08519c"
-_DOCS = Path(__file__).parents[2] / "docs"
+_PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 _SHARES = np.concatenate([np.arange(0, 99, 0.5), np.arange(99, 100.01, 0.05)]).clip(0, 100)
 
 
@@ -28,11 +28,11 @@ def picture(columns: int, width: float, height: float = 2.8, rows: int = 1) -> t
 
 
 def save_picture(name: str, figure: Figure, quick: bool = False) -> None:
-    """Writes ops/docs/bench-<name>.svg: the same figures give the same bytes.
+    """Writes ops/docs/pictures/bench-<name>.svg: the same figures give the same bytes.
 
     quick: writes to the temporary folder instead.
     """
-    path = (Path(tempfile.gettempdir()) if quick else _DOCS) / f"bench-{name}.svg"
+    path = (Path(tempfile.gettempdir()) if quick else _PICTURES) / f"bench-{name}.svg"
     figure.savefig(path, metadata={"Date": None, "Creator": None})
     if quick:
         say(f"the trial's picture: {path}")

@@ -191,7 +191,9 @@ _scenario(
     click.option(
         "--faults", type=click.IntRange(1), help="Number of faults; default: 50 a minute."
     ),
-    click.option("--record", "recorded", is_flag=True, help="Write ops/docs/reliability.md."),
+    click.option(
+        "--record", "recorded", is_flag=True, help="Write ops/docs/explanation/reliability.md."
+    ),
     example="--seed 7 --minutes 20 --faults 1000 --record",
 )
 _scenario(

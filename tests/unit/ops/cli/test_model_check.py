@@ -1,5 +1,5 @@
 """Trying models out before they are served: what is printed, and what is told to be wrong; and the
-examples of ops/docs/models.md as they stand there."""
+examples of ops/docs/how-to/models/models.md as they stand there."""
 
 import json
 import re
@@ -179,9 +179,9 @@ def test_a_target_that_no_launch_keeps_is_said() -> None:
     )
 
 
-# -- ops/docs/models.md
+# -- ops/docs/how-to/models/models.md
 
-PAGE = (Path(__file__).parents[4] / "ops" / "docs" / "models.md").read_text()
+PAGE = (Path(__file__).parents[4] / "ops/docs/how-to/models/models.md").read_text()
 
 
 def blocks(language: str) -> list[str]:

@@ -11,7 +11,8 @@ from tests.unit.ops.deploy.settings import SETTINGS
 
 RUNBOOK = ROOT / "ops" / "docs" / "runbook"
 PAGES = sorted(RUNBOOK.glob("*.md"))
-FINDINGS = set(re.findall(r"^\| `(\w+)` \|", (RUNBOOK.parent / "why.md").read_text(), re.MULTILINE))
+WHY = ROOT / "ops" / "docs" / "how-to" / "operations" / "why.md"
+FINDINGS = set(re.findall(r"^\| `(\w+)` \|", WHY.read_text(), re.MULTILINE))
 SECTIONS = ["What it means", "Where it shows", "What to do", "Whom to call"]
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

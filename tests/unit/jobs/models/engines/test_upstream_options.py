@@ -148,7 +148,7 @@ def test_tokens_are_guessed(value: object, size: int) -> None:
 def test_the_page_has_each_option_with_its_default(
     engine: str, options: type[UpstreamOptions]
 ) -> None:
-    page = Path(__file__).parents[5] / "ops/docs/upstreams.md"
+    page = Path(__file__).parents[5] / "ops/docs/how-to/models/upstreams.md"
     rows = re.findall(r"^\| `(\w+)` \| (both|`\w+`) \| (.*?) \|", page.read_text(), re.MULTILINE)
     defaults = {name: default for name, whose, default in rows if whose in ("both", f"`{engine}`")}
     assert defaults.keys() == options.model_fields.keys()
