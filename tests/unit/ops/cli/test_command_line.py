@@ -18,6 +18,7 @@ from api.app import create_app
 from jobs.settings import Settings
 from ops.cli.main import main
 from ops.client import clock
+from tests.support.command_line import millrace
 from tests.support.receiver import Received, Reply, receiving
 
 ROOT = Path(__file__).parents[4]
@@ -62,6 +63,33 @@ sys.exit(", ".join({heavy} & sys.modules.keys()) or 0)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_command_with_the_address_of_an_api_reads_no_configuration() -> None:
+    heavy = {"jobs.settings", "ops.embedded", "pydantic"}
+    code = f"""
+import sys
+from ops.cli.main import main
+main(["jobs"], standalone_mode=False)
+sys.exit(", ".join({heavy} & sys.modules.keys()) or 0)
+"""
+    with receiving() as api:
+        api.reply = lambda request: Reply(200, body=b'{"data": [], "next": null}')
+        environ = {
+            "MILLRACE_URL": f"http://127.0.0.1:{api.port}", "MILLRACE_PORT": "no number",
+            "PATH": os.environ["PATH"],
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_command_without_an_address_goes_by_the_configuration() -> None:
+    with receiving() as api:
+        api.reply = lambda request: Reply(200, body=b'{"data": [], "next": null}')
+        millrace("jobs", MILLRACE_PORT=str(api.port))
+    assert [request.path for request in api.received] == ["/jobs?limit=20"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
