@@ -103,9 +103,13 @@ def for_everybody(window: Watched, name: str) -> None:
         window.accessible()
         window.fits()
         screenshot(window, f"{name}-{scheme}")
+    window.page.set_viewport_size({"width": 390, "height": 800})
+    for scheme in ("dark", "light"):
+        window.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        window.accessible()
+    window.fits()
     window.page.set_viewport_size({"width": 360, "height": 800})
     window.fits()
-    window.accessible()
 
 
 def screenshot(window: Watched, name: str) -> None:

@@ -165,16 +165,16 @@ def test_everything_is_reached_by_keyboard(opened: Sign, worked: str) -> None:
     assert outline == "solid"
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Workers", exact=True)).to_be_visible()
-    page.get_by_role("button", name="Pause").focus()
+    page.get_by_role("button", name="Stop updates").focus()
     page.keyboard.press("Space")
-    expect(page.locator("#live-state")).to_have_text("Paused")
+    expect(page.locator("#live-state")).to_have_text("Stopped")
 
 
 def test_a_page_goes_on_by_itself_until_it_is_paused(opened: Sign, platform: Platform) -> None:
     window, still = opened(), opened()
     page, paused = window.go("/dashboard/models/echo@1"), still.go("/dashboard/models/echo@1")
-    paused.get_by_role("button", name="Pause").click()
-    expect(paused.get_by_role("button", name="Pause")).to_have_attribute("aria-pressed", "true")
+    paused.get_by_role("button", name="Stop updates").click()
+    expect(paused.locator("#live-state")).to_have_text("Stopped")
     before = paused.locator("main").inner_html()
     link = page.get_by_role("link", name="the API")
     link.focus()
@@ -192,7 +192,7 @@ def test_a_page_goes_on_by_itself_until_it_is_paused(opened: Sign, platform: Pla
     expect(link).to_be_focused()
     assert page.evaluate("document.querySelector('h1').mine")  # the page was not loaded again
     assert paused.locator("main").inner_html() == before
-    paused.get_by_role("button", name="Pause").click()
+    paused.get_by_role("button", name="Start updates").click()
     expect(paused.locator("#live-state")).to_have_text("Live")
 
 
@@ -233,7 +233,7 @@ def test_without_javascript_the_pages_are_there(
     page.goto(f"{platform.url}/dashboard")
     page.get_by_role("link", name="Workers").first.click()
     expect(page.get_by_role("heading", name="Workers", exact=True)).to_be_visible()
-    expect(page.get_by_role("button", name="Pause")).to_have_count(0)
+    expect(page.get_by_role("button", name="Stop updates")).to_have_count(0)
     page.goto(f"{platform.url}/dashboard/rollouts/x")
     page.get_by_label("Reason").fill("the product looks wrong")
     page.get_by_role("button", name="Roll back").click()

@@ -11,32 +11,12 @@ from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.browser.chromium import Watched
 from tests.browser.conftest import Key, Sign, for_everybody, screenshot, sign_in
+from tests.browser.work import NASTY, WORK, post
 from tests.support.keys import make_key_at
-from tests.support.platforms import spec
 from tests.support.receiver import Receiver, Reply, receiving
 from tests.support.wait import eventually
 
-NASTY = "<img src=x onerror=alert(1)>&'\""
-MODELS = """
-[[model]]
-name = "paced"
-version = "1"
-engine = "function"
-options = { function = "tests.support.models.paced:vectors" }
-limits = { max_batch = 4, in_flight = 1, slice_items = 8 }
-
-[[model]]
-name = "moody"
-version = "1"
-engine = "function"
-options = { function = "tests.support.models.broken:moody" }
-
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
-"""
-PLATFORM = spec(MODELS, lease_s=3.0, webhook_allow="127.0.0.1")
+PLATFORM = WORK
 
 
 @pytest.fixture(scope="module")
@@ -57,23 +37,17 @@ def window(signed_in: Sign) -> Watched:
     return signed_in("admin")
 
 
-def post(client: Client, model: str, items: list[str], **order: object) -> str:
-    named = [{"custom_id": f"{NASTY}-{n}", "input": text} for n, text in enumerate(items)]
-    id: str = client.jobs.create(model=model, items=named, **order)["id"]
-    return id
-
-
 def test_a_job_is_watched_to_its_end(window: Watched, client: Client) -> None:
     id = post(client, "paced", [f"wait {n}" for n in range(16)], metadata={"who": NASTY})
     page = window.go(f"/dashboard/jobs/{id}")
     page.evaluate("document.querySelector('main').mine = true")
     head = page.locator("[data-live=head]")
     expect(head).to_contain_text("running")
-    expect(head.get_by_role("button", name="Cancel")).to_be_visible()
+    expect(head.get_by_role("link", name="Cancel job…")).to_be_visible()
     screenshot(window, "job-running-light")
     expect(head).to_contain_text("completed")
     expect(head).to_contain_text("16 / 16")
-    expect(head.get_by_role("button", name="Cancel")).to_have_count(0)
+    expect(head.get_by_role("link", name="Cancel job…")).to_have_count(0)
     expect(head.get_by_role("button", name="Retry")).to_be_visible()
     slices = page.locator("[data-live=slices]")
     expect(slices.get_by_role("img")).not_to_have_count(0)

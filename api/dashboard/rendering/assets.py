@@ -10,7 +10,12 @@ from starlette.responses import Response
 from api.http.security import STATIC_PREFIX
 from jobs.errors import NotFound
 
-_TYPES = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_TYPES = {
+    "style.css": "text/css",
+    "page.js": "text/javascript",
+    "live.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
 _FILES = {
     name: resources.files("api.dashboard").joinpath("static", name).read_bytes() for name in _TYPES
 }

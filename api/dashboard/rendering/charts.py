@@ -10,6 +10,7 @@ Points = Sequence[tuple[float, float]]
 _NO_HINTS: Mapping[str, str] = {}
 _LEFT, _BOTTOM, _TOP, _RIGHT = 46, 30, 8, 10
 _LABEL = 40  # between two labels of one row
+_LETTER = 6.5  # of a label, with the space beside it
 
 
 def spark(values: Sequence[float | None], label: str) -> Markup:
@@ -84,6 +85,9 @@ def histogram(counts: Mapping[str, float], label: str, what: str) -> Markup:
     width, height = 480, 150
     most, bars, names = max(counts.values(), default=0.0) or 1.0, [], []
     step = (width - _LEFT - _RIGHT) / max(1, len(counts))
+    every = max(
+        1, ceil(max(map(len, counts), default=0) * _LETTER / step)
+    )  # labels must not overlap
     for n, (name, count) in enumerate(counts.items()):
         tall = (height - _TOP - _BOTTOM) * count / most
         x = _LEFT + n * step
@@ -92,6 +96,8 @@ def histogram(counts: Mapping[str, float], label: str, what: str) -> Markup:
             f'width="{max(1.0, step - 4):.1f}" height="{tall:.1f}"><title>{escape(name)}: '
             f"{count:,.0f}</title></rect>"
         )
+        if n % every:
+            continue
         names.append(
             f'<text x="{x + step / 2:.1f}" y="{height - _BOTTOM + 13}" text-anchor="middle">'
             f"{escape(name)}</text>"

@@ -1,7 +1,8 @@
 """Template filters that format numbers, sizes and times."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from math import ceil
 from typing import Any
 
@@ -11,6 +12,7 @@ from jobs import clock
 from jobs.models.routing.route import Share
 
 NONE = "–"
+_SEPARATED = re.compile(r"(?<=[^/:])(?=[/?&])")
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -116,14 +118,18 @@ def size(count: float | None) -> str:
 
 
 def ago(at: datetime | None) -> str:
-    """Formats the time since then: 1 min 15 s ago."""
-    return NONE if at is None else f"{duration((clock.now() - at).total_seconds())} ago"
+    """Renders the time since then: 1 min 15 s ago."""
+    if at is None:
+        return NONE
+    return _time(at, f"{duration((clock.now() - at).total_seconds())} ago", "relative")
 
 
 def age(at: datetime | None) -> str:
-    """Formats the time since then in one unit, which rarely changes: 3 min ago."""
-    if at is None:
-        return NONE
+    """Renders the time since then in one unit, which rarely changes: 3 min ago."""
+    return NONE if at is None else _time(at, _age(at), "relative")
+
+
+def _age(at: datetime) -> str:
     whole = max(0, round((clock.now() - at).total_seconds()))
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if whole >= size:
@@ -131,9 +137,23 @@ def age(at: datetime | None) -> str:
     return "just now"
 
 
-def moment(at: datetime | None) -> str:
-    """Formats a time in UTC: 2026-05-01 12:34:56."""
-    return NONE if at is None else at.strftime("%Y-%m-%d %H:%M:%S")
+def moment(at: datetime | str | None) -> str:
+    """Renders a time, or its ISO form in an object of the API: 2026-05-01 12:34:56 UTC.
+
+    A script of the page shows it in the viewer's zone.
+    """
+    if at is None:
+        return NONE
+    at = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return _time(at, f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC", "moment")
+
+
+def _time(at: datetime, words: str, kind: str) -> Markup:
+    """Renders an element with the exact time in UTC, which a pointer shows."""
+    exact = at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return Markup('<time class="{0}" datetime="{1}" title="{1}">{2}</time>').format(
+        kind, exact, words
+    )
 
 
 def sentence(text: str) -> str:
@@ -148,6 +168,11 @@ def coded(text: str) -> Markup:
         for n, part in enumerate(text.split("`"))
     )
     return Markup().join(parts)
+
+
+def url(text: str) -> Markup:
+    """Renders a URL that breaks before its separators, not in the middle of a word."""
+    return Markup("<wbr>").join(part for part in _SEPARATED.split(text) if part)
 
 
 REASONS = {
@@ -180,6 +205,6 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
         number, exact, many, rate, share, milliseconds, duration, size, ago, age, moment, spoken,
-        sentence, counted, named, between, coded, growth, evidence, by_version, percents,
+        sentence, counted, named, url, between, coded, growth, evidence, by_version, percents,
     )
 }  # fmt: skip

@@ -9,6 +9,17 @@ from jobs.store.jobs.detail import SliceRun
 MOST_RUNS = 400
 _MOST_LINES = 24
 _LEAST = 0.3
+_TALL = 10.0
+_LEAST_TALL = 1.5  # that one failure of many is seen
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Share of a bar's height, of 10."""
+
+    name: str  #: outcome, or running
+    y: float
+    height: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +29,20 @@ class Bar:
     x: float  #: start, percent of the timeline
     width: float  #: percent of the timeline
     run: SliceRun
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """Outcomes of the items: those that failed lie below, by their share."""
+        if not self.run.finished_at:
+            return [Part("running", 0.0, _TALL)]
+        ended = self.run.n_succeeded + self.run.n_failed
+        if not ended:
+            return [Part("cancelled", 0.0, _TALL)]
+        tall = _TALL * self.run.n_failed / ended
+        if self.run.n_failed and self.run.n_succeeded:
+            tall = min(max(tall, _LEAST_TALL), _TALL - _LEAST_TALL)
+        parts = [Part("succeeded", 0.0, _TALL - tall), Part("failed", _TALL - tall, tall)]
+        return [part for part in parts if part.height]
 
 
 @dataclass(slots=True)

@@ -1,43 +1,9 @@
-// Live updates of pages, and the theme.
+// Live updates of pages.
 "use strict";
 (() => {
   const pause = document.getElementById("pause");
   const state = document.getElementById("live-state");
-  const theme = document.getElementById("theme");
   const parts = document.querySelectorAll("[data-live]");
-
-  // -- theme: the server reads the cookie, so pages arrive in the right colours
-
-  const dark = () => {
-    const chosen = document.documentElement.dataset.theme;
-    return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  };
-  const name = () => { theme.textContent = dark() ? "Light" : "Dark"; };
-  if (theme) {
-    theme.hidden = false;
-    theme.title = "Switch between light and dark";
-    name();
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", name);
-    theme.addEventListener("click", () => {
-      const chosen = dark() ? "light" : "dark";
-      document.documentElement.dataset.theme = chosen;
-      document.cookie = `millrace_theme=${chosen}; path=/dashboard; max-age=31536000; samesite=strict`;
-      name();
-    });
-  }
-
-  // -- buttons that copy: shown where the browser lets a page write to the clipboard
-
-  if (navigator.clipboard) {
-    document.documentElement.dataset.copies = "";
-    document.addEventListener("click", async (event) => {
-      const button = event.target.closest("[data-copy]");
-      if (!button) return;
-      await navigator.clipboard.writeText(button.dataset.copy);
-      button.textContent = "Copied";
-      setTimeout(() => { button.textContent = "Copy"; }, 2000);
-    });
-  }
 
   // -- DOM update: keeps focus, scroll position, selection and open details
 
@@ -99,6 +65,7 @@
       if (html === undefined) continue;
       const fresh = document.createElement("template");
       fresh.innerHTML = html;
+      document.dispatchEvent(new CustomEvent("millrace:fresh", { detail: fresh.content }));
       children(part, fresh.content);
     }
   }
@@ -123,8 +90,8 @@
 
   function go() {
     stop();
-    pause.setAttribute("aria-pressed", String(paused));
-    if (paused) return tell("Paused", "paused");
+    pause.textContent = paused ? "Start updates" : "Stop updates";
+    if (paused) return tell("Stopped", "stopped");
     if (document.hidden) return;
     source = new EventSource(location.pathname + location.search);
     source.addEventListener("open", () => tell("Live", "live"));

@@ -1,7 +1,7 @@
 """Page of one job: progress, slices, items, launches, webhooks; and its verbs."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query, Response
 
@@ -27,6 +27,7 @@ from jobs.views import jobs
 router = page_router.router()
 _ITEMS, _SLICES, _LAUNCHES = 50, 100, 12
 _Seq = Annotated[int, Query(ge=-1, le=2**31 - 1)]
+_Final = Literal["cancel", "delete"]
 _rows: AdaptiveCache[Sequence[Any]] = AdaptiveCache()
 
 
@@ -115,11 +116,11 @@ def download_results(
     return lines
 
 
-@router.get("/jobs/{job_id}/delete")
-def confirm_delete(page: layout.SubmitterPage, job_id: JobId) -> Response:
-    """Asks before a job is deleted."""
+@router.get("/jobs/{job_id}/{verb}")
+def confirm(page: layout.SubmitterPage, job_id: JobId, verb: _Final) -> Response:
+    """Asks before a job is cancelled or deleted."""
     with find_job(page.context, page.caller, job_id) as (_, row):
-        return page.render("delete.html", job=jobs.job_object(row))
+        return page.render("confirm.html", job=jobs.job_object(row), verb=verb)
 
 
 @router.post("/jobs/{job_id}/redeliver")

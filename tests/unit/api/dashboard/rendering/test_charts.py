@@ -1,5 +1,6 @@
 """Charts are well-formed, say their figures in words, and take no name for markup."""
 
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -77,3 +78,13 @@ def test_an_interval_lies_in_its_place_among_zero_and_its_marks(
     assert low <= float(dot.get("cx", 0)) <= high < limit
     assert (low < zero) == (bounds[0] < 0)
     assert [one.text for one in found.iter("text")] == ["hold", "limit"]  # 0 has no room
+
+
+@pytest.mark.parametrize("count", [1, 5, 12, 40])
+def test_labels_of_a_histogram_have_room(count: int) -> None:
+    names = [f"{1000 + n}–{1001 + n}" for n in range(count)]
+    drawn = ElementTree.fromstring(charts.histogram(dict.fromkeys(names, 1.0), "x", "y"))
+    labels = [one for one in drawn.iter("text") if one.text in names]
+    assert labels
+    places = [float(one.get("x", 0)) for one in labels]
+    assert all(right - left >= 6 * len(names[0]) for left, right in pairwise(places))

@@ -1,6 +1,7 @@
 """Numbers as people read them."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from typing import get_args
 
 import pytest
@@ -69,3 +70,20 @@ def test_commands_are_code_and_all_else_is_text() -> None:
 
 def test_every_reason_to_launch_is_explained() -> None:
     assert set(formatting.REASONS) == set(get_args(FlushReason))
+
+
+def test_a_time_is_an_element_with_the_exact_one_in_utc() -> None:
+    at = datetime(2026, 5, 1, 14, 34, 56, 789_000, tzinfo=timezone(timedelta(hours=2)))
+    exact = 'datetime="2026-05-01T12:34:56.789Z" title="2026-05-01T12:34:56.789Z"'
+    shown = f'<time class="moment" {exact}>2026-05-01 12:34:56 UTC</time>'
+    assert formatting.moment(at) == shown
+    assert formatting.moment(at.isoformat()) == shown
+    assert f'<time class="relative" {exact}>' in formatting.age(at)
+    assert formatting.moment(None) == formatting.age(None) == "–"
+
+
+def test_a_url_breaks_before_its_separators() -> None:
+    shown = formatting.url("https://a.example/of/<b>?x=1&y=2")
+    assert shown.split("<wbr>") == [
+        "https://a.example", "/of", "/&lt;b&gt;", "?x=1", "&amp;y=2",
+    ]  # fmt: skip

@@ -1,9 +1,12 @@
 """When slices ran: each in the line of its worker, none over another."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from api.dashboard.rendering.timeline import timeline
+import pytest
+
+from api.dashboard.rendering.timeline import Bar, timeline
 from jobs.store.jobs.detail import SliceRun
 from tests.support.rows import made
 
@@ -56,3 +59,25 @@ def test_lines_that_are_too_many_are_counted() -> None:
     assert found
     assert len(found.lines) + found.left_out == 30
     assert found.left_out > 0
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "failed", "parts"),
+    [
+        (8, 0, {"succeeded": 10.0}),
+        (0, 8, {"failed": 10.0}),
+        (6, 2, {"succeeded": 7.5, "failed": 2.5}),
+        (999, 1, {"succeeded": 8.5, "failed": 1.5}),
+        (1, 999, {"succeeded": 1.5, "failed": 8.5}),
+        (0, 0, {"cancelled": 10.0}),
+    ],
+)
+def test_a_bar_shows_the_share_that_failed(
+    succeeded: int, failed: int, parts: dict[str, float]
+) -> None:
+    ended = replace(run(1, 0, 5), n_succeeded=succeeded, n_failed=failed)
+    assert {part.name: part.height for part in Bar(0, 1, ended).parts} == parts
+
+
+def test_a_bar_of_what_runs_is_of_one_part() -> None:
+    assert [part.name for part in Bar(0, 1, run(1, 0, None)).parts] == ["running"]

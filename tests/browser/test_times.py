@@ -1,0 +1,79 @@
+"""Times are shown in the viewer's zone; the exact ones, in UTC, stand beside them."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from ops.client import Client
+from ops.supervisor.platform import Platform
+from tests.browser.conftest import Key
+from tests.browser.work import WORK, post
+
+PLATFORM = WORK
+ZONE = "Australia/Darwin"  # no whole hours from UTC
+SHOWN = "%Y-%m-%d %H:%M:%S"
+
+
+@pytest.fixture
+def client(platform: Platform, key: Key) -> Iterator[Client]:
+    found = Client(platform.url, key(role="admin")[0])
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def page_of(browser: Browser, platform: Platform, key: Key) -> Iterator[object]:
+    """Opens a job of an own tenant in a zone far away, with or without JavaScript."""
+    contexts = []
+
+    def make(id: str, script: bool = True) -> Page:
+        token, _ = key(role="admin")
+        contexts.append(browser.new_context(
+            timezone_id=ZONE, java_script_enabled=script,
+            extra_http_headers={"Authorization": f"Bearer {token}"},
+        ))  # fmt: skip
+        page = contexts[-1].new_page()
+        page.goto(f"{platform.url}/dashboard/jobs/{id}")
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+
+
+def in_zone(exact: str) -> str:
+    return datetime.fromisoformat(exact).astimezone(ZoneInfo(ZONE)).strftime(SHOWN)
+
+
+def test_times_are_those_of_the_viewers_zone_also_after_live_updates(
+    page_of: object, client: Client
+) -> None:
+    id = post(client, "paced", ["wait"] * 12)
+    page = page_of(id)  # type: ignore[operator]
+    expect(page.locator("#zone")).to_have_text(ZONE)
+    head = page.locator("[data-live=head]")
+    submitted = page.locator("dt:text-is('Submitted') + dd time")
+    created = client.jobs.get(id)["created_at"]
+    exact = datetime.fromisoformat(submitted.get_attribute("title"))
+    assert abs(exact - datetime.fromisoformat(created)) < timedelta(seconds=1)
+    expect(submitted).to_have_text(in_zone(created))
+    expect(head).to_contain_text("completed")
+    timeline = page.locator("[data-live=slices] time").first  # came by an update
+    expect(timeline).to_have_text(in_zone(timeline.get_attribute("title")))
+    expect(page.locator("[data-live=head] time").first).to_have_attribute(
+        "title", re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+    )
+
+
+def test_without_javascript_times_are_in_utc_and_say_so(page_of: object, client: Client) -> None:
+    id = post(client, "echo", ["a"])
+    client.jobs.wait(id)
+    page = page_of(id, script=False)  # type: ignore[operator]
+    submitted = page.locator("dt:text-is('Submitted') + dd time")
+    created = datetime.fromisoformat(client.jobs.get(id)["created_at"])
+    expect(submitted).to_have_text(f"{created:{SHOWN}} UTC")
+    expect(page.get_by_text("Times are in UTC.")).to_be_visible()
