@@ -14,7 +14,7 @@ NEVER_IMPORTED := /tests?/|/torch/testing/|/kubernetes/client/|/transformers/mod
 # Where it is set, each process would compile the product anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test suite screenshots check chaos up bench lock clean tools sbom audit supply-chain
+.PHONY: demo test suite compat screenshots check chaos up bench lock clean tools sbom audit supply-chain
 
 demo: $(INSTALLED)
 	$(BIN)/millrace demo
@@ -28,6 +28,12 @@ test: $(INSTALLED)
 # Four test processes on two cores, since most tests wait for most of their time.
 suite: $(INSTALLED)
 	$(BIN)/python -m pytest -n 4 --dist loadfile
+
+# The pages of other people's tools, each in an environment of its own under .tools/compat: those
+# that are missing are built, which takes minutes.
+compat: $(INSTALLED)
+	$(BIN)/python -m tests.compatibility.environments
+	$(BIN)/python -m pytest tests/compatibility
 
 # The pages as the browser tests see them, light and dark: ops/docs/dashboard/*.png.
 screenshots: $(INSTALLED)

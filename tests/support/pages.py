@@ -14,7 +14,7 @@ from tests.support.wait import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_NAMED = re.compile(r"# ([\w-]+\.\w+)\n")
+_NAMED = re.compile(r"(?:#|//) ([\w-]+\.\w+)\n")
 _NAMED_ABOVE = re.compile(r"^\*\*([\w-]+\.\w+)\*\*[^\n]*:\n\n```(\w+)\n", re.MULTILINE)
 
 
@@ -71,8 +71,12 @@ def as_shown(shown: str) -> re.Pattern[str]:
     return re.compile("".join(lines))
 
 
-def lay_out(folder: Path, recipes: Iterable[Recipe], models: str) -> None:
-    """Fills a reader's folder: the files of all recipes, the models file, and an installation."""
+def lay_out(
+    folder: Path, recipes: Iterable[Recipe], models: str, python: str | Path = sys.executable
+) -> None:
+    """Fills a reader's folder: the files of all recipes, the models file, and an installation.
+
+    python: of the environment that the recipes are for."""
     entries = [models]
     for recipe in recipes:
         for name, content in recipe.files.items():
@@ -83,14 +87,16 @@ def lay_out(folder: Path, recipes: Iterable[Recipe], models: str) -> None:
     (folder / "models.toml").write_text("\n".join(entries))
     (folder / "lib").mkdir()
     (folder / "lib" / "millrace").symlink_to(ROOT / "ops" / "client")  # as it is installed
-    for name, arguments in (("millrace", "-P -m ops"), ("python", "")):
+    for name, called in (("millrace", f'"{sys.executable}" -P -m ops'), ("python", f'"{python}"')):
         command = folder / ".venv" / "bin" / name
         command.parent.mkdir(parents=True, exist_ok=True)
-        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
+        command.write_text(f'#!/bin/sh\nexec {called} "$@"\n')
         command.chmod(0o755)
 
 
-def run(recipe: Recipe, folder: Path, environ: Mapping[str, str]) -> str:
+def run(
+    recipe: Recipe, folder: Path, environ: Mapping[str, str], patience_s: float = PATIENCE_S
+) -> str:
     """Runs the commands of a recipe in a laid out folder; returns what they print. Fails with what
     they say where one fails."""
     path = f"{folder / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
@@ -103,7 +109,7 @@ def run(recipe: Recipe, folder: Path, environ: Mapping[str, str]) -> str:
             stdout=out, stderr=err, start_new_session=True,
         )  # fmt: skip
         try:
-            status = shell.wait(PATIENCE_S)
+            status = shell.wait(patience_s)
         finally:
             with suppress(ProcessLookupError):  # what it left in the background
                 os.killpg(shell.pid, signal.SIGKILL)

@@ -17,17 +17,20 @@ TEXTS = [
     "one two three four five six seven eight nine ten " * 4,
     "word " * 17,
 ]
+NO_TOOLS = "{% if m['role'] == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
 TEMPLATE = (
     "{% for m in messages %}"
-    "{% if m['role'] == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
-    "<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    + NO_TOOLS
+    + "<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if tools %}{{ tools | tojson }}\n{% endif %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
 
-def save(folder: Path, *, seed: int = 0, **config: Any) -> Path:
-    """Saves model, tokenizer and chat template; returns the folder."""
+def save(folder: Path, *, seed: int = 0, with_tools: bool = False, **config: Any) -> Path:
+    """Saves model, tokenizer and chat template; returns the folder.
+
+    with_tools: the template takes messages of tools."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -46,7 +49,7 @@ def save(folder: Path, *, seed: int = 0, **config: Any) -> Path:
         "tie_word_embeddings": True,
     }
     LlamaForCausalLM(LlamaConfig(**sizes | config)).save_pretrained(folder)
-    save_tokenizer(folder)
+    save_tokenizer(folder, TEMPLATE.replace(NO_TOOLS, "") if with_tools else TEMPLATE)
     return folder
 
 
@@ -55,7 +58,7 @@ def options(folder: Path) -> dict[str, Any]:
     return {"path": str(folder), "threads": 1, "device": "cpu"} | custom_models.checksums(folder)
 
 
-def save_tokenizer(folder: Path) -> None:
+def save_tokenizer(folder: Path, template: str = TEMPLATE) -> None:
     """Saves a tokenizer of bytes with few merges, and the chat template."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -70,5 +73,5 @@ def save_tokenizer(folder: Path) -> None:
     )
     tokenizer.train_from_iterator(TEXTS * 3, trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
-    config = {"eos_token": "<|im_end|>", "chat_template": TEMPLATE}
+    config = {"eos_token": "<|im_end|>", "chat_template": template}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))

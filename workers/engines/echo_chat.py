@@ -63,7 +63,9 @@ class EchoChat:
             raise ValueError("prompt has no words")
         if len(words) >= self._capacity.context_tokens:
             most = self._capacity.context_tokens - 1
-            raise ValueError(f"prompt has {len(words)} tokens; there is room for {most}")
+            raise ValueError(
+                f"the prompt is too long: it has {len(words)} tokens; there is room for {most}"
+            )
         if any(token >= _VOCABULARY for token in request.sampling.logit_bias):
             raise ValueError("logit_bias names a token that the model doesn't have")
         text = request.prompt if isinstance(request.prompt, str) else " ".join(words)

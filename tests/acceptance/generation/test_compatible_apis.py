@@ -86,8 +86,15 @@ def test_counted_tokens_are_those_that_the_message_has(
 
 def test_a_count_is_refused_as_its_message_would_be(claude: anthropic.Anthropic) -> None:
     messages: Any = [{"role": "user", "content": "word " * 9000}]
-    with pytest.raises(anthropic.BadRequestError, match="9000 tokens"):
+    with pytest.raises(anthropic.BadRequestError, match="prompt is too long: it has 9000 tokens"):
         claude.messages.count_tokens(model="chatter", messages=messages)
+
+
+def test_a_prompt_that_is_too_long_is_named_as_tools_know_it(chat: openai.OpenAI) -> None:
+    """LiteLLM and LangChain read these words, and go to a model with more room."""
+    messages: Any = [{"role": "user", "content": "word " * 9000}]
+    with pytest.raises(openai.BadRequestError, match="prompt is too long: it has 9000 tokens"):
+        chat.chat.completions.create(model="chatter", messages=messages)
 
 
 def test_no_clients_input_asks_for_a_count(platform: Platform, key: str) -> None:

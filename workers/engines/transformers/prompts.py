@@ -33,7 +33,7 @@ class Prompts:
         if not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
             raise ValueError(f"prompt: token ids must be 0 to {self._vocabulary - 1}")
         if len(tokens) > self._most:
-            raise self._too_long(f"{len(tokens)}")
+            raise self._too_long(f"{len(tokens)} tokens")
         return Prompt(tokens, len(tokens), request, text)
 
     def _tokens(self, request: GenerationRequest) -> tuple[str, Sequence[int]]:
@@ -47,7 +47,7 @@ class Prompts:
             prompt if prompt is not None else self._template.render(request.messages or (), tools)
         )
         if len(text) > _MOST_CHARACTERS_A_TOKEN * self._most:
-            raise self._too_long(f"{len(text)} characters, more than")
+            raise self._too_long(f"{len(text)} characters")
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -63,6 +63,7 @@ class Prompts:
             raise ValueError(f"logprobs must be at most {known}")
 
     def _too_long(self, count: str) -> ValueError:
-        return ValueError(
-            f"the prompt has {count} tokens; the model takes {self._most}, and one of output"
+        return ValueError(  # clients know "prompt is too long", as Anthropic says it
+            f"the prompt is too long: it has {count}; the model takes {self._most} tokens, and one "
+            "of output"
         )

@@ -57,8 +57,8 @@ def test_token_ids_are_taken_as_they_are_with_their_text(folder: Path) -> None:
     ("value", "said"),
     [
         ({"prompt": [tiny_llama.VOCABULARY]}, "token ids must be 0 to 319"),
-        ({"prompt": [0] * CONTEXT}, "40 tokens; the model takes 39"),
-        ({"prompt": "x" * 10_000}, "10000 characters"),
+        ({"prompt": [0] * CONTEXT}, "prompt is too long: it has 40 tokens; the model takes 39"),
+        ({"prompt": "x" * 10_000}, "prompt is too long: it has 10000 characters"),
         ({"prompt": "\ud800"}, "surrogate"),
         ({"prompt": "a", "logit_bias": {"320": 1}}, "logit_bias"),
         ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, "no tools"),
