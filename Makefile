@@ -3,12 +3,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PRODUCT := $(VENV)/product
 INSTALLED := $(VENV)/installed
 TOOLS := .tools
 LOCK := ops/requirements.lock
 SBOM := build/sbom.cdx.json
-# pip compiles in one process, and what nothing imports too: compileall does it instead.
-PIP := -q --disable-pip-version-check --no-compile -c ops/requirements.lock
+# Older ones take twice the time to look at what the indexes have.
+PIP_VERSION := 26.3
+# pip compiles in one process, and what nothing imports too.
+PIP := -q --disable-pip-version-check --no-compile
 NEVER_IMPORTED := /tests?/|/torch/testing/|/kubernetes/client/|/transformers/models/
 
 # Where it is set, each process would compile the product anew.
@@ -16,10 +19,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test suite compat screenshots check chaos up bench lock clean tools sbom audit supply-chain
 
-demo: $(INSTALLED)
+demo: $(PRODUCT)
 	$(BIN)/millrace demo
 
-up: $(INSTALLED)
+up: $(PRODUCT)
 	$(BIN)/millrace up
 
 test: $(INSTALLED)
@@ -53,20 +56,26 @@ bench: $(INSTALLED)
 	$(BIN)/millrace bench embed
 	$(BIN)/millrace bench echo
 
-$(INSTALLED): pyproject.toml ops/requirements.lock
+# The product alone, whose modules are compiled when they are first imported.
+$(PRODUCT): pyproject.toml $(LOCK)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install $(PIP) torch
-	PYTHONWARNINGS=ignore $(BIN)/pip install $(PIP) -e '.[dev]'
+	$(BIN)/pip install $(PIP) pip==$(PIP_VERSION)
+	$(BIN)/pip install $(PIP) -c $(LOCK) -e '.[cpu]'
+	touch $@
+
+# And its tests, whose many processes shall not all compile the same modules.
+$(INSTALLED): $(PRODUCT)
+	PYTHONWARNINGS=ignore $(BIN)/pip install $(PIP) -c $(LOCK) -e '.[dev]'
 	$(BIN)/python -m compileall -q -j 0 -x '$(NEVER_IMPORTED)' $(VENV)/lib || true
 	touch $@
 
 # Pins everything that is installed now; run it after changing pyproject.toml.
 lock: 
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install -q torch==2.13.0
-	$(BIN)/pip install -q -e '.[dev,bench]'
+	$(BIN)/pip install $(PIP) pip==$(PIP_VERSION)
+	$(BIN)/pip install $(PIP) -e '.[dev,bench]'
 	$(BIN)/pip freeze --exclude-editable | sed 's/+cpu//' > ops/requirements.lock
-	touch $(INSTALLED)
+	touch $(PRODUCT) $(INSTALLED)
 
 # What is installed (CycloneDX 1.6), and whether it is known to be vulnerable. The tools have an
 # environment of their own: the product's lock doesn't grow by them.

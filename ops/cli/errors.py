@@ -9,6 +9,7 @@ import click
 #: Errors that say what a user can do: module and name, since loading them all takes a while.
 _FOR_USERS = (
     ("jobs.errors", "MillraceError"),
+    ("jobs.models.engines.extras", "MissingExtra"),
     ("jobs.settings", "SettingsError"),
     ("ops.client.errors", "MillraceError"),
 )

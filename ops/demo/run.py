@@ -10,6 +10,8 @@ from uuid import UUID
 import numpy as np
 
 from jobs import clock, ids
+from jobs.models.builtin_models import SAMPLES
+from jobs.models.engines import extras
 from jobs.store import db
 from jobs.store.jobs import detail
 from ops.client import Client, Item
@@ -24,7 +26,11 @@ Say = Callable[[str], None]
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Runs a platform in a temporary folder; returns the job, its launches and the best matches."""
+    """Runs a platform in a temporary folder; returns the job, its launches and the best matches.
+
+    Raises MissingExtra.
+    """
+    extras.require(SAMPLES.resolve(MODEL))
     since_s = clock.monotonic()
     with tempfile.TemporaryDirectory(prefix="millrace-demo-") as folder:
         say("starting PostgreSQL, Redis, the api, the keeper and a worker …")

@@ -26,11 +26,7 @@ from workers.engines.common.tokenize_pairs import Row, Tokens, padded
 from workers.engines.protocol import Engine, InvalidInput, Params, Prepared, PreparedInputs
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-try:
-    import transformers
-except ImportError as error:
-    message = "the engine huggingface needs an extra: pip install 'millrace[huggingface]'"
-    raise ImportError(message) from error
+import transformers
 
 _DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
 _ONLY_THE_FOLDER = {"local_files_only": True, "trust_remote_code": False}

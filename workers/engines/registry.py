@@ -3,6 +3,7 @@
 import os
 from importlib import import_module
 
+from jobs.models.engines import extras
 from jobs.models.inputs.input_size import MAX_TOKENS
 from jobs.models.inputs.tensor_inputs import most_rows
 from jobs.models.model import Model
@@ -43,7 +44,9 @@ _UPSTREAM = {"http", "openai"}
 
 def load(model: Model, device: str) -> Engine | Generator:
     """Creates an engine with the model's options. `device` is a torch device, or "" for the
-    default. A device by UUID must be the only one that this process sees (`cuda_uuid`)."""
+    default. A device by UUID must be the only one that this process sees (`cuda_uuid`). Raises
+    MissingExtra."""
+    extras.require(model)
     device = cuda_uuid.torch_name(device)
     streams = model.engine == "openai" and model.spec.generates
     module, _, name = _FACTORIES["openai_stream" if streams else model.engine].partition(":")

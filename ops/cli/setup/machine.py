@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 
+from jobs.models.engines.extras import TORCH_EXTRA
 from jobs.processes.open_files import WANTED
 from jobs.settings import Settings
 from ops.cli.setup.check import Check
@@ -114,7 +115,7 @@ def open_files() -> Check:
 def device(settings: Settings) -> Check:
     """Checks that torch is there, and sees the GPU."""
     if importlib.util.find_spec("torch") is None:
-        mend = "pip install torch; models of the engines echo, function and python do without"
+        mend = f"{TORCH_EXTRA}; models of the engines echo, function and python do without"
         return Check("torch", "warning", "torch is not installed", mend)
     import torch
 

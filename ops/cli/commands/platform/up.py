@@ -3,6 +3,8 @@
 import click
 
 from jobs import settings
+from jobs.models.engines import extras
+from jobs.models.watcher import ModelsFile
 from jobs.telemetry import logs
 from ops.cli.commands.common import as_json_option, show
 from ops.processes.children import StopSignal
@@ -24,6 +26,8 @@ def up(workers: int, max_workers: int, prepare_workers: int | None, as_json: boo
     """Runs everything: embedded services, migrations, api, keeper, workers. Ctrl-C stops it."""
     configured = settings.load()
     logs.configure("up", configured.log_format)
+    for line in extras.unserved(ModelsFile(configured.models).models):
+        click.echo(line, err=True)
     stop_requested = StopSignal()
     platform = Platform(
         configured, workers, most_workers=max_workers, prepare_workers=prepare_workers

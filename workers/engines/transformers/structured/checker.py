@@ -42,7 +42,8 @@ class GrammarChecker:
             return ""
         if find_spec("llguidance") is None:
             where = field_of(request)
-            raise ValueError(f"{where} needs the package llguidance (extra huggingface)")
+            install = "pip install 'millrace[generate]'"
+            raise ValueError(f"{where} needs the package llguidance: {install}")
         grammar = grammar_of(request)
         digest = blake2b(grammar.encode(errors="surrogatepass")).digest()
         with self._lock:

@@ -1,0 +1,134 @@
+"""The wheel: its files, its version, its extras; and millrace from it, without the checkout."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ops.processes.ports import free_port
+from tests.packaging.kit import ROOT, VERSION, Environment, Wheel
+from tests.support.processes import spawned
+
+pytestmark = pytest.mark.timeout(300)
+
+PACKAGES = {"api", "jobs", "migrations", "millrace", "ops", "workers"}
+EXTRAS = {"bench", "cpu", "cuda", "dev", "generate", "huggingface", "kubernetes", "parquet"}
+DEVELOPMENT = ("ops/docs/", "ops/deploy/")
+"""Folders of a package that are read in a checkout alone."""
+MOST_BYTES = 8 << 20
+
+
+def tracked() -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "api", "jobs", "migrations", "ops", "workers"],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    return listed.stdout.splitlines()
+
+
+def test_it_has_every_file_that_the_packages_read(wheel: Wheel) -> None:
+    expected = {name for name in tracked() if not name.startswith(DEVELOPMENT)}
+    missing = expected - wheel.sizes.keys() - {"ops/requirements.lock", "ops/tools.lock"}
+    assert missing == set()
+
+
+def test_it_has_nothing_else(wheel: Wheel) -> None:
+    folders = {name.partition("/")[0] for name in wheel.sizes}
+    assert folders - PACKAGES == {f"millrace-{VERSION}.dist-info"}
+    assert [name for name in wheel.sizes if name.startswith(DEVELOPMENT)] == []
+    assert {name.rpartition(".")[2] for name in wheel.sizes} & {"png", "md", "pyc"} == set()
+    assert sum(wheel.sizes.values()) < MOST_BYTES
+    assert {"millrace/py.typed", "millrace/__init__.py"} <= wheel.sizes.keys()
+
+
+def test_its_metadata_names_version_and_extras(wheel: Wheel) -> None:
+    assert wheel.path.name == f"millrace-{VERSION}-py3-none-any.whl"
+    assert wheel.metadata["Version"] == VERSION
+    assert set(wheel.metadata.get_all("Provides-Extra") or []) == EXTRAS
+    assert "# Millrace" in str(wheel.metadata.get_payload())
+
+
+@pytest.mark.parametrize("extra", ["cpu", "cuda"])
+def test_torch_is_of_one_version_and_only_in_extras(wheel: Wheel, extra: str) -> None:
+    assert not {"torch[]", "transformers[]", "pyarrow[]"} & wheel.required().keys()
+    assert wheel.required(extra)["torch[]"].version.split("+")[0] == "2.13.0"
+
+
+def test_no_requirement_needs_a_compiler(wheel: Wheel) -> None:
+    """A wheel that pip compiled has the bare tag of this machine, which no index takes."""
+    required = wheel.required("cpu", "cuda", "generate", "kubernetes", "parquet", "bench")
+    compiled = {
+        name: tag
+        for name, one in required.items()
+        for tag in (one.read_text("WHEEL") or "Tag: none").splitlines()
+        if tag.startswith("Tag:") and "none-any" not in tag and "manylinux" not in tag
+    }
+    assert compiled == {}
+
+
+class Running:
+    """`millrace up` of an environment, until SIGTERM."""
+
+    def __init__(self, environment: Environment, home: Path) -> None:
+        self._environment = environment
+        self._port = str(free_port())
+        self._ours = {
+            "MILLRACE_HOME": str(home),
+            "MILLRACE_PORT": self._port,
+            "MILLRACE_URL": f"http://127.0.0.1:{self._port}",
+        }
+
+    def cli(self, *words: str, status: int = 0) -> str:
+        return self._environment.run("millrace", *words, status=status, **self._ours).stdout
+
+    def job(self, model: str, folder: Path) -> list[Any]:
+        """Runs a job of two texts; returns its outputs."""
+        (folder / "texts.txt").write_text("one\ntwo\n")
+        out = folder / f"{model}.jsonl"
+        self.cli("submit", str(folder / "texts.txt"), "--model", model, "--wait", "-o", str(out))
+        return [json.loads(line)["output"] for line in out.read_text().splitlines()]
+
+    @contextmanager
+    def up(self, log: Path) -> Iterator[None]:
+        """Runs it, ready, and ends it; `log` gets what it says to standard error."""
+        command = [str(self._environment.bin / "millrace"), "up", "--json"]
+        ours = {"env": self._environment.environ(**self._ours), "cwd": log.parent}
+        with log.open("w") as stderr, spawned(
+            command, **ours, stdout=subprocess.PIPE, stderr=stderr
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["ready"] is True
+            yield
+            process.send_signal(signal.SIGTERM)
+            assert process.wait() == 0
+
+
+def test_the_base_runs_the_platform_and_says_what_torch_would_serve(
+    wheel: Wheel, tmp_path: Path
+) -> None:
+    environment = Environment(tmp_path / "venv", wheel)
+    found = environment.run("python", "-c", "import ops, millrace; print(ops.__file__)").stdout
+    assert Path(found.strip()).is_relative_to(environment.site)
+    assert environment.run("millrace", "--version").stdout.split()[-1] == VERSION
+    running, log = Running(environment, tmp_path / "home"), tmp_path / "up.log"
+    with running.up(log):
+        assert running.job("echo", tmp_path) == ["one", "two"]
+        listed = running.cli("models")
+        assert running.cli("infer", "--model", "minilm", "a text", status=1) == ""
+    told = "minilm, image-classifier, efficientnet-lite0, smollm2: torch isn't installed: "
+    assert told + "pip install 'millrace[cpu]', or 'millrace[cuda]' for a GPU" in log.read_text()
+    assert "torch isn't installed: pip install 'millrace[cpu]'" in listed
+    assert "Traceback" not in log.read_text()
+
+
+def test_with_the_extra_cpu_it_embeds(wheel: Wheel, tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "venv", wheel, "cpu")
+    running, log = Running(environment, tmp_path / "home"), tmp_path / "up.log"
+    with running.up(log):
+        assert [len(vector) for vector in running.job("minilm", tmp_path)] == [384, 384]
+    assert "not served here" not in log.read_text()
