@@ -63,6 +63,7 @@ for _name, _help, _module in (
     ("compat", "Measures the cost of a call through other routes than /infer.", "compat_routes"),
     ("instrumentation", "Measures the cost of metrics, traces and logs.", ""),
     ("dashboard", "Measures pages over 100,000 jobs of 1,000,000 items.", ""),
+    ("lighthouse", "Scores the dashboard's pages by Lighthouse, on a phone and a desktop.", ""),
     ("trace", "Replays the arrivals of a real service, live and in the simulator.", "trace_replay"),
     (
         "batches",
