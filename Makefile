@@ -17,7 +17,7 @@ NEVER_IMPORTED := /tests?/|/torch/testing/|/kubernetes/client/|/transformers/mod
 # Where it is set, each process would compile the product anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test suite compat screenshots check chaos up bench lock clean tools sbom audit supply-chain
+.PHONY: demo test suite compat screenshots check chaos up bench lock clean tools sbom audit supply-chain docs
 
 demo: $(PRODUCT)
 	$(BIN)/millrace demo
@@ -45,6 +45,11 @@ screenshots: $(INSTALLED)
 # Real processes die for three minutes, always in the same order.
 chaos: $(INSTALLED)
 	$(BIN)/millrace bench chaos --seed 1 --minutes 3
+
+# The pages as a site that opens from a disk, with its search: build/site/index.html.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict -f ops/mkdocs.yml
+	@echo build/site/index.html
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .

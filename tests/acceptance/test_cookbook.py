@@ -1,6 +1,6 @@
-"""Every recipe of the cookbook, and each example of the client, does what its page says, run as a
-reader would: its files saved, its entries in the models file, its commands in a shell, their output
-as it is shown."""
+"""Every recipe of the cookbook, part of the first hour, and example of the client does what its
+page says, run as a reader would: its files saved, its entries in the models file, its commands in a
+shell, their output as it is shown."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,8 @@ from ops.supervisor.platform import Platform
 from tests.support.pages import ROOT, Recipe, as_shown, lay_out, run, sections
 from tests.support.platforms import SAMPLES, Platforms, spec
 
-PAGES = [ROOT / "ops/docs" / name for name in ("how-to/cookbook.md", "reference/client.md")]
+DOCS = ROOT / "ops" / "docs"
+PAGES = [DOCS / "how-to/cookbook.md", DOCS / "tutorial/first_hour.md", DOCS / "reference/client.md"]
 BUCKET = "texts"
 MODELS = """
 [[model]]

@@ -89,7 +89,7 @@ ORDER = {
         ["__main__"],
     ],
     "ops": [
-        ["audit", "client", "generate_sync_client", "grafana", "processes", "router"],
+        ["audit", "client", "generate_sync_client", "grafana", "processes", "router", "site"],
         ["embedded"],
         ["supervisor"],
         ["simulation"],

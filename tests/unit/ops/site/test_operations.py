@@ -1,0 +1,73 @@
+"""The reference of the HTTP API says what its OpenAPI document says."""
+
+import re
+
+import pytest
+
+from api.app import create_app
+from jobs.settings import Settings
+from ops.site.operations import FOLDER, reference
+from ops.site.schemas import in_words
+
+
+@pytest.fixture(scope="module")
+def document() -> dict:
+    return create_app(Settings()).openapi()
+
+
+@pytest.fixture(scope="module")
+def pages(document: dict) -> dict[str, str]:
+    return reference(document)
+
+
+def test_every_operation_is_on_one_page_and_in_the_index(document: dict, pages: dict) -> None:
+    operations = [
+        f"`{method.upper()} {path}`"
+        for path, methods in document["paths"].items()
+        for method in methods
+    ]
+    index = pages[f"{FOLDER}/index.md"]
+    others = [text for page, text in pages.items() if not page.endswith("index.md")]
+    for operation in operations:
+        assert sum(len(re.findall(f"^{re.escape(operation)}", text, re.M)) for text in others) == 1
+        assert f"| {operation} |" in index
+
+
+def test_every_schema_has_a_section(document: dict, pages: dict) -> None:
+    sections = re.findall(r"^## (\w+)$", pages[f"{FOLDER}/schemas.md"], re.M)
+    assert sections == sorted(document["components"]["schemas"])
+
+
+def test_an_operation_has_its_parameters_body_example_and_errors(pages: dict) -> None:
+    text = pages[f"{FOLDER}/jobs.md"].partition("## List Jobs")[0]
+    assert "with a key" in text
+    assert "| `Idempotency-Key` (header) | string | Chosen by the client" in text
+    assert "**Body** `application/json`: [JobWithItems](schemas.md#jobwithitems)" in text
+    assert '"model": "minilm"' in text
+    assert "**202** `application/json`: [Job](schemas.md#job)" in text
+    assert re.search(r"^Errors: 400, 401, .*507$", text, re.M)
+
+
+def test_a_field_has_its_type_bounds_and_default(pages: dict) -> None:
+    text = pages[f"{FOLDER}/schemas.md"].partition("## JobWithItems")[2].partition("\n## ")[0]
+    assert (
+        "| `model` * | string, ≥ 1 characters, ≤ 200 characters | name, or name@version |" in text
+    )
+    assert '| `class` | `"interactive"`, `"standard"`, `"bulk"` | default `"standard"` |' in text
+    assert "| `webhook` | [Webhook](schemas.md#webhook) or null |" in text
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({}, "any value"),
+        ({"const": "job"}, '`"job"`'),
+        ({"type": "integer", "minimum": 0, "maximum": 9}, "integer, ≥ 0, ≤ 9"),
+        ({"type": "array", "items": {"type": "string"}, "minItems": 1},
+         "list of string, ≥ 1 entries"),
+        ({"anyOf": [{"$ref": "#/components/schemas/Job"}, {"type": "null"}]},
+         "[Job](schemas.md#job) or null"),
+    ],
+)  # fmt: skip
+def test_a_type_is_said_in_words(schema: dict, words: str) -> None:
+    assert in_words(schema) == words
