@@ -77,3 +77,42 @@ def test_without_javascript_times_are_in_utc_and_say_so(page_of: object, client:
     created = datetime.fromisoformat(client.jobs.get(id)["created_at"])
     expect(submitted).to_have_text(f"{created:{SHOWN}} UTC")
     expect(page.get_by_text("Times are in UTC.")).to_be_visible()
+
+
+def test_a_range_is_a_link_and_typed_times_are_sent_in_utc(page_of: object, client: Client) -> None:
+    id = post(client, "echo", ["a"], labels={"part": "ranges"})
+    client.jobs.wait(id)
+    page = page_of(id)  # type: ignore[operator]
+    page.goto(page.url.replace(f"/{id}", "?label=part:ranges"))
+    rows = page.locator("[data-live=rows]")
+    tabs = page.get_by_role("navigation", name="Time range")
+    tabs.get_by_role("link", name="15 min").click()
+    expect(page).to_have_url(re.compile("label=part%3Aranges&range=15m"))
+    expect(tabs.locator("[aria-current]")).to_have_text("15 min")
+    expect(rows).to_contain_text(id)
+    made = datetime.fromisoformat(client.jobs.get(id)["created_at"])
+    later = (made + timedelta(minutes=1)).astimezone(ZoneInfo(ZONE))
+    page.get_by_label("Submitted from").fill(f"{later:%Y-%m-%dT%H:%M}")
+    page.get_by_role("button", name="Filter").click()
+    sent = f"{made + timedelta(minutes=1):%Y-%m-%dT%H%%3A%M}"
+    expect(page).to_have_url(re.compile(f"since={sent}&"))
+    expect(tabs.locator("[aria-current]")).to_have_text("custom")
+    expect(page.get_by_label("Submitted from")).to_have_value(f"{later:%Y-%m-%dT%H:%M}")
+    expect(rows).to_contain_text("No job matches")
+    tabs.get_by_role("link", name="any time").click()
+    expect(rows).to_contain_text(id)
+
+
+@pytest.mark.parametrize("path", ["webhooks", "audit", "tenants/acme"])
+def test_other_lists_have_the_same_range(page_of: object, client: Client, path: str) -> None:
+    id = post(client, "echo", ["a"], webhook={"url": "http://127.0.0.1:9/none"})
+    client.jobs.wait(id)
+    client.request("POST", f"/jobs/{id}/retry")
+    page = page_of(id)  # type: ignore[operator]
+    page.goto(page.url.replace(f"jobs/{id}", path))
+    main, word = page.locator("main"), {"tenants/acme": "echo"}.get(path, id)
+    page.get_by_role("link", name="15 min").click()
+    expect(main).to_contain_text(word)
+    page.goto(page.url.partition("?")[0] + "?until=2020-01-01")
+    expect(page.get_by_role("link", name="custom")).to_be_visible()
+    expect(main).not_to_contain_text(word)

@@ -2,13 +2,13 @@
 
 import re
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Annotated, get_args
 from urllib.parse import urlencode
 from uuid import UUID
 
 from fastapi import Depends, Query
 
+from api.dashboard.data.time_range import Ranged, TimeRange
 from api.dependencies import require
 from api.routes.jobs.lookup import PREFIXES, TENANT_OR_ALL, parse_labels
 from api.schemas.common import LABEL, MAX_LABELS, NO_NUL
@@ -22,7 +22,6 @@ from jobs.store.tenancy import EVERYBODY
 _MAX_TEXT = 200
 _LABEL = re.compile(LABEL)
 Text = Annotated[str, Query(max_length=_MAX_TEXT, pattern=NO_NUL)]
-Moment = Annotated[str, Query(pattern=r"^(\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?)?)?$")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +31,7 @@ class JobFilter:
     state: tuple[str, ...]
     model: str
     tenant: str  #: "": not given
-    since: str
-    until: str
+    range: TimeRange
     name: str
     labels: tuple[str, ...]  #: `key:value`
     text: str
@@ -58,8 +56,7 @@ class JobFilter:
             "state": ",".join(self.state),
             "model": self.model,
             "tenant": self.tenant,
-            "since": self.since,
-            "until": self.until,
+            **dict(self.range.pairs),
             "name": self.name,
             "text": self.text,
             "unsuccessful": "1" if self.unsuccessful else "",
@@ -69,6 +66,11 @@ class JobFilter:
             *(("label", label) for label in self.labels),
             *(("job", id) for id in self.ids),
         )
+
+    @property
+    def at_any_time(self) -> str:
+        """Returns the query string without the time range."""
+        return replace(self, range=TimeRange()).query
 
     def of_state(self, state: str) -> str:
         """Returns the query string with this state instead."""
@@ -84,11 +86,10 @@ class JobFilter:
 
 
 def parse_filter(
+    range: Ranged,
     state: Annotated[list[str] | None, Query(max_length=20)] = None,
     model: Text = "",
     tenant: Annotated[str, Query(pattern=rf"^$|{TENANT_OR_ALL}")] = "",
-    since: Moment = "",
-    until: Moment = "",
     name: Text = "",
     label: Annotated[list[str] | None, Query(max_length=MAX_LABELS + 1)] = None,
     text: Text = "",
@@ -103,8 +104,8 @@ def parse_filter(
         states=states,
         model=model_name,
         version=version,
-        since=moment("since", since),
-        until=moment("until", until),
+        since=range.start,
+        until=range.end,
         name=name.strip(),
         labels=parse_labels(labels),
         text=text.strip(),
@@ -115,8 +116,7 @@ def parse_filter(
         state=states,
         model=model.strip(),
         tenant=tenant,
-        since=since,
-        until=until,
+        range=range,
         name=chosen.name,
         labels=labels,
         text=chosen.text,
@@ -154,14 +154,6 @@ def _job(given: str) -> UUID:
     if id := ids.parse(PREFIXES, given):
         return id
     raise _fault("job", f"{given[:50]!r} is not a job id")  # dropping it would select all jobs
-
-
-def moment(name: str, given: str) -> datetime | None:
-    """Parses a time in UTC; a date is its midnight. Raises Invalid."""
-    try:
-        return datetime.fromisoformat(given).replace(tzinfo=UTC) if given else None
-    except ValueError:
-        raise _fault(name, f"{given} is not a time; write 2026-01-31T12:00") from None
 
 
 def _fault(name: str, why: str) -> Invalid:

@@ -6,7 +6,8 @@ from urllib.parse import urlencode
 import orjson
 from fastapi import Query, Response
 
-from api.dashboard.data.job_filter import Moment, Text, moment
+from api.dashboard.data.job_filter import Text
+from api.dashboard.data.time_range import Ranged
 from api.dashboard.rendering import layout, page_router
 from jobs.store.tenancy import EVERYBODY
 from jobs.store.tenants import audit
@@ -18,12 +19,11 @@ _ROWS = 100
 @router.get("/audit")
 def read_audit(
     page: layout.AdminPage,
+    range: Ranged,
     actor: Text = "",
     act: Text = "",
     target: Text = "",
     tenant: Text = "",
-    since: Moment = "",
-    until: Moment = "",
     after: Annotated[int | None, Query(ge=0, lt=1 << 63)] = None,
 ) -> Response:
     """Shows the audit log, filtered."""
@@ -31,14 +31,13 @@ def read_audit(
     with page.context.acting(who) as tx:
         rows = audit.page(
             tx, who, after=after, limit=_ROWS + 1, actor=actor, act=act, target=target,
-            since=moment("since", since), until=moment("until", until),
+            since=range.start, until=range.end,
         )  # fmt: skip
-    names = ("actor", "act", "target", "tenant", "since", "until")
-    values = (actor, act, target, tenant, since, until)
-    filters = dict(zip(names, values, strict=True))
+    filters = {"actor": actor, "act": act, "target": target, "tenant": tenant}
+    given = {name: value for name, value in filters.items() if value}
     return page.render(
-        "audit.html", filters=filters, after=after,
-        query=urlencode({name: value for name, value in filters.items() if value}),
+        "audit.html", filters=filters, after=after, range=range, at_any_time=urlencode(given),
+        query=urlencode(given | dict(range.pairs)),
         entries=[(row, orjson.loads(row.detail)) for row in rows[:_ROWS]],
         next=rows[_ROWS - 1].id if len(rows) > _ROWS else None,
     )  # fmt: skip

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields
-from datetime import timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Response
 
 from api.dashboard.auth.viewer import Form
 from api.dashboard.data.adaptive_cache import AdaptiveCache
+from api.dashboard.data.time_range import Ranged, TimeRange
 from api.dashboard.rendering import forms, layout, page_router
 from api.http.errors import validated
 from api.routes.admin import limits as limit_routes
@@ -54,24 +55,32 @@ def list_tenants(
 
 
 @router.get("/tenants/{tenant}")
-def show_tenant(page: layout.ReaderPage, tenant: Tenant) -> Response:
+def show_tenant(page: layout.ReaderPage, tenant: Tenant, range: Ranged) -> Response:
     """Shows a tenant."""
     if tenant != page.caller.tenant and not page.may("operate"):  # as if it were unknown
         raise NotFound(f"there is no tenant {tenant}")
-    today, own = clock.now().date(), tenant == page.caller.tenant
+    own = tenant == page.caller.tenant
     with page.context.acting(tenant) as tx:
         rows = stats.page(tx, tenant, limit=1)
-        used = usage.sums(tx, tenant, ["model"], today.replace(day=1), today + timedelta(days=1))
+        used = usage.sums(tx, tenant, ["model"], *_times(range))
         limit_rows = limits.get(tx, tenant)
         keys = api_keys.page(tx, tenant, None, _KEYS) if own or page.may("admin") else None
     if not rows:
         raise NotFound(f"there is no tenant {tenant}")
     return page.render(
         "tenant.html", tenant=tenant, row=rows[0], numbers=_NUMBERS,
-        usage=Report(["model"], used, page.context.models).as_json(),
+        range=range, usage=Report(["model"], used, page.context.models).as_json(),
         limits=[asdict(limit) for limit in limit_rows], now=clock.now(), rights=ROLES,
         keys=None if keys is None else [(row, key_object(row)) for row in keys],
     )  # fmt: skip
+
+
+def _times(range: TimeRange) -> tuple[datetime, datetime | None]:
+    """Returns from when to when usage is summed up: without a range, this month's."""
+    if range.pairs:
+        return range.start or datetime.min.replace(tzinfo=UTC), range.end
+    month = clock.now().replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return month, None
 
 
 @router.post("/tenants/{tenant}/terms")

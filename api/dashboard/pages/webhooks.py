@@ -8,6 +8,7 @@ from fastapi import Path, Query, Response
 from api.dashboard.auth.viewer import Form
 from api.dashboard.data.adaptive_cache import AdaptiveCache
 from api.dashboard.data.job_filter import tenant_scope
+from api.dashboard.data.time_range import Ranged
 from api.dashboard.rendering import layout, page_router
 from api.http.errors import validated
 from api.routes.jobs import webhooks
@@ -31,6 +32,7 @@ _endpoints: AdaptiveCache[Any] = AdaptiveCache()
 @router.get("/webhooks")
 def list_deliveries(
     page: layout.ReaderPage,
+    range: Ranged,
     state: Annotated[str, Query(pattern=rf"^({'|'.join(STATES)})?$")] = "",
     url: Annotated[str, Query(max_length=2000, pattern=NO_NUL)] = "",
     tenant: Annotated[str, Query(pattern=rf"^$|{TENANT_OR_ALL}")] = "",
@@ -41,17 +43,20 @@ def list_deliveries(
     last = ids.parse(ID_PREFIX, after)
     with page.context.acting(who) as tx:
         rows = store.page(
-            tx, who, state=state or None, url=url or None, after=last, limit=_ROWS + 1
-        )
+            tx, who, state=state or None, url=url or None, since=range.start, until=range.end,
+            after=last, limit=_ROWS + 1,
+        )  # fmt: skip
         endpoints = _endpoints.get(who, lambda: store.by_endpoint(tx, who, _ENDPOINTS))
     with page.context.acting(page.caller.tenant) as tx:
         own_url = spend.endpoint(tx, page.caller.tenant)
         secrets = webhook_secrets.active(tx, page.caller.tenant)
     filters = {"state": state, "url": url, "tenant": tenant}
+    given = {name: value for name, value in filters.items() if value}
     return page.render(
         "webhooks.html", states=STATES, state=state, url=url, tenant=tenant, endpoints=endpoints,
         deliveries=[(row, _job(row)) for row in rows[:_ROWS]],
-        query=urlencode({name: value for name, value in filters.items() if value}), after=after,
+        range=range, at_any_time=urlencode(given), query=urlencode(given | dict(range.pairs)),
+        after=after,
         own_url=own_url or "", secrets=secrets,
         next=ids.show(ID_PREFIX, rows[_ROWS - 1].id) if len(rows) > _ROWS else "",
     )  # fmt: skip

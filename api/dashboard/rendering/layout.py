@@ -15,6 +15,7 @@ from api.context import Context, ContextDep
 from api.dashboard.auth.viewer import Somebody, Viewer
 from api.dashboard.rendering import assets, charts, formatting, live_updates
 from api.dependencies import require
+from api.http.compression import compress
 from api.http.request_id import request_id
 from api.http.security import PAGE_POLICY
 from jobs.identity import Caller, Scope
@@ -67,7 +68,8 @@ _templates.globals.update(
     static=assets.url, prefix=PREFIX, charts=charts, why_launched=formatting.REASONS
 )
 _templates.filters.update(formatting.FILTERS)
-_templates.globals["pieces"] = _templates.get_template("pieces.html").module
+for _shared in ("pieces", "ranges"):
+    _templates.globals[_shared] = _templates.get_template(f"{_shared}.html").module
 
 
 def render(
@@ -85,7 +87,11 @@ def render(
         "notice": _notice(request),
     }
     html = _templates.get_template(template).render(values)
-    response = HTMLResponse(html, status, HEADERS)
+    # A page may hold secrets beside what others chose, but a browser sends its cookie to our own
+    # requests only (SameSite=Strict): nobody else measures the length of what is compressed.
+    body, coding = compress(html.encode(), request.headers.get("accept-encoding", ""))
+    headers = HEADERS | ({"Content-Encoding": coding} if coding else {})
+    response = HTMLResponse(body, status, headers | {"Vary": "Accept-Encoding"})
     if NOTICE in request.cookies:
         response.delete_cookie(NOTICE, path=PREFIX)
     return response

@@ -40,6 +40,22 @@
   const zone = document.getElementById("zone");
   if (zone) zone.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
+  // -- times that are typed: in the viewer's zone, and sent in UTC
+
+  const typed = document.querySelectorAll("input[data-utc]");
+  for (const input of typed) {
+    const given = input.defaultValue;
+    if (given) input.value = local(new Date(`${given}Z`)).replace(" ", "T").slice(0, given.length);
+  }
+  for (const word of document.querySelectorAll("[data-zone]")) word.textContent = "";
+  document.addEventListener("formdata", (event) => {
+    for (const input of typed) {
+      if (input.form !== event.target || !input.value) continue;
+      const sent = new Date(input.value).toISOString().slice(0, input.value.length);
+      event.formData.set(input.name, sent);
+    }
+  });
+
   // -- buttons that copy: shown where the browser lets a page write to the clipboard
 
   if (navigator.clipboard) {

@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Literal
 
-from sqlalchemy import Date, cast, func, select
+from sqlalchemy import func, select
 
 from jobs.store import queries
 from jobs.store.db import Tx
@@ -48,17 +48,19 @@ class UsageRow:
     amount: Decimal  #: price
 
 
-def sums(tx: Tx, tenant: str, by: Sequence[By], since: date, until: date) -> Sequence[UsageRow]:
+def sums(
+    tx: Tx, tenant: str, by: Sequence[By], since: date, until: date | None = None
+) -> Sequence[UsageRow]:
     """Sums up the usage of one tenant or EVERYBODY, in the order of `by`.
 
-    since, until: days (UTC), `until` excluded. Versions of a model are apart, since their units may
-    differ.
+    since, until: days (UTC) or times, `until` excluded; None: until now. Versions of
+    a model are apart, since their units may differ.
     """
     keys = select(*(_BY[name].label(f"by_{n}") for n, name in enumerate(by)), table).where(
-        queries.is_own_or_all(table, tenant),
-        table.c.at >= cast(since, Date),
-        table.c.at < cast(until, Date),
+        queries.is_own_or_all(table, tenant), table.c.at >= since
     )
+    if until:
+        keys = keys.where(table.c.at < until)
     u = keys.subquery()
     groups = [*(u.c[f"by_{n}"] for n in range(len(by))), u.c.model, u.c.version]
     query = select(*groups, *(func.sum(u.c[name]) for name in _SUMMED))

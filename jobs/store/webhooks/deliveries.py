@@ -251,13 +251,25 @@ def of_tenant(tx: Tx, tenant: str) -> Sequence[DeliveryRow]:
 
 
 def page(
-    tx: Tx, tenant: str, *, state: str | None, url: str | None, after: UUID | None, limit: int
+    tx: Tx,
+    tenant: str,
+    *,
+    state: str | None,
+    url: str | None,
+    after: UUID | None,
+    limit: int,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> Sequence[DeliveryRow]:
     """Lists deliveries, newest first. tenant: one, or EVERYBODY; after: the id of the last one of
-    the page before."""
+    the page before; since, until: time of the event, `until` excluded."""
     query = _ROWS.where(
         queries.is_own_or_all(table, tenant), queries.equal(table, state=state, url=url)
     )
+    if since:
+        query = query.where(table.c.created_at >= since)
+    if until:
+        query = query.where(table.c.created_at < until)
     place = tuple_(table.c.created_at, table.c.id)
     if after:
         last = table.alias()

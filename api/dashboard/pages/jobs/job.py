@@ -64,8 +64,19 @@ def show_job(
         outcome=_outcome(outcome, code) or "", code=code, custom_id=custom_id, after=after,
         items=[items.summary(item) for item in item_rows[:_ITEMS]],
         next=item_rows[_ITEMS - 1].seq if len(item_rows) > _ITEMS else None,
+        commands=_commands(page.context.settings.url, job["id"]),
         params=items.pretty(job["params"]), metadata=items.pretty(job["metadata"]),
     )  # fmt: skip
+
+
+def _commands(url: str, id: str) -> dict[str, str]:
+    """Returns commands of a shell for this job, by what they do."""
+    key = '-H "Authorization: Bearer $MILLRACE_API_KEY"'
+    return {
+        "Its state": f"curl {key} {url}/jobs/{id}",
+        "Its results": f"curl {key} '{url}/jobs/{id}/results'",
+        "Why it stands as it does": f"millrace why {id}",
+    }
 
 
 def _outcome(outcome: str, code: str) -> Outcome | None:

@@ -1,0 +1,71 @@
+"""The weight of pages, as a browser fetches them."""
+
+import pytest
+from playwright.sync_api import expect
+
+from ops.client import Client
+from ops.supervisor.platform import Platform
+from tests.browser.chromium import Watched
+from tests.browser.conftest import Sign
+from tests.browser.work import WORK, post
+from tests.support.keys import make_key_at
+
+PLATFORM = WORK
+MOST_BYTES = 100_000
+PAGES = (
+    *("", "/jobs", "/jobs/{id}", "/jobs/{id}/items/0", "/models", "/models/paced@1", "/rollouts"),
+    *("/pools", "/workers", "/workers/1", "/tenants", "/tenants/acme", "/webhooks", "/audit"),
+)
+BLOCKING = """() => performance.getEntriesByType("resource")
+    .filter((one) => one.renderBlockingStatus === "blocking")
+    .map((one) => one.name.split("/").pop())"""
+
+FETCHED = """() => performance.getEntriesByType("resource")
+    .filter((one) => one.transferSize > 0).map((one) => one.name)"""
+"""What did not come from the cache."""
+
+
+@pytest.fixture(scope="module")
+def full(platform: Platform, browser: object) -> str:
+    """The id of a job whose page is full; the list of jobs has a page more."""
+    made, _ = make_key_at(platform.settings.database_url, "acme", role="admin")
+    client = Client(platform.url, made)
+    ids = [post(client, "echo", ["a"], name=f"Of many, {n}") for n in range(55)]
+    ids.append(post(client, "moody", ["good", "nan", "fine"] * 200))
+    for id in ids:
+        client.jobs.wait(id)
+    client.close()
+    return ids[-1]
+
+
+def weigh(window: Watched, path: str) -> float:
+    """Returns the bytes that a page and its assets take over the network, with headers."""
+    bytes: list[float] = []
+    session = window.page.context.new_cdp_session(window.page)
+    session.send("Network.enable")
+    session.send("Network.setCacheDisabled", {"cacheDisabled": True})
+    session.on("Network.loadingFinished", lambda event: bytes.append(event["encodedDataLength"]))
+    window.go(path)
+    expect(window.page.get_by_role("heading", level=1)).to_be_visible()
+    session.detach()
+    assert len(bytes) >= 6  # the page, its style, four scripts
+    return sum(bytes)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_light(signed_in: Sign, full: str, path: str) -> None:
+    assert weigh(signed_in("admin"), "/dashboard" + path.format(id=full)) < MOST_BYTES
+
+
+def test_assets_are_compressed_kept_and_in_nobodys_way(opened: Sign, full: str) -> None:
+    window = opened()
+    static: dict[str, dict[str, str]] = {}
+    window.page.on("response", lambda answer: static.update({answer.url: answer.headers}))
+    page = window.go("/dashboard/sign-in")
+    assert page.evaluate(BLOCKING) == ["style.css"]
+    assert [url for url in static if "/static/" in url]
+    for url, headers in static.items():
+        assert headers.get("content-encoding") == "gzip", url
+        assert "immutable" in headers["cache-control"] or "/static/" not in url
+    window.go("/dashboard/sign-in?next=/dashboard/jobs")
+    assert page.evaluate(FETCHED) == []
