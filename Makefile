@@ -17,7 +17,7 @@ NEVER_IMPORTED := /tests?/|/torch/testing/|/kubernetes/client/|/transformers/mod
 # Where it is set, each process would compile the product anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test suite compat screenshots check chaos up bench lock clean tools sbom audit supply-chain docs
+.PHONY: demo test suite compat screenshots check chaos image up bench lock clean tools sbom audit supply-chain docs
 
 demo: $(PRODUCT)
 	$(BIN)/millrace demo
@@ -50,6 +50,10 @@ chaos: $(INSTALLED)
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict -f ops/mkdocs.yml
 	@echo build/site/index.html
+
+# The image, by docker where a daemon answers, else by the steps of its file, in a Debian.
+image: $(INSTALLED)
+	MILLRACE_IMAGE=1 $(BIN)/python -m pytest tests/image
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .
