@@ -130,6 +130,21 @@ def test_the_keys_are_explained_and_can_be_turned_off(window: Watched, jobs: lis
     expect(dialog).to_be_hidden()
 
 
+IDS = """() => {
+    const ids = [...document.querySelectorAll("[id]")].map((element) => element.id)
+    return ids.filter((id, at) => ids.indexOf(id) < at)
+}"""
+
+
+@pytest.mark.parametrize("path", ["", "/jobs", "/tenants/finder", "/webhooks", "/audit", "/models"])
+def test_no_id_stands_twice_and_every_page_has_the_help(
+    signed_in: Sign, jobs: list[str], path: str
+) -> None:
+    page = signed_in("admin", tenant="finder").go(f"/dashboard{path}")
+    expect(page.get_by_role("button", name="Keyboard shortcuts")).to_be_visible()
+    assert page.evaluate(IDS) == []
+
+
 @pytest.mark.parametrize(
     ("name", "copied"),
     [

@@ -1,10 +1,10 @@
 // Keyboard shortcuts. They can be turned off: speech input and slips would set them off, too.
 "use strict";
 (() => {
-  const dialog = document.getElementById("keys");
+  const dialog = document.getElementById("shortcuts");
   const help = document.getElementById("help");
   if (!dialog || !dialog.showModal) return;
-  const on = document.getElementById("keys-on");
+  const on = document.getElementById("shortcuts-on");
   on.checked = localStorage.getItem("millrace.keys") !== "0";
   on.addEventListener("change", () => localStorage.setItem("millrace.keys", on.checked ? "1" : "0"));
   help.hidden = false;

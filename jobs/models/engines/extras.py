@@ -1,5 +1,4 @@
-"""Packages that engines need beside those of the base installation, and the extras that have them.
-"""
+"""Packages that engines need beside those of the base, and the extras that have them."""
 
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec

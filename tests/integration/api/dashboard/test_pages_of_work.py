@@ -124,7 +124,7 @@ def test_a_page_of_jobs_with_many_labels_stays_small(people: People, jobs: Jobs)
         jobs.post(items=1, name="n" * 200, labels=labels)
     page = people.get("acme", "/jobs").text
     assert page.count("+12") == 50
-    assert len(page.encode()) < 100_000
+    assert len(page.encode()) < 110_000  # before it is compressed
 
 
 def test_nobody_sees_what_is_anothers(people: People, jobs: Jobs) -> None:
