@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from ops.processes.ports import free_port
@@ -86,6 +87,9 @@ class Running:
     def cli(self, *words: str, status: int = 0) -> str:
         return self._environment.run("millrace", *words, status=status, **self._ours).stdout
 
+    def get(self, path: str) -> Any:
+        return httpx.get(self._ours["MILLRACE_URL"] + path).raise_for_status().json()
+
     def job(self, model: str, folder: Path) -> list[Any]:
         """Runs a job of two texts; returns its outputs."""
         (folder / "texts.txt").write_text("one\ntwo\n")
@@ -119,6 +123,8 @@ def test_the_base_runs_the_platform_and_says_what_torch_would_serve(
     with running.up(log):
         assert running.job("echo", tmp_path) == ["one", "two"]
         listed = running.cli("models")
+        assert running.get("/")["version"] == VERSION
+        assert running.get("/openapi.json")["info"]["version"] == VERSION
         assert running.cli("infer", "--model", "minilm", "a text", status=1) == ""
     told = "minilm, image-classifier, efficientnet-lite0, smollm2: torch isn't installed: "
     assert told + "pip install 'millrace[cpu]', or 'millrace[cuda]' for a GPU" in log.read_text()
