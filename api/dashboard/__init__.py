@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from api.dashboard.auth import sign_in
 from api.dashboard.data.single_flight import SingleFlight
 from api.dashboard.pages import audit, call, keys, overview, pools, tenants, webhooks, workers
-from api.dashboard.pages.jobs import bulk_actions, item, job, jobs
+from api.dashboard.pages.jobs import bulk_actions, item, job, jobs, new
 from api.dashboard.pages.models import registry, rollouts, served
 from api.dashboard.rendering import assets, page_router
 
@@ -17,7 +17,8 @@ def install(app: FastAPI) -> None:
     """Installs the pages and their assets."""
     app.state.single_flight = SingleFlight()
     assets.install(app)
-    job_pages = (jobs, bulk_actions, item, job)  # `jobs/all/…` before `jobs/{job_id}/…`
+    # `jobs/new` and `jobs/all/…` before `jobs/{job_id}/…`
+    job_pages = (jobs, new, bulk_actions, item, job)
     for module in (
         overview,
         *job_pages,

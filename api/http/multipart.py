@@ -21,7 +21,7 @@ from api.http import bodies
 from jobs.errors import Malformed, TooLarge
 
 FORM = "multipart/form-data"
-_FIELD_BYTES = 65_536  #: Of all fields together, with their names and headers.
+_FIELD_BYTES = 65_536
 _MAX_BOUNDARY = 256
 
 
@@ -35,13 +35,16 @@ class Form:
 
 
 @asynccontextmanager
-async def read(request: Request, max_bytes: int, meter: bodies.Meter) -> AsyncIterator[Form]:
-    """Yields the whole form. `max_bytes` bounds its file. Raises Malformed, UnsupportedMedia,
-    TooLarge, and what the meter does."""
+async def read(
+    request: Request, max_bytes: int, meter: bodies.Meter, field_bytes: int = _FIELD_BYTES
+) -> AsyncIterator[Form]:
+    """Yields the whole form. `max_bytes` bounds its file, `field_bytes` all fields together with
+    their names and headers. Raises Malformed, UnsupportedMedia, TooLarge, and what the meter
+    does."""
     with tempfile.SpooledTemporaryFile(bodies.LIGHT_BYTES) as file, meter:
         form = Form(file)
-        reader = _Reader(_boundary(request), form, max_bytes)
-        async for chunk in bodies.chunks(request, max_bytes + _FIELD_BYTES):
+        reader = _Reader(_boundary(request), form, max_bytes, field_bytes)
+        async for chunk in bodies.chunks(request, max_bytes + field_bytes):
             await meter.add(len(chunk))
             reader.feed(chunk)
         reader.finish()
@@ -61,9 +64,9 @@ def _boundary(request: Request) -> bytes:
 class _Reader:
     """Collects the parts of a form; the parser calls it with pieces of each chunk."""
 
-    def __init__(self, boundary: bytes, form: Form, max_bytes: int) -> None:
+    def __init__(self, boundary: bytes, form: Form, max_bytes: int, field_bytes: int) -> None:
         self._form, self._max, self._left = form, max_bytes, max_bytes
-        self._field_left = _FIELD_BYTES
+        self._field_max = self._field_left = field_bytes
         self._header, self._value = bytearray(), bytearray()
         self._disposition = b""
         self._name = ""
@@ -104,7 +107,7 @@ class _Reader:
     def _add(self, to: bytearray, data: bytes) -> None:
         self._field_left -= len(data)
         if self._field_left < 0:
-            raise TooLarge(f"the fields of a form have {_FIELD_BYTES:,} bytes at most")
+            raise TooLarge(f"the fields of a form have {self._field_max:,} bytes at most")
         to += data
 
     def _header_ended(self) -> None:

@@ -16,6 +16,7 @@ from api.compat.openai import files as openai_files
 from api.compat.openai.chat import routes as chat
 from api.compat.openai.responses import routes as responses
 from api.context import Context
+from api.dashboard.pages.jobs import new as new_job_page
 from api.dependencies import authorize
 from api.gateway.streaming.event_stream import EventStream
 from api.http import bodies, errors
@@ -33,7 +34,13 @@ from jobs.telemetry.metrics import record
 
 MAX_QUERY_PARAMETERS = 64
 #: Paths of what is stored: their handlers authenticate first, and bound and spool the body.
-_SPOOLED = {submit.PATH, openai_files.PATH, openai_batches.PATH, message_batches.PATH}
+_SPOOLED = {
+    submit.PATH,
+    new_job_page.PATH,
+    openai_files.PATH,
+    openai_batches.PATH,
+    message_batches.PATH,
+}
 
 Handler = Callable[[Request, Context, Caller], Awaitable[Response]]
 

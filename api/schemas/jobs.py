@@ -289,7 +289,11 @@ class ItemState(BaseModel):
     state: str = Field(examples=["succeeded"])
     outcome: Outcome | None = Field(examples=["succeeded"])
     output: Any = Field(examples=[VECTOR])
-    error: dict[str, Any] | None
+    error: dict[str, Any] | None = Field(
+        description="code and message; `attempts`: earlier failures; `traceback`: frames of the "
+        "model's own code, where it raised an exception that it didn't mean to",
+        examples=[{"code": "engine_error", "message": "model.py:7: KeyError: 'x'"}],
+    )
     usage: dict[str, int] | None = Field(examples=[{"tokens": 7}])
     attempts: int = Field(examples=[1])
     deliveries: int = Field(examples=[1])

@@ -25,7 +25,6 @@ _SUFFIXES: dict[str, Format] = {
     ".csv": "csv",
     ".json": "json",
 }
-_HEAD_BYTES, _HEAD_LINES = 65_536, 20  # of standard input, which a guess goes by
 _MAX_FIELD_CHARS = 1 << 28  # csv's own bound is 128 KiB
 
 
@@ -37,7 +36,7 @@ class Input:
     format: Format
     column: str = ""  #: input column of CSV; "": its only one
     id_column: str = ""  #: custom_id column of CSV
-    head: Sequence[bytes] = ()  #: lines of standard input that were read already, by `read_head`
+    head: Sequence[bytes] = ()  #: lines of standard input that were read already
 
     def lines(self) -> Iterable[bytes]:
         """Lines of the job: an iterator for standard input; a file is read anew each time.
@@ -75,50 +74,6 @@ def format_of(source: str) -> Format:
             f"{source}: {suffix} is not read; make JSON lines of it (.jsonl), one item a line"
         )
     return _SUFFIXES.get(suffix, "text")
-
-
-def read_head() -> list[bytes]:
-    """Reads the first lines of standard input."""
-    lines: list[bytes] = []
-    size = 0
-    while len(lines) < _HEAD_LINES and size < _HEAD_BYTES and (line := sys.stdin.buffer.readline()):
-        lines.append(line)
-        size += len(line)
-    return lines
-
-
-def guess(head: Sequence[bytes]) -> Format:
-    """Guesses the format of what begins with these lines: JSON lines where the first one is a JSON
-    text, list or object, or all are JSON; a JSON document over several lines; or else texts."""
-    lines = [line for line in head if line.strip()]
-    if not lines or all(map(_is_json, lines)):
-        return "jsonl"
-    first = lines[0].lstrip()[:1]
-    if first in (b'"', b"[", b"{") and _is_json(lines[0]):
-        return "jsonl"  # with a fault in a later line, which the api names
-    if first in (b"[", b"{") and _begins_a_document(b"".join(lines)):
-        return "json"
-    return "jsonl" if first == b"{" else "text"
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _begins_a_document(head: bytes) -> bool:
-    """Returns True for a JSON document, or the beginning of one."""
-    text = head.decode(errors="replace").rstrip()
-    try:
-        json.loads(text)
-    except json.JSONDecodeError as error:
-        return error.pos >= len(text) or error.msg.startswith("Unterminated string")
-    except RecursionError:
-        return False
-    return True
 
 
 @contextmanager

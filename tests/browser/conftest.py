@@ -55,10 +55,13 @@ def opened(browser: Browser, platform: Platform) -> Iterator[Sign]:
     """Opens a window of a profile of its own; checked at the end."""
     contexts, pages = [], []
 
-    def make(url: str = "", width: int = 1280, scheme: str = "light") -> Watched:
+    def make(
+        url: str = "", width: int = 1280, scheme: str = "light", scripts: bool = True
+    ) -> Watched:
         context = browser.new_context(
             viewport={"width": width, "height": 800},
             color_scheme=scheme,  # type: ignore[arg-type]
+            java_script_enabled=scripts,
         )
         context.set_default_timeout(1000 * PATIENCE_S)
         contexts.append(context)

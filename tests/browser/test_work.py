@@ -134,6 +134,18 @@ def test_an_item_is_opened_and_the_failed_are_retried(window: Watched, client: C
     assert not dialogs
 
 
+def test_an_item_shows_first_where_the_model_raised(window: Watched, client: Client) -> None:
+    id = post(client, "moody", ["fine", "raise", "raise"])
+    client.jobs.wait(id)
+    for seq in (1, 2):
+        page = window.go(f"/dashboard/jobs/{id}/items/{seq}")
+        frames = page.get_by_role("region", name="Frames of the model's code")
+        expect(frames).to_contain_text("in moody")
+        expect(frames).to_contain_text("RuntimeError: can't stand it")
+    assert "in moody" not in str(list(client.jobs.results(id)))
+    for_everybody(window, "item-frames")
+
+
 def test_many_are_cancelled_once_their_number_is_confirmed(window: Watched, client: Client) -> None:
     tag = "to-be-cancelled"
     made = [post(client, "paced", ["wait"] * 40, metadata={"tag": tag}) for _ in range(3)]

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from workers.engines.common import frames
 from workers.engines.common.device_errors import device_failure
 from workers.engines.protocol import RateLimited
-from workers.items.results import WrongNumberOfOutputs
+from workers.items.results import WrongNumberOfOutputs, is_unexpected
 
 _CUDA_OUT_OF_MEMORY = "CUDA error: out of memory"  # of the driver, not of torch's allocator
 Run: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], Sequence[Any]]
@@ -33,6 +34,8 @@ def run(
             limit = RateLimited("what runs this model is rate limited", limit.retry_after_s)
         return [limit] * len(batch)
     except (Exception, SystemExit) as error:
+        if len(batch) == 1 and is_unexpected(error):
+            frames.keep(error, error)
         # Without its frames, which hold the memory of the failed launch.
         failure = error.with_traceback(None)
     if failed := device_failure(failure):

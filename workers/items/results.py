@@ -19,15 +19,17 @@ from jobs.models.inputs.generation import TokenUsage
 from jobs.models.inputs.tensors import NamedTensors
 from jobs.models.model import Limits
 from jobs.states import Outcome
+from jobs.store.jobs.read import TRACEBACK, TRACEBACK_OF
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Attempt, Result
-from workers.engines.protocol import InvalidInput, RateLimited, Transient
+from workers.engines.common import frames
+from workers.engines.protocol import InvalidInput, Permanent, RateLimited, Transient
 from workers.items.in_flight import InFlightSlice, ItemOutcome
 from workers.items.retry import retry_while_away
 
 _log = logging.getLogger(__name__)
 
-_TRANSIENT, _RATE_LIMITED = "transient", "rate_limited"
+_TRANSIENT, _RATE_LIMITED, _ENGINE_ERROR = "transient", "rate_limited", "engine_error"
 _MAX_FAILURES = 1000  # of one item, rate limits included
 _LONGEST_RETRY_AFTER_S = 86_400.0
 _MAX_UNITS = 2**31 - 1  # of the column results.units
@@ -101,7 +103,12 @@ def error_code(error: BaseException) -> str:
     """Returns the error code that clients see for an exception of an engine."""
     if isinstance(error, Unreadable):
         return error.code
-    return next((code for kind, code in _CODES if isinstance(error, kind)), "engine_error")
+    return next((code for kind, code in _CODES if isinstance(error, kind)), _ENGINE_ERROR)
+
+
+def is_unexpected(error: BaseException) -> bool:
+    """Returns True for an exception that an engine didn't mean to raise."""
+    return error_code(error) == _ENGINE_ERROR and not isinstance(error, Permanent)
 
 
 _CODES: tuple[tuple[type | tuple[type, ...], str], ...] = (
@@ -119,6 +126,7 @@ def rows(in_flight: InFlightSlice, limits: Limits) -> tuple[list[Result], list[A
     texts = None if failures else validation.storable_texts([one.output for one in all_ended])
     if texts is not None:
         return _texts(lease, all_ended, texts), []
+    first_with: dict[str, int] = {}
     for ended in all_ended:
         output, error = outcome(ended.output)
         if error and ended.seq in in_flight.lists and isinstance(ended.output, BaseException):
@@ -130,8 +138,18 @@ def rows(in_flight: InFlightSlice, limits: Limits) -> tuple[list[Result], list[A
             attempts.append(_attempt(lease, ended, _error(error), n, delay_s))
         else:
             failed = error and _error(error)
+            if failed and earlier:
+                failed = {**failed, "attempts": [*earlier, failed]}
+            if failed and (its := frames.of(ended.output)):
+                failed |= _frames(its, first_with.setdefault(its, ended.seq), ended.seq)
             results.append(_result(lease, ended, output, failed, earlier))
     return results, attempts
+
+
+def _frames(its: str, first: int, seq: int) -> dict[str, Any]:
+    """Returns the frames of an item's error or, where an item of its slice has the same, that
+    one's seq. A job's error has them last (`jobs.store.jobs.read.PLAIN_ERROR`)."""
+    return {TRACEBACK: its} if first == seq else {TRACEBACK_OF: first}
 
 
 def _texts(
@@ -270,8 +288,6 @@ def _result(
     earlier: Sequence[Any],
 ) -> Result:
     state: Outcome = "failed" if error else "succeeded"
-    if error and earlier:
-        error = {**error, "attempts": [*earlier, error]}
     return Result(
         lease.job_id,
         lease.tenant,

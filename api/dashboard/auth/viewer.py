@@ -76,15 +76,20 @@ Somebody = Annotated[Viewer, Depends(_viewer)]
 async def _form(request: Request, context: ContextDep, viewer: Somebody) -> Mapping[str, str]:
     refuse_other_sites(request)
     form = await fields(request)
-    if not sessions.is_form_token(form.get("token", ""), viewer.session, context.settings):
-        raise Forbidden(
-            "this form belongs to another session; go back, reload the page, and try again"
-        )
+    check_token(form, viewer, context)
     return form
 
 
 Form = Annotated[Mapping[str, str], Depends(_form)]
 """Fields of a form; required by every POST. Raises Forbidden where the CSRF check fails."""
+
+
+def check_token(form: Mapping[str, str], viewer: Viewer, context: Context) -> None:
+    """Raises Forbidden unless a form has the CSRF token of the viewer's session."""
+    if not sessions.is_form_token(form.get("token", ""), viewer.session, context.settings):
+        raise Forbidden(
+            "this form belongs to another session; go back, reload the page, and try again"
+        )
 
 
 async def fields(request: Request) -> dict[str, str]:

@@ -18,6 +18,7 @@ _TYPES = {
     "filters.js": "text/javascript",
     "keys.js": "text/javascript",
     "live.js": "text/javascript",
+    "forms.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
 _FILES = {

@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -133,10 +133,21 @@ def _page(scope: Scope) -> Callable[..., AsyncIterator[Page]]:
     return check
 
 
+def _page_without_place(scope: Scope) -> Callable[..., Awaitable[Page]]:
+    async def check(request: Request, context: ContextDep, viewer: Somebody) -> Page:
+        require(viewer.caller, scope)
+        return Page(request, context, viewer)
+
+    return check
+
+
 ReaderPage = Annotated[Page, Depends(_page("read"), scope="function")]
 SubmitterPage = Annotated[Page, Depends(_page("submit"), scope="function")]
 OperatorPage = Annotated[Page, Depends(_page("operate"), scope="function")]
 AdminPage = Annotated[Page, Depends(_page("admin"), scope="function")]
+#: Pages whose form has a file, or makes a call: they take no place meanwhile.
+UploaderPage = Annotated[Page, Depends(_page_without_place("submit"))]
+CallerPage = Annotated[Page, Depends(_page_without_place("infer"))]
 
 
 def _live_parts(template: str, values: dict[str, Any]) -> dict[str, str]:

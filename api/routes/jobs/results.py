@@ -1,8 +1,9 @@
 """Results in order, also while the job runs; and single items."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
@@ -18,8 +19,10 @@ from jobs.errors import NotFound, Pruned
 from jobs.explain.items import explain_item
 from jobs.identity import Caller
 from jobs.states import Outcome
+from jobs.store.db import Tx
 from jobs.store.jobs import detail, read
-from jobs.store.jobs.read import JobRow, Span
+from jobs.store.jobs.detail import ItemRow
+from jobs.store.jobs.read import TRACEBACK, TRACEBACK_OF, JobRow, Span
 from jobs.views import jobs
 
 router = APIRouter(tags=["jobs"])
@@ -94,11 +97,25 @@ def item_detail(
         row = detail.item(tx, job.tenant_id, job.id, seq)
         if row is None:
             raise NotFound(f"{job_id} has {job.total} items; {seq} is none of them")
+        row = _with_traceback(tx, job, row)
         before = work_ahead(tx, caller, job)
     unit = context.models.unit(job.model, job.version)
     item = detail.ItemRow(**payloads.resolve_row(context.payloads, asdict(row)))
     why = explain_item(job, row, before)
     return jobs.item_object(item, unit, why, whole_launch=caller.may("operate"))
+
+
+def _with_traceback(tx: Tx, job: JobRow, row: ItemRow) -> ItemRow:
+    """Returns the item with the traceback that its error shares with another item's."""
+    error = orjson.loads(row.error) if row.error else {}
+    first = error.pop(TRACEBACK_OF, None)
+    if first is None:
+        return row
+    other = detail.item(tx, job.tenant_id, job.id, first)
+    of_other = orjson.loads((other and other.error) or "{}")
+    if TRACEBACK in of_other:
+        error[TRACEBACK] = of_other[TRACEBACK]
+    return replace(row, error=orjson.dumps(error).decode())
 
 
 def _refuse_pruned(job: JobRow, *kinds: str) -> None:

@@ -1,7 +1,8 @@
 """Submission of jobs: as one JSON document, or as a stream of lines."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import IO, Any
 from uuid import UUID
 
@@ -39,6 +40,12 @@ _SMALL_BYTES = 1 << 12  # of a body that is parsed beside other requests
 _SMALL_ITEMS = 16  # that are checked there
 _ELSEWHERE = frozenset(("input", "output"))  # fields that name files or addresses
 _JSON_PARAMETERS = ("params", "metadata", "labels", "webhook", "output")
+
+StoreBody = Callable[[Resources, Caller, dict[str, str], IO[bytes], Claim | None], Response]
+"""Stores the job of a body; the dictionary has the fields that are not in it."""
+
+ReadLines = Callable[[int], Iterable[bytes | None]]
+"""Reads the lines of items, None in place of those that have more bytes than this."""
 
 _SUBMIT_DOC: dict[str, Any] = {
     "parameters": [
@@ -94,7 +101,7 @@ async def _receive(
     body is large, in a child process."""
     ndjson = bodies.content_type(request) == bodies.NDJSON
     max_mb = context.settings.max_ndjson_mb if ndjson else context.settings.max_json_mb
-    store = _submit_ndjson if ndjson else _submit_json
+    store_body = _submit_ndjson if ndjson else _submit_json
     query = dict(request.query_params)
     small_bytes = min(_SMALL_BYTES, context.payloads.over_bytes)
     if not ndjson and bodies.is_declared_within(request, small_bytes):
@@ -106,16 +113,25 @@ async def _receive(
         claim = upload.finish() if upload else None
         if response := await _store_small(context, caller, raw, claim):
             return response
-        return await _on_thread(context, io.BytesIO(raw), store, caller, query, claim)
+        return await _on_thread(context, io.BytesIO(raw), store_body, caller, query, claim)
     meter = context.upload_meter.begin(caller, JOB_SHARE)
     on_chunk = upload.add if upload else None
     async with bodies.spooled(request, max_mb * _MIB, meter, on_chunk) as body:
         claim = upload.finish() if upload else None
-        if bodies.is_heavy_file(body):
-            return await context.ingest_pool.run(
-                caller.tenant, _once, body, store, caller, query, claim
-            )
-        return await _on_thread(context, body, store, caller, query, claim)
+        return await take(context, body, store_body, caller, query, claim)
+
+
+async def take(
+    context: Context, body: IO[bytes], store_body: StoreBody, caller: Caller,
+    query: dict[str, str], claim: Claim | None,
+) -> Response:  # fmt: skip
+    """Stores the job of a spooled body, unless its key has a response: in a child process where
+    the body is large, else on a thread. store_body: a function of a module."""
+    if bodies.is_heavy_file(body):
+        return await context.ingest_pool.run(
+            caller.tenant, _once, body, store_body, caller, query, claim
+        )
+    return await _on_thread(context, body, store_body, caller, query, claim)
 
 
 async def _store_small(
@@ -167,15 +183,15 @@ def _small_submission(
 
 
 async def _on_thread(
-    context: Context, body: IO[bytes], store: Callable[..., Response], caller: Caller,
+    context: Context, body: IO[bytes], store_body: StoreBody, caller: Caller,
     query: dict[str, str], claim: Claim | None,
 ) -> Response:  # fmt: skip
     async with context.submission_turns.place(caller.tenant):
-        return await run_in_threadpool(_once, context, body, store, caller, query, claim)
+        return await run_in_threadpool(_once, context, body, store_body, caller, query, claim)
 
 
 def _once(
-    resources: Resources, body: IO[bytes], store: Callable[..., Response], caller: Caller,
+    resources: Resources, body: IO[bytes], store_body: StoreBody, caller: Caller,
     query: dict[str, str], claim: Claim | None,
 ) -> Response:  # fmt: skip
     """Returns the stored response of the key, else stores the job. Arguments, response and errors
@@ -185,7 +201,7 @@ def _once(
             stored = find(tx, claim)
         if stored:
             return _accepted(stored.job_id, stored.answer.encode(), idempotency.REPLAYED)
-    return store(resources, caller, query, body, claim)
+    return store_body(resources, caller, query, body, claim)
 
 
 def _accepted(job_id: UUID, job: bytes, extra: dict[str, str] | None = None) -> Response:
@@ -209,12 +225,12 @@ def _submit_json(
             message = "send items, or the input that they are read from, not both"
             faults.append(Fault(("input",), "both", message))
         fields.pop("items", None)
-        return _store(resources, caller, fields, faults, claim, source=fields.pop("input"))
+        return store(resources, caller, fields, faults, claim, source=fields.pop("input"))
     array = fields.pop("items", [])
     if not isinstance(array, list):
         faults.append(Fault(("items",), "type", "items must be an array"))
         array = []
-    return _store(resources, caller, fields, faults, claim, array=array)
+    return store(resources, caller, fields, faults, claim, array=array)
 
 
 def _submit_ndjson(
@@ -240,14 +256,14 @@ def _submit_ndjson(
             except ValueError:
                 faults.append(Fault((name,), "type", "must be a number"))
                 del fields[name]
-    return _store(resources, caller, fields, faults, claim, lines=body)
+    return store(resources, caller, fields, faults, claim, lines=partial(bounded_lines, body))
 
 
 def _seconds(text: str) -> float | None:
     return None if text == "null" else float(text)
 
 
-def _store(
+def store(
     resources: Resources,
     caller: Caller,
     fields: dict[str, Any],
@@ -256,10 +272,10 @@ def _store(
     *,
     source: Any = None,
     array: list[Any] | None = None,
-    lines: IO[bytes] | None = None,
+    lines: ReadLines | None = None,
 ) -> Response:
-    """Stores a job. `source` names where the items are read from, as it was sent; else they are in
-    `array` or `lines`."""
+    """Stores a job, or raises Invalid with `faults` and all others. `source` names where the items
+    are read from, as it was sent; else they are in `array` or `lines`."""
     order, target = _read_order(resources, caller, fields, faults)
     if array is None and lines is None:
         row = submit_source(
@@ -284,7 +300,7 @@ def _store(
         order,
         notifier=resources.notifier,
         array=array,
-        lines=None if lines is None else bounded_lines(lines, model.max_line_bytes),
+        lines=lines and lines(model.max_line_bytes),
         target=target,
         **_details(resources, caller, faults, claim),
     )

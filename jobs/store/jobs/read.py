@@ -246,6 +246,16 @@ def _reach(tx: Tx, tenant: str, job: UUID, total: int, after: int) -> tuple[int,
     return (open_slice.stop if gap is None else gap) - 1, False
 
 
+TRACEBACK, TRACEBACK_OF = "traceback", "traceback_of"
+"""Last key of an item's error: frames of the model's code, or the seq of an item with the same
+ones."""
+
+# An item alone shows them, not each line of a result. In a JSON text a quote would be escaped, so
+# that what begins like the key is the key.
+PLAIN_ERROR = f"""CASE WHEN strpos(r.error, ',"{TRACEBACK}') > 0
+                 THEN split_part(r.error, ',"{TRACEBACK}', 1) || '}}' ELSE r.error END"""
+"""SQL: the error of a result `r`, without its traceback."""
+
 # PostgreSQL writes the lines: a chunk of them arrives as one value, and Python only passes it on.
 # The JSON of outputs and errors is copied unparsed. The range is bounded on both sides, so that the
 # planner never looks further than the chunk. Written out: it is one expression of many strings.
@@ -255,7 +265,7 @@ _LINES = """
         || ',"custom_id":' || {custom_id}
         || ',"outcome":"' || r.outcome
         || '","output":' || coalesce(r.output, 'null')
-        || ',"error":' || coalesce(r.error, 'null')
+        || ',"error":' || coalesce({error}, 'null')
         || ',"usage":{{"' || :unit || '":' || r.units
         || '}},"attempts":' || r.attempts {version} || '}}', E'\n' ORDER BY r.seq) AS lines,
         count(*) AS rows
@@ -274,6 +284,7 @@ def _lines(custom_ids: bool, one_outcome: bool, routed: bool) -> TextClause:
     return text(
         _LINES.format(
             custom_id="coalesce(to_json(i.custom_id)::text, 'null')" if custom_ids else "'null'",
+            error=PLAIN_ERROR,
             join=_JOIN if custom_ids else "",
             where=_WHERE if one_outcome else "",
             version=f"""|| ',"version":' || to_json({_VERSION})::text""" if routed else "",
@@ -314,14 +325,17 @@ def result_lines(
 # Written out for OFFSET 0: one look at the key of items for each result, whatever the statistics
 # say.
 _ROWS = """
-    SELECT r.seq, i.custom_id, i.reply, r.outcome, r.output, r.error, r.attempts, r.units, {version}
+    SELECT r.seq, i.custom_id, i.reply, r.outcome, r.output, {error} AS error, r.attempts,
+           r.units, {version}
     FROM results r
     LEFT JOIN LATERAL (SELECT custom_id, reply FROM items
                        WHERE job_id = :job AND seq = r.seq OFFSET 0) AS i ON true
     WHERE r.job_id = :job AND r.tenant_id = :tenant AND r.seq > :after AND r.seq <= :until
     ORDER BY r.seq
 """
-_PINNED_ROWS, _ROUTED_ROWS = (text(_ROWS.format(version=its)) for its in ("NULL", _VERSION))
+_PINNED_ROWS, _ROUTED_ROWS = (
+    text(_ROWS.format(error=PLAIN_ERROR, version=its)) for its in ("NULL", _VERSION)
+)
 
 
 def result_rows(database: Database, job: JobRow) -> Iterator[ResultRow]:

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from jobs.artifacts import declared as artifacts
+from workers.engines.common import frames
 from workers.engines.common.device_errors import device_failure
 from workers.engines.protocol import DeviceFailed, InvalidInput, Permanent, Transient
 
@@ -54,7 +55,7 @@ class Source:
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Calls the code. Errors of the engine protocol pass; others become Permanent with file and
-        line."""
+        line, and with their frames."""
         try:
             return function(*arguments)
         except _PASSED_ON:
@@ -62,8 +63,9 @@ class Source:
         except Exception as error:
             if type(error).__name__ == "OutOfMemoryError" or device_failure(error):
                 raise
-            message = _located(error, self._file)
-        raise Permanent(message)  # outside, so that frames that hold the launch's memory are freed
+            failure = Permanent(_located(error, self._file))
+            frames.keep(failure, error)
+        raise failure  # outside, so that frames that hold the launch's memory are freed
 
     def forget(self) -> None:
         """Drops the module from sys.modules."""
@@ -128,9 +130,9 @@ def _imported(name: str) -> ModuleType:
 
 def _located(error: BaseException, file: str) -> str:
     """Renders an error with its place: in the file, where it passed through it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename == file]
-    place = (own or frames)[-1:]
+    passed = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in passed if frame.filename == file]
+    place = (own or passed)[-1:]
     name, line = (place[0].filename, place[0].lineno) if place else (file, None)
     if isinstance(error, SyntaxError) and error.filename:
         name, line = error.filename, error.lineno

@@ -12,6 +12,7 @@ from api.routes.jobs.results import item_detail
 from jobs.blobs.payloads import REFERENCE_MARK
 from jobs.store.jobs import detail
 from jobs.store.jobs.detail import ListedItem
+from jobs.store.jobs.read import TRACEBACK
 from jobs.views import jobs
 
 router = page_router.router()
@@ -28,8 +29,8 @@ def show_item(page: layout.ReaderPage, job_id: JobId, seq: _Seq) -> Response:
         attempts = detail.attempts(tx, row.tenant_id, row.id, seq)
     return page.render(
         "item.html", row=row, job=jobs.job_object(row), item=item, input=pretty(item["input"]),
-        output=pretty(item["output"]), error=pretty(item["error"]), params=pretty(item["params"]),
-        most_shown=MOST_SHOWN,
+        output=pretty(item["output"]), params=pretty(item["params"]), most_shown=MOST_SHOWN,
+        traceback=(item["error"] or {}).get(TRACEBACK, ""),
         attempts=[{**asdict(one), "error": orjson.loads(one.error)} for one in attempts],
     )  # fmt: skip
 

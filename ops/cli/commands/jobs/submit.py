@@ -1,10 +1,12 @@
 """Command that submits a job from a file, standard input or S3."""
 
+import sys
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import click
 
+from jobs.intake import formats
 from jobs.states import JOB_CLASSES, VERSIONINGS
 from ops.cli.commands.common import JsonObject, client_command, pairs
 from ops.cli.commands.jobs.jobs import await_end, show_ended_job, show_job
@@ -150,8 +152,8 @@ def _input(source: str, format_: readers.Format | None, column: str, id_column: 
 
 def _guessed_stdin() -> Input:
     """Reads standard input in the format that it seems to have, and says which."""
-    head = readers.read_head()
-    format_ = readers.guess(head)
+    head = formats.read_head(sys.stdin.buffer)
+    format_ = formats.guess(head)
     click.echo(f"standard input is read as {_READ_AS[format_]}", err=True)
     return Input(readers.STDIN, format_, head=head)
 

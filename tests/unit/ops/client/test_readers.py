@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ops.client.readers import Input, InputError, format_of, guess
+from ops.client.readers import Input, InputError, format_of
 
 
 def items(path: Path, content: bytes, **how: str) -> list[Any]:
@@ -43,29 +43,6 @@ def test_each_suffix_has_its_format(
         assert items(tmp_path / f"{name}.gz", gzip.compress(content)) == found
     else:
         assert items(tmp_path / name, content) == found
-
-
-@pytest.mark.parametrize(
-    ("content", "found"),
-    [
-        (b"", "jsonl"),
-        (b'"a"\n"b"\n', "jsonl"),
-        (b'\n{"input": 1}\n{"input": \n', "jsonl"),  # the api names the line
-        (b'{"input: 1}\nx\n', "jsonl"),
-        (b"1\n2\n", "jsonl"),
-        (b"[1, 2]\n", "jsonl"),  # an input may be a list
-        (b'[\n "a",\n "b"\n]\n', "json"),
-        (b'{\n "messages": [{"role": "us', "json"),
-        (b'[{"input": 1},\n {"input": 2}]', "json"),
-        (b"a text\nanother\n", "text"),
-        (b"1\ntwo\n", "text"),
-        (b"[1] A footnote\n[2] Another\n", "text"),
-        (b'"Hello," she said.\n', "text"),
-        ("\xe9\n".encode("latin-1"), "text"),
-    ],
-)
-def test_the_format_of_what_has_no_name_is_guessed(content: bytes, found: str) -> None:
-    assert guess(content.splitlines(keepends=True)) == found
 
 
 def test_csv_columns_are_taken_by_name(tmp_path: Path) -> None:

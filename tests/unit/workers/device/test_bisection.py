@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.device import bisection
+from workers.engines.common import frames
 from workers.engines.echo import Echo
-from workers.engines.protocol import DeviceFailed, RateLimited
+from workers.engines.protocol import DeviceFailed, InvalidInput, Permanent, RateLimited, Transient
 from workers.items.results import WrongNumberOfOutputs
 
 
@@ -117,3 +118,22 @@ def test_a_device_that_failed_is_not_asked_again() -> None:
     with pytest.raises(DeviceFailed, match="uncorrectable ECC"):
         bisection.run(engine.run, list(range(64)), {})
     assert engine.runs == 1
+
+
+def test_an_exception_that_fails_alone_keeps_its_frames_as_text() -> None:
+    [good, bad] = bisection.run(Doubling({1}).run, range(2), {})
+    assert good == 0
+    assert bad.__traceback__ is None
+    text = frames.of(bad)
+    assert text.endswith("RuntimeError: can't double 1")
+    assert "tests/unit/workers/device/test_bisection.py" in text
+    assert "raise RuntimeError(f\"can't double" in text
+    assert "bisection.py" not in text.replace("test_bisection.py", "")
+
+
+@pytest.mark.parametrize("error", [InvalidInput("no"), Transient("later"), Permanent("never")])
+def test_an_exception_that_an_engine_meant_has_no_frames(error: Exception) -> None:
+    def refuse(batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        raise error
+
+    assert not frames.of(bisection.run(refuse, [1], {})[0])

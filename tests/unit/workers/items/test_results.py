@@ -15,6 +15,7 @@ from jobs.models.inputs.generation import TokenUsage
 from jobs.models.model import Limits
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Result
+from workers.engines.common import frames
 from workers.engines.protocol import InvalidInput
 from workers.items import results
 from workers.items.in_flight import ClaimedBatch, ItemOutcome
@@ -176,3 +177,22 @@ def test_a_row_tells_where_its_item_was() -> None:
     row = recorded("x")
     assert (row.seq, row.units, row.wait_ms, row.launch_id) == (0, 3, 1.5, 7)
     assert row.tenant == "tenant"
+
+
+def test_frames_that_items_share_are_stored_once_a_slice() -> None:
+    def failed(words: str) -> Exception:
+        error = RuntimeError(words)
+        frames.keep(error, error)
+        return error
+
+    [in_flight] = ClaimedBatch([Lease(new(), 10, 14, 1, "tenant", "model@1", "{}")]).slices
+    in_flight.expect(4)
+    outputs = [failed("a"), failed("b"), failed("a"), InvalidInput("wrong")]
+    in_flight.add([ItemOutcome(10 + n, 3, 1.5, 7, output) for n, output in enumerate(outputs)])
+    rows, _ = results.rows(in_flight, Limits())
+    errors = [orjson.loads(row.error or "") for row in rows]
+    assert errors[0]["traceback"].endswith("RuntimeError: a")
+    assert errors[1]["traceback"].endswith("RuntimeError: b")
+    assert errors[2] == {"code": "engine_error", "message": "a", "traceback_of": 10}
+    assert errors[3].keys() == {"code", "message"}
+    assert all(list(error)[-1].startswith("traceback") for error in errors[:3])
