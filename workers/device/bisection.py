@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from workers.engines.common import frames
+from workers.engines import frames
 from workers.engines.common.device_errors import device_failure
 from workers.engines.protocol import RateLimited
 from workers.items.results import WrongNumberOfOutputs, is_unexpected

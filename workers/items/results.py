@@ -22,7 +22,7 @@ from jobs.states import Outcome
 from jobs.store.jobs.read import TRACEBACK, TRACEBACK_OF
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Attempt, Result
-from workers.engines.common import frames
+from workers.engines import frames
 from workers.engines.protocol import InvalidInput, Permanent, RateLimited, Transient
 from workers.items.in_flight import InFlightSlice, ItemOutcome
 from workers.items.retry import retry_while_away

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from jobs.artifacts import declared as artifacts
-from workers.engines.common import frames
+from workers.engines import frames
 from workers.engines.common.device_errors import device_failure
 from workers.engines.protocol import DeviceFailed, InvalidInput, Permanent, Transient
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.device import bisection
-from workers.engines.common import frames
+from workers.engines import frames
 from workers.engines.echo import Echo
 from workers.engines.protocol import DeviceFailed, InvalidInput, Permanent, RateLimited, Transient
 from workers.items.results import WrongNumberOfOutputs

@@ -15,7 +15,7 @@ from jobs.models.inputs.generation import TokenUsage
 from jobs.models.model import Limits
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Result
-from workers.engines.common import frames
+from workers.engines import frames
 from workers.engines.protocol import InvalidInput
 from workers.items import results
 from workers.items.in_flight import ClaimedBatch, ItemOutcome

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.engines.common import frames
+from workers.engines import frames
 from workers.engines.common.user_code import Source
 from workers.engines.protocol import Permanent
 
