@@ -9,7 +9,7 @@ from api.dashboard.auth import sign_in
 from api.dashboard.data.single_flight import SingleFlight
 from api.dashboard.pages import audit, call, keys, overview, pools, tenants, webhooks, workers
 from api.dashboard.pages.jobs import bulk_actions, item, job, jobs, new
-from api.dashboard.pages.models import registry, rollouts, served
+from api.dashboard.pages.models import playground, registry, rollouts, served
 from api.dashboard.rendering import assets, page_router
 
 
@@ -23,6 +23,7 @@ def install(app: FastAPI) -> None:
         overview,
         *job_pages,
         call,
+        playground,
         served,
         registry,
         rollouts,

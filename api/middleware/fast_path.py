@@ -17,6 +17,7 @@ from api.compat.openai.chat import routes as chat
 from api.compat.openai.responses import routes as responses
 from api.context import Context
 from api.dashboard.pages.jobs import new as new_job_page
+from api.dashboard.pages.models import playground
 from api.dependencies import authorize
 from api.gateway.streaming.event_stream import EventStream
 from api.http import bodies, errors
@@ -41,6 +42,9 @@ _SPOOLED = {
     openai_batches.PATH,
     message_batches.PATH,
 }
+
+#: Paths whose handlers do the same, and store nothing.
+_BOUNDED = {playground.PATH}
 
 Handler = Callable[[Request, Context, Caller], Awaitable[Response]]
 
@@ -122,7 +126,7 @@ class FastPath:
         return response.status_code
 
     async def _serve_by_fastapi(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] not in _SPOOLED:
+        if scope["path"] not in _SPOOLED | _BOUNDED:
             receive = bodies.limit_small_body(scope, receive)
         await self.app(scope, receive, with_request_id(scope, send))
 

@@ -43,7 +43,18 @@ async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Resp
     key = idempotency.read_key(request, required=False)
     models = context.models_of(caller.tenant)
     raw = await context.call_bodies.read(request, models.max_line_bytes, caller.tenant)
+    required = context.settings.require_idempotency_key
+    return await answer_call(request, context, caller, raw, key, key_required=required)
+
+
+async def answer_call(
+    request: Request, context: Context, caller: Caller, raw: bytes, key: str | None,
+    *, key_required: bool,
+) -> Response:  # fmt: skip
+    """Makes the call of a body that was read, and returns its response. key_required: a call that
+    doesn't stream needs an Idempotency-Key."""
     since_s = clock.monotonic()
+    models = context.models_of(caller.tenant)
     router, tenant = context.router, caller.tenant
     if bodies.is_heavy(raw):
         ready = await router.ready_versions(models, request, tenant, key=key)
@@ -74,7 +85,7 @@ async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Resp
         with open_session() as session:
             return await _call(session, prepared)
 
-    if key is None and context.settings.require_idempotency_key:
+    if key is None and key_required:
         raise idempotency.missing()
     return await respond(
         request, context, caller, key, raw, prepared.timeout_ms, answer, response_headers

@@ -19,6 +19,7 @@ _TYPES = {
     "keys.js": "text/javascript",
     "live.js": "text/javascript",
     "forms.js": "text/javascript",
+    "playground.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
 _FILES = {

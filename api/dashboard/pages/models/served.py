@@ -1,6 +1,5 @@
 """Pages of models: all of them, and one with its curves and lanes."""
 
-import json
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Response
@@ -9,6 +8,8 @@ from api.context import Context
 from api.dashboard.data import diagnoses, model_stats
 from api.dashboard.data.diagnoses import Causes
 from api.dashboard.data.telemetry import Telemetry, TelemetrySnapshot
+from api.dashboard.forms import call_code
+from api.dashboard.forms.examples import example_input
 from api.dashboard.pages.models import registry
 from api.dashboard.rendering import layout, page_router
 from api.routes.admin import models as json_routes
@@ -23,11 +24,6 @@ router = page_router.router()
 
 _MAX_LANES = 30
 _Key = Annotated[str, Path(max_length=200, pattern=NO_NUL)]
-_INPUTS: dict[str, Any] = {
-    "embedding": "how do I parse JSON",
-    "chat": [{"role": "user", "content": "hello"}],
-    "image_classification": "a JPEG or PNG in base64",
-}
 
 
 @router.get("/models")
@@ -104,9 +100,5 @@ def _example(context: Context, model: Model | None) -> str:
     """Returns a call as a shell command."""
     if model is None:
         return ""
-    body = json.dumps({"model": model.key, "input": _INPUTS.get(model.effective_task, "…")})
-    return (
-        f"curl {context.settings.url}/infer \\\n"
-        '  -H "Authorization: Bearer $MILLRACE_API_KEY" \\\n'
-        f"  -H 'Content-Type: application/json' \\\n  -d '{body}'"
-    )
+    body = {"model": model.key, "input": example_input(model)}
+    return call_code.curl(context.settings.url, body)

@@ -512,6 +512,7 @@ NO_QUERIES = {
     # By the random id of a session, of nobody's rows:
     "ended_sessions.add", "ended_sessions.has_ended",
     "search.Filter", "search.MOST_COUNTED", "read.RECENT_S", "read.Span", "insert.NewJob",
+    "read.TRACEBACK", "read.TRACEBACK_OF",
     "insert.SubmittedJob", "insert.JobItems", "idempotency.StoredResponse", "quota.reserve",
     "notifier.WorkNotifier", "diagnostics.set_statement_timeout", "detail.ListedItem",
     "detail.SliceRun", "verbs.ARCHIVED_BYTES", "monitoring.workers.HeldModel",
