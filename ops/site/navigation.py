@@ -8,17 +8,13 @@ _ROOMS = {
     ".": "Home",
     "tutorial": "Tutorial",
     "how-to": "How to",
-    "how-to/clients": "Clients",
-    "how-to/models": "Models",
-    "how-to/operations": "Operations",
     "reference": "Reference",
-    "reference/api": "HTTP API",
     "explanation": "Explanation",
     "decisions": "Decisions",
     "runbook": "Runbook",
 }
 
-_NAMES = {"readme.md": "README"}  # that page has the title of the site
+_NAMES = {"readme.md": "README", "reference/api": "HTTP API"}
 
 Entry = str | dict[str, Any]
 
@@ -26,17 +22,23 @@ Entry = str | dict[str, Any]
 def navigation(pages: Mapping[str, str]) -> list[Entry]:
     """Returns the value of `nav`: a tab for each room. pages: texts, by their paths.
 
-    A page in a folder that is no room is left out, which MkDocs then says.
+    A page in another folder is left out, which MkDocs then says.
     """
-    return [_section(room, pages) for room in _ROOMS if "/" not in room]
+    return [{title: _entries(room, pages)} for room, title in _ROOMS.items()]
 
 
-def _section(room: str, pages: Mapping[str, str]) -> Entry:
-    paths = [path for path in pages if str(PurePosixPath(path).parent) == room]
+def _entries(folder: str, pages: Mapping[str, str]) -> list[Entry]:
+    """Returns the pages of a folder, its index first, and then those of the folders in it."""
+    paths = [path for path in pages if str(PurePosixPath(path).parent) == folder]
     paths.sort(key=lambda path: (not path.endswith("index.md"), _title(pages[path])))
     here: list[Entry] = [{_NAMES[path]: path} if path in _NAMES else path for path in paths]
-    below = [_section(one, pages) for one in _ROOMS if one.startswith(f"{room}/")]
-    return {_ROOMS[room]: [*here, *below]}
+    below = sorted({str(parent) for path in pages for parent in PurePosixPath(path).parents
+                    if folder != "." and str(parent.parent) == folder})  # fmt: skip
+    return [*here, *({_NAMES.get(one, _name(one)): _entries(one, pages)} for one in below)]
+
+
+def _name(folder: str) -> str:
+    return PurePosixPath(folder).name.capitalize()
 
 
 def _title(text: str) -> str:
