@@ -71,7 +71,7 @@ _COMMANDS = {
         "jobs.results",
         "Prints a job's results in order, as JSON lines; while it runs, those so far.",
     ),
-    "diff": ("jobs.diff", "Compares the results of two finished jobs."),
+    "diff": ("jobs.diff", "Compares the results of two finished jobs, or files of results."),
     "infer": (
         "jobs.calls",
         "Makes one call with TEXT and prints its output as JSON; --json prints the whole response.",

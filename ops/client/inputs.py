@@ -13,7 +13,7 @@ from itertools import repeat
 from typing import Any
 
 from .errors import InputError
-from .readers import Input, format_of
+from .readers import TABLES, Input, format_of
 
 _IN_MEMORY_BYTES = 1 << 20  # of an iterator's lines; what is longer is on disk
 
@@ -41,7 +41,7 @@ def lines_of(inputs: Any, column: str = "", id_column: str = "") -> Iterable[byt
 
     inputs: a list or any iterable of texts, JSON values, Items or whole lines as bytes; a table
     with columns (pandas, polars, or a mapping of lists); or the path of a file. column, id_column:
-    those of the inputs and of their custom_ids, in a table or a CSV file. Raises InputError, also
+    those of the inputs and of their custom_ids, in a table, CSV or Parquet. Raises InputError, also
     while the lines are read.
     """
     if isinstance(inputs, str | os.PathLike):
@@ -115,8 +115,8 @@ def _file(path: str, column: str, id_column: str) -> Iterable[bytes]:
     if not os.path.exists(path):
         raise InputError(f"there is no file {path!r}; give a list for inputs that are no file")
     format = format_of(path)
-    if format != "csv" and (column or id_column):
-        raise InputError(f"{path}: column and id_column are for CSV")
+    if format not in TABLES and (column or id_column):
+        raise InputError(f"{path}: column and id_column are for CSV and Parquet")
     return Input(path, format, column, id_column)
 
 

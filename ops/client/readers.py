@@ -1,4 +1,4 @@
-"""Files of inputs: JSON lines, JSON, texts or CSV, plain or in gzip, as lines of a job."""
+"""Files of inputs as lines of a job: JSON lines, JSON, texts or CSV, plain or in gzip; Parquet."""
 
 import csv
 import gzip
@@ -15,8 +15,11 @@ from typing import IO, Literal, cast, get_args
 
 from .errors import InputError
 
-Format = Literal["jsonl", "text", "csv", "json"]
+Format = Literal["jsonl", "text", "csv", "json", "parquet"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+
+TABLES = ("csv", "parquet")
+"""Formats with columns."""
 
 STDIN = "-"
 _SUFFIXES: dict[str, Format] = {
@@ -24,7 +27,9 @@ _SUFFIXES: dict[str, Format] = {
     ".ndjson": "jsonl",
     ".csv": "csv",
     ".json": "json",
+    ".parquet": "parquet",
 }
+_PARQUET_ROWS = 1000  # in memory at a time
 _MAX_FIELD_CHARS = 1 << 28  # csv's own bound is 128 KiB
 
 
@@ -34,8 +39,8 @@ class Input:
 
     source: str  #: path, or "-"
     format: Format
-    column: str = ""  #: input column of CSV; "": its only one
-    id_column: str = ""  #: custom_id column of CSV
+    column: str = ""  #: input column of a table; "": its only one
+    id_column: str = ""  #: custom_id column of a table
     head: Sequence[bytes] = ()  #: lines of standard input that were read already
 
     def lines(self) -> Iterable[bytes]:
@@ -47,6 +52,9 @@ class Input:
 
     def __iter__(self) -> Iterator[bytes]:
         """Yields the lines of the job."""
+        if self.format == "parquet":
+            yield from _parquet_lines(self)
+            return
         with _opened(self.source) as file:
             lines = chain(self.head, file)
             try:
@@ -68,12 +76,7 @@ def format_of(source: str) -> Format:
     """Format by the suffix, without .gz. Raises InputError for one that can't be read."""
     if source == STDIN:
         return "jsonl"
-    suffix = Path(source.removesuffix(".gz")).suffix.lower()
-    if suffix == ".parquet":
-        raise InputError(
-            f"{source}: {suffix} is not read; make JSON lines of it (.jsonl), one item a line"
-        )
-    return _SUFFIXES.get(suffix, "text")
+    return _SUFFIXES.get(Path(source.removesuffix(".gz")).suffix.lower(), "text")
 
 
 @contextmanager
@@ -131,6 +134,38 @@ def _csv_lines(file: IO[bytes], table: Input) -> Iterator[bytes]:
         raise InputError(f"{where}: not UTF-8: {error.reason}") from error
     finally:
         text.detach()  # _opened closes the file
+
+
+def _parquet_lines(table: Input) -> Iterator[bytes]:
+    if table.source == STDIN or table.source.endswith(".gz"):
+        raise InputError(f"{table.source}: Parquet is read from a file, without gzip around it")
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError("Parquet needs pyarrow: pip install 'millrace[parquet]'") from error
+    try:
+        with parquet.ParquetFile(table.source) as file:
+            names = _named_columns(table, file.schema_arrow.names)
+            for batch in file.iter_batches(_PARQUET_ROWS, columns=names):
+                yield from (_line(_item(*row.values())) for row in batch.select(names).to_pylist())
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"{table.source}: no Parquet file, or a damaged one: {error}") from error
+    except TypeError as error:
+        raise InputError(f"{table.source}, column {names[0]!r}: {error}") from error
+
+
+def _named_columns(table: Input, header: list[str]) -> list[str]:
+    """Returns the names of the column of inputs and, where it is asked for, that of ids."""
+    named = table.column or (header[0] if len(header) == 1 else "")
+    names = [header[_position(table, header, named, "column")]]
+    if table.id_column:
+        names.append(header[_position(table, header, table.id_column, "id_column")])
+    return names
+
+
+def _item(input: object, id: object = None) -> object:
+    return input if id is None else {"custom_id": str(id), "input": input}
 
 
 def _position(table: Input, header: list[str], name: str, option: str) -> int:

@@ -1,6 +1,8 @@
-"""Command that compares results."""
+"""Command that compares results, of jobs or in files."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import click
@@ -10,6 +12,7 @@ from ops.cli.commands.common import Number, client_command, show
 from ops.cli.errors import reported
 from ops.cli.results import diff as comparison
 from ops.cli.results.diff import Diff, Tolerance
+from ops.cli.results.files import result_lines
 from ops.client import Client
 
 _DIFFERENT = 1
@@ -32,8 +35,8 @@ class _Comparison(click.Command):
 
 
 @click.command(cls=_Comparison, epilog="Example: millrace diff job_01kajf… job_01kajg… --atol 1e-6")
-@click.argument("job_a")
-@click.argument("job_b")
+@click.argument("a", metavar="JOB_OR_FILE")
+@click.argument("b", metavar="JOB_OR_FILE")
 @click.option("--by", type=click.Choice(["custom_id", "seq"]), help="Key of results that belong "
               "together; default: custom_id, or seq without one.")  # fmt: skip
 @click.option("--rtol", type=Number(0), default=0.0, show_default=True,
@@ -47,37 +50,50 @@ class _Comparison(click.Command):
               help="Number of differences to show.")  # fmt: skip
 @client_command
 def diff(
-    client: Client, job_a: str, job_b: str, by: Literal["custom_id", "seq"] | None, shown: int,
+    client: Client, a: str, b: str, by: Literal["custom_id", "seq"] | None, shown: int,
     as_json: bool, **bounds: Any,
 ) -> None:  # fmt: skip
-    """Compares the results of two finished jobs.
+    """Compares the results of two finished jobs, or files of results.
 
     Exits with 0 if they are the same, 1 if not, 2 if they can't be compared.
     Numbers a and b are the same where |a - b| <= atol + rtol * |b|.
     """
-    a, b = (_finished(client, id) for id in (job_a, job_b))
+    one, other = _Side.of(client, a), _Side.of(client, b)
     result = comparison.diff(
-        client.jobs.results(job_a).lines(),
-        client.jobs.results(job_b).lines(),
+        one.lines,
+        other.lines,
         by=by,
         tolerance=Tolerance(**bounds),
         show=shown,
     )
-    value = {"a": a["id"], "b": b["id"], "is_same": result.is_same, **result.as_json()}
-    show(value, [_side("A", a), _side("B", b), *_lines(result)], as_json)
+    value = {"a": a, "b": b, "is_same": result.is_same, **result.as_json()}
+    show(value, [f"A  {one.title}", f"B  {other.title}", *_lines(result)], as_json)
     if not result.is_same:
         raise click.exceptions.Exit(_DIFFERENT)
 
 
-def _finished(client: Client, id: str) -> dict[str, Any]:
-    job = client.jobs.get(id)
-    if job["state"] in TERMINAL:
-        return job
-    raise click.ClickException(f"{id} is {job['state']}: its results are not all there yet")
+@dataclass(frozen=True)
+class _Side:
+    """Results to compare, and what they are of."""
 
+    title: str
+    lines: Iterable[bytes]
 
-def _side(name: str, job: dict[str, Any]) -> str:
-    return f"{name}  {job['id']}  {job['model']}@{job['version']}  {job['counts']['total']} items"
+    @classmethod
+    def of(cls, client: Client, source: str) -> "_Side":
+        """Finds a finished job, or a file where there is one of that name."""
+        path = Path(source)
+        if path.is_file():
+            return cls(source, result_lines(path))
+        if path.suffix:
+            raise click.ClickException(f"there is no file {source}")
+        job = client.jobs.get(source)
+        if job["state"] not in TERMINAL:
+            raise click.ClickException(
+                f"{source} is {job['state']}: its results are not all there yet"
+            )
+        title = f"{job['id']}  {job['model']}@{job['version']}  {job['counts']['total']} items"
+        return cls(title, client.jobs.results(source).lines())
 
 
 def _lines(result: Diff) -> Iterator[str]:

@@ -20,13 +20,14 @@ _NONE_SUCH = "no such jobs; `millrace jobs` lists all"
 @click.option(
     "--label", multiple=True, callback=pairs, help="NAME=VALUE; may be repeated: jobs with all."
 )
+@click.option("--tenant", help="Another tenant, or * for all (operators).")
 @click.option("--limit", default=20, show_default=True, help="Number of jobs.")
 @click.option("--after", help="Only jobs older than this one.")
 @client_command
 def jobs(client: Client, as_json: bool, label: dict[str, str], **query: Any) -> None:
     """Lists jobs, the newest first."""
     page = client.get("/jobs", label=[f"{key}:{value}" for key, value in label.items()], **query)
-    asked = label or any(query[name] for name in ("state", "model", "name", "after"))
+    asked = label or any(query[name] for name in ("state", "model", "name", "tenant", "after"))
     show_list(page, map(_line, page["data"]), as_json, _NONE_SUCH if asked else _NONE)
     if page["next"] and not as_json:
         click.echo(f"there are more: --after {page['next']}", err=True)

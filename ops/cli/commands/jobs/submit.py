@@ -57,8 +57,8 @@ class _Seconds(click.FloatRange):
     type=click.Choice(readers.FORMATS),
     help="Format; default: by the suffix, of standard input guessed.",
 )
-@click.option("--column", default="", help="Input column of CSV.")
-@click.option("--id-column", default="", help="Column of CSV with the custom_id.")
+@click.option("--column", default="", help="Input column of CSV or Parquet.")
+@click.option("--id-column", default="", help="Column with the custom_id.")
 @click.option("--params", type=JsonObject(), help="Parameters of the model, a JSON object.")
 @click.option("--metadata", multiple=True, callback=pairs, help="NAME=VALUE; may be repeated.")
 @click.option("--name", help="Name to find the job by.")
@@ -98,10 +98,10 @@ def submit(
     An object in S3 is read by the platform itself.
 
     The suffix selects one item a line as JSON (.jsonl, .ndjson), a list of items (.json), rows with
-    the input in --column (.csv), or one text a line (anything else), each also with .gz. What
-    standard input is (.jsonl, .json or texts) is guessed, and said. -o waits for the end and writes
-    the results: .jsonl, .csv or .parquet. Below an s3://bucket/prefix/ the platform writes them
-    itself. Ctrl-C leaves the job running.
+    the input in --column (.csv), or one text a line (anything else), each also with .gz; rows of
+    .parquet likewise. What standard input is (.jsonl, .json or texts) is guessed, and said.
+    -o waits for the end and writes the results: .jsonl, .csv or .parquet. Below an
+    s3://bucket/prefix/ the platform writes them itself. Ctrl-C leaves the job running.
     """
     order, target = _order(terms), None
     if _in_s3(output):
@@ -145,8 +145,8 @@ def _input(source: str, format_: readers.Format | None, column: str, id_column: 
     if format_ is None and source == readers.STDIN and not (column or id_column):
         return _guessed_stdin()
     format_ = format_ or readers.format_of(source)
-    if format_ != "csv" and (column or id_column):
-        raise click.UsageError("--column and --id-column are for CSV; see --format")
+    if format_ not in readers.TABLES and (column or id_column):
+        raise click.UsageError("--column and --id-column are for CSV and Parquet; see --format")
     return Input(source, format_, column, id_column)
 
 
@@ -164,7 +164,7 @@ def _source_in_s3(url: str, format_: readers.Format | None, column: str) -> dict
         what = "plain texts" if format_ == "text" else "JSON documents"
         raise click.UsageError(f"from S3 the platform reads no {what}")
     if column:
-        raise click.UsageError("--column and --id-column are for CSV that is read here")
+        raise click.UsageError("--column and --id-column are for files that are read here")
     return {"url": url, **({"format": format_} if format_ else {})}
 
 

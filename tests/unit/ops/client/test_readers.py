@@ -2,11 +2,16 @@
 
 import gzip
 import json
+import re
+import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from ops.client.readers import Input, InputError, format_of
 
@@ -74,7 +79,8 @@ def test_a_large_field_is_read(tmp_path: Path) -> None:
             "no gzip file, or a damaged one",
         ),
         ("a.json", b"[1,", {}, "not valid JSON"),
-        ("a.parquet", b"", {}, ".parquet is not read; make JSON lines of it"),
+        ("a.parquet", b"x", {}, "a.parquet: no Parquet file, or a damaged one"),
+        ("a.parquet.gz", b"", {}, "Parquet is read from a file, without gzip around it"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(
@@ -91,3 +97,52 @@ def test_a_file_can_be_read_again_and_standard_input_cannot(tmp_path: Path) -> N
     assert list(lines) == list(lines) == [b'"x"\n']
     assert not isinstance(lines, Iterator)
     assert isinstance(Input("-", "jsonl").lines(), Iterator)
+
+
+def table(path: Path, **columns: list[Any]) -> Path:
+    parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+def test_rows_of_parquet_are_items_of_any_json_type(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.parquet", vector=[[0.5, 1.0], [2.0]], id=[7, None], text=["x", "y"])
+    ids = Input(str(path), "parquet", column="vector", id_column="id")
+    assert [json.loads(line) for line in ids.lines()] == [
+        {"custom_id": "7", "input": [0.5, 1.0]},
+        [2.0],
+    ]
+    text = Input(str(path), "parquet", column="text")
+    assert [json.loads(line) for line in text.lines()] == ["x", "y"]
+    assert list(text.lines()) == list(text.lines())  # read anew each time
+
+
+def test_more_rows_of_parquet_than_are_read_at_once_keep_their_order(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.parquet", n=list(range(2500)))
+    found = [json.loads(line) for line in Input(str(path), "parquet").lines()]
+    assert found == list(range(2500))
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({}, "has several columns; name one with column: a, b"),
+        ({"column": "c"}, "has no column 'c'; name one with column: a, b"),
+        ({"column": "a", "id_column": "c"}, "name one with id_column: a, b"),
+        ({"column": "b"}, "column 'b': Object of type datetime is not JSON serializable"),
+    ],
+)
+def test_a_fault_of_parquet_names_the_column(
+    tmp_path: Path, how: dict[str, str], said: str
+) -> None:
+    path = table(tmp_path / "a.parquet", a=["x"], b=[datetime(2026, 1, 1)])
+    with pytest.raises(InputError, match=re.escape(said)):
+        list(Input(str(path), "parquet", **how).lines())
+
+
+def test_parquet_without_pyarrow_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = table(tmp_path / "a.parquet", a=["x"])
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"pip install 'millrace\[parquet\]'"):
+        list(Input(str(path), "parquet").lines())
