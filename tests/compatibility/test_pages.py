@@ -6,23 +6,38 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from ops.supervisor.platform import Platform
-from tests.compatibility.environments import ENVIRONMENTS, Environment
+from tests.compatibility.environments import ENVIRONMENTS, HERE
 from tests.support import tiny_llama
 from tests.support.pages import ROOT, Recipe, as_shown, lay_out, recipe, run
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import PATIENCE_S
 
 PAGES = ROOT / "ops" / "docs" / "how-to" / "compatibility"
-QUIET = {
+NOT_RUN = {"index": "a table", "open-webui": "settings of a server, whose requests are tested"}
+SHARED = {"dbt": "tables"}  #: pages whose environment has another name
+SCHEDULED = ["airflow", "dagster", "dbt", "prefect"]  #: tools that try steps again
+CALLED = sorted(ENVIRONMENTS.keys() - SCHEDULED)
+KINDS = {"bash", "python", "js", "sql", "yaml", "text"}
+
+NOWHERE = "http://127.0.0.1:9"  # a proxy that isn't there
+ENVIRON = {
+    "HTTP_PROXY": NOWHERE,
+    "HTTPS_PROXY": NOWHERE,
+    "NO_PROXY": "127.0.0.1,localhost",
+    "DAGSTER_DISABLE_TELEMETRY": "1",
+    "DO_NOT_TRACK": "1",
     "HAYSTACK_TELEMETRY_ENABLED": "False",
     "LANGSMITH_TRACING": "false",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "300",
 }
-NOWHERE = "http://127.0.0.1:9"  # a proxy that isn't there
-OFFLINE = {"HTTP_PROXY": NOWHERE, "HTTPS_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1,localhost"}
 ADDRESS = "http://localhost:8000"
 MODELS = """
 [[model]]
@@ -30,11 +45,6 @@ name = "minilm"
 version = "1"
 engine = "minilm"
 limits = {{ max_batch = 64, max_tokens = 512 }}
-
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
 
 [[model]]
 name = "smollm2"
@@ -45,14 +55,16 @@ options = {{ {options}, block_tokens = 16 }}
 """
 
 
-def _in_its_environment(environment: Environment) -> object:
-    why = environment.missing
-    return pytest.param(environment, marks=pytest.mark.skipif(bool(why), reason=why))
+def _where_installed(names: list[str]) -> list[object]:
+    reasons = {name: ENVIRONMENTS[SHARED.get(name, name)].missing for name in names}
+    return [
+        pytest.param(name, marks=pytest.mark.skipif(bool(why), reason=why))
+        for name, why in reasons.items()
+    ]
 
 
-def page_of(environment: Environment, address: str = ADDRESS) -> Recipe:
-    text = (PAGES / f"{environment.name}.md").read_text()
-    return recipe(environment.name, text.replace(ADDRESS, address))
+def page(name: str, address: str = ADDRESS) -> Recipe:
+    return recipe(name, (PAGES / f"{name}.md").read_text().replace(ADDRESS, address))
 
 
 @pytest.fixture(scope="module")
@@ -68,33 +80,56 @@ def platform(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> 
         yield running
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
-def test_a_page_is_run_and_shows_what_comes_of_it(name: str) -> None:
-    page = page_of(ENVIRONMENTS[name])
-    assert page.commands
-    assert page.shown
-    assert {kind for kind, _ in page.blocks} <= {"bash", "python", "js", "yaml", "text"}
-    unnamed = [text for kind, text in page.blocks if kind in ("python", "js", "yaml")]
-    assert len(unnamed) == len(page.files)
-
-
-@pytest.mark.parametrize(
-    "environment", [_in_its_environment(one) for one in ENVIRONMENTS.values()], ids=str
-)
-def test_a_page_does_what_it_says(
-    environment: Environment, platform: Platform, tmp_path: Path
-) -> None:
-    page = page_of(environment, platform.url)
-    lay_out(tmp_path, [page], "", environment.python)
+def run_page(name: str, platform: Platform, folder: Path, *paths: Path, **environ: str) -> None:
+    """Runs a page in its environment, and compares what it prints."""
+    environment = ENVIRONMENTS[SHARED.get(name, name)]
+    text = page(name, platform.url)
+    lay_out(folder, [text], "", environment.python)
     if environment.is_javascript:
-        (tmp_path / "node_modules").symlink_to(environment.folder / "node_modules")
-    environ = {
-        **QUIET,
-        **OFFLINE,
-        "HOME": str(tmp_path),
+        (folder / "node_modules").symlink_to(environment.folder / "node_modules")
+    commands = [folder / ".venv" / "bin", environment.folder / "bin", os.environ["PATH"]]
+    given = {
+        "AIRFLOW_HOME": str(folder),
+        "HOME": str(folder),
         "MILLRACE_URL": platform.url,
-        "PYTHONPATH": str(tmp_path / "lib"),
-        "TMPDIR": os.environ.get("TMPDIR", "/tmp"),
+        "PATH": os.pathsep.join(map(str, commands)),
+        "PYTHONPATH": os.pathsep.join(map(str, [folder / "lib", *paths])),
     }
-    printed = run(page, tmp_path, environ, patience_s=3 * PATIENCE_S)
-    assert as_shown(page.shown).fullmatch(printed), printed
+    printed = run(text, folder, ENVIRON | given | environ, patience_s=3 * PATIENCE_S)
+    assert as_shown(text.shown).fullmatch(printed), printed
+
+
+def test_every_page_is_run_but_those_that_say_why() -> None:
+    pages = {path.stem for path in PAGES.glob("*.md")}
+    assert pages == {*CALLED, *SCHEDULED, *NOT_RUN}
+
+
+@pytest.mark.parametrize("name", [*CALLED, *SCHEDULED])
+def test_a_page_shows_what_comes_of_its_files(name: str) -> None:
+    text = page(name)
+    assert text.commands
+    assert text.shown
+    assert {kind for kind, _ in text.blocks} <= KINDS
+    unnamed = [kind for kind, _ in text.blocks if kind not in ("bash", "text")]
+    assert len(unnamed) == len(text.files)
+
+
+@pytest.mark.parametrize("name", _where_installed(CALLED))
+def test_a_page_does_what_it_says(name: str, platform: Platform, tmp_path: Path) -> None:
+    run_page(name, platform, tmp_path)
+
+
+@pytest.mark.parametrize("name", _where_installed(SCHEDULED))
+def test_a_step_that_is_tried_again_gets_the_job_that_it_submitted(
+    name: str, platform: Platform, tmp_path: Path
+) -> None:
+    interrupted = tmp_path / "interrupted"
+    before = jobs_of(platform)
+    run_page(name, platform, tmp_path, HERE / "interrupted", INTERRUPTED_ONCE=str(interrupted))
+    assert interrupted.exists()
+    [job] = [job for job in jobs_of(platform) if job not in before]
+    assert httpx.get(f"{platform.url}/jobs/{job}").json()["counts"]["succeeded"] == 3
+
+
+def jobs_of(platform: Platform) -> list[str]:
+    return [job["id"] for job in httpx.get(f"{platform.url}/jobs").json()["data"]]

@@ -14,7 +14,7 @@ from tests.support.wait import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_NAMED = re.compile(r"(?:#|//) ([\w-]+\.\w+)\n")
+_NAMED = re.compile(r"(?:#|//|--) ([\w/-]+\.\w+)\n")
 _NAMED_ABOVE = re.compile(r"^\*\*([\w-]+\.\w+)\*\*[^\n]*:\n\n```(\w+)\n", re.MULTILINE)
 
 
@@ -83,6 +83,7 @@ def lay_out(
             if name == "models.toml":
                 entries.append(content)
             else:
+                (folder / name).parent.mkdir(exist_ok=True)
                 (folder / name).write_text(content)
     (folder / "models.toml").write_text("\n".join(entries))
     (folder / "lib").mkdir()
