@@ -53,7 +53,7 @@ docs: $(INSTALLED)
 
 # The image, by docker where a daemon answers, else by the steps of its file, in a Debian.
 image: $(INSTALLED)
-	MILLRACE_IMAGE=1 $(BIN)/python -m pytest tests/image
+	MILLRACE_IMAGE=1 $(BIN)/python -m pytest -rs tests/image
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .
