@@ -34,7 +34,7 @@ from api.http.idempotency import Uploads
 from api.routes import calls, health, root, streams, why
 from api.routes.admin import audit, keys, limits, pools, rollouts, tenants, usage, workers
 from api.routes.admin import models as registry
-from api.routes.jobs import events, jobs, results, submit, webhooks
+from api.routes.jobs import events, jobs, resubmit, results, submit, webhooks
 from api.schemas.common import Problem
 from api.services import loop_lag, models_watcher
 from api.services.call_preparation import CallPreparation
@@ -82,6 +82,7 @@ _ROUTES = (
     chat,
     submit,
     jobs,
+    resubmit,
     results,
     events,
     webhooks,

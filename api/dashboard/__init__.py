@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from api.dashboard.auth import sign_in
 from api.dashboard.data.single_flight import SingleFlight
 from api.dashboard.pages import audit, call, keys, overview, pools, tenants, webhooks, workers
-from api.dashboard.pages.jobs import bulk_actions, item, job, jobs, new
+from api.dashboard.pages.jobs import bulk_actions, item, job, jobs, new, resubmit
 from api.dashboard.pages.models import playground, registry, rollouts, served
 from api.dashboard.rendering import assets, page_router
 
@@ -18,7 +18,7 @@ def install(app: FastAPI) -> None:
     app.state.single_flight = SingleFlight()
     assets.install(app)
     # `jobs/new` and `jobs/all/…` before `jobs/{job_id}/…`
-    job_pages = (jobs, new, bulk_actions, item, job)
+    job_pages = (jobs, new, bulk_actions, item, resubmit, job)
     for module in (
         overview,
         *job_pages,

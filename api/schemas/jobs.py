@@ -164,6 +164,18 @@ class JobWithItems(JobRequest):
     input: JobInput = Field(default_factory=JobInput)
 
 
+class ResubmitRequest(JobRequest):
+    """Terms of a new job of the items of another one; those that are absent are that job's, its
+    `output` aside."""
+
+    model: ModelName = Field(
+        default="", min_length=1, max_length=200, description="default: the version of that job"
+    )
+    items: Literal["all", "unsuccessful"] = Field(
+        default="all", description="`unsuccessful`: those that did not succeed, of an ended job"
+    )
+
+
 class Counts(BaseModel):
     """Items by state."""
 

@@ -65,6 +65,7 @@ _COMMANDS = {
     "cancel": ("jobs.jobs", "Cancels a job; its results are kept."),
     "pause": ("jobs.jobs", "Pauses a job."),
     "resume": ("jobs.jobs", "Resumes a paused job."),
+    "resubmit": ("jobs.resubmit", "Submits the items of a job again, as a new job."),
     "retry": ("jobs.jobs", "Runs the items of a finished job again that did not succeed."),
     "delete": ("jobs.jobs", "Deletes a finished job, with its items and results, for ever."),
     "results": (

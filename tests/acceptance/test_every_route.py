@@ -90,6 +90,7 @@ WALK = {
     "POST /jobs/{job_id}/cancel": Way("submit", about="job"),
     "POST /jobs/{job_id}/pause": Way("submit", about="job"),
     "POST /jobs/{job_id}/resume": Way("submit", about="job"),
+    "POST /jobs/{job_id}/resubmit": Way("submit", 202, about="job", more={"json": {}}),
     "POST /jobs/{job_id}/retry": Way("submit", about="job"),
     "DELETE /jobs/{job_id}": Way("submit", 204, about="job"),
     "GET /webhooks/secret": Way("submit"),

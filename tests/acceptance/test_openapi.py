@@ -91,6 +91,7 @@ OPERATIONS = [
     "POST /jobs/{job_id}/cancel",
     "POST /jobs/{job_id}/pause",
     "POST /jobs/{job_id}/resume",
+    "POST /jobs/{job_id}/resubmit",
     "POST /jobs/{job_id}/retry",
     "POST /jobs/{job_id}/webhooks/redeliver",
     "POST /keys",

@@ -146,6 +146,24 @@ def test_an_item_shows_first_where_the_model_raised(window: Watched, client: Cli
     for_everybody(window, "item-frames")
 
 
+def test_items_that_failed_are_submitted_again_to_another_model(
+    window: Watched, client: Client
+) -> None:
+    id = post(client, "moody", ["fine", "nan", "nul"])
+    client.jobs.wait(id)
+    page = window.go(f"/dashboard/jobs/{id}")
+    page.get_by_role("link", name="Submit again…").click()
+    page.get_by_role("combobox", name="Items", exact=True).select_option("unsuccessful")
+    page.get_by_label("Model").select_option("echo")
+    page.get_by_label("Name").fill("Another try")
+    for_everybody(window, "resubmit")
+    page.get_by_role("button", name="Submit the new job").click()
+    head = page.locator("[data-live=head]")
+    expect(head).to_contain_text("Another try")
+    expect(head).to_contain_text("2 / 2")
+    expect(page.get_by_role("link", name=id)).to_be_visible()
+
+
 def test_many_are_cancelled_once_their_number_is_confirmed(window: Watched, client: Client) -> None:
     tag = "to-be-cancelled"
     made = [post(client, "paced", ["wait"] * 40, metadata={"tag": tag}) for _ in range(3)]

@@ -70,7 +70,7 @@ def store_form(
 ) -> Response:  # fmt: skip
     """Stores the job, as POST /jobs does. Raises Invalid with all faults."""
     faults: list[Fault] = []
-    order = _order(fields, faults)
+    order = order_of(fields, faults)
     format_ = fields["format"] or _guessed(body)
     keep = partial(submit.store, resources, caller, order, faults, claim)
     if format_ == "json":
@@ -80,7 +80,7 @@ def store_form(
     return keep(lines=partial(bounded_lines, body))
 
 
-def _order(fields: Mapping[str, str], faults: list[Fault]) -> dict[str, Any]:
+def order_of(fields: Mapping[str, str], faults: list[Fault]) -> dict[str, Any]:
     """Returns the fields of a JobRequest; problems are added to `faults`."""
     order: dict[str, Any] = {name: fields[name] for name in _TERMS if name in fields}
     for name, parse in _PARSED.items():

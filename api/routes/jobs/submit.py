@@ -123,11 +123,11 @@ async def _receive(
 
 async def take(
     context: Context, body: IO[bytes], store_body: StoreBody, caller: Caller,
-    query: dict[str, str], claim: Claim | None,
+    query: dict[str, str], claim: Claim | None, *, is_heavy: bool = False,
 ) -> Response:  # fmt: skip
     """Stores the job of a spooled body, unless its key has a response: in a child process where
-    the body is large, else on a thread. store_body: a function of a module."""
-    if bodies.is_heavy_file(body):
+    the body is large or `is_heavy`, else on a thread. store_body: a function of a module."""
+    if is_heavy or bodies.is_heavy_file(body):
         return await context.ingest_pool.run(
             caller.tenant, _once, body, store_body, caller, query, claim
         )

@@ -167,6 +167,16 @@ class AsyncJobs:
         """
         return await self._verb(id, "retry", repeatable=False)
 
+    async def resubmit(self, id: str, *, idempotency_key: str | None = None, **terms: Any) -> Job:
+        """Stores a new job of the items of another one; its metadata name that one.
+
+        terms: in place of those of that job: model, params, name, labels, …; `items`: "all", or
+        "unsuccessful" of an ended job. Raises APIError.
+        """
+        headers = idempotency(idempotency_key)
+        request = Request("POST", f"/jobs/{id}/resubmit", json=terms, headers=headers)
+        return Job((await self._transport.send(request)).json())
+
     async def _verb(self, id: str, verb: str, *, repeatable: bool = True) -> Job:
         request = Request("POST", f"/jobs/{id}/{verb}", repeatable=repeatable)
         return Job((await self._transport.send(request)).json())

@@ -31,6 +31,7 @@ from jobs.store import db, partitions
 from jobs.store.billing import quota, spend, usage
 from jobs.store.db import Tx
 from jobs.store.jobs import (
+    copies,
     detail,
     files,
     idempotency,
@@ -339,6 +340,11 @@ def _copy(tx: Tx, tenant: str) -> None:
 Deed = Callable[[Tx, JobRow], object]
 
 
+def _copied_items(tx: Tx, job: JobRow) -> object:
+    mine = replace(job, tenant_id=MALLORY)
+    return list(copies.items(tx.engine, mine, unsuccessful=False))
+
+
 def _result_lines(tx: Tx, job: JobRow) -> object:
     mine = replace(job, tenant_id=MALLORY)
     chunks = read.result_lines(tx.engine, mine, Span(-1, 19, True), "u", None)
@@ -379,6 +385,7 @@ DEEDS: dict[str, Deed] = {
     "endpoints.close_breaker": lambda tx, job: endpoints.close_breaker(
         tx, (MALLORY, job.webhook_url)
     ),
+    "copies.items": _copied_items,
     "files.delete": lambda tx, job: files.delete(tx, MALLORY, UUID(int=15)),
     "files.abandon": lambda tx, job: files.abandon(tx, MALLORY, UUID(int=15)),
     "files.get": lambda tx, job: files.get(tx, MALLORY, UUID(int=15)),
