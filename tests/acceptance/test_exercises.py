@@ -1,0 +1,84 @@
+"""Every exercise is solved by the commands that stand there, and they print what stands there. An
+exercise may need those before it: the page is read from its top."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ops.client import Client
+from ops.processes.ports import free_port
+from ops.supervisor.platform import Platform
+from tests.support.keys import make_key_at
+from tests.support.pages import ROOT, Recipe, as_shown, lay_out, recipe, run, sections
+from tests.support.platforms import Platforms, close_the_door, spec, supervised
+from tests.support.wait import eventually
+
+PAGE = ROOT / "ops" / "docs" / "how-to" / "exercises.md"
+TEXT = PAGE.read_text().replace("9003", str(free_port()))  # that of the page may be taken here
+EXERCISES = {one.title: one for one in sections(TEXT) if one.title[0].isdigit()}
+_MINILM = """
+[[model]]
+name = "minilm"
+version = "1"
+engine = "minilm"
+limits = { max_batch = 64, max_tokens = 512 }
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reader's folder: the files of the page, and the models file."""
+    found = tmp_path_factory.mktemp("exercises")
+    lay_out(found, [recipe("files", TEXT)], _MINILM)
+    return found
+
+
+@pytest.fixture(scope="module")
+def environ(folder: Path, platforms: Platforms) -> Iterator[dict[str, str]]:
+    """A platform with two workers that have all models, and the keys that the page makes."""
+    wanted = {"home": folder / "home", "models": folder / "models.toml"}
+    with (
+        platforms.running(spec("", workers=2, webhook_allow="127.0.0.1"), **wanted) as platform,
+        supervised(platform),
+    ):
+        admin, acme = _keys(platform)
+        close_the_door(platform)
+        with Client(platform.url, admin) as client:
+            eventually(lambda: _ready(client) == {"minilm": 2, "stars": 2, "chatter": 2})
+        yield {
+            "MILLRACE_URL": platform.url,
+            "MILLRACE_HOME": str(folder / "home"),
+            "MILLRACE_API_KEY": admin,
+            "ACME": acme,
+        }
+
+
+def _keys(platform: Platform) -> tuple[str, str]:
+    url = platform.settings.database_url
+    return make_key_at(url, "ops", role="admin")[0], make_key_at(url, "acme")[0]
+
+
+def _ready(client: Client) -> dict[str, int]:
+    workers = client.get("/workers")["data"]
+    names = [one["model"].partition("@")[0] for worker in workers for one in worker["models"]
+             if one["state"] == "ready"]  # fmt: skip
+    return {name: names.count(name) for name in names}
+
+
+def test_there_are_twenty_exercises_with_a_solution_and_what_is_seen() -> None:
+    assert [int(re.match(r"\d+", title)[0]) for title in EXERCISES] == list(range(1, 21))
+    for one in EXERCISES.values():
+        assert one.commands
+        assert one.shown
+        assert {language for language, _ in one.blocks} <= {"bash", "python", "text"}
+        assert len([kind for kind, _ in one.blocks if kind == "python"]) == len(one.files)
+
+
+@pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES.keys())
+def test_an_exercise_is_solved_by_its_commands(
+    exercise: Recipe, folder: Path, environ: dict[str, str]
+) -> None:
+    printed = run(exercise, folder, environ)
+    assert as_shown(exercise.shown).fullmatch(printed), printed
