@@ -86,13 +86,14 @@ def _output(row: JobRow) -> dict[str, Any] | None:
 
 
 def _progress(row: JobRow, left: int) -> dict[str, Any]:
-    """Rate and time left, by what ended recently; an ended job's rate is that of all of it."""
+    """Rate and time left, by what ended recently; an ended job's rate is that of all that ran."""
     if row.started_at is None:
         return {"items_per_s": None, "eta_s": None}
     until = row.finished_at or row.read_at
     age_s = max((until - row.started_at).total_seconds(), 0.001)
     if row.state in TERMINAL:
-        return {"items_per_s": round(row.total / age_s, 1), "eta_s": None}
+        ran = int(row.succeeded) + int(row.failed)
+        return {"items_per_s": round(ran / age_s, 1) if ran else None, "eta_s": None}
     rate = int(row.n_recent) / min(age_s, RECENT_S)
     eta = [round(left / rate * spread, 1) for spread in (0.8, 1.2)] if rate else None
     return {"items_per_s": round(rate, 1), "eta_s": eta}

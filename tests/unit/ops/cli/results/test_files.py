@@ -8,6 +8,7 @@ import pytest
 
 from ops.cli.results.files import ResultsError, result_lines
 from ops.cli.results.writers import Target
+from tests.support.command_line import millrace
 
 
 def line(seq: int, output: Any, error: dict[str, Any] | None = None) -> bytes:
@@ -49,3 +50,14 @@ def test_a_file_without_results_is_named(tmp_path: Path, name: str, content: byt
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ResultsError, match=name):
         list(result_lines(tmp_path / name))
+
+
+def test_files_are_compared_without_a_platform(tmp_path: Path) -> None:
+    one, other = tmp_path / "a.parquet", tmp_path / "b.csv"
+    Target.of(one).write(VECTORS)
+    Target.of(other).write(VECTORS)
+    nobody = ("--url", "http://127.0.0.1:1")
+    same = millrace("diff", str(one), str(other), *nobody)
+    assert "2 same, 0 changed" in same.output
+    missing = millrace("diff", str(one), "missing.csv", *nobody, status=2)
+    assert "there is no file missing.csv" in missing.output
