@@ -16,7 +16,7 @@ from api.compat.openai.embedding_schemas import EmbeddingsRequest
 from api.compat.openai.responses.schemas import ResponseRequest
 from api.compat.openai.schemas import BatchRequest
 from api.schemas.calls import CallRequest
-from api.schemas.jobs import JobWithItems
+from api.schemas.jobs import JobWithItems, ResubmitRequest
 
 _READ_BY_US = (
     BatchRequest,
@@ -30,6 +30,7 @@ _READ_BY_US = (
     MessageBatchRequest,
     MessageRequest,
     ResponseRequest,
+    ResubmitRequest,
 )
 _REF = "#/components/schemas/{model}"
 _PLACEHOLDERS = {"integer": 0, "number": 0.0, "boolean": False, "string": "…"}

@@ -31,12 +31,14 @@ PLATFORM = CLOSED
 @dataclass(frozen=True)
 class Way:
     """How an operation is asked for. scope: what a credential needs for it, None: nothing at all;
-    status: of the answer to who may; about: what the id in its path is of."""
+    status: of the answer to who may; about: what the id in its path is of; own: for its own tenant
+    alone, though others may see it."""
 
     scope: Scope | None
     status: int = 200
     about: str = ""
     more: dict[str, Any] = field(default_factory=dict)
+    own: bool = False
 
 
 JOB = {"json": {"model": "echo", "items": ["x"], "webhook": {"url": "http://127.0.0.1:9/"}}}
@@ -90,7 +92,7 @@ WALK = {
     "POST /jobs/{job_id}/cancel": Way("submit", about="job"),
     "POST /jobs/{job_id}/pause": Way("submit", about="job"),
     "POST /jobs/{job_id}/resume": Way("submit", about="job"),
-    "POST /jobs/{job_id}/resubmit": Way("submit", 202, about="job", more={"json": {}}),
+    "POST /jobs/{job_id}/resubmit": Way("submit", 202, "job", {"json": {}}, own=True),
     "POST /jobs/{job_id}/retry": Way("submit", about="job"),
     "DELETE /jobs/{job_id}": Way("submit", 204, about="job"),
     "GET /webhooks/secret": Way("submit"),
@@ -410,6 +412,8 @@ def test_each_gets_what_its_role_allows(world: World, name: str, who: str) -> No
         assert found.status_code == 403
     elif not is_theirs(who, way.about):
         assert found.status_code == 404
+    elif way.own and who != "alice":
+        assert found.status_code == 403
     else:
         assert found.status_code == way.status, found.text
         assert re.fullmatch("req_[0-9a-z]{26}", found.headers["x-request-id"])
