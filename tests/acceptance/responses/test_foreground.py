@@ -107,6 +107,41 @@ def test_a_conversation_goes_on_with_the_items_before(client: openai.OpenAI) -> 
     assert second.instructions is None  # those of a response are its own
 
 
+@pytest.mark.parametrize("said", [SAID, CALL], ids=["message", "call"])
+def test_an_item_of_a_stored_output_may_be_named_by_its_id(
+    client: openai.OpenAI, said: str
+) -> None:
+    """As Vercel's AI SDK sends what the model said before."""
+    user: Any = {"role": "user", "content": said}
+    first = client.responses.create(model="chatter", input=[user], tools=TOOLS)
+    named: Any = [{"type": "item_reference", "id": item.id} for item in first.output]
+    after: Any = {"type": "function_call_output", "call_id": "", "output": "sunny"}
+    if first.output[0].type == "function_call":
+        after["call_id"] = first.output[0].call_id
+    else:
+        after = user
+    second = client.responses.create(model="chatter", input=[user, *named, after], tools=TOOLS)
+    found = list(client.responses.input_items.list(second.id, order="asc"))
+    assert [item.id for item in found[1:-1]] == [item.id for item in first.output]
+    assert second.usage is not None
+    spelled = client.responses.create(
+        model="chatter", input=[user, *first.model_dump(mode="json")["output"], after], tools=TOOLS
+    )
+    assert spelled.usage is not None
+    assert second.usage.input_tokens == spelled.usage.input_tokens
+
+
+def test_only_ones_own_items_can_be_named(client: openai.OpenAI, platform: Platform) -> None:
+    [item] = client.responses.create(model="chatter", input=SAID).output
+    key, _ = make_key_at(platform.settings.database_url, "mallory")
+    with openai.OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0) as other:
+        for asking, id in ((other, item.id), (client, "msg_nothing"), (client, f"{item.id}0")):
+            named: Any = [{"type": "item_reference", "id": id}, {"role": "user", "content": "x"}]
+            with pytest.raises(openai.BadRequestError, match="stored response") as caught:
+                asking.responses.create(model="chatter", input=named)
+            assert caught.value.param == "input[0].id"
+
+
 def test_a_conversation_whose_beginning_was_deleted_does_not_go_on(client: openai.OpenAI) -> None:
     first = client.responses.create(model="chatter", input="one")
     second = client.responses.create(model="chatter", input="two", previous_response_id=first.id)

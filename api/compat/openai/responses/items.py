@@ -8,26 +8,51 @@ from jobs.models.inputs.fields import FieldError
 
 Item = dict[str, Any]
 
+REFERENCE = "item_reference"
+"""Type of an item that names a stored one by its id."""
+_NONE: Mapping[str, Item] = {}
 _ROLES = ("user", "assistant", "system", "developer")
 _TEXT_PARTS = ("input_text", "output_text", "text", "refusal")
 
 
-def read_input(value: Any) -> list[Item]:
-    """Returns the items of a request's `input`, each with an id. Raises FieldError."""
+def references_of(value: Any) -> set[str]:
+    """Returns the ids of the items that an `input` names in place of their content."""
+    items = value if isinstance(value, list) else []
+    named = (item.get("id") for item in items if _is_reference(item))
+    return {id for id in named if isinstance(id, str)}
+
+
+def _is_reference(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("type") == REFERENCE
+
+
+def read_input(value: Any, referenced: Mapping[str, Item] = _NONE) -> list[Item]:
+    """Returns the items of a request's `input`, each with an id. referenced: stored items, by the
+    ids that it names. Raises FieldError."""
     if isinstance(value, str):
         value = [{"role": "user", "content": value}]
     if not isinstance(value, list) or not value:
         raise FieldError("input", "must be a text or a list of at least one item")
-    return [_read_item(item, f"input[{n}]") for n, item in enumerate(value)]
+    return [_read_item(item, f"input[{n}]", referenced) for n, item in enumerate(value)]
 
 
-def _read_item(item: Any, place: str) -> Item:
+def _read_item(item: Any, place: str, referenced: Mapping[str, Item]) -> Item:
+    if _is_reference(item):
+        return _stored_item(item, place, referenced)
     kind = item.get("type", "message") if isinstance(item, dict) else None
     read = _READERS.get(kind) if isinstance(kind, str) else None
     if read is None:
-        known = ", ".join(_READERS)
+        known = ", ".join((*_READERS, REFERENCE))
         raise FieldError(f"{place}.type", f"must be one of {known}: others aren't supported")
     return read(item, place)
+
+
+def _stored_item(item: Mapping[str, Any], place: str, referenced: Mapping[str, Item]) -> Item:
+    id = _required(item, "id", place)
+    if id not in referenced:
+        wanted = "is of no stored response's output: send the item itself"
+        raise FieldError(f"{place}.id", wanted)
+    return referenced[id]
 
 
 def _message(item: Mapping[str, Any], place: str) -> Item:

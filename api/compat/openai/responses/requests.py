@@ -62,21 +62,29 @@ class ResponseBody(GenerationBody):
     background: bool = False  #: a job runs it
 
 
-def read_response(value: Any, history: Sequence[Item] = ()) -> ResponseBody:
-    """Reads a body. history: items of the conversation before. Raises Invalid."""
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Stored items that a request refers to."""
+
+    history: Sequence[Item] = ()  #: of the conversation that it goes on with
+    referenced: Mapping[str, Item] = field(default_factory=dict)  #: by their ids
+
+
+def read_response(value: Any, before: Before) -> ResponseBody:
+    """Reads a body. Raises Invalid."""
     if not isinstance(value, dict):
         raise refused("body", "type", "the body must be an object")
     try:
-        return _read(value, history)
+        return _read(value, before)
     except FieldError as error:
         raise refused(error.field, "invalid_value", str(error)) from None
 
 
-def _read(value: Mapping[str, Any], history: Sequence[Item]) -> ResponseBody:
+def _read(value: Mapping[str, Any], before: Before) -> ResponseBody:
     _refuse_unsupported(value)
     fields = Fields(value)
-    items = read_input(value.get("input"))
-    input, shown = _input(fields, value, [*history, *items])
+    items = read_input(value.get("input"), before.referenced)
+    input, shown = _input(fields, value, [*before.history, *items])
     _check_stream_options(value)
     own = {name: value[name] for name in _OWN if name in value}
     body = read_body({**own, **input})

@@ -11,8 +11,9 @@ from api.compat.generation import answering
 from api.compat.generation.answering import Answer
 from api.compat.openai.responses import background, stored
 from api.compat.openai.responses.foreground import ForegroundResponse
+from api.compat.openai.responses.items import REFERENCE, references_of
 from api.compat.openai.responses.objects import PREFIX
-from api.compat.openai.responses.requests import ResponseBody, read_response, renamed
+from api.compat.openai.responses.requests import Before, ResponseBody, read_response, renamed
 from api.compat.openai.responses.schemas import (
     EVENTS,
     ResponseDeleted,
@@ -61,8 +62,7 @@ async def create_response(request: Request, context: ContextDep, caller: Inferre
     key, asked = idempotency.read_key(request, required=False), StreamRequest.read(request)
     raw = await answering.read_raw(request, context, caller)
     since_s = clock.monotonic()
-    history = await _history(context, caller, raw)
-    read = partial(read_response, history=history)
+    read = partial(read_response, before=await _before(context, caller, raw))
     try:
         prepared = await answering.prepare(request, context, caller, read, raw, key)
     except Invalid as error:
@@ -94,19 +94,26 @@ async def create_response(request: Request, context: ContextDep, caller: Inferre
     return await response.stream(asked) if body.stream else await response.whole(claim)
 
 
-async def _history(context: Context, caller: Caller, raw: bytes) -> list[dict[str, Any]]:
-    """Returns the items of the conversation that a request goes on with. Raises Invalid."""
-    if _PREVIOUS.encode() not in raw:
-        return []
+async def _before(context: Context, caller: Caller, raw: bytes) -> Before:
+    """Returns the stored items that a request refers to. Raises Invalid."""
+    if _PREVIOUS.encode() not in raw and REFERENCE.encode() not in raw:
+        return Before()
     value = await run_in_threadpool(validation.parse_json, raw)
-    previous = value.get(_PREVIOUS) if isinstance(value, dict) else None
-    if previous is None:
-        return []
-    if not isinstance(previous, str):
+    if not isinstance(value, dict):
+        return Before()
+    previous, named = value.get(_PREVIOUS), references_of(value.get("input"))
+    if not isinstance(previous, str | None):
         message = f"{_PREVIOUS} must be the id of a response"
         raise Invalid(message, faults=[Fault((_PREVIOUS,), "invalid_type", message)])
     async with context.turns.place(caller.tenant):
-        return await run_in_threadpool(stored.conversation, context, caller.tenant, previous)
+        return await run_in_threadpool(_stored_before, context, caller.tenant, previous, named)
+
+
+def _stored_before(context: Context, tenant: str, previous: str | None, named: set[str]) -> Before:
+    return Before(
+        stored.conversation(context, tenant, previous) if previous is not None else (),
+        stored.outputs_by_id(context, tenant, named) if named else {},
+    )
 
 
 def _followed(

@@ -31,7 +31,8 @@ class ResponseRequest(BaseModel):
         examples=[_MODEL],
     )
     input: str | list[dict[str, Any]] = Field(
-        description="a text, or items: messages, `function_call`, `function_call_output`",
+        description="a text, or items: messages, `function_call`, `function_call_output`, "
+        "`item_reference`",
         examples=["What is a millrace?"],
     )
     instructions: str | None = Field(default=None, description="a system message before the input")

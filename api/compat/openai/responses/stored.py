@@ -1,6 +1,6 @@
 """Stored responses: storing them, and reading them, their conversations and their progress."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -152,6 +152,34 @@ def conversation(resources: Resources, tenant: str, response_id: str) -> list[It
             raise _not_found(response_id)
         _check_whole(rows)
         return [item for row in rows for item in _items(resources, tx, row)]
+
+
+def outputs_by_id(resources: Resources, tenant: str, item_ids: Set[str]) -> dict[str, Item]:
+    """Returns those of these items that stored responses of a tenant have as their output, by their
+    ids. Raises Invalid where they are of too many responses."""
+    wanted = {id for id in map(_response_of, item_ids) if id}
+    if len(wanted) > MOST_IN_CHAIN:
+        words = f"input names items of more than {MOST_IN_CHAIN} responses: begin another one"
+        raise Invalid(words, faults=[Fault(("input",), "invalid_value", words)])
+    found: dict[str, Item] = {}
+    with resources.acting(tenant) as tx:
+        for row in filter(None, (store.get(tx, tenant, id) for id in wanted)):
+            found |= {item["id"]: item for item in _output(resources, tx, row)}
+    return {id: item for id, item in found.items() if id in item_ids}
+
+
+def _response_of(item_id: str) -> UUID | None:
+    """Returns the response in whose output an item would be: its id is of the same digits, and two
+    more for its place."""
+    return parse_id(f"{PREFIX}_{item_id.partition('_')[2][:-2]}")
+
+
+def _output(resources: Resources, tx: Tx, row: ResponseRow) -> Sequence[Item]:
+    try:
+        ended = progress_of(resources, tx, row, text=False).ended
+    except NotFound:  # its job was deleted
+        return ()
+    return ended.get("output", ()) if ended else ()
 
 
 def items_before(resources: Resources, tx: Tx, row: ResponseRow) -> list[Item]:
