@@ -31,12 +31,24 @@ from api.gateway.routing.router import Router
 from api.gateway.routing.shadow import ShadowCalls
 from api.http import errors
 from api.http.idempotency import Uploads
-from api.routes import calls, health, root, streams, why
-from api.routes.admin import audit, keys, limits, pools, rollouts, tenants, usage, workers
+from api.routes import calls, ended_calls, health, root, streams, why
+from api.routes.admin import (
+    audit,
+    history,
+    keys,
+    limits,
+    pools,
+    rollouts,
+    tenants,
+    usage,
+    worker_logs,
+    workers,
+)
 from api.routes.admin import models as registry
 from api.routes.jobs import events, jobs, resubmit, results, submit, webhooks
 from api.schemas.common import Problem
 from api.services import loop_lag, models_watcher
+from api.services.call_list import CallList
 from api.services.call_preparation import CallPreparation
 from api.services.diagnostics import DiagnosticsService
 from api.services.intake.call_bodies import CallBodies
@@ -48,6 +60,7 @@ from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
 from api.services.resources import Resources
 from api.services.turns import TenantTurns
+from api.services.worker_logs import WorkerLogs
 from jobs.blobs.payloads import Payloads
 from jobs.models.watcher import ModelsFile
 from jobs.processes.memory import collect_and_freeze
@@ -76,6 +89,7 @@ _STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504, 50
 _ROUTES = (
     root,
     calls,
+    ended_calls,
     inference,
     streams,
     embeddings,
@@ -92,6 +106,8 @@ _ROUTES = (
     limits,
     audit,
     workers,
+    worker_logs,
+    history,
     rollouts,
     pools,
     registry,
@@ -210,6 +226,8 @@ def build_context(settings: Settings) -> Context:
         small_job_turns=TenantTurns(_SMALL_JOBS, _SMALL_JOBS_EACH),
         group_commit=GroupCommit(resources.database, notifier),
         call_log=CallLog(pipeline, on=settings.metrics),
+        call_list=CallList(pipeline),
+        worker_logs=WorkerLogs(pipeline),
         diagnostics=DiagnosticsService(resources, reports),
         free_space=free_space,
     )

@@ -16,6 +16,7 @@ from api.gateway.routing.router import Router
 from api.gateway.routing.shadow import ShadowCalls
 from api.http.connection import client_disconnected
 from api.http.idempotency import Uploads
+from api.services.call_list import CallList
 from api.services.call_preparation import CallPreparation
 from api.services.diagnostics import DiagnosticsService
 from api.services.intake.call_bodies import CallBodies
@@ -27,6 +28,7 @@ from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
 from api.services.resources import Resources
 from api.services.turns import TenantTurns
+from api.services.worker_logs import WorkerLogs
 from jobs.identity import Caller
 from jobs.states import JobClass
 
@@ -52,6 +54,8 @@ class Context(Resources):
     small_job_turns: TenantTurns  #: places in transactions of small jobs
     group_commit: GroupCommit  #: transactions that small jobs share
     call_log: CallLog  #: calls that ended within the last hour
+    call_list: CallList  #: a list of those
+    worker_logs: WorkerLogs  #: last lines of workers' logs
     diagnostics: DiagnosticsService  #: findings of `why`
     free_space: FreeSpace  #: of the disks that jobs and files are stored on
 

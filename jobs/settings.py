@@ -78,7 +78,7 @@ _File = Annotated[Path, AfterValidator(Path.expanduser)]
 _Pem = Annotated[Path, AfterValidator(_readable)]
 _Port = Annotated[int, Field(ge=0, le=65535)]
 _Count = Annotated[int, Field(ge=1)]
-_Megabytes = Annotated[int, Field(ge=0)]  # 0: no bound
+_Whole = Annotated[int, Field(ge=0)]  # 0: no bound, or none
 _Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # seconds or hours
 _From0 = Annotated[float, Field(ge=0, allow_inf_nan=False)]  # seconds or days
 _LONG_KEY = (
@@ -129,7 +129,7 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     artifacts: _File | None = _field(
         None, "cache of artifacts on this host; empty: a folder of the home"
     )
-    artifacts_mb: _Megabytes = _field(0, "most disk for that cache, MiB; 0: no bound")
+    artifacts_mb: _Whole = _field(0, "most disk for that cache, MiB; 0: no bound")
     blob_over_kb: _Count = _field(64, "size above which a payload goes to the blob store, KiB")
     s3_endpoint: str = _field("", "address of an S3-compatible store that is not Amazon's")
     s3_allow: Annotated[str, _text(s3_locations.patterns)] = _field(
@@ -156,7 +156,7 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     max_json_mb: _Count = _field(64, "largest JSON body, MiB")
     max_ndjson_mb: _Count = _field(8192, "largest NDJSON body, MiB")
     max_file_mb: _Count = _field(8192, "largest uploaded file, MiB")
-    min_free_mb: _Megabytes = _field(
+    min_free_mb: _Whole = _field(
         256, "free disk space below which no jobs and files are taken in, MiB; 0: none"
     )
     max_items: _Count = _field(10_000_000, "most items in one job")
@@ -178,8 +178,8 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
         3600.0, "retention of a call's response under its Idempotency-Key in Redis, seconds"
     )
     await_workers: bool = _field(False, "ready only once every model has a warm worker")
-    worker_max_mb: _Megabytes = _field(0, "memory at which a worker is replaced, MiB; 0: never")
-    memory_mb: _Megabytes = _field(0, "memory of a worker for its models, MiB; 0: all are loaded")
+    worker_max_mb: _Whole = _field(0, "memory at which a worker is replaced, MiB; 0: never")
+    memory_mb: _Whole = _field(0, "memory of a worker for its models, MiB; 0: all are loaded")
     min_stay_s: _From0 = _field(30.0, "least time that a model stays loaded, seconds")
     secret_key: Annotated[_Secret, _text(encryption.are_long, _LONG_KEY)] = _field(
         "",
@@ -231,6 +231,7 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
         _Secret, _text(_is_http, "the http(s) address of an OTLP receiver")
     ] = _field("", "address that traces are sent to, OTLP over HTTP; empty: no traces")
     trace_share: _Share = _field(0.01, "share of requests without a traceparent that are traced")
+    log_lines: _Whole = _field(1000, "last lines of each worker's log in Redis; 0: none")
     log_format: Literal["auto", "json", "human"] = _field(
         "auto", "json, human, or auto: human on a terminal, json elsewhere"
     )

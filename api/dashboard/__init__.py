@@ -7,7 +7,17 @@ from fastapi import FastAPI
 
 from api.dashboard.auth import sign_in
 from api.dashboard.data.single_flight import SingleFlight
-from api.dashboard.pages import audit, call, keys, overview, pools, tenants, webhooks, workers
+from api.dashboard.pages import (
+    audit,
+    keys,
+    overview,
+    pools,
+    tenants,
+    webhooks,
+    worker_logs,
+    workers,
+)
+from api.dashboard.pages.calls import call, calls
 from api.dashboard.pages.jobs import bulk_actions, item, job, jobs, new, resubmit
 from api.dashboard.pages.models import playground, registry, rollouts, served
 from api.dashboard.rendering import assets, page_router
@@ -22,6 +32,7 @@ def install(app: FastAPI) -> None:
     for module in (
         overview,
         *job_pages,
+        calls,
         call,
         playground,
         served,
@@ -29,6 +40,7 @@ def install(app: FastAPI) -> None:
         rollouts,
         pools,
         workers,
+        worker_logs,
         tenants,
         keys,
         webhooks,

@@ -3,6 +3,7 @@ slow ones."""
 
 import asyncio
 import heapq
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from api.gateway.redis_pipeline import Pipeline
 from api.gateway.requests import InferenceRequest
 from jobs import clock
-from jobs.calls.records import RETENTION_S, CallRecord, record_key
+from jobs.calls.records import LEFT_OUT, RETENTION_S, CallRecord, record_key
 from jobs.errors import MillraceError
 
 _EVERY_S = 0.5
@@ -32,6 +33,8 @@ class _EndedCall(NamedTuple):
     timing: Mapping[str, Any]
     ended_s: float
     token_ms: Sequence[int] = ()
+    worker: str = ""
+    units: int | None = None
 
     @property
     def total_ms(self) -> float:
@@ -68,6 +71,8 @@ class _EndedCall(NamedTuple):
             needed_ms=refused.wait_ms + last.terms.one_ms if refused else None,
             allowed_ms=max(0.0, last.terms.allowed_ms) if refused else None,
             token_ms=self.token_ms,
+            worker=self.worker,
+            units=self.units,
         )
 
 
@@ -98,17 +103,20 @@ class CallLog:
         ended: BaseException | Mapping[str, Any],
         token_ms: Sequence[int] = (),
         timing: Mapping[str, Any] | None = None,
+        worker: str = "",
+        units: int | None = None,
     ) -> None:
         """Records the end of a call: its timing, or its exception, with the timing that is known;
-        and when it got tokens. Takes microseconds; the rest is deferred."""
+        when it got tokens, its worker and its units. Takes microseconds; the rest is deferred."""
         if not self._on or not request.attempts:
             return  # rejected before any model was tried
         now_s = clock.monotonic()
         if isinstance(ended, BaseException):
             known = timing or _timing_of(token_ms)
-            self._ended.append(_EndedCall(request, outcome_of(ended), known, now_s, token_ms))
+            outcome = outcome_of(ended)
         else:
-            self._ended.append(_EndedCall(request, "succeeded", ended, now_s, token_ms))
+            known, outcome = ended, "succeeded"
+        self._ended.append(_EndedCall(request, outcome, known, now_s, token_ms, worker, units))
 
     async def find(self, id: str) -> CallRecord | None:
         """Returns the record of a call, if there is one. Raises RedisError."""
@@ -132,7 +140,7 @@ class CallLog:
         self._budget = min(_MAX_BURST, self._budget + _PER_SECOND * (now_s - self._written_s))
         self._written_s = now_s
         if len(ended) > self._budget:
-            ended = heapq.nlargest(int(self._budget), ended, key=lambda call: call.slowness)
+            ended = self._worst(ended)
         self._budget -= len(ended)
         fields: dict[str, list[Any]] = {}
         for call in ended:
@@ -141,6 +149,18 @@ class CallLog:
         for key, values in fields.items():
             self._pipe.send(_ignore_reply, "HSET", key, *values)
             self._pipe.send(_ignore_reply, "EXPIRE", key, RETENTION_S + _MARGIN_S)
+
+    def _worst(self, ended: Sequence[_EndedCall]) -> list[_EndedCall]:
+        """Returns those that failed and the slowest, as many as there is room for; counts the
+        others."""
+        kept = heapq.nlargest(int(self._budget), ended, key=lambda call: call.slowness)
+        left_out = Counter(record_key(call.request.id) for call in ended)
+        left_out.subtract(record_key(call.request.id) for call in kept)
+        for key, count in left_out.items():
+            if key and count:
+                self._pipe.send(_ignore_reply, "HINCRBY", key, LEFT_OUT, count)
+                self._pipe.send(_ignore_reply, "EXPIRE", key, RETENTION_S + _MARGIN_S)
+        return kept
 
 
 def _timing_of(token_ms: Sequence[int]) -> Mapping[str, Any]:

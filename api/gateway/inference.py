@@ -173,12 +173,14 @@ class InferenceSession:
         except BaseException as ended:
             if not self._goes_on(ended):
                 token_ms = timing.pop("token_ms", ()) or self._token_ms()
-                self.call_log.record_end(request, ended, token_ms, timing)
+                worker = timing.pop("worker", "")
+                self.call_log.record_end(request, ended, token_ms, timing, worker)
             if isinstance(ended, MillraceError):
                 ended.more = {**ended.more, "call_id": request.id}
                 ended.model = request.admitted_by
             raise
-        self.call_log.record_end(request, timing, timing.pop("token_ms", ()))
+        token_ms, worker = timing.pop("token_ms", ()), timing.pop("worker", "")
+        self.call_log.record_end(request, timing, token_ms, worker=worker, units=units)
         return CallResult(request.id, plan, output or b"null", units, timing)
 
     def _token_ms(self) -> Sequence[int]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
@@ -11,6 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from api.context import Context, ContextDep
 from api.dependencies import Operator, Reader
 from api.http.responses import json_response
+from api.routes.ended_calls import call_object
 from api.routes.jobs.lookup import JobId, find_job, work_ahead
 from api.schemas.calls import EndedCall
 from api.schemas.common import CALL_ID, MODEL
@@ -24,7 +24,6 @@ from jobs.explain.jobs import explain_job
 from jobs.identity import Caller
 from jobs.states import TERMINAL
 from jobs.store.monitoring import diagnostics
-from jobs.views.jobs import timestamp
 
 router = APIRouter(tags=["why"])
 #: Parts of the platform that every model depends on.
@@ -71,7 +70,7 @@ async def diagnose_job(context: Context, caller: Caller, job_id: str) -> list[Di
 async def get_call(context: ContextDep, caller: Reader, call_id: CallId) -> Response:
     """Returns the record of a call that ended within the last hour, and where its time went. At
     high rates only failed and slow calls are recorded."""
-    return json_response(_ended_call(await find_call(context, caller, call_id)))
+    return json_response(_ended_call(await find_call(context, caller, call_id), caller))
 
 
 async def find_call(context: Context, caller: Caller, call_id: str) -> CallRecord:
@@ -118,10 +117,9 @@ async def _model_diagnoses(
     return diagnoses if caller.may("operate") else visible_to_tenants(diagnoses)
 
 
-def _ended_call(record: CallRecord) -> dict[str, object]:
-    ended_at = timestamp(datetime.fromtimestamp(record.ended_at, UTC))
+def _ended_call(record: CallRecord, caller: Caller) -> dict[str, object]:
     why = [diagnosis.as_json() for diagnosis in explain_call(record)]
-    return {**asdict(record), "ended_at": ended_at, "why": why}
+    return {**asdict(record), **call_object(record, caller), "why": why}
 
 
 def _explanation(about: str, diagnoses: Iterable[Diagnosis]) -> Response:

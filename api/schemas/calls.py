@@ -92,9 +92,8 @@ EVENTS = (
 )
 
 
-class EndedCall(BaseModel):
-    """Record of a call that ended, with the reasons for its latency or failure. Times are in
-    milliseconds."""
+class ListedCall(BaseModel):
+    """A call that ended. Times are in milliseconds."""
 
     id: CallId
     tenant: TenantName
@@ -105,12 +104,41 @@ class EndedCall(BaseModel):
         description="succeeded, cancelled (its client left) or the code of the error",
         examples=["succeeded"],
     )
+    late: bool = Field(
+        description="answered after its target (of a model that generates: the first token), or "
+        "not before its deadline",
+        examples=[False],
+    )
     ended_at: Timestamp
     target_ms: int = Field(examples=[250])
+    size: int = Field(description="of its input, in the model's unit", examples=[7])
+    units: int | None = Field(
+        description="of its input and what was generated; null: it wasn't answered", examples=[7]
+    )
+    timing: dict[str, float | int | str] = Field(
+        description="as in the response", examples=[_TIMING]
+    )
+    worker: str | None = Field(
+        description="the one that ended it, for operators; null: none did", examples=["12"]
+    )
+
+
+class EndedCallPage(BaseModel):
+    """Calls that ended, newest first."""
+
+    data: list[ListedCall]
+    next: str | None = Field(description="`after` of the next page", examples=[CALL_ID])
+    left_out: int | None = Field(
+        description="for operators: calls of the time that was looked at that aren't recorded",
+        examples=[0],
+    )
+
+
+class EndedCall(ListedCall):
+    """Record of a call that ended, with the reasons for its latency or failure."""
+
     timeout_ms: int = Field(examples=[5000])
-    size: int = Field(examples=[7])
     lane: str = Field(description="parameters and length bucket", examples=["{}/16"])
-    timing: dict[str, float | int | str] = Field(examples=[_TIMING])
     needed_ms: float | None = Field(
         description="predicted time of a call that was rejected as late"
     )

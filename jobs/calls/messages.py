@@ -77,7 +77,7 @@ class Reply:
     output: bytes | None  #: JSON text
     error: tuple[str, str] | None  #: code, message
     units: int  #: size
-    timing: dict[str, Any]  #: ms
+    timing: dict[str, Any]  #: ms; and `worker`, which apis keep to themselves
     tenant: str = ""  #: billed tenant
     job_class: JobClass = "standard"  #: billed class
     device_us: int = 0  #: its share of the device's time

@@ -1,8 +1,8 @@
-"""Describes the tables of the autoscaler, preparation and labels: see jobs/store/tables.py."""
+"""Describes the tables of the autoscaler, preparation, labels and figures, as tables.py does."""
 
 import sqlalchemy as sa
 
-from jobs.store.columns import key, nullable, number, required, table, times
+from jobs.store.columns import Time, key, nullable, number, required, table, times
 
 pool_policies = table(
     "pool_policies",
@@ -51,4 +51,16 @@ job_labels = table(
 sa.Index(
     "job_labels_newest", job_labels.c.tenant_id, job_labels.c.key, job_labels.c.value,
     job_labels.c.job_id.desc(),
+)  # fmt: skip
+
+figures = table(
+    "figures",
+    *key(sa.Text, "subject"),
+    *key(sa.Integer, "step"),
+    *key(Time, "at"),
+    *nullable(
+        sa.REAL, "calls_s", "items_s", "tokens_s", "refused_s", "failed_s", "waiting", "busy",
+        "p50_s", "p95_s",
+    ),
+    sa.Index("figures_age", "step", "at"),
 )  # fmt: skip

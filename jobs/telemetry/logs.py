@@ -60,6 +60,11 @@ def configure(process: str, form: str = "auto") -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
+def json_formatter(process: str) -> logging.Formatter:
+    """Returns the formatter of lines as JSON objects."""
+    return _JsonFormatter(process)
+
+
 def record_fields(record: logging.LogRecord) -> dict[str, str]:
     """Returns the fields of a line, and the ids of the span that it was written in."""
     fields = {**_process_fields, **(_bound.get() or {})}

@@ -77,6 +77,10 @@ _COMMANDS = {
         "jobs.calls",
         "Makes one call with TEXT and prints its output as JSON; --json prints the whole response.",
     ),
+    "calls": (
+        "jobs.ended_calls",
+        "Lists calls that ended within the last hour, the newest first.",
+    ),
     "chat": ("jobs.chat", "Talks to MODEL; answers are printed while they are generated."),
     "models": (
         "models.models",

@@ -73,6 +73,8 @@ WALK = {
     "GET /models/{model}/ready": Way("read"),
     "GET /models/{model}/why": Way("read"),
     "GET /why": Way("operate"),
+    "GET /history": Way("operate"),
+    "GET /calls": Way("read"),
     "GET /calls/{call_id}": Way("read", about="call"),
     "GET /calls/{call_id}/stream": Way("infer", 404, about="call"),  # of one that is no stream
     "POST /calls/{call_id}/cancel": Way("infer", 404, about="call"),  # of one that has ended
@@ -102,6 +104,7 @@ WALK = {
     "GET /usage": Way("read"),
     "GET /workers": Way("operate"),
     "GET /workers/{worker_id}": Way("operate", 404),  # of none that is there
+    "GET /workers/{worker_id}/logs": Way("operate", 404),
     "POST /workers/{worker_id}/drain": Way("operate", 404),
     "POST /workers/{worker_id}/undrain": Way("operate", 404),
     "GET /audit": Way("admin"),

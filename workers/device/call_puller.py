@@ -175,7 +175,8 @@ class CallPuller:
         """Replies to the calls of a launch, in one message an api process. outputs: one a call.
         Returns the replies by api process."""
         by_process: dict[str, list[Reply]] = {}
-        shares, device_us, timed = _shares(launch), launch.device_us, _LaunchTiming(launch)
+        shares, device_us = _shares(launch), launch.device_us
+        timed = _LaunchTiming(launch, self.worker)
         for entry, output, us in zip(launch.calls, outputs, device_us, strict=False):
             text, error = outcome(output)
             call = entry.owner
@@ -290,8 +291,9 @@ def _padding(launch: Launch, sizes: Sequence[int]) -> float:
 class _LaunchTiming:
     """Timing of a launch, rounded to microseconds, of which only little differs by call."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, worker: str) -> None:
         ended_s = launch.started_s + launch.engine_s
+        self._worker = worker
         self._closed_s, self._flush = launch.closed_s, launch.reason
         self._batch_ms = _ms(launch.started_s - launch.closed_s)
         self._engine_ms = _ms(launch.engine_s)
@@ -310,6 +312,7 @@ class _LaunchTiming:
             "flush": self._flush,
             "predicted_ms": self._predicted_ms,
             "padding": padding,
+            "worker": self._worker,
         }
 
 

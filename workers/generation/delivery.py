@@ -59,7 +59,8 @@ class Delivery:
             return
         if parts := self._parts.pop(request, None):
             self._add_delta(request, parts)
-        self._ends.append((request.owner, _reply(request, output, now_s)))
+        reply = _reply(request, output, now_s, self._recorder.worker)
+        self._ends.append((request.owner, reply))
 
     def deliver(self) -> None:
         """Hands over what was added since the last time."""
@@ -97,7 +98,7 @@ def _item_outcome(request: Request, output: Any) -> ItemOutcome:
     return ItemOutcome(request.seq, size, waited_ms, None, output, us, request.part, usage)
 
 
-def _reply(request: Request, output: Any, now_s: float) -> Reply:
+def _reply(request: Request, output: Any, now_s: float, worker: str) -> Reply:
     call: Call = request.owner
     text, error = (None, output) if isinstance(output, tuple) else outcome(output)
     usage = request.usage
@@ -106,7 +107,7 @@ def _reply(request: Request, output: Any, now_s: float) -> Reply:
         text,
         error,
         usage.input + usage.output,
-        timing(request, now_s),
+        timing(request, now_s) | {"worker": worker},
         call.tenant,
         call.job_class,
         round(request.device_s * 1e6),

@@ -12,6 +12,7 @@ from jobs.store import db, prepared
 from jobs.store.db import Tx
 from jobs.store.jobs import deletion, responses, retention
 from jobs.store.jobs import files as stored_files
+from jobs.store.monitoring import history
 from jobs.store.registry import removal
 from jobs.store.tenants import erasure
 from jobs.usecases import tenant_files
@@ -35,6 +36,7 @@ def duties(settings: Settings) -> Iterator[Duty]:
     yield Duty("expire files", _SECOND_S, partial(_expire_files, tenant_files.blob_store(settings)))
     yield Duty("expire responses", _MINUTE_S, responses.delete_expired)
     yield Duty("erase traces", _MINUTE_S, TenantCleanup(settings).run_once)
+    yield Duty("forget figures", _MINUTE_S, history.delete_old)
     if days := settings.keep_artifacts_days:
         files = open_store(settings.files, settings.s3_endpoint)
         grace = timedelta(days=days)

@@ -45,8 +45,9 @@ from workers.keeper import cleanup
 from workers.keeper.call_billing import CallBilling
 from workers.keeper.call_recovery import CallRecovery
 from workers.keeper.due_watcher import UNWATCHED, DueWatcher
-from workers.keeper.gauges import GaugeCollector
-from workers.keeper.latency_probe import LatencyProbe
+from workers.keeper.monitoring.gauges import GaugeCollector
+from workers.keeper.monitoring.history_writer import HistoryWriter
+from workers.keeper.monitoring.latency_probe import LatencyProbe
 from workers.keeper.nudger import Nudger
 from workers.keeper.rerouting import Rerouting
 from workers.keeper.rollouts.controller import RolloutController
@@ -127,9 +128,9 @@ class Keeper:
         table = [
             _rarely(duty) if duty.name in due.NAMES else duty for duty in duties(settings, leases)
         ]
-        # Besides the duties: nudges, billing, rollouts, rerouting, pools, gauges, the probe, the
-        # registry, and each transfer.
-        connections = len(table) + 8 + PROCESSES
+        # Besides the duties: nudges, billing, rollouts, rerouting, pools, gauges, figures, the
+        # probe, the registry, and each transfer.
+        connections = len(table) + 9 + PROCESSES
         self.database: Database = db.connect(
             settings.database_url, pool_size=connections, role=db.WORKER
         )
@@ -183,6 +184,7 @@ class Keeper:
         if settings.metrics:
             yield GaugeCollector(settings, self._redis, models, database)
             yield Periodic("history", history.INTERVAL_S, self._write_history)
+            yield HistoryWriter(self._redis, database)
             yield LatencyProbe("database", partial(_write_to, database), metrics.DATABASE_PROBE_S)
             ping = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S).ping
             yield LatencyProbe("redis", ping, metrics.REDIS_PROBE_S)

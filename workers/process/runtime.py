@@ -24,6 +24,7 @@ from jobs.store.registry import snapshot
 from jobs.store.registry.follower import RegistryFollower
 from jobs.store.scaling import reclaims
 from jobs.telemetry import logs
+from jobs.telemetry.log_ring import LogRing
 from jobs.telemetry.reports.reporter import Reporter
 from workers.device.claim_capacity import CLAIMS_IN_FLIGHT, PREEMPTIVE_CLAIMS
 from workers.device.health import DeviceHealth
@@ -127,6 +128,7 @@ class Runtime:
         self._reporter = Reporter(
             redis, str(incarnation), "worker", status.report, settings.metrics_window_s
         )
+        self._log_ring = LogRing(redis, incarnation, settings.log_lines)
         self.claim_timer = ClaimTimer(
             self._database, self._hosts.claiming, slices.work, self._start_thread
         )
@@ -135,6 +137,8 @@ class Runtime:
             return  # drained while it waited for the database
         if settings.metrics:
             self._reporter.start()
+        if settings.log_lines:
+            self._log_ring.start()
         self._background = self._start_background(slices)
         self._claimers = [
             _spawn(self.claim_timer.run),
@@ -209,6 +213,7 @@ class Runtime:
             return  # it was never registered
         self._await_background()
         self._reporter.stop()
+        self._log_ring.stop()
         self._registry.stop()
         try:
             with self._database.begin() as tx:

@@ -9,11 +9,13 @@ from typing import Any
 from fastapi import Response
 
 from api.context import Context
-from api.dashboard.data import health, model_stats
+from api.dashboard.data import health, model_stats, past
 from api.dashboard.data.diagnoses import Causes
+from api.dashboard.data.past import Past
 from api.dashboard.data.single_flight import SingleFlight
 from api.dashboard.data.telemetry import Telemetry, TelemetrySnapshot
 from api.dashboard.rendering import layout, page_router
+from api.schemas.history import HistoryRange
 from jobs import clock
 from jobs.explain import Diagnosis
 from jobs.store.db import CONNECTION_ERRORS
@@ -24,6 +26,7 @@ from jobs.store.queue import workers
 from jobs.store.queue.workers import ModelStatus
 from jobs.store.tenancy import EVERYBODY
 from jobs.telemetry.reports import history
+from jobs.telemetry.reports.figures import EVERYTHING
 from jobs.telemetry.reports.reports import ReportSet
 from jobs.views import jobs as views
 
@@ -42,6 +45,7 @@ class Observations:
     models: Mapping[str, ModelStatus] = field(default_factory=dict)
     states: Mapping[str, int] | None = None
     took_s: float | None = None  #: duration of the query; None: database unreachable
+    past: Past | None = None  #: of everything; for operators
 
 
 @router.get("/")
@@ -51,7 +55,9 @@ async def redirect() -> Response:
 
 
 @router.get("")
-async def overview(page: layout.ReaderPage, telemetry: Telemetry, causes: Causes) -> Response:
+async def overview(
+    page: layout.ReaderPage, telemetry: Telemetry, causes: Causes, span: past.Span = "24h"
+) -> Response:
     """Shows the overview within two seconds, even if the database is stuck.
 
     It renders on asyncio's threads, as FastAPI's may all be waiting for the database.
@@ -59,11 +65,12 @@ async def overview(page: layout.ReaderPage, telemetry: Telemetry, causes: Causes
     operator = page.may("operate")
     tenant = EVERYBODY if operator else page.caller.tenant
     single_flight: SingleFlight = page.request.app.state.single_flight
-    observations = (
-        await single_flight.run(tenant, partial(_observe, page.context, tenant)) or Observations()
-    )
-    show = _for_operators if operator else _for_tenant
-    return await asyncio.to_thread(show, page, telemetry, causes, observations)
+    observe = partial(_observe, page.context, tenant, span)
+    observations = await single_flight.run((tenant, span), observe) or Observations()
+    if not operator:
+        return await asyncio.to_thread(_for_tenant, page, telemetry, causes, observations)
+    before = observations.past or past.away(EVERYTHING, span)
+    return await asyncio.to_thread(_for_operators, page, telemetry, causes, observations, before)
 
 
 def _for_operators(
@@ -71,6 +78,7 @@ def _for_operators(
     telemetry: TelemetrySnapshot,
     causes: list[Diagnosis],
     observations: Observations,
+    before: Past,
 ) -> Response:
     alive = [worker for worker in observations.workers if worker.state in _LIVING]
     states: dict[str, int] | None = None
@@ -92,6 +100,7 @@ def _for_operators(
         states=telemetry.reports.gauge_by("millrace_jobs", "state"),
         stuck=telemetry.reports.gauge_by("millrace_jobs_stuck", "model"),
         workers=[(worker, busy_of(telemetry.reports, worker.incarnation)) for worker in alive],
+        past=before,
     )
 
 
@@ -112,7 +121,7 @@ def _for_tenant(
     )
 
 
-def _observe(context: Context, tenant: str) -> Observations:
+def _observe(context: Context, tenant: str, span: HistoryRange) -> Observations:
     since_s = clock.monotonic()
     try:
         with context.acting(tenant) as tx:
@@ -128,7 +137,8 @@ def _observe(context: Context, tenant: str) -> Observations:
             ]
     except CONNECTION_ERRORS:
         return Observations()
-    return Observations(jobs, fleet_rows, models, states, took_s)
+    before = past.load(context, EVERYTHING, span) if tenant == EVERYBODY else None
+    return Observations(jobs, fleet_rows, models, states, took_s, before)
 
 
 def busy_of(reports: ReportSet, incarnation: int) -> float | None:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from fastapi import Path, Response
 
 from api.dashboard.auth.viewer import Form
+from api.dashboard.data import past
 from api.dashboard.rendering import layout, page_router
 from api.http.errors import validated
 from api.routes.admin import pools as json_routes
@@ -29,12 +30,15 @@ def list_pools(page: layout.OperatorPage, loads: Loads) -> Response:
 
 
 @router.get("/pools/{pool}")
-def show_pool(page: layout.OperatorPage, loads: Loads, pool: _Name) -> Response:
+def show_pool(
+    page: layout.OperatorPage, loads: Loads, pool: _Name, span: past.Span = "24h"
+) -> Response:
     """Shows a pool with what was decided about it."""
     found = json_routes.get_pool(page.context, page.caller, loads, pool)
     with page.context.acting(EVERYBODY) as tx:
         events = store.events(tx, pool)
-    return page.render("pool.html", pool=found, events=events)
+    shown = past.load(page.context, f"pool:{pool}", span)
+    return page.render("pool.html", pool=found, events=events, past=shown)
 
 
 @router.post("/pools/{pool}/{verb}")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Path, Response
 
 from api.dashboard.auth.viewer import Form
-from api.dashboard.data import diagnoses, model_stats
+from api.dashboard.data import diagnoses, model_stats, past
 from api.dashboard.data.diagnoses import Causes
 from api.dashboard.data.telemetry import Telemetry
 from api.dashboard.pages.overview import busy_of
@@ -49,7 +49,11 @@ def workers(page: layout.OperatorPage, telemetry: Telemetry) -> Response:
 
 @router.get("/workers/{id}")
 def worker(
-    page: layout.OperatorPage, telemetry: Telemetry, causes: Causes, id: WorkerId
+    page: layout.OperatorPage,
+    telemetry: Telemetry,
+    causes: Causes,
+    id: WorkerId,
+    span: past.Span = "24h",
 ) -> Response:
     """Shows a worker."""
     with page.context.acting(EVERYBODY) as tx:
@@ -76,6 +80,7 @@ def worker(
         launches=launches[:_MAX_SHOWN],
         accuracy=_accuracy(launches),
         causes=diagnoses.of_subject(causes, f"worker:{id}"),
+        past=past.load(page.context, f"worker:{id}", span),
     )
 
 

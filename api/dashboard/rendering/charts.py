@@ -1,6 +1,7 @@
 """Inline SVG charts: no script, colours from the style sheet, figures repeated as ARIA labels."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from math import ceil, floor, log10
 
 from markupsafe import Markup, escape
@@ -150,6 +151,68 @@ def curve(series: Mapping[str, Points], label: str, x: str, y: str, aim: float =
         width, height, f"{label}: {description or 'nothing'}",
         unit + _axes(width, height, x, _ticks(most_y), most_y) + marks + "".join(drawn),
     )  # fmt: skip
+
+
+def over_time(
+    lines: Mapping[str, Sequence[float | None]], times: Sequence[datetime], label: str, unit: str
+) -> Markup:
+    """Draws lines over times that are evenly spread, with gaps for None; times are in UTC."""
+    width, height = 480, 150
+    known = [value for line in lines.values() for value in line if value is not None]
+    most = _ticks(max(known, default=0.0) or 1.0)[-1]
+    step = (width - _LEFT - _RIGHT) / max(1, len(times) - 1)
+
+    def place(n: int, value: float) -> str:
+        y = height - _BOTTOM - (height - _TOP - _BOTTOM) * value / most
+        return f"{_LEFT + n * step:.1f},{y:.1f}"
+
+    drawn = []
+    for colour, (name, line) in enumerate(lines.items()):
+        pieces: list[list[str]] = [[]]
+        for n, value in enumerate(line):
+            if value is None:
+                pieces.append([])
+            else:
+                pieces[-1].append(place(n, value))
+        path = "".join(f"M{' '.join(piece * (1 + (len(piece) == 1)))}" for piece in pieces if piece)
+        drawn.append(
+            f'<path class="line {_colour(colour)}" d="{path}"><title>{escape(name)}</title></path>'
+        )
+    marks = "".join(
+        f'<text x="{_LEFT + n * step:.1f}" y="{height - _BOTTOM + 13}" text-anchor="middle">'
+        f"{text}</text>"
+        for n, text in _time_marks(times)
+    )
+    description = "; ".join(f"{name} {_summary(line)}" for name, line in lines.items())
+    return _framed(
+        width, height, f"{label}, {unit}: {description or 'nothing'}",
+        _axes(width, height, f"{unit}, by time (UTC)", _ticks(most), most) + marks + "".join(drawn),
+    )  # fmt: skip
+
+
+def _summary(line: Sequence[float | None]) -> str:
+    known = [value for value in line if value is not None]
+    if not known:
+        return "not known"
+    mean = sum(known) / len(known)
+    return f"now {known[-1]:.3g}, mean {mean:.3g}, at most {max(known):.3g}"
+
+
+_MARKS_S = (300, 3600, 4 * 3600, 86_400, 5 * 86_400)
+
+
+def _time_marks(times: Sequence[datetime]) -> list[tuple[int, str]]:
+    """Returns (position, text) of times at whole steps, at most eight."""
+    if not times:
+        return []
+    length_s = (times[-1] - times[0]).total_seconds()
+    every_s = next((s for s in _MARKS_S if length_s / s <= 7), _MARKS_S[-1])
+    form = "%H:%M" if every_s < 86_400 else "%d %b"
+    marked: dict[float, tuple[int, str]] = {}
+    for n, at in enumerate(times):  # a step may not begin with a whole one
+        marked.setdefault(at.timestamp() // every_s, (n, at.strftime(form)))
+    first = times[0].timestamp() // every_s
+    return [mark for whole, mark in marked.items() if whole > first]
 
 
 def interval(bounds: tuple[float, float, float], label: str, marks: Mapping[str, float]) -> Markup:

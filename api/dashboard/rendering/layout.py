@@ -47,6 +47,7 @@ class Entry:
 NAVIGATION = (
     Entry("Overview", PREFIX, "read"),
     Entry("Jobs", f"{PREFIX}/jobs", "read"),
+    Entry("Calls", f"{PREFIX}/calls", "read"),
     Entry("Models", f"{PREFIX}/models", "read"),
     Entry("Rollouts", f"{PREFIX}/rollouts", "operate"),
     Entry("Pools", f"{PREFIX}/pools", "operate"),

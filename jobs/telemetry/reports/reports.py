@@ -137,7 +137,7 @@ class ReportSet:
         for its, value, _ in self._increases(f"{histogram}_bucket", labels):
             top = float(its["le"])
             tops[top] = tops.get(top, 0.0) + value
-        return _quantile(sorted(tops.items()), q)
+        return quantile_of(tops, q)
 
     def gauge(self, metric: str, fold: Fold = max, **labels: str) -> float | None:
         """Returns a gauge, folded over processes and omitted labels; None if no process has it."""
@@ -191,8 +191,10 @@ def _by(label: str, samples: Iterable[tuple[dict[str, str], float]]) -> dict[str
     return dict(sorted(sums.items(), key=lambda pair: -pair[1]))
 
 
-def _quantile(buckets: list[tuple[float, float]], q: float) -> float | None:
-    """buckets: (upper bound, count in it alone), ascending."""
+def quantile_of(counts: Mapping[float, float], q: float) -> float | None:
+    """Returns a quantile of a histogram; None if it is empty. counts: by upper bound of a bucket,
+    those in it alone."""
+    buckets = sorted(counts.items())
     total = sum(count for _, count in buckets)
     if not total:
         return None

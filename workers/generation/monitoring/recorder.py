@@ -29,7 +29,7 @@ class Recorder:
     """Records for one model of one worker."""
 
     def __init__(self, model: Model, worker: str, utilization: Utilization | None = None) -> None:
-        self._model, self._worker = model, worker
+        self._model, self.worker = model, worker
         self._utilization = utilization or Utilization()
         self._targets = Targets(model.target_ttft_ms / 1000, model.itl_target_ms / 1000)
         self._gaps: dict[Kind, list[float]] = {}  # of the step that runs
@@ -110,7 +110,7 @@ class Recorder:
         asked, usage = request.asked, request.usage
         return Generated(
             model=self._model.key,
-            worker=self._worker,
+            worker=self.worker,
             arrived_s=request.arrived_s,
             ended_s=now_s,
             prefill_s=request.admitted_s or None,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Response
 
 from api.context import Context
-from api.dashboard.data import diagnoses, model_stats
+from api.dashboard.data import diagnoses, model_stats, past
 from api.dashboard.data.diagnoses import Causes
 from api.dashboard.data.telemetry import Telemetry, TelemetrySnapshot
 from api.dashboard.forms import call_code
@@ -47,6 +47,7 @@ def model(
     causes: Causes,
     copies: Annotated[Copies, Depends(_copies)],
     key: _Key,
+    span: past.Span = "24h",
 ) -> Response:
     """Shows a version; `key`: name@version. By its bare name, shows all versions of a model."""
     if "@" not in key:
@@ -61,6 +62,7 @@ def model(
         example=_example(page.context, row.model),
         adapters=list(page.context.models_of(page.caller.tenant).adapters_of(row.key)),
         **(_figures(telemetry, row.key) if detail else {}),
+        **({"past": past.load(page.context, f"model:{row.key}", span)} if detail else {}),
     )
 
 

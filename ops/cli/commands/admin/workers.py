@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from ops.cli.commands.admin.worker_logs import logs
 from ops.cli.commands.common import client_command, show, show_list
 from ops.client import Client
 
@@ -34,6 +35,7 @@ VERBS = (
     _verb("drain", "drain", "Stops a worker from claiming; it stays alive until it is resumed."),
     _verb("resume", "undrain", "Ends the draining or the quarantine of a worker: its supervisor "
           "starts another."),
+    logs,
 )  # fmt: skip
 
 

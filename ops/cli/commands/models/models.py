@@ -21,6 +21,7 @@ _COMMANDS = {
     "retire": ("models.registry", "Retires a version: nothing new goes to it."),
     "route": ("models.routes", "Shows the routes of model NAME, or sets one."),
     "probe": ("models.probes", "Known answers of versions."),
+    "history": ("models.history", "Shows what a model answered, and how fast, over time."),
 }
 
 _NONE = (

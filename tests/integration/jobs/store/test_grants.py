@@ -33,6 +33,7 @@ REFUSED = {
         "UPDATE rollout_events SET act = 'x'",
         "UPDATE scale_events SET act = 'x'",
         "DELETE FROM pool_arrivals",
+        "DELETE FROM figures",
         "CREATE TABLE mine (n int)",
     ),
     db.WORKER: (
@@ -52,6 +53,7 @@ REFUSED = {
         "INSERT INTO model_routes SELECT * FROM model_routes",
         "INSERT INTO rollouts SELECT * FROM rollouts",
         "UPDATE pool_policies SET policy = '{}'",
+        "UPDATE figures SET busy = 1",
         "CREATE TABLE mine (n int)",
     ),
 }

@@ -540,6 +540,8 @@ NO_QUERIES = {
     "gauges.workers", "policies.PolicyRow", "policies.EventRow", "policies.add_event",
     "policies.decide", "policies.events", "policies.get", "policies.lock", "policies.page",
     "policies.put", "policies.remove", "policies.set_paused",
+    # Figures of models, workers and pools:
+    "history.read",
     "responses.MOST_IN_CHAIN", "responses.NewResponse", "responses.ResponseRow",
 }  # fmt: skip
 REVEALS = {name for name in DEEDS if name.startswith(("read.", "deliveries."))} | {

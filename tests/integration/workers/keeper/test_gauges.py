@@ -19,8 +19,15 @@ from jobs.telemetry.reports.reports import KEY, Report
 from jobs.telemetry.reports.window import WindowDelta
 from tests.support import store
 from tests.support.wait import eventually
-from workers.keeper.gauges import MIN_PAUSE_S, STUCK_AFTER_S, GaugeCollector, jain, pause_s, shares
-from workers.keeper.latency_probe import LatencyProbe
+from workers.keeper.monitoring.gauges import (
+    MIN_PAUSE_S,
+    STUCK_AFTER_S,
+    GaugeCollector,
+    jain,
+    pause_s,
+    shares,
+)
+from workers.keeper.monitoring.latency_probe import LatencyProbe
 
 
 @pytest.fixture

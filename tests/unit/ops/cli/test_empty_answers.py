@@ -26,6 +26,8 @@ def asked(*arguments: str, status: int = 0, reply: Reply | None = None) -> tuple
     [
         ("jobs", "millrace submit FILE --model NAME"),
         ("jobs --state running", "`millrace jobs` lists all"),
+        ("calls", "millrace infer"),
+        ("calls --outcome late", "`millrace calls` lists all"),
         ("models", "millrace init"),
         ("workers", "`millrace up`"),
         ("webhooks job_1", "--webhook URL"),

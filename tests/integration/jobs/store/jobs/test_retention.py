@@ -227,6 +227,7 @@ def test_nothing_is_removed_by_age_unless_it_is_asked(database: Engine) -> None:
         "expire files",
         "expire responses",
         "erase traces",
+        "forget figures",
         "mark artifacts",
         "erase artifacts",
     ]

@@ -16,6 +16,7 @@ from api.auth.authenticator import Authenticator
 from jobs import clock, ids
 from jobs.api_keys import NewKey, hash_key
 from jobs.blobs.payloads import Payloads
+from jobs.calls.records import LEFT_OUT, CallRecord, minute_key
 from jobs.errors import Conflict, NotFound, Unauthenticated
 from jobs.identity import OPEN
 from jobs.intake.idempotency_key import Claim, kept_under
@@ -288,6 +289,21 @@ def test_what_redis_knows_of_it_goes_and_nothing_of_others(
         erasure.begin(tx, name)
         TenantCleanup(settings).run_once(tx)
     assert {key.decode() for key in redis_client.keys("millrace:*")} == others
+
+
+def test_records_of_its_calls_go_and_those_of_others_stay(
+    database: Engine, settings: Settings, redis_client: "redis.Redis"
+) -> None:
+    for tenant, id in (("acme", "call_a"), ("acme", "call_b"), ("acme2", "call_c")):
+        record = CallRecord(id, tenant, "m", "1", "standard", "succeeded", 0, 1, 1, 1, "")
+        redis_client.hset(minute_key(7), id, record.pack())
+    redis_client.hset(minute_key(7), mapping={LEFT_OUT: 3, "call_d": b"of another release"})
+    with database.begin() as tx:
+        tenants.ensure(tx, "acme")
+        erasure.begin(tx, "acme")
+        TenantCleanup(settings).run_once(tx)
+    left = {name.decode() for name in redis_client.hkeys(minute_key(7))}
+    assert left == {"call_c", "call_d", LEFT_OUT.decode()}
 
 
 def test_a_redis_that_is_away_is_tried_again(database: Engine, settings: Settings) -> None:

@@ -1,5 +1,6 @@
 """Charts are well-formed, say their figures in words, and take no name for markup."""
 
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -9,6 +10,7 @@ from markupsafe import Markup
 from api.dashboard.rendering import charts
 
 NASTY = "<script>\"&'"
+HOURS = [datetime(2026, 5, 1, hour, tzinfo=UTC) for hour in range(24)]
 DRAWN = {
     "spark": lambda: charts.spark([1.0, None, 3.0, 2.0], NASTY),
     "no spark": lambda: charts.spark([], "nothing"),
@@ -22,6 +24,10 @@ DRAWN = {
     "no histogram": lambda: charts.histogram({}, "nothing", "x"),
     "curve": lambda: charts.curve({NASTY: [(1, 2.0), (8, 9.0)]}, NASTY, "x", "ms", aim=5),
     "interval": lambda: charts.interval((-0.1, 0.0, 0.1), NASTY, {NASTY: 0.5}),
+    "over time": lambda: charts.over_time(
+        {NASTY: [1.0, None, *[2.0] * 20, None, 3.0], "none": [None] * 24}, HOURS, NASTY, NASTY
+    ),
+    "no time": lambda: charts.over_time({}, [], "nothing", "ms"),
     "no curve": lambda: charts.curve({}, "nothing", "x", "ms"),
     "flat curve": lambda: charts.curve({"a": [(0, 0.0)]}, "zero", "x", "ms"),
     "tiny curve": lambda: charts.curve({"a": [(1, 1e-7), (2, 3e-7)]}, "tiny", "x", "ms"),
@@ -88,3 +94,30 @@ def test_labels_of_a_histogram_have_room(count: int) -> None:
     assert labels
     places = [float(one.get("x", 0)) for one in labels]
     assert all(right - left >= 6 * len(names[0]) for left, right in pairwise(places))
+
+
+def test_lines_over_time_have_gaps_and_a_lone_point_shows() -> None:
+    line = [1.0, None, 2.0, 4.0, None, None]
+    drawn = charts.over_time({"calls": line}, HOURS[:6], "throughput", "per second")
+    [path] = [one for one in ElementTree.fromstring(drawn) if one.tag == "path"]
+    pieces = path.attrib["d"].split("M")[1:]
+    assert [len(piece.split()) for piece in pieces] == [2, 2]  # a point is a line to itself
+    assert "throughput, per second: calls now 4, mean 2.33, at most 4" in drawn
+
+
+@pytest.mark.parametrize(
+    ("minutes", "step", "marks"),
+    [
+        (30, 1, ["12:05", "12:10", "12:15", "12:20", "12:25", "12:30"]),
+        (24 * 60, 10, ["16:00", "20:00", "00:00", "04:00", "08:00", "12:00"]),
+        (7 * 24 * 60, 60, ["02 May", "03 May", "04 May", "05 May", "06 May", "07 May", "08 May"]),
+    ],
+)
+def test_times_are_marked_at_whole_steps(minutes: int, step: int, marks: list[str]) -> None:
+    noon = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    times = [noon + timedelta(minutes=n) for n in range(0, minutes + 1, step)]
+    drawn = charts.over_time({"a": [1.0] * len(times)}, times, "a", "ms")
+    texts = [
+        one.text for one in ElementTree.fromstring(drawn) if one.get("text-anchor") == "middle"
+    ]
+    assert [text for text in texts if text and "time" not in text] == marks

@@ -2,9 +2,8 @@
 
 from datetime import UTC, datetime
 from typing import Annotated
-from urllib.parse import quote
 
-from fastapi import Depends, Query, Response
+from fastapi import Depends, Response
 
 from api.context import ContextDep
 from api.dashboard.auth.viewer import Somebody
@@ -22,12 +21,6 @@ async def _record(context: ContextDep, viewer: Somebody, call_id: CallId) -> Cal
 
 
 Record = Annotated[CallRecord, Depends(_record)]
-
-
-@router.get("/calls")
-def open_call(page: layout.ReaderPage, id: Annotated[str, Query(max_length=100)]) -> Response:
-    """Leads to the page of a call."""
-    return layout.redirect(f"{layout.PREFIX}/calls/{quote(id.strip(), safe='')}")
 
 
 @router.get("/calls/{call_id}")

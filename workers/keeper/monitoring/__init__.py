@@ -1,0 +1,1 @@
+"""Figures of the whole system: gauges, probes, history."""
