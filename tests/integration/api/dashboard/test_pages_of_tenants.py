@@ -30,7 +30,7 @@ def test_all_tenants_stand_in_the_list_those_with_jobs_alone_too(
 def test_no_page_shows_a_key_but_that_which_made_it(people: People, database: Engine) -> None:
     made = people.post("admin", "/keys", tenant="acme", name="<b>", role="tenant", days="2")
     assert made.status_code == 200
-    [key] = KEY.findall(made.text)
+    [key] = set(KEY.findall(made.text))
     people.keys["new"] = key
     assert people.get("new", "/jobs").status_code == 200
     for path in ("/tenants/acme", "/tenants"):
@@ -57,7 +57,7 @@ def test_whose_keys_there_are_is_for_admins_and_for_themselves(people: People) -
 def test_a_key_is_rotated_and_revoked(people: People, database: Engine) -> None:
     shown = people.get("admin", "/tenants/mallory").text
     [id] = set(re.findall(r"/keys/(key_\w+)/rotate", shown))
-    [key] = KEY.findall(people.post("admin", f"/keys/{id}/rotate").text)
+    [key] = set(KEY.findall(people.post("admin", f"/keys/{id}/rotate").text))
     people.keys["rotated"] = key
     assert people.get("rotated", "/jobs").status_code == 200
     answer = people.post("admin", f"/keys/{id}/revoke", tenant="mallory")
@@ -74,7 +74,7 @@ def test_only_admins_change_terms_and_keys(people: People, database: Engine, who
     for path in ("/keys", "/tenants/acme/limits", "/tenants/acme/terms"):
         assert people.post(who, path, tenant="acme", weight="9").status_code == 403
     content = people.get(who, "/tenants/acme").text.split("<main")[1]
-    assert "<form" not in content
+    assert 'method="post"' not in content
     assert people.get(who, "/audit").status_code == 403
 
 
