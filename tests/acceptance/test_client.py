@@ -148,6 +148,10 @@ def test_jobs_are_paused_resumed_cancelled_retried_and_deleted(client: Client) -
     done = client.jobs.wait(job.id, timeout_s=PATIENCE_S)
     assert (done.state, done.priority, done.metadata) == ("cancelled", 3, {"a": "b"})
     assert {result.outcome for result in client.jobs.results(job.id)} >= {"cancelled"}
+    again = client.jobs.resubmit(job.id, items="unsuccessful", name="again", priority=4)
+    assert (again.name, again.priority, again.model) == ("again", 4, "slow")
+    assert again.metadata == {"a": "b", "resubmitted_from": job.id}
+    client.jobs.cancel(again.id)
     assert client.jobs.retry(job.id).generation == 2
     client.jobs.cancel(job.id)
     client.jobs.wait(job.id, timeout_s=PATIENCE_S)

@@ -115,7 +115,7 @@ def test_everything_of_a_job_can_be_said() -> None:
         (("a.txt", "--model", "echo", "--metadata", "x"), "'x' is not NAME=VALUE"),
         (("a.txt", "--model", "echo", "--params", "[]"), "must be a JSON object"),
         (("none.txt", "--model", "echo"), "'none.txt' does not exist"),
-        (("s3://bucket/a.csv", "--model", "echo", "--column", "x"), "CSV that is read here"),
+        (("s3://bucket/a.csv", "--model", "echo", "--column", "x"), "files that are read here"),
         (("s3://bucket/a", "--model", "echo", "--format", "text"), "reads no plain texts"),
         (("a.txt", "--model", "echo", "-o", "s3://bucket/a.csv"), "results go into a folder"),
         (("a.txt", "--model", "echo", "--output-format", "parquet"), "is for S3"),
@@ -157,6 +157,22 @@ def test_vectors_are_columns_of_numbers_in_parquet(client: Client) -> None:
     vectors = [result["output"] for result in client.jobs.results(id, wait=False)]
     assert table["output"].to_pylist() == vectors
     assert len(vectors[0]) == 384
+
+
+def test_items_are_submitted_again_with_other_terms(client: Client) -> None:
+    Path("a.txt").write_text("one\ntwo\n")
+    given = ("submit", "a.txt", "--model", "echo", "--label", "team=search", "--wait", "--json")
+    first = json.loads(millrace(*given).output)
+    assert (
+        "all items of the job succeeded"
+        in millrace("resubmit", first["id"], "--unsuccessful", status=1).output
+    )
+    again = json.loads(
+        millrace("resubmit", first["id"], "--name", "again", "--wait", "--json").output
+    )
+    assert (again["name"], again["labels"]) == ("again", {"team": "search"})
+    assert (again["state"], again["counts"]["succeeded"]) == ("completed", 2)
+    assert client.jobs.get(again["id"]).metadata["resubmitted_from"] == first["id"]
 
 
 def test_results_of_a_running_job_are_said_to_be_incomplete(paused: str) -> None:
