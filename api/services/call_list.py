@@ -66,7 +66,9 @@ def _minutes(want: CallFilter, after: str | None) -> range:
     newest_s = now_s + MINUTE_S  # of an api whose clock is ahead
     oldest_s = now_s - RETENTION_S - MINUTE_S
     if after:
-        newest_s = min(newest_s, ids.made_at("call", after))
+        before = ids.parse("call", after)
+        # The first id of a minute, at which a page ended, is after none of that minute.
+        newest_s = min(newest_s, ((before.int - 1) >> 80) / 1000) if before else newest_s
     if want.until:
         newest_s = min(newest_s, want.until.timestamp())
     if want.since:
