@@ -69,3 +69,18 @@ def test_assets_are_compressed_kept_and_in_nobodys_way(opened: Sign, full: str) 
         assert "immutable" in headers["cache-control"] or "/static/" not in url
     window.go("/dashboard/sign-in?next=/dashboard/jobs")
     assert page.evaluate(FETCHED) == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("path", ["/jobs", "/webhooks", "/audit"])
+def test_scripts_move_nothing_on_a_page(signed_in: Sign, full: str, path: str, width: int) -> None:
+    """What they show or hide has its room from the beginning: a page stays as it was painted."""
+    tops = []
+    for scripts in (False, True):
+        window = signed_in("admin", width=width, scripts=scripts)
+        page = window.go("/dashboard" + path)
+        expect(page.locator("#theme")).to_be_visible(visible=scripts)
+        boxes = [page.locator(one).first.bounding_box() for one in ("main", "main > :last-child")]
+        tops.append([box["y"] for box in boxes if box])
+    assert tops[0] == tops[1]
+    assert len(tops[0]) == 2

@@ -31,7 +31,8 @@
 
   function localize(part) {
     for (const time of part.querySelectorAll("time.moment")) {
-      time.textContent = local(new Date(time.dateTime));
+      const text = local(new Date(time.dateTime));
+      if (time.textContent !== text) time.textContent = text;
     }
   }
 
