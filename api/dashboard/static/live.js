@@ -119,5 +119,5 @@
   document.addEventListener("visibilitychange", go);
   addEventListener("pagehide", stop);
   addEventListener("pageshow", (event) => { if (event.persisted) go(); });
-  go();
+  later = setTimeout(go, paused ? 0 : 2000); // a page that has just come is fresh
 })();
