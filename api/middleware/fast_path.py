@@ -43,8 +43,8 @@ _SPOOLED = {
     message_batches.PATH,
 }
 
-#: Paths whose handlers do the same, and store nothing.
-_BOUNDED = {playground.PATH}
+#: And those whose handlers do the same, but store nothing.
+_BOUNDED = _SPOOLED | {playground.PATH}
 
 Handler = Callable[[Request, Context, Caller], Awaitable[Response]]
 
@@ -126,7 +126,7 @@ class FastPath:
         return response.status_code
 
     async def _serve_by_fastapi(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] not in _SPOOLED | _BOUNDED:
+        if scope["path"] not in _BOUNDED:
             receive = bodies.limit_small_body(scope, receive)
         await self.app(scope, receive, with_request_id(scope, send))
 
