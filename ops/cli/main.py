@@ -79,7 +79,8 @@ _COMMANDS = {
     ),
     "calls": (
         "jobs.ended_calls",
-        "Lists calls that ended within the last hour, the newest first.",
+        "Lists calls that ended within the last hour, the newest first; `millrace why` explains "
+        "one.",
     ),
     "chat": ("jobs.chat", "Talks to MODEL; answers are printed while they are generated."),
     "models": (

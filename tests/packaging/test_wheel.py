@@ -62,7 +62,7 @@ def test_torch_is_of_one_version_and_only_in_extras(wheel: Wheel, extra: str) ->
 
 def test_no_requirement_needs_a_compiler(wheel: Wheel) -> None:
     """A wheel that pip compiled has the bare tag of this machine, which no index takes."""
-    required = wheel.required("cpu", "cuda", "generate", "kubernetes", "parquet", "bench")
+    required = wheel.required("cpu", "cuda", "generate", "kubernetes", "parquet")
     compiled = {
         name: tag
         for name, one in required.items()
