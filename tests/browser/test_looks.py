@@ -1,4 +1,4 @@
-"""What is seen of pages at a desk and on a phone: nothing cut off, nothing drawn wrongly."""
+"""Looks of pages at a desk and on a phone: nothing cut off, nothing drawn wrongly."""
 
 from collections.abc import Iterator
 

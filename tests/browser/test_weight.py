@@ -22,7 +22,7 @@ BLOCKING = """() => performance.getEntriesByType("resource")
 
 FETCHED = """() => performance.getEntriesByType("resource")
     .filter((one) => one.transferSize > 0).map((one) => one.name)"""
-"""What did not come from the cache."""
+"""Resources that did not come from the cache."""
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ LAST_STILL = {
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("path", LAST_STILL)
 def test_scripts_move_nothing_on_a_page(signed_in: Sign, full: str, path: str, width: int) -> None:
-    """What they show or hide has its room from the beginning: a page stays as it was painted."""
+    """Room is kept for all that they show or hide: a page stays as it was painted."""
     tops = []
     for scripts in (False, True):
         window = signed_in("admin", width=width, scripts=scripts)

@@ -70,7 +70,7 @@ def webui(platform: Platform) -> Iterator[httpx.Client]:
 
 
 def streamed(webui: httpx.Client, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """What it reads: lines that begin with `data:`, up to [DONE]."""
+    """Reads lines that begin with `data:`, up to [DONE]."""
     with webui.stream("POST", "/chat/completions", json=body) as answer:
         assert answer.status_code == 200, answer.read()
         assert "text/event-stream" in answer.headers["Content-Type"]

@@ -111,7 +111,7 @@ def test_a_conversation_goes_on_with_the_items_before(client: openai.OpenAI) -> 
 def test_an_item_of_a_stored_output_may_be_named_by_its_id(
     client: openai.OpenAI, said: str
 ) -> None:
-    """As Vercel's AI SDK sends what the model said before."""
+    """References in the way that Vercel's AI SDK sends what the model said before."""
     user: Any = {"role": "user", "content": said}
     first = client.responses.create(model="chatter", input=[user], tools=TOOLS)
     named: Any = [{"type": "item_reference", "id": item.id} for item in first.output]

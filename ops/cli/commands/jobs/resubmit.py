@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
-from jobs.states import JOB_CLASSES
-from ops.cli.commands.common import JsonObject, client_command, pairs
+from ops.cli.commands.common import client_command
 from ops.cli.commands.jobs.jobs import await_end, show_ended_job, show_job
+from ops.cli.commands.jobs.terms import given_terms, term_options
 from ops.client import Client
 
 
@@ -14,19 +14,7 @@ from ops.client import Client
 @click.argument("id")
 @click.option("--unsuccessful", is_flag=True, help="Only items that did not succeed.")
 @click.option("--model", help="Name, or name@version; default: that job's version.")
-@click.option("--params", type=JsonObject(), help="Parameters of the model, a JSON object.")
-@click.option("--metadata", multiple=True, callback=pairs, help="NAME=VALUE; may be repeated.")
-@click.option("--name", help="Name to find the job by.")
-@click.option(
-    "--label",
-    "labels",
-    multiple=True,
-    callback=pairs,
-    help="NAME=VALUE to find the job by; may be repeated.",
-)
-@click.option("--class", "class", type=click.Choice(JOB_CLASSES), help="Scheduling class.")
-@click.option("--priority", type=int, help="-100 to 100, higher first.")
-@click.option("--on-invalid", type=click.Choice(["reject", "fail_item"]), help="Invalid items.")
+@term_options
 @click.option("--idempotency-key", help="Repeating key and terms returns the same job.")
 @click.option("--wait", is_flag=True, help="Show progress until it has ended.")
 @client_command
@@ -39,9 +27,10 @@ def resubmit(
     Terms that are not given are those of that job; its id is in the new job's metadata
     (resubmitted_from).
     """
-    given = {name: value for name, value in terms.items() if value not in (None, {})}
     items = "unsuccessful" if unsuccessful else "all"
-    job = client.jobs.resubmit(id, idempotency_key=idempotency_key, items=items, **given)
+    job = client.jobs.resubmit(
+        id, idempotency_key=idempotency_key, items=items, **given_terms(terms)
+    )
     if wait:
         show_ended_job(await_end(client, job, as_json), as_json)
     else:

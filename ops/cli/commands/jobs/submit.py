@@ -7,15 +7,14 @@ from typing import Any, TypeGuard
 import click
 
 from jobs.intake import formats
-from jobs.states import JOB_CLASSES, VERSIONINGS
-from ops.cli.commands.common import JsonObject, client_command, pairs
+from ops.cli.commands.common import client_command
 from ops.cli.commands.jobs.jobs import await_end, show_ended_job, show_job
+from ops.cli.commands.jobs.terms import given_terms, term_options
 from ops.cli.results.writers import Target
 from ops.client import Client, readers
 from ops.client.readers import Input
 
 _S3 = "s3://"
-_NEVER = "never"
 _READ_AS = {
     "jsonl": "JSON lines, an item each; --format json takes the elements of a list, text any lines",
     "json": "a JSON document, its elements as items; --format jsonl takes lines, text any lines",
@@ -36,16 +35,6 @@ class _PathOrUrl(click.Path):
         return value if value.startswith(_S3) else super().convert(value, param, ctx)
 
 
-class _Seconds(click.FloatRange):
-    """Number of seconds, or `never`."""
-
-    name = "seconds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parses an argument."""
-        return value if value == _NEVER else super().convert(value, param, ctx)
-
-
 @click.command(epilog="Example: millrace submit texts.jsonl --model minilm --wait -o out.parquet")
 @click.argument(
     "source", type=_PathOrUrl(exists=True, dir_okay=False, readable=True, allow_dash=True)
@@ -59,26 +48,7 @@ class _Seconds(click.FloatRange):
 )
 @click.option("--column", default="", help="Input column of CSV or Parquet.")
 @click.option("--id-column", default="", help="Column with the custom_id.")
-@click.option("--params", type=JsonObject(), help="Parameters of the model, a JSON object.")
-@click.option("--metadata", multiple=True, callback=pairs, help="NAME=VALUE; may be repeated.")
-@click.option("--name", help="Name to find the job by.")
-@click.option(
-    "--label",
-    "labels",
-    multiple=True,
-    callback=pairs,
-    help="NAME=VALUE to find the job by; may be repeated.",
-)
-@click.option("--class", "class", type=click.Choice(JOB_CLASSES), help="Scheduling class.")
-@click.option("--priority", type=int, help="-100 to 100, higher first.")
-@click.option("--expires-in-s", type=_Seconds(0, min_open=True), help="Or `never`: best effort.")
-@click.option("--on-invalid", type=click.Choice(["reject", "fail_item"]), help="Invalid items.")
-@click.option(
-    "--versioning",
-    type=click.Choice(VERSIONINGS),
-    help="`routed`: slices go by the model's routes.",
-)
-@click.option("--webhook", help="URL to notify of its end.")
+@term_options
 @click.option("--idempotency-key", help="Repeating key and input returns the same job.")
 @click.option("--wait", is_flag=True, help="Show progress until it has ended.")
 @click.option(
@@ -103,7 +73,7 @@ def submit(
     -o waits for the end and writes the results: .jsonl, .csv or .parquet. Below an
     s3://bucket/prefix/ the platform writes them itself. Ctrl-C leaves the job running.
     """
-    order, target = _order(terms), None
+    order, target = given_terms(terms), None
     if _in_s3(output):
         order["output"] = _target_in_s3(output, output_format)
     elif output_format:
@@ -125,16 +95,6 @@ def submit(
     if target:
         target.write(client.jobs.results(job["id"]).lines())
     show_ended_job(job, as_json)
-
-
-def _order(terms: dict[str, Any]) -> dict[str, Any]:
-    """Body of POST /jobs from the given options."""
-    order = {name: value for name, value in terms.items() if value not in (None, {})}
-    if "webhook" in order:
-        order["webhook"] = {"url": order["webhook"]}
-    if order.get("expires_in_s") == _NEVER:
-        order["expires_in_s"] = None
-    return order
 
 
 def _in_s3(place: str | None) -> TypeGuard[str]:
