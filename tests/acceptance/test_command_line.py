@@ -168,8 +168,18 @@ def test_items_are_submitted_again_with_other_terms(client: Client) -> None:
         in millrace("resubmit", first["id"], "--unsuccessful", status=1).output
     )
     again = json.loads(
-        millrace("resubmit", first["id"], "--name", "again", "--wait", "--json").output
+        millrace(
+            "resubmit",
+            first["id"],
+            "--name",
+            "again",
+            "--expires-in-s",
+            "never",
+            "--wait",
+            "--json",
+        ).output
     )
+    assert again["expires_at"] is None
     assert (again["name"], again["labels"]) == ("again", {"team": "search"})
     assert (again["state"], again["counts"]["succeeded"]) == ("completed", 2)
     assert client.jobs.get(again["id"]).metadata["resubmitted_from"] == first["id"]
