@@ -25,6 +25,7 @@ from jobs.store.scaling.policies import PolicyRow
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import audit
 from jobs.telemetry.metrics.metrics import REGISTRY
+from jobs.telemetry.metrics.pools import GAUGES
 from jobs.telemetry.reports.reports import KEY, Report
 from jobs.telemetry.reports.window import Recent, WindowDelta
 from jobs.usecases import scaling
@@ -109,6 +110,8 @@ def stage(
     program = tmp_path / "scale"
     program.write_text(f'#!/bin/sh\necho "$*" >> {told}\n')
     program.chmod(0o700)
+    for gauge in GAUGES.values():
+        gauge.clear()  # of controllers that ran before in this process
     made = Stage(database, settings.evolve(scale_command=str(program)), redis_client)
     yield made
     made.close()
