@@ -47,5 +47,5 @@ def install(app: FastAPI) -> None:
         audit,
         sign_in,
     ):
-        app.include_router(module.router)
-    app.include_router(page_router.not_found)
+        app.router.routes.extend(module.router.routes)
+    app.router.routes.extend(page_router.not_found.routes)

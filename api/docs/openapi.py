@@ -16,6 +16,7 @@ from api.compat.openai.embedding_schemas import EmbeddingsRequest
 from api.compat.openai.responses.schemas import ResponseRequest
 from api.compat.openai.schemas import BatchRequest
 from api.schemas.calls import CallRequest
+from api.schemas.common import Problem
 from api.schemas.jobs import JobWithItems, ResubmitRequest
 
 _READ_BY_US = (
@@ -32,7 +33,16 @@ _READ_BY_US = (
     ResponseRequest,
     ResubmitRequest,
 )
+_STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504, 507)
 _REF = "#/components/schemas/{model}"
+_PROBLEM = {
+    "description": "What went wrong, as RFC 9457 has it",
+    "content": {
+        "application/problem+json": {},
+        "application/json": {"schema": {"$ref": _REF.format(model=Problem.__name__)}},
+    },
+}
+_FASTAPI_ERRORS = ("HTTPValidationError", "ValidationError")  # of its own 422, which we replace
 _PLACEHOLDERS = {"integer": 0, "number": 0.0, "boolean": False, "string": "…"}
 
 
@@ -42,8 +52,9 @@ def install(app: FastAPI) -> None:
     def build() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = get_openapi(title=app.title, version=app.version, routes=app.routes)
-            read = [(model, "validation") for model in _READ_BY_US]
-            _, bodies = models_json_schema(read, ref_template=_REF)  # type: ignore[arg-type]
+            _add_problems(document)
+            ours = [(model, "validation") for model in (Problem, *_READ_BY_US)]
+            _, bodies = models_json_schema(ours, ref_template=_REF)  # type: ignore[arg-type]
             schemas = document["components"]["schemas"]
             schemas |= bodies["$defs"]
             for schema in schemas.values():
@@ -52,6 +63,19 @@ def install(app: FastAPI) -> None:
         return app.openapi_schema
 
     app.openapi = build  # type: ignore[method-assign]
+
+
+def _add_problems(document: dict[str, Any]) -> None:
+    """Adds the errors that any operation may answer to those of its own. Routes don't have them,
+    for which FastAPI would build a serializer each."""
+    for operation in (one for path in document["paths"].values() for one in path.values()):
+        own = operation["responses"]
+        if _FASTAPI_ERRORS[0] in str(own.get("422")):
+            del own["422"]
+        answers = {str(status): _PROBLEM for status in _STATUSES} | own
+        operation["responses"] = dict(sorted(answers.items()))
+    for name in _FASTAPI_ERRORS:
+        document["components"]["schemas"].pop(name, None)
 
 
 def _example(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:

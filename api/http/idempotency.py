@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from fastapi import Request
-from fastapi.concurrency import run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 
 from api.http import bodies
 from jobs import clock

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import SQLAlchemyError
+from starlette.concurrency import run_in_threadpool
 
 from api.context import Context, ContextDep
 from api.dependencies import Operator, Reader

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
-from fastapi.concurrency import run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 
 from api.context import Context, ContextDep
 from api.dependencies import Operator, Reader

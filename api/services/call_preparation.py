@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
-from fastapi.concurrency import run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 
 from api.services.turns import TenantTurns
 from jobs.errors import MillraceError, TooLarge, Unavailable

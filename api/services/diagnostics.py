@@ -7,7 +7,7 @@ fact like others.
 import asyncio
 from dataclasses import replace
 
-from fastapi.concurrency import run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 
 from api.services.reports import Reports
 from api.services.resources import Resources

@@ -9,8 +9,8 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Engine as Database
+from starlette.concurrency import run_in_threadpool
 
 from jobs import ids
 from jobs.states import TERMINAL

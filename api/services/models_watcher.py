@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from fastapi.concurrency import run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 
 from jobs.models.registry import Registry
 from jobs.models.watcher import ModelsFile

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from anyio import CancelScope
-from fastapi.concurrency import run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 
 from jobs.errors import Overloaded
 

@@ -49,7 +49,7 @@ _COMMANDS = {
     ),
     "demo": (
         "platform.demo",
-        "Embeds the standard library's docstrings, and finds functions by meaning.",
+        "Embeds summaries of Python's library functions, and finds functions by meaning.",
     ),
     "bench": ("platform.bench", "Runs a benchmark."),
     "completion": (

@@ -1,4 +1,4 @@
-"""Docstrings of the standard library's public functions."""
+"""Summaries of the standard library's public functions."""
 
 import ast
 import inspect
@@ -15,7 +15,7 @@ class DocumentedFunction:
     """Public function or method."""
 
     name: str  #: with its module, such as json.loads
-    text: str  #: docstring
+    text: str  #: first paragraph of its docstring
 
 
 def collect() -> list[DocumentedFunction]:
@@ -43,6 +43,7 @@ def _functions(body: list[ast.stmt], prefix: str) -> Iterator[DocumentedFunction
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield from _functions(node.body, f"{prefix}.{node.name}")
         elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-            text = ast.get_docstring(node, clean=False)
-            if text:
-                yield DocumentedFunction(f"{prefix}.{node.name}", inspect.cleandoc(text))
+            docstring = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
+            if docstring:
+                summary = docstring.partition("\n\n")[0]
+                yield DocumentedFunction(f"{prefix}.{node.name}", summary)

@@ -1,4 +1,4 @@
-"""Demo: embeds the standard library's docstrings, then answers a question."""
+"""Demo: embeds summaries of the standard library's functions, then answers a question."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ def _show(platform: Platform, say: Say) -> dict[str, Any]:
     functions = corpus.collect()
     lengths = sorted(len(function.text) for function in functions)
     say(
-        f"{len(functions):,} docstrings of the standard library: half are shorter than "
+        f"{len(functions):,} summaries of Python's library functions: half are shorter than "
         f"{lengths[len(lengths) // 2]} characters, the longest has {lengths[-1]:,}"
     )
     with closing(Client(platform.url)) as client:

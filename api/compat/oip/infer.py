@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 
 from api.compat.oip import signatures, wire
 from api.compat.oip.schemas import InferenceResponse

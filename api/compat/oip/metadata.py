@@ -3,7 +3,7 @@
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.concurrency import run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 
 from api.compat.oip.schemas import (
     INDEX,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 
 from api.compat.openai import durations, files
 from api.compat.openai.files import page_object

@@ -6,9 +6,9 @@ from typing import IO, Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
 
 from api.auth import audit
 from api.compat.openai.schemas import ERRORS, PURPOSES, ExpiresAfter, File, FileDeleted, FileList

@@ -15,8 +15,8 @@ from hashlib import sha256
 from typing import Any, Literal
 
 import orjson
-from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Engine as Database
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from api.context import Context

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse
 
 from api.context import Context, ContextDep

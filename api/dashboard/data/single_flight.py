@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
-from fastapi.concurrency import run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 
 T = TypeVar("T")
 _TIMEOUT_S = 1.0

@@ -7,7 +7,7 @@ from typing import IO, Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 
 from api.auth import audit
 from api.context import Context, ContextDep

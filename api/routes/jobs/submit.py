@@ -8,8 +8,8 @@ from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
 
 from api.context import Context, ContextDep
 from api.dependencies import Uploader

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 
-from fastapi.concurrency import run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 
 from jobs.errors import InsufficientStorage
 from jobs.intake.free_space import DiskFloor, below_floor

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
-from fastapi.concurrency import run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 
 from api.services.resources import Resources
 from api.services.turns import TenantTurns

@@ -5,8 +5,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
-from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Engine as Database
+from starlette.concurrency import run_in_threadpool
 
 from api.http import bodies
 from api.services.intake.free_space import FreeSpace

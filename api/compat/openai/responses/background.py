@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import orjson
-from fastapi.concurrency import run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 
 from api.compat.generation.preparation import PreparedGeneration
 from api.compat.openai.responses import stored

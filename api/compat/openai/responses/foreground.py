@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 from fastapi import Request, Response
-from fastapi.concurrency import run_in_threadpool
+from starlette.concurrency import run_in_threadpool
 
 from api.compat.generation import answering
 from api.compat.generation.answering import Answer

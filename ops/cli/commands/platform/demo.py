@@ -12,7 +12,7 @@ from ops.demo.run import run
 @click.command(epilog="Example: millrace demo")
 @as_json_option
 def demo(as_json: bool) -> None:
-    """Embeds the standard library's docstrings, and finds functions by meaning."""
+    """Embeds summaries of Python's library functions, and finds functions by meaning."""
     result = run(partial(click.echo, err=as_json))
     if as_json:
         click.echo(json.dumps(result))
