@@ -172,7 +172,7 @@ def create_app(settings: Settings) -> FastAPI:
     openapi.install(app)
     swagger.install(app)
     for module in _ROUTES:
-        # As they are: include_router builds each anew, which takes the first request half a second.
+        # As they are: include_router builds each anew, which takes the first request a second.
         app.router.routes.extend(module.router.routes)
     dashboard.install(app)
     return app
