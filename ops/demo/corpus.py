@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_NOT_LIBRARY = {"test", "tests", "idlelib", "lib2to3", "site-packages", "turtledemo", "ensurepip"}
+# Tests, programs, window toolkits, and what Python 3.12 has no more.
+_LEFT_OUT = {"test", "tests", "idlelib", "turtledemo", "ensurepip", "pydoc", "tkinter", "turtle"}
+_LEFT_OUT |= {"distutils", "lib2to3", "site-packages"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ def collect() -> list[DocumentedFunction]:
     functions = {}
     for path in sorted(root.rglob("*.py")):
         module = path.relative_to(root).with_suffix("")
-        if not _NOT_LIBRARY & set(module.parts) and not module.parts[0].startswith("_"):
+        if not _LEFT_OUT & set(module.parts) and not module.parts[0].startswith("_"):
             for each in _documented(path, ".".join(module.parts).removesuffix(".__init__")):
                 functions[each.name] = each
     return [functions[name] for name in sorted(functions)]

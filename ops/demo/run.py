@@ -7,13 +7,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import numpy as np
-
 from jobs import clock, ids
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.engines import extras
-from jobs.store import db
-from jobs.store.jobs import detail
 from ops.client import Client, Item
 from ops.demo import corpus
 from ops.demo.corpus import DocumentedFunction
@@ -53,7 +49,7 @@ def _show(platform: Platform, say: Say) -> dict[str, Any]:
         job = client.jobs.submit(MODEL, map(_item, functions))
         say(f"POST /jobs → {job['id']}")
         job = client.jobs.wait(job.id, progress=True)
-        vectors = np.array(list(client.jobs.results(job.id).outputs()))
+        vectors = list(client.jobs.results(job.id).outputs())
         nearest = _answer(client, functions, vectors, say)
     launches = _launches(platform, job, say)
     return {"job": job, **launches, "question": QUESTION, "nearest": nearest}
@@ -64,11 +60,13 @@ def _item(function: DocumentedFunction) -> Item:
 
 
 def _answer(
-    client: Client, functions: Sequence[DocumentedFunction], vectors: Any, say: Say
+    client: Client, functions: Sequence[DocumentedFunction], vectors: list[Any], say: Say
 ) -> list[dict[str, Any]]:
     """Finds the nearest functions: vectors have length 1, so products are cosines."""
+    import numpy as np  # here, as SQLAlchemy below: the platform's processes start first
+
     answer = client.infer(MODEL, QUESTION)
-    scores = vectors @ np.array(answer["output"])
+    scores = np.array(vectors) @ np.array(answer["output"])
     say(f"\nPOST /infer: “{QUESTION}” ({answer['timing']['total_ms']:.0f} ms)")
     best = np.argsort(scores)[: -5 - 1 : -1]
     for index in best:
@@ -78,6 +76,9 @@ def _answer(
 
 
 def _launches(platform: Platform, job: dict[str, Any], say: Say) -> dict[str, float]:
+    from jobs.store import db
+    from jobs.store.jobs import detail
+
     database = db.connect(platform.settings.database_url, pool_size=1)
     with database.connect() as tx:
         job_id = ids.parse("job", job["id"]) or UUID(int=0)
