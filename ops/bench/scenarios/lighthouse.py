@@ -26,6 +26,9 @@ _FORMS = {"phone": ("--form-factor=mobile",), "desktop": ("--preset=desktop",)}
 _PAGES = ("overview", "jobs", "job")
 _WITHIN_S = 300
 _RUNS = 5
+_TRIES = 3  # of a run
+_NO_TRACE = "Please run Lighthouse again"
+"""Part of its error where Chromium's trace lacks a part, as happens now and then."""
 
 Scores = dict[str, float]
 
@@ -76,11 +79,22 @@ def _scores(arguments: list[str]) -> Scores:
         "--quiet", "--output=json", f"--only-categories={','.join(_CATEGORIES)}",
         "--chrome-flags=--headless=new --no-sandbox",
     ]  # fmt: skip
-    found: dict[str, Any] = json.loads(_finish([*arguments, *flags]))
+    found: dict[str, Any] = json.loads(_try([*arguments, *flags]))
     for name, audit in found["audits"].items():
         if audit["scoreDisplayMode"] in ("binary", "numeric") and (audit["score"] or 0) < 0.9:
             say(f"    {name} {audit['score']}: {audit.get('displayValue', audit['title'])}")
     return {name: 100 * (each["score"] or 0) for name, each in found["categories"].items()}
+
+
+def _try(command: list[str]) -> str:
+    for _ in range(_TRIES - 1):
+        try:
+            return _finish(command)
+        except BenchError as error:
+            if _NO_TRACE not in str(error):
+                raise
+            say("    no trace; once more")
+    return _finish(command)
 
 
 def _finish(command: list[str]) -> str:
@@ -91,7 +105,7 @@ def _finish(command: list[str]) -> str:
         check=False,
     )  # fmt: skip
     if done.returncode:
-        raise BenchError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:]}")
+        raise BenchError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[:2000]}")
     return done.stdout
 
 
