@@ -21,8 +21,7 @@ from workers.scheduler.snapshot import LaneView, Rules
 
 _ROUNDS = 2
 _MAX_S = 10.0  # a slow model isn't measured for longer
-_SIMILAR = 3.0  # factor within which times are taken for those of an earlier load
-_EQUAL = 1.1  # factor within which those of a round are taken for those of the next
+_SIMILAR = 3.0  # factor within which times are taken for the same
 
 #: Launches, and the seconds that each took.
 Measured = list[tuple[LaunchSize, float]]
@@ -98,15 +97,11 @@ def timed(
     rounds: int,
     until_s: float,
 ) -> list[float]:
-    """Returns the seconds of each launch of a batch, `launches` at a time, in at most so many
-    rounds: fewer by `until_s` (monotonic), or where one took as long as the one before. The first
-    round only warms up, if there is another."""
+    """Returns the seconds of each launch of a batch, `launches` at a time, in so many rounds, or
+    fewer by `until_s` (monotonic). The first round only warms up, if there is another."""
     times = [_side_by_side(engine, batch, slots, launches)]
     while len(times) <= rounds and clock.monotonic() < until_s:
         times.append(_side_by_side(engine, batch, slots, launches))
-        shorter, longer = sorted(map(median, times[-2:]))
-        if longer <= _EQUAL * shorter:
-            break
     return [seconds for took in times[1:] or times for seconds in took]
 
 
