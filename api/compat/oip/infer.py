@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from api.compat.oip import signatures, wire
-from api.compat.oip.schemas import InferenceResponse
+from api.compat.oip.schemas import ERRORS, InferenceResponse
 from api.compat.oip.wire import Inference, Wanted
 from api.context import Context, ContextDep
 from api.dependencies import Inferrer
@@ -28,7 +28,7 @@ from jobs.models.inputs import tensors
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 
-router = APIRouter(prefix="/v2")
+router = APIRouter(prefix="/v2", tags=["open inference protocol"], responses=ERRORS)
 
 LIGHT_TEXT_BYTES = 8192  #: Bytes of a body whose texts may be tokenized beside other requests.
 _PATH = re.compile("/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")

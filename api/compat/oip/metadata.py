@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
 from api.compat.oip.schemas import (
+    ERRORS,
     INDEX,
     IndexEntry,
     Live,
@@ -25,7 +26,7 @@ from jobs.errors import Malformed
 from jobs.intake.validation import parse_json
 from jobs.store.queue.workers import LOADING_STATES
 
-router = APIRouter(prefix="/v2")
+router = APIRouter(prefix="/v2", tags=["open inference protocol"], responses=ERRORS)
 
 _EXTENSIONS = ["binary_tensor_data", "model_configuration", "schedule_policy"]
 _INDEX_DOC: dict[str, Any] = {

@@ -26,6 +26,12 @@ class OipError(BaseModel):
     error: str = Field(examples=["no model 'x' is served"])
 
 
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": OipError, "description": "What went wrong"}
+    for status in (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504)
+}
+
+
 class Live(BaseModel):
     """Liveness of the server."""
 
