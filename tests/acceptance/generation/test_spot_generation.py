@@ -44,7 +44,7 @@ limits = {{ slice_items = 3 }}"""
 def platform(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     folder = tmp_path_factory.mktemp("tiny")
     tiny_llama.save(folder, max_position_embeddings=2048)
-    with platforms.running(spec(models(folder), workers=1, lease_s=2.0)) as started:
+    with platforms.running(spec(models(folder), workers=1, lease_s=5.0)) as started:
         yield started
 
 
