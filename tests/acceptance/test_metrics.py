@@ -212,14 +212,14 @@ def jobs(client: Client, http: httpx.Client, home: Path, hook: str) -> None:
     moody = job("moody", ["a", "b", "raise", "nan"])
     again = job("flaky", [f"fails 1 {home / 'tries'}"])
     slow = job("slow", ["a"] * 100)
+    eventually(lambda: client.jobs.get(slow["id"])["counts"]["succeeded"] > 0)
+    client.request("POST", f"/jobs/{slow['id']}/cancel")
     lines = b'"a rather long text for an item"\n' * LARGE
     headers = {"Content-Type": "application/x-ndjson"}
     large = http.post("/jobs?model=echo", content=lines, headers=headers).json()
     content = {"file": ("a.jsonl", b'{"input": "x"}\n' * READ)}
     file = http.post("/v1/files", data={"purpose": "batch"}, files=content).json()
     read = client.request("POST", "/jobs", json={"model": "echo", "input": {"file": file["id"]}})
-    eventually(lambda: client.jobs.get(slow["id"])["counts"]["succeeded"] > 0)
-    client.request("POST", f"/jobs/{slow['id']}/cancel")
     for one in (done, moody, again, slow, large, read):
         client.jobs.wait(one["id"])
 
