@@ -67,7 +67,7 @@ def spec(
     return PlatformSpec(models, workers, is_closed, given, tuple(sorted(settings.items())))
 
 
-_USUAL = {"lease_s": 3.0, "max_file_mb": 64, "max_json_mb": 1, "webhook_allow": "127.0.0.1"}
+_USUAL = {"lease_s": 6.0, "max_file_mb": 64, "max_json_mb": 1, "webhook_allow": "127.0.0.1"}
 OPEN = spec(SAMPLES, **_USUAL)
 """The samples, where everybody is let in as the admin of the tenant "default"."""
 CLOSED = spec(SAMPLES, is_closed=True, **_USUAL)
