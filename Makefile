@@ -65,13 +65,13 @@ bench: $(INSTALLED)
 	$(BIN)/millrace bench embed
 	$(BIN)/millrace bench echo
 
-# The product alone, whose modules are compiled when they are first imported: torch, which is most of
-# it, already here. Two cores share the work.
+# The product alone, whose modules are compiled when they are first imported. torch, which is most of
+# it, is unpacked beside the others.
 $(PRODUCT): pyproject.toml $(LOCK)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install $(PIP) pip==$(PIP_VERSION)
 	$(BIN)/pip install $(PIP) -c $(LOCK) --no-deps torch & $(BIN)/pip install $(PIP) -c $(LOCK) -e . && wait $$!
-	$(BIN)/python -c 'import torch' & $(BIN)/pip install $(PIP) -c $(LOCK) 'millrace[cpu]' && wait $$!
+	$(BIN)/pip install $(PIP) -c $(LOCK) 'millrace[cpu]'
 	touch $@
 
 # And its tests, whose many processes shall not all compile the same modules.

@@ -1,7 +1,6 @@
 """Summaries of the standard library's public functions."""
 
 import ast
-import inspect
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,7 +44,6 @@ def _functions(body: list[ast.stmt], prefix: str) -> Iterator[DocumentedFunction
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield from _functions(node.body, f"{prefix}.{node.name}")
         elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-            docstring = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
-            if docstring:
+            if docstring := ast.get_docstring(node):
                 summary = docstring.partition("\n\n")[0]
                 yield DocumentedFunction(f"{prefix}.{node.name}", summary)
