@@ -44,6 +44,6 @@ def _functions(body: list[ast.stmt], prefix: str) -> Iterator[DocumentedFunction
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield from _functions(node.body, f"{prefix}.{node.name}")
         elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-            if docstring := ast.get_docstring(node):
-                summary = docstring.partition("\n\n")[0]
+            summary = (ast.get_docstring(node) or "").partition("\n\n")[0]
+            if summary:
                 yield DocumentedFunction(f"{prefix}.{node.name}", summary)
