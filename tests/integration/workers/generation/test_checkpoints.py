@@ -73,10 +73,14 @@ class Worker:
         """Tokens that its engine emitted."""
         return self.bench.engine.tokens.total()
 
+    def join(self) -> None:
+        """Waits until it has found no more slices: it claims none from now on."""
+        self._thread.join(PATIENCE_S)
+
     def end(self) -> None:
         self.bench.engine.go_on()
         if self._thread.ident:
-            self._thread.join(PATIENCE_S)
+            self.join()
         self.bench.stop()
 
 
@@ -241,6 +245,7 @@ def test_choices_prompts_logprobs_and_stop_strings_go_on(database: Engine, made:
         tx.execute(text("UPDATE slices SET state = 'held' WHERE job_id = :job"), {"job": job})
     alone.start()
     expected = outputs(database, undisturbed)
+    alone.join()
     with database.begin() as tx:
         tx.execute(text("UPDATE slices SET state = 'ready' WHERE job_id = :job"), {"job": job})
     checkpointed(killed, job, 30, emitted=80)
