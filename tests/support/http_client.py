@@ -17,11 +17,14 @@ _new_context = default.create_ssl_context
 def configure() -> None:
     """Gives requests the time that tests have, in place of 5 s: a slow machine is no failure.
 
+    Keeps all idle connections: of those above a limit httpcore also closes one that a request has
+    just been given (https://github.com/encode/httpcore/issues/1110).
     Shares the default TLS context: one is made for each client, and for each request without one,
     in 20 ms of CPU time, twice the interval of a poll.
     """
     limit = signature(httpx.get).parameters["timeout"].default
     limit.connect = limit.read = limit.write = limit.pool = PATIENCE_S
+    signature(httpx.Client).parameters["limits"].default.max_keepalive_connections = None
     default.create_ssl_context = _context
 
 

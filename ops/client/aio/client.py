@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _URL = "http://127.0.0.1:8000"
 _TIMEOUT_S = 600.0
 _CALL_S = 10.0
+_CONNECTIONS = 100
+"""Connections at a time. Idle ones are all kept: of those above a limit httpcore also closes one
+that a request has just been given (https://github.com/encode/httpcore/issues/1110)."""
 
 
 class AsyncClient:
@@ -57,7 +60,8 @@ class AsyncClient:
         key = (api_key or os.environ.get("MILLRACE_API_KEY") or "").strip()
         if not (key.isascii() and key.isprintable()):
             raise InputError("the API key has a character that no key has")
-        http = http_client or httpx.AsyncClient(verify=verification(url, verify))
+        limits = httpx.Limits(max_connections=_CONNECTIONS)
+        http = http_client or httpx.AsyncClient(verify=verification(url, verify), limits=limits)
         own = http_client is None
         self._transport = AsyncTransport(
             url, key, http, timeout_s=timeout_s, max_retries=max_retries, own=own

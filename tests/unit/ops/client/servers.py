@@ -1,14 +1,16 @@
-"""Clients whose requests are answered in this process, and a server whose connections break."""
+"""Clients whose requests are answered in this process, a server whose connections break, and one
+that counts them."""
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from typing import Any
 
 import httpx
 
 from ops.client import AsyncClient, Client
+from tests.support.wait import PATIENCE_S
 
 Handler = Callable[[httpx.Request], httpx.Response]
 URL = "http://x"
@@ -83,11 +85,56 @@ class Breaking:
 def breaking(lines: list[bytes], pieces: list[int], *generations: int) -> Iterator[Breaking]:
     """Serves until it is left."""
     made = Breaking(lines, pieces, list(generations))
-    thread = threading.Thread(target=made.server.serve_forever, args=(0.02,))
+    with served(made.server):
+        yield made
+
+
+@contextmanager
+def served(server: HTTPServer) -> Iterator[None]:
+    """Serves on a thread until it is left."""
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
-        yield made
+        yield
     finally:
-        made.server.shutdown()
-        made.server.server_close()
+        server.shutdown()
+        server.server_close()
         thread.join()
+
+
+class Meeting:
+    """A real server that answers requests once so many have come."""
+
+    def __init__(self, at_once: int) -> None:
+        self.connections: list[object] = []  #: addresses of the clients, so far
+        self._all_there = threading.Barrier(at_once, timeout=PATIENCE_S)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def _handler(meeting) -> type[BaseHTTPRequestHandler]:  # noqa: N805
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                super().setup()
+                meeting.connections.append(self.client_address)
+
+            def do_GET(self) -> None:
+                meeting._all_there.wait()
+                self.send_response(200)
+                self.send_header("content-length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+
+@contextmanager
+def meeting(at_once: int) -> Iterator[Meeting]:
+    """Serves until it is left."""
+    made = Meeting(at_once)
+    with served(made.server):
+        yield made

@@ -4,6 +4,8 @@ import copy
 import json
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from inspect import signature
 from traceback import format_exception
 from typing import Any
 
@@ -27,7 +29,7 @@ from ops.client import (
     UnprocessableEntityError,
     WaitTimeout,
 )
-from tests.unit.ops.client.servers import answered_by, breaking
+from tests.unit.ops.client.servers import answered_by, breaking, meeting
 
 LINES = [b'"x"\n', b'"y"\n']
 JOB = {"id": "job_1", "generation": 1, "state": "queued", "counts": {}}
@@ -274,6 +276,16 @@ def test_nothing_is_changed_in_a_client_that_is_given() -> None:
         ("http://elsewhere/mine", "Basic x"),
         ("http://a/sub/jobs", "Bearer mk_a"),
     ]
+
+
+def test_threads_that_share_it_keep_all_their_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """httpcore closes idle ones above a limit, and one that a request was just given with them."""
+    usual, many = signature(httpx.Client).parameters["limits"].default, 30
+    monkeypatch.setattr(usual, "max_keepalive_connections", 20)
+    with meeting(many) as server, Client(server.url) as made, ThreadPoolExecutor(many) as pool:
+        for _ in range(2):
+            list(pool.map(made.jobs.get, ["job_1"] * many))
+        assert len(server.connections) == many
 
 
 def test_a_header_of_a_request_goes_before_that_of_the_key() -> None:
