@@ -22,15 +22,16 @@ from jobs.settings import Settings
 from jobs.store import db
 from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
-from tests.support import custom_models, http_client
-from tests.support.databases import TestDatabases
+from tests.support import http_client
+from tests.support.models import custom_models
 from tests.support.platforms import (
     Platforms,
     copy_database,
     database_template,
     no_durability,
 )
-from tests.support.redis_cluster import RedisCluster
+from tests.support.stores.databases import TestDatabases
+from tests.support.stores.redis_cluster import RedisCluster
 from tests.support.wait import slowdown
 
 # No test fetches a model, nor uses one that this user has fetched.

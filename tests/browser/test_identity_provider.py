@@ -8,9 +8,9 @@ from playwright.sync_api import Browser, expect
 
 from ops.supervisor.platform import Platform
 from tests.browser.conftest import Sign
-from tests.support.identity_provider import CLIENT, IdentityProvider
-from tests.support.identity_provider import running as provider_running
 from tests.support.platforms import Platforms
+from tests.support.servers.identity_provider import CLIENT, IdentityProvider
+from tests.support.servers.identity_provider import running as provider_running
 
 
 @pytest.fixture(scope="module")

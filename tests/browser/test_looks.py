@@ -11,7 +11,7 @@ from tests.browser.chromium import Watched
 from tests.browser.conftest import Key, Sign
 from tests.browser.work import WORK, post
 from tests.support.keys import make_key_at
-from tests.support.receiver import Reply, receiving
+from tests.support.servers.receiver import Reply, receiving
 
 PLATFORM = WORK
 PATH = "/of-a-path/that-is-longer/than-a-column?tenant=acme&event=all"

@@ -13,7 +13,7 @@ from tests.browser.chromium import Watched
 from tests.browser.conftest import Key, Sign, for_everybody, screenshot, sign_in
 from tests.browser.work import NASTY, WORK, post
 from tests.support.keys import make_key_at
-from tests.support.receiver import Receiver, Reply, receiving
+from tests.support.servers.receiver import Receiver, Reply, receiving
 from tests.support.wait import eventually
 
 PLATFORM = WORK

@@ -11,7 +11,7 @@ import pytest
 
 from ops.supervisor.platform import Platform
 from tests.compatibility.environments import ENVIRONMENTS, HERE
-from tests.support import tiny_llama
+from tests.support.generation import tiny_llama
 from tests.support.pages import ROOT, Recipe, as_shown, lay_out, recipe, run
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import PATIENCE_S

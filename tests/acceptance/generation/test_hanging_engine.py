@@ -13,7 +13,7 @@ import pytest
 
 from ops.bench.probes import memory
 from ops.supervisor.platform import Platform
-from tests.support import tiny_llama
+from tests.support.generation import tiny_llama
 from tests.support.platforms import Platforms, spec, supervised
 from tests.support.wait import PATIENCE_S, gone
 

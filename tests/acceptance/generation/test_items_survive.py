@@ -17,7 +17,7 @@ from jobs import ids
 from jobs.store import invariants
 from ops.client import Client
 from ops.supervisor.platform import Platform
-from tests.support import adapters, tiny_llama
+from tests.support.generation import adapters, tiny_llama
 from tests.support.platforms import Platforms, database_of, spec, supervised
 from tests.support.wait import eventually
 

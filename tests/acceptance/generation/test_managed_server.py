@@ -15,9 +15,9 @@ import pytest
 
 from ops.client import Client
 from ops.supervisor.platform import Platform
-from tests.acceptance.test_deaths import worker_pid
-from tests.support import llama_server
+from tests.acceptance.failures.test_deaths import worker_pid
 from tests.support.platforms import Platforms, spec
+from tests.support.servers import llama_server
 from tests.support.wait import PATIENCE_S, eventually, gone
 
 pytestmark = pytest.mark.timeout(900)  # the server is installed

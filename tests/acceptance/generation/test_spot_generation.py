@@ -16,7 +16,7 @@ from jobs import ids
 from jobs.calls.keys import Keys
 from ops.client import Client
 from ops.supervisor.platform import Platform
-from tests.support import tiny_llama
+from tests.support.generation import tiny_llama
 from tests.support.platforms import Platforms, spec, transaction
 from tests.support.spot_workers import SpotWorker, spot_worker
 from tests.support.wait import PATIENCE_S, eventually

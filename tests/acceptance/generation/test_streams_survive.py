@@ -18,7 +18,7 @@ import redis
 from jobs.calls.keys import Keys
 from jobs.calls.redis import RedisLanes
 from ops.supervisor.platform import Platform
-from tests.support import adapters, tiny_llama
+from tests.support.generation import adapters, tiny_llama
 from tests.support.platforms import Platforms, spec, supervised
 from tests.support.wait import PATIENCE_S, eventually
 

@@ -18,7 +18,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from ops.supervisor.platform import Platform
-from tests.support import tiny_llama
+from tests.support.generation import tiny_llama
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import PATIENCE_S, eventually
 

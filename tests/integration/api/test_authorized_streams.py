@@ -18,8 +18,8 @@ from jobs.models.builtin_models import SAMPLES
 from jobs.settings import Settings
 from jobs.store.tenants import api_keys
 from jobs.usecases.submit import Order, submit
-from tests.support.api_server import serving
 from tests.support.keys import make_key
+from tests.support.servers.api_server import serving
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api.http import connection
-from tests.support.api_server import serving
+from tests.support.servers.api_server import serving
 from tests.support.wait import PATIENCE_S, eventually
 
 STREAM = b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n"

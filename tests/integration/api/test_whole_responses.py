@@ -8,7 +8,7 @@ from fastapi import Response
 
 from api.http.connection import client_disconnected
 from api.http.responses import send_whole
-from tests.support.api_server import serving
+from tests.support.servers.api_server import serving
 from tests.support.wait import PATIENCE_S, eventually
 
 CLOSE = "Connection: close\r\n"

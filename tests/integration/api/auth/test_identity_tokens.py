@@ -11,8 +11,8 @@ from jobs.identity import Caller
 from jobs.settings import Settings
 from jobs.store.tenants import tenants
 from tests.support.credentials import becomes, on, who
-from tests.support.identity_provider import running
 from tests.support.keys import make_key
+from tests.support.servers.identity_provider import running
 
 
 def test_tokens_of_an_identity_provider_stand_for_who_they_say(

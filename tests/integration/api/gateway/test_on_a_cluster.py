@@ -25,7 +25,7 @@ from jobs.models.inputs.generation import TokenUsage
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 from tests.integration.api.gateway.stage import FAST, LEASE_S, Stage
-from tests.support.redis_cluster import RedisCluster
+from tests.support.stores.redis_cluster import RedisCluster
 from tests.support.wait import eventually_async, slowdown
 
 MODELS = [Model("m", str(n), "minilm", target_ms=2000) for n in range(6)]

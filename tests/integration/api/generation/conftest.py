@@ -14,9 +14,9 @@ from sqlalchemy import Engine
 from api.app import create_app
 from api.middleware.fast_path import FastPath
 from jobs.settings import Settings
-from tests.support.api_server import serving
-from tests.support.generation_worker import FakeGenerationWorker
+from tests.support.generation.generation_worker import FakeGenerationWorker
 from tests.support.keys import make_key
+from tests.support.servers.api_server import serving
 
 MODELS = """
 [[model]]

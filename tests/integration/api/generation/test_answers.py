@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.integration.api.generation.conftest import Stage
-from tests.support.generation_worker import FakeGenerationWorker, answering, completion
+from tests.support.generation.generation_worker import FakeGenerationWorker, answering, completion
 
 MESSAGES = [{"role": "user", "content": "x"}]
 CHAT = {"model": "m", "messages": MESSAGES}

@@ -18,7 +18,7 @@ from jobs.calls.keys import reply_key
 from jobs.calls.messages import Call, ChoiceDelta
 from jobs.calls.streams.resumption import Attached
 from tests.integration.api.generation.conftest import Stage
-from tests.support.generation_worker import FakeGenerationWorker, completion
+from tests.support.generation.generation_worker import FakeGenerationWorker, completion
 from tests.support.keys import make_key
 from tests.support.wait import PATIENCE_S, eventually
 

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.calls.messages import ChoiceDelta
 from tests.integration.api.generation.conftest import Stage
-from tests.support.generation_worker import answering
+from tests.support.generation.generation_worker import answering
 
 MESSAGES: list[Any] = [{"role": "user", "content": "x"}]
 WORDS = ["one", " two", " three"]

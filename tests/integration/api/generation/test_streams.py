@@ -18,7 +18,7 @@ from api.gateway.streaming.inbox import DeltaInbox
 from jobs.calls.messages import Call, ChoiceDelta, Reply, pack_replies
 from jobs.calls.records import CallRecord, record_key
 from tests.integration.api.generation.conftest import Stage
-from tests.support.generation_worker import answering, completion
+from tests.support.generation.generation_worker import answering, completion
 from tests.support.wait import PATIENCE_S, eventually
 
 CONVERSATION = {"messages": [{"role": "user", "content": "x"}]}

@@ -14,7 +14,7 @@ from jobs.identity import Limit
 from jobs.models.inputs.generation import TokenUsage
 from jobs.store.tenants import limits
 from tests.integration.api.generation.conftest import Stage
-from tests.support.generation_worker import completion
+from tests.support.generation.generation_worker import completion
 from tests.support.wait import eventually
 
 MOST = 1000

@@ -17,7 +17,7 @@ from jobs.store.jobs import read as reading
 from jobs.store.jobs import verbs
 from jobs.usecases.cancel import cancel
 from jobs.views import jobs as views
-from tests.support.store import claim, post, settle
+from tests.support.stores.store import claim, post, settle
 from tests.support.wait import eventually_async
 
 DEADLINE_S = 30

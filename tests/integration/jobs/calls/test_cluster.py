@@ -13,7 +13,7 @@ from jobs.calls.streams.rollout import StreamReader, stream_key
 from jobs.telemetry.reports import history, reader
 from jobs.telemetry.reports.reports import ReportSet
 from tests.integration.jobs.calls.made import MODEL, Lanes, ticket
-from tests.support.redis_cluster import RedisCluster
+from tests.support.stores.redis_cluster import RedisCluster
 
 MODELS = [f"model-{n}@1" for n in range(12)]
 

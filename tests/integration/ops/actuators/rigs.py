@@ -23,7 +23,7 @@ from jobs.usecases import scaling
 from ops.processes.children import Child, Supervisor
 from ops.supervisor.local_workers import LocalWorkers
 from ops.supervisor.scaling import ScalingFollower
-from tests.support.kubernetes_api import KubernetesApi, Scale
+from tests.support.servers.kubernetes_api import KubernetesApi, Scale
 from workers.keeper.scaling.actuators import command
 from workers.keeper.scaling.controller import PoolController
 from workers.scaler.actuator import KubernetesActuator

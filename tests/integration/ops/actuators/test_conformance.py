@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from jobs.scaling.policy import ACTUATIONS
 from jobs.settings import Settings
 from tests.integration.ops.actuators.rigs import Rig, Stage, staged
-from tests.support import kubernetes_api
+from tests.support.servers import kubernetes_api
 from tests.support.wait import eventually
 
 ACTING = [name for name in ACTUATIONS if name != "plan"]

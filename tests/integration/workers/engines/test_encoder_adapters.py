@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from jobs.models.adapters import Adapter
-from tests.support import adapters
-from tests.support.adapters import declared
+from tests.support.generation import adapters
+from tests.support.generation.adapters import declared
 from workers.engines.common.embedding import Embedder
 from workers.engines.encoder import RandomEncoder, _shapes, _weights
 from workers.engines.protocol import Adapted, Permanent, Prepared

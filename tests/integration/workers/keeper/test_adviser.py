@@ -15,7 +15,7 @@ from jobs.scaling.signals import Signals
 from jobs.settings import Settings
 from jobs.telemetry.reports.reports import Report, ReportSet
 from jobs.telemetry.reports.window import WindowDelta
-from tests.support.store import post
+from tests.support.stores.store import post
 from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.engines.echo import Echo
 from workers.keeper.scaling.adviser import Adviser

@@ -17,7 +17,7 @@ from jobs.telemetry.metrics import metrics
 from jobs.telemetry.metrics.metrics import REGISTRY
 from jobs.telemetry.reports.reports import KEY, Report
 from jobs.telemetry.reports.window import WindowDelta
-from tests.support import store
+from tests.support.stores import store
 from tests.support.wait import eventually
 from workers.keeper.monitoring.gauges import (
     MIN_PAUSE_S,

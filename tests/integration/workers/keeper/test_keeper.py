@@ -12,7 +12,7 @@ from jobs import clock
 from jobs.settings import Settings
 from jobs.store.queue import workers
 from jobs.telemetry.metrics.metrics import REGISTRY
-from tests.support.store import at, count, ended, post
+from tests.support.stores.store import at, count, ended, post
 from tests.support.wait import eventually, pause, slowdown
 from workers.keeper import cleanup, keeper
 from workers.keeper.keeper import Keeper

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.s3 import S3, serving
+from tests.support.stores.s3 import S3, serving
 
 
 @pytest.fixture(scope="session")

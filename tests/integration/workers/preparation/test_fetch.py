@@ -9,8 +9,8 @@ import pytest
 
 from jobs.intake.validation import is_address
 from jobs.settings import Settings
-from tests.support.receiver import Receiver, Reply, receiving
-from tests.support.s3 import BUCKET, S3
+from tests.support.servers.receiver import Receiver, Reply, receiving
+from tests.support.stores.s3 import BUCKET, S3
 from workers.engines.protocol import InvalidInput, RateLimited, Transient
 from workers.http_client.addresses import resolve
 from workers.preparation.fetch import UNREACHABLE, Fetcher

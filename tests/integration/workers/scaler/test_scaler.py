@@ -13,8 +13,8 @@ from jobs import clock
 from jobs.store.queue import workers
 from jobs.store.queue.workers import ModelRow
 from ops.processes.ports import free_port
-from tests.support import kubernetes_api
-from tests.support.kubernetes_api import KubernetesApi, Scale
+from tests.support.servers import kubernetes_api
+from tests.support.servers.kubernetes_api import KubernetesApi, Scale
 from tests.support.tls import Authority
 from workers.keeper.scaling.actuators.protocol import ActuatorError
 from workers.scaler import actuator as actuators

@@ -10,8 +10,8 @@ from jobs.settings import Settings
 from jobs.store.queue import workers
 from jobs.store.scaling import policies
 from jobs.usecases import scaling
-from tests.support import kubernetes_api
-from tests.support.kubernetes_api import Scale
+from tests.support.servers import kubernetes_api
+from tests.support.servers.kubernetes_api import Scale
 from workers.scaler.actuator import KubernetesActuator
 from workers.scaler.cluster import Cluster
 from workers.scaler.scaler import Scaler

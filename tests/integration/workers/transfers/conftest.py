@@ -17,8 +17,8 @@ from jobs.store.queue import claim
 from jobs.store.queue.settle import Result
 from jobs.store.queue.settle import settle as settle_rows
 from jobs.usecases.submit import Order, submit, submit_source
-from tests.support.s3 import BUCKET, S3, serving
-from tests.support.store import ECHO
+from tests.support.stores.s3 import BUCKET, S3, serving
+from tests.support.stores.store import ECHO
 from workers.transfers.child import Postponed, run_transfer
 from workers.transfers.context import TransferContext
 

@@ -18,8 +18,8 @@ from jobs.store.jobs import files as file_rows
 from jobs.store.jobs import read, transfers, verbs
 from jobs.views import jobs
 from tests.integration.workers.transfers.conftest import World
-from tests.support.s3 import BUCKET, S3, times
-from tests.support.store import job
+from tests.support.stores.s3 import BUCKET, S3, times
+from tests.support.stores.store import job
 from workers.keeper.cleanup import _expire_files
 from workers.transfers import exporting
 from workers.transfers.child import run_transfer

@@ -31,8 +31,8 @@ from jobs.usecases import tenant_files
 from jobs.usecases.registry.registrar import Registrar
 from jobs.usecases.submit import Order
 from tests.integration.workers.transfers.conftest import World
-from tests.support.s3 import BUCKET, S3, times
-from tests.support.store import job
+from tests.support.stores.s3 import BUCKET, S3, times
+from tests.support.stores.store import job
 from workers.transfers import child
 from workers.transfers.child import run_transfer
 

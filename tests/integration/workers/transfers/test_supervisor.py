@@ -15,8 +15,8 @@ from jobs.models.builtin_models import SAMPLES
 from jobs.store.jobs import transfers, verbs
 from jobs.usecases.submit import Order, submit_source
 from tests.integration.workers.transfers.conftest import World
-from tests.support.s3 import BUCKET, S3
-from tests.support.store import job
+from tests.support.stores.s3 import BUCKET, S3
+from tests.support.stores.store import job
 from tests.support.wait import PATIENCE_S, eventually, gone
 from workers.keeper.service import run_service
 from workers.transfers.child import KIND

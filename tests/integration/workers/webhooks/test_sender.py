@@ -26,7 +26,7 @@ from jobs.store.webhooks import endpoints
 from jobs.usecases import webhook_secret
 from jobs.usecases.submit import Order, submit
 from jobs.views import jobs as views
-from tests.support.receiver import Received, Receiver, Reply, receiving
+from tests.support.servers.receiver import Received, Receiver, Reply, receiving
 from tests.support.wait import PATIENCE_S, eventually
 from workers.keeper.service import run_service
 from workers.webhooks import retry_policy

@@ -20,7 +20,7 @@ from jobs import clock
 from jobs.errors import Unavailable
 from jobs.identity import ROLES
 from jobs.settings import Settings
-from tests.support.identity_provider import MADE, IdentityProvider, published, running
+from tests.support.servers.identity_provider import MADE, IdentityProvider, published, running
 
 
 @pytest.fixture

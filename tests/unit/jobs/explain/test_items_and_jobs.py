@@ -13,7 +13,7 @@ from jobs.explain.timing import ItemTiming
 from jobs.store.jobs.detail import ItemRow
 from jobs.store.jobs.read import JobRow
 from jobs.store.monitoring.diagnostics import SliceCounts
-from tests.support.rows import made
+from tests.support.stores.rows import made
 
 T = datetime(2026, 1, 1, tzinfo=UTC)
 ALONE = EarlierJobs(0, 0)

@@ -19,7 +19,7 @@ from jobs.settings import Settings
 from ops.cli.main import main
 from ops.client import clock
 from tests.support.command_line import millrace
-from tests.support.receiver import Received, Reply, receiving
+from tests.support.servers.receiver import Received, Reply, receiving
 
 ROOT = Path(__file__).parents[4]
 JOB = create_app(Settings()).openapi()["components"]["schemas"]["Job"]["examples"][0]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.command_line import millrace
-from tests.support.receiver import Reply, receiving
+from tests.support.servers.receiver import Reply, receiving
 
 NOTHING = {
     "data": [], "next": None, "events": [], "total": {}, "url": None, "deliveries": [],

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ops.cli.main import main
-from tests.support import adapters, tiny_llama
+from tests.support.generation import adapters, tiny_llama
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from jobs.models.model import Limits, Model
 from ops.cli import model_check
 from ops.cli.main import main
 from ops.cli.model_check import Curve, ModelCheckFailed, ModelReport, Point
-from tests.support import custom_models
+from tests.support.models import custom_models
 
 SLOW = """
 from jobs import clock

@@ -19,7 +19,7 @@ from jobs.artifacts.declared import Untrusted
 from jobs.errors import NotConfigured
 from jobs.models.engines import custom_engines as own_models
 from jobs.models.engines import huggingface_folder
-from tests.support import custom_models
+from tests.support.models import custom_models
 from workers.engines.huggingface import HuggingFace
 from workers.engines.protocol import InvalidInput, Prepared
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jobs.artifacts.declared import Untrusted
-from tests.support import custom_models
+from tests.support.models import custom_models
 from workers.device import bisection
 from workers.engines.common.user_code import Faulty
 from workers.engines.protocol import DeviceFailed, InvalidInput, Permanent, Prepared, Transient

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from jobs.artifacts.declared import Untrusted
-from tests.support import custom_models
+from tests.support.models import custom_models
 from workers.engines.common.user_code import Faulty
 from workers.engines.protocol import InvalidInput, Permanent, Prepared
 from workers.engines.torch_module import TorchModule

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.settings import Settings
-from tests.support.metadata_service import MetadataService, metadata_service
+from tests.support.servers.metadata_service import MetadataService, metadata_service
 from tests.support.wait import eventually
 from workers.spot.providers import PROVIDERS, Ask, MetadataError
 from workers.spot.watcher import Notice, Service, Watcher
@@ -52,7 +52,7 @@ def test_aws_is_asked_for_one_token_and_for_another_where_it_has_run_out(
     provider.look(ask)
     provider.look(ask)
     assert service.asked.count("/latest/api/token") == 1
-    monkeypatch.setattr("tests.support.metadata_service.TOKEN", "another")
+    monkeypatch.setattr("tests.support.servers.metadata_service.TOKEN", "another")
     assert provider.look(ask) is None  # refused
     service.reclaim(30.0)
     assert provider.look(ask) == pytest.approx(30.0, abs=5.0)

@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from jobs import clock
 from jobs.ssrf import AllowList
-from tests.support.receiver import Receiver, Reply, receiving
+from tests.support.servers.receiver import Receiver, Reply, receiving
 from tests.support.wait import Deadline
 from workers.webhooks.post import UNREACHABLE, Attempt, post
 

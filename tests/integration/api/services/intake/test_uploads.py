@@ -23,8 +23,8 @@ from jobs.identity import Limit
 from jobs.settings import Settings
 from jobs.store.tenancy import acting
 from jobs.store.tenants import limits
-from tests.support.api_server import serving
 from tests.support.keys import make_key
+from tests.support.servers.api_server import serving
 from tests.support.wait import PATIENCE_S, eventually
 
 _MIB = 1 << 20

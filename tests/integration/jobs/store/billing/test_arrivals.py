@@ -15,7 +15,7 @@ from jobs.store.billing.ledger import Minute
 from jobs.store.scaling import arrivals as pool_arrivals
 from ops.cli.main import main
 from ops.simulation import history
-from tests.support.store import ECHO, claim, post, settle
+from tests.support.stores.store import ECHO, claim, post, settle
 
 MINUTE = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
 AT_S = int(MINUTE.timestamp())

@@ -24,7 +24,7 @@ from jobs.store.queue.settle import Result
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import tenants
 from jobs.usecases.submit import Order, submit
-from tests.support.store import ECHO, claim, post
+from tests.support.stores.store import ECHO, claim, post
 
 PRICES = {
     ECHO.key: Price(

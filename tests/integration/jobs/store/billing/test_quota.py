@@ -23,7 +23,7 @@ from jobs.store.jobs import verbs
 from jobs.store.queue.settle import Result
 from jobs.store.queue.settle import settle as settle_rows
 from jobs.usecases.submit import Order, submit, submit_source
-from tests.support.store import claim, count, job, settle
+from tests.support.stores.store import claim, count, job, settle
 from tests.support.wait import PATIENCE_S
 
 KEY = "key_01kajf0000000000000000000a"

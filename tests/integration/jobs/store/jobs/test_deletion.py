@@ -9,7 +9,7 @@ from sqlalchemy import Engine, text
 from jobs.errors import Conflict, NotFound
 from jobs.store.jobs import deletion, read, verbs
 from jobs.usecases.cancel import cancel
-from tests.support.store import claim, count, job, post, settle
+from tests.support.stores.store import claim, count, job, post, settle
 from tests.support.wait import eventually
 
 TABLES = ("items", "results", "results_archive", "attempts")

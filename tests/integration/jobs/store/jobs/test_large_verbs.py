@@ -6,7 +6,7 @@ from sqlalchemy import Engine, text
 from jobs.store.jobs import verbs
 from jobs.store.queue import finish, reap
 from jobs.usecases.cancel import cancel
-from tests.support.store import claim, count, job, post, settle
+from tests.support.stores.store import claim, count, job, post, settle
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from jobs.store import db
 from jobs.store.jobs import read, responses
 from jobs.store.jobs.responses import NewResponse
 from jobs.usecases.submit import Order, submit
-from tests.support.store import claim, settle
+from tests.support.stores.store import claim, settle
 
 
 def test_an_expired_response_goes_with_its_job(database: Engine, settings: Settings) -> None:

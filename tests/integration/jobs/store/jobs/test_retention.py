@@ -14,7 +14,7 @@ from jobs.store.jobs import read, retention, verbs
 from jobs.store.jobs.retention import Kind
 from jobs.store.queue import workers
 from jobs.usecases.cancel import cancel
-from tests.support.store import at, claim, count, ended, job, post, settle
+from tests.support.stores.store import at, claim, count, ended, job, post, settle
 from workers.keeper.cleanup import duties
 
 MONDAY = datetime(2024, 3, 4, tzinfo=UTC)

@@ -14,7 +14,7 @@ from jobs.store.queue import claim, settle
 from jobs.store.queue.settle import Attempt, Result
 from jobs.store.tenancy import EVERYBODY
 from jobs.usecases.submit import Order, submit
-from tests.support.store import count
+from tests.support.stores.store import count
 
 HOSTILE = ("'", "%", "_", "\\", "'; DROP TABLE jobs; --", ":word_0", "%(x)s", "\\%", '"', "${x}")
 

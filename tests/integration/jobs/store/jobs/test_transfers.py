@@ -16,7 +16,7 @@ from jobs.store.queue import finish
 from jobs.store.tenancy import acting
 from jobs.store.tenants import erasure
 from jobs.usecases.submit import Order, submit, submit_source
-from tests.support.store import claim, count, job, settle
+from tests.support.stores.store import claim, count, job, settle
 
 S3 = {"url": "s3://here/in.jsonl"}
 HOOK = "https://hooks.example/"

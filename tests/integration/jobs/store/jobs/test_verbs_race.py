@@ -15,7 +15,7 @@ from jobs.store import db
 from jobs.store.db import Tx
 from jobs.store.jobs import deletion, verbs
 from jobs.store.queue import finish, reap
-from tests.support.store import claim, post, settle
+from tests.support.stores.store import claim, post, settle
 from tests.support.wait import eventually
 from workers.keeper import keeper
 

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.monitoring import due
-from tests.support.store import post
+from tests.support.stores.store import post
 from tests.support.wait import PATIENCE_S
 from workers.keeper.due_watcher import DueWatcher
 from workers.keeper.keeper import Keeper, duties, lease_watch

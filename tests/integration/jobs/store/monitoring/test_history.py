@@ -9,7 +9,7 @@ from jobs.store import db
 from jobs.store.db import Tx
 from jobs.store.monitoring import history
 from jobs.telemetry.reports.figures import EVERYTHING, Figures
-from tests.support.store import count
+from tests.support.stores.store import count
 
 MODEL = "model:m@1"
 AGES_S = 60 * 10_007  # a step that two minutes hardly ever lie on both sides of

@@ -15,7 +15,7 @@ from jobs.store.queue import claim as claims
 from jobs.store.queue.checkpoints import ChoiceProgress, Piece, Progress
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Attempt, Result
-from tests.support.store import ECHO, count, job, post
+from tests.support.stores.store import ECHO, count, job, post
 
 
 def claim(database: Engine, owner: int = 1) -> list[Lease]:

@@ -12,7 +12,7 @@ from jobs.store.queue import settle as settling
 from jobs.store.queue import split
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Result
-from tests.support.store import ECHO, job, post
+from tests.support.stores.store import ECHO, job, post
 
 ITEM_MS = 100.0
 

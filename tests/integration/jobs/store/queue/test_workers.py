@@ -8,7 +8,7 @@ from jobs.store.monitoring import workers as fleet
 from jobs.store.queue import workers
 from jobs.store.queue.workers import ModelRow, ModelState
 from jobs.usecases.submit import Order
-from tests.support.store import SAMPLES, submit
+from tests.support.stores.store import SAMPLES, submit
 
 SILENT_S = 12.0
 

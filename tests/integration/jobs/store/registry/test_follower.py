@@ -16,7 +16,7 @@ from jobs.store.registry.follower import RegistryFollower
 from jobs.usecases.registry.registrar import Registrar
 from jobs.usecases.submit import Order, submit
 from tests.integration.jobs.store.registry.test_registrar import ENTRY, record
-from tests.support.store import claim, settle
+from tests.support.stores.store import claim, settle
 from tests.support.wait import PATIENCE_S
 
 

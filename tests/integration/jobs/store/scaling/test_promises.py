@@ -5,7 +5,7 @@ from sqlalchemy import Engine, text
 
 from jobs.models.builtin_models import SAMPLES
 from jobs.store.scaling import promises
-from tests.support.store import ECHO, claim, post, settle
+from tests.support.stores.store import ECHO, claim, post, settle
 
 BATCH = SAMPLES.resolve("batchstring")
 

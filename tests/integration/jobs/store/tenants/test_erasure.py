@@ -33,8 +33,8 @@ from jobs.store.tenants import api_keys, audit, erasure, tenants
 from jobs.store.webhooks import endpoints, secrets
 from jobs.usecases.submit import Order, submit
 from tests.support.credentials import becomes, on, who
-from tests.support.identity_provider import running
-from tests.support.store import claim, count, settle
+from tests.support.servers.identity_provider import running
+from tests.support.stores.store import claim, count, settle
 from tests.support.wait import eventually_async
 from workers.keeper import cleanup
 from workers.keeper.tenant_cleanup import TenantCleanup

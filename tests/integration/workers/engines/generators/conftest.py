@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs.models.model import Model
-from tests.support import tiny_llama
+from tests.support.generation import tiny_llama
 from tests.support.platforms import Platforms, spec
 from workers.engines.echo_chat import EchoChat
 from workers.engines.generator import Generator

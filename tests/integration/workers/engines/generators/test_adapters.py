@@ -9,8 +9,8 @@ import pytest
 
 from jobs.models.adapters import WEIGHTS, Adapter
 from tests.integration.workers.engines.generators.conftest import load_tiny
-from tests.support import adapters, generating
-from tests.support.adapters import declared
+from tests.support.generation import adapters, generating
+from tests.support.generation.adapters import declared
 from workers.engines.generator import AdapterLoaded, NewSequence
 from workers.engines.protocol import Permanent
 from workers.engines.transformers.engine import TransformersGenerator

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.generating import Generated, resumed, run, sequence
+from tests.support.generation.generating import Generated, resumed, run, sequence
 from workers.engines.generator import Generator, NewSequence, Prompt
 from workers.engines.protocol import InvalidInput
 

@@ -8,8 +8,15 @@ import pytest
 import torch
 
 from tests.integration.workers.engines.generators.conftest import load_tiny
-from tests.support import tiny_llama
-from tests.support.generating import Generated, finish, new_sequence, prepared, resumed, run
+from tests.support.generation import tiny_llama
+from tests.support.generation.generating import (
+    Generated,
+    finish,
+    new_sequence,
+    prepared,
+    resumed,
+    run,
+)
 from workers.engines.generator import NewSequence
 from workers.engines.protocol import InvalidInput
 from workers.engines.transformers.engine import TransformersGenerator

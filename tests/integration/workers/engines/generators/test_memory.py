@@ -7,8 +7,8 @@ import psutil
 import pytest
 
 from tests.integration.workers.engines.generators.conftest import load_tiny
-from tests.support import tiny_llama
-from tests.support.generating import new_sequence, prepared, resumed, run
+from tests.support.generation import tiny_llama
+from tests.support.generation.generating import new_sequence, prepared, resumed, run
 
 
 def test_a_cache_that_does_not_fit_is_refused_before_anything_is_loaded(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.integration.workers.engines.generators.conftest import upstream
-from tests.support import mock_server
-from tests.support.generating import run, sequence
+from tests.support.generation.generating import run, sequence
+from tests.support.servers import mock_server
 from tests.support.wait import eventually
 from workers.engines.upstream.streaming.openai_generator import OpenAIGenerator
 

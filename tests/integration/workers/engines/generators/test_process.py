@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.workers.engines.generators.conftest import load_tiny
-from tests.support import tiny_llama
-from tests.support.generating import new_sequence, prepared, resumed, run
+from tests.support.generation import tiny_llama
+from tests.support.generation.generating import new_sequence, prepared, resumed, run
 from tests.support.wait import eventually
 from workers.engines.generator import GeneratorDied
 from workers.engines.transformers.engine import TransformersGenerator

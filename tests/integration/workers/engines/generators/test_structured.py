@@ -15,8 +15,15 @@ from hypothesis import strategies as st
 
 from jobs.models.inputs.tool_calls import ToolCallParser
 from tests.integration.workers.engines.generators.conftest import load_tiny
-from tests.support import tiny_llama
-from tests.support.generating import Generated, new_sequence, prepared, resumed, run, sequence
+from tests.support.generation import tiny_llama
+from tests.support.generation.generating import (
+    Generated,
+    new_sequence,
+    prepared,
+    resumed,
+    run,
+    sequence,
+)
 from tests.support.wait import eventually
 from workers.engines.generator import Prompt
 from workers.engines.protocol import InvalidInput

@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from jobs.models.model import Limits, Model
-from tests.support import llama_server
-from tests.support.generating import Generated, finish, run, sequence
+from tests.support.generation.generating import Generated, finish, run, sequence
+from tests.support.servers import llama_server
 from tests.support.wait import eventually
 from workers.engines.generator import GeneratorDied, NewSequence
 from workers.engines.server.generator import ServerGenerator

@@ -14,7 +14,7 @@ from api.gateway.routing.target import Target
 from jobs.calls.messages import ChoiceDelta, Delta
 from jobs.errors import Overloaded
 from jobs.models.registry import Registry
-from tests.support.generation_worker import completion
+from tests.support.generation.generation_worker import completion
 from tests.unit.api.compat.openai.chat.test_chunks import MODEL, result
 
 BODY = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}

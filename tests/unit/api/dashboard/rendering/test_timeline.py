@@ -8,7 +8,7 @@ import pytest
 
 from api.dashboard.rendering.timeline import Bar, timeline
 from jobs.store.jobs.detail import SliceRun
-from tests.support.rows import made
+from tests.support.stores.rows import made
 
 BEGAN = datetime(2026, 5, 1, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from jobs.models.engines.engine_spec import GENERAL_TASKS
 from jobs.models.registry import Registry
 from jobs.settings import SettingsError
 from ops.cli import check as checks
-from tests.support import custom_models
+from tests.support.models import custom_models
 
 HUGGINGFACE = 'path = "x", sha256 = "0", config_sha256 = "0", tokenizer_sha256 = "0"'
 

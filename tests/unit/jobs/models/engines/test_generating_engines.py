@@ -7,7 +7,7 @@ import pytest
 from jobs.intake import validation
 from jobs.models import models_file
 from jobs.settings import SettingsError
-from tests.support import custom_models
+from tests.support.models import custom_models
 
 OPTIONS = {"path": "x", "sha256": "0", "config_sha256": "0", "tokenizer_sha256": "0"}
 

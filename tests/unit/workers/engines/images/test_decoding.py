@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from tests.support import images
+from tests.support.models import images
 from workers.engines.images.decoding import ImageDecoder, decode
 from workers.engines.protocol import InvalidInput, Prepared
 

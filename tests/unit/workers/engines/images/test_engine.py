@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from jobs.models.model import Limits, Model
-from tests.support import images
+from tests.support.models import images
 from workers.device.prepare import prepare
 from workers.engines import registry
 from workers.engines.classifier import RandomClassifier

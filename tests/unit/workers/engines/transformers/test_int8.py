@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from jobs.models import memory_plan, network_shape
-from tests.support import adapters, tiny_llama
+from tests.support.generation import adapters, tiny_llama
 from workers.engines.adapters import lora
 from workers.engines.adapters.stacked import StackedAdapters
 from workers.engines.transformers.child import int8, network

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jobs.models.inputs import generation
-from tests.support import tiny_llama
+from tests.support.generation import tiny_llama
 from workers.engines.generator import Prompt
 from workers.engines.transformers.chat_template import ChatTemplate
 from workers.engines.transformers.prompts import Prompts

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 from transformers import LlamaConfig
 
-from tests.support import tiny_llama
+from tests.support.generation import tiny_llama
 from workers.engines.transformers.samples import conversion, smollm2
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import tiny_llama
+from tests.support.generation import tiny_llama
 from workers.engines.transformers.child.text import Detokenizer, StopStrings
 
 TEXT = "Grüße aus Köln 猫 und 👩‍🚀, naïve — ok"

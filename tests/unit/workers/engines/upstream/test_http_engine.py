@@ -13,8 +13,8 @@ import pytest
 
 from jobs.models.model import Model
 from jobs.telemetry.metrics.metrics import REGISTRY
+from tests.support.servers.upstream import Answer, Upstream, serving, shout
 from tests.support.tls import Authority, server_context
-from tests.support.upstream import Answer, Upstream, serving, shout
 from tests.support.wait import PATIENCE_S, Deadline, eventually
 from workers.engines.protocol import InvalidInput, Permanent, Prepared, RateLimited, Transient
 from workers.engines.upstream.http_engine import HttpEngine

@@ -10,8 +10,8 @@ import pytest
 
 from jobs.models.adapters import Adapter
 from jobs.models.model import Model
-from tests.support.receiver import Received
-from tests.support.upstream import Answer, Upstream, serving
+from tests.support.servers.receiver import Received
+from tests.support.servers.upstream import Answer, Upstream, serving
 from workers.device import bisection
 from workers.engines.protocol import Adapted, InvalidInput, Metered, Permanent, Prepared, Transient
 from workers.engines.upstream.openai_engine import OpenAIEngine

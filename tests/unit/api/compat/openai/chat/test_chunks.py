@@ -20,7 +20,7 @@ from jobs.calls.messages import ChoiceDelta, Delta
 from jobs.errors import StreamBroken
 from jobs.models.model import Model
 from jobs.models.registry import Registry
-from tests.support.generation_worker import completion
+from tests.support.generation.generation_worker import completion
 
 SHARED = Path(__file__).parents[7] / "shared"
 SPECIFICATION = SHARED / "spec" / "openai-chat-completions-responses.openapi.json"

@@ -9,7 +9,7 @@ from PIL import Image
 from jobs.models.inputs.images import header
 from jobs.models.inputs.images.header import MAX_PIXELS, ImageError
 from jobs.models.inputs.images.shapes import BUCKETS, SHAPES, pixels, shape_of
-from tests.support import images
+from tests.support.models import images
 
 HOSTILE = images.hostile()
 OF_PIXELS = {"truncated jpeg", "truncated png", "png with a wrong checksum", "png without pixels"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.models.inputs.generation import parse
-from tests.support import tiny_llama
+from tests.support.generation import tiny_llama
 from tests.support.wait import PATIENCE_S
 from workers.engines.transformers.structured import checker as checking
 from workers.engines.transformers.structured.checker import GrammarChecker

@@ -10,8 +10,8 @@ import pytest
 
 from jobs.models.inputs.generation import TokenUsage
 from jobs.models.model import Model
-from tests.support.receiver import Received
-from tests.support.upstream import Answer, Upstream, serving
+from tests.support.servers.receiver import Received
+from tests.support.servers.upstream import Answer, Upstream, serving
 from tests.support.wait import eventually
 from workers.engines.generator import Emitted, Generator, NewSequence, Prompt
 from workers.engines.protocol import InvalidInput, Permanent, RateLimited, Room, Transient

@@ -1,0 +1,184 @@
+"""The Python client against a running platform, whose api is killed in the middle of everything."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from ops.client import AsyncClient, Client, NotFoundError, UnprocessableEntityError
+from ops.processes.children import Child
+from ops.supervisor.platform import Platform
+from tests.support.platforms import LIGHT, spec, supervised
+from tests.support.processes import spawned
+from tests.support.wait import PATIENCE_S, eventually
+
+ROOT = Path(__file__).parents[3]
+MODELS = """
+[[model]]
+name = "talk"
+version = "1"
+engine = "echo_chat"
+target_ttft_ms = 60000
+options = { step_ms = 20.0, context_tokens = 65536, blocks = 65536 }
+
+[[model]]
+name = "slow"
+version = "1"
+engine = "function"
+options = { function = "tests.support.models.paced:steady" }
+limits = { max_batch = 4 }
+"""
+PLATFORM = spec(LIGHT + MODELS, lease_s=3.0)
+ITEMS = 30_000
+TEXTS = [f"text {n} " + "x" * 500 for n in range(ITEMS)]
+"""Their results are many times what the buffers of a connection hold."""
+WORDS = [f"w{n}" for n in range(300)]
+
+
+def api(platform: Platform) -> Child:
+    [found] = [child for child in platform.supervisor.children if child.name == "api"]
+    return found
+
+
+def test_results_go_on_though_the_api_is_killed(platform: Platform, client: Client) -> None:
+    job = client.jobs.wait(client.jobs.submit("echo", TEXTS).id)
+    with supervised(platform):
+        results = client.jobs.results(job.id)
+        found = [next(results).output for _ in range(1000)]
+        restarts = api(platform).restarts
+        api(platform).kill()
+        found += [result.output for result in results]
+    assert found == TEXTS
+    assert api(platform).restarts > restarts
+
+
+def test_a_map_goes_on_though_the_api_is_killed_in_its_inputs_and_its_results(
+    platform: Platform, client: Client
+) -> None:
+    def texts() -> Iterator[str]:
+        for n, text in enumerate(TEXTS):
+            if n == ITEMS // 2:
+                api(platform).kill()
+            yield text
+
+    before = {job.id for job in client.jobs.list(limit=100)}
+    with supervised(platform):
+        results = client.map("echo", texts(), progress=False)
+        found = [next(results).output for _ in range(1000)]
+        api(platform).kill()
+        found += list(results.outputs())
+    assert found == TEXTS
+    assert {job.id for job in client.jobs.list(limit=100)} - before == {results.job_id}
+
+
+def test_so_does_an_asynchronous_one(platform: Platform) -> None:
+    async def main() -> AsyncIterator[str]:
+        async with AsyncClient(platform.url) as client:
+            async for result in await client.map("echo", TEXTS, progress=False):
+                if result.seq == 1000:
+                    api(platform).kill()
+                yield result.output
+
+    async def read() -> list[str]:
+        return [output async for output in main()]
+
+    with supervised(platform):
+        assert asyncio.run(read()) == TEXTS
+
+
+def test_a_stream_goes_on_though_its_api_is_killed(platform: Platform, client: Client) -> None:
+    messages = [{"role": "user", "content": " ".join(WORDS)}]
+    text, pieces = "", 0
+    with supervised(platform):
+        for chunk in client.chat.stream("talk", messages, temperature=0):
+            text, pieces = text + chunk.text, pieces + 1
+            if pieces == 20:
+                api(platform).kill()
+    assert text.split() == WORDS
+    assert pieces > 100
+
+
+def test_a_conversation_is_answered_whole(client: Client) -> None:
+    answer = client.chat.create("talk", [{"role": "user", "content": "one two"}], temperature=0)
+    assert answer.text.split() == ["one", "two"]
+
+
+def test_ctrl_c_leaves_a_map_running_and_says_how_to_come_back(
+    platform: Platform, client: Client
+) -> None:
+    code = f"""
+from ops.client import Client
+from ops.client.progress import Progress
+
+class Seen(Progress):
+    def read(self, results, failed):
+        print(results, flush=True)
+
+list(Client({platform.url!r}).map("slow", [f"t{{n}}" for n in range(300)], progress=Seen()))
+"""
+    with spawned(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    ) as mapping:  # fmt: skip
+        assert mapping.stdout
+        assert mapping.stdout.readline()
+        mapping.send_signal(signal.SIGINT)
+        _, said = mapping.communicate(timeout=PATIENCE_S)
+    [job] = client.jobs.list(model="slow")
+    assert f"come back with client.jobs.results('{job.id}')" in said
+    assert job.state == "running"
+    assert [result.output for result in client.jobs.results(job.id)] == [
+        f"t{n}" for n in range(300)
+    ]
+
+
+def test_jobs_are_paused_resumed_cancelled_retried_and_deleted(client: Client) -> None:
+    job = client.jobs.submit("slow", ["x"] * 2000, priority=3, metadata={"a": "b"})
+    assert client.jobs.pause(job.id).state == "paused"
+    assert client.jobs.resume(job.id).state in ("queued", "running")
+    assert client.jobs.cancel(job.id).state in ("cancelling", "cancelled")
+    done = client.jobs.wait(job.id, timeout_s=PATIENCE_S)
+    assert (done.state, done.priority, done.metadata) == ("cancelled", 3, {"a": "b"})
+    assert {result.outcome for result in client.jobs.results(job.id)} >= {"cancelled"}
+    again = client.jobs.resubmit(job.id, items="unsuccessful", name="again", priority=4)
+    assert (again.name, again.priority, again.model) == ("again", 4, "slow")
+    assert again.metadata == {"a": "b", "resubmitted_from": job.id}
+    client.jobs.cancel(again.id)
+    assert client.jobs.retry(job.id).generation == 2
+    client.jobs.cancel(job.id)
+    client.jobs.wait(job.id, timeout_s=PATIENCE_S)
+    assert client.jobs.item(job.id, 0).seq == 0
+    client.jobs.delete(job.id)
+
+    def gone() -> bool:
+        try:
+            return client.jobs.get(job.id) is None
+        except NotFoundError:
+            return True
+
+    eventually(gone)
+
+
+def test_an_error_names_the_input_and_nothing_is_stored(client: Client) -> None:
+    with pytest.raises(UnprocessableEntityError) as found:
+        client.map("batchstring", ["fine", 5])
+    assert (found.value.status, found.value.code) == (422, "invalid")
+    assert "line 2" in str(found.value)
+    assert found.value.request_id
+
+
+def test_calls_of_many_tasks_share_a_client(platform: Platform) -> None:
+    async def main() -> list[str]:
+        async with AsyncClient(platform.url) as client:
+            calls = (client.infer("batchstring", f"t{n}") for n in range(50))
+            return [call.output for call in await asyncio.gather(*calls)]
+
+    assert asyncio.run(main()) == [f"T{n}" for n in range(50)]

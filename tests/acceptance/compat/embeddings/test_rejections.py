@@ -1,0 +1,162 @@
+"""POST /v1/embeddings: what is rejected, limited, or ends early."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai import OpenAI
+
+from ops.supervisor.platform import Platform
+from tests.acceptance.compat.embeddings.embeddings import EMBEDDINGS, TEXTS, embedded, sdk
+from tests.support.keys import make_key_at
+from tests.support.models.embedding import LAUNCHES, RELEASED
+
+PLATFORM = EMBEDDINGS
+
+
+@pytest.mark.parametrize(
+    ("asked", "param", "words"),
+    [
+        ({"input": 7}, "input", "a list of either"),
+        ({"input": None}, "input", "a list of either"),
+        ({"input": {"input": "x"}}, "input", "a list of either"),
+        ({"input": []}, "input", "empty"),
+        ({"input": ""}, "input", "empty string"),
+        ({"input": ["x", ""]}, "input", "input 1 of the list is an empty string"),
+        ({"model": "texts-only", "input": [1]}, "input", "check_embedding_ctx_length=False"),
+        ({"model": "texts-only", "input": ["x", [1]]}, "input", "accept_token_ids = true"),
+        ({"input": ["x", 7]}, "input", "input 1 of the list"),
+        ({"input": ["x", []]}, "input", "input 1 of the list"),
+        ({"input": [["x"]]}, "input", "whole number|token ids"),
+        ({"input": [1, "x"]}, "input", "token id 1"),
+        ({"input": [1, True]}, "input", "token id 1"),
+        ({"input": [30522]}, "input", "0 to 30521"),
+        ({"input": [[1], [-1]]}, "input", "input 1 of the list"),
+        ({"input": [1] * 8193}, "input", "8192"),
+        ({"input": ["x"] * 2049}, "input", "2048"),
+        ({"input": ["x", "a\0b"]}, "input", "input 1 of the list.*NUL"),
+        ({"dimensions": 0}, "dimensions", "greater"),
+        ({"dimensions": 385}, "dimensions", "1 to 384"),
+        ({"dimensions": "7"}, "dimensions", "integer"),
+        ({"encoding_format": "hex"}, "encoding_format", "float"),
+        ({"extra_body": {"timeout_ms": 0}}, "timeout_ms", "greater"),
+        ({"extra_body": {"surprise": 1}}, "surprise", "not permitted"),
+        ({"model": "echo"}, "model", "embeddings"),
+        ({"model": "slow", "input": [1]}, "input", "takes no token ids"),
+        ({"model": ""}, "model", "at least 1"),
+    ],
+)
+def test_what_is_wrong_is_a_bad_request_that_names_it(
+    openai_client: OpenAI, asked: dict[str, Any], param: str, words: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=words) as caught:
+        openai_client.embeddings.create(**{"model": "minilm", "input": "x", **asked})
+    assert (caught.value.param, caught.value.type) == (param, "invalid_request_error")
+
+
+def test_a_model_that_is_not_there_is_not_found(openai_client: OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="no model 'gone'"):
+        openai_client.embeddings.create(model="gone", input="x")
+
+
+def test_a_wrong_key_and_one_without_the_scope_get_nothing(platform: Platform, key: str) -> None:
+    reads, _ = make_key_at(platform.settings.database_url, "acme", scopes=frozenset({"read"}))
+    for other, refused in (
+        ("mk_" + "a" * 43, openai.AuthenticationError),
+        (reads, openai.PermissionDeniedError),
+    ):
+        with sdk(platform, other) as made, pytest.raises(refused):
+            made.embeddings.create(model="minilm", input="x")
+
+
+def test_a_body_that_is_too_large_is_refused(openai_client: OpenAI) -> None:
+    with pytest.raises(openai.APIStatusError, match="4,194,304 bytes") as caught:
+        openai_client.embeddings.create(model="minilm", input=["x" * 4096] * 1100)
+    assert caught.value.status_code == 413
+
+
+def test_what_takes_too_long_ends_at_its_deadline(openai_client: OpenAI) -> None:
+    with pytest.raises(openai.InternalServerError) as caught:
+        openai_client.embeddings.create(
+            model="slow", input=["x"] * 160, extra_body={"timeout_ms": 600}
+        )
+    assert caught.value.status_code == 504
+    with pytest.raises(openai.APIStatusError):
+        openai_client.embeddings.create(model="slow", input="x", extra_body={"timeout_ms": 1})
+
+
+def assert_answers_again(client: OpenAI) -> None:
+    """Checks that the model answers, so that all calls before have been launched or dropped."""
+    patient = client.with_options(max_retries=9)
+    assert embedded(patient.embeddings.create(model="slow", input="after")) == [[5.0, 1.0]]
+
+
+def launched(platform: Platform, prefix: str) -> int:
+    lines = (platform.settings.home / LAUNCHES).read_text().splitlines()
+    return sum(line.startswith(prefix) for line in lines)
+
+
+def test_where_one_fails_all_do_and_the_others_are_taken_back(
+    platform: Platform, openai_client: OpenAI
+) -> None:
+    texts = [f"spared {n}" for n in range(59)]
+    with pytest.raises(openai.InternalServerError, match="it is broken"):
+        openai_client.embeddings.create(model="slow", input=["broken", *texts])
+    assert_answers_again(openai_client)
+    assert launched(platform, "spared") < 30
+
+
+def test_a_client_that_goes_takes_all_of_its_list_back(
+    platform: Platform, openai_client: OpenAI
+) -> None:
+    texts = [f"left {n}" for n in range(60)]
+    released = platform.settings.home / RELEASED
+    with pytest.raises(openai.APITimeoutError):
+        openai_client.with_options(timeout=0.5).embeddings.create(
+            model="slow", input=["hold", *texts]
+        )
+    released.touch()
+    assert_answers_again(openai_client)
+    assert launched(platform, "left") < 10
+
+
+@pytest.fixture
+def limited(platform: Platform, request: pytest.FixtureRequest) -> Iterator[OpenAI]:
+    """Makes a client of a tenant with these limits."""
+    url = platform.settings.database_url
+    admin = {"Authorization": f"Bearer {make_key_at(url, 'admins', role='admin')[0]}"}
+    tenant = request.node.name.partition("[")[0][:60].replace("_", "-")
+    key, _ = make_key_at(url, tenant)
+    path, data = f"{platform.url}/tenants/{tenant}/limits", {"data": [request.param]}
+    assert httpx.put(path, json=data, headers=admin).status_code == 200
+    with sdk(platform, key) as made:
+        yield made
+
+
+@pytest.mark.parametrize("limited", [{"requests_per_s": 0.01}], indirect=True)
+def test_a_list_is_one_request(limited: OpenAI) -> None:
+    answer = limited.embeddings.with_raw_response.create(model="minilm", input=TEXTS)
+    assert answer.headers["RateLimit"].startswith('"requests";r=0')
+    assert len(answer.parse().data) == len(TEXTS)
+    with pytest.raises(openai.RateLimitError) as caught:
+        limited.embeddings.create(model="minilm", input=TEXTS)
+    assert int(caught.value.response.headers["Retry-After-Ms"]) > 10_000
+
+
+@pytest.mark.parametrize("limited", [{"tokens_per_s": 20}], indirect=True)
+def test_a_list_is_charged_with_all_its_tokens(limited: OpenAI) -> None:
+    answer = limited.embeddings.with_raw_response.create(model="minilm", input=TEXTS * 20)
+    tokens = answer.parse().usage.total_tokens
+    assert tokens > 400
+    seconds = int(answer.headers["RateLimit"].rpartition("t=")[2])
+    assert seconds == pytest.approx(tokens / 20, abs=3)
+    with pytest.raises(openai.RateLimitError):
+        limited.embeddings.create(model="minilm", input="x")
+
+
+@pytest.mark.parametrize("limited", [{"calls_in_flight": 2}], indirect=True)
+def test_a_list_has_no_more_calls_in_flight_than_its_tenant_may(limited: OpenAI) -> None:
+    answer = limited.embeddings.create(model="slow", input=["x" * n for n in range(1, 13)])
+    assert embedded(answer) == [[float(n), 1.0] for n in range(1, 13)]

@@ -1,0 +1,58 @@
+"""The Open Inference Protocol's own document, against a platform that runs."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance, status_code_conformance
+
+from ops.supervisor.platform import Platform
+from tests.acceptance.compat.oip.oip import OIP
+from tests.support.wait import PATIENCE_S
+
+PLATFORM = OIP
+
+SPEC = Path(__file__).parents[5] / "shared/spec/open-inference-protocol.openapi.yaml"
+
+
+OURS = {"MODEL_NAME": "simple", "MODEL_VERSION": "1"}
+
+
+@pytest.mark.skipif(not SPEC.exists(), reason="the specification in ../shared/spec is not here")
+@pytest.mark.parametrize("named", [False, True], ids=["any model", "a model that is there"])
+def test_the_specification_holds(
+    platform: Platform, http: httpx.Client, headers: dict[str, str], named: bool
+) -> None:
+    document = schemathesis.openapi.from_path(SPEC)
+    document.config.update(base_url=platform.url)
+    operations = [found.ok() for found in document.get_all_operations()]
+    assert len(operations) == 9
+    for operation in operations:
+        there = named or "{" not in operation.path
+        statuses = asked_for(operation, headers, named)
+        assert (200 in statuses) == (there and operation.method == "get"), operation.label
+
+
+def asked_for(operation: Any, headers: dict[str, str], named: bool) -> set[int]:
+    """The statuses of answers that are as specified. It documents none for a model that isn't
+    there, and can't say which tensors one takes; all else is checked either way."""
+    excluded = [positive_data_acceptance] if named else [status_code_conformance]
+    statuses: set[int] = set()
+
+    @settings(
+        max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
+    @given(case=operation.as_strategy())
+    def holds(case: Any) -> None:
+        if named:
+            case.path_parameters = {name: OURS[name] for name in case.path_parameters}
+        found = case.call_and_validate(
+            headers=headers, timeout=PATIENCE_S, excluded_checks=excluded
+        )
+        statuses.add(found.status_code)
+
+    holds()
+    return statuses

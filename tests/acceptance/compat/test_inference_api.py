@@ -1,0 +1,146 @@
+"""POST /api/inference, as the batchstring service of interview books has it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ops.supervisor.platform import Platform
+from tests.support.keys import make_key_at
+from tests.support.platforms import LIGHT, Platforms, spec
+from tests.support.wait import eventually
+
+SLOW = """
+[[model]]
+name = "service"
+version = "1"
+engine = "python"
+task = "text"
+target_ms = 400
+options = { file = "service.py" }
+limits = { max_batch = 2, max_attempts = 1 }
+"""
+CODE = """
+from jobs import clock
+from workers.engines.protocol import InvalidInput
+
+SAMPLES = ["a text"]
+
+def predict(batch):
+    clock.sleep(0.1)
+    return [InvalidInput("no number") if text.isdigit() else text.upper() for text in batch]
+"""
+PLATFORM = spec(LIGHT + SLOW, files={"service.py": CODE}, inference_model="service")
+PATH = "/api/inference"
+
+
+def ask(http: httpx.Client, body: Any, **headers: str) -> httpx.Response:
+    return http.post(PATH, json=body, headers=headers)
+
+
+@pytest.fixture(scope="module")
+def off(platforms: Platforms) -> Iterator[Platform]:
+    with platforms.running() as started:
+        yield started
+
+
+def test_a_text_goes_in_and_a_text_comes_out(http: httpx.Client) -> None:
+    answer = ask(http, {"input": "hello"})
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert body.keys() == {"output", "request_id", "latency_ms"}
+    assert body["output"] == "HELLO"
+    assert body["request_id"] == answer.headers["X-Request-Id"]
+    assert body["latency_ms"] >= 100
+
+
+@pytest.mark.parametrize("body", [{}, {"input": 5}, {"input": "a", "more": 1}, [], "hello"])
+def test_another_body_is_a_400(http: httpx.Client, body: Any) -> None:
+    answer = ask(http, body)
+    assert (answer.status_code, answer.json()["error"]) == (400, "INVALID_REQUEST")
+    assert answer.json().keys() == {"error", "message", "request_id"}
+
+
+def test_what_is_no_json_is_a_400(http: httpx.Client) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = http.post(PATH, content=b"{", headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (400, "INVALID_REQUEST")
+
+
+def test_what_the_model_refuses_is_a_400(http: httpx.Client) -> None:
+    answer = ask(http, {"input": "123"})
+    assert (answer.status_code, answer.json()["error"]) == (400, "INVALID_REQUEST")
+    assert "no number" in answer.json()["message"]
+
+
+def test_a_text_of_more_than_64_kib_is_refused(http: httpx.Client) -> None:
+    answer = ask(http, {"input": "a" * 70_000})
+    assert (answer.status_code, answer.json()["error"]) == (413, "INVALID_REQUEST")
+
+
+def test_what_can_not_be_in_time_is_a_503_with_the_time_to_wait(http: httpx.Client) -> None:
+    def refused() -> httpx.Response | None:
+        with ThreadPoolExecutor(40) as pool:
+            answers = list(pool.map(lambda n: ask(http, {"input": f"text {n}"}), range(40)))
+        assert {answer.status_code for answer in answers} <= {200, 503, 504}
+        return next((answer for answer in answers if answer.status_code == 503), None)
+
+    answer = eventually(refused)
+    body = answer.json()
+    assert body.keys() == {"error", "message", "request_id", "retry_after_ms"}
+    assert body["error"] == "SERVICE_OVERLOADED"
+    assert body["retry_after_ms"] > 0
+    assert int(answer.headers["Retry-After"]) >= 1
+
+
+def test_the_same_key_gets_the_same_answer(http: httpx.Client) -> None:
+    first = ask(http, {"input": "once"}, **{"Idempotency-Key": "a"})
+    again = ask(http, {"input": "once"}, **{"Idempotency-Key": "a"})
+    assert first.json() == again.json()
+    assert again.headers["Idempotency-Replayed"] == "true"
+
+
+def test_a_limit_of_the_caller_is_a_429(http: httpx.Client) -> None:
+    limit = {"data": [{"model": "service", "key": "", "requests_per_s": 1}]}
+    http.put("/tenants/default/limits", json=limit).raise_for_status()
+    try:
+        answer = eventually(
+            lambda: next(
+                (a for a in (ask(http, {"input": "a"}) for _ in range(4)) if a.status_code == 429),
+                None,
+            )
+        )
+    finally:
+        http.put("/tenants/default/limits", json={"data": []}).raise_for_status()
+    assert answer.json()["error"] == "RATE_LIMITED"
+    assert answer.json()["retry_after_ms"] > 0
+
+
+def test_it_is_off_until_a_model_is_named(off: Platform) -> None:
+    answer = httpx.post(f"{off.url}{PATH}", json={"input": "hello"})
+    assert (answer.status_code, answer.json()["error"]) == (404, "NOT_FOUND")
+    assert "MILLRACE_INFERENCE_MODEL" in answer.json()["message"]
+    make_key_at(off.settings.database_url, "acme")
+    eventually(lambda: httpx.post(f"{off.url}{PATH}", json={"input": "a"}).status_code == 401)
+
+
+def test_the_benchmark_prints_what_the_devices_did(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ops", "bench", "inference", "--quick"]
+    done = subprocess.run(
+        [*command, "--rate", "20", "--devices", "1"],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "device 1: " in done.stderr
+    figures = json.loads(done.stdout)["figures"]
+    assert {"p95_ms", "refused", "launches", "cpu_ms_per_call"} <= figures.keys()
+    assert figures["mean_launch"] >= 1
+    assert 0 < figures["device_used"] <= 1.1

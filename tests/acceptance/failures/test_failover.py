@@ -1,0 +1,143 @@
+"""The database and Redis change places as it runs: ops/docs/explanation/failover.md."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+
+from jobs.calls import redis as call_redis
+from jobs.store import db
+from migrations.run import migrate
+from ops.client import Client
+from ops.embedded.layout import REDIS_SOCKET
+from ops.embedded.lock import HomeLock
+from ops.embedded.postgres import EmbeddedPostgres
+from ops.embedded.redis import EmbeddedRedis
+from tests.support.platforms import Platforms, no_durability, spec
+from tests.support.stores.postgres_standby import Standby, kill, url_of_both
+from tests.support.stores.tcp_forwarder import Forwarder
+from tests.support.wait import eventually
+
+MODELS = """
+[[model]]
+name = "paced"
+version = "1"
+engine = "function"
+target_ms = 60_000
+options = { function = "tests.support.models.paced:steady" }
+limits = { max_batch = 32 }
+"""
+ITEMS = 2500
+KEY = "a key of the tests, 32 characters or more"
+
+Pair = tuple[EmbeddedPostgres, Standby]
+
+
+def _tell(what: str, since_s: float) -> None:
+    """Figures of ops/docs/explanation/failover.md: `pytest -s` shows them."""
+    print(f"{what} after {time.monotonic() - since_s:.2f} s")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A primary whose commits wait for its standby: what was acknowledged is on both."""
+    home = tmp_path_factory.mktemp("primary")
+    primary = EmbeddedPostgres(home)
+    standby = Standby(tmp_path_factory.mktemp("standby"), primary)
+    with HomeLock(home).held(), no_durability():
+        try:
+            primary.start()
+            standby.start()
+            _as_superuser(primary, "ALTER SYSTEM SET synchronous_standby_names = '*'")
+            engine = db.connect(url_of_both(primary, standby), pool_size=1)
+            migrate(engine)
+            engine.dispose()
+            yield primary, standby
+        finally:
+            standby.stop()
+            primary.stop()
+
+
+def _as_superuser(server: EmbeddedPostgres, *statements: str) -> None:
+    with psycopg.connect(db.plain_url(server.url), autocommit=True) as superuser:
+        for statement in (*statements, "SELECT pg_reload_conf()"):
+            superuser.execute(statement)
+
+
+def test_the_url_of_several_hosts_leads_to_the_one_that_takes_writes(pair: Pair) -> None:
+    for url in (url_of_both(*pair), url_of_both(*reversed(pair))):
+        engine = db.connect(url, pool_size=1, role=db.WORKER)
+        with engine.begin() as tx:
+            assert tx.exec_driver_sql("SELECT pg_is_in_recovery()").scalar() is False
+        engine.dispose()
+        with psycopg.connect(db.plain_url(url)) as heard:  # as the keeper listens
+            assert heard.info.parameter_status("in_hot_standby") == "off"
+
+
+def test_a_job_outlives_the_primary_that_took_it(pair: Pair, platforms: Platforms) -> None:
+    primary, standby = pair
+    found = {"database_url": url_of_both(*pair), "secret_key": KEY}
+    with (
+        platforms.running(spec(MODELS), **found) as platform,
+        closing(Client(platform.url)) as client,
+    ):
+        lines = [b'{"input": "%d"}\n' % n for n in range(ITEMS)]
+        job = client.jobs.submit("paced", lines)["id"]
+        eventually(lambda: client.jobs.get(job)["counts"]["succeeded"] > 0)
+        assert client.jobs.get(job)["state"] == "running"
+        kill(primary)
+        since_s = time.monotonic()
+        # What a failover manager does; the new primary has nobody to wait for.
+        nobody = "ALTER SYSTEM SET synchronous_standby_names = ''"
+        _as_superuser(standby, "SELECT pg_promote()", nobody)
+        client.jobs.submit("paced", [b'{"input": "after"}\n'])  # goes on until it is taken
+        _tell("taken again", since_s)
+        assert client.jobs.wait(job)["counts"]["succeeded"] == ITEMS
+        _tell("ended", since_s)
+        outputs = [line["output"] for line in client.jobs.results(job, wait=False)]
+        assert outputs == [str(n) for n in range(ITEMS)]
+
+
+def test_calls_go_on_when_the_address_of_redis_leads_elsewhere(
+    platforms: Platforms, tmp_path: Path
+) -> None:
+    """Nothing is carried over from one Redis to the other."""
+    first, second = EmbeddedRedis(tmp_path / "first"), EmbeddedRedis(tmp_path / "second")
+    first.start()
+    second.start()
+    address = Forwarder(first.layout.run / REDIS_SOCKET)
+    url = f"redis://127.0.0.1:{address.port}/0"
+    try:
+        with (
+            platforms.running(spec(MODELS), redis_url=url) as platform,
+            closing(Client(platform.url)) as client,
+        ):
+            assert _answered(platform.url)
+            job = client.jobs.submit("paced", [b'{"input": "x"}\n'] * ITEMS)["id"]
+            eventually(lambda: client.jobs.get(job)["counts"]["succeeded"] > 0)
+            first.stop()
+            address.lead_to(second.layout.run / REDIS_SOCKET)
+            since_s = time.monotonic()
+            eventually(lambda: _answered(platform.url))
+            _tell("answered again", since_s)
+            assert client.jobs.wait(job)["counts"]["succeeded"] == ITEMS
+    finally:
+        address.close()
+        first.stop()
+        second.stop()
+
+
+def _answered(url: str) -> bool:
+    with suppress(httpx.TransportError):
+        return httpx.post(f"{url}/infer", json={"model": "paced", "input": "now"}).is_success
+    return False
+
+
+@pytest.mark.parametrize("scheme", ["redis+sentinel", "sentinel"])
+def test_an_address_of_sentinels_is_refused_as_one(scheme: str) -> None:
+    with pytest.raises(ValueError, match="Redis URL must specify one of the following schemes"):
+        call_redis.connect(f"{scheme}://10.0.0.1:26379,10.0.0.2:26379/mymaster/0")

@@ -1,0 +1,222 @@
+"""Nudges are hints: whatever befalls the broker, jobs go on, and a worker that leaves gives back
+what it has not begun. On Redis, and on RabbitMQ where it is installed."""
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from amqp.exceptions import PreconditionFailed
+from kombu import Connection
+from sqlalchemy import Row, text
+
+from jobs import clock, ids
+from ops.client import Client
+from ops.processes.children import Child
+from ops.supervisor.platform import Platform
+from tests.support.models.paced import LAUNCH_S, STEADY
+from tests.support.platforms import Platforms, spec, transaction
+from tests.support.stores import rabbitmq
+from tests.support.stores.broker_faults import Broker, RabbitBroker, RedisBroker, keep_losing
+from tests.support.wait import eventually, slowdown
+from workers.broker import queue_of
+
+MODELS = f"""{STEADY}
+[[model]]
+name = "slow"
+version = "1"
+engine = "function"
+options = {{ function = "tests.support.models.paced:slow" }}
+limits = {{ max_batch = 4, slice_items = 12 }}
+"""
+ITEMS = 300  # of the steady model: three seconds
+STALL_S = 10  # "a few seconds", where eight others share the machine
+MARGIN_S = 2  # for the same reason; it takes 0.1 to 0.3
+SILENCE_S = 7  # longer than anybody waits for a broker's answer
+
+
+@pytest.fixture(scope="module", params=["redis", "rabbitmq"])
+def broker(
+    request: pytest.FixtureRequest,
+    platforms: Platforms,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Broker]:
+    server = None
+    if request.param == "rabbitmq":
+        if not rabbitmq.installed():
+            pytest.skip("rabbitmq-server isn't installed: apt-get install rabbitmq-server")
+        server = rabbitmq.Rabbit(tmp_path_factory.mktemp("rabbit"))
+    try:
+        if server:
+            server.start()
+        url = server.url if server else ""
+        with platforms.running(spec(MODELS, lease_s=3.0), broker_url=url) as platform:
+            yield RabbitBroker(platform, server) if server else RedisBroker(platform)
+    finally:
+        if server:
+            server.close()
+
+
+@pytest.fixture
+def platform(broker: Broker) -> Iterator[Platform]:
+    """Everything runs that ran before, in the same processes: nothing ended and was replaced."""
+    before = _pids(broker.platform)
+    yield broker.platform
+    assert all(child.alive() for child in broker.platform.supervisor.children)
+    assert _pids(broker.platform) == before
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Client]:
+    made = Client(broker.platform.url)
+    yield made
+    made.close()
+
+
+def _pids(platform: Platform) -> list[int | None]:
+    return [child.pid for child in platform.supervisor.children]
+
+
+def submit(client: Client, items: int = ITEMS, model: str = "steady") -> str:
+    lines = (b'"item %d"\n' % n for n in range(items))
+    return str(client.jobs.submit(model, lines)["id"])
+
+
+def done(client: Client, job: str) -> int:
+    return int(client.jobs.get(job)["counts"]["succeeded"])
+
+
+def assert_completed(client: Client, job: str, items: int = ITEMS, within_s: float = 60) -> None:
+    eventually(lambda: client.jobs.get(job)["state"] == "completed", timeout_s=within_s)
+    found = list(client.jobs.results(job, wait=False))
+    assert [line["output"] for line in found] == [f"item {n}" for n in range(items)]
+
+
+def test_a_broker_that_loses_every_nudge_stalls_no_job(
+    broker: Broker, platform: Platform, client: Client
+) -> None:
+    jobs = [submit(client), submit(client)]
+    keep_losing(broker, lambda: all(client.jobs.get(job)["state"] == "completed" for job in jobs))
+    for job in jobs:
+        assert_completed(client, job)
+
+
+def test_hundreds_of_nudges_too_many_do_no_harm(
+    broker: Broker, platform: Platform, client: Client
+) -> None:
+    job = submit(client)
+    broker.nudge(times=300)
+    assert_completed(client, job)
+    eventually(lambda: broker.waiting() == 0)
+
+
+def test_work_goes_on_and_new_work_starts_without_the_broker(
+    broker: Broker, platform: Platform, client: Client
+) -> None:
+    job = submit(client)
+    eventually(lambda: done(client, job))
+    broker.die()
+    assert_completed(client, job)
+    assert_completed(client, submit(client, items=1), items=1, within_s=STALL_S)
+    broker.come_back()
+    assert_completed(client, submit(client, items=1), items=1, within_s=STALL_S)
+
+
+def test_a_broker_that_falls_silent_stops_nobody(
+    broker: Broker, platform: Platform, client: Client
+) -> None:
+    job = submit(client)
+    eventually(lambda: done(client, job))
+    broker.signal(signal.SIGSTOP)
+    try:
+        silent_until_s = clock.monotonic() + SILENCE_S
+        assert_completed(client, job)
+        assert_completed(client, submit(client, items=1), items=1, within_s=STALL_S)
+        eventually(lambda: clock.monotonic() > silent_until_s)
+    finally:
+        broker.signal(signal.SIGCONT)
+    assert_completed(client, submit(client, items=1), items=1, within_s=2 * STALL_S)
+
+
+def test_a_slice_may_take_longer_than_the_broker_waits_for_an_acknowledgement(
+    broker: Broker, platform: Platform, client: Client
+) -> None:
+    """The RabbitMQ of these tests has a consumer_timeout of a second."""
+    job = submit(client, items=12, model="slow")
+    assert_completed(client, job, items=12)
+    assert {row.epoch for row in slices(platform, job)} == {1}
+
+
+def test_the_queue_is_a_quorum_queue_which_outlives_a_node(
+    broker: Broker, platform: Platform
+) -> None:
+    if not isinstance(broker, RabbitBroker):
+        pytest.skip("Redis has no kinds of queues")
+    broker.nudge(times=1)  # the queue is there
+    with Connection(platform.settings.broker) as connection:
+        for kind in ("classic", "quorum"):
+            queue = queue_of(platform.settings.pool)(connection.channel())
+            queue.queue_arguments = {"x-queue-type": kind}
+            with nullcontext() if kind == "quorum" else pytest.raises(PreconditionFailed):
+                queue.queue_declare()
+
+
+def slices(platform: Platform, job: str) -> list[Row[tuple[str, int, int, int]]]:
+    statement = "SELECT state, epoch, deaths, lease_owner FROM slices WHERE job_id = :job"
+    with transaction(platform) as tx:
+        found = tx.execute(text(statement), {"job": ids.parse("job", job)}).all()
+    return list(found)
+
+
+def worker_states(platform: Platform) -> list[str]:
+    with transaction(platform) as tx:
+        found = tx.scalars(text("SELECT state FROM workers ORDER BY incarnation")).all()
+    return list(found)
+
+
+def worker(platform: Platform) -> Child:
+    return next(c for c in platform.supervisor.children if c.name == "worker-1")
+
+
+def test_a_worker_told_to_stop_ends_its_launch_answers_its_calls_and_gives_the_rest_back(
+    broker: Broker, client: Client, tmp_path: Path
+) -> None:
+    platform = broker.platform
+    job = submit(client, items=24, model="slow")
+    eventually(lambda: done(client, job))
+    in_hand = tmp_path / "in-hand"
+    with ThreadPoolExecutor() as callers:
+        answer = callers.submit(_infer, platform, str(in_hand))
+        eventually(in_hand.exists)
+        code, took_s = _stop(worker(platform))
+        try:
+            assert answer.result() == str(in_hand)
+            assert code == 0
+            assert took_s < LAUNCH_S + 1.0 + MARGIN_S * slowdown()
+            left = slices(platform, job)
+            assert {row.state for row in left} <= {"ready", "done"}
+            assert {row.epoch for row in left} <= {0, 1}  # only the next claim raises it
+            assert {row.deaths for row in left} == {0}
+            assert worker_states(platform)[-1] == "stopped"
+        finally:
+            worker(platform).start()
+    assert_completed(client, job, items=24)
+
+
+def _infer(platform: Platform, value: str) -> object:
+    made = Client(platform.url)
+    try:
+        return made.infer("slow", value, timeout_s=20)["output"]
+    finally:
+        made.close()
+
+
+def _stop(child: Child) -> tuple[int, float]:
+    """SIGTERM; the exit code, and the seconds that it took."""
+    assert child.process is not None
+    told_s = clock.monotonic()
+    child.process.send_signal(signal.SIGTERM)
+    code = child.process.wait()
+    return code, clock.monotonic() - told_s

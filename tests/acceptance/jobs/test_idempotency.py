@@ -1,0 +1,308 @@
+"""Idempotency-Key over HTTP: one job and one call a key, whoever else asks, and whatever dies."""
+
+import select
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import pytest
+import redis
+from sqlalchemy import Engine, text
+
+from jobs.store import db
+from ops.client import Client
+from ops.supervisor.platform import Platform
+from tests.acceptance.http.test_rough_clients import ROUGH, send
+from tests.support.wait import PATIENCE_S, eventually
+
+JSON = {"Content-Type": "application/json"}
+NDJSON = {"Content-Type": "application/x-ndjson"}
+PLATFORM = ROUGH
+
+
+@pytest.fixture(scope="module")
+def store(platform: Platform) -> Iterator[Engine]:
+    engine = db.connect(platform.settings.database_url, pool_size=2)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def key() -> str:
+    return str(uuid4())
+
+
+def made(store: Engine, mark: str) -> int:
+    """Counts jobs with this mark in their metadata."""
+    query = text("SELECT count(*) FROM jobs WHERE metadata::jsonb ->> 'mark' = :mark")
+    with store.connect() as tx:
+        return int(tx.scalar(query, {"mark": mark}) or 0)
+
+
+def job(mark: str, *items: str) -> dict[str, object]:
+    return {"model": "echo", "items": list(items or "x"), "metadata": {"mark": mark}}
+
+
+def request_bytes(path: str, headers: dict[str, str], body: bytes, more: int = 0) -> bytes:
+    """A request on the wire; `more` bytes of its body are still to come."""
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body) + more}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def status_of(connection: socket.socket) -> int:
+    connection.settimeout(PATIENCE_S)
+    return int(connection.recv(65536).split()[1])
+
+
+# -- jobs
+
+
+def test_the_same_request_again_gets_the_stored_answer(
+    http: httpx.Client, client: Client, key: str
+) -> None:
+    first = http.post("/jobs", json=job(key), headers={"Idempotency-Key": f'"{key}"'})
+    assert (first.status_code, "idempotency-replayed" in first.headers) == (202, False)
+    client.jobs.wait(first.json()["id"])
+    again = http.post("/jobs", json=job(key), headers={"Idempotency-Key": key})
+    assert (again.status_code, again.headers["idempotency-replayed"]) == (202, "true")
+    assert again.content == first.content
+    assert again.headers["location"] == first.headers["location"] == f"/jobs/{again.json()['id']}"
+
+
+def test_two_hundred_posts_with_one_key_make_one_job(
+    http: httpx.Client, store: Engine, key: str
+) -> None:
+    def post(_: int) -> httpx.Response:
+        return http.post("/jobs", json=job(key), headers={"Idempotency-Key": key})
+
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(post, range(200)))
+    assert {answer.status_code for answer in answers} <= {202, 409}
+    accepted = [answer for answer in answers if answer.status_code == 202]
+    assert len({answer.content for answer in accepted}) == 1
+    assert Counter("idempotency-replayed" in answer.headers for answer in accepted)[False] == 1
+    assert made(store, key) == 1
+    assert post(0).content == accepted[0].content
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "headers"),
+    [
+        ({"model": "echo"}, b'"y"\n', NDJSON),
+        ({"model": "echo", "priority": "1"}, b'"x"\n', NDJSON),
+        ({"model": "echo"}, b'{"model": "echo", "items": ["x"]}', JSON),
+    ],
+)
+def test_another_request_under_the_key_is_refused(
+    http: httpx.Client, key: str, query: dict[str, str], body: bytes, headers: dict[str, str]
+) -> None:
+    named = {"Idempotency-Key": key}
+    first = http.post("/jobs", params={"model": "echo"}, content=b'"x"\n', headers=NDJSON | named)
+    assert first.status_code == 202
+    other = http.post("/jobs", params=query, content=body, headers=headers | named)
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+
+
+def test_a_request_that_failed_validation_leaves_the_key_free(
+    http: httpx.Client, store: Engine, key: str
+) -> None:
+    named = {"Idempotency-Key": key}
+    wrong = job(key) | {"priority": 1000}
+    assert http.post("/jobs", json=wrong, headers=named).status_code == 422
+    right = http.post("/jobs", json=job(key), headers=named)
+    assert (right.status_code, made(store, key)) == (202, 1)
+
+
+@contextmanager
+def half_sent(
+    platform: Platform, http: httpx.Client, path: str, key: str
+) -> Iterator[socket.socket]:
+    """An upload of two lines under the key, of which the api has the first."""
+    named = NDJSON | {"Idempotency-Key": key}
+
+    def refused() -> bool:
+        """Returns True if an invalid body is a conflict; it stores nothing if it comes first."""
+        return http.post(path, content=b"{", headers=named).status_code == 409
+
+    while True:
+        with send(platform, request_bytes(path, named, b'"x"\n', more=4)) as upload:
+            eventually(lambda: is_answered(upload) or refused(), every_s=0.1)
+            if not is_answered(upload):
+                yield upload
+                return
+        # What can't be valid held the key at the moment when the upload came.
+
+
+def is_answered(connection: socket.socket) -> bool:
+    """Returns True if a response is there, before the end of the request."""
+    return bool(select.select([connection], [], [], 0)[0])
+
+
+def test_a_key_is_in_flight_while_its_body_comes_in(
+    platform: Platform, http: httpx.Client, store: Engine, key: str
+) -> None:
+    path = f"/jobs?model=echo&metadata=%7B%22mark%22:%22{key}%22%7D"
+    named = NDJSON | {"Idempotency-Key": key}
+    with half_sent(platform, http, path, key) as upload:
+        early = http.post(path, content=b'"x"\n"y"\n', headers=named)
+        assert (early.status_code, early.headers["retry-after"]) == (409, "1")
+        assert early.json()["code"] == "idempotency_key_in_flight"
+        upload.sendall(b'"y"\n')
+        assert status_of(upload) == 202
+    again = http.post(path, content=b'"x"\n"y"\n', headers=named)
+    assert (again.status_code, again.headers["idempotency-replayed"]) == (202, "true")
+    assert made(store, key) == 1
+
+
+def test_an_upload_that_broke_off_leaves_the_key_free(
+    platform: Platform, http: httpx.Client, key: str
+) -> None:
+    named = NDJSON | {"Idempotency-Key": key}
+    with half_sent(platform, http, "/jobs?model=echo", key):
+        pass
+
+    def post() -> bool:
+        answer = http.post("/jobs?model=echo", content=b'"z"\n', headers=named)
+        return answer.status_code == 202
+
+    eventually(post)
+
+
+def test_a_retry_after_a_crash_gets_the_answer_that_was_lost(
+    platform: Platform, http: httpx.Client, store: Engine, key: str
+) -> None:
+    """The api is killed as soon as the job is committed; nobody has read an answer."""
+    body = b'{"model": "echo", "items": ["x"], "metadata": {"mark": "%b"}}' % key.encode()
+    named = JSON | {"Idempotency-Key": key}
+    api = platform.supervisor.children[0]
+    with send(platform, request_bytes("/jobs", named, body)):
+        eventually(lambda: made(store, key))
+        api.kill()
+    eventually(lambda: not api.alive())
+    api.start()
+    with httpx.Client(base_url=platform.url) as fresh:
+        eventually(lambda: answers(fresh))
+        again = fresh.post("/jobs", content=body, headers=named)
+    assert (again.status_code, again.headers["idempotency-replayed"]) == (202, "true")
+    assert made(store, key) == 1
+
+
+def answers(http: httpx.Client) -> bool:
+    try:
+        return http.get("/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/infer"])
+@pytest.mark.parametrize("fields", [["'a'"], [""], ["a,b"], ['"ü"'], ["a", "b"], ["x" * 1025]])
+def test_a_key_that_cant_be_read_is_refused(
+    http: httpx.Client, path: str, fields: list[str]
+) -> None:
+    headers = [(b"idempotency-key", field.encode()) for field in fields]
+    answer = http.post(path, json={}, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
+    assert "Idempotency-Key" in answer.json()["detail"]
+
+
+# -- calls
+
+
+def infer(http: httpx.Client, key: str, value: str, **more: object) -> httpx.Response:
+    body = {"model": "echo", "input": value} | more
+    return http.post("/infer", json=body, headers={"Idempotency-Key": key})
+
+
+def test_a_call_made_again_gets_the_same_answer(http: httpx.Client, key: str) -> None:
+    first, again = infer(http, key, "x"), infer(http, f'"{key}"', "x")
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert again.content == first.content
+    assert "idempotency-replayed" not in first.headers
+    assert again.headers["idempotency-replayed"] == "true"
+    assert infer(http, key, "y").json()["code"] == "idempotency_key_reused"
+
+
+def test_a_call_is_in_flight_until_it_is_answered(http: httpx.Client, key: str) -> None:
+    with ThreadPoolExecutor(20) as pool:
+        calls = [pool.submit(infer, http, key, "x", model="slow") for _ in range(20)]
+        found = [call.result() for call in calls]
+    assert {answer.status_code for answer in found} == {200, 409}
+    [answer] = [a for a in found if a.is_success and "idempotency-replayed" not in a.headers]
+    refused = next(answer for answer in found if answer.status_code == 409)
+    assert refused.headers["retry-after"] == "1"
+    assert infer(http, key, "x", model="slow").content == answer.content
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [({"model": "slow", "timeout_ms": 50}, 504), ({"model": "moody", "input": "raise"}, 500)],
+)
+def test_a_call_that_failed_leaves_the_key_free(
+    http: httpx.Client, key: str, body: dict[str, object], status: int
+) -> None:
+    failed = infer(http, key, "x", **body)
+    assert failed.status_code == status
+    assert infer(http, key, "other").status_code == 200
+
+
+def test_a_client_that_leaves_frees_its_key(
+    platform: Platform, http: httpx.Client, key: str
+) -> None:
+    body = b'{"model": "slow", "input": "long"}'
+    call = send(platform, request_bytes("/infer", JSON | {"Idempotency-Key": key}, body))
+    with redis.Redis.from_url(platform.settings.redis_url) as connection:
+        name = f"millrace:answer:default\n{key}"
+        with call:
+            eventually(lambda: connection.exists(name))
+        eventually(lambda: not connection.exists(name))
+    assert infer(http, key, "x").status_code == 200
+
+
+# -- slow uploads
+
+
+def test_slow_uploads_hold_no_transaction_connection_or_thread(
+    platform: Platform, client: Client, store: Engine
+) -> None:
+    """Uploads are more than the api has connections (20) and threads (40)."""
+    api = platform.supervisor.children[0].pid
+    body = b'"x"\n' * 10
+    named = [NDJSON | {"Idempotency-Key": str(uuid4())} for _ in range(30)] + [NDJSON] * 30
+
+    def threads() -> int:
+        return len(list(Path(f"/proc/{api}/task").iterdir()))
+
+    before = threads()
+    with store.connect() as tx:
+        began = tx.scalar(text("SELECT now()"))
+    with ExitStack() as stack:
+        uploads = [
+            stack.enter_context(
+                send(platform, request_bytes("/jobs?model=echo", headers, b"", more=len(body)))
+            )
+            for headers in named
+        ]
+        for byte in body[:-1]:
+            for upload in uploads:
+                upload.sendall(bytes([byte]))
+        assert threads() < before + len(uploads) // 4  # reports take one now and then
+        for n in range(10):
+            assert client.jobs.submit("echo", [b'"x"\n'])["id"]
+            assert client.infer("echo", n)["output"] == n
+        with store.connect() as tx:
+            assert tx.scalar(_SINCE, {"began": began}) == 0
+        for upload in uploads:
+            upload.sendall(body[-1:])
+        assert [status_of(upload) for upload in uploads] == [202] * len(uploads)
+
+
+_SINCE = text("""
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND xact_start < :began
+""")

@@ -1,0 +1,352 @@
+"""Models that someone else serves, through a whole platform: slow, full, broken, away and back."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from jobs import ids
+from ops.processes.ports import free_port
+from ops.supervisor.platform import Platform
+from tests.acceptance.failures.test_deaths import worker_pid
+from tests.support.platforms import Platforms, spec, transaction
+from tests.support.servers.receiver import Received
+from tests.support.servers.upstream import Answer, Upstream, held_for, serving, shout
+from tests.support.wait import eventually
+
+MODELS = """
+[[model]]
+name = "shout"
+version = "1"
+engine = "http"
+target_ms = 5000
+limits = {{ slice_items = 20, backoff_ms = 100 }}
+[model.options]
+url = "{url}/shout"
+body = {{ text = "$input" }}
+output = "/results/0/text"
+timeout_s = 5
+concurrency = {{ max = 16 }}
+breaker = {{ failures = 5, open_s = 0.3 }}
+
+[[model]]
+name = "away"
+version = "1"
+engine = "http"
+target_ms = 5000
+limits = {{ slice_items = 20, backoff_ms = 20, max_attempts = 3 }}
+[model.options]
+url = "{away}/shout"
+body = {{ text = "$input" }}
+output = "/results/0/text"
+timeout_s = 5
+concurrency = {{ max = 16 }}
+breaker = {{ failures = 5, open_s = 0.3 }}
+
+[[model]]
+name = "chat"
+version = "1"
+engine = "openai"
+target_ms = 5000
+options = {{ url = "{url}/v1", model = "theirs", api_key = "env:UPSTREAM_KEY" }}
+
+[[model]]
+name = "embed"
+version = "1"
+engine = "openai"
+task = "embedding"
+target_ms = 5000
+options = {{ url = "{url}/v1", model = "theirs" }}
+limits = {{ max_batch = 25 }}
+"""
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Upstream]:
+    with serving() as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def as_usual(upstream: Upstream) -> Iterator[None]:
+    upstream.received.clear()
+    yield
+    upstream.answer = shout
+
+
+@pytest.fixture(scope="module")
+def away_port() -> int:
+    """Port of the upstream of "away", once a test starts it."""
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def platform(platforms: Platforms, upstream: Upstream, away_port: int) -> Iterator[Platform]:
+    away = f"http://127.0.0.1:{away_port}"
+    models = MODELS.format(url=upstream.url, away=away)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UPSTREAM_KEY", "sk-of-the-tests")
+        with platforms.running(spec(models, lease_s=3.0)) as started:
+            yield started
+
+
+@pytest.fixture(scope="module")
+def http(platform: Platform) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=platform.url) as made:
+        yield made
+
+
+def submit(http: httpx.Client, model: str, items: list[Any]) -> str:
+    answer = http.post("/jobs", json={"model": model, "items": items})
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["id"])
+
+
+def completed(http: httpx.Client, job: str, platform: Platform | None = None) -> bool:
+    if platform:
+        platform.poll()
+    return bool(http.get(f"/jobs/{job}").json()["state"] == "completed")
+
+
+def results(http: httpx.Client, job: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in http.get(f"/jobs/{job}/results").text.splitlines()]
+
+
+def text_of(request: Received) -> str:
+    return str(json.loads(request.body)["text"])
+
+
+def assert_shouted(http: httpx.Client, job: str, texts: list[str]) -> None:
+    found = results(http, job)
+    assert [line["seq"] for line in found] == list(range(len(texts)))
+    assert [line["output"] for line in found] == [text.upper() for text in texts]
+
+
+def test_a_batch_over_an_upstream_that_varies_is_answered_in_order(
+    http: httpx.Client, upstream: Upstream
+) -> None:
+    random = Random(3)
+
+    def answer(request: Received) -> Answer:
+        held_for(min(0.4, random.lognormvariate(-3, 0.7)), upstream)
+        return shout(request)
+
+    upstream.answer = answer
+    texts = [f"text {n}" for n in range(100)]
+    job = submit(http, "shout", texts)
+    eventually(lambda: completed(http, job))
+    assert_shouted(http, job, texts)
+    assert len(upstream.received) == 100
+    assert 4 < upstream.most_at_once <= 16
+
+
+def test_each_item_has_the_status_that_the_upstream_gave_it(
+    http: httpx.Client, upstream: Upstream
+) -> None:
+    tried: dict[str, int] = {}
+
+    def answer(request: Received) -> Answer:
+        said = text_of(request)
+        tried[said] = tried.get(said, 0) + 1
+        if said == "bad":
+            return Answer({"error": {"message": "no such language"}}, 400)
+        if said == "forbidden":
+            return Answer(None, 403)
+        if said == "limited" and tried[said] <= 2:
+            return Answer(None, 429, {"Retry-After": "1"})
+        if said == "flaky" and tried[said] <= 2:
+            return Answer(None, 500)
+        if said == "broken":
+            return Answer(raw=b"{")
+        return shout(request)
+
+    upstream.answer = answer
+    job = submit(http, "shout", ["good", "bad", "forbidden", "limited", "flaky", "broken", "end"])
+    eventually(lambda: completed(http, job))
+    good, bad, forbidden, limited, flaky, broken, end = results(http, job)
+    assert [line["output"] for line in (good, limited, flaky, end)] == [
+        "GOOD", "LIMITED", "FLAKY", "END"
+    ]  # fmt: skip
+    assert bad["error"]["code"] == "invalid_input"
+    assert bad["error"]["message"] == "upstream answered 400: no such language"
+    assert "address, model or key" in forbidden["error"]["message"]
+    assert "not JSON" in broken["error"]["message"]
+    assert (limited["attempts"], flaky["attempts"]) == (2, 3)
+    assert tried == {
+        "good": 1, "bad": 1, "forbidden": 1, "limited": 3, "flaky": 3, "broken": 1, "end": 1
+    }  # fmt: skip
+
+
+def test_an_upstream_with_room_for_few_is_not_flooded_and_nothing_fails(
+    http: httpx.Client, upstream: Upstream
+) -> None:
+    inside = threading.BoundedSemaphore(5)
+
+    def answer(request: Received) -> Answer:
+        if not inside.acquire(blocking=False):
+            return Answer(None, 503, {"Retry-After": "1"})
+        try:
+            held_for(0.05, upstream)
+            return shout(request)
+        finally:
+            inside.release()
+
+    upstream.answer = answer
+    texts = [f"text {n}" for n in range(200)]
+    job = submit(http, "shout", texts)
+    eventually(lambda: completed(http, job))
+    assert_shouted(http, job, texts)
+    assert len(upstream.received) < 300, "it goes on asking for more than there is"
+
+
+def test_a_job_outlasts_an_upstream_that_is_away(
+    http: httpx.Client, platform: Platform, away_port: int
+) -> None:
+    """Far longer than all the tries of an item: those that wait are not spent on it."""
+    texts = [f"text {n}" for n in range(100)]
+    job = submit(http, "away", texts)
+
+    def refused() -> bool:
+        answer = http.post("/infer", json={"model": "away", "input": "x", "timeout_ms": 3000})
+        if answer.status_code != 503:
+            return False
+        assert float(answer.headers["Retry-After"]) > 0
+        return "left alone" in answer.text or answer.json()["code"] == "no_worker"
+
+    eventually(refused)
+    # More than open the breaker: it has let some try again, several times.
+    eventually(lambda: failed_tries(platform, job) >= 12)
+    eventually(refused)
+    assert not completed(http, job)
+    with serving(away_port):
+        eventually(lambda: completed(http, job))
+        found = results(http, job)
+        eventually(lambda: _infer(http, "away", "call").status_code == 200)
+    failed = [line for line in found if line["outcome"] != "succeeded"]
+    assert failed == []
+    assert_shouted(http, job, texts)
+    with serving(away_port) as again:
+        eventually(lambda: _infer(http, "away", "call").status_code == 200)
+        assert again.received
+
+
+def failed_tries(platform: Platform, job: str) -> int:
+    with transaction(platform) as tx:
+        count = tx.scalar(
+            text("SELECT count(*) FROM attempts WHERE job_id = :job"),
+            {"job": ids.parse("job", job)},
+        )
+    return int(count or 0)
+
+
+def _infer(http: httpx.Client, model: str, value: Any, **more: Any) -> httpx.Response:
+    return http.post("/infer", json={"model": model, "input": value, "timeout_ms": 5000} | more)
+
+
+def test_calls_come_through_and_their_failures_are_told(
+    http: httpx.Client, upstream: Upstream
+) -> None:
+    answer = _infer(http, "shout", "call")
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["output"] == "CALL"
+    upstream.answer = lambda request: Answer({"detail": "too odd"}, 422)
+    refused = _infer(http, "shout", "call")
+    assert refused.status_code == 422
+    assert "too odd" in refused.text
+    upstream.answer = lambda request: Answer(None, 500)
+    failed = _infer(http, "shout", "call")
+    assert failed.status_code == 503
+    assert "Retry-After" in failed.headers
+
+
+def test_calls_pass_a_job_that_waits_for_the_same_upstream(
+    http: httpx.Client, upstream: Upstream
+) -> None:
+    def answer(request: Received) -> Answer:
+        held_for(0.1, upstream)
+        return shout(request)
+
+    upstream.answer = answer
+    job = submit(http, "shout", [f"text {n}" for n in range(400)])
+    eventually(lambda: len(upstream.received) > 20)
+    with ThreadPoolExecutor(4) as threads:
+        calls = list(threads.map(lambda n: _infer(http, "shout", f"call {n}"), range(8)))
+    assert [call.status_code for call in calls] == [200] * 8
+    assert not completed(http, job)
+    http.post(f"/jobs/{job}/cancel")
+    eventually(lambda: http.get(f"/jobs/{job}").json()["state"] == "cancelled")
+    assert len(upstream.received) < 400
+
+
+def test_a_worker_killed_in_the_middle_loses_and_doubles_no_result(
+    http: httpx.Client, platform: Platform, upstream: Upstream
+) -> None:
+    def answer(request: Received) -> Answer:
+        held_for(0.05, upstream)
+        return shout(request)
+
+    upstream.answer = answer
+    texts = [f"text {n}" for n in range(300)]
+    job = submit(http, "shout", texts)
+    eventually(lambda: http.get(f"/jobs/{job}").json()["counts"]["succeeded"] > 20)
+    os.kill(worker_pid(platform), signal.SIGKILL)
+    assert not completed(http, job)
+    eventually(lambda: completed(http, job, platform))
+    assert_shouted(http, job, texts)
+
+
+def test_a_worker_that_starts_asks_the_upstream_nothing(upstream: Upstream, http: Any) -> None:
+    """The model is ready without a warm-up, which somebody would have to pay for."""
+    assert http.get("/models/shout/ready").status_code == 200
+    assert upstream.received == []
+
+
+def test_conversations_are_answered_and_billed_by_the_tokens_that_were_used(
+    http: httpx.Client, upstream: Upstream
+) -> None:
+    def answer(request: Received) -> Answer:
+        assert request.headers["authorization"] == "Bearer sk-of-the-tests"
+        said = json.loads(request.body)["messages"][0]["content"]
+        message = {"role": "assistant", "content": said[::-1]}
+        return Answer({"choices": [{"message": message}], "usage": {"total_tokens": 1234}})
+
+    upstream.answer = answer
+    inputs = [{"messages": [{"role": "user", "content": f"hello {n}"}]} for n in range(10)]
+    job = submit(http, "chat", [{"input": value} for value in inputs])
+    eventually(lambda: completed(http, job))
+    found = results(http, job)
+    said = [line["output"]["choices"][0]["message"]["content"] for line in found]
+    assert said == [f"hello {n}"[::-1] for n in range(10)]
+    assert {json.dumps(line["usage"]) for line in found} == {'{"tokens": 1234}'}
+    call = _infer(http, "chat", inputs[0])
+    assert call.json()["usage"] == {"tokens": 1234}
+
+
+def test_texts_to_embed_travel_together(http: httpx.Client, upstream: Upstream) -> None:
+    def answer(request: Received) -> Answer:
+        texts = json.loads(request.body)["input"]
+        if "" in texts:
+            return Answer({"error": {"message": "empty"}}, 400)
+        vectors = [[float(len(text)), 0.5] for text in texts]
+        return Answer({"data": [{"index": n, "embedding": v} for n, v in enumerate(vectors)]})
+
+    upstream.answer = answer
+    texts = ["x" * (n + 1) for n in range(100)]
+    texts[40] = ""
+    job = submit(http, "embed", texts)
+    eventually(lambda: completed(http, job))
+    found = results(http, job)
+    assert [line["output"] for line in found] == [
+        None if n == 40 else [float(n + 1), 0.5] for n in range(100)
+    ]
+    assert found[40]["error"]["code"] == "invalid_input"
+    assert len(upstream.received) < 30
+    assert _infer(http, "embed", "four").json()["output"] == [4.0, 0.5]

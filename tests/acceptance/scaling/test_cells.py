@@ -1,0 +1,163 @@
+"""Two whole platforms behind nginx, and a tenant that moves from one to the other."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event
+
+import httpx
+import pytest
+
+from jobs import ids
+from jobs.api_keys import key_hint
+from ops.processes.ports import free_port
+from ops.router.cells import Cells, Placement
+from ops.router.nginx import configuration
+from ops.supervisor.platform import Platform
+from tests.support.command_line import millrace
+from tests.support.keys import make_key_at
+from tests.support.models.paced import STEADY
+from tests.support.platforms import Platforms, spec
+from tests.support.servers import nginx
+from tests.support.wait import eventually
+
+needs_nginx = pytest.mark.skipif(
+    not nginx.installed(), reason="nginx isn't installed: apt-get install nginx"
+)
+SECRET = "a key that both cells have, 32 characters or more"
+TENANT = "acme"
+
+
+@pytest.fixture(scope="module")
+def cells(platforms: Platforms) -> Iterator[list[Platform]]:
+    cell = spec(STEADY, is_closed=True, lease_s=3.0)
+    with ExitStack() as stack:
+        yield [stack.enter_context(platforms.running(cell, secret_key=SECRET)) for _ in range(2)]
+
+
+def admin(platform: Platform, *arguments: str, input: bytes = b"") -> str:
+    """Runs an admin command on the database of a cell."""
+    settings = platform.settings
+    environ = {"MILLRACE_DATABASE_URL": settings.database_url, "MILLRACE_SECRET_KEY": SECRET}
+    return millrace(*arguments, input=input, **environ).output
+
+
+def move(cells: list[Platform]) -> None:
+    """A moved tenant has in the second cell all that it had in the first."""
+    exported = admin(cells[0], "tenant-export", TENANT)
+    admin(cells[1], "tenant-import", "-", input=exported.encode())
+
+
+def headers(key: str, **more: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}", **more}
+
+
+def test_an_exported_tenant_is_let_in_by_the_other_cell(cells: list[Platform]) -> None:
+    admin(cells[0], "tenant", "moved", "--weight", "3")
+    boss, _ = make_key_at(cells[0].settings.database_url, "ops", role="admin")
+    at = ("--url", cells[0].url, "--api-key", boss)
+    admin(cells[0], "limits", "moved", "--model", "steady", "--queued-items", "50", *at)
+    key, _ = make_key_at(cells[0].settings.database_url, "moved")
+    first = httpx.post(
+        f"{cells[0].url}/jobs",
+        json={"model": "steady", "items": ["a"]},
+        headers=headers(key, **{"Idempotency-Key": '"again"'}),
+    )
+    assert first.status_code == 202
+    for _ in range(2):
+        exported = admin(cells[0], "tenant-export", "moved")
+        assert key not in exported
+        admin(cells[1], "tenant-import", "-", input=exported.encode())
+    again = httpx.post(
+        f"{cells[1].url}/jobs",
+        json={"model": "steady", "items": ["a"]},
+        headers=headers(key, **{"Idempotency-Key": '"again"'}),
+    )
+    assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
+    told = json.loads(admin(cells[1], "tenant", "moved", "--json"))
+    assert told["weight"] == 3
+    boss, _ = make_key_at(cells[1].settings.database_url, "ops", role="admin")
+    limits = admin(cells[1], "limits", "moved", "--json", "--url", cells[1].url, "--api-key", boss)
+    assert '"queued_items": 50' in limits
+    millrace(
+        "tenant-import", "-", input=exported.replace('"moved"', '"other"', 1).encode(), status=1,
+        MILLRACE_DATABASE_URL=cells[1].settings.database_url, MILLRACE_SECRET_KEY=SECRET,
+    )  # fmt: skip
+
+
+@needs_nginx
+def test_a_tenant_moves_under_load_and_loses_no_job(cells: list[Platform], tmp_path: Path) -> None:
+    port = free_port()
+    key, _ = make_key_at(cells[0].settings.database_url, TENANT)
+    other, _ = make_key_at(cells[0].settings.database_url, "stays")
+    url = f"http://127.0.0.1:{port}"
+    hints = (key_hint(key),)
+    router = nginx.Nginx(tmp_path)
+
+    def place(**placement: object) -> None:
+        declared = Cells(
+            default="one",
+            cells={"one": cells[0].url, "two": cells[1].url},
+            tenants={TENANT: Placement(keys=hints, **placement)},
+        )
+        router.serve(configuration(declared, f"127.0.0.1:{port}"))
+
+    accepted: list[str] = []
+    statuses: set[int] = set()
+    stop = Event()
+
+    def submit() -> None:
+        number = 0
+        while not stop.is_set():
+            name = f'"job-{number}"'
+            asked = {"model": "steady", "items": [f"item {number}"]}
+            answer = httpx.post(
+                f"{url}/jobs", json=asked, headers=headers(key, **{"Idempotency-Key": name}),
+                timeout=60,
+            )  # fmt: skip
+            statuses.add(answer.status_code)
+            if answer.status_code == 202:
+                accepted.append(answer.json()["id"])
+                number += 1
+
+    try:
+        place(cell="one")
+        with ThreadPoolExecutor() as pool:
+            submitting = pool.submit(submit)
+            eventually(lambda: len(accepted) >= 5 or submitting.done())
+            place(cell="one", paused=True)
+            eventually(lambda: 503 in statuses or submitting.done())
+            move(cells)
+            place(cell="two", before="one")
+            before = len(accepted)
+            eventually(lambda: len(accepted) >= before + 5 or submitting.done())
+            stop.set()
+            submitting.result()
+        assert statuses == {202, 503}
+        assert len(set(accepted)) == len(accepted)
+        here = {
+            job["id"]
+            for job in httpx.get(f"{cells[1].url}/jobs?limit=100", headers=headers(key)).json()[
+                "data"
+            ]
+        }
+        assert here < set(accepted)  # some in each cell
+        for n, job in enumerate(accepted):
+            eventually(
+                lambda: (
+                    httpx.get(f"{url}/jobs/{job}", headers=headers(key)).json()["state"]  # noqa: B023
+                    == "completed"
+                )
+            )
+            results = httpx.get(f"{url}/jobs/{job}/results", headers=headers(key)).text
+            assert json.loads(results)["output"] == f"item {n}"
+        nobodys = ids.show("job", ids.new())
+        assert httpx.get(f"{url}/jobs/{nobodys}", headers=headers(key)).status_code == 404
+        stays = {"model": "steady", "input": "x"}
+        answer = httpx.post(f"{url}/infer", json=stays, headers=headers(other), timeout=60)
+        assert answer.status_code == 200
+    finally:
+        stop.set()
+        router.close()

@@ -1,0 +1,141 @@
+"""Devices and lanes with trouble, found by alert, dashboard and `millrace why`."""
+
+import threading
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+
+from jobs.explain.rules.load import LAZY_LAG_S
+from tests.acceptance.telemetry.why.scenes import (
+    FOUND_WITHIN_S,
+    LONG,
+    LOOK_S,
+    SHORT,
+    TROUBLES,
+    Scene,
+    explained,
+)
+from tests.support.servers.prometheus import MISSING, installed
+from tests.support.wait import Deadline, eventually, pause
+
+
+def test_prometheus_is_there_to_raise_alerts() -> None:
+    if not installed():
+        pytest.skip(MISSING)
+
+
+def test_a_system_that_does_what_it_should_has_no_diagnoses(scene: Scene) -> None:
+    with scene.called("bob", lambda n: {"model": "echo", "input": "x"}, callers=2, pause_s=0.1):
+        assert eventually(lambda: scene.why() == [], FOUND_WITHIN_S, LOOK_S)
+    assert "no findings" in scene.by_command()
+
+
+def test_cpus_are_idle_and_devices_saturated(scene: Scene) -> None:
+    body = {"model": "saturated", "input": "x", "timeout_ms": 3000}
+    with scene.called("bob", lambda n: body, callers=16):
+        found = explained(scene, TROUBLES["device"])
+        # a tenant is told too
+        eventually(lambda: "device_saturated" in scene.by_command("saturated", who="bob"))
+    is_idle = found["evidence"]["loop_lag_s"] < LAZY_LAG_S  # other programs may use the CPUs
+    words = "the api's CPUs have time to spare" if is_idle else "the api is busy too"
+    assert words in found["words"]
+
+
+def test_devices_are_idle_and_p99_rises_since_lanes_are_many(scene: Scene) -> None:
+    """Each of 14 callers has parameters of its own, and all call at once, now and then."""
+    together = threading.Barrier(14)
+
+    def body(n: int) -> dict[str, Any]:
+        with suppress(threading.BrokenBarrierError):
+            together.wait()
+        return {"model": "scattered", "input": SHORT, "params": {"dimensions": 1 + n}}
+
+    with scene.called("bob", body, callers=14, pause_s=0.3):
+        try:
+            explained(scene, TROUBLES["lanes"])
+        finally:
+            together.abort()
+
+
+def test_one_tenants_burst_of_long_texts_is_what_others_wait_for(scene: Scene) -> None:
+    """alice sends a text after every four answers to bob, however long they take."""
+    with scene.called("bob", lambda n: {"model": "lengthy", "input": SHORT}, callers=4) as answers:
+
+        def long(n: int) -> dict[str, Any]:
+            before = len(answers)
+            eventually(lambda: len(answers) >= before + 4, FOUND_WITHIN_S)
+            return {"model": "lengthy", "input": LONG}
+
+        with scene.called("alice", long, callers=1):
+            explained(scene, TROUBLES["long"])
+            assert "alice" not in scene.by_command("lengthy", who="bob")
+            eventually(lambda: "alice" in scene.by_command("lengthy"))
+
+
+def test_one_lane_has_most_of_the_waiting(scene: Scene) -> None:
+    hot = {"model": "crowded", "input": SHORT}
+
+    def cold(n: int) -> dict[str, Any]:
+        return hot | {"params": {"dimensions": 1 + n}}
+
+    with (
+        scene.called("bob", lambda n: hot, callers=12),
+        scene.called("bob", cold, callers=2, pause_s=0.5),
+    ):
+        explained(scene, TROUBLES["hot"])
+
+
+def test_a_call_is_explained_to_its_tenant_and_to_operators(scene: Scene) -> None:
+    with scene.client("alice") as alice, scene.client("bob") as bob:
+        body = {"model": "echo", "input": "x"}
+        id = eventually(lambda: _recorded_call(alice, body))
+        assert bob.get(f"/calls/{id}").status_code == 404
+        refused = alice.post("/infer", json=body | {"model": "lengthy", "timeout_ms": 1})
+        failed = refused.json()["call_id"]
+        kept = eventually(lambda: alice.get(f"/calls/{failed}").is_success and alice)
+        assert kept
+    said = scene.by_command(id, who="alice")
+    assert "call_in_time" in said
+    assert "ms in its lane" in said
+    assert refused.json()["code"] in scene.by_command(failed)
+    assert "call_in_time" in scene.by_command(id)
+
+
+def _recorded_call(client: httpx.Client, body: dict[str, Any]) -> str | None:
+    """Makes a call, and returns its id unless its record was left out: after many calls, few are
+    recorded for a while."""
+    id = str(client.post("/infer", json=body).raise_for_status().json()["id"])
+    deadline = Deadline(5)
+    while not (found := client.get(f"/calls/{id}").is_success) and not deadline.is_over():
+        pause(0.1)
+    return id if found else None
+
+
+def test_an_item_tells_where_all_of_its_time_went(scene: Scene) -> None:
+    with scene.client("alice") as alice:
+        job, item = eventually(lambda: _item_that_waited_in_its_lane(scene, alice))
+        timing = dict(item["timing"])
+    whole_ms, lane_ms = timing.pop("total_ms"), timing.pop("wait_ms")
+    assert None not in timing.values()
+    assert sum(timing.values()) == pytest.approx(whole_ms, abs=50)  # two machines' clocks
+    assert timing["queue_ms"] + timing["batch_ms"] == pytest.approx(lane_ms, abs=0.01)
+    assert timing["engine_ms"] >= 99
+    assert lane_ms >= 250  # three launches before its own
+    assert item["why"][0]["code"] == "waiting_for_device"
+    assert "in its lane" in scene.by_command(job, "3", who="alice")
+    assert "it ended as completed" in scene.by_command(job)
+
+
+def _item_that_waited_in_its_lane(scene: Scene, client: httpx.Client) -> tuple[str, Any] | None:
+    """Runs a job of four launches, and returns its last item unless it waited longer for a worker
+    or in preprocessing, as on a busy machine."""
+    order = {"model": "saturated", "items": ["a", "b", "c", "d"]}
+    job = client.post("/jobs", json=order).raise_for_status().json()["id"]
+    scene.by_command(job, who="alice")
+    eventually(lambda: client.get(f"/jobs/{job}").json()["state"] == "completed", FOUND_WITHIN_S)
+    item = client.get(f"/jobs/{job}/items/3").raise_for_status().json()
+    queue_ms = item["timing"]["queue_ms"]
+    stages = ("waiting_ms", "preprocess_ms", "engine_ms", "record_ms")
+    return (job, item) if all(queue_ms > (item["timing"][stage] or 0) for stage in stages) else None

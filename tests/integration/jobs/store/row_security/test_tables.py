@@ -1,0 +1,226 @@
+"""Row-level security shows the api one tenant's rows: roles, policies, and what is written."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from fastapi.testclient import TestClient
+from psycopg.errors import CheckViolation
+from sqlalchemy import Engine, event, text
+from sqlalchemy.exc import OperationalError, ProgrammingError
+
+from api.app import create_app
+from jobs import ids
+from jobs.intake.idempotency_key import Claim
+from jobs.settings import Settings
+from jobs.store import db, partitions
+from jobs.store.db import Tx
+from jobs.store.jobs import idempotency
+from jobs.store.tenancy import EVERYBODY, acting
+from tests.integration.jobs.store.row_security.tenants import (
+    ALICE,
+    LEAVES,
+    MALLORY,
+    TENANTS_TABLES,
+    everything,
+)
+from tests.support.stores.store import count
+
+
+def security(tx: Tx) -> dict[str, bool]:
+    tables = tx.scalars(text(TENANTS_TABLES)).all()
+    return {t: bool(tx.scalar(text(f"SELECT row_security_active('{t}')"))) for t in tables}
+
+
+def test_row_security_is_active_on_the_apis_own_connection(settings: Settings) -> None:
+    app = create_app(settings)
+    with TestClient(app), app.state.context.database.connect() as tx:
+        active = security(tx)
+        assert {"jobs", "items", "results", "api_keys", "audit"} <= active.keys()
+        assert all(active.values()), active
+
+
+def test_row_security_is_active_for_a_process_of_the_apis_that_takes_large_bodies(
+    api: Engine,
+) -> None:
+    with api.connect() as tx:
+        assert all(security(tx).values())
+
+
+@pytest.mark.parametrize("role", [db.API, db.WORKER])
+def test_the_roles_of_processes_own_nothing_and_are_nobody_special(
+    database: Engine, role: str
+) -> None:
+    with database.connect() as tx:
+        named = {"role": role}
+        found = tx.execute(
+            text("""SELECT rolsuper, rolbypassrls, rolcreaterole, rolcreatedb, rolreplication
+                    FROM pg_roles WHERE rolname = :role"""),
+            named,
+        ).one()
+        assert not any(found)
+        owned = text("""
+            SELECT relname::text FROM pg_class WHERE pg_get_userbyid(relowner) = :role
+            UNION SELECT proname::text FROM pg_proc WHERE pg_get_userbyid(proowner) = :role
+            UNION SELECT nspname::text FROM pg_namespace WHERE pg_get_userbyid(nspowner) = :role
+        """)
+        assert tx.scalars(owned, named).all() == []
+        member = text("""
+            SELECT g.rolname::text FROM pg_auth_members m
+            JOIN pg_roles r ON r.oid = m.member JOIN pg_roles g ON g.oid = m.roleid
+            WHERE r.rolname = :role
+        """)
+        assert tx.scalars(member, named).all() == []
+
+
+def unguarded(tx: Tx) -> list[str]:
+    return list(
+        tx.scalars(
+            text(f"""
+                SELECT c.relname FROM pg_class c
+                WHERE c.relname IN ({TENANTS_TABLES.replace("ORDER BY 1", "")})
+                  AND NOT (c.relrowsecurity AND EXISTS (
+                      SELECT FROM pg_policy p WHERE p.polrelid = c.oid
+                        AND 'millrace_api'::regrole = ANY(p.polroles)
+                        AND pg_get_expr(p.polqual, p.polrelid) LIKE '%millrace.tenant%'))
+            """)
+        )
+    )
+
+
+def test_every_table_with_a_tenant_has_a_policy(database: Engine) -> None:
+    with database.begin() as tx:
+        assert unguarded(tx) == []
+        tx.execute(text("CREATE TABLE forgotten (tenant_id text)"))
+        assert unguarded(tx) == ["forgotten"]
+        tx.rollback()
+
+
+def test_of_partitions_the_api_may_add_to_those_of_items_and_nothing_else(
+    database: Engine,
+) -> None:
+    rights = "SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER"
+    with database.connect() as tx:
+        leaves = list(tx.scalars(text(LEAVES)))
+        held = {
+            leaf: {
+                right
+                for right in rights.split(",")
+                if tx.scalar(text(f"SELECT has_table_privilege('{db.API}', '{leaf}', '{right}')"))
+            }
+            for leaf in leaves
+        }
+    assert len([leaf for leaf in leaves if leaf.startswith("items_")]) > 1
+    for leaf, found in held.items():
+        assert found == ({"INSERT"} if leaf.startswith("items_") else set()), leaf
+
+
+# -- what shows, and what can be changed
+
+
+def test_without_a_tenant_no_row_shows(database: Engine, api: Engine, alices: UUID) -> None:
+    for named in (None, "", MALLORY):
+        with api.begin() as tx:
+            if named is not None:
+                tx.execute(text("SELECT set_config('millrace.tenant', :t, true)"), {"t": named})
+            for table in _readable(tx):
+                assert tx.scalar(text(f"SELECT count(*) FROM {table}")) == 0, table
+    with acting(api, ALICE) as tx:
+        assert all(tx.scalar(text(f"SELECT count(*) FROM {table}")) for table in _readable(tx))
+
+
+def _readable(tx: Tx) -> list[str]:
+    tables = tx.scalars(text(TENANTS_TABLES)).all()
+    may = "SELECT has_table_privilege(current_user, '{}', 'SELECT')"
+    found = [table for table in tables if tx.scalar(text(may.format(table)))]
+    assert len(found) > 10
+    return found
+
+
+def test_a_tenant_is_forgotten_with_its_transaction(api: Engine, alices: UUID) -> None:
+    for _ in range(3):
+        with acting(api, ALICE) as tx:
+            assert tx.scalar(text("SELECT count(*) FROM jobs")) == 2
+        with api.begin() as tx:
+            assert tx.scalar(text("SELECT count(*) FROM jobs")) == 0
+
+
+def test_a_row_of_another_tenant_is_not_written(
+    database: Engine, api: Engine, alices: UUID
+) -> None:
+    before = everything(database)
+    with acting(database, EVERYBODY) as tx:
+        tables = [
+            table
+            for table in tx.scalars(text(TENANTS_TABLES)).all()
+            if tx.scalar(text(f"SELECT has_table_privilege('{db.API}', '{table}', 'INSERT')"))
+        ]
+    assert len(tables) > 8
+    for table in tables:
+        forged = _forged(database, table)
+        with (
+            pytest.raises(ProgrammingError, match="row-level security"),
+            acting(api, MALLORY) as tx,
+        ):
+            tx.exec_driver_sql(forged)
+    assert everything(database) == before
+
+
+def _forged(database: Engine, table: str) -> str:
+    """A copy of a row of Alice's, made by Mallory: PostgreSQL asks the policy first."""
+    with database.connect() as tx:
+        row = tx.scalar(text(f"SELECT row_to_json(t)::text FROM {table} t LIMIT 1"))
+    columns = f"SELECT * FROM json_populate_record(NULL::{table}, $forged${row}$forged$)"
+    return f"INSERT INTO {table} OVERRIDING SYSTEM VALUE {columns}"
+
+
+def test_a_row_is_not_given_to_another_tenant(database: Engine, api: Engine, alices: UUID) -> None:
+    with pytest.raises(ProgrammingError, match="row-level security"), acting(api, ALICE) as tx:
+        tx.execute(text("UPDATE jobs SET tenant_id = 'mallory'"))
+    assert count(database, "jobs") == 2
+
+
+def test_items_of_another_tenant_are_not_copied_in(database: Engine, api: Engine) -> None:
+    for named in (MALLORY, ""):
+        with pytest.raises(CheckViolation, match="its_own"), acting(api, named) as tx:
+            _copy(tx, ALICE)
+    assert count(database, "items") == 0
+    with acting(api, ALICE) as tx:
+        _copy(tx, ALICE)
+    assert count(database, "items") == 1
+
+
+def _copy(tx: Tx, tenant: str) -> None:
+    id = ids.new()
+    leaf = partitions.leaf(tx, "items", id)
+    statement = f"COPY {leaf} (job_id, tenant_id, seq, input) FROM STDIN"
+    with db.cursor(tx).copy(statement) as copy:
+        copy.write(f'{id}\t{tenant}\t0\t"x"\n')
+
+
+# -- keys that several tenants have
+
+
+def test_two_tenants_may_use_the_same_idempotency_key_at_once(
+    api: Engine, database: Engine
+) -> None:
+    one, other = Claim(ALICE, "k", b"1"), Claim(MALLORY, "k", b"2")
+    with acting(api, ALICE) as alice, acting(api, MALLORY) as mallory:
+        idempotency.lock(alice, one)
+        idempotency.lock(mallory, other)
+        idempotency.store(alice, one, ids.new(), b"{}")
+        idempotency.store(mallory, other, ids.new(), b"{}")
+    assert count(database, "idempotency_keys") == 2
+
+
+def test_a_connection_that_is_not_in_its_role_is_refused(database_url: str) -> None:
+    """As where a pooler drops what it doesn't know of a connection's parameters."""
+
+    def drop(dialect: Any, record: Any, arguments: Any, parameters: dict[str, Any]) -> None:
+        del parameters["options"]
+
+    engine = db.connect(database_url, pool_size=1, role=db.API)
+    event.listen(engine, "do_connect", drop)
+    with pytest.raises(OperationalError, match="acts as millrace, not as millrace_api"):
+        engine.connect()
+    engine.dispose()
