@@ -129,13 +129,12 @@ def test_an_item_tells_where_all_of_its_time_went(scene: Scene) -> None:
 
 
 def _item_that_waited_in_its_lane(scene: Scene, client: httpx.Client) -> tuple[str, Any] | None:
-    """Runs a job of four launches, and returns its last item unless it waited longer for a worker
-    or in preprocessing, as on a busy machine."""
+    """Runs a job of four launches, and returns its last item if that spent half of its time in its
+    lane: on a busy machine it also waits for a worker, in preprocessing and for its record."""
     order = {"model": "saturated", "items": ["a", "b", "c", "d"]}
     job = client.post("/jobs", json=order).raise_for_status().json()["id"]
     scene.by_command(job, who="alice")
     eventually(lambda: client.get(f"/jobs/{job}").json()["state"] == "completed", FOUND_WITHIN_S)
     item = client.get(f"/jobs/{job}/items/3").raise_for_status().json()
-    queue_ms = item["timing"]["queue_ms"]
-    stages = ("waiting_ms", "preprocess_ms", "engine_ms", "record_ms")
-    return (job, item) if all(queue_ms > (item["timing"][stage] or 0) for stage in stages) else None
+    timing = item["timing"]
+    return (job, item) if timing["queue_ms"] >= timing["total_ms"] / 2 else None
