@@ -1,6 +1,7 @@
 """/openapi.json is true: schemathesis makes up requests from it, and finds nothing."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
-from tests.support.platforms import SAMPLES, spec
+from tests.support.platforms import CLOSED, Platforms
 from tests.support.wait import PATIENCE_S
 
 OPERATIONS = [
@@ -174,8 +175,12 @@ NOT_CHECKED: dict[str, list[Any]] = {
     for label in _MORE_THAN_SAID
 }
 
-# One of its own, which no other file declares: its requests drain workers, among other things.
-PLATFORM = spec(SAMPLES, is_closed=True, max_file_mb=63, max_json_mb=1, webhook_allow="127.0.0.1")
+
+@pytest.fixture(scope="module")
+def platform(platforms: Platforms) -> Iterator[Platform]:
+    """One that no other file shares: made-up requests drain workers, among other things."""
+    with platforms.running(CLOSED) as started:
+        yield started
 
 
 @schemathesis.serializer("application/x-ndjson")

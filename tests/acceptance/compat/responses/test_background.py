@@ -19,8 +19,8 @@ from tests.acceptance.compat.responses.responses import (
     numbers_of,
     text_of,
 )
-from tests.acceptance.generation.test_streams_survive import supervised
 from tests.support.keys import make_key_at
+from tests.support.platforms import supervised
 from tests.support.wait import PATIENCE_S, eventually
 
 PLATFORM = RESPONSES

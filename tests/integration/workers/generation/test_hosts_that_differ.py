@@ -69,7 +69,7 @@ def test_the_slow_host_serves_once_the_fast_one_takes_no_calls(hosted: Hosted) -
 
 
 def test_calls_go_to_the_cheaper_host_where_it_begins_them_in_time(hosted: Hosted) -> None:
-    """On a busy machine the dear host takes what the cheaper one leaves lying for seconds."""
+    """Six calls in a row; on a busy machine the dear host takes what the cheaper is late for."""
     pair = Pair(hosted, target_ms=60_000, slow_price=0.001)
 
     def all_of_six(attempt: int) -> bool:

@@ -19,7 +19,7 @@ from tests.support.stores.store import claim, settle
 
 @pytest.fixture
 def api(database_url: str) -> Iterator[Engine]:
-    """As an api process connects."""
+    """Connection of an api process."""
     engine = db.connect(database_url, pool_size=2, role=db.API)
     yield engine
     engine.dispose()

@@ -59,7 +59,7 @@ def test_without_the_stores_filters_no_foreign_row_shows_and_none_is_changed(
 
 
 def _done(api: Engine, call: StoreCall, job: JobRow) -> object:
-    """What it returns; of an error, what it says."""
+    """Returns its result; of an error, the text if that names Alice."""
     try:
         with acting(api, MALLORY) as tx:
             return call(tx, job)
@@ -71,7 +71,7 @@ def _done(api: Engine, call: StoreCall, job: JobRow) -> object:
 def test_where_rows_are_not_secured_those_functions_do_show_them(
     name: str, database: Engine, alices: UUID
 ) -> None:
-    """What makes the test above able to fail."""
+    """Shows that the test above can fail."""
     with database.connect() as tx:
         job = read.one(tx, ALICE, alices)
     event.listen(database, "before_cursor_execute", _unfilter, retval=True)

@@ -214,7 +214,7 @@ def test_two_tenants_may_use_the_same_idempotency_key_at_once(
 
 
 def test_a_connection_that_is_not_in_its_role_is_refused(database_url: str) -> None:
-    """As where a pooler drops what it doesn't know of a connection's parameters."""
+    """Drops the options, as a pooler does that doesn't know a parameter of the connection."""
 
     def drop(dialect: Any, record: Any, arguments: Any, parameters: dict[str, Any]) -> None:
         del parameters["options"]

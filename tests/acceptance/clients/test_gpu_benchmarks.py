@@ -1,0 +1,68 @@
+"""The benchmarks for a GPU are ready for one: where there is none they say so, and their trial on
+the CPU goes through everything."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+pytest.importorskip("matplotlib")  # of the extra `bench`
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ops", "bench", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def report(*arguments: str) -> dict[str, Any]:
+    """Runs a benchmark to its end; returns the line that it prints last."""
+    done = bench(*arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    line: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return line
+
+
+@pytest.mark.parametrize("name", ["gpu", "generate-gpu"])
+def test_without_a_card_it_says_what_can_be_done(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a card")
+    done = bench(name)
+    assert done.returncode == 1
+    assert "no CUDA device" in done.stderr
+    assert "--device cpu" in done.stderr
+
+
+def test_the_trial_of_fixed_cost_models_on_the_cpu_has_every_figure() -> None:
+    line = report("gpu", "--device", "cpu", "--quick")
+    assert {row["figure"] for row in line["asked"]} == {
+        "job_vs_bare_minilm",
+        "job_vs_bare_encoder",
+        "device_busy_share",
+    }
+    figures = line["figures"]
+    for name in ("minilm", "encoder"):
+        assert figures[f"job_vs_bare_{name}"] > 0.05
+        assert 0 < figures[f"{name}_busy_share"] <= 1.01
+        assert figures[f"{name}_whole_items_per_s"] <= figures[f"{name}_job_items_per_s"]
+        assert figures[f"{name}_call_p95_ms"] > 0
+        assert figures[f"{name}_call_p95_beside_job_ms"] > 0
+
+
+def test_the_trial_of_generation_on_the_cpu_has_every_figure() -> None:
+    pytest.importorskip("transformers")
+    line = report("generate-gpu", "--device", "cpu")
+    figures = line["figures"]
+    assert {row["figure"] for row in line["asked"]} <= figures.keys()
+    assert figures["job_tokens_per_s"] > 0
+    assert figures["engine_ttft_p95_ms"] > 0
+    assert figures["stream_ttft_p95_ms"] > 0
+    assert figures["kv_blocks"] > 0
+    assert figures["batch_gain"] > 1
+    assert 0 <= figures["kv_usage_peak"] <= 1
