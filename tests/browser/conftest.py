@@ -31,9 +31,12 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def platform(browser: Browser, request: pytest.FixtureRequest, platforms: Platforms) -> Platform:
+def platform(
+    browser: Browser, request: pytest.FixtureRequest, platforms: Platforms
+) -> Iterator[Platform]:
     """The platform that the module declares as PLATFORM; none where there is no browser."""
-    return platforms.shared(request.module.PLATFORM)
+    with platforms.shared(request.module.PLATFORM) as found:
+        yield found
 
 
 Key = Callable[..., tuple[str, str]]

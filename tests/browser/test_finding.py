@@ -13,6 +13,8 @@ from tests.browser.work import NASTY, WORK, post
 from tests.support.keys import make_key_at
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 PLATFORM = WORK
 FOCUSED = "(element) => element === document.activeElement"
 

@@ -13,6 +13,8 @@ from tests.browser.conftest import Sign, for_everybody
 from tests.support.platforms import spec
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 MODELS = """
 [[model]]
 name = "talk"

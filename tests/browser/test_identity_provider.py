@@ -12,6 +12,8 @@ from tests.support.platforms import Platforms
 from tests.support.servers.identity_provider import CLIENT, IdentityProvider
 from tests.support.servers.identity_provider import running as provider_running
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[IdentityProvider]:

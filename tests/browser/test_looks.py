@@ -13,6 +13,8 @@ from tests.browser.work import WORK, post
 from tests.support.keys import make_key_at
 from tests.support.servers.receiver import Reply, receiving
 
+pytestmark = pytest.mark.nightly
+
 PLATFORM = WORK
 PATH = "/of-a-path/that-is-longer/than-a-column?tenant=acme&event=all"
 LINES = "(cell) => cell.getClientRects().length && cell.offsetHeight / 20"

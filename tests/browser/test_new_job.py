@@ -9,6 +9,8 @@ from playwright.sync_api import expect
 from tests.browser.conftest import Sign, for_everybody
 from tests.support.platforms import LIGHT, spec
 
+pytestmark = pytest.mark.nightly
+
 PLATFORM = spec(LIGHT, lease_s=3.0)
 
 

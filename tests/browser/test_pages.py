@@ -28,6 +28,8 @@ from tests.support import signing
 from tests.support.platforms import SAMPLES, spec, transaction
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 PAGES = {
     "models": "/dashboard/models",
     "model": "/dashboard/models/minilm@1",

@@ -12,6 +12,8 @@ from tests.browser.conftest import Sign, for_everybody
 from tests.support.platforms import SAMPLES, spec, transaction
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 PLATFORM = spec(SAMPLES, lease_s=3.0)
 DAYS = """
     INSERT INTO figures (subject, step, at, calls_s, items_s, refused_s, failed_s, waiting, busy,

@@ -9,6 +9,8 @@ from ops.bench.harness.models_files import models_file, sample
 from tests.browser.conftest import Sign, for_everybody
 from tests.support.platforms import spec
 
+pytestmark = pytest.mark.nightly
+
 TALK = """
 [[model]]
 name = "talk"

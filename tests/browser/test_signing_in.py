@@ -14,6 +14,8 @@ from tests.browser.chromium import Watched
 from tests.browser.conftest import Key, Sign, screenshot, sign_in
 from tests.support.platforms import database_of, spec
 
+pytestmark = pytest.mark.nightly
+
 PLATFORM = spec(lease_s=3.0)
 _REFUSED = ("status of 401", "status of 403")
 _BROKEN_OFF = ("net::ERR_INCOMPLETE_CHUNKED_ENCODING", "net::ERR_CONNECTION")  # a live stream

@@ -13,6 +13,8 @@ from ops.supervisor.platform import Platform
 from tests.browser.conftest import Key
 from tests.browser.work import WORK, post
 
+pytestmark = pytest.mark.nightly
+
 PLATFORM = WORK
 ZONE = "Australia/Darwin"  # no whole hours from UTC
 SHOWN = "%Y-%m-%d %H:%M:%S"

@@ -10,6 +10,8 @@ from tests.browser.conftest import Sign
 from tests.browser.work import WORK, post
 from tests.support.keys import make_key_at
 
+pytestmark = pytest.mark.nightly
+
 PLATFORM = WORK
 MOST_BYTES = 100_000
 PAGES = (

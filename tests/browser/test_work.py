@@ -16,6 +16,8 @@ from tests.support.keys import make_key_at
 from tests.support.servers.receiver import Receiver, Reply, receiving
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 PLATFORM = WORK
 
 

@@ -1,12 +1,15 @@
 """Whole platforms for tests, as `millrace up` starts them, from a prepared database folder.
 
-A module declares the platform that its tests need, and gets it by the fixture `platform`:
+A module names one of the six shared platforms, and what it shall serve for this module:
 
-    PLATFORM = spec(MODELS, lease_s=2.0)
+    PLATFORM = OPEN
+    MODELS = entries  # TOML added to the platform's models file, and taken out at the end
+    FILES = {"model.py": CODE}  # files beside the models file
 
-Modules that declare the same name (`PLATFORM = OPEN`) run one after the other in one process of
-xdist, and share it: their tests keep to tenants of their own. Where everything that a platform did
-is counted, or settings are no constants, a test starts its own:
+Modules of one platform run one after the other in one process of xdist, so that it starts once in a
+run; their tests keep to models and tenants of their own. Where processes are killed, frozen or
+starved, everything that a platform did is counted, or settings are no constants, a test starts its
+own:
 
     with platforms.running(spec(MODELS), broker_url=url) as platform:
 """
@@ -27,6 +30,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine as Database
 
+from jobs.models import builtin_models
 from jobs.store import db
 from migrations.run import migrate
 from ops.bench.harness.models_files import models_file, sample
@@ -34,7 +38,9 @@ from ops.embedded import postgres
 from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
 from ops.supervisor.platform import running as running_platform
+from tests.support.extra_models import extra_models
 from tests.support.keys import make_key_at
+from tests.support.pace import pace
 from tests.support.wait import eventually
 
 LIGHT = models_file(sample("echo"), sample("batchstring"))
@@ -67,11 +73,45 @@ def spec(
     return PlatformSpec(models, workers, is_closed, given, tuple(sorted(settings.items())))
 
 
-_USUAL = {"lease_s": 6.0, "max_file_mb": 64, "max_json_mb": 1, "webhook_allow": "127.0.0.1"}
-OPEN = spec(SAMPLES, **_USUAL)
+_USUAL: dict[str, Any] = {
+    "lease_s": 6.0 * pace(),
+    "max_file_mb": 64,
+    "max_json_mb": 1,
+    "webhook_allow": "127.0.0.1",
+    "fetch_allow": "127.0.0.1",
+}
+_SAMPLES = models_file(*builtin_models.SAMPLES)
+OPEN = spec(_SAMPLES, **_USUAL, inference_model="service")
 """The samples, where everybody is let in as the admin of the tenant "default"."""
-CLOSED = spec(SAMPLES, is_closed=True, **_USUAL)
+CLOSED = spec(_SAMPLES, is_closed=True, **_USUAL)
 """The samples, where keys are asked for."""
+CHATTING = spec(
+    LIGHT + models_file(sample("minilm", target_ms=5000, accept_token_ids=True)),
+    is_closed=True,
+    blob_over_kb=1,
+    **_USUAL,
+)
+"""For the APIs of other systems: keys are asked for, and payloads over 1 KiB are blobs."""
+GENERATING = spec(LIGHT, **_USUAL)
+"""For models that generate; everybody is let in."""
+TWO_WORKERS = spec(LIGHT, workers=2, **_USUAL)
+"""Two workers, which modules may drain or kill as long as they wait for the next one."""
+_PREPARED = """
+[[model]]
+name = "prepared"
+version = "1"
+engine = "python"
+prepare = "pool"
+options = { file = "prepared.py" }
+"""
+_PREPARED_CODE = """
+SAMPLES = ["warm"]
+prepare = str
+predict = list
+"""
+POOLS = spec(LIGHT + _PREPARED, files={"prepared.py": _PREPARED_CODE}, blob_over_kb=1, **_USUAL)
+"""A worker of the pool that prepares, beside one that serves."""
+SHARED = (OPEN, CLOSED, CHATTING, GENERATING, TWO_WORKERS, POOLS)
 
 
 class Platforms:
@@ -82,13 +122,19 @@ class Platforms:
         self._shared: tuple[PlatformSpec, Platform] | None = None
         self._stack = ExitStack()
 
-    def shared(self, asked: PlatformSpec) -> Platform:
-        """The platform of this description: the running one, or a new one in its place."""
+    @contextmanager
+    def shared(
+        self, asked: PlatformSpec, models: str = "", files: Mapping[str, str] | None = None
+    ) -> Iterator[Platform]:
+        """Lends a shared platform, which serves these models too: the running one, or a new one in
+        its place."""
         if self._shared is None or self._shared[0] != asked:
             self.close()
             self._shared = asked, self._stack.enter_context(self.running(asked))
-        self._shared[1].poll()  # a worker that the tests before have killed
-        return self._shared[1]
+        platform = self._shared[1]
+        platform.poll()  # a worker that the tests before have killed
+        with extra_models(platform, models, files):
+            yield platform
 
     def close(self) -> None:
         """Stops the shared platform."""

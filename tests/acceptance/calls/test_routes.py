@@ -1,43 +1,32 @@
 """Routes on a whole platform: shares of sticky users, pinned versions, shadows."""
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import pytest
 
 from ops.client import Client
-from tests.support.platforms import Platforms, spec
+from tests.support.platforms import OPEN
 from tests.support.wait import eventually
 
 ENTRY = """
 [[model]]
-name = "x"
+name = "routed"
 version = "{}"
 engine = "echo"
 """
-ROUTE = "/admin/models/x/routes/*"
+PLATFORM = OPEN
+MODELS = "".join(map(ENTRY.format, "12"))
+ROUTE = "/admin/models/routed/routes/*"
 USERS = [f"user-{n}" for n in range(200)]
 
 
-@pytest.fixture(scope="module")
-def http(platforms: Platforms) -> Iterator[httpx.Client]:
-    with (
-        platforms.running(spec("".join(map(ENTRY.format, "12")))) as platform,
-        httpx.Client(base_url=platform.url, timeout=60) as client,
-    ):
-        paths = [f"/models/x@{version}/ready" for version in "12"]
-        eventually(lambda: all(client.get(path).status_code == 200 for path in paths))
-        yield client
-
-
-def call(http: httpx.Client, user: str = "", model: str = "x") -> str:
+def call(http: httpx.Client, user: str = "", model: str = "routed") -> str:
     headers = {"X-Millrace-User": user} if user else {}
     answer = http.post("/infer", json={"model": model, "input": "hi"}, headers=headers)
     assert answer.status_code == 200, answer.text
     version: str = answer.json()["version"]
-    assert answer.headers["X-Millrace-Model"] == f"x@{version}"
+    assert answer.headers["X-Millrace-Model"] == f"routed@{version}"
     return version
 
 
@@ -49,7 +38,7 @@ def put(http: httpx.Client, first: float, second: float, **more: Any) -> None:
 
 
 def test_a_ramp_takes_no_user_back_and_a_pinned_version_beats_it(http: httpx.Client) -> None:
-    assert call(http) == "2"  # the newest
+    eventually(lambda: call(http) == "2")  # the newest
     put(http, 100, 0, sticky="user")
     eventually(lambda: {call(http) for _ in range(5)} == {"1"})
     put(http, 70, 30, sticky="user")
@@ -59,7 +48,7 @@ def test_a_ramp_takes_no_user_back_and_a_pinned_version_beats_it(http: httpx.Cli
     put(http, 40, 60, sticky="user")
     eventually(lambda: sum(call(http, user) == "2" for user in USERS) > len(moved))
     assert {call(http, user) for user in moved} == {"2"}
-    assert {call(http, user, "x@1") for user in USERS[:20]} == {"1"}
+    assert {call(http, user, "routed@1") for user in USERS[:20]} == {"1"}
     with Client(str(http.base_url)) as client:
         assert client.request("DELETE", ROUTE) is None
     eventually(lambda: Counter(call(http, user) for user in USERS[:20]) == {"2": 20})
@@ -71,8 +60,9 @@ def test_a_shadows_answers_are_compared_and_dropped(http: httpx.Client) -> None:
 
     def compared() -> bool:
         assert call(http) == "1"
-        return 'millrace_shadow_calls_total{model="x@1",outcome="equal",shadow="x@2"}' in (
-            http.get("/metrics").text
+        return (
+            'millrace_shadow_calls_total{model="routed@1",outcome="equal",shadow="routed@2"}'
+            in (http.get("/metrics").text)
         )
 
     eventually(compared)

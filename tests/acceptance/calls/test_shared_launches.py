@@ -9,11 +9,10 @@ import pytest
 
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
-from tests.support.platforms import spec
+from tests.support.platforms import CHATTING
 from tests.support.wait import eventually
 
-PLATFORM = spec(is_closed=True)
-"""One of its own: tests of other modules drain workers of the shared one."""
+PLATFORM = CHATTING
 
 
 @pytest.fixture(scope="module")

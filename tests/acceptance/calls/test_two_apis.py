@@ -11,7 +11,8 @@ import pytest
 from ops.processes.children import Child
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
-from tests.support.platforms import spec
+from tests.support.extra_models import extra_models
+from tests.support.platforms import TWO_WORKERS
 from tests.support.wait import eventually
 
 MODELS = """
@@ -23,8 +24,8 @@ target_ms = 60_000
 options = { function = "tests.support.models.paced:steady" }
 limits = { max_batch = 16 }
 """
-NEWER = MODELS + MODELS.replace('version = "1"', 'version = "2"')
-PLATFORM = spec(MODELS, workers=2)
+NEWER = MODELS.replace('version = "1"', 'version = "2"')
+PLATFORM = TWO_WORKERS
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +99,11 @@ def test_both_take_up_a_changed_models_file_and_a_bare_name_goes_to_what_is_read
         assert status == 200
         return version == "2"
 
+    before = file.read_text()
     file.write_text("[[model]")
-    file.write_text(NEWER)
-    for api in apis:
-        eventually(lambda api=api: answered_by_the_newer(api))
-        assert ask(api, "steady@2") == (200, "2")
-        assert ask(api, "steady@1") == (200, "1")
+    file.write_text(before)
+    with extra_models(platform, NEWER):
+        for api in apis:
+            eventually(lambda api=api: answered_by_the_newer(api))
+            assert ask(api, "steady@2") == (200, "2")
+            assert ask(api, "steady@1") == (200, "1")

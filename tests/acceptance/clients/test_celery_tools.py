@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 from ops.supervisor.platform import Platform
-from tests.support.platforms import LIGHT, spec
+from tests.support.platforms import TWO_WORKERS
 from tests.support.wait import PATIENCE_S
 
-PLATFORM = spec(LIGHT, workers=2)
+PLATFORM = TWO_WORKERS
 
 
 def celery(platform: Platform, *arguments: str) -> dict[str, dict[str, object]]:

@@ -14,7 +14,7 @@ import pytest
 from ops.client import AsyncClient, Client, NotFoundError, UnprocessableEntityError
 from ops.processes.children import Child
 from ops.supervisor.platform import Platform
-from tests.support.platforms import LIGHT, spec, supervised
+from tests.support.platforms import OPEN, supervised
 from tests.support.processes import spawned
 from tests.support.wait import PATIENCE_S, eventually
 
@@ -34,7 +34,7 @@ engine = "function"
 options = { function = "tests.support.models.paced:steady" }
 limits = { max_batch = 4 }
 """
-PLATFORM = spec(LIGHT + MODELS, lease_s=3.0)
+PLATFORM = OPEN
 ITEMS = 30_000
 TEXTS = [f"text {n} " + "x" * 500 for n in range(ITEMS)]
 """Their results are many times what the buffers of a connection hold."""

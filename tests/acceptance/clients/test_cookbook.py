@@ -16,6 +16,8 @@ from ops.supervisor.platform import Platform
 from tests.support.pages import ROOT, Recipe, as_shown, lay_out, run, sections
 from tests.support.platforms import SAMPLES, Platforms, spec
 
+pytestmark = pytest.mark.nightly
+
 DOCS = ROOT / "ops" / "docs"
 PAGES = [DOCS / "how-to/cookbook.md", DOCS / "tutorial/first_hour.md", DOCS / "reference/client.md"]
 BUCKET = "texts"

@@ -15,6 +15,8 @@ from tests.support.pages import ROOT, Recipe, as_shown, lay_out, recipe, run, se
 from tests.support.platforms import Platforms, close_the_door, spec, supervised
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 PAGE = ROOT / "ops" / "docs" / "how-to" / "exercises.md"
 TEXT = PAGE.read_text().replace("9003", str(free_port()))  # that of the page may be taken here
 EXERCISES = {one.title: one for one in sections(TEXT) if one.title[0].isdigit()}

@@ -13,6 +13,8 @@ from tests.support.command_line import millrace
 from tests.support.pages import ROOT, Recipe, lay_out, recipe, run, sections
 from tests.support.platforms import LIGHT, Platforms, spec
 
+pytestmark = pytest.mark.nightly
+
 HOW_TO = ROOT / "ops" / "docs" / "how-to"
 LEFT_OUT = {
     "make demo": "installs the checkout, and takes a minute or two: CI runs it by itself",

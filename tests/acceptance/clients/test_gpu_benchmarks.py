@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.nightly
+
 pytest.importorskip("matplotlib")  # of the extra `bench`
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
-from tests.support.platforms import spec
+from tests.support.platforms import CHATTING
 from tests.support.wait import eventually
 
 MODELS = """
@@ -20,11 +20,6 @@ engine = "python"
 task = "chat"
 options = { file = "chatter.py" }
 limits = { max_batch = 8, window_ms = 5, slice_items = 8 }
-
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
 """
 CHATTER = '''
 """Says what it was told last, in capitals; waits, and fails, when it is told to."""
@@ -62,12 +57,13 @@ def answer(messages):
 '''
 
 
-PLATFORM = spec(MODELS, is_closed=True, files={"chatter.py": CHATTER}, lease_s=3.0, blob_over_kb=1)
+FILES = {"chatter.py": CHATTER}
+PLATFORM = CHATTING
 
 
 @pytest.fixture(scope="module")
 def key(platform: Platform) -> str:
-    return make_key_at(platform.settings.database_url, "people")[0]
+    return make_key_at(platform.settings.database_url, "anthropic")[0]
 
 
 @pytest.fixture

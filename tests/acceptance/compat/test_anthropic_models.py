@@ -11,7 +11,7 @@ from jobs.store import db
 from jobs.store.tenants import limits
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
-from tests.support.platforms import spec
+from tests.support.platforms import CHATTING
 from tests.support.wait import eventually
 
 MODELS = """
@@ -40,19 +40,20 @@ import pathlib
 
 from tests.support.wait import eventually
 
-GATE = pathlib.Path(__file__).with_name("gate")
+GATE = pathlib.Path(__file__).with_name("gate-of-models")
 
 
 def predict(batch):
     eventually(GATE.exists)
     return [item["messages"][-1]["content"].upper() for item in batch]
 '''
-PLATFORM = spec(MODELS, is_closed=True, files={"gated.py": GATED}, lease_s=3.0)
+FILES = {"gated.py": GATED}
+PLATFORM = CHATTING
 
 
 @pytest.fixture(scope="module")
 def key(platform: Platform) -> str:
-    return make_key_at(platform.settings.database_url, "people")[0]
+    return make_key_at(platform.settings.database_url, "anthropic-models")[0]
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def client(platform: Platform, key: str) -> Iterator[anthropic.Anthropic]:
 
 @pytest.fixture
 def gate(platform: Platform) -> Iterator[Any]:
-    path = platform.settings.models.with_name("gate")
+    path = platform.settings.models.with_name("gate-of-models")
     yield path
     path.unlink(missing_ok=True)
 

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from ops.supervisor.platform import Platform
-from tests.support.keys import make_key_at
-from tests.support.platforms import LIGHT, Platforms, spec
+from tests.support.platforms import OPEN
 from tests.support.wait import eventually
 
-SLOW = """
+MODELS = """
 [[model]]
 name = "service"
 version = "1"
@@ -37,18 +34,13 @@ def predict(batch):
     clock.sleep(0.1)
     return [InvalidInput("no number") if text.isdigit() else text.upper() for text in batch]
 """
-PLATFORM = spec(LIGHT + SLOW, files={"service.py": CODE}, inference_model="service")
+FILES = {"service.py": CODE}
+PLATFORM = OPEN
 PATH = "/api/inference"
 
 
 def ask(http: httpx.Client, body: Any, **headers: str) -> httpx.Response:
     return http.post(PATH, json=body, headers=headers)
-
-
-@pytest.fixture(scope="module")
-def off(platforms: Platforms) -> Iterator[Platform]:
-    with platforms.running() as started:
-        yield started
 
 
 def test_a_text_goes_in_and_a_text_comes_out(http: httpx.Client) -> None:
@@ -121,14 +113,6 @@ def test_a_limit_of_the_caller_is_a_429(http: httpx.Client) -> None:
         http.put("/tenants/default/limits", json={"data": []}).raise_for_status()
     assert answer.json()["error"] == "RATE_LIMITED"
     assert answer.json()["retry_after_ms"] > 0
-
-
-def test_it_is_off_until_a_model_is_named(off: Platform) -> None:
-    answer = httpx.post(f"{off.url}{PATH}", json={"input": "hello"})
-    assert (answer.status_code, answer.json()["error"]) == (404, "NOT_FOUND")
-    assert "MILLRACE_INFERENCE_MODEL" in answer.json()["message"]
-    make_key_at(off.settings.database_url, "acme")
-    eventually(lambda: httpx.post(f"{off.url}{PATH}", json={"input": "a"}).status_code == 401)
 
 
 def test_the_benchmark_prints_what_the_devices_did(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def test_intake_ends_at_the_floor_and_a_full_disk_loses_nothing(
         assert "signal 11" not in platform.servers.postgres.log.read_text()
 
 
+@pytest.mark.nightly
 def test_intake_is_taken_again_when_there_is_room(platforms: Platforms, disk: Path) -> None:
     with platforms.running(spec(LIGHT, min_free_mb=_FLOOR_MB), home=disk / "home") as platform:
         filler = disk / "filler"

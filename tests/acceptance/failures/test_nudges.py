@@ -37,7 +37,9 @@ MARGIN_S = 2  # for the same reason; it takes 0.1 to 0.3
 SILENCE_S = 7  # longer than anybody waits for a broker's answer
 
 
-@pytest.fixture(scope="module", params=["redis", "rabbitmq"])
+@pytest.fixture(
+    scope="module", params=["redis", pytest.param("rabbitmq", marks=pytest.mark.nightly)]
+)
 def broker(
     request: pytest.FixtureRequest,
     platforms: Platforms,

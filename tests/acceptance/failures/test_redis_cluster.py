@@ -16,6 +16,8 @@ from tests.support.platforms import Platforms, spec
 from tests.support.stores.redis_cluster import RedisCluster
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 COPIES = 6  # of one model: some on each node
 MODELS = models_file(*(sample("echo", name=f"echo-{n}") for n in range(COPIES)))
 

@@ -13,7 +13,7 @@ import redis
 
 from jobs.calls.redis import RedisLanes
 from ops.supervisor.platform import Platform
-from tests.support.platforms import database_of, spec
+from tests.support.platforms import GENERATING, database_of
 from tests.support.wait import PATIENCE_S, eventually, pause
 
 MODELS = """
@@ -24,7 +24,7 @@ engine = "echo_chat"
 target_ttft_ms = 60000
 options = { step_ms = 5.0, context_tokens = 65536, blocks = 65536 }
 """
-PLATFORM = spec(MODELS, lease_s=3.0)
+PLATFORM = GENERATING
 TOKENS = 1000
 LONG = {"prompt": "on and on", "max_tokens": TOKENS, "min_tokens": TOKENS}
 _GENERATED = re.compile(r"^millrace_generation_tokens_total\{.*\} ([\d.e+]+)$", re.MULTILINE)

@@ -6,17 +6,18 @@ import pytest
 
 from ops.client.sync.chat import Chats
 from ops.supervisor.platform import Platform
-from tests.acceptance.generation.test_streams import CHATTERS, SAID
+from tests.acceptance.generation.test_streams import SAID
 from tests.support.command_line import millrace
+from tests.support.extra_models import extra_models
 from tests.support.keys import make_key_at
-from tests.support.platforms import Platforms, spec
+from tests.support.platforms import CHATTING
 
-PLATFORM = CHATTERS
+PLATFORM = CHATTING
 
 
 @pytest.fixture(scope="module")
 def environ(platform: Platform) -> dict[str, str]:
-    key, _ = make_key_at(platform.settings.database_url, "people")
+    key, _ = make_key_at(platform.settings.database_url, "chat-command")
     return {"MILLRACE_URL": platform.url, "MILLRACE_API_KEY": key}
 
 
@@ -47,7 +48,9 @@ def test_an_unknown_model_is_reported(environ: dict[str, str]) -> None:
     assert "nobody" in chat(environ, "nobody", "x", status=1)
 
 
-def test_it_waits_for_a_model_that_is_loaded_on_demand(platforms: Platforms) -> None:
+def test_it_waits_for_a_model_that_is_loaded_on_demand(
+    platform: Platform, environ: dict[str, str]
+) -> None:
     entry = """
 [[model]]
 name = "sleeper"
@@ -55,7 +58,7 @@ version = "1"
 engine = "echo_chat"
 on_demand = true
 """
-    with platforms.running(spec(entry)) as platform:
-        said = chat({"MILLRACE_URL": platform.url}, "sleeper", "wake up")
+    with extra_models(platform, entry):
+        said = chat(environ, "sleeper", "wake up")
     assert "no worker is ready" in said
     assert said.strip().endswith("wake up")

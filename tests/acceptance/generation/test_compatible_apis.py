@@ -10,11 +10,12 @@ import orjson
 import pytest
 
 from ops.supervisor.platform import Platform
-from tests.acceptance.generation.test_streams import CHATTERS, MESSAGES, SAID
+from tests.acceptance.generation.test_streams import MESSAGES, SAID
 from tests.support.keys import make_key_at
+from tests.support.platforms import CHATTING
 from tests.support.wait import eventually
 
-PLATFORM = CHATTERS
+PLATFORM = CHATTING
 
 
 @pytest.fixture(scope="module")

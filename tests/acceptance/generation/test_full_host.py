@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from ops.supervisor.platform import Platform
-from tests.support.platforms import spec
+from tests.support.platforms import GENERATING
 from tests.support.wait import PATIENCE_S, eventually
 
 MODELS = """
@@ -29,7 +29,7 @@ engine = "echo_chat"
 target_ttft_ms = 1500
 options = { step_ms = 50.0, sequences = 100, blocks = 32, context_tokens = 512 }
 """
-PLATFORM = spec(MODELS, lease_s=1.5)  # workers report predictions every half second
+PLATFORM = GENERATING
 _WORDS = re.compile(r"would take about (\d+) ms; (\d+) ms are left for it")
 
 

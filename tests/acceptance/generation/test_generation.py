@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import pytest
 
 from ops.client import Client
 from ops.supervisor.platform import Platform
-from tests.support.platforms import Platforms, spec
+from tests.support.platforms import GENERATING
 from tests.support.wait import eventually
 
 MODELS = """
@@ -33,17 +32,7 @@ sequences = 1
 """
 
 
-@pytest.fixture(scope="module")
-def platform(platforms: Platforms) -> Iterator[Platform]:
-    with platforms.running(spec(MODELS)) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def client(platform: Platform) -> Iterator[Client]:
-    made = Client(platform.url)
-    yield made
-    made.close()
+PLATFORM = GENERATING
 
 
 def chat(text: str, **fields: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from tests.support.platforms import Platforms, spec
 from tests.support.servers import llama_server
 from tests.support.wait import PATIENCE_S, eventually, gone
 
-pytestmark = pytest.mark.timeout(900)  # the server is installed
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]  # the server is installed
 MODELS = """
 [[model]]
 name = "llama"

@@ -11,10 +11,11 @@ import openai
 import pytest
 
 from ops.supervisor.platform import Platform
-from tests.support.platforms import Platforms, spec
+from tests.support.extra_models import extra_models
+from tests.support.platforms import GENERATING
 from tests.support.wait import PATIENCE_S, eventually
 
-INNER = """
+MODELS = """
 [[model]]
 name = "echoes"
 version = "1"
@@ -36,15 +37,16 @@ version = "1"
 engine = "openai"
 options = {{ url = "{url}/v1", model = "nobody", stream = true }}
 """
-PLATFORM = spec(INNER, lease_s=3.0)
+PLATFORM = GENERATING
 SAID = "one two three four five"
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 
 
 @pytest.fixture(scope="module")
-def outer(platforms: Platforms, platform: Platform) -> Iterator[Platform]:
-    with platforms.running(spec(OUTER.format(url=platform.url), lease_s=3.0)) as started:
-        yield started
+def outer(platform: Platform) -> Iterator[Platform]:
+    """The same platform: its models `relayed` and `unknown` are clients of its own API."""
+    with extra_models(platform, OUTER.format(url=platform.url)):
+        yield platform
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from ops.supervisor.platform import Platform
-from tests.support.platforms import spec
+from tests.support.platforms import GENERATING
 from tests.support.wait import PATIENCE_S, eventually
 
 MODELS = """
@@ -30,7 +30,7 @@ engine = "echo_chat"
 target_ttft_ms = 60000
 options = { step_ms = 1.0 }
 """
-PLATFORM = spec(MODELS, lease_s=1.5)  # workers report predictions every half second
+PLATFORM = GENERATING
 
 
 SAID = "word " * 49 + "end"

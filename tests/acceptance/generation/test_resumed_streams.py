@@ -14,7 +14,7 @@ from jobs.calls.keys import Keys
 from ops.processes.children import Child
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
-from tests.support.platforms import spec
+from tests.support.platforms import GENERATING
 from tests.support.wait import PATIENCE_S, eventually
 
 MODELS = """
@@ -25,7 +25,7 @@ engine = "echo_chat"
 target_ttft_ms = 60000
 options = { step_ms = 20.0, context_tokens = 65536, blocks = 65536 }
 """
-PLATFORM = spec(MODELS, lease_s=3.0)
+PLATFORM = GENERATING
 WORDS = 400
 CHAT = {
     "model": "talk",

@@ -21,6 +21,8 @@ from tests.support.platforms import Platforms, spec, transaction
 from tests.support.spot_workers import SpotWorker, spot_worker
 from tests.support.wait import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.nightly
+
 _TOKENS = 400
 _LENGTH = {"max_tokens": _TOKENS, "min_tokens": _TOKENS, "temperature": 0}
 _PROMPTS = [f"The cat {n} sat" for n in range(6)]

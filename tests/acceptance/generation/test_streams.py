@@ -13,7 +13,7 @@ import pytest
 
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
-from tests.support.platforms import spec
+from tests.support.platforms import CHATTING
 from tests.support.wait import PATIENCE_S, eventually
 
 MODELS = """
@@ -31,15 +31,14 @@ engine = "echo_chat"
 target_ttft_ms = 60000
 options = { step_ms = 50.0, sequences = 4, blocks = 1024 }
 """
-CHATTERS = spec(MODELS, is_closed=True, lease_s=3.0)
-PLATFORM = CHATTERS
+PLATFORM = CHATTING
 SAID = "one two three four five"
 MESSAGES: list[Any] = [{"role": "user", "content": SAID}]
 
 
 @pytest.fixture(scope="module")
 def key(platform: Platform) -> str:
-    return make_key_at(platform.settings.database_url, "people")[0]
+    return make_key_at(platform.settings.database_url, "streams")[0]
 
 
 @pytest.fixture

@@ -19,9 +19,10 @@ from pydantic import BaseModel, ConfigDict
 
 from ops.supervisor.platform import Platform
 from tests.support.generation import tiny_llama
-from tests.support.platforms import Platforms, spec
+from tests.support.platforms import GENERATING, Platforms
 from tests.support.wait import PATIENCE_S, eventually
 
+PLATFORM = GENERATING
 MESSAGES: list[Any] = [{"role": "user", "content": "The cat"}]
 EXPRESSION = "[a-f]{3}-[0-9]{2}"
 BOMB = "(" * 20_000 + "a" + ")" * 20_000
@@ -45,7 +46,7 @@ class Weather(BaseModel):
 @pytest.fixture(scope="module")
 def platform(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     folder = tiny_llama.save(tmp_path_factory.mktemp("tiny"), max_position_embeddings=4096)
-    with platforms.running(spec(models(folder))) as running:
+    with platforms.shared(GENERATING, models(folder)) as running:
         yield running
 
 

@@ -10,22 +10,18 @@ import pytest
 
 from jobs import clock
 from ops.supervisor.platform import Platform
-from tests.support.platforms import spec
+from tests.support.keys import make_key_at
+from tests.support.platforms import CLOSED
 from tests.support.wait import eventually
 
 MODELS = """
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
-
 [[model]]
 name = "wide"
 version = "1"
 engine = "echo"
 limits = { max_item_bytes = 4_000_000 }
 """
-PLATFORM = spec(MODELS)
+PLATFORM = CLOSED
 JSON = {"Content-Type": "application/json"}
 BRACKETS = b'{"model":"echo","timeout_ms":120000,"input":[' + b"[]," * 1_200_000 + b"[]]}"
 """3.6 MB: more than an input of this model may have."""
@@ -40,10 +36,9 @@ BACKGROUND = 0.03
 
 @pytest.fixture(scope="module")
 def admin(platform: Platform) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=platform.url) as http:
-        made = http.post("/keys", json={"tenant": "admins", "role": "admin"})
-        http.headers["Authorization"] = f"Bearer {made.json()['key']}"
-        eventually(lambda: http.get("/keys").status_code == 200)
+    key, _ = make_key_at(platform.settings.database_url, "admins", role="admin")
+    headers = {"Authorization": f"Bearer {key}"}
+    with httpx.Client(base_url=platform.url, headers=headers) as http:
         yield http
 
 

@@ -15,6 +15,8 @@ from tests.support.keys import make_key_at
 from tests.support.platforms import CLOSED, Platforms
 from tests.support.wait import PATIENCE_S
 
+pytestmark = pytest.mark.nightly
+
 OPERATIONS = [
     "DELETE /admin/models/{name}/aliases/{alias}",
     "DELETE /admin/models/{name}/routes/{tenant}",

@@ -11,26 +11,26 @@ from sqlalchemy import text
 
 from ops.client import Client
 from ops.supervisor.platform import Platform
-from tests.support.platforms import spec, transaction
+from tests.support.platforms import OPEN, transaction
 from tests.support.wait import eventually
 
 MODELS = """
 [[model]]
-name = "echo"
+name = "large"
 version = "1"
 engine = "echo"
 limits = { max_item_bytes = 4_000_000, slice_items = 500 }
 """
 NDJSON = {"Content-Type": "application/x-ndjson"}
 LARGE = "millrace " * 120_000
-PLATFORM = spec(MODELS, lease_s=3.0)
+PLATFORM = OPEN
 
 
 @pytest.fixture(scope="module")
 def large_job(client: Client) -> str:
     """Large items between small ones, done."""
     values = [LARGE + str(n) if n % 3 == 1 else f"small {n}" for n in range(12)]
-    job: str = client.jobs.submit("echo", (json.dumps(v).encode() + b"\n" for v in values))["id"]
+    job: str = client.jobs.submit("large", (json.dumps(v).encode() + b"\n" for v in values))["id"]
     assert client.jobs.wait(job)["counts"]["succeeded"] == 12
     return job
 
@@ -38,7 +38,7 @@ def large_job(client: Client) -> str:
 @pytest.fixture(scope="module")
 def long_job(client: Client) -> str:
     """More bytes than the buffers of all sockets on the way."""
-    job: str = client.jobs.submit("echo", (b'"%s"\n' % (b"x" * 5000) for _ in range(8000)))["id"]
+    job: str = client.jobs.submit("large", (b'"%s"\n' % (b"x" * 5000) for _ in range(8000)))["id"]
     client.jobs.wait(job)
     return job
 
@@ -123,7 +123,7 @@ def test_a_stream_that_can_not_go_on_is_cut_off_visibly(
             http.get(f"/jobs/{large_job}/results")
         item = http.get(f"/jobs/{large_job}/items/4")
         assert (item.status_code, item.json()["code"]) == (503, "blobs_away")
-        refused = http.post("/jobs?model=echo", content=json.dumps(LARGE), headers=NDJSON)
+        refused = http.post("/jobs?model=large", content=json.dumps(LARGE), headers=NDJSON)
         assert (refused.status_code, refused.json()["code"]) == (503, "blobs_away")
         assert refused.headers["retry-after"] == "5"
     finally:

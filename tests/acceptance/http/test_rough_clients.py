@@ -14,15 +14,10 @@ import redis
 from jobs.calls.keys import Keys
 from ops.client import Client
 from ops.supervisor.platform import Platform
-from tests.support.platforms import spec
+from tests.support.platforms import OPEN
 from tests.support.wait import PATIENCE_S, eventually
 
 MODELS = """
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
-
 [[model]]
 name = "slow"
 version = "1"
@@ -36,8 +31,7 @@ version = "1"
 engine = "function"
 options = { function = "tests.support.models.broken:moody" }
 """
-ROUGH = spec(MODELS, lease_s=2.0)
-PLATFORM = ROUGH
+PLATFORM = OPEN
 
 
 def send(platform: Platform, raw: bytes) -> socket.socket:

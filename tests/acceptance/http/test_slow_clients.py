@@ -15,6 +15,8 @@ from ops.supervisor.platform import Platform
 from tests.support.platforms import spec
 from tests.support.wait import Deadline, pause, slowdown
 
+pytestmark = pytest.mark.nightly
+
 PATIENCE_S = 0.5 * slowdown()
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}

@@ -6,9 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from ops.bench.harness.models_files import models_file, sample
 from ops.supervisor.platform import Platform
-from tests.support.platforms import spec
+from tests.support.platforms import OPEN
 from tests.support.wait import eventually
 
 MODELS = """
@@ -20,13 +19,8 @@ engine = "http"
 url = "http://127.0.0.1:9/"
 body = { text = "$input", all = "$params" }
 output = "/text"
-
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
 """
-PLATFORM = spec(MODELS + models_file(sample("simple")))
+PLATFORM = OPEN
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}
 DEEP = '{"a": ' + "[" * 300 + "]" * 300 + "}"

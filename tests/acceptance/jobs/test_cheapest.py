@@ -21,6 +21,8 @@ from tests.support.platforms import spec, transaction
 from tests.support.processes import spawned
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 MODELS = models_file(sample("batchstring", pool=("default", "dear"), limits={"max_batch": 20}))
 PLATFORM = spec(MODELS, is_closed=True, lease_s=3.0, cheaper_s=600.0)
 """The platform's own worker is the cheap one."""

@@ -17,12 +17,13 @@ from sqlalchemy import Engine, text
 from jobs.store import db
 from ops.client import Client
 from ops.supervisor.platform import Platform
-from tests.acceptance.http.test_rough_clients import ROUGH, send
+from tests.acceptance.http.test_rough_clients import send
+from tests.support.platforms import OPEN
 from tests.support.wait import PATIENCE_S, eventually
 
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}
-PLATFORM = ROUGH
+PLATFORM = OPEN
 
 
 @pytest.fixture(scope="module")

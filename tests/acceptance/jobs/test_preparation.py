@@ -15,7 +15,7 @@ from jobs import ids
 from jobs.store import db, invariants
 from ops.client import Client
 from ops.supervisor.platform import Platform
-from tests.support.platforms import spec, transaction
+from tests.support.platforms import POOLS, transaction
 from tests.support.servers.receiver import Receiver, Reply, receiving
 from tests.support.wait import eventually
 
@@ -67,7 +67,8 @@ version = "1"
 engine = "python"
 options = { file = "sums.py" }
 """
-PLATFORM = spec(MODELS, files={"sums.py": CODE}, lease_s=2.0, fetch_allow="127.0.0.1")
+FILES = {"sums.py": CODE}
+PLATFORM = POOLS
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from ops.bench.harness.models_files import models_file
 from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.models import images
-from tests.support.platforms import spec, transaction
+from tests.support.platforms import POOLS, transaction
 from tests.support.servers.receiver import Receiver, Reply, receiving
 
 ALONE = Model(
@@ -26,7 +26,8 @@ ALONE = Model(
     limits=Limits(max_batch=8, max_item_bytes=1_400_000, slice_items=20),
 )
 POOLED = replace(ALONE, name="pooled", prepare="pool")
-PLATFORM = spec(models_file(ALONE, POOLED), fetch_allow="127.0.0.1", blob_over_kb=1)
+MODELS = models_file(ALONE, POOLED)
+PLATFORM = POOLS
 SIZES = [(80, 60), (60, 80), (100, 100), (90, 160), (320, 160)]
 TRUNCATED = 17
 

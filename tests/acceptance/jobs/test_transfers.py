@@ -21,6 +21,8 @@ from tests.support.servers.receiver import Receiver, receiving
 from tests.support.stores.s3 import BUCKET, S3, serving
 from tests.support.wait import PATIENCE_S, eventually, gone
 
+pytestmark = pytest.mark.nightly
+
 MODELS = """
 [[model]]
 name = "echo"

@@ -22,6 +22,8 @@ from tests.support.platforms import Platforms, spec
 from tests.support.stores.s3 import BUCKET, S3, serving
 from tests.support.wait import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.nightly
+
 TEXTS = ["The cat sat on the mat, and", "How many apples has Ada", "one two three"]
 LAYERS = ("attention.self.query", "attention.self.value", "output.dense")
 ASKED = {"temperature": 0, "max_tokens": 12}

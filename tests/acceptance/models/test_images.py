@@ -13,7 +13,7 @@ from ops.bench.harness.models_files import models_file
 from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.models import images
-from tests.support.platforms import spec
+from tests.support.platforms import OPEN
 
 PHOTOS = Model(
     "photos",
@@ -22,7 +22,8 @@ PHOTOS = Model(
     options={"module": "workers.engines.classifier", "build": "RandomClassifier"},
     limits=Limits(max_batch=8, in_flight=2, max_item_bytes=1_400_000),
 )
-PLATFORM = spec(models_file(PHOTOS))
+MODELS = models_file(PHOTOS)
+PLATFORM = OPEN
 SIZES = [(80, 60), (60, 80), (100, 100), (90, 160), (320, 160)]
 TRUNCATED = images.hostile()["truncated jpeg"][0]
 

@@ -9,6 +9,8 @@ import pytest
 from ops.client import Client
 from tests.support.platforms import Platforms, spec
 
+pytestmark = pytest.mark.nightly
+
 MODELS = """
 [[model]]
 name = "moody"

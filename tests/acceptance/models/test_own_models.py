@@ -14,6 +14,8 @@ from ops.supervisor.platform import Platform
 from tests.support.models import custom_models
 from tests.support.platforms import SAMPLES, Platforms, spec
 
+pytestmark = pytest.mark.nightly
+
 PAGE = (Path(__file__).parents[3] / "ops" / "docs" / "how-to" / "models" / "models.md").read_text()
 TEXTS = ["a cat", "the black dog " * 9, "word"]
 VECTORS = [[1, 2, 3, 4], [0.5, 0, 0, -1], [0, 0, 0, 0]]

@@ -28,6 +28,8 @@ from tests.support.platforms import Platforms, database_of, spec, transaction
 from tests.support.wait import PATIENCE_S, eventually, slowdown
 from workers.engines.transformers.engine import TransformersGenerator
 
+pytestmark = pytest.mark.nightly
+
 FILE = """
 [[model]]
 name = "x"

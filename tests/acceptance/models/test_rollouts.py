@@ -11,6 +11,8 @@ from ops.supervisor.platform import Platform
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 MODELS = """
 [[model]]
 name = "x"

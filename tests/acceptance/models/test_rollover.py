@@ -16,6 +16,8 @@ from tests.support.command_line import millrace
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 ENTRY = """
 [[model]]
 name = "x"

@@ -22,6 +22,8 @@ from tests.support.servers.receiver import Received
 from tests.support.servers.upstream import Answer, Upstream, held_for, serving, shout
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 MODELS = """
 [[model]]
 name = "shout"

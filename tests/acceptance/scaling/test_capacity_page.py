@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.acceptance.clients.test_cookbook import as_shown
+
+pytestmark = pytest.mark.nightly
 
 PAGE = Path(__file__).parents[3] / "ops" / "docs" / "how-to" / "operations" / "capacity.md"
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

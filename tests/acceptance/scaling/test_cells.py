@@ -23,6 +23,8 @@ from tests.support.platforms import Platforms, spec
 from tests.support.servers import nginx
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 needs_nginx = pytest.mark.skipif(
     not nginx.installed(), reason="nginx isn't installed: apt-get install nginx"
 )

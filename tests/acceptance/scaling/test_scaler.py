@@ -14,13 +14,13 @@ import pytest
 
 from ops.supervisor.platform import Platform
 from tests.support.command_line import millrace
-from tests.support.platforms import spec
+from tests.support.platforms import POOLS
 from tests.support.processes import spawned
 from tests.support.servers import kubernetes_api
 from tests.support.servers.kubernetes_api import KubernetesApi, Scale
 from tests.support.wait import eventually
 
-PLATFORM = spec()
+PLATFORM = POOLS
 ROUTE = "/admin/pools/default"
 WORKER = "ml/deployment/worker"
 

@@ -16,6 +16,8 @@ from ops.supervisor.platform import Platform
 from tests.support.platforms import LIGHT, copy_database, no_durability
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 ROUTE = "/admin/pools/default"
 RARE = """
 [[model]]

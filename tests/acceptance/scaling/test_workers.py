@@ -7,11 +7,10 @@ import pytest
 
 from ops.supervisor.platform import Platform
 from tests.support.command_line import millrace
-from tests.support.platforms import spec
+from tests.support.platforms import GENERATING
 from tests.support.wait import eventually
 
-PLATFORM = spec(lease_s=3.0)
-"""One of its own: another worker takes the place of the one that is drained."""
+PLATFORM = GENERATING
 
 
 def command(platform: Platform, *words: str) -> str:

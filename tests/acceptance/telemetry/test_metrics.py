@@ -381,6 +381,7 @@ def test_a_port_that_is_taken_is_told_at_the_start(tmp_path: Path) -> None:
                 start(found)
 
 
+@pytest.mark.nightly
 def test_switched_off_nothing_is_counted_nor_reported(platforms: Platforms) -> None:
     with platforms.running(metrics=False) as platform:
         assert platform.metrics == []

@@ -18,6 +18,8 @@ from tests.support.servers.prometheus import MISSING, ask, installed, scraping
 from tests.support.wait import eventually
 from tests.unit.ops.deploy.kit import PROMETHEUS, RULES
 
+pytestmark = pytest.mark.nightly
+
 RARE = (
     "errors_total|retries_total|deaths|reaped|leases_lost|stuck|failed|upstream|webhook_attempts"
     "|transfers_total|tenant_share_ratio|num_preemptions|prefix_cache_hits"

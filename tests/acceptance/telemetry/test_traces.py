@@ -22,6 +22,8 @@ from tests.support.servers.otlp_receiver import ReceivedSpan, Sink, receiving_tr
 from tests.support.servers.receiver import Received, Reply, receiving
 from tests.support.wait import PATIENCE_S, eventually, slowdown
 
+pytestmark = pytest.mark.nightly
+
 PARENT = "00f067aa0ba902b7"
 SERVER, CLIENT = Proto.SPAN_KIND_SERVER, Proto.SPAN_KIND_CLIENT
 VECTORS = """

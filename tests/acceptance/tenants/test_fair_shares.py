@@ -7,11 +7,11 @@ import pytest
 from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
-from tests.support.platforms import spec
+from tests.support.platforms import CLOSED
 from tests.support.wait import eventually
 
 TENANTS = ("flood", "light")
-PLATFORM = spec(workers=2, is_closed=True)
+PLATFORM = CLOSED
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ from ops.bench.harness.child_process import child
 from ops.bench.load.light import probe
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
-from tests.support.platforms import spec
+from tests.support.platforms import CLOSED
 from tests.support.wait import slowdown
 
-PLATFORM = spec(is_closed=True)
+PLATFORM = CLOSED
 _SECONDS = 4.0
 _STALL_MS = 1000.0  # a refused body of 3.6 MB alone stalled an api for longer
 

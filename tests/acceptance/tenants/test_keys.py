@@ -80,6 +80,7 @@ def command(platform: Platform, *words: str, key: str = "") -> Any:
     return json.loads(millrace(*words, **environ).stdout)
 
 
+@pytest.mark.nightly
 def test_the_first_key_that_is_made_while_it_runs_ends_the_open_door(platforms: Platforms) -> None:
     with platforms.running(QUICK) as platform:
         _the_first_key_ends_the_open_door(platform)
@@ -337,6 +338,7 @@ def test_check_says_that_beyond_loopback_a_key_is_missing(
         assert all("millrace keys create" in problem for problem in wrong)
 
 
+@pytest.mark.nightly
 def test_beyond_loopback_it_starts_only_once_somebody_could_use_it(
     platforms: Platforms, tmp_path: Path
 ) -> None:

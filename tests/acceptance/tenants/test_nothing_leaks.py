@@ -17,6 +17,8 @@ from ops.supervisor.platform import Platform
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 SECRET = "hunter2-is-a-secret-of-32-characters"
 PASSWORD = "correct-horse-battery"
 PAYLOAD = "the-patient-has-flu"

@@ -13,10 +13,11 @@ import pytest
 
 from ops.supervisor.platform import Platform
 from tests.support.command_line import millrace
-from tests.support.platforms import spec
+from tests.support.keys import make_key_at
+from tests.support.platforms import CLOSED
 from tests.support.wait import eventually, pause
 
-SLOW = """
+MODELS = """
 [[model]]
 name = "slow"
 version = "1"
@@ -24,23 +25,15 @@ engine = "function"
 target_ms = 1000
 options = { function = "workers.engines.samples:batchstring" }
 limits = { max_batch = 4, in_flight = 1 }
-
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
 """
-PLATFORM = spec(SLOW, lease_s=3.0)
+PLATFORM = CLOSED
 
 
 @pytest.fixture(scope="module")
 def admin(platform: Platform) -> Iterator[httpx.Client]:
-    """A client with the first key that is made: from then on nobody comes in without one."""
-    with httpx.Client(base_url=platform.url) as http:
-        made = http.post("/keys", json={"tenant": "admins", "role": "admin"})
-        assert made.status_code == 201, made.text
-        http.headers["Authorization"] = f"Bearer {made.json()['key']}"
-        eventually(lambda: http.get("/keys").status_code == 200)
+    key, _ = make_key_at(platform.settings.database_url, "admins", role="admin")
+    headers = {"Authorization": f"Bearer {key}"}
+    with httpx.Client(base_url=platform.url, headers=headers) as http:
         yield http
 
 

@@ -21,6 +21,8 @@ from ops.supervisor.platform import Platform
 from tests.support.platforms import spec
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 MODELS = """
 [[model]]
 name = "talk"

@@ -26,6 +26,8 @@ from tests.support.platforms import spec
 from tests.support.servers.receiver import receiving
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 MODELS = """
 [[model]]
 name = "priced"

@@ -20,6 +20,7 @@ def test_too_few_connections_are_warned_of(
     assert f"may open {connections.most(1000)}" in caplog.text
 
 
+@pytest.mark.nightly
 def test_eight_workers_fit_into_the_embedded_server(platforms: Platforms) -> None:
     with platforms.running(spec(workers=8)) as platform, database_of(platform) as database:
         with database.connect() as tx:

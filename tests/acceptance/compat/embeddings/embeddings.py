@@ -4,17 +4,8 @@ from openai import OpenAI
 from openai.types import CreateEmbeddingResponse
 
 from ops.supervisor.platform import Platform
-from tests.support.platforms import spec
 
 MODELS = """
-[[model]]
-name = "minilm"
-version = "1"
-engine = "minilm"
-target_ms = 5000
-accept_token_ids = true
-limits = { max_batch = 64, max_tokens = 512, in_flight = 2, slice_items = 256 }
-
 [[model]]
 name = "slow"
 version = "1"
@@ -29,11 +20,6 @@ name = "texts-only"
 version = "1"
 engine = "minilm"
 limits = { max_batch = 64, max_tokens = 512 }
-
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
 """
 
 
@@ -44,9 +30,6 @@ CAT_IDS = [1037, 2304, 4937]  # of the first of them
 
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
-
-
-EMBEDDINGS = spec(MODELS, is_closed=True, lease_s=3.0)
 
 
 def sdk(platform: Platform, key: str) -> OpenAI:

@@ -13,16 +13,18 @@ from openai import OpenAI
 
 from ops.client import Client
 from ops.supervisor.platform import Platform
+from tests.acceptance.compat.embeddings import embeddings
 from tests.acceptance.compat.embeddings.embeddings import (
     CAT_IDS,
     CLOSE,
-    EMBEDDINGS,
     TEXTS,
     embedded,
 )
 from tests.support.models.embedding import LAUNCH_S
+from tests.support.platforms import CHATTING
 
-PLATFORM = EMBEDDINGS
+PLATFORM = CHATTING
+MODELS = embeddings.MODELS
 
 
 @pytest.mark.parametrize("how", [{}, {"encoding_format": "float"}, {"user": "me"}])

@@ -8,10 +8,13 @@ import numpy as np
 
 from ops.client import Client
 from ops.supervisor.platform import Platform
-from tests.acceptance.compat.embeddings.embeddings import CAT_IDS, CLOSE, EMBEDDINGS, TEXTS
+from tests.acceptance.compat.embeddings import embeddings
+from tests.acceptance.compat.embeddings.embeddings import CAT_IDS, CLOSE, TEXTS
+from tests.support.platforms import CHATTING
 from tests.support.wait import eventually
 
-PLATFORM = EMBEDDINGS
+PLATFORM = CHATTING
+MODELS = embeddings.MODELS
 
 
 def submit(client: Client, items: list[Any], **order: Any) -> str:

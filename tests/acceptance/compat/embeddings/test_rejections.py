@@ -9,11 +9,14 @@ import pytest
 from openai import OpenAI
 
 from ops.supervisor.platform import Platform
-from tests.acceptance.compat.embeddings.embeddings import EMBEDDINGS, TEXTS, embedded, sdk
+from tests.acceptance.compat.embeddings import embeddings
+from tests.acceptance.compat.embeddings.embeddings import TEXTS, embedded, sdk
 from tests.support.keys import make_key_at
 from tests.support.models.embedding import LAUNCHES, RELEASED
+from tests.support.platforms import CHATTING
 
-PLATFORM = EMBEDDINGS
+PLATFORM = CHATTING
+MODELS = embeddings.MODELS
 
 
 @pytest.mark.parametrize(
@@ -62,7 +65,7 @@ def test_a_model_that_is_not_there_is_not_found(openai_client: OpenAI) -> None:
 
 
 def test_a_wrong_key_and_one_without_the_scope_get_nothing(platform: Platform, key: str) -> None:
-    reads, _ = make_key_at(platform.settings.database_url, "acme", scopes=frozenset({"read"}))
+    reads, _ = make_key_at(platform.settings.database_url, "embeddings", scopes=frozenset({"read"}))
     for other, refused in (
         ("mk_" + "a" * 43, openai.AuthenticationError),
         (reads, openai.PermissionDeniedError),

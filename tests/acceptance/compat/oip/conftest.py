@@ -14,7 +14,7 @@ from tests.support.wait import eventually
 @pytest.fixture(scope="module")
 def headers(platform: Platform) -> dict[str, str]:
     """Headers of an admin: since a key was made, nobody comes in without one."""
-    key, _ = make_key_at(platform.settings.database_url, "acme", role="admin")
+    key, _ = make_key_at(platform.settings.database_url, "oip", role="admin")
     return {"Authorization": f"Bearer {key}"}
 
 

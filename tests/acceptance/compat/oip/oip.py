@@ -13,7 +13,6 @@ from jobs.models.inputs.tensors import DTYPES
 from jobs.models.model import Limits, Model
 from ops.bench.harness.models_files import models_file, sample
 from ops.supervisor.platform import Platform
-from tests.support.platforms import spec
 
 LARGE = 224
 
@@ -32,7 +31,7 @@ def of(name: str, datatype: str, *shape: int) -> dict[str, Any]:
 FP32 = [of("x", "FP32", -1)]
 
 
-MODELS = [
+ENTRIES = [
     sample("simple"),
     sample("simple", version="2", limits={"max_tokens": 4}),
     sample(
@@ -47,13 +46,11 @@ MODELS = [
     served("slow", "slow", FP32),
     served("nan", "nan", FP32),
     served("broken", "broken", FP32),
-    sample("minilm"),
-    sample("echo"),
     Model("chat", "1", "echo", task="chat", limits=Limits(max_batch=2)),
 ]
 
 
-OIP = spec(models_file(*MODELS), is_closed=True, lease_s=3.0)
+MODELS = models_file(*ENTRIES)
 
 
 class Triton(InferenceServerClient):  # type: ignore[misc]

@@ -10,11 +10,14 @@ from tritonclient.utils import InferenceServerException
 
 from jobs.models.inputs.tensors import DTYPES
 from ops.supervisor.platform import Platform
-from tests.acceptance.compat.oip.oip import LEFT, OIP, PAIR, RIGHT, Triton, given_inputs, wanted
+from tests.acceptance.compat.oip import oip
+from tests.acceptance.compat.oip.oip import LEFT, PAIR, RIGHT, Triton, given_inputs, wanted
 from tests.support.keys import make_key_at
+from tests.support.platforms import CHATTING
 from tests.support.wait import eventually
 
-PLATFORM = OIP
+PLATFORM = CHATTING
+MODELS = oip.MODELS
 
 WRONG: list[tuple[str, Callable[[Triton], Any], str, str]] = [
     ("unknown model", lambda t: t.ask("nobody", PAIR), "404", "no model 'nobody'"),

@@ -10,10 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance, status_code_conformance
 
 from ops.supervisor.platform import Platform
-from tests.acceptance.compat.oip.oip import OIP
+from tests.acceptance.compat.oip import oip
+from tests.support.platforms import CHATTING
 from tests.support.wait import PATIENCE_S
 
-PLATFORM = OIP
+PLATFORM = CHATTING
+MODELS = oip.MODELS
 
 SPEC = Path(__file__).parents[5] / "shared/spec/open-inference-protocol.openapi.yaml"
 

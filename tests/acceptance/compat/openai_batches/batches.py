@@ -10,16 +10,9 @@ from pydantic import TypeAdapter
 
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
-from tests.support.platforms import spec
 from tests.support.wait import PATIENCE_S, eventually
 
 MODELS = """
-[[model]]
-name = "minilm"
-version = "1"
-engine = "minilm"
-limits = { max_batch = 4 }  # of which the largest takes long to measure
-
 [[model]]
 name = "vectors"
 version = "1"
@@ -34,18 +27,10 @@ version = "1"
 engine = "echo"
 task = "chat"
 limits = { max_batch = 500, max_item_bytes = 2000 }
-
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
 """
 
 
 ENDED = {"failed", "completed", "expired", "cancelled"}
-
-
-BATCHES = spec(MODELS, is_closed=True, lease_s=3.0, webhook_allow="127.0.0.1")
 
 
 def client_of(platform: Platform, tenant: str, **more: Any) -> openai.OpenAI:

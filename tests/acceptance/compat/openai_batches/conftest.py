@@ -12,7 +12,7 @@ from tests.acceptance.compat.openai_batches.batches import client_of, native_of
 
 @pytest.fixture(scope="module")
 def client(platform: Platform) -> Iterator[openai.OpenAI]:
-    with client_of(platform, "acme") as made:
+    with client_of(platform, "batches") as made:
         yield made
 
 

@@ -9,8 +9,8 @@ import pytest
 from openai.types.chat import ChatCompletion
 from openai.types.create_embedding_response import CreateEmbeddingResponse
 
+from tests.acceptance.compat.openai_batches import batches
 from tests.acceptance.compat.openai_batches.batches import (
-    BATCHES,
     check,
     create,
     embedding,
@@ -18,9 +18,11 @@ from tests.acceptance.compat.openai_batches.batches import (
     lines_of,
     talk,
 )
+from tests.support.platforms import CHATTING
 from tests.support.wait import eventually
 
-PLATFORM = BATCHES
+PLATFORM = CHATTING
+MODELS = batches.MODELS
 
 
 def test_texts_become_embeddings(client: openai.OpenAI, native: httpx.Client) -> None:

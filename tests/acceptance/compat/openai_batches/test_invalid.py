@@ -9,8 +9,8 @@ import pytest
 from jobs import ids
 from jobs.usecases import tenant_files
 from ops.supervisor.platform import Platform
+from tests.acceptance.compat.openai_batches import batches
 from tests.acceptance.compat.openai_batches.batches import (
-    BATCHES,
     client_of,
     create,
     embedding,
@@ -18,8 +18,10 @@ from tests.acceptance.compat.openai_batches.batches import (
     lines_of,
     upload,
 )
+from tests.support.platforms import CHATTING
 
-PLATFORM = BATCHES
+PLATFORM = CHATTING
+MODELS = batches.MODELS
 
 
 def test_a_file_with_wrong_lines_fails_the_batch_and_names_them(client: openai.OpenAI) -> None:

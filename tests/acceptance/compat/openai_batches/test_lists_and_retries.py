@@ -11,17 +11,19 @@ import pytest
 
 from jobs import ids
 from ops.supervisor.platform import Platform
+from tests.acceptance.compat.openai_batches import batches
 from tests.acceptance.compat.openai_batches.batches import (
-    BATCHES,
     client_of,
     create,
     embedding,
     ended,
     upload,
 )
+from tests.support.platforms import CHATTING
 from tests.support.wait import PATIENCE_S, eventually
 
-PLATFORM = BATCHES
+PLATFORM = CHATTING
+MODELS = batches.MODELS
 
 NOWHERE = "batch_01aryz6s41tsv4rrffq69g5fav"
 

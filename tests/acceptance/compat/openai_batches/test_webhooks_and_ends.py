@@ -9,19 +9,20 @@ from sqlalchemy import text
 
 from jobs.store import invariants
 from ops.supervisor.platform import Platform
+from tests.acceptance.compat.openai_batches import batches
 from tests.acceptance.compat.openai_batches.batches import (
-    BATCHES,
     ENDED,
     client_of,
     create,
     embedding,
     native_of,
 )
-from tests.support.platforms import database_of
+from tests.support.platforms import CHATTING, database_of
 from tests.support.servers.receiver import Receiver, receiving
 from tests.support.wait import eventually
 
-PLATFORM = BATCHES
+PLATFORM = CHATTING
+MODELS = batches.MODELS
 
 
 @pytest.fixture

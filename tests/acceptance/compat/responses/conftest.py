@@ -11,7 +11,7 @@ from tests.support.keys import make_key_at
 
 @pytest.fixture(scope="module")
 def key(platform: Platform) -> str:
-    return make_key_at(platform.settings.database_url, "acme")[0]
+    return make_key_at(platform.settings.database_url, "responses")[0]
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,6 @@ from typing import Any
 
 from openai.types.responses import Response, ResponseStreamEvent
 
-from tests.support.platforms import spec
-
 MODELS = """
 [[model]]
 name = "chatter"
@@ -18,13 +16,7 @@ name = "slow"
 version = "1"
 engine = "echo_chat"
 options = { step_ms = 50.0 }
-
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
 """
-RESPONSES = spec(MODELS, is_closed=True, lease_s=3.0)
 SAID = "one two three four five"
 CALL = '<tool_call>{"name":"weather","arguments":{"city":"Turin"}}</tool_call>'
 TOOLS: Any = [

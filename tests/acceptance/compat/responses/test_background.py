@@ -10,9 +10,9 @@ import pytest
 from openai.types.responses import Response
 
 from ops.supervisor.platform import Platform
+from tests.acceptance.compat.responses import responses
 from tests.acceptance.compat.responses.responses import (
     CALL,
-    RESPONSES,
     SAID,
     TOOLS,
     last_of,
@@ -20,10 +20,11 @@ from tests.acceptance.compat.responses.responses import (
     text_of,
 )
 from tests.support.keys import make_key_at
-from tests.support.platforms import supervised
+from tests.support.platforms import CHATTING, supervised
 from tests.support.wait import PATIENCE_S, eventually
 
-PLATFORM = RESPONSES
+PLATFORM = CHATTING
+MODELS = responses.MODELS
 LONG = " ".join(f"word{n}" for n in range(120))
 
 

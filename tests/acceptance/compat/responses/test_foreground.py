@@ -9,9 +9,9 @@ import pytest
 from openai.types.responses import ResponseFunctionToolCall
 
 from ops.supervisor.platform import Platform
+from tests.acceptance.compat.responses import responses
 from tests.acceptance.compat.responses.responses import (
     CALL,
-    RESPONSES,
     SAID,
     TOOLS,
     last_of,
@@ -19,8 +19,10 @@ from tests.acceptance.compat.responses.responses import (
     text_of,
 )
 from tests.support.keys import make_key_at
+from tests.support.platforms import CHATTING
 
-PLATFORM = RESPONSES
+PLATFORM = CHATTING
+MODELS = responses.MODELS
 
 
 def test_a_response_is_made_retrieved_and_deleted(client: openai.OpenAI) -> None:

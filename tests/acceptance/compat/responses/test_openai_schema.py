@@ -14,7 +14,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from ops.supervisor.platform import Platform
-from tests.acceptance.compat.responses.responses import CALL, RESPONSES, SAID, TOOLS
+from tests.acceptance.compat.responses import responses
+from tests.acceptance.compat.responses.responses import CALL, SAID, TOOLS
+from tests.support.platforms import CHATTING
 from tests.support.wait import PATIENCE_S
 
 SPEC = Path(__file__).parents[5] / "shared/spec/openai-chat-completions-responses.openapi.json"
@@ -37,7 +39,8 @@ BODIES: list[dict[str, Any]] = [
 ]
 
 pytestmark = pytest.mark.skipif(not SPEC.exists(), reason="../shared/spec is not here")
-PLATFORM = RESPONSES
+PLATFORM = CHATTING
+MODELS = responses.MODELS
 
 
 @pytest.fixture(scope="module")

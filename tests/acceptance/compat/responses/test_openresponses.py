@@ -9,11 +9,13 @@ import httpx
 import pytest
 
 from ops.supervisor.platform import Platform
-from tests.acceptance.compat.responses.responses import RESPONSES
+from tests.acceptance.compat.responses import responses
+from tests.support.platforms import CHATTING
 from tests.support.wait import PATIENCE_S
 
 types = pytest.importorskip("openresponses_types.types")
-PLATFORM = RESPONSES
+PLATFORM = CHATTING
+MODELS = responses.MODELS
 CALL = '<tool_call>{"name":"get_weather","arguments":{"location":"San_Francisco"}}</tool_call>'
 LOCATION = {"type": "string", "description": "The city and state, e.g. San Francisco, CA"}
 WEATHER = {

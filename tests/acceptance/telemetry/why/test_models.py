@@ -20,6 +20,8 @@ from tests.acceptance.telemetry.why.scenes import (
 from tests.support.servers.prometheus import MISSING, installed
 from tests.support.wait import Deadline, eventually, pause
 
+pytestmark = pytest.mark.nightly
+
 
 def test_prometheus_is_there_to_raise_alerts() -> None:
     if not installed():

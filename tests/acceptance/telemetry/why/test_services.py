@@ -5,6 +5,7 @@ import signal
 import threading
 from pathlib import Path
 
+import pytest
 from sqlalchemy import text
 
 from ops.supervisor.platform import Platform
@@ -12,6 +13,8 @@ from tests.acceptance.telemetry.why.scenes import FOUND_WITHIN_S, TROUBLES, Scen
 from tests.support.platforms import Platforms
 from tests.support.servers.receiver import Received, Reply, receiving
 from tests.support.wait import eventually
+
+pytestmark = pytest.mark.nightly
 
 DEADLY = """
 [[model]]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs.models.model import Model
+from ops.supervisor.platform import Platform
 from tests.support.generation import tiny_llama
 from tests.support.platforms import Platforms, spec
 from workers.engines.echo_chat import EchoChat
@@ -56,10 +57,15 @@ def generator(request: pytest.FixtureRequest) -> Iterator[Generator]:
     if request.param == "echo_chat":
         made: Generator = EchoChat(context_tokens=256)
     else:
-        platforms: Platforms = request.getfixturevalue("platforms")
-        made = upstream(platforms.shared(SERVER).url, "echoes")
+        made = upstream(request.getfixturevalue("server").url, "echoes")
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def server(platforms: Platforms) -> Iterator[Platform]:
+    with platforms.running(SERVER) as started:
+        yield started
 
 
 def upstream(url: str, model: str, **options: object) -> OpenAIGenerator:
