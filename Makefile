@@ -60,6 +60,15 @@ check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+.PHONY: help fmt
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+fmt: $(INSTALLED) ## format, and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
 bench: $(INSTALLED)
 	$(BIN)/pip install -q -c ops/requirements.lock -e '.[bench]'
 	$(BIN)/millrace bench embed
