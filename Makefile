@@ -19,17 +19,17 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test suite compat screenshots check chaos image up bench lock clean tools sbom audit supply-chain docs
 
-demo: $(PRODUCT)
+demo: $(PRODUCT) ## see it work
 	$(BIN)/millrace demo
 
-up: $(PRODUCT)
+up: $(PRODUCT) ## start everything, and leave it running
 	$(BIN)/millrace up
 
-test: $(INSTALLED)
+test: $(INSTALLED) ## run all checks and tests
 	$(MAKE) -j 2 check suite
 
 # Four test processes on two cores, since most tests wait for most of their time.
-suite: $(INSTALLED)
+suite: $(INSTALLED) ## run all tests
 	$(BIN)/python -m pytest -n 4 --dist loadfile
 
 # The pages of other people's tools, each in an environment of its own under .tools/compat: those
