@@ -19,48 +19,57 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test suite compat screenshots check chaos image up bench lock clean tools sbom audit supply-chain docs
 
-demo: $(PRODUCT)
+demo: $(PRODUCT) ## see it work
 	$(BIN)/millrace demo
 
-up: $(PRODUCT)
+up: $(PRODUCT) ## start everything, and leave it running
 	$(BIN)/millrace up
 
-test: $(INSTALLED)
+test: $(INSTALLED) ## run all checks and tests
 	$(MAKE) -j 2 check suite
 
 # Four test processes on two cores, since most tests wait for most of their time.
-suite: $(INSTALLED)
+suite: $(INSTALLED) ## run all tests
 	$(BIN)/python -m pytest -n 4 --dist loadfile
 
 # The pages of other people's tools, each in an environment of its own under .tools/compat: those
 # that are missing are built, which takes minutes.
-compat: $(INSTALLED)
+compat: $(INSTALLED) ## test other people's tools, each in an environment of its own
 	$(BIN)/python -m tests.compatibility.environments
 	$(BIN)/python -m pytest tests/compatibility
 
 # The pages as the browser tests see them, light and dark: ops/docs/dashboard/*.png.
-screenshots: $(INSTALLED)
+screenshots: $(INSTALLED) ## write the pictures of the dashboard
 	MILLRACE_SCREENSHOTS=ops/docs/dashboard $(BIN)/python -m pytest tests/browser
 
 # Real processes die for three minutes, always in the same order.
-chaos: $(INSTALLED)
+chaos: $(INSTALLED) ## kill processes for three minutes, and check that nothing is lost
 	$(BIN)/millrace bench chaos --seed 1 --minutes 3
 
 # The pages as a site that opens from a disk, with its search: build/site/index.html.
-docs: $(INSTALLED)
+docs: $(INSTALLED) ## build the pages as a site, with a search
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict -f ops/mkdocs.yml
 	@echo build/site/index.html
 
 # The image, by docker where a daemon answers, else by the steps of its file, in a Debian.
-image: $(INSTALLED)
+image: $(INSTALLED) ## build the image, and check it
 	MILLRACE_IMAGE=1 $(BIN)/python -m pytest -rs tests/image
 
-check: $(INSTALLED)
+check: $(INSTALLED) ## check format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(INSTALLED)
+.PHONY: help fmt
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+fmt: $(INSTALLED) ## format, and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(INSTALLED) ## install what benchmarks need, and run two
 	$(BIN)/pip install -q -c ops/requirements.lock -e '.[bench]'
 	$(BIN)/millrace bench embed
 	$(BIN)/millrace bench echo
@@ -81,7 +90,7 @@ $(INSTALLED): $(PRODUCT)
 	touch $@
 
 # Pins everything that is installed now; run it after changing pyproject.toml.
-lock: 
+lock: ## pin everything that is installed now
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install $(PIP) pip==$(PIP_VERSION)
 	$(BIN)/pip install $(PIP) -e '.[dev,bench]'
@@ -90,23 +99,23 @@ lock:
 
 # What is installed (CycloneDX 1.6), and whether it is known to be vulnerable. The tools have an
 # environment of their own: the product's lock doesn't grow by them.
-supply-chain: sbom audit
+supply-chain: sbom audit ## list what is installed, and look for known vulnerabilities
 
-sbom: $(TOOLS)/installed
+sbom: $(TOOLS)/installed ## write build/sbom.cdx.json
 	mkdir -p $(dir $(SBOM))
 	$(TOOLS)/bin/cyclonedx-py requirements $(LOCK) --pyproject pyproject.toml \
 		--sv 1.6 --of JSON --output-reproducible -o $(SBOM)
 	@echo $(SBOM)
 
-audit: $(TOOLS)/installed
+audit: $(TOOLS)/installed ## look for known vulnerabilities
 	$(TOOLS)/bin/python ops/audit.py $(LOCK)
 
-tools: $(TOOLS)/installed
+tools: $(TOOLS)/installed ## install the tools of sbom and audit
 
 $(TOOLS)/installed: ops/tools.lock
 	$(PYTHON) -m venv --clear $(TOOLS)
 	$(TOOLS)/bin/pip install -q --disable-pip-version-check -r ops/tools.lock
 	touch $@
 
-clean:
+clean: ## remove everything that was installed or built
 	rm -rf $(VENV) $(TOOLS) build .millrace

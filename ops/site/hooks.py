@@ -14,7 +14,7 @@ from ops.site.outside import OUTSIDE, page_inside, with_links_inside
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds README, CHANGELOG and the reference of the API; sets the navigation."""
+    """Adds README and its like, and the reference of the API; sets the navigation."""
     document = create_app(Settings()).openapi()
     made = reference(document) | {name: page_inside(path) for name, path in OUTSIDE.items()}
     made[f"{FOLDER}/openapi.json"] = json.dumps(document)
@@ -26,5 +26,5 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads links to README and CHANGELOG to their pages."""
+    """Leads links to README and its like to their pages."""
     return with_links_inside(markdown, page.file.src_uri)

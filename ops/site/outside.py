@@ -7,7 +7,12 @@ from pathlib import Path, PurePosixPath
 _ROOT = Path(__file__).parents[2]
 _DOCS = PurePosixPath("ops/docs")
 _LINK = re.compile(r"\]\((?!\w+:|#|/)([^)#]+)")
-OUTSIDE = {"readme.md": "README.md", "changes.md": "CHANGELOG.md"}
+OUTSIDE = {
+    "readme.md": "README.md",
+    "changes.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+}
 """Paths in the repository, by their pages on the site."""
 
 _INSIDE = {path: name for name, path in OUTSIDE.items()}

@@ -39,8 +39,8 @@ class Image(Protocol):
 class DockerImage:
     """Image of a docker daemon."""
 
-    def __init__(self, version: str) -> None:
-        arguments = ["-f", str(DOCKERFILE), "-t", _TAG, "--build-arg", f"VERSION={version}"]
+    def __init__(self) -> None:
+        arguments = ["-f", str(DOCKERFILE), "-t", _TAG]
         subprocess.run(["docker", "build", *arguments, str(ROOT)], check=True)
 
     def start(self, *words: str) -> "subprocess.CompletedProcess[str]":
@@ -63,7 +63,7 @@ class DockerImage:
 class StepwiseImage:
     """Last stage of the file's steps, on a Debian that has Python in place of the file's base."""
 
-    def __init__(self, version: str, folder: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         context = folder / "context"
         listed = subprocess.run(
             ["git", "ls-files"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
@@ -74,7 +74,7 @@ class StepwiseImage:
             shutil.copy2(ROOT / name, context / name)
         network, shared = pip_of_this_machine()
         self._stage = stages.build(
-            DOCKERFILE.read_text(), context, debian(), folder, {"VERSION": version}, network, shared
+            DOCKERFILE.read_text(), context, debian(), folder, {}, network, shared
         )
         self.start, self.execute = self._stage.start, self._stage.execute
 
@@ -82,13 +82,13 @@ class StepwiseImage:
         return self._stage.state.labels
 
 
-def built(version: str, folder: Path) -> Image:
+def built(folder: Path) -> Image:
     """Builds the image, or skips the test where nothing here can."""
     if _answers("docker", "info"):
-        return DockerImage(version)
+        return DockerImage()
     if why := stages.lacking() or _out_of_reach(folder):
         pytest.skip(why)
-    return StepwiseImage(version, folder)
+    return StepwiseImage(folder)
 
 
 def _out_of_reach(folder: Path) -> str:

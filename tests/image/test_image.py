@@ -3,12 +3,11 @@ and a network: `make image` runs it, and so does CI."""
 
 import os
 import re
+import tomllib
 
 import pytest
 
-from tests.image.builders import Image, built
-
-VERSION = "7.8.9"
+from tests.image.builders import ROOT, Image, built
 
 pytestmark = [
     pytest.mark.timeout(1800),
@@ -18,12 +17,13 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    return built(VERSION, tmp_path_factory.mktemp("image"))
+    return built(tmp_path_factory.mktemp("image"))
 
 
-def test_it_has_the_version_that_was_built(image: Image) -> None:
-    assert image.start("--version").stdout.split()[-1] == VERSION
-    assert image.labels()["org.opencontainers.image.version"] == VERSION
+def test_it_has_the_version_of_the_sources(image: Image) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert image.start("--version").stdout.split()[-1] == version
+    assert image.labels()["org.opencontainers.image.version"] == version
 
 
 def test_without_words_it_shows_the_commands(image: Image) -> None:

@@ -4,9 +4,9 @@ Its requirements are links to what is installed here, and to nothing else: an en
 the wheel asks for, without a download.
 """
 
-import os
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from email.message import Message
@@ -18,23 +18,24 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("api", "jobs", "migrations", "ops", "workers", "pyproject.toml", "setup.py", "README.md")
-VERSION = "7.8.9"
+SOURCES = (
+    "api", "jobs", "migrations", "ops", "workers", "pyproject.toml", "setup.py",
+    "README.md", "LICENSE",
+)  # fmt: skip
+VERSION = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 _BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-_PRETENDED = "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_MILLRACE"
 
 
 class Wheel:
     """Wheel of the checkout, built into this folder."""
 
-    def __init__(self, folder: Path, version: str = VERSION) -> None:
+    def __init__(self, folder: Path) -> None:
         source = folder / "source"
         source.mkdir()
         for name in SOURCES:
             (source / name).symlink_to(ROOT / name)
-        environ = {**os.environ, _PRETENDED: version}
         command = [sys.executable, "-c", _BUILD, str(folder)]
-        done = subprocess.run(command, cwd=source, env=environ, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=source, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         [self.path] = folder.glob("*.whl")
 

@@ -50,6 +50,8 @@ def test_it_has_nothing_else(wheel: Wheel) -> None:
 def test_its_metadata_names_version_and_extras(wheel: Wheel) -> None:
     assert wheel.path.name == f"millrace-{VERSION}-py3-none-any.whl"
     assert wheel.metadata["Version"] == VERSION
+    assert wheel.metadata["License-Expression"] == "Apache-2.0"
+    assert f"millrace-{VERSION}.dist-info/licenses/LICENSE" in wheel.sizes
     assert set(wheel.metadata.get_all("Provides-Extra") or []) == EXTRAS
     assert "# Millrace" in str(wheel.metadata.get_payload())
 

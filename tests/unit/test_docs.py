@@ -13,7 +13,7 @@ from ops.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "ops" / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 SETTINGS = {f"MILLRACE_{name.upper()}" for name in Settings.model_fields}
 SETTINGS |= {
     f"MILLRACE_{name.upper()}_FILE"

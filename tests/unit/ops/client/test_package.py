@@ -73,7 +73,7 @@ def test_it_is_installed_as_millrace_without_what_the_platform_needs(
     source = tmp_path / "source"
     source.mkdir()
     for name in ("api", "jobs", "migrations", "ops", "workers", "pyproject.toml", "setup.py",
-                 "README.md"):  # fmt: skip
+                 "README.md", "LICENSE"):  # fmt: skip
         (source / name).symlink_to(ROOT / name)
     done = subprocess.run(
         [sys.executable, "-c", BUILD, hook, str(tmp_path)], cwd=source, check=True,
