@@ -17,7 +17,7 @@ NEVER_IMPORTED := /tests?/|/torch/testing/|/kubernetes/client/|/transformers/mod
 # Where it is set, each process would compile the product anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test suite compat screenshots check chaos image up bench lock clean tools sbom audit supply-chain docs
+.PHONY: demo quick unit test suite nightly compat screenshots check chaos image up bench lock clean tools sbom audit supply-chain docs
 
 demo: $(PRODUCT) ## see it work
 	$(BIN)/millrace demo
@@ -25,12 +25,20 @@ demo: $(PRODUCT) ## see it work
 up: $(PRODUCT) ## start everything, and leave it running
 	$(BIN)/millrace up
 
-test: $(INSTALLED) ## run all checks and tests
-	$(MAKE) -j 2 check suite
+quick: $(INSTALLED) ## check format, lint and types, and run the unit tests: for every edit
+	$(MAKE) -j 2 check unit
+
+unit: $(INSTALLED)
+	$(BIN)/python -m pytest tests/unit --tier quick -n 2 --dist loadfile
+
+test: quick suite ## run what must pass before a change lands
 
 # Four test processes on two cores, since most tests wait for most of their time.
-suite: $(INSTALLED) ## run all tests
-	$(BIN)/python -m pytest -n 4 --dist loadfile
+suite: quick
+	$(BIN)/python -m pytest --tier test --after quick -n 4 --dist loadfile
+
+nightly: $(INSTALLED) ## run everything, and print a table of its parts
+	$(BIN)/python -m tests.nightly
 
 # The pages of other people's tools, each in an environment of its own under .tools/compat: those
 # that are missing are built, which takes minutes.

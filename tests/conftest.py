@@ -2,7 +2,9 @@
 
 import gc
 import os
+import sys
 import tempfile
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ os.environ["PIP_NO_INDEX"] = "1"
 os.environ["XDG_DATA_HOME"] = str(Path(tempfile.gettempdir()) / "millrace-tests-data")
 
 _TIMEOUT_S = 400
+_STARTED: Counter[str] = Counter()  # platforms, by all processes of the run
 #: What takes long begins first, the shared platforms before all: each is one long queue of files.
 _FIRST = ("tests/acceptance/", "tests/browser/", "tests/integration/")
 
@@ -36,6 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="nightly",
         help="quick, test or nightly: tests marked for a larger tier are left out",
     )
+    parser.addoption(
+        "--after", choices=["quick"], default="", help="a tier that has been run: leave it out"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,7 +55,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return tiers.leaves_out(config.getoption("--tier"), collection_path) or None
+    return _selection(config).leaves_out(collection_path) or None
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -77,7 +83,7 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(trylast=True)  # after pytest-randomly, whose order of files and tests is kept
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts together what shares a platform, longest first, and gives a slow machine more time."""
-    if out := tiers.deselect(config.getoption("--tier"), items):
+    if out := _selection(config).deselect(items):
         config.hook.pytest_deselected(items=out)
     first: dict[str, int] = {}
     for item in items:
@@ -86,6 +92,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.timeout(limit_s * pace()), append=False)
         first.setdefault(_group(item), len(first))
     items.sort(key=lambda item: (_rank(item), first[_group(item)]))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    platforms = sys.modules.get("tests.support.platforms")
+    started = dict(platforms.STARTED) if platforms else {}
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["platforms"] = started
+    else:
+        _STARTED.update(started)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _STARTED.update(getattr(node, "workeroutput", {}).get("platforms", {}))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if _STARTED:
+        found = ", ".join(f"{count} {kind}" for kind, count in sorted(_STARTED.items()))
+        terminalreporter.write_line(f"platforms started: {found}")
+
+
+def _selection(config: pytest.Config) -> tiers.Selection:
+    return tiers.Selection(config.getoption("--tier"), config.getoption("--after"))
 
 
 def _group(item: pytest.Item) -> str:

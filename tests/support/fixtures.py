@@ -15,6 +15,7 @@ from jobs.store import db
 from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
 from tests.support.models import custom_models
+from tests.support.pace import pace
 from tests.support.platforms import (
     Platforms,
     copy_database,
@@ -139,6 +140,6 @@ def settings(
         home=tmp_path,
         database_url=database_url,
         redis_url=servers.redis.url,
-        lease_s=3,
+        lease_s=3 * pace(),
         secret_key="a key of the tests, 32 characters or more",
     )

@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -114,6 +115,10 @@ POOLS = spec(LIGHT + _PREPARED, files={"prepared.py": _PREPARED_CODE}, blob_over
 SHARED = (OPEN, CLOSED, CHATTING, GENERATING, TWO_WORKERS, POOLS)
 
 
+STARTED: Counter[str] = Counter()
+"""Platforms that this process has started: `shared` and `own`."""
+
+
 class Platforms:
     """Starts platforms, and keeps the one that was shared last."""
 
@@ -130,7 +135,8 @@ class Platforms:
         its place."""
         if self._shared is None or self._shared[0] != asked:
             self.close()
-            self._shared = asked, self._stack.enter_context(self.running(asked))
+            self._shared = asked, self._stack.enter_context(self._start(asked))
+            STARTED["shared"] += 1
         platform = self._shared[1]
         platform.poll()  # a worker that the tests before have killed
         with extra_models(platform, models, files):
@@ -144,7 +150,12 @@ class Platforms:
     @contextmanager
     def running(self, asked: PlatformSpec | None = None, **settings: Any) -> Iterator[Platform]:
         """A platform of the caller's own; settings: those that are no constants."""
-        asked = asked or spec()
+        STARTED["own"] += 1
+        with self._start(asked or spec(), **settings) as started:
+            yield started
+
+    @contextmanager
+    def _start(self, asked: PlatformSpec, **settings: Any) -> Iterator[Platform]:
         folder = self._new_folder("platform")
         for name, text in asked.files:
             (folder / name).write_text(text)

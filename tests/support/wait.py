@@ -8,6 +8,8 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import TypeVar
 
+from tests.support.pace import pace
+
 T = TypeVar("T")
 
 _POLL_S = 0.01
@@ -39,7 +41,8 @@ class Deadline:
         elapsed_s = time.monotonic() - self._began_s
         if elapsed_s <= self._timeout_s:
             return False
-        return elapsed_s > min(self._timeout_s * slowdown(), max(self._timeout_s, _MOST_S))
+        times = max(pace(), slowdown())
+        return elapsed_s > min(self._timeout_s * times, max(self._timeout_s, _MOST_S * pace()))
 
     def check(self, fn: object) -> None:
         """Fails the test, naming the condition, once the limit has passed."""

@@ -1,6 +1,7 @@
 """More calls than one worker can answer in time: who is let in, and what becomes of the others."""
 
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from time import monotonic
@@ -85,11 +86,11 @@ PLATFORM = spec(
 
 
 @pytest.fixture(scope="module")
-def platform(platforms: Platforms) -> Platform:
-    started = platforms.shared(PLATFORM)
-    for model in ("tight@1", "tight@2", "classes@1"):
-        eventually(lambda model=model: _is_known(started, model))
-    return started
+def platform(platforms: Platforms) -> Iterator[Platform]:
+    with platforms.running(PLATFORM) as started:
+        for model in ("tight@1", "tight@2", "classes@1"):
+            eventually(lambda model=model: _is_known(started, model))
+        yield started
 
 
 def _is_known(platform: Platform, model: str) -> bool:
