@@ -18,7 +18,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("api", "jobs", "migrations", "ops", "workers", "pyproject.toml", "setup.py", "README.md")
+SOURCES = ("api", "jobs", "migrations", "ops", "workers", "pyproject.toml", "README.md")
 VERSION = "7.8.9"
 _BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 _PRETENDED = "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_MILLRACE"

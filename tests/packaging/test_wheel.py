@@ -3,6 +3,8 @@
 import json
 import signal
 import subprocess
+import zipfile
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +32,7 @@ def tracked() -> list[str]:
         ["git", "ls-files", "api", "jobs", "migrations", "ops", "workers"],
         cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
-    return listed.stdout.splitlines()
+    return [name.removeprefix("ops/top-level/") for name in listed.stdout.splitlines()]
 
 
 def test_it_has_every_file_that_the_packages_read(wheel: Wheel) -> None:
@@ -45,6 +47,16 @@ def test_it_has_nothing_else(wheel: Wheel) -> None:
     assert {name.rpartition(".")[2] for name in wheel.sizes} & {"png", "md", "pyc"} == set()
     assert sum(wheel.sizes.values()) < MOST_BYTES
     assert {"millrace/py.typed", "millrace/__init__.py"} <= wheel.sizes.keys()
+
+
+def test_it_has_each_module_once(wheel: Wheel) -> None:
+    """Else `except` of one name would miss an error that was raised under the other."""
+    names = defaultdict(set)
+    with zipfile.ZipFile(wheel.path) as archive:
+        for name in archive.namelist():
+            if name.endswith(".py") and (text := archive.read(name)).strip():
+                names[text].add(name)
+    assert [found for found in names.values() if len(found) > 1] == []
 
 
 def test_its_metadata_names_version_and_extras(wheel: Wheel) -> None:

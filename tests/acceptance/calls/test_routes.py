@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ops.client import Client
+from millrace import Client
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
 
