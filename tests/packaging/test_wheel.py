@@ -1,25 +1,18 @@
 """The wheel: its files, its version, its extras; and millrace from it, without the checkout."""
 
-import json
-import signal
 import subprocess
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
-from ops.processes.ports import free_port
 from tests.packaging.kit import ROOT, VERSION, Environment, Wheel
-from tests.support.processes import spawned
+from tests.packaging.running import Running
 
 pytestmark = pytest.mark.timeout(300)
 
-PACKAGES = {"api", "jobs", "migrations", "millrace", "ops", "workers"}
+PACKAGES = {"api", "jobs", "migrations", "millrace", "millrace_command", "ops", "workers"}
 EXTRAS = {"bench", "cpu", "cuda", "dev", "docs", "generate", "huggingface", "kubernetes", "parquet"}
 DEVELOPMENT = ("ops/docs/", "ops/deploy/")
 """Folders of a package that are read in a checkout alone."""
@@ -82,46 +75,6 @@ def test_no_requirement_needs_a_compiler(wheel: Wheel) -> None:
         if tag.startswith("Tag:") and "none-any" not in tag and "manylinux" not in tag
     }
     assert compiled == {}
-
-
-class Running:
-    """`millrace up` of an environment, until SIGTERM."""
-
-    def __init__(self, environment: Environment, home: Path) -> None:
-        self._environment = environment
-        self._port = str(free_port())
-        self._ours = {
-            "MILLRACE_HOME": str(home),
-            "MILLRACE_PORT": self._port,
-            "MILLRACE_URL": f"http://127.0.0.1:{self._port}",
-        }
-
-    def cli(self, *words: str, status: int = 0) -> str:
-        return self._environment.run("millrace", *words, status=status, **self._ours).stdout
-
-    def get(self, path: str) -> Any:
-        return httpx.get(self._ours["MILLRACE_URL"] + path).raise_for_status().json()
-
-    def job(self, model: str, folder: Path) -> list[Any]:
-        """Runs a job of two texts; returns its outputs."""
-        (folder / "texts.txt").write_text("one\ntwo\n")
-        out = folder / f"{model}.jsonl"
-        self.cli("submit", str(folder / "texts.txt"), "--model", model, "--wait", "-o", str(out))
-        return [json.loads(line)["output"] for line in out.read_text().splitlines()]
-
-    @contextmanager
-    def up(self, log: Path) -> Iterator[None]:
-        """Runs it, ready, and ends it; `log` gets what it says to standard error."""
-        command = [str(self._environment.bin / "millrace"), "up", "--json"]
-        ours = {"env": self._environment.environ(**self._ours), "cwd": log.parent}
-        with log.open("w") as stderr, spawned(
-            command, **ours, stdout=subprocess.PIPE, stderr=stderr
-        ) as process:  # fmt: skip
-            assert process.stdout is not None
-            assert json.loads(process.stdout.readline())["ready"] is True
-            yield
-            process.send_signal(signal.SIGTERM)
-            assert process.wait() == 0
 
 
 def test_the_base_runs_the_platform_and_says_what_torch_would_serve(
