@@ -6,11 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-CLIENT = Path(__file__).parent / "client"
+CLIENT = Path(__file__).parent / "top-level" / "millrace"
 SOURCE, TARGET = CLIENT / "aio", CLIENT / "sync"
 
-_HEADER = "# Generated from ops/client/aio by ops/generate_sync_client.py; change it there.\n"
+_HEADER = "# Generated from millrace.aio by ops/generate_sync_client.py; change it there.\n"
 _WORDS = (
+    (r"\bmillrace\.aio\b", "millrace.sync"),
     (r"\bAsyncGenerator\[(\w+), None\]", r"Generator[\1, None, None]"),
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),
@@ -34,7 +35,7 @@ def generated() -> dict[Path, str]:
 def _translated(path: Path) -> str:
     text = path.read_text()
     if path.name == "__init__.py":
-        text = '"""Synchronous client, generated from `ops/client/aio`."""\n'
+        text = '"""Synchronous client, generated from the asynchronous one."""\n'
     for pattern, replacement in _WORDS:
         text = re.sub(pattern, replacement, text)
     return _formatted(_HEADER + text)

@@ -1,1 +1,1 @@
-"""Child processes of an api (large bodies) and of a keeper (transfers)."""
+"""Processes: the packages that they find, their start, and child processes that do tasks."""

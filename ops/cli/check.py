@@ -14,6 +14,7 @@ from jobs.blobs.store import open_store
 from jobs.calls import redis as call_redis
 from jobs.errors import BlobStoreUnavailable
 from jobs.models import models_file
+from jobs.processes import hidden_modules
 from jobs.settings import Settings, SettingsError
 from jobs.store import db, invariants
 from jobs.store.invariants import Invariant, Violation
@@ -99,7 +100,11 @@ def _models(configured: Settings) -> list[str]:
         models = models_file.load(configured.models)
     except SettingsError as error:
         return error.problems
-    return [problem for model in models for problem in model.file_problems()]
+    found = [problem for model in models for problem in model.file_problems()]
+    folder = configured.models.parent if configured.models else None
+    for model in models:
+        found += [f"{model.key}: {no}" for no in hidden_modules.problems(model.options, folder)]
+    return found
 
 
 def _trust(configured: Settings) -> list[str]:

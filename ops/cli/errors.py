@@ -11,7 +11,7 @@ _FOR_USERS = (
     ("jobs.errors", "MillraceError"),
     ("jobs.models.engines.extras", "MissingExtra"),
     ("jobs.settings", "SettingsError"),
-    ("ops.client.errors", "MillraceError"),
+    ("millrace.errors", "MillraceError"),
 )
 _MAKES_ONE = "`millrace keys create --tenant NAME --role admin` makes an admin's"
 _HINTS = {  # by status of an answer of the api

@@ -10,7 +10,7 @@ from uuid import UUID
 from jobs import clock, ids
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.engines import extras
-from ops.client import Client, Item
+from millrace import Client, Item
 from ops.demo import corpus
 from ops.demo.corpus import DocumentedFunction
 from ops.supervisor.platform import Platform, running

@@ -5,7 +5,7 @@ import ssl
 
 from jobs import settings
 from jobs.settings import Settings
-from ops.client.tls import tls_context
+from millrace.tls import tls_context
 from ops.embedded import secret_key
 from ops.embedded.layout import Layout
 

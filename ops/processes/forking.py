@@ -7,7 +7,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from jobs import clock
+from jobs.processes import packages
 from ops.processes import fork_server
 from ops.processes.children import Child, Process, die_with_parent
 
@@ -155,7 +155,7 @@ class ForkServer:
                 atexit.register(self.stop)
                 self._ends_at_exit = True
             self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            argv = [sys.executable, "-m", fork_server.__name__, str(theirs.fileno())]
+            argv = packages.command(fork_server.__name__, str(theirs.fileno()))
             self._environ = dict(os.environ)
             with theirs:
                 self._process = subprocess.Popen(
@@ -228,7 +228,7 @@ class ForkedChild(Child):
         log: Path | None = None,
         pass_fds: tuple[int, ...] = (),
     ) -> None:
-        super().__init__(name, [sys.executable, "-m", module], env, log, pass_fds)
+        super().__init__(name, packages.command(module), env, log, pass_fds)
         self._server, self._module = server, module
 
     def _spawn(self, output: IO[bytes] | None) -> Process:

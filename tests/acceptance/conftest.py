@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 
 

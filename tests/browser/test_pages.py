@@ -21,7 +21,7 @@ from jobs.rollouts.records import LaunchRecord
 from jobs.store.queue import workers
 from jobs.store.queue.workers import ModelRow
 from jobs.store.registry import artifacts
-from ops.client import APIStatusError, Client
+from millrace import APIStatusError, Client
 from ops.supervisor.platform import Platform
 from tests.browser.conftest import Sign, for_everybody
 from tests.support import signing

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 from sqlalchemy import text
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.browser.conftest import Sign, for_everybody
 from tests.support.platforms import SAMPLES, spec, transaction

@@ -5,7 +5,7 @@ from contextlib import closing
 
 from playwright.sync_api import expect
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.browser.conftest import Key, Sign, sign_in
 from tests.support.platforms import CLOSED

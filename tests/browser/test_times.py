@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.browser.conftest import Key
 from tests.browser.work import WORK, post

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.browser.chromium import Watched
 from tests.browser.conftest import Sign

@@ -1,6 +1,6 @@
 """A platform with models that are slow, moody, or an echo; and jobs for them."""
 
-from ops.client import Client
+from millrace import Client
 from tests.support.platforms import spec
 
 NASTY = "<img src=x onerror=alert(1)>&'\""

@@ -12,7 +12,7 @@ import pytest
 from ops.supervisor.platform import Platform
 from tests.compatibility.environments import ENVIRONMENTS, HERE
 from tests.support.generation import tiny_llama
-from tests.support.pages import ROOT, Recipe, as_shown, lay_out, recipe, run
+from tests.support.pages import CLIENT, ROOT, Recipe, as_shown, lay_out, recipe, run
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import PATIENCE_S
 
@@ -93,7 +93,7 @@ def run_page(name: str, platform: Platform, folder: Path, *paths: Path, **enviro
         "HOME": str(folder),
         "MILLRACE_URL": platform.url,
         "PATH": os.pathsep.join(map(str, commands)),
-        "PYTHONPATH": os.pathsep.join(map(str, [folder / "lib", *paths])),
+        "PYTHONPATH": os.pathsep.join(map(str, [CLIENT, *paths])),
     }
     printed = run(text, folder, ENVIRON | given | environ, patience_s=3 * PATIENCE_S)
     assert as_shown(text.shown).fullmatch(printed), printed

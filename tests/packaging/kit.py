@@ -19,8 +19,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 SOURCES = (
-    "api", "jobs", "migrations", "ops", "workers", "pyproject.toml", "setup.py",
-    "README.md", "LICENSE",
+    "api", "jobs", "migrations", "ops", "workers", "pyproject.toml", "README.md", "LICENSE",
 )  # fmt: skip
 VERSION = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 _BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
@@ -80,9 +79,9 @@ class Environment:
 
     def __init__(self, folder: Path, wheel: Wheel, *extras: str) -> None:
         self.bin = folder / "bin"
-        self._home = folder / "cwd"
+        self.home = folder / "cwd"
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-        self._home.mkdir()
+        self.home.mkdir()
         [self.site] = folder.glob("lib/python*/site-packages")
         for one in wheel.required(*extras).values():
             for path in set(_roots(one)):
@@ -91,21 +90,21 @@ class Environment:
         pip = [sys.executable, "-m", "pip", "--python", str(self.bin / "python")]
         install = ["install", "-q", "--no-index", "--no-deps", "--no-compile", str(wheel.path)]
         done = subprocess.run(
-            [*pip, *install], env=self.environ(), cwd=self._home, capture_output=True, text=True
+            [*pip, *install], env=self.environ(), cwd=self.home, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
 
     def environ(self, **ours: str) -> Mapping[str, str]:
         """Variables of a process: without the checkout and without a compiler."""
         none = {"PATH": f"{self.bin}:/usr/bin:/bin", "CC": "/bin/false", "CXX": "/bin/false"}
-        return {**none, "HOME": str(self._home), **ours}
+        return {**none, "HOME": str(self.home), **ours}
 
     def run(
         self, *command: str, status: int = 0, **ours: str
     ) -> "subprocess.CompletedProcess[str]":
         """Runs a command in an empty folder."""
         done = subprocess.run(
-            command, cwd=self._home, env=self.environ(**ours), capture_output=True, text=True
+            command, cwd=self.home, env=self.environ(**ours), capture_output=True, text=True
         )
         assert done.returncode == status, done.stdout + done.stderr
         return done

@@ -1,23 +1,18 @@
 """The wheel: its files, its version, its extras; and millrace from it, without the checkout."""
 
-import json
-import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zipfile
+from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
-from ops.processes.ports import free_port
 from tests.packaging.kit import ROOT, VERSION, Environment, Wheel
-from tests.support.processes import spawned
+from tests.packaging.running import Running
 
 pytestmark = pytest.mark.timeout(300)
 
-PACKAGES = {"api", "jobs", "migrations", "millrace", "ops", "workers"}
+PACKAGES = {"api", "jobs", "migrations", "millrace", "millrace_command", "ops", "workers"}
 EXTRAS = {"bench", "cpu", "cuda", "dev", "docs", "generate", "huggingface", "kubernetes", "parquet"}
 DEVELOPMENT = ("ops/docs/", "ops/deploy/")
 """Folders of a package that are read in a checkout alone."""
@@ -30,7 +25,7 @@ def tracked() -> list[str]:
         ["git", "ls-files", "api", "jobs", "migrations", "ops", "workers"],
         cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
-    return listed.stdout.splitlines()
+    return [name.removeprefix("ops/top-level/") for name in listed.stdout.splitlines()]
 
 
 def test_it_has_every_file_that_the_packages_read(wheel: Wheel) -> None:
@@ -45,6 +40,16 @@ def test_it_has_nothing_else(wheel: Wheel) -> None:
     assert {name.rpartition(".")[2] for name in wheel.sizes} & {"png", "md", "pyc"} == set()
     assert sum(wheel.sizes.values()) < MOST_BYTES
     assert {"millrace/py.typed", "millrace/__init__.py"} <= wheel.sizes.keys()
+
+
+def test_it_has_each_module_once(wheel: Wheel) -> None:
+    """Else `except` of one name would miss an error that was raised under the other."""
+    names = defaultdict(set)
+    with zipfile.ZipFile(wheel.path) as archive:
+        for name in archive.namelist():
+            if name.endswith(".py") and (text := archive.read(name)).strip():
+                names[text].add(name)
+    assert [found for found in names.values() if len(found) > 1] == []
 
 
 def test_its_metadata_names_version_and_extras(wheel: Wheel) -> None:
@@ -72,46 +77,6 @@ def test_no_requirement_needs_a_compiler(wheel: Wheel) -> None:
         if tag.startswith("Tag:") and "none-any" not in tag and "manylinux" not in tag
     }
     assert compiled == {}
-
-
-class Running:
-    """`millrace up` of an environment, until SIGTERM."""
-
-    def __init__(self, environment: Environment, home: Path) -> None:
-        self._environment = environment
-        self._port = str(free_port())
-        self._ours = {
-            "MILLRACE_HOME": str(home),
-            "MILLRACE_PORT": self._port,
-            "MILLRACE_URL": f"http://127.0.0.1:{self._port}",
-        }
-
-    def cli(self, *words: str, status: int = 0) -> str:
-        return self._environment.run("millrace", *words, status=status, **self._ours).stdout
-
-    def get(self, path: str) -> Any:
-        return httpx.get(self._ours["MILLRACE_URL"] + path).raise_for_status().json()
-
-    def job(self, model: str, folder: Path) -> list[Any]:
-        """Runs a job of two texts; returns its outputs."""
-        (folder / "texts.txt").write_text("one\ntwo\n")
-        out = folder / f"{model}.jsonl"
-        self.cli("submit", str(folder / "texts.txt"), "--model", model, "--wait", "-o", str(out))
-        return [json.loads(line)["output"] for line in out.read_text().splitlines()]
-
-    @contextmanager
-    def up(self, log: Path) -> Iterator[None]:
-        """Runs it, ready, and ends it; `log` gets what it says to standard error."""
-        command = [str(self._environment.bin / "millrace"), "up", "--json"]
-        ours = {"env": self._environment.environ(**self._ours), "cwd": log.parent}
-        with log.open("w") as stderr, spawned(
-            command, **ours, stdout=subprocess.PIPE, stderr=stderr
-        ) as process:  # fmt: skip
-            assert process.stdout is not None
-            assert json.loads(process.stdout.readline())["ready"] is True
-            yield
-            process.send_signal(signal.SIGTERM)
-            assert process.wait() == 0
 
 
 def test_the_base_runs_the_platform_and_says_what_torch_would_serve(

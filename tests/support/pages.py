@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.support.wait import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
+CLIENT = ROOT / "ops" / "top-level"  # where `millrace` is found
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"(?:#|//|--) ([\w/-]+\.\w+)\n")
 _NAMED_ABOVE = re.compile(r"^\*\*([\w-]+\.\w+)\*\*[^\n]*:\n\n```(\w+)\n", re.MULTILINE)
@@ -86,8 +87,6 @@ def lay_out(
                 (folder / name).parent.mkdir(exist_ok=True)
                 (folder / name).write_text(content)
     (folder / "models.toml").write_text("\n".join(entries))
-    (folder / "lib").mkdir()
-    (folder / "lib" / "millrace").symlink_to(ROOT / "ops" / "client")  # as it is installed
     for name, called in (("millrace", f'"{sys.executable}" -P -m ops'), ("python", f'"{python}"')):
         command = folder / ".venv" / "bin" / name
         command.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +100,7 @@ def run(
     """Runs the commands of a recipe in a laid out folder; returns what they print. Fails with what
     they say where one fails."""
     path = f"{folder / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    given = {"PATH": path, "PYTHONPATH": f"{folder / 'lib'}{os.pathsep}{ROOT}"}
+    given = {"PATH": path, "PYTHONPATH": f"{CLIENT}{os.pathsep}{ROOT}"}
     printed, said = folder / "printed.log", folder / "said.log"
     with printed.open("w") as out, said.open("w") as err:
         shell = subprocess.Popen(

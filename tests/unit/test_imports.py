@@ -3,22 +3,29 @@
 import ast
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
 
+import millrace
+
 ROOT = Path(__file__).parents[2]
-CLIENT = ROOT / "ops" / "client"
-OURS = {"api", "jobs", "migrations", "ops", "tests", "workers"}
+TOP_LEVEL = ROOT / "ops" / "top-level"
+OURS = {"api", "jobs", "migrations", "millrace", "millrace_command", "ops", "tests", "workers"}
 ALLOWED = {
+    "millrace": {"millrace"},
+    "millrace_command": {"jobs", "ops"},
     "jobs": {"jobs"},
     "api": {"api", "jobs", "migrations"},
     "workers": {"jobs", "workers"},
     "migrations": {"jobs", "migrations"},
-    "ops": OURS - {"tests"},
+    "ops": OURS - {"millrace_command", "tests"},
 }
 
 #: By package, its sub-packages and modules from the bottom to the top: each imports those in rows
@@ -89,7 +96,7 @@ ORDER = {
         ["__main__"],
     ],
     "ops": [
-        ["audit", "client", "generate_sync_client", "grafana", "processes", "router", "site"],
+        ["audit", "generate_sync_client", "grafana", "processes", "router", "site"],
         ["embedded"],
         ["supervisor"],
         ["simulation"],
@@ -97,7 +104,7 @@ ORDER = {
         ["cli"],
         ["__main__"],
     ],
-    "ops.client": [
+    "millrace": [
         ["clock", "errors", "objects", "tls", "wire"],
         ["progress", "readers", "retries", "webhooks"],
         ["inputs"],
@@ -115,9 +122,11 @@ ORDER = {
 #: The kernel of `jobs`: modules of one row that may import each other.
 KERNEL = set(ORDER["jobs"][0])
 MODULES = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
     for package in ALLOWED
-    for path in (ROOT / package).rglob("*.py")
+    for root in [TOP_LEVEL if package.startswith("millrace") else ROOT]
+    for path in (root / package).rglob("*.py")
+    if root == TOP_LEVEL or TOP_LEVEL not in path.parents
 }
 
 
@@ -131,20 +140,11 @@ def _imports(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            module = _absolute(path, node)
+            assert not node.level, f"{path} imports relatively"
+            module = node.module or ""
             for alias in node.names:
                 name = f"{module}.{alias.name}"
                 yield name if name in MODULES else module
-
-
-def _absolute(path: Path, node: ast.ImportFrom) -> str:
-    """The module that is imported from. The client alone imports relatively: its package is
-    `millrace` in the distribution."""
-    if not node.level:
-        return node.module or ""
-    assert CLIENT in path.parents, f"{path} imports relatively"
-    parent = ".".join(path.relative_to(ROOT).parts[: -node.level])
-    return f"{parent}.{node.module}" if node.module else parent
 
 
 @cache
@@ -158,15 +158,33 @@ def graph() -> Mapping[str, set[str]]:
 
 @pytest.mark.parametrize("package", ALLOWED)
 def test_a_package_imports_only_the_layers_below_it(package: str) -> None:
-    files = list((ROOT / package).rglob("*.py"))
+    files = {name: path for name, path in MODULES.items() if name.split(".")[0] == package}
     assert files
     found = {
-        f"{path.relative_to(ROOT)}: {name}"
-        for path in files
+        f"{module}: {name}"
+        for module, path in files.items()
         for name in imports(path)
         if name.split(".")[0] in OURS - ALLOWED[package]
     }
     assert found == set()
+
+
+def test_no_two_modules_share_a_source() -> None:
+    """Each class of such a file would exist twice, and `except` would miss the other one."""
+    names: dict[Path, set[str]] = defaultdict(set)
+    for package in ALLOWED:
+        for one in walk_packages(import_module(package).__path__, f"{package}."):
+            spec = one.module_finder.find_spec(one.name, None)
+            assert spec is not None
+            names[Path(str(spec.origin)).resolve()].add(one.name)
+    assert [found for found in names.values() if len(found) > 1] == []
+    assert {name for found in names.values() for name in found} == MODULES.keys() - ALLOWED.keys()
+
+
+def test_the_client_has_one_name() -> None:
+    assert millrace.APIError.__module__ == "millrace.errors"
+    with pytest.raises(ModuleNotFoundError):
+        import_module("ops.client.errors")
 
 
 def test_no_module_imports_itself_through_others() -> None:

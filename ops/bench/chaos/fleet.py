@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import psycopg
 import redis
 
 from jobs import clock
+from jobs.processes import packages
 from jobs.settings import Settings
 from jobs.store import db
 from migrations.run import migrate
@@ -78,7 +78,7 @@ class Fleet:
     def _child(self, command: str, number: int, **changes: Any) -> Child:
         name = f"{command}-{number}"
         environment = self.settings.evolve(**changes).environment()
-        argv = [sys.executable, "-m", "ops", command]
+        argv = packages.command("ops", command)
         return Child(name, argv, environment, self.logs / f"{name}.log")
 
     @property

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from signal import SIGKILL, SIGTERM
 from typing import Any
 
+from jobs.processes import packages
 from ops.bench.harness.errors import BenchError
 from ops.processes.children import die_with_parent
 
@@ -56,8 +57,8 @@ def answer_lines(answer: Callable[[Any], Any]) -> None:
 
 @contextmanager
 def child(module: str, *arguments: str) -> Iterator[ChildProcess]:
-    """Runs `python -m MODULE ARGUMENTS` until it is left."""
-    command = [sys.executable, "-m", module, *arguments]
+    """Runs a module of ours until it is left."""
+    command = packages.command(module, *arguments)
     with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield ChildProcess(process)
 

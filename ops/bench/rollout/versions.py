@@ -6,9 +6,9 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from millrace import Client
 from ops.bench.chaos.fleet import Fleet
 from ops.bench.chaos.serving import await_model, serving_fleet
-from ops.client import Client
 
 NAME = "x"
 FAILURE = "fails on purpose"

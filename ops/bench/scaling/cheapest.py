@@ -16,11 +16,11 @@ from sqlalchemy import text
 from jobs import clock, ids
 from jobs.scaling.advice import advice
 from jobs.store import queries
+from millrace import Client
 from ops.bench.harness.models_files import models_file, sample
 from ops.bench.harness.platform import database_of, own_platform, say, wait_until
 from ops.bench.harness.scale import Scale
 from ops.bench.results.report import Report
-from ops.client import Client
 from ops.processes.children import Supervisor
 from ops.supervisor.platform import Platform
 from ops.supervisor.worker import WatchedWorker, fork_server

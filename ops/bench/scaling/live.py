@@ -13,6 +13,7 @@ import numpy as np
 
 from jobs import clock
 from jobs.settings import Settings
+from millrace import Client
 from ops.bench.harness.models_files import models_file, sample
 from ops.bench.harness.platform import say
 from ops.bench.harness.scale import Scale
@@ -20,7 +21,6 @@ from ops.bench.load import workloads
 from ops.bench.load.arrivals import poisson
 from ops.bench.load.open_loop import Calls, drive
 from ops.bench.results.report import Report
-from ops.client import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
 

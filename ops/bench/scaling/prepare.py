@@ -15,10 +15,10 @@ from pathlib import Path
 from sqlalchemy import Engine, text
 
 from jobs import clock, ids
+from millrace import Client
 from ops.bench.harness.platform import database_of, say, wait_until
 from ops.bench.harness.scale import Scale
 from ops.bench.results.report import Report
-from ops.client import Client
 from ops.supervisor.platform import Platform, running
 
 ASKED = ("prepare_ratio >= 0.9",)

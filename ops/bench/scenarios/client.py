@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from jobs import clock
+from millrace import Client
 from ops.bench.harness.child_process import ChildProcess, answer_lines, child
 from ops.bench.harness.errors import BenchError
 from ops.bench.harness.platform import own_platform, rate, say
@@ -15,7 +16,6 @@ from ops.bench.harness.scale import Scale
 from ops.bench.load.client import Client as LeanClient
 from ops.bench.results.report import Report, scenario
 from ops.bench.scenarios.echo import run_job
-from ops.client import Client
 
 _ITEMS, _FEW_ITEMS, _MANY_ITEMS = 100_000, 10_000, 1_000_000
 

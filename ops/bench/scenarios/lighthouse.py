@@ -13,12 +13,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from millrace import Client
 from ops.bench.harness.errors import BenchError
 from ops.bench.harness.fill_database import fill
 from ops.bench.harness.platform import database_of, own_platform, say
 from ops.bench.harness.scale import Scale
 from ops.bench.results.report import Report, scenario
-from ops.client import Client
 
 _FOLDER = Path(__file__).parents[1] / "lighthouse"
 _CATEGORIES = ("performance", "accessibility", "best-practices")

@@ -3,7 +3,6 @@
 Each row compares many with few of one kind. A cost is CPU time of all processes, from /proc.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -15,6 +14,7 @@ import numpy as np
 from sqlalchemy import Engine, text
 
 from jobs import clock
+from jobs.processes import packages
 from ops.bench.harness.fill_queue import fill
 from ops.bench.harness.models_files import models_file, sample
 from ops.bench.harness.platform import database_of, own_platform, say, wait_until
@@ -186,7 +186,7 @@ def _apis(report: Report, scale: Scale) -> None:
 def _more_apis(platform: Platform, count: int) -> Iterator[tuple[list[str], list[Child]]]:
     """Starts more apis on a platform; yields the addresses of all, and the new processes."""
     settings = [platform.settings.evolve(port=free_port()) for _ in range(count)]
-    argv, logs = [sys.executable, "-m", "api"], platform.settings.home / "logs"
+    argv, logs = packages.command("api"), platform.settings.home / "logs"
     apis = [
         Child(f"api-{n}", argv, each.environment(), logs / f"api-{n}.log")
         for n, each in enumerate(settings, 2)

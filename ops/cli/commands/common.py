@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:  # loaded by commands that ask the api
-    from ops.client import Client
+    from millrace import Client
 
 _CLIENTS_OWN = {"MILLRACE_URL", "MILLRACE_API_KEY"}
 
@@ -101,7 +101,7 @@ def _connect(url: str | None, key: str | None) -> "Client":
     The configuration takes 130 ms to read, so it is read only where it matters: for an address, or
     for the certificates of https.
     """
-    from ops.client import Client
+    from millrace import Client
 
     if url.lower().startswith("http:") if url else not _is_configured():
         return Client(url, key)

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from ops.client import Client
+from millrace import Client
 from tests.support.platforms import OPEN
 from tests.support.wait import eventually
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.client import AsyncClient, Client, NotFoundError, UnprocessableEntityError
+from millrace import AsyncClient, Client, NotFoundError, UnprocessableEntityError
 from ops.processes.children import Child
 from ops.supervisor.platform import Platform
 from tests.support.platforms import OPEN, supervised
@@ -113,8 +113,8 @@ def test_ctrl_c_leaves_a_map_running_and_says_how_to_come_back(
     platform: Platform, client: Client
 ) -> None:
     code = f"""
-from ops.client import Client
-from ops.client.progress import Progress
+from millrace import Client
+from millrace.progress import Progress
 
 class Seen(Progress):
     def read(self, results, failed):

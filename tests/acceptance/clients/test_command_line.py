@@ -20,12 +20,12 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
+from millrace import Client
+from millrace.progress import Progress
 from ops.cli.main import main
-from ops.client import Client
-from ops.client.progress import Progress
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.platforms import OPEN
 from tests.support.processes import spawned
 from tests.support.wait import PATIENCE_S, eventually
@@ -43,7 +43,7 @@ def _here(platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def json_of(*arguments: str, **more: Any) -> Any:
-    return json.loads(millrace(*arguments, "--json", **more).stdout)
+    return json.loads(run_millrace(*arguments, "--json", **more).stdout)
 
 
 def job_of(*inputs: Any, model: str = "echo") -> str:
@@ -82,7 +82,7 @@ def test_csv_goes_in_and_out(name: str) -> None:
     raw = PEOPLE.encode()
     Path(name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
     columns = ("--column", "text", "--id-column", "id")
-    millrace("submit", name, "--model", "batchstring", *columns, "-o", "out.csv")
+    run_millrace("submit", name, "--model", "batchstring", *columns, "-o", "out.csv")
     with Path("out.csv").open(newline="") as file:
         found = [(row["custom_id"], row["output"]) for row in csv.DictReader(file)]
     assert found == [("ann", "HELLO, WORLD"), ("bob", "TWO\nLINES")]
@@ -100,12 +100,12 @@ def test_everything_of_a_job_can_be_said() -> None:
     assert said["versioning"] == "pinned"
     assert (said["metadata"], said["expires_at"]) == ({"day": "monday", "a": "b=c"}, None)
     assert (said["name"], said["labels"]) == ("Monday's", {"team": "search"})
-    line = millrace("jobs", "--label", "team=search", "--name", "MONDAY").output
+    line = run_millrace("jobs", "--label", "team=search", "--name", "MONDAY").output
     assert line.startswith(f"{said['id']}  Monday's  team=search  minilm@1  ")
-    assert "Monday's  team=search" in millrace("job", said["id"]).output
-    assert "no such jobs" in millrace("jobs", "--label", "team=mail").output
+    assert "Monday's  team=search" in run_millrace("job", said["id"]).output
+    assert "no such jobs" in run_millrace("jobs", "--label", "team=mail").output
     again = ("submit", "a.txt", "--model", "minilm@1", "--idempotency-key", "once")
-    assert "Idempotency-Key" in millrace(*again, status=1).output  # with other parameters
+    assert "Idempotency-Key" in run_millrace(*again, status=1).output  # with other parameters
 
 
 @pytest.mark.parametrize(
@@ -126,33 +126,33 @@ def test_what_is_wrong_is_refused_before_anything_is_sent(
 ) -> None:
     Path("a.txt").write_text("one\n")
     before = newest(client)
-    assert why in millrace("submit", *arguments, status=2).output
+    assert why in run_millrace("submit", *arguments, status=2).output
     assert newest(client) == before
 
 
 def test_a_fault_within_the_input_stores_nothing(client: Client) -> None:
     Path("a.csv").write_text("a,b\n" + "1,2\n" * 5000 + "3\n")
     before = newest(client)
-    refused = millrace("submit", "a.csv", "--model", "echo", "--column", "a", status=1)
+    refused = run_millrace("submit", "a.csv", "--model", "echo", "--column", "a", status=1)
     assert "a.csv, line 5002: 1 fields, where the header has 2" in refused.output
     assert newest(client) == before
 
 
 def test_results_come_in_every_form() -> None:
     id = job_of("a", "b\u2028c\x85d", {"input": {"any": ["json"]}})
-    lines = millrace("results", id).stdout_bytes.splitlines()
+    lines = run_millrace("results", id).stdout_bytes.splitlines()
     assert [json.loads(line)["output"] for line in lines] == [
         "a", "b\u2028c\x85d", {"any": ["json"]}
     ]  # fmt: skip
     assert json_of("results", id, "-o", "out.jsonl.gz")["results"] == 3
     assert gzip.decompress(Path("out.jsonl.gz").read_bytes()).splitlines() == lines
-    millrace("results", id, "--after", "1", "-o", "rest.csv")
+    run_millrace("results", id, "--after", "1", "-o", "rest.csv")
     assert Path("rest.csv").read_text().count("\n") == 2
 
 
 def test_vectors_are_columns_of_numbers_in_parquet(client: Client) -> None:
     id = job_of("a", "b", model="minilm")
-    assert "2 results" in millrace("results", id, "-o", "out.parquet").stdout
+    assert "2 results" in run_millrace("results", id, "-o", "out.parquet").stdout
     table = pyarrow.parquet.read_table("out.parquet")
     vectors = [result["output"] for result in client.jobs.results(id, wait=False)]
     assert table["output"].to_pylist() == vectors
@@ -162,13 +162,13 @@ def test_vectors_are_columns_of_numbers_in_parquet(client: Client) -> None:
 def test_items_are_submitted_again_with_other_terms(client: Client) -> None:
     Path("a.txt").write_text("one\ntwo\n")
     given = ("submit", "a.txt", "--model", "echo", "--label", "team=search", "--wait", "--json")
-    first = json.loads(millrace(*given).output)
+    first = json.loads(run_millrace(*given).output)
     assert (
         "all items of the job succeeded"
-        in millrace("resubmit", first["id"], "--unsuccessful", status=1).output
+        in run_millrace("resubmit", first["id"], "--unsuccessful", status=1).output
     )
     again = json.loads(
-        millrace(
+        run_millrace(
             "resubmit",
             first["id"],
             "--name",
@@ -186,22 +186,22 @@ def test_items_are_submitted_again_with_other_terms(client: Client) -> None:
 
 
 def test_results_of_a_running_job_are_said_to_be_incomplete(paused: str) -> None:
-    assert "so far" in millrace("results", paused).stderr
-    assert "not all there yet" in millrace("diff", paused, paused, status=2).output
+    assert "so far" in run_millrace("results", paused).stderr
+    assert "not all there yet" in run_millrace("diff", paused, paused, status=2).output
 
 
 def test_two_jobs_are_compared() -> None:
     a = job_of({"custom_id": "x", "input": [1.0, 0.0]}, {"custom_id": "y", "input": "same"})
     b = job_of({"custom_id": "y", "input": "same"}, {"custom_id": "x", "input": [1.0, 0.01]})
-    assert "2 same" in millrace("diff", a, a).stdout
+    assert "2 same" in run_millrace("diff", a, a).stdout
     found = json_of("diff", a, b, status=1)
     assert (found["same"], found["changed"], found["max_abs_diff"]) == (1, 1, 0.01)
     assert json_of("diff", a, b, "--atol", "0.01")["is_same"]
     assert json_of("diff", a, b, "--min-cosine", "0.999")["is_same"]
     assert json_of("diff", a, b, "--by", "seq", status=1)["changed"] == 2
-    millrace("diff", a, "job_01aryz6s41tsv4rrffq69g5fav", status=2)
+    run_millrace("diff", a, "job_01aryz6s41tsv4rrffq69g5fav", status=2)
     nowhere = ("--url", f"http://127.0.0.1:{free_port()}")
-    assert "millrace up" in millrace("diff", a, b, *nowhere, status=2).output
+    assert "millrace up" in run_millrace("diff", a, b, *nowhere, status=2).output
 
 
 def looks_at_jobs(platform: Platform) -> float:
@@ -230,8 +230,8 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_come_back(
     assert f"`millrace job {paused} --follow`" in said
     assert "Traceback" not in said
     assert client.jobs.get(paused)["state"] == "paused"
-    millrace("cancel", paused)
-    assert "cancelled" in millrace("job", paused, "--follow", status=1).stdout
+    run_millrace("cancel", paused)
+    assert "cancelled" in run_millrace("job", paused, "--follow", status=1).stdout
 
 
 def test_a_reader_that_leaves_ends_it_quietly() -> None:
@@ -274,21 +274,21 @@ def test_a_job_is_waited_for_while_the_api_restarts(platform: Platform, paused: 
 
 def test_lists_go_on_where_the_last_one_ended() -> None:
     ids = [job_of("x") for _ in range(3)]
-    first = millrace("jobs", "--limit", "2")
+    first = run_millrace("jobs", "--limit", "2")
     assert [line.split()[0] for line in first.stdout.splitlines()] == ids[:0:-1]
     assert f"--after {ids[1]}" in first.stderr
     assert json_of("jobs", "--limit", "1", "--after", ids[1])["data"][0]["id"] == ids[0]
 
 
 def test_a_call_takes_json_and_parameters() -> None:
-    assert json.loads(millrace("infer", "--model", "echo", '{"a": [1]}', "--is-json").stdout) == {
-        "a": [1]
-    }
-    assert json.loads(millrace("infer", "--model", "echo", "[1]").stdout) == "[1]"
-    millrace("infer", "--model", "echo", "{", "--is-json", status=2)
+    assert json.loads(
+        run_millrace("infer", "--model", "echo", '{"a": [1]}', "--is-json").stdout
+    ) == {"a": [1]}
+    assert json.loads(run_millrace("infer", "--model", "echo", "[1]").stdout) == "[1]"
+    run_millrace("infer", "--model", "echo", "{", "--is-json", status=2)
     assert (
         "nope"
-        in millrace("infer", "--model", "echo", "x", "--params", '{"nope": 1}', status=1).output
+        in run_millrace("infer", "--model", "echo", "x", "--params", '{"nope": 1}', status=1).output
     )
 
 
@@ -305,8 +305,8 @@ def test_a_call_takes_json_and_parameters() -> None:
 def test_the_format_of_standard_input_is_guessed_and_said(
     given: bytes, more: tuple[str, ...], inputs: list[Any], read_as: str
 ) -> None:
-    done = millrace("submit", "-", "--model", "echo", "--wait", "--json", *more, input=given)
-    results = millrace("results", json.loads(done.stdout)["id"]).stdout.splitlines()
+    done = run_millrace("submit", "-", "--model", "echo", "--wait", "--json", *more, input=given)
+    results = run_millrace("results", json.loads(done.stdout)["id"]).stdout.splitlines()
     assert [json.loads(line)["output"] for line in results] == inputs
     assert (f"standard input is read as {read_as}" in done.stderr) == bool(read_as)
     assert ("standard input" in done.stderr) == bool(read_as)
@@ -317,7 +317,7 @@ def test_the_format_of_standard_input_is_guessed_and_said(
 def test_what_is_no_id_is_told_how_it_differs_from_one(verb: str, id: str) -> None:
     if (verb, id) == ("why", "nope"):
         return  # the name of a model
-    said = millrace(*verb.split(), id, status=1).output
+    said = run_millrace(*verb.split(), id, status=1).output
     differs = "after job_ come 26" if id.startswith("job_") else "begins with job_"
     assert f"'{id}' is no id" in said
     assert differs in said
@@ -326,6 +326,6 @@ def test_what_is_no_id_is_told_how_it_differs_from_one(verb: str, id: str) -> No
 def test_progress_counts_what_failed() -> None:
     lines = b'"x"\n{"input": 5}\n'
     how = ("--model", "batchstring", "--on-invalid", "fail_item", "--wait")
-    shown = millrace("submit", "-", *how, input=lines).stderr
+    shown = run_millrace("submit", "-", *how, input=lines).stderr
     assert "2/2" in shown
     assert "1 failed" in shown

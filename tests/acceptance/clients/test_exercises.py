@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.client import Client
+from millrace import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from ops.supervisor.platform import Platform
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.pages import ROOT, Recipe, lay_out, recipe, run, sections
 from tests.support.platforms import LIGHT, Platforms, spec
 
@@ -81,6 +81,6 @@ def test_every_command_does_as_it_is_written(folder: Path, platform: Platform) -
         run(Recipe(one.title, blocks, one.left_out), folder, environ)
     vectors = (folder / "vectors.jsonl").read_text().splitlines()
     assert len(vectors) == 2
-    said = millrace("infer", "--model", "shout", "hello", status=1, **environ).output
+    said = run_millrace("infer", "--model", "shout", "hello", status=1, **environ).output
     assert "MILLRACE_API_KEY" in said
     assert "keys create --tenant NAME --role admin" in said

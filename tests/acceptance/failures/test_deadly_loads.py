@@ -2,7 +2,7 @@
 
 from contextlib import closing
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.load_deaths import MOST_DEATHS
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import text
 
 from jobs import ids
-from ops.client import Client
+from millrace import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
 from tests.support.platforms import LIGHT, Platforms, spec, transaction

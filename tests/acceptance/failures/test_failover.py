@@ -12,7 +12,7 @@ import pytest
 from jobs.calls import redis as call_redis
 from jobs.store import db
 from migrations.run import migrate
-from ops.client import Client
+from millrace import Client
 from ops.embedded.layout import REDIS_SOCKET
 from ops.embedded.lock import HomeLock
 from ops.embedded.postgres import EmbeddedPostgres

@@ -4,7 +4,7 @@ import json
 from contextlib import closing
 from pathlib import Path
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import spec
 from tests.support.wait import eventually

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from jobs import ids
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from ops.supervisor.worker import WatchedWorker
 from tests.support.platforms import spec, transaction

@@ -13,7 +13,7 @@ from kombu import Connection
 from sqlalchemy import Row, text
 
 from jobs import clock, ids
-from ops.client import Client
+from millrace import Client
 from ops.processes.children import Child
 from ops.supervisor.platform import Platform
 from tests.support.models.paced import LAUNCH_S, STEADY

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from jobs.calls.keys import Keys
+from millrace import Client
 from ops.bench.harness.models_files import models_file, sample
-from ops.client import Client
 from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
 from tests.support.platforms import Platforms, spec

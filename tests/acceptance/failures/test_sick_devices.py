@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.models.sick import ECC
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
@@ -111,7 +111,7 @@ def test_a_sick_worker_of_two_fails_no_item_and_hardly_a_call(two: Platform) -> 
         assert ECC in page
 
         flag.unlink()
-        millrace("worker", "resume", str(worker["id"]), "--url", two.url)
+        run_millrace("worker", "resume", str(worker["id"]), "--url", two.url)
         eventually(lambda: not quarantined() and len(listed(client, "ready")) == 2)
 
 

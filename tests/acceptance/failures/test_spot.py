@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 from sqlalchemy import text
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import spec, transaction
 from tests.support.servers.metadata_service import metadata_service

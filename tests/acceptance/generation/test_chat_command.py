@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from ops.client.sync.chat import Chats
+from millrace.sync.chat import Chats
 from ops.supervisor.platform import Platform
 from tests.acceptance.generation.test_streams import SAID
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.extra_models import extra_models
 from tests.support.keys import make_key_at
 from tests.support.platforms import CHATTING
@@ -22,7 +22,7 @@ def environ(platform: Platform) -> dict[str, str]:
 
 
 def chat(environ: dict[str, Any], *arguments: str, typed: str = "", status: int = 0) -> str:
-    return millrace("chat", *arguments, input=typed.encode(), status=status, **environ).output
+    return run_millrace("chat", *arguments, input=typed.encode(), status=status, **environ).output
 
 
 def test_one_message_gets_one_answer(environ: dict[str, str]) -> None:

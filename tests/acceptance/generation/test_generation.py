@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import GENERATING
 from tests.support.wait import eventually

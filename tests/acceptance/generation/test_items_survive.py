@@ -15,7 +15,7 @@ from sqlalchemy import Engine, text
 
 from jobs import ids
 from jobs.store import invariants
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.generation import adapters, tiny_llama
 from tests.support.platforms import Platforms, database_of, spec, supervised

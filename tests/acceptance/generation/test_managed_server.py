@@ -13,7 +13,7 @@ import openai
 import psutil
 import pytest
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.acceptance.failures.test_deaths import worker_pid
 from tests.support.platforms import Platforms, spec

@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from jobs import ids
 from jobs.calls.keys import Keys
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.generation import tiny_llama
 from tests.support.platforms import Platforms, spec, transaction

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import OPEN, transaction
 from tests.support.wait import eventually

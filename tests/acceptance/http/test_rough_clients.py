@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from jobs.calls.keys import Keys
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import OPEN
 from tests.support.wait import PATIENCE_S, eventually

@@ -21,7 +21,7 @@ from kombu.exceptions import KombuError
 from api.gateway.redis_pipeline import RedisPipeline
 from jobs.settings import Settings, SettingsError
 from jobs.store import db
-from ops.client import Client
+from millrace import Client
 from ops.embedded.defaults import own_tls_context
 from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform

@@ -12,8 +12,8 @@ from sqlalchemy import text
 
 from jobs import ids
 from jobs.telemetry.reports import reader
+from millrace import Client
 from ops.bench.harness.models_files import models_file, sample
-from ops.client import Client
 from ops.supervisor.platform import Platform
 from ops.supervisor.worker import WatchedWorker
 from tests.support.keys import make_key_at

@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy import text
 
 from jobs import ids
-from ops.client import Client
+from millrace import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.platforms import OPEN, database_of, transaction
 from tests.support.processes import spawned
 from tests.support.wait import Deadline, eventually
@@ -82,9 +82,9 @@ def test_the_command_deletes(client: Client, platform: Platform) -> None:
     job = client.jobs.submit("echo", [b'"x"\n'])
     client.jobs.wait(job["id"])
     delete = "delete", job["id"], "--url", platform.url
-    done = millrace(*delete, "--json")
+    done = run_millrace(*delete, "--json")
     assert json.loads(done.stdout) == {"id": job["id"], "deleted": True}
-    assert "there is no job" in millrace(*delete, status=1).stderr
+    assert "there is no job" in run_millrace(*delete, status=1).stderr
 
 
 def test_an_open_stream_does_not_hold_up_the_end_of_its_api(

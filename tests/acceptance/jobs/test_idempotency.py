@@ -15,7 +15,7 @@ import redis
 from sqlalchemy import Engine, text
 
 from jobs.store import db
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.acceptance.http.test_rough_clients import send
 from tests.support.platforms import OPEN

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import OPEN
 from tests.support.wait import eventually

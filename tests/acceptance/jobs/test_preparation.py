@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from jobs import ids
 from jobs.store import db, invariants
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import POOLS, transaction
 from tests.support.servers.receiver import Receiver, Reply, receiving

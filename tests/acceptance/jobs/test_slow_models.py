@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually, slowdown

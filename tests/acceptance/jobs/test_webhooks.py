@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import text
 from standardwebhooks import Webhook
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.platforms import OPEN, transaction
 from tests.support.servers.receiver import Receiver, Reply, receiving
 from tests.support.wait import PATIENCE_S, eventually, gone
@@ -91,7 +91,7 @@ def test_rotating_by_command_shows_the_new_secret_once(platform: Platform, secre
 
 
 def command(platform: Platform, *arguments: str) -> str:
-    return millrace(*arguments, "--url", platform.url).stdout
+    return run_millrace(*arguments, "--url", platform.url).stdout
 
 
 def test_a_job_without_webhook_has_nothing_to_send_again(http: httpx.Client) -> None:

@@ -9,8 +9,8 @@ import pytest
 from tritonclient.http import InferenceServerClient, InferInput
 
 from jobs.models.model import Limits, Model
+from millrace import Client
 from ops.bench.harness.models_files import models_file
-from ops.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.models import images
 from tests.support.platforms import OPEN

@@ -6,7 +6,7 @@ from contextlib import closing
 import httpx
 import pytest
 
-from ops.client import Client
+from millrace import Client
 from tests.support.platforms import Platforms, spec
 
 pytestmark = pytest.mark.nightly

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.models import custom_models
 from tests.support.platforms import SAMPLES, Platforms, spec

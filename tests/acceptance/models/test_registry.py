@@ -18,10 +18,10 @@ from jobs import clock
 from jobs.artifacts import bundle, folder
 from jobs.artifacts.push import blob_key
 from jobs.store import invariants
-from ops.client import APIStatusError, Client
+from millrace import APIStatusError, Client
 from ops.supervisor.platform import Platform
 from tests.support import signing
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.generation import adapters, tiny_llama
 from tests.support.generation.generating import run, sequence
 from tests.support.platforms import Platforms, database_of, spec, transaction
@@ -210,7 +210,7 @@ def register(platform: Platform, client: Client, path: Path, damaged: bytes | No
     those that there are. damaged: what the blob store has of its code then."""
     words = ["--name", "parked", "--version", path.name, "--entry"]
     home, entry = str(platform.settings.home), json.dumps(PYTHON | {"pool": "nowhere"})
-    millrace("models", "push", str(path), *words, entry, MILLRACE_HOME=home)
+    run_millrace("models", "push", str(path), *words, entry, MILLRACE_HOME=home)
     artifact = folder.read(path)
     if damaged is not None:
         files = Path(platform.settings.files.removeprefix("file:"))
@@ -302,7 +302,7 @@ LAYERS = {"encoder.layer.0.output.dense": (128, 64)}
 
 def push_adapter(platform: Platform, path: Path, base: str, status: int = 0) -> str:
     words = ["models", "push", str(path), "--name", path.name, "--base", base]
-    return millrace(*words, status=status, MILLRACE_HOME=str(platform.settings.home)).output
+    return run_millrace(*words, status=status, MILLRACE_HOME=str(platform.settings.home)).output
 
 
 def vector_of(platform: Platform, model: str) -> Any:
@@ -351,10 +351,10 @@ def test_a_version_that_generates_is_served_from_artifacts_with_its_probe_and_an
     settings = platform.settings
     given = {"MILLRACE_HOME": str(settings.home), "MILLRACE_TRUST": str(settings.trust)}
     words = ["--name", "gen", "--version", "1", "--entry", entry]
-    millrace("models", "push", str(base), *words, **given)
+    run_millrace("models", "push", str(base), *words, **given)
     asked = signing.write(tmp_path / "asked.jsonl", json.dumps({"prompt": PROMPT}).encode())
     record = ["models", "probe", "record", "gen@1", "--input", str(asked)]
-    assert "added" in millrace(*record, **given).output
+    assert "added" in run_millrace(*record, **given).output
     push_adapter(platform, tuned, "gen@1")
     assert generated(platform, "gen@1") == greedy(base)
     merged = adapters.merge_llama(base, tuned, tmp_path / "merged")

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
 
@@ -119,5 +119,5 @@ def test_models_shows_how_each_version_stands(platform: Platform) -> None:
     assert (shown["ready"], shown["workers"], shown["states"]) == (True, 1, {"ready": 1})
     assert shown["load_ms"] > 0
     assert shown["error"] is None
-    told = millrace("models", "--url", platform.url).stdout
+    told = run_millrace("models", "--url", platform.url).stdout
     assert told.startswith("x@1: 1 ready, loads in ")

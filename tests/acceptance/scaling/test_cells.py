@@ -16,7 +16,7 @@ from ops.processes.ports import free_port
 from ops.router.cells import Cells, Placement
 from ops.router.nginx import configuration
 from ops.supervisor.platform import Platform
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.keys import make_key_at
 from tests.support.models.paced import STEADY
 from tests.support.platforms import Platforms, spec
@@ -43,7 +43,7 @@ def admin(platform: Platform, *arguments: str, input: bytes = b"") -> str:
     """Runs an admin command on the database of a cell."""
     settings = platform.settings
     environ = {"MILLRACE_DATABASE_URL": settings.database_url, "MILLRACE_SECRET_KEY": SECRET}
-    return millrace(*arguments, input=input, **environ).output
+    return run_millrace(*arguments, input=input, **environ).output
 
 
 def move(cells: list[Platform]) -> None:
@@ -83,7 +83,7 @@ def test_an_exported_tenant_is_let_in_by_the_other_cell(cells: list[Platform]) -
     boss, _ = make_key_at(cells[1].settings.database_url, "ops", role="admin")
     limits = admin(cells[1], "limits", "moved", "--json", "--url", cells[1].url, "--api-key", boss)
     assert '"queued_items": 50' in limits
-    millrace(
+    run_millrace(
         "tenant-import", "-", input=exported.replace('"moved"', '"other"', 1).encode(), status=1,
         MILLRACE_DATABASE_URL=cells[1].settings.database_url, MILLRACE_SECRET_KEY=SECRET,
     )  # fmt: skip

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from ops.supervisor.platform import Platform
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.platforms import POOLS
 from tests.support.processes import spawned
 from tests.support.servers import kubernetes_api
@@ -79,7 +79,7 @@ def test_one_of_two_scalers_sets_what_was_decided_and_the_other_goes_on(
         eventually(lambda: api.scales[WORKER].replicas == 5)
         assert len(failures(http)) == 1
         assert api.patches == [(WORKER, 2), (WORKER, 4), (WORKER, 5)]
-        shown = millrace("scale", "history", "default", "--url", platform.url).output
+        shown = run_millrace("scale", "history", "default", "--url", platform.url).output
         assert "(by scaler)" in shown
         two.send_signal(signal.SIGTERM)
         eventually(lambda: two.poll() is not None)

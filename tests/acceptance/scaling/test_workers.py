@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from ops.supervisor.platform import Platform
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.platforms import GENERATING
 from tests.support.wait import eventually
 
@@ -14,7 +14,7 @@ PLATFORM = GENERATING
 
 
 def command(platform: Platform, *words: str) -> str:
-    return millrace(*words, "--url", platform.url).output
+    return run_millrace(*words, "--url", platform.url).output
 
 
 def test_a_worker_is_listed_with_its_models(http: httpx.Client) -> None:

@@ -21,7 +21,7 @@ from jobs.telemetry.metrics import catalog, exposition
 from jobs.telemetry.metrics.metrics import SECTIONS, Metric
 from jobs.telemetry.reports import reader
 from jobs.telemetry.reports.reports import KEY, Report
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.acceptance.failures.test_deaths import worker_pid
 from tests.support.platforms import Platforms, spec

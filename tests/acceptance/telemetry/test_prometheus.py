@@ -9,7 +9,7 @@ import httpx
 import pytest
 import yaml
 
-from ops.client import Client
+from millrace import Client
 from ops.grafana.dashboards import DASHBOARDS
 from ops.processes.ports import free_ports
 from ops.supervisor.platform import Platform

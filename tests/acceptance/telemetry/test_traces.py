@@ -12,8 +12,8 @@ import httpx
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Proto
 
+from millrace import Client
 from ops.bench.harness.models_files import models_file, sample
-from ops.client import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
 from tests.acceptance.failures.test_deaths import worker_pid

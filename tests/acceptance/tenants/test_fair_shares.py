@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
 from tests.support.platforms import CLOSED

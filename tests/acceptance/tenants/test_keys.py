@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from jobs.settings import SettingsError
+from millrace import Client
 from ops.cli import check
-from ops.client import Client
 from ops.supervisor.platform import Platform
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.keys import make_key_at
 from tests.support.platforms import Platforms, spec
 from tests.support.servers.identity_provider import IdentityProvider
@@ -77,7 +77,7 @@ def ends(platform: Platform, key: str) -> None:
 def command(platform: Platform, *words: str, key: str = "") -> Any:
     environ = platform.settings.environment() | {"MILLRACE_API_KEY": key}
     environ |= {"MILLRACE_DATABASE_URL": "", "MILLRACE_REDIS_URL": ""}
-    return json.loads(millrace(*words, **environ).stdout)
+    return json.loads(run_millrace(*words, **environ).stdout)
 
 
 @pytest.mark.nightly
@@ -285,7 +285,7 @@ def test_commands_send_the_key_of_their_environment(
     key, _ = new_key("delta")
     said = command(closed, "infer", "--model", "echo", "hello", "--json", key=key)
     assert said["output"] == "hello"
-    refused = millrace("jobs", "--url", closed.url, status=1, MILLRACE_API_KEY="mk_wrong")
+    refused = run_millrace("jobs", "--url", closed.url, status=1, MILLRACE_API_KEY="mk_wrong")
     assert "No valid credential" in refused.stderr
 
 
@@ -348,7 +348,7 @@ def test_beyond_loopback_it_starts_only_once_somebody_could_use_it(
     ):
         pass
     create = "keys", "create", "--tenant", "acme", "--json"
-    key = json.loads(millrace(*create, MILLRACE_HOME=str(tmp_path)).stdout)["key"]
+    key = json.loads(run_millrace(*create, MILLRACE_HOME=str(tmp_path)).stdout)["key"]
     with platforms.running(QUICK, home=tmp_path, host="0.0.0.0") as platform:
         assert ask(platform, None, "GET", "/jobs").status_code == 401
         assert ask(platform, key, "POST", "/infer", json=CALL).status_code == 200

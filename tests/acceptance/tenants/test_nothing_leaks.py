@@ -11,7 +11,7 @@ import pytest
 
 from jobs import settings as configuration
 from jobs.settings import Settings, is_secret
-from ops.client import Client
+from millrace import Client
 from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
 from tests.support.platforms import Platforms, spec

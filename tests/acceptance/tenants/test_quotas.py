@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from ops.supervisor.platform import Platform
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.keys import make_key_at
 from tests.support.platforms import CLOSED
 from tests.support.wait import eventually, pause
@@ -252,7 +252,7 @@ def test_the_command_changes_what_is_named_and_nothing_else(
     environ = {"MILLRACE_URL": platform.url, "MILLRACE_API_KEY": key}
 
     def limits(*options: str) -> str:
-        return millrace("limits", tenant.name, *options, **environ).stdout.strip()
+        return run_millrace("limits", tenant.name, *options, **environ).stdout.strip()
 
     limits("--requests-per-s", "10", "--job-items", "5")
     limits("--model", "echo", "--tokens-per-s", "2.5")

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, text
 
 from jobs.calls.redis import RedisLanes
 from jobs.store import db, invariants
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import spec
 from tests.support.wait import eventually

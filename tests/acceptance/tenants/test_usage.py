@@ -19,9 +19,9 @@ from standardwebhooks import Webhook
 from jobs import clock, ids
 from jobs.calls.redis import RedisLanes
 from jobs.store import db, invariants
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.platforms import spec
 from tests.support.servers.receiver import receiving
 from tests.support.wait import eventually
@@ -176,7 +176,7 @@ def test_usage_comes_as_csv_too_and_on_the_command_line(
     assert all(int(row["characters"]) > 0 for row in rows)
 
     def run(*options: str) -> str:
-        return millrace("usage", "--url", platform.url, *options).stdout
+        return run_millrace("usage", "--url", platform.url, *options).stdout
 
     assert list(csv.DictReader(run("--by", "day,kind", "--csv").splitlines())) == rows
     assert json.loads(run("--by", "day,kind", "--json")) == json_

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from jobs.artifacts import declared as artifacts
+from jobs.processes import hidden_modules
 from workers.engines import frames
 from workers.engines.common.device_errors import device_failure
 from workers.engines.protocol import DeviceFailed, InvalidInput, Permanent, Transient
@@ -36,6 +37,8 @@ class Source:
 
     def __init__(self, file: str = "", module: str = "", file_sha256: str = "") -> None:
         self._private = ""
+        if hidden := hidden_modules.problems({"file": file, "module": module}):
+            raise Faulty("; ".join(hidden))
         self.module = self._of_file(Path(file), file_sha256) if file else _imported(module)
         self._file = self.module.__file__ or module
 
@@ -110,6 +113,8 @@ def search_beside(models: Path | None) -> None:
 
 def import_attribute(option: str, name: str) -> Callable[..., Any]:
     """Imports "package.module:name", the value of an option. Raises ValueError."""
+    if hidden := hidden_modules.problems({option: name}):
+        raise ValueError("; ".join(hidden))
     module, _, attribute = name.partition(":")
     try:
         imported: Callable[..., Any] = getattr(import_module(module), attribute)

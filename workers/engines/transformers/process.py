@@ -7,16 +7,15 @@ import subprocess
 import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
+from jobs.processes import packages
 from workers.engines import cuda_uuid
 from workers.engines.generator import GeneratorDied
 
 MODEL = "workers.engines.transformers.child"
 """Module of the process that holds a model."""
 
-_ROOT = Path(__file__).parents[3]
 _EXIT_S = 10.0  # from SIGKILL to the exit status
 
 
@@ -26,14 +25,14 @@ class ChildProcess:
     def __init__(self, threads: int, module: str = MODEL, *, device: str = "") -> None:
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), *sys.path])),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "OMP_NUM_THREADS": str(threads),
             "TOKENIZERS_PARALLELISM": "false",
         }
         cuda_uuid.show_only(device, environment)
         ours, theirs = socket.socketpair()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid())],
+            packages.command(module, str(theirs.fileno()), str(os.getpid())),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             env=environment,

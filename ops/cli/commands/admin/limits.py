@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
+from millrace import Client
 from ops.cli.commands.common import client_options, show_list
-from ops.client import Client
 
 _NUMBERS = {
     "requests_per_s": (float, "Calls a second; without --model, with submissions of jobs"),

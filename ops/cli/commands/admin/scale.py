@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
+from millrace import Client
 from ops.cli.commands.common import JsonObject, client_command, show, show_list
-from ops.client import Client
 
 _ROUTE = "/admin/pools"
 

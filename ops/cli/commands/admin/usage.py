@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
+from millrace import Client
 from ops.cli.commands.common import client_command, show, show_list
-from ops.client import Client
 
 
 @click.command(epilog="Example: millrace usage --by model,day --from 2026-11-01 --csv > usage.csv")

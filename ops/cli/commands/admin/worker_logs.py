@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from millrace import Client
 from ops.cli.commands.common import client_command
-from ops.client import Client
 
 _LEVELS = ["debug", "info", "warning", "error", "critical"]
 EVERY_S = 1.0  # between two looks for more lines

@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
+from millrace import Client
 from ops.cli.commands.admin.worker_logs import logs
 from ops.cli.commands.common import client_command, show, show_list
-from ops.client import Client
 
 
 @click.command(epilog="Example: millrace workers --json")

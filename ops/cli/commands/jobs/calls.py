@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
+from millrace import Client
 from ops.cli.commands.common import JsonObject, client_command
-from ops.client import Client
 
 
 @click.command(epilog='Example: millrace infer --model minilm "how do I parse JSON"')

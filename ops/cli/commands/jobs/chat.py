@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from jobs import clock
+from millrace import APIError, APIStatusError, ChatChunk, Client
 from ops.cli.commands.common import Number, client_command
-from ops.client import APIError, APIStatusError, ChatChunk, Client
 
 _LOAD_S = 300.0  # longest wait for a model that is fetched and loaded
 _POLL_S = 1.0

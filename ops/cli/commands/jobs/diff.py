@@ -8,12 +8,12 @@ from typing import Any, Literal
 import click
 
 from jobs.states import TERMINAL
+from millrace import Client
 from ops.cli.commands.common import Number, client_command, show
 from ops.cli.errors import reported
 from ops.cli.results import diff as comparison
 from ops.cli.results.diff import Diff, Tolerance
 from ops.cli.results.files import result_lines
-from ops.client import Client
 
 _DIFFERENT = 1
 

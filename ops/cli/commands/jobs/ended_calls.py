@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
+from millrace import Client
 from ops.cli.commands.common import Number, client_command, show_list
-from ops.client import Client
 
 _NONE = "no calls within the last hour; make one: millrace infer echo hello"
 _NONE_SUCH = "no such calls; `millrace calls` lists all of the last hour"

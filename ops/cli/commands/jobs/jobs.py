@@ -5,9 +5,9 @@ from typing import Any
 import click
 
 from jobs.states import JOB_STATES
+from millrace import Client, Job
 from ops.cli.commands.common import client_command, pairs, show, show_list
 from ops.cli.errors import INTERRUPTED
-from ops.client import Client, Job
 
 _NONE = "no jobs yet; submit one: millrace submit FILE --model NAME (`millrace models` lists them)"
 _NONE_SUCH = "no such jobs; `millrace jobs` lists all"

@@ -4,10 +4,10 @@ from typing import Any
 
 import click
 
+from millrace import Client
 from ops.cli.commands.common import client_command
 from ops.cli.commands.jobs.jobs import await_end, show_ended_job, show_job
 from ops.cli.commands.jobs.terms import given_terms, term_options
-from ops.client import Client
 
 
 @click.command(epilog="Example: millrace resubmit job_01kajf… --unsuccessful --model minilm")

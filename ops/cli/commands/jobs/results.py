@@ -5,10 +5,10 @@ from pathlib import Path
 import click
 
 from jobs.states import TERMINAL
+from millrace import Client
 from ops.cli.commands.common import client_command, show
 from ops.cli.results import writers
 from ops.cli.results.writers import Target
-from ops.client import Client
 
 
 @click.command(epilog="Example: millrace results job_01kajf… -o out.parquet")

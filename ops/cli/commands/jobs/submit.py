@@ -7,12 +7,12 @@ from typing import Any, TypeGuard
 import click
 
 from jobs.intake import formats
+from millrace import Client, readers
+from millrace.readers import Input
 from ops.cli.commands.common import client_command
 from ops.cli.commands.jobs.jobs import await_end, show_ended_job, show_job
 from ops.cli.commands.jobs.terms import given_terms, term_options
 from ops.cli.results.writers import Target
-from ops.client import Client, readers
-from ops.client.readers import Input
 
 _S3 = "s3://"
 _READ_AS = {

@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
+from millrace import Client
 from ops.cli.commands.common import client_command, show, show_list
-from ops.client import Client
 
 
 @click.command(epilog="Example: millrace webhooks job_01kajf…")

@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
+from millrace import Client
 from ops.cli.commands.common import client_command, show
-from ops.client import Client
 
 _MARKS = {"critical": "!!", "warning": "! ", "info": "  "}
 _JOBS = ("job_", "batch_", "msgbatch_")

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
+from millrace import Client
 from ops.cli.commands.common import client_command, show
-from ops.client import Client
 
 _RANGES = ["30m", "6h", "24h", "7d", "30d"]
 _HEAD = (

@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
+from millrace import Client
 from ops.cli.commands.common import client_command, show_list
 from ops.cli.lazy_group import LazyGroup
-from ops.client import Client
 
 _COMMANDS = {
     "push": (

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from jobs.views import rollout_figures
+from millrace import Client
 from ops.cli.commands.common import JsonObject, client_command, show, show_list
-from ops.client import Client
 
 _BAR = 20  # characters
 

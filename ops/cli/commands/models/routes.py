@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import click
 
+from millrace import Client
 from ops.cli.commands.common import client_options, show
-from ops.client import Client
 
 ALL_TENANTS = "*"
 

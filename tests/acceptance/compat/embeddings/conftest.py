@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.acceptance.compat.embeddings.embeddings import TEXTS, sdk
 from tests.support.keys import make_key_at

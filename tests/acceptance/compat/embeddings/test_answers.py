@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.acceptance.compat.embeddings import embeddings
 from tests.acceptance.compat.embeddings.embeddings import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.client import Client
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.acceptance.compat.embeddings import embeddings
 from tests.acceptance.compat.embeddings.embeddings import CAT_IDS, CLOSE, TEXTS

@@ -22,7 +22,7 @@ from jobs.store import db
 from jobs.store.tenants import api_keys
 from ops.processes.ports import free_ports
 from ops.supervisor.platform import Platform
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.platforms import Platforms, spec
 from tests.support.servers.prometheus import firing, hurried, installed, scraping
 from tests.support.wait import eventually
@@ -178,7 +178,7 @@ class Scene:
 
     def by_command(self, *arguments: str, who: str = "operator") -> str:
         environ = {"MILLRACE_URL": self.platform.url, "MILLRACE_API_KEY": self.keys[who]}
-        return millrace("why", *arguments, **environ).output
+        return run_millrace("why", *arguments, **environ).output
 
     @contextmanager
     def called(

@@ -16,9 +16,9 @@ from click.testing import CliRunner
 
 from api.app import create_app
 from jobs.settings import Settings
+from millrace import clock
 from ops.cli.main import main
-from ops.client import clock
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.servers.receiver import Received, Reply, receiving
 
 ROOT = Path(__file__).parents[4]
@@ -88,7 +88,7 @@ sys.exit(", ".join({heavy} & sys.modules.keys()) or 0)
 def test_a_command_without_an_address_goes_by_the_configuration() -> None:
     with receiving() as api:
         api.reply = lambda request: Reply(200, body=b'{"data": [], "next": null}')
-        millrace("jobs", MILLRACE_PORT=str(api.port))
+        run_millrace("jobs", MILLRACE_PORT=str(api.port))
     assert [request.path for request in api.received] == ["/jobs?limit=20"]
 
 

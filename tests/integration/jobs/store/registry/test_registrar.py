@@ -22,7 +22,7 @@ from jobs.store.registry import aliases, artifacts, snapshot, versions
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import audit
 from jobs.usecases.registry.registrar import Registrar
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 
 DIGEST = f"sha256:{'a' * 64}"
 ENTRY = {"engine": "echo", "target_ms": 40}
@@ -245,7 +245,7 @@ def test_the_command_line_changes_the_registry_and_says_what_changed(
 ) -> None:
     def run(*words: str, status: int = 0) -> str:
         home = {"MILLRACE_HOME": str(tmp_path / "home"), "MILLRACE_DATABASE_URL": database_url}
-        return millrace("models", *words, status=status, **home).output
+        return run_millrace("models", *words, status=status, **home).output
 
     entry = json.dumps(ENTRY)
     pushed = ("push", "--name", "echo", "--version", "2", "--entry", entry)

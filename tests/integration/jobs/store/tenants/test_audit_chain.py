@@ -19,7 +19,7 @@ from jobs.store import db
 from jobs.store.tenancy import acting
 from jobs.store.tenants import audit, audit_chain
 from migrations.run import migrate
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 
 MIGRATIONS = Path(__file__).parents[5] / "migrations"
 WRITERS, EACH = 16, 25
@@ -271,7 +271,7 @@ def test_entries_may_be_added_while_the_migration_links_older_ones(database: Eng
 
 def run_verify(settings: Settings, *arguments: str, status: int = 0) -> Result:
     environ = {name: value for name, value in settings.environment().items() if value}
-    return millrace("audit", "--verify", *arguments, status=status, **environ)
+    return run_millrace("audit", "--verify", *arguments, status=status, **environ)
 
 
 def test_the_command_prints_the_hashes_and_names_the_fault(
@@ -292,4 +292,4 @@ def test_the_command_prints_the_hashes_and_names_the_fault(
 
 def test_the_command_refuses_what_is_no_hash(settings: Settings) -> None:
     assert "64 hexadecimal digits" in run_verify(settings, "--head", "12", status=2).output
-    assert "--head needs --verify" in millrace("audit", "--head", "0" * 64, status=2).output
+    assert "--head needs --verify" in run_millrace("audit", "--head", "0" * 64, status=2).output

@@ -220,10 +220,17 @@ def test_an_entry_of_a_folder_is_read_and_its_texts_counted_without_torch(
 def test_millrace_check_tells_of_files_beside_what_else_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read(tmp_path, custom_models.entry("a", "python", file="absent.py"))
+    function = 'options = { function = "jobs:helper" }'
+    read(
+        tmp_path,
+        custom_models.entry("a", "python", file="absent.py"),
+        f'[[model]]\nname = "b"\nversion = "1"\nengine = "function"\n{function}\n',
+    )
+    (tmp_path / "jobs.py").touch()
     monkeypatch.setenv("MILLRACE_MODELS", str(tmp_path / "models.toml"))
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MILLRACE_REDIS_URL", "redis://127.0.0.1:1/0")
-    first, second = checks.problems()
+    first, hidden, second = checks.problems()
     assert first == f"a@1: options.file: there is no file {tmp_path}/absent.py"
+    assert hidden.startswith(f"b@1: {tmp_path}/jobs.py has the name of Millrace's package 'jobs'")
     assert second.startswith("MILLRACE_REDIS_URL")

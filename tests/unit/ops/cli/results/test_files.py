@@ -8,7 +8,7 @@ import pytest
 
 from ops.cli.results.files import ResultsError, result_lines
 from ops.cli.results.writers import Target
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 
 
 def line(seq: int, output: Any, error: dict[str, Any] | None = None) -> bytes:
@@ -57,7 +57,7 @@ def test_files_are_compared_without_a_platform(tmp_path: Path) -> None:
     Target.of(one).write(VECTORS)
     Target.of(other).write(VECTORS)
     nobody = ("--url", "http://127.0.0.1:1")
-    same = millrace("diff", str(one), str(other), *nobody)
+    same = run_millrace("diff", str(one), str(other), *nobody)
     assert "2 same, 0 changed" in same.output
-    missing = millrace("diff", str(one), "missing.csv", *nobody, status=2)
+    missing = run_millrace("diff", str(one), "missing.csv", *nobody, status=2)
     assert "there is no file missing.csv" in missing.output

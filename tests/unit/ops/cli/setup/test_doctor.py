@@ -9,11 +9,11 @@ import pytest
 from jobs.settings import Settings
 from ops.cli.setup import machine
 from ops.processes.ports import free_port
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 
 
 def checks(status: int, **environ: str) -> dict[str, dict[str, str]]:
-    printed = millrace("doctor", "--json", status=status, **environ)
+    printed = run_millrace("doctor", "--json", status=status, **environ)
     found = {check["name"]: check for check in json.loads(printed.output)["checks"]}
     assert all(check["mend"] for check in found.values() if check["state"] != "ok")
     return found

@@ -8,11 +8,11 @@ from jobs import settings
 from jobs.models import models_file
 from jobs.models.builtin_models import SAMPLES
 from ops.cli.setup import dotenv
-from tests.support.command_line import millrace
+from tests.support.command_line import run_millrace
 
 
 def test_the_models_file_has_the_samples(tmp_path: Path) -> None:
-    millrace("init", str(tmp_path / "new"))
+    run_millrace("init", str(tmp_path / "new"))
     declared = models_file.read(tmp_path / "new" / "models.toml")
     assert [model.key for model in declared] == [model.key for model in SAMPLES]
     for written, sample in zip(declared, SAMPLES, strict=True):
@@ -27,11 +27,11 @@ def test_the_models_file_has_the_samples(tmp_path: Path) -> None:
 
 def test_files_that_are_there_are_overwritten_only_by_force(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("MINE=1\n")
-    refused = millrace("init", str(tmp_path), status=1)
+    refused = run_millrace("init", str(tmp_path), status=1)
     assert "--force overwrites" in refused.output
     assert not (tmp_path / "models.toml").exists()
     assert (tmp_path / ".env").read_text() == "MINE=1\n"
-    forced = millrace("init", str(tmp_path), "--force")
+    forced = run_millrace("init", str(tmp_path), "--force")
     assert "millrace up" in forced.output
     assert "MILLRACE_MODELS=models.toml" in (tmp_path / ".env").read_text()
 
@@ -39,7 +39,7 @@ def test_files_that_are_there_are_overwritten_only_by_force(tmp_path: Path) -> N
 def test_the_settings_of_the_folder_are_read_after_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    millrace("init", str(tmp_path))
+    run_millrace("init", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     environ = {"MILLRACE_HOME": "/elsewhere"}
     dotenv.load(tmp_path, environ)

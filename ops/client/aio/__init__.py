@@ -1,1 +1,0 @@
-"""Asynchronous client. `ops/client/sync` is generated from it, by `ops/generate_sync_client.py`."""

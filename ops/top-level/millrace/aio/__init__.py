@@ -1,0 +1,1 @@
+"""Asynchronous client. `millrace.sync` is generated from it, by `ops/generate_sync_client.py`."""

@@ -1,0 +1,64 @@
+"""An installed millrace where a user's files have the names of its packages."""
+
+from pathlib import Path
+
+import pytest
+
+from jobs.processes import packages
+from tests.packaging.kit import Environment, Wheel
+from tests.packaging.running import Running
+
+pytestmark = pytest.mark.timeout(300)
+
+MODELS = """
+[[model]]
+name = "echo"
+version = "1"
+engine = "echo"
+
+[[model]]
+name = "shout"
+version = "1"
+engine = "function"
+options = { function = "words:shout", samples = ["a"] }
+
+[[model]]
+name = "hidden"
+version = "1"
+engine = "function"
+options = { function = "jobs:shout", samples = ["a"] }
+"""
+SHOUT = "def shout(texts): return [text.upper() for text in texts]\n"
+
+
+@pytest.fixture
+def environment(wheel: Wheel, tmp_path: Path) -> Environment:
+    """Environment whose working directory has files of these names."""
+    environment = Environment(tmp_path / "venv", wheel)
+    fill(environment.home)
+    return environment
+
+
+def fill(folder: Path) -> None:
+    """Lays out modules with the names of ours, and a models file with its code."""
+    for name in set(packages.NAMES) - {"jobs"}:
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("raise SystemExit('this is not ours')\n")
+    (folder / "jobs.py").write_text(SHOUT)
+    (folder / "words.py").write_text(SHOUT)
+    (folder / "models.toml").write_text(MODELS)
+
+
+def test_the_platform_runs_beside_and_behind_modules_of_its_names(
+    environment: Environment, tmp_path: Path
+) -> None:
+    home = environment.home
+    hiding = {"PYTHONPATH": str(home), "MILLRACE_MODELS": str(home / "models.toml")}
+    running = Running(environment, tmp_path / "home", **hiding)
+    said = f"{home / 'jobs.py'} has the name of Millrace's package 'jobs'"
+    assert said in running.cli("check", "--json", status=1)
+    assert said in running.cli("model", "check", "hidden", "--json", status=1)
+    with running.up(home / "up.log"):
+        assert running.job("echo", tmp_path) == ["one", "two"]
+        assert running.job("shout", tmp_path) == ["ONE", "TWO"]
+        assert said in running.cli("models")

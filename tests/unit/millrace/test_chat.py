@@ -1,0 +1,134 @@
+"""Streams of a conversation go on after the last event, at any api."""
+
+import asyncio
+
+import httpx
+import orjson
+import pytest
+
+from millrace import APIStatusError, Client, StreamError
+from millrace.wire import Events, Lines
+from tests.unit.millrace.servers import answered_by, async_answered_by
+
+ID = "call_01kajf7q5rf0h8zq2m4w6y8a0b"
+PATH = "/v1/chat/completions"
+
+
+def test_an_event_is_whole_or_is_not_there() -> None:
+    lines = ["data: 1", "id: a/0", "", ": keep-alive", "", "event: x", "data: 2", "id: a/1"]
+    events = Events()
+    assert list(filter(None, map(events.feed, lines))) == [("a/0", "1")]
+
+
+def test_lines_end_at_newlines_alone_wherever_a_chunk_ends() -> None:
+    lines = Lines()
+    found = [line for chunk in (b"a\xe2\x80", b"\xa8b\nc", b"\n\nd") for line in lines.feed(chunk)]
+    assert [*found, *lines.end()] == ["a\u2028b".encode(), b"c", b"", b"d"]
+
+
+def event(n: int, text: str = "", **data: object) -> bytes:
+    chunk = {"n": n, "choices": [{"delta": {"content": text}}], **data}
+    return b"data: %b\nid: %b/%d\n\n" % (orjson.dumps(chunk), ID.encode(), n)
+
+
+class Broken(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """Response that breaks off."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces = pieces
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        yield from self.pieces
+        raise httpx.ReadError("gone")
+
+    async def __aiter__(self):  # type: ignore[no-untyped-def]
+        for piece in self.pieces:
+            yield piece
+        raise httpx.ReadError("gone")
+
+
+class Api:
+    """An api that gives these answers, and lists what it was asked."""
+
+    def __init__(self, *answers: httpx.Response) -> None:
+        self.answers, self.asked = list(answers), list[str]()
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(f"{request.url.path} {request.headers.get('Last-Event-ID', '')}".strip())
+        return self.answers.pop(0)
+
+
+def interrupted() -> Api:
+    return Api(
+        httpx.Response(200, stream=Broken(event(0, "a"), event(1, "b"), b"data: {")),
+        httpx.Response(503, json={}),
+        httpx.Response(200, content=event(1, error={"code": "api_stopping"})),
+        httpx.Response(200, content=event(2, "c") + b"data: [DONE]\nid: x\n\n"),
+    )
+
+
+def client_of(*answers: httpx.Response) -> tuple[Client, Api]:
+    api = Api(*answers)
+    return answered_by(api), api
+
+
+def test_a_chat_goes_on_after_its_connection_was_lost(pauses: list[float]) -> None:
+    api = interrupted()
+    chunks = list(answered_by(api).chat.stream("m", []))
+    assert [chunk["n"] for chunk in chunks] == [0, 1, 2]
+    assert "".join(chunk.text for chunk in chunks) == "abc"
+    assert api.asked == [PATH, *[f"{PATH} {ID}/1"] * 3]
+
+
+def test_so_does_one_of_the_asynchronous_client(pauses: list[float]) -> None:
+    api = interrupted()
+
+    async def read() -> list[int]:
+        client = async_answered_by(api)
+        return [chunk["n"] async for chunk in client.chat.stream("m", [])]
+
+    assert asyncio.run(read()) == [0, 1, 2]
+    assert api.asked == [PATH, *[f"{PATH} {ID}/1"] * 3]
+
+
+def test_a_chat_that_is_left_is_cancelled() -> None:
+    client, api = client_of(
+        httpx.Response(200, content=event(0) + event(1)), httpx.Response(200, json={})
+    )
+    chunks = client.chat.stream("m", [])
+    next(chunks)
+    chunks.close()  # type: ignore[attr-defined]
+    assert api.asked == [PATH, f"/calls/{ID}/cancel"]
+
+
+def test_an_error_ends_a_chat() -> None:
+    error = {"code": "deadline_passed", "message": "too late"}
+    client, api = client_of(httpx.Response(200, content=event(0) + event(0, error=error)))
+    chunks = client.chat.stream("m", [])
+    assert next(chunks)["n"] == 0
+    with pytest.raises(StreamError, match="too late") as found:
+        next(chunks)
+    assert found.value.code == "deadline_passed"
+    assert len(api.asked) == 1
+
+
+def test_a_stream_that_was_not_begun_is_not_begun_twice(pauses: list[float]) -> None:
+    refused = httpx.Response(404, json={"detail": "no such model"})
+    client, _ = client_of(refused)
+    with pytest.raises(APIStatusError):
+        next(client.chat.stream("m", []))
+    busy = httpx.Response(503, json={"detail": "no worker", "retryable": True})
+    client, api = client_of(busy, httpx.Response(200, content=b"data: [DONE]\nid: x\n\n"))
+    said: list[str] = []
+    assert (
+        list(client.chat.stream("m", [], on_retry=lambda error: said.append(error.message))) == []
+    )
+    assert said == ["no worker"]
+    assert len(api.asked) == 2
+
+
+def test_a_whole_answer_has_its_text() -> None:
+    answer = {"id": "x", "choices": [{"message": {"content": "hello"}}]}
+    client, api = client_of(httpx.Response(200, json=answer))
+    assert client.chat.create("m", [{"role": "user", "content": "hi"}]).text == "hello"
+    assert api.asked == [PATH]
