@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.support.cases import each
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("api", "jobs", "migrations", "ops", "workers")
@@ -71,16 +71,13 @@ def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     assert found == set()
 
 
-@pytest.mark.parametrize("package", [name for name in PACKAGES if name != "migrations"])
-def test_public_definitions_have_docstrings(package: str) -> None:
-    public = [
-        node
-        for path, tree in TREES.items()
-        if path.startswith(f"{package}/")
-        for node in _public(tree)
-    ]
-    documented = [node for node in public if ast.get_docstring(node)]
-    assert len(documented) >= LEAST_DOCUMENTED * len(public)
+def test_public_definitions_have_docstrings() -> None:
+    for package, case in each(name for name in PACKAGES if name != "migrations"):
+        with case:
+            trees = [tree for path, tree in TREES.items() if path.startswith(f"{package}/")]
+            public = [node for tree in trees for node in _public(tree)]
+            documented = [node for node in public if ast.get_docstring(node)]
+            assert len(documented) >= LEAST_DOCUMENTED * len(public)
 
 
 def _public(body: ast.Module | ast.ClassDef) -> Iterator[Documented]:

@@ -8,6 +8,7 @@ from api.auth import audit
 from api.context import Context, ContextDep
 from api.dependencies import Operator
 from api.routes.admin.rollout_looks import Looks, LooksDep
+from api.schemas.common import NO_NUL
 from api.schemas.rollouts import Rollout, RolloutList, RolloutRequest, RolloutVerb
 from jobs.errors import Fault, Invalid
 from jobs.identity import Caller
@@ -48,7 +49,9 @@ def start_rollout(
 def list_rollouts(
     context: ContextDep,
     caller: Operator,
-    model: Annotated[str, Query(description="of this model alone")] = "",
+    model: Annotated[
+        str, Query(max_length=200, pattern=NO_NUL, description="of this model alone")
+    ] = "",
 ) -> RolloutList:
     """Lists rollouts: those that are open first, then the newest."""
     with context.acting(EVERYBODY) as tx:

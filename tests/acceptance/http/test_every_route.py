@@ -1,10 +1,10 @@
 """Every operation of /openapi.json, asked with every kind of credential: each gets what is due, and
-what is another tenant's is answered as what doesn't exist. An operation that the walk doesn't know
-fails it."""
+what is another tenant's is answered as what doesn't exist."""
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from itertools import chain, product
+from operator import attrgetter
 from typing import Any
 
 import httpx
@@ -12,14 +12,14 @@ import pytest
 from sqlalchemy import text
 
 from jobs import ids
-from jobs.api_keys import NewKey
 from jobs.identity import ROLES, SCOPES, Role, Scope
 from jobs.states import TERMINAL
 from jobs.store import db
 from jobs.store.jobs import responses
 from jobs.store.jobs.responses import NewResponse
-from jobs.store.tenants import api_keys
 from ops.supervisor.platform import Platform
+from tests.support.cases import each
+from tests.support.keys import make_key
 from tests.support.platforms import CLOSED
 from tests.support.wait import eventually
 
@@ -27,182 +27,106 @@ Answer = tuple[int, dict[str, str], str]
 
 PLATFORM = CLOSED
 
-
-@dataclass(frozen=True)
-class Way:
-    """How an operation is asked for. scope: what a credential needs for it, None: nothing at all;
-    status: of the answer to who may; about: what the id in its path is of; own: for its own tenant
-    alone, though others may see it."""
-
-    scope: Scope | None
-    status: int = 200
-    about: str = ""
-    more: dict[str, Any] = field(default_factory=dict)
-    own: bool = False
-
-
-JOB = {"json": {"model": "echo", "items": ["x"], "webhook": {"url": "http://127.0.0.1:9/"}}}
-CALL = {"json": {"model": "echo", "input": "x"}}
-TENSORS = {"json": {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["x"]}]}}
-CHAT = {"json": {"model": "echo", "messages": [{"role": "user", "content": "x"}]}}
-RESPONSE = {"json": {"model": "echo", "input": "x"}}
-PROMPT = {"json": {"model": "echo", "prompt": "x"}}
-EMBEDDINGS = {"json": {"model": "minilm", "input": "x"}}
-
-FORM = {"files": {"file": ("a.jsonl", b"{}")}, "data": {"purpose": "batch"}}
-BATCH = {
-    "json": {
-        "input_file_id": "file_01aryz6s41tsv4rrffq69g5fav",
-        "endpoint": "/v1/embeddings",
-        "completion_window": "1h",
-    }
+BY_PATH: dict[Scope, tuple[str, ...]] = {
+    "admin": ("/admin/models", "/audit", "/keys", "/tenants"),
+    "operate": ("/admin/pools", "/history", "/metrics", "/rollouts", "/why", "/workers"),
 }
+INFER = (
+    "GET /calls/{call_id}/stream", "POST /calls/{call_id}/cancel", "POST /infer",
+    "POST /v1/chat/completions", "POST /v1/completions", "POST /v1/embeddings", "POST /v1/messages",
+    "POST /v1/messages/count_tokens", "POST /v1/responses", "POST /v2/models/{model}/infer",
+    "POST /v2/models/{model}/versions/{version}/infer",
+)  # fmt: skip
+OPEN = ("GET /livez", "GET /readyz", "GET /v2/health/live", "GET /v2/health/ready")
+SCOPES_OF_THEIR_OWN: dict[str, Scope | None] = {
+    "GET /tenants/{tenant}/limits": "read",
+    "GET /webhooks/secret": "submit",
+    "POST /v2/repository/index": "read",
+    **dict.fromkeys(INFER, "infer"),
+    **dict.fromkeys(OPEN, None),
+}
+"""All others go by their path, else need `read` to get and `submit` to change."""
+
+THEIRS = {
+    "job_id": "job", "file_id": "file", "batch_id": "batch", "message_batch_id": "msgbatch",
+    "response_id": "resp", "call_id": "call",
+}  # fmt: skip
+"""Parameters of paths that are ids, of what tenants make and alone may see, and their prefixes."""
+IDS = {**THEIRS, "key_id": "key", "tenant": "tenant"}
+ERASURE = "GET /tenants/{tenant}/erasure"
+THERE = {"model": "echo", "seq": "0", "version": "1", "alias": "stable"}
+ABSENT = {"name": "absent", "named": "absent", "pool": "absent", "worker_id": "4711"}
+"""Of none that is there: 404."""
+OWN_ALONE = ("POST /jobs/{job_id}/resubmit",)
+"""For what is of the caller's tenant, though others may see it."""
+
+STATUSES = {
+    "GET /calls/{call_id}/stream": 404,  # of one that is no stream
+    "POST /calls/{call_id}/cancel": 404,  # of one that has ended
+    "POST /rollouts": 422,  # to no version that is there
+    "POST /admin/models": 422,
+    "POST /admin/models/apply": 422,
+    "POST /v1/batches/{batch_id}/cancel": 409,  # of one that ended
+    "POST /v1/responses/{response_id}/cancel": 400,  # of a call
+    "POST /v1/messages/batches": 400,  # of no model that generates, as all below
+    "POST /v1/messages": 400,
+    "POST /v1/messages/count_tokens": 400,
+    "POST /v1/chat/completions": 400,
+    "POST /v1/completions": 400,
+    "POST /v1/responses": 400,
+}
+"""To who may ask, where that isn't the first good one of the document."""
+
+TENSORS = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["x"]}]}
+WEBHOOK = {"url": "http://127.0.0.1:9/"}
 MESSAGE = {"model": "echo", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}
-MESSAGES = {"json": {"requests": [{"custom_id": "a", "params": MESSAGE}]}}
-VERSION = {"json": {"name": "absent", "version": "1", "entry": {"engine": "none"}}}
-ROUTE = {"json": {"splits": [{"version": "1", "percent": 100}]}}
-PROBE = {"json": {"inputs": [1], "outputs": [1]}}
-ROLLOUT = {"json": {"model": "absent", "canary": "2"}}
-REASON = {"json": {"reason": "x"}}
+BATCH = {"endpoint": "/v1/embeddings", "completion_window": "1h"}
+BODIES: dict[str, Any] = {
+    "POST /infer": {"model": "echo", "input": "x"},
+    "POST /v1/embeddings": {"model": "minilm", "input": "x"},
+    "POST /jobs": {"model": "echo", "items": ["x"], "webhook": WEBHOOK},
+    "POST /jobs/{job_id}/resubmit": {},
+    "PUT /webhooks/endpoint": {"url": None},
+    "POST /admin/models/apply": {"models": []},
+    "POST /v1/batches": {**BATCH, "input_file_id": "file_01aryz6s41tsv4rrffq69g5fav"},
+    "POST /v1/messages/batches": {"requests": [{"custom_id": "a", "params": MESSAGE}]},
+    "POST /v2/models/{model}/infer": TENSORS,
+    "POST /v2/models/{model}/versions/{version}/infer": TENSORS,
+}
+"""In place of the document's examples, which name other models, or addresses elsewhere."""
+FORM = {"files": {"file": ("a.jsonl", b"{}")}, "data": {"purpose": "batch"}}
 
-WALK = {
-    "GET /livez": Way(None),
-    "GET /readyz": Way(None),
-    "GET /metrics": Way("operate"),
-    "GET /models": Way("read"),
-    "GET /models/{model}/ready": Way("read"),
-    "GET /models/{model}/why": Way("read"),
-    "GET /why": Way("operate"),
-    "GET /history": Way("operate"),
-    "GET /calls": Way("read"),
-    "GET /calls/{call_id}": Way("read", about="call"),
-    "GET /calls/{call_id}/stream": Way("infer", 404, about="call"),  # of one that is no stream
-    "POST /calls/{call_id}/cancel": Way("infer", 404, about="call"),  # of one that has ended
-    "POST /infer": Way("infer", more=CALL),
-    "POST /v1/embeddings": Way("infer", more=EMBEDDINGS),
-    "POST /v1/chat/completions": Way("infer", 400, more=CHAT),  # of no model that generates
-    "POST /v1/completions": Way("infer", 400, more=PROMPT),
-    "POST /jobs": Way("submit", 202, more=JOB),
-    "GET /jobs": Way("read"),
-    "GET /jobs/{job_id}": Way("read", about="job"),
-    "GET /jobs/{job_id}/events": Way("read", about="job"),
-    "GET /jobs/{job_id}/items/{seq}": Way("read", about="job"),
-    "GET /jobs/{job_id}/results": Way("read", about="job"),
-    "GET /jobs/{job_id}/webhooks": Way("read", about="job"),
-    "GET /jobs/{job_id}/why": Way("read", about="job"),
-    "POST /jobs/{job_id}/webhooks/redeliver": Way("submit", 202, about="job"),
-    "POST /jobs/{job_id}/cancel": Way("submit", about="job"),
-    "POST /jobs/{job_id}/pause": Way("submit", about="job"),
-    "POST /jobs/{job_id}/resume": Way("submit", about="job"),
-    "POST /jobs/{job_id}/resubmit": Way("submit", 202, "job", {"json": {}}, own=True),
-    "POST /jobs/{job_id}/retry": Way("submit", about="job"),
-    "DELETE /jobs/{job_id}": Way("submit", 204, about="job"),
-    "GET /webhooks/secret": Way("submit"),
-    "POST /webhooks/secret": Way("submit"),
-    "GET /webhooks/endpoint": Way("read"),
-    "PUT /webhooks/endpoint": Way("submit", more={"json": {"url": None}}),
-    "GET /usage": Way("read"),
-    "GET /workers": Way("operate"),
-    "GET /workers/{worker_id}": Way("operate", 404),  # of none that is there
-    "GET /workers/{worker_id}/logs": Way("operate", 404),
-    "POST /workers/{worker_id}/drain": Way("operate", 404),
-    "POST /workers/{worker_id}/undrain": Way("operate", 404),
-    "GET /audit": Way("admin"),
-    "GET /keys": Way("admin"),
-    "POST /keys": Way("admin", 201, more={"json": {"tenant": "alice"}}),
-    "GET /keys/{key_id}": Way("admin", about="key"),
-    "POST /keys/{key_id}/rotate": Way("admin", 201, about="key"),
-    "DELETE /keys/{key_id}": Way("admin", 204, about="key"),
-    "GET /tenants": Way("admin"),
-    "GET /tenants/{tenant}": Way("admin", about="tenant"),
-    "PUT /tenants/{tenant}": Way("admin", about="tenant", more={"json": {"weight": 2}}),
-    "GET /tenants/{tenant}/limits": Way("read", about="tenant"),
-    "PUT /tenants/{tenant}/limits": Way("admin", about="tenant", more={"json": {"data": []}}),
-    "DELETE /tenants/{tenant}": Way("admin", 202, about="tenant"),
-    "GET /tenants/{tenant}/erasure": Way("admin", about="erased tenant"),
-    "GET /admin/models": Way("admin"),
-    "POST /admin/models": Way("admin", 422, more=VERSION),
-    "POST /admin/models/apply": Way("admin", 422, more={"json": {"models": []}}),
-    "GET /admin/models/{name}": Way("admin", 404),  # of none that is there, as all below
-    "GET /admin/models/{name}/versions/{version}": Way("admin", 404),
-    "POST /admin/models/{name}/versions/{version}/retire": Way("admin", 404),
-    "PUT /admin/models/{name}/versions/{version}/probe": Way("admin", 404, more=PROBE),
-    "PUT /admin/models/{name}/aliases/{alias}": Way("admin", 404, more={"json": {"version": "1"}}),
-    "DELETE /admin/models/{name}/aliases/{alias}": Way("admin", 404),
-    "PUT /admin/models/{name}/routes/{tenant}": Way("admin", 404, about="tenant", more=ROUTE),
-    "DELETE /admin/models/{name}/routes/{tenant}": Way("admin", 404, about="tenant"),
-    "GET /admin/pools": Way("operate"),
-    "GET /admin/pools/{pool}": Way("operate", 404),  # of none that is there, as all below
-    "PUT /admin/pools/{pool}/scaling": Way("operate", 404, more={"json": {"policy": {}}}),
-    "DELETE /admin/pools/{pool}/scaling": Way("operate", 404),
-    "POST /admin/pools/{pool}/scaling/pause": Way("operate", 404, more=REASON),
-    "POST /admin/pools/{pool}/scaling/resume": Way("operate", 404, more=REASON),
-    "GET /rollouts": Way("operate"),
-    "POST /rollouts": Way("operate", 404, more=ROLLOUT),
-    "GET /rollouts/{named}": Way("operate", 404),
-    "POST /rollouts/{named}/hold": Way("operate", 404, more=REASON),
-    "POST /rollouts/{named}/resume": Way("operate", 404, more=REASON),
-    "POST /rollouts/{named}/promote": Way("operate", 404, more=REASON),
-    "POST /rollouts/{named}/rollback": Way("operate", 404, more=REASON),
-    "GET /v2/health/live": Way(None),
-    "GET /v2/health/ready": Way(None),
-    "GET /v2": Way("read"),
-    "GET /v2/models/{model}": Way("read"),
-    "GET /v2/models/{model}/versions/{version}": Way("read"),
-    "GET /v2/models/{model}/config": Way("read"),
-    "GET /v2/models/{model}/versions/{version}/config": Way("read"),
-    "GET /v2/models/{model}/ready": Way("read"),
-    "GET /v2/models/{model}/versions/{version}/ready": Way("read"),
-    "POST /v2/repository/index": Way("read"),
-    "POST /v2/models/{model}/infer": Way("infer", more=TENSORS),
-    "POST /v2/models/{model}/versions/{version}/infer": Way("infer", more=TENSORS),
-    "GET /v1/models": Way("read"),
-    "GET /v1/models/{model}": Way("read"),
-    "POST /v1/files": Way("submit", more=FORM),
-    "GET /v1/files": Way("read"),
-    "GET /v1/files/{file_id}": Way("read", about="file"),
-    "GET /v1/files/{file_id}/content": Way("read", about="file"),
-    "DELETE /v1/files/{file_id}": Way("submit", about="file"),
-    "POST /v1/batches": Way("submit", more=BATCH),
-    "GET /v1/batches": Way("read"),
-    "GET /v1/batches/{batch_id}": Way("read", about="batch"),
-    "POST /v1/batches/{batch_id}/cancel": Way("submit", 409, about="batch"),  # of one that ended
-    "POST /v1/responses": Way("infer", 400, more=RESPONSE),  # of no model that generates
-    "GET /v1/responses/{response_id}": Way("read", about="response"),
-    "GET /v1/responses/{response_id}/input_items": Way("read", about="response"),
-    "POST /v1/responses/{response_id}/cancel": Way("submit", 400, about="response"),  # of a call
-    "DELETE /v1/responses/{response_id}": Way("submit", about="response"),
-    "POST /v1/messages": Way("infer", 400, more={"json": MESSAGE}),  # of no model that generates
-    "POST /v1/messages/count_tokens": Way("infer", 400, more={"json": MESSAGE}),
-    "POST /v1/messages/batches": Way("submit", 400, more=MESSAGES),  # of no model that converses
-    "GET /v1/messages/batches": Way("read"),
-    "GET /v1/messages/batches/{message_batch_id}": Way("read", about="messages"),
-    "GET /v1/messages/batches/{message_batch_id}/results": Way("read", about="messages"),
-    "POST /v1/messages/batches/{message_batch_id}/cancel": Way("submit", about="messages"),
-    "DELETE /v1/messages/batches/{message_batch_id}": Way("submit", about="messages"),
-}
-NOWHERE = {
-    "job": "job_01aryz6s41tsv4rrffq69g5fav",
-    "file": "file_01aryz6s41tsv4rrffq69g5fav",
-    "batch": "batch_01aryz6s41tsv4rrffq69g5fav",
-    "messages": "msgbatch_01aryz6s41tsv4rrffq69g5fav",
-    "response": "resp_01aryz6s41tsv4rrffq69g5fav",
-    "key": "key_01aryz6s41tsv4rrffq69g5fav",
-    "call": "call_01aryz6s41tsv4rrffq69g5fav",
-    "tenant": "nobody",
-    "erased tenant": "nobody",
-}
-SECURED = [name for name, way in WALK.items() if way.scope]
-LOOKS = {
-    "job": "GET /jobs/{job_id}",
-    "file": "GET /v1/files/{file_id}",
-    "batch": "GET /v1/batches/{batch_id}",
-    "messages": "GET /v1/messages/batches/{message_batch_id}",
-    "response": "GET /v1/responses/{response_id}",
-    "call": "GET /calls/{call_id}",
-}
-"""How to look at what tenants make."""
-OF_TENANTS = [name for name, way in WALK.items() if way.about in LOOKS]
+
+class Operation:
+    """One of the document, and how it is asked for.
+
+    scope: what a credential needs for it, None: nothing at all; status: of the answer to who may;
+    about: what the id in its path is of."""
+
+    def __init__(self, method: str, path: str, found: dict[str, Any], schemas: Any) -> None:
+        self.name, self.method, self.path = f"{method} {path}", method, path
+        parameters = re.findall(r"\{(\w+)\}", path)
+        [self.about] = [IDS[one] for one in parameters if one in IDS] or [""]
+        good = next(int(status) for status in found["responses"] if status.startswith("2"))
+        self.status = 404 if ABSENT.keys() & {*parameters} else STATUSES.get(self.name, good)
+        by_path: list[Scope] = [s for s, paths in BY_PATH.items() if any(map(self.is_below, paths))]
+        by_method: Scope = "read" if method == "GET" else "submit"
+        self.scope = SCOPES_OF_THEIR_OWN.get(self.name, next(iter(by_path), by_method))
+        self.sent = self._sent(found.get("requestBody", {}).get("content", {}), schemas)
+
+    def is_below(self, path: str) -> bool:
+        return f"{self.path}/".startswith(f"{path}/")
+
+    def _sent(self, content: dict[str, Any], schemas: Any) -> dict[str, Any]:
+        """Arguments of the request: a body, if it takes one."""
+        if self.name in BODIES:
+            return {"json": BODIES[self.name]}
+        if "multipart/form-data" in content:
+            return FORM
+        schema = content.get("application/json", {}).get("schema", {})
+        named = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
+        body = dict(next(iter(named.get("examples", ())), {}))
+        return {"json": body | {"model": "echo"} if "model" in body else body} if body else {}
 
 
 class World:
@@ -211,6 +135,13 @@ class World:
     def __init__(self, platform: Platform) -> None:
         self._kept: dict[str, str] = {}
         self.http = httpx.Client(base_url=platform.url)
+        document = self.http.get("/openapi.json").json()
+        found = [
+            Operation(method.upper(), path, operation, document["components"]["schemas"])
+            for path, methods in document["paths"].items()
+            for method, operation in methods.items()
+        ]
+        self.operations = {operation.name: operation for operation in found}
         self.database = db.connect(platform.settings.database_url, pool_size=1)
         self.keys = {
             "alice": self.key("alice"),
@@ -231,69 +162,58 @@ class World:
         self.database.dispose()
 
     def key(self, tenant: str, role: Role = "tenant", ending: str = "", **more: Any) -> str:
-        asked = NewKey(tenant, role=role, **more)
-        with self.database.begin() as tx:
-            row = api_keys.create(tx, asked)
-            if ending:
-                tx.execute(text(f"UPDATE api_keys SET {ending} WHERE id = :id"), {"id": row.id})
-        return asked.secret
+        secret, id = make_key(self.database, tenant, role=role, **more)
+        if ending:
+            with self.database.begin() as tx:
+                end = text(f"UPDATE api_keys SET {ending} WHERE id = :id")
+                tx.execute(end, {"id": ids.parse("key", id)})
+        return secret
 
     def ask(self, name: str, who: str | None, id: str = "") -> httpx.Response:
         """who: one of `keys`, or None for no credential."""
-        method, path = name.split(" ")
-        names = r"\{(job_id|key_id|tenant|file_id|batch_id|message_batch_id|call_id|response_id)\}"
-        path = re.sub(names, id, path)
-        path = path.replace("{model}", "echo").replace("{seq}", "0").replace("{version}", "1")
-        path = path.replace("{worker_id}", "4711").replace("{alias}", "stable")
-        for absent in ("{name}", "{named}", "{pool}"):
-            path = path.replace(absent, "absent")
-        assert "{" not in path, f"the walk doesn't know what to put into {name}"
+        one = self.operations[name]
+        path = one.path.format_map({**THERE, **ABSENT, **dict.fromkeys(IDS, id)})
         headers = {"Authorization": f"Bearer {self.keys[who]}"} if who else {}
-        return self.http.request(method, path, headers=headers, **WALK[name].more)
+        return self.http.request(one.method, path, headers=headers, **one.sent)
 
     def seen(self, name: str, who: str | None, id: str = "") -> Answer:
         """The answer, but for what differs between any two requests: their ids, and the id that
         was asked for."""
         found = self.ask(name, who, id)
-        names = {value: "ID" for value in (id, found.headers["x-request-id"]) if value}
         body = found.text
-        for value, instead in names.items():
-            body = body.replace(value, instead)
-        once = ("date", "x-request-id", "request-id")
-        headers = {k: v for k, v in found.headers.items() if k not in once}
-        if WALK[name].about.endswith("tenant"):  # a name may be longer than another one
-            headers.pop("content-length", None)
-        return found.status_code, headers, body
+        for value in filter(None, (id, found.headers["x-request-id"])):
+            body = body.replace(value, "ID")
+        once = ["date", "x-request-id", "request-id"]
+        if self.operations[name].about == "tenant":  # a name may be longer than another one
+            once.append("content-length")
+        return found.status_code, {k: v for k, v in found.headers.items() if k not in once}, body
 
-    def kept(self, about: str) -> str:
+    def kept(self, one: Operation) -> str:
         """The id of something of Alice's that is there all the time."""
-        if about not in self._kept:
-            self._kept[about] = self.made(about)
-        return self._kept[about]
+        kind = ERASURE if one.name == ERASURE else one.about
+        if kind not in self._kept:
+            self._kept[kind] = self.made(one)
+        return self._kept[kind]
 
-    def made(self, about: str) -> str:
+    def made(self, one: Operation) -> str:
         """The id of something new of Alice's."""
-        if about == "job":
-            return self._job()
-        if about == "file":
-            return str(self.ask("POST /v1/files", "alice").json()["id"])
-        if about == "batch":
-            return self._batch()
-        if about == "messages":
-            return self._messages()
-        if about == "call":
-            return self._call()
-        if about == "response":
-            return self._response()
-        if about == "key":
-            with self.database.begin() as tx:
-                return ids.show("key", api_keys.create(tx, NewKey("alice")).id)
+        if not one.about:
+            return ""
+        made: str = getattr(self, f"_{one.about}")()
+        if one.name == ERASURE:
+            assert self.ask("DELETE /tenants/{tenant}", "admin", made).status_code == 202
+        return made
+
+    def _tenant(self) -> str:
         name = f"tenant-{ids.new().hex}"
-        if about:
-            self.key(name)
-        if about == "erased tenant":
-            assert self.ask("DELETE /tenants/{tenant}", "admin", name).status_code == 202
-        return name if about else ""
+        self.key(name)
+        return name
+
+    def _key(self) -> str:
+        return make_key(self.database, "alice")[1]
+
+    def _file(self) -> str:
+        return str(self.ask("POST /v1/files", "alice").json()["id"])
 
     def _job(self) -> str:
         id: str = self.ask("POST /jobs", "alice").json()["id"]
@@ -308,13 +228,13 @@ class World:
 
     def _batch(self) -> str:
         """Makes a batch of a file with an invalid line."""
-        asked = BATCH["json"] | {"input_file_id": self.made("file")}
+        asked = {**BATCH, "input_file_id": self._file()}
         headers = {"Authorization": f"Bearer {self.keys['alice']}"}
         id: str = self.http.post("/v1/batches", json=asked, headers=headers).json()["id"]
         self._await(id)
         return id
 
-    def _messages(self) -> str:
+    def _msgbatch(self) -> str:
         """Makes a messages batch out of a job: none of the samples converses."""
         job = self._job()
         with self.database.begin() as tx:
@@ -322,7 +242,7 @@ class World:
             tx.execute(text(become), {"id": ids.parse("job", job)})
         return job.replace("job_", "msgbatch_")
 
-    def _response(self) -> str:
+    def _resp(self) -> str:
         """Stores a response: none of the samples generates."""
         id, ended = ids.new(), b'{"status":"completed","output":[]}'
         with self.database.begin() as tx:
@@ -330,11 +250,8 @@ class World:
         return ids.show("resp", id)
 
     def _await(self, job: str) -> None:
-        def ended() -> bool:
-            state = self.ask("GET /jobs/{job_id}", "alice", job).json()["state"]
-            return state in TERMINAL
-
-        eventually(ended)
+        look = "GET /jobs/{job_id}"
+        eventually(lambda: self.ask(look, "alice", job).json()["state"] in TERMINAL)
 
 
 @pytest.fixture(scope="module")
@@ -344,102 +261,118 @@ def world(platform: Platform) -> Iterator[World]:
     made.close()
 
 
-def test_the_walk_knows_every_operation(world: World) -> None:
-    document = world.http.get("/openapi.json").json()
-    operations = {
-        f"{method.upper()} {path}" for path, found in document["paths"].items() for method in found
-    }
-    assert operations == WALK.keys()
+@pytest.fixture(scope="module")
+def secured(world: World) -> list[Operation]:
+    return [one for one in world.operations.values() if one.scope]
 
 
-@pytest.mark.parametrize("name", [name for name, way in WALK.items() if way.scope is None])
-def test_what_needs_no_credential_is_answered_to_all_alike(world: World, name: str) -> None:
-    answers = [world.seen(name, who) for who in (None, "alice", "revoked", "admin")]
-    assert answers == [answers[0]] * 4
-    assert answers[0][0] == 200
+def nowhere(about: str) -> str:
+    return "nobody" if about == "tenant" else f"{about}_01aryz6s41tsv4rrffq69g5fav"
 
 
-@pytest.mark.parametrize("name", SECURED)
-@pytest.mark.parametrize("who", [None, "unknown", "malformed", "expired", "revoked"])
-def test_without_a_good_key_nobody_gets_in(world: World, name: str, who: str | None) -> None:
-    id = world.kept(WALK[name].about)
-    status, headers, body = world.seen(name, who, id)
-    assert (status, headers["www-authenticate"]) == (401, "Bearer")
-    if who:  # nothing says that the key was ever good
-        assert (status, headers, body) == world.seen(name, "unknown", id)
-    if id:
-        assert (status, headers, body) == world.seen(name, who, NOWHERE[WALK[name].about])
+def test_every_exception_is_of_an_operation(world: World) -> None:
+    operations = world.operations.values()
+    named = {*SCOPES_OF_THEIR_OWN, *STATUSES, *BODIES, *OWN_ALONE, ERASURE}
+    assert named <= world.operations.keys()
+    used = re.findall(r"\{(\w+)\}", "".join(one.path for one in operations))
+    assert {*IDS, *THERE, *ABSENT} == {*used}
+    prefixes = chain.from_iterable(BY_PATH.values())
+    assert [path for path in prefixes if not any(one.is_below(path) for one in operations)] == []
 
 
-@pytest.mark.parametrize("name", SECURED)
-def test_a_key_without_the_scope_gets_nothing(world: World, name: str) -> None:
-    way = WALK[name]
-    id = world.kept(way.about)
-    found = world.seen(name, f"not {way.scope}", id)
-    assert found[0] == 403
-    assert f"lacks the scope {way.scope}" in found[2]
-    if id:
-        assert found == world.seen(name, f"not {way.scope}", NOWHERE[way.about])
+def test_what_needs_no_credential_is_answered_to_all_alike(world: World) -> None:
+    for name, case in each([one.name for one in world.operations.values() if not one.scope]):
+        with case:
+            answers = [world.seen(name, who) for who in (None, "alice", "revoked", "admin")]
+            assert answers == [answers[0]] * 4
+            assert answers[0][0] == 200
 
 
-@pytest.mark.parametrize("name", OF_TENANTS)
+def test_without_a_good_key_nobody_gets_in(world: World, secured: list[Operation]) -> None:
+    for one, case in each(secured, name=attrgetter("name")):
+        with case:
+            id = world.kept(one)
+            places = [id, nowhere(one.about)] if id else [""]
+            for who in (None, "unknown", "malformed", "expired", "revoked"):
+                answers = [world.seen(one.name, who, place) for place in places]
+                assert (answers[0][0], answers[0][1]["www-authenticate"]) == (401, "Bearer")
+                # Nothing says that the key was ever good, nor that the id is there.
+                expected = world.seen(one.name, who and "unknown", id)
+                assert answers == [expected] * len(places), who
+
+
+def test_a_key_without_the_scope_gets_nothing(world: World, secured: list[Operation]) -> None:
+    for one, case in each(secured, name=attrgetter("name")):
+        with case:
+            id, who = world.kept(one), f"not {one.scope}"
+            found = world.seen(one.name, who, id)
+            assert found[0] == 403
+            assert f"lacks the scope {one.scope}" in found[2]
+            assert not id or world.seen(one.name, who, nowhere(one.about)) == found
+
+
 def test_what_is_another_tenants_is_answered_as_what_does_not_exist(
-    world: World, name: str
+    world: World, secured: list[Operation]
 ) -> None:
-    about = WALK[name].about
-    id = world.kept(about)
-    before = world.ask(LOOKS[about], "alice", id).text
-    foreign = world.seen(name, "mallory", id)
-    assert foreign == world.seen(name, "mallory", NOWHERE[about])
-    assert foreign[0] == 404
-    assert world.ask(LOOKS[about], "alice", id).text == before
+    gets = [one for one in secured if one.method == "GET" and one.path.endswith("_id}")]
+    looks = {one.about: one.name for one in gets}
+    theirs = [one for one in secured if one.about in THEIRS.values()]
+    for one, case in each(theirs, name=attrgetter("name")):
+        with case:
+            id = world.kept(one)
+            before = world.ask(looks[one.about], "alice", id).text
+            foreign = world.seen(one.name, "mallory", id)
+            assert foreign == world.seen(one.name, "mallory", nowhere(one.about))
+            assert foreign[0] == 404
+            assert world.ask(looks[one.about], "alice", id).text == before
 
 
-def is_theirs(who: str, about: str) -> bool:
-    """Returns True if the caller may see the object of an id."""
-    operable = {"alice", "operator", "admin"}
-    whose = {"tenant": {"admin"}, "file": {"alice"}, "response": {"alice"}}
-    whose |= dict.fromkeys(("job", "batch", "messages", "call"), operable)
-    return who in whose.get(about, {who})
+def may_see(who: str, about: str) -> bool:
+    """Returns True if the caller may see the object of an id: operators see all that tenants make,
+    but for what they sent and were answered."""
+    if about in ("file", "resp"):
+        return who == "alice"
+    if about == "tenant":
+        return who == "admin"
+    return who != "mallory" or about not in THEIRS.values()
 
 
-@pytest.mark.parametrize("name", SECURED)
-@pytest.mark.parametrize("who", ["alice", "mallory", "operator", "admin"])
-def test_each_gets_what_its_role_allows(world: World, name: str, who: str) -> None:
-    way = WALK[name]
-    roles: dict[str, Role] = {"operator": "operator", "admin": "admin"}
-    allowed = way.scope in ROLES[roles.get(who, "tenant")]
-    id = world.made(way.about) if allowed else world.kept(way.about)
-    found = world.ask(name, who, id)
-    if not allowed:
-        assert found.status_code == 403
-    elif not is_theirs(who, way.about):
-        assert found.status_code == 404
-    elif way.own and who != "alice":
-        assert found.status_code == 403
-    else:
-        assert found.status_code == way.status, found.text
-        assert re.fullmatch("req_[0-9a-z]{26}", found.headers["x-request-id"])
+def test_each_gets_what_its_role_allows(world: World, secured: list[Operation]) -> None:
+    roles: dict[str, Role] = {
+        "alice": "tenant", "mallory": "tenant", "operator": "operator", "admin": "admin"
+    }  # fmt: skip
+    asked = product(secured, roles)
+    for (one, who), case in each(asked, name=lambda pair: f"{pair[0].name} of {pair[1]}"):
+        with case:
+            if one.scope not in ROLES[roles[who]]:
+                status = 403
+            elif not may_see(who, one.about):
+                status = 404
+            else:
+                status = 403 if one.name in OWN_ALONE and who != "alice" else one.status
+            changes = status == one.status < 300 and one.method != "GET"
+            found = world.ask(one.name, who, world.made(one) if changes else world.kept(one))
+            assert found.status_code == status, found.text
+            assert re.fullmatch("req_[0-9a-z]{26}", found.headers["x-request-id"])
 
 
 def test_lists_name_what_is_ones_own(world: World) -> None:
-    id = world.made("job")
-    own = world.ask("GET /jobs", "alice").text
-    assert id in own
-    assert id not in world.ask("GET /jobs", "mallory").text
-    assert "alice" not in world.ask("GET /jobs", "mallory").text
+    id = world.made(world.operations["GET /jobs/{job_id}"])
+    assert id in world.ask("GET /jobs", "alice").text
+    others = world.ask("GET /jobs", "mallory").text
+    assert id not in others
+    assert "alice" not in others
 
 
-@pytest.mark.parametrize("name", ["POST /jobs", "POST /infer", "POST /v1/embeddings"])
-def test_two_tenants_may_use_the_same_idempotency_key(world: World, name: str) -> None:
+def test_two_tenants_may_use_the_same_idempotency_key(world: World) -> None:
     """Neither learns that the other did: another body under it is no conflict."""
-    key = f'"{ids.new()}"'
-    path, more = name.split()[1], WALK[name].more
-    for who, value in (("alice", "first"), ("mallory", "second")):
-        body = {**more["json"], **({"input": value} if "input" in more["json"] else {})}
-        if "items" in body:
-            body["items"] = [value]
-        headers = {"Authorization": f"Bearer {world.keys[who]}", "Idempotency-Key": key}
-        found = world.http.post(path, json=body, headers=headers)
-        assert found.status_code == WALK[name].status, found.text
-        assert "idempotency-replayed" not in found.headers
+    for name, case in each(["POST /jobs", "POST /infer", "POST /v1/embeddings"]):
+        with case:
+            key, one = f'"{ids.new()}"', world.operations[name]
+            for who, value in (("alice", "first"), ("mallory", "second")):
+                body = one.sent["json"]
+                body = {**body, **({"items": [value]} if "items" in body else {"input": value})}
+                headers = {"Authorization": f"Bearer {world.keys[who]}", "Idempotency-Key": key}
+                found = world.http.post(one.path, json=body, headers=headers)
+                assert found.status_code == one.status, found.text
+                assert "idempotency-replayed" not in found.headers

@@ -6,13 +6,13 @@ import pytest
 
 from jobs.settings import SettingsError, load
 from jobs.ssrf import AllowList, is_public, may_reach, url_problem
+from tests.support.cases import each
 
 NONE = AllowList.parse("")
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
+def test_an_address_that_is_not_everybodys_is_not_public() -> None:
+    addresses = [
         "0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "100.100.100.200", "127.0.0.1",
         "127.255.255.254", "168.63.129.16", "169.254.169.254", "172.16.0.1", "172.31.255.255",
         "192.0.0.192", "192.0.2.1", "192.88.99.1", "192.168.1.1", "198.18.0.1", "198.51.100.1",
@@ -23,25 +23,24 @@ NONE = AllowList.parse("")
         "::ffff:127.0.0.1", "::ffff:169.254.169.254", "::ffff:0:127.0.0.1",
         "64:ff9b::10.0.0.1", "64:ff9b::169.254.169.254", "64:ff9b:1::8.8.8.8",
         "2002:7f00:1::", "2002:a9fe:a9fe::1", "2002:0a00:0001::",
-    ],
-)  # fmt: skip
-def test_an_address_that_is_not_everybodys_is_not_public(address: str) -> None:
-    assert not is_public(ip_address(address))
-    assert not may_reach("example.com", address, NONE)
+    ]  # fmt: skip
+    for address, case in each(addresses):
+        with case:
+            assert not is_public(ip_address(address))
+            assert not may_reach("example.com", address, NONE)
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
+def test_an_address_of_the_internet_is_public() -> None:
+    addresses = [
         "1.1.1.1", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.1.1.1",
         "128.0.0.1", "172.15.0.1", "172.32.0.1", "192.0.1.1", "192.169.0.1", "223.255.255.255",
         "2606:4700::1111", "2a00::1", "2001:4860:4860::8888",
         "::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2002:808:808::1",
-    ],
-)  # fmt: skip
-def test_an_address_of_the_internet_is_public(address: str) -> None:
-    assert is_public(ip_address(address))
-    assert may_reach("example.com", address, NONE)
+    ]  # fmt: skip
+    for address, case in each(addresses):
+        with case:
+            assert is_public(ip_address(address))
+            assert may_reach("example.com", address, NONE)
 
 
 def test_the_allow_list_opens_what_it_names_and_nothing_else() -> None:
@@ -64,9 +63,8 @@ def test_an_entry_that_means_nothing_is_named(entry: str) -> None:
     assert repr(entry) in problem
 
 
-@pytest.mark.parametrize(
-    ("url", "code"),
-    [
+def test_a_url_that_no_webhook_can_go_to_is_refused() -> None:
+    urls = [
         ("http://example.com/", "scheme"),
         ("ftp://example.com/", "scheme"),
         ("file:///etc/passwd", "malformed"),
@@ -93,25 +91,24 @@ def test_an_entry_that_means_nothing_is_named(entry: str) -> None:
         ("https://[::1]:8443/", "private_address"),
         ("https://[::ffff:10.0.0.1]/", "private_address"),
         ("https://169.254.169.254/latest/meta-data", "private_address"),
-    ],
-)
-def test_a_url_that_no_webhook_can_go_to_is_refused(url: str, code: str) -> None:
-    no = url_problem(url, NONE)
-    assert no is not None
-    assert no[0] == code
+    ]
+    for (url, code), case in each(urls):
+        with case:
+            no = url_problem(url, NONE)
+            assert no is not None
+            assert no[0] == code
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
+def test_a_url_of_the_internet_or_the_allow_list_is_taken() -> None:
+    urls = [
         "https://example.com", "https://example.com:8443/hook?job=1&a=%20", "https://a_b.example./",
         "HTTPS://EXAMPLE.com/", "https://xn--exmple-cua.com/", "https://8.8.8.8/",
         "https://[2606:4700::1111]/", "http://127.0.0.1:9/x", "http://hooks.internal/",
         "https://127.0.0.1/",
-    ],
-)  # fmt: skip
-def test_a_url_of_the_internet_or_the_allow_list_is_taken(url: str) -> None:
-    assert url_problem(url, AllowList.parse("127.0.0.1,hooks.internal")) is None
+    ]  # fmt: skip
+    for url, case in each(urls):
+        with case:
+            assert url_problem(url, AllowList.parse("127.0.0.1,hooks.internal")) is None
 
 
 def test_a_network_that_is_allowed_is_no_leave_for_plain_http_to_any_name() -> None:

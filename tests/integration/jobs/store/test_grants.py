@@ -7,6 +7,7 @@ from sqlalchemy.exc import ProgrammingError
 from jobs.store import db
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import audit
+from tests.support.cases import each
 
 REFUSED = {
     db.API: (
@@ -59,19 +60,15 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("role", "statement"), [(role, found) for role, all in REFUSED.items() for found in all]
-)
-def test_a_role_may_not(database_url: str, role: str, statement: str) -> None:
+@pytest.mark.parametrize("role", [db.API, db.WORKER])
+def test_a_role_may_not(database_url: str, role: str) -> None:
     # Each logs in as itself, as it should on a server of one's own: nobody to go back to.
-    url = database_url.replace("//millrace@", f"//{role}@")
-    engine = db.connect(url, pool_size=1)
-    try:
-        refused = "permission denied|must be owner|would be affected by row-level"
-        with pytest.raises(ProgrammingError, match=refused), acting(engine, EVERYBODY) as tx:
-            tx.execute(text(statement.replace("\\", "")))
-    finally:
-        engine.dispose()
+    engine = db.connect(database_url.replace("//millrace@", f"//{role}@"), pool_size=1)
+    refused = "permission denied|must be owner|would be affected by row-level"
+    for statement, case in each(REFUSED[role]):
+        with case, pytest.raises(ProgrammingError, match=refused), acting(engine, EVERYBODY) as tx:
+            tx.execute(text(statement))
+    engine.dispose()
 
 
 @pytest.mark.parametrize("role", [db.API, db.WORKER])

@@ -2,13 +2,14 @@
 valid by what it says."""
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
 
 import jsonschema_rs
-import pytest
 
 from api.app import create_app
 from jobs.settings import Settings
+from tests.support.cases import each
 
 DOCUMENT = create_app(Settings()).openapi()
 OPERATIONS = {
@@ -17,8 +18,6 @@ OPERATIONS = {
     for method, operation in methods.items()
 }
 FILES = ("multipart/form-data", "application/octet-stream")
-
-each = pytest.mark.parametrize("name", OPERATIONS)
 
 
 def contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -30,6 +29,11 @@ def contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         for kind, media in answer.get("content", {}).items():
             if status.startswith("2") and kind not in FILES:
                 yield f"{status} {kind}", media
+
+
+def parameters(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for parameter in operation.get("parameters", []):
+        yield parameter["name"], parameter
 
 
 def examples(described: dict[str, Any]) -> list[Any]:
@@ -63,33 +67,43 @@ def faults(schema: dict[str, Any], value: Any) -> list[str]:
     return [f"{'.'.join(map(str, fault.instance_path))}: {fault.message}" for fault in found]
 
 
-@each
-def test_an_operation_says_what_it_does(name: str) -> None:
-    assert OPERATIONS[name].get("summary")
-    assert OPERATIONS[name].get("description")
+def test_an_operation_says_that_it_wants_a_credential() -> None:
+    open_to_all = {name for name, found in OPERATIONS.items() if not found.get("security")}
+    assert open_to_all == {
+        "GET /livez", "GET /readyz", "GET /v2/health/live", "GET /v2/health/ready"
+    }  # fmt: skip
 
 
-@each
-def test_an_operation_shows_what_is_sent_and_answered(name: str) -> None:
-    shown = {where: examples(media) for where, media in contents(OPERATIONS[name])}
-    assert [where for where, found in shown.items() if not found] == []
+def test_an_operation_says_what_it_does_and_shows_what_is_sent_and_answered() -> None:
+    for name, case in each(OPERATIONS):
+        with case:
+            operation = OPERATIONS[name]
+            assert operation.get("summary")
+            assert operation.get("description")
+            assert [where for where, media in contents(operation) if not examples(media)] == []
 
 
-@each
-def test_what_an_operation_shows_is_as_it_says(name: str) -> None:
-    for where, media in contents(OPERATIONS[name]):
-        for example in examples(media):
-            assert faults(media.get("schema", {}), example) == [], where
-    for parameter in OPERATIONS[name].get("parameters", []):
-        for example in examples(parameter):
-            assert faults(parameter["schema"], example) == [], parameter["name"]
-
-
-@pytest.mark.parametrize("name", sorted(DOCUMENT["components"]["schemas"]))
-def test_an_example_names_only_what_there_is(name: str) -> None:
-    """Else one of a model that lets more through could show what is never sent."""
-    schema = DOCUMENT["components"]["schemas"][name]
-    if "properties" in schema and not schema.get("additionalProperties"):
-        for example in schema.get("examples", []):
-            assert set(example) <= set(schema["properties"])
+def test_what_an_operation_shows_is_as_it_says() -> None:
+    shown = [
+        (f"{name}: {where}", described.get("schema", {}), example)
+        for name, operation in OPERATIONS.items()
+        for where, described in (*contents(operation), *parameters(operation))
+        for example in examples(described)
+    ]
+    for (_, schema, example), case in each(shown, name=itemgetter(0)):
+        with case:
             assert faults(schema, example) == []
+
+
+def test_an_example_names_only_what_there_is() -> None:
+    """Else one of a model that lets more through could show what is never sent."""
+    closed = [
+        (name, schema)
+        for name, schema in DOCUMENT["components"]["schemas"].items()
+        if "properties" in schema and not schema.get("additionalProperties")
+    ]
+    for (_, schema), case in each(closed, name=itemgetter(0)):
+        with case:
+            for example in schema.get("examples", []):
+                assert set(example) <= set(schema["properties"])
+                assert faults(schema, example) == []

@@ -4,9 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,39 +15,43 @@ from api.app import create_app
 from jobs.settings import Settings
 from millrace import clock
 from ops.cli.main import main
-from tests.support.command_line import run_millrace
+from tests.support.cases import each
+from tests.support.command_line import COMMANDS, run_millrace
 from tests.support.servers.receiver import Received, Reply, receiving
 
 ROOT = Path(__file__).parents[4]
 JOB = create_app(Settings()).openapi()["components"]["schemas"]["Job"]["examples"][0]
+SILENT = {"api", "worker", "prepare", "keeper", "scaler"}
+"""Processes, which print nothing."""
+IN_ONE_FORM = {"completion", "router", "tenant-export"}
+"""A script; nginx's configuration; JSON always, as of each benchmark."""
 
 
-def walk(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]]:
-    for name, command in sorted(group.commands.items()):
-        yield " ".join((*path, name)), command
-        if isinstance(command, click.Group):
-            yield from walk(command, *path, name)
+def test_every_command_explains_itself_and_prints_json_when_asked() -> None:
+    assert COMMANDS.keys() >= SILENT | IN_ONE_FORM
+    for name, case in each(COMMANDS):
+        with case:
+            command = COMMANDS[name]
+            shown = run_millrace(*name.split(), "--help").output
+            epilog = command.epilog or ""
+            assert epilog.startswith("Example: ")
+            assert f"millrace {name.split()[0]}" in epilog
+            assert "Example: " in shown
+            if not isinstance(command, click.Group) and not name.startswith("bench "):
+                assert ("--json" in flags(name)) == (name not in SILENT | IN_ONE_FORM)
 
 
-COMMANDS = dict(walk(main))
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_explains_itself_with_an_example(name: str) -> None:
-    shown = CliRunner().invoke(main, [*name.split(), "--help"])
-    assert shown.exit_code == 0
-    epilog = COMMANDS[name].epilog or ""
-    assert epilog.startswith("Example: ")
-    assert f"millrace {name.split()[0]}" in epilog
-    assert "Example: " in shown.output
+def flags(name: str) -> set[str]:
+    return {flag for option in COMMANDS[name].params for flag in option.opts}
 
 
 def test_the_list_of_commands_has_their_own_summaries_uncut() -> None:
-    listed = "".join(CliRunner().invoke(main, ["--help"]).output.split())  # lines are wrapped
-    for name, command in main.commands.items():
-        summary = command.get_short_help_str(limit=1000)
-        assert not summary.endswith("..."), name
-        assert name + "".join(summary.split()) in listed
+    listed = "".join(run_millrace("--help").output.split())  # lines are wrapped
+    for name, case in each(main.commands):
+        with case:
+            summary = main.commands[name].get_short_help_str(limit=1000)
+            assert not summary.endswith("...")
+            assert name + "".join(summary.split()) in listed
 
 
 def test_the_help_of_a_command_loads_no_other_one() -> None:
@@ -92,18 +93,6 @@ def test_a_command_without_an_address_goes_by_the_configuration() -> None:
     assert [request.path for request in api.received] == ["/jobs?limit=20"]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_that_prints_prints_json_when_asked(name: str) -> None:
-    if name in ("api", "worker", "prepare", "keeper", "scaler") or isinstance(
-        COMMANDS[name], click.Group
-    ):
-        return  # they print nothing
-    if name.startswith("bench ") or name in ("completion", "router", "tenant-export"):
-        return  # one line of JSON always; a script; nginx's configuration; JSON always
-    flags = [flag for option in COMMANDS[name].params for flag in option.opts]
-    assert "--json" in flags
-
-
 def completed(shell: str, *words: str) -> list[str]:
     """What click offers that shell for the last of the words."""
     environ = {
@@ -123,10 +112,11 @@ def test_zsh_and_fish_complete_commands_options_and_choices() -> None:
     assert "rotate" in completed("zsh", "millrace", "keys", "ro")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_script_asks_the_command(shell: str) -> None:
-    script = CliRunner().invoke(main, ["completion", shell]).output
-    assert f"_MILLRACE_COMPLETE={shell}_complete" in script
+def test_each_script_asks_the_command() -> None:
+    for shell, case in each(["bash", "zsh", "fish"]):
+        with case:
+            script = run_millrace("completion", shell).output
+            assert f"_MILLRACE_COMPLETE={shell}_complete" in script
 
 
 def test_bash_completes_what_is_typed(tmp_path: Path) -> None:
@@ -155,30 +145,24 @@ def test_bash_completes_what_is_typed(tmp_path: Path) -> None:
     assert (command_name, option) == ("completion", "--state")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["s3://in/a.jsonl"], {"input": {"url": "s3://in/a.jsonl"}}),
-        (
-            ["s3://in/a", "--format", "csv", "-o", "s3://out/b/"],
-            {
-                "input": {"url": "s3://in/a", "format": "csv"},
-                "output": {"url": "s3://out/b/", "format": "jsonl", "compression": "none"},
-            },
-        ),
-        (
-            ["s3://in/a.jsonl.gz", "-o", "s3://out/b/", "--output-format", "parquet"],
-            {
-                "input": {"url": "s3://in/a.jsonl.gz"},
-                "output": {"url": "s3://out/b/", "format": "parquet", "compression": "none"},
-            },
-        ),
-    ],
-)
-def test_what_lies_in_s3_is_named_and_not_sent(arguments: list[str], said: dict[str, Any]) -> None:
-    request = submitted(*arguments)
-    assert request.headers["content-type"] == "application/json"
-    assert json.loads(request.body) == {"model": "minilm", "priority": 3, **said}
+def test_what_lies_in_s3_is_named_and_not_sent() -> None:
+    csv, parquet = ("--format", "csv"), ("--output-format", "parquet")
+    written = {"url": "s3://out/b/", "format": "jsonl", "compression": "none"}
+    asked: dict[tuple[str, ...], dict[str, Any]] = {
+        ("s3://in/a.jsonl",): {"input": {"url": "s3://in/a.jsonl"}},
+        ("s3://in/a", *csv, "-o", "s3://out/b/"): {
+            "input": {"url": "s3://in/a", "format": "csv"}, "output": written,
+        },
+        ("s3://in/a.jsonl.gz", "-o", "s3://out/b/", *parquet): {
+            "input": {"url": "s3://in/a.jsonl.gz"}, "output": {**written, "format": "parquet"},
+        },
+    }  # fmt: skip
+    for arguments, case in each(asked):
+        with case:
+            request = submitted(*arguments)
+            assert request.headers["content-type"] == "application/json"
+            sent = {"model": "minilm", "priority": 3, **asked[arguments]}
+            assert json.loads(request.body) == sent
 
 
 def submitted(*arguments: str) -> Received:
@@ -186,8 +170,7 @@ def submitted(*arguments: str) -> Received:
     with receiving() as api:
         api.reply = lambda request: Reply(202, body=json.dumps(JOB).encode())
         url = ("--model", "minilm", "--priority", "3", "--url", f"http://127.0.0.1:{api.port}")
-        done = CliRunner().invoke(main, ["submit", *arguments, *url])
-    assert done.exit_code == 0, done.output
+        run_millrace("submit", *arguments, *url)
     [request] = api.received
     assert request.path == "/jobs"
     return request
@@ -197,36 +180,20 @@ def test_a_job_is_waited_for_until_its_results_are_written(monkeypatch: pytest.M
     monkeypatch.setattr(clock, "sleep", lambda seconds: None)
     states = ["pending", "writing", "complete"]
 
-    class Api(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            output = {
-                "url": "s3://out/b/",
-                "state": states.pop(0) if states else "failed",
-                "error": None,
-            }
-            body = json.dumps({**JOB, "state": "completed", "output": output}).encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(request: Received) -> Reply:
+        state = states.pop(0) if states else "failed"
+        output = {"url": "s3://out/b/", "state": state, "error": None}
+        body = json.dumps({**JOB, "state": "completed", "output": output})
+        return Reply(200, body=body.encode())
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Api) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        url = ("--url", f"http://127.0.0.1:{server.server_port}")
-        written = CliRunner().invoke(main, ["job", "job_1", "--follow", *url])
-        failed = CliRunner().invoke(main, ["job", "job_1", "--follow", *url])
-        server.shutdown()
-        thread.join()
-    assert (written.exit_code, failed.exit_code) == (0, 1)
-    assert "s3://out/b/ complete" in written.output
+    with receiving() as api:
+        api.reply = answer
+        follow = ("job", "job_1", "--follow", "--url", f"http://127.0.0.1:{api.port}")
+        assert "s3://out/b/ complete" in run_millrace(*follow).output
+        run_millrace(*follow, status=1)
 
 
 def test_limits_tell_the_id_of_a_key_from_an_api_key() -> None:
-    flags = {option.name: option.opts for option in COMMANDS["limits"].params}
-    assert flags["key"] == ["--key"]
-    assert flags["api_key"] == ["--api-key"]
-    assert {"--api-key", "--key"} <= {f for p in COMMANDS["jobs"].params for f in p.opts}
+    options = {option.name: option.opts for option in COMMANDS["limits"].params}
+    assert (options["key"], options["api_key"]) == (["--key"], ["--api-key"])
+    assert flags("jobs") >= {"--api-key", "--key"}

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
-from jobs.telemetry.metrics import adapters, metrics, pools, preparation, routing
+from jobs.telemetry.metrics.catalog import SECTIONS
+from jobs.telemetry.metrics.metrics import EDGES
 
 ROOT = Path(__file__).parents[4]
 DEPLOY = ROOT / "ops" / "deploy"
@@ -47,14 +49,12 @@ def alerts() -> list[dict[str, Any]]:
 def series() -> dict[str, set[str]]:
     """What may be asked for: name → labels. Ours, what rules record, and `up`."""
     found: dict[str, set[str]] = {"up": set()}
-    modules = (metrics, adapters, pools, preparation, routing)
-    for metric in (value for module in modules for value in vars(module).values()):
-        if isinstance(metric, (Counter, Gauge, Histogram)):
-            [family] = metric.describe()
-            for suffix in _SUFFIXES[type(metric)]:
-                le = {"le"} if suffix == "_bucket" else set()
-                names = metric._labelnames  # noqa: SLF001 - a metric without samples shows none
-                found[family.name + suffix] = set(names) | le
+    for metric in chain.from_iterable(SECTIONS.values()):
+        [family] = metric.describe()
+        for suffix in _SUFFIXES[type(metric)]:
+            le = {"le"} if suffix == "_bucket" else set()
+            names = metric._labelnames  # noqa: SLF001 - a metric without samples shows none
+            found[family.name + suffix] = set(names) | le
     for rule in rules():
         if "record" in rule:
             found[rule["record"]] = set(rule.get("labels", {})) | left_by(rule["expr"], found)
@@ -81,7 +81,7 @@ def wrong(expression: str) -> Iterator[str]:
             if label not in known[name] | TARGET:
                 yield f"{name}{{{label}}}"
         for edge in re.findall(r'\ble="([^"]*)"', matchers):
-            if float(edge) not in metrics.EDGES[name.removesuffix("_bucket")]:
+            if float(edge) not in EDGES[name.removesuffix("_bucket")]:
                 yield f'{name}{{le="{edge}"}}'
     for names in _GROUPED.findall(expression):
         yield from (f"({label})" for label in _names(names) if label not in labels)

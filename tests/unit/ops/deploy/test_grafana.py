@@ -5,12 +5,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from ops.grafana.__main__ import FOLDER, text_of
 from ops.grafana.dashboards import DASHBOARDS
-from ops.grafana.panels import Dashboard
+from tests.support.cases import each
 from tests.unit.ops.deploy.kit import DEPLOY, TARGET, left_by, load, promtool, series, wrong
 
 PANELS = [(board, panel) for board in DASHBOARDS for panel in board.as_json()["panels"]]
@@ -20,36 +19,32 @@ def expressions(panel: dict[str, Any]) -> list[str]:
     return [target["expr"] for target in panel["targets"]]
 
 
-@pytest.mark.parametrize("board", DASHBOARDS, ids=lambda board: board.name)
-def test_the_files_are_what_the_generator_makes(board: Dashboard) -> None:
-    assert (FOLDER / f"{board.name}.json").read_text() == text_of(board)
+def test_the_files_are_what_the_generator_makes() -> None:
+    made = {f"{board.name}.json": text_of(board) for board in DASHBOARDS}
+    assert {path.name for path in FOLDER.glob("*.json")} == made.keys()
+    for name, case in each(made):
+        with case:
+            assert (FOLDER / name).read_text() == made[name]
 
 
-def test_there_is_no_file_of_a_dashboard_that_is_gone() -> None:
-    names = {board.name for board in DASHBOARDS}
-    assert {path.stem for path in FOLDER.glob("*.json")} == names
+def test_a_panel_asks_for_what_there_is_and_names_labels_that_are_left() -> None:
+    for (_, panel), case in each(PANELS, name=lambda one: f"{one[0].name}: {one[1]['title']}"):
+        with case:
+            assert [fault for text in expressions(panel) for fault in wrong(text)] == []
+            assert panel["description"]
+            for target in panel["targets"]:
+                named = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+                assert named <= left_by(target["expr"], series()) | TARGET
 
 
-@pytest.mark.parametrize(("board", "panel"), PANELS)
-def test_a_panel_asks_for_what_there_is(board: Dashboard, panel: dict[str, Any]) -> None:
-    assert [fault for text in expressions(panel) for fault in wrong(text)] == []
-    assert panel["description"]
-
-
-@pytest.mark.parametrize("board", DASHBOARDS, ids=lambda board: board.name)
-def test_variables_are_those_that_panels_use(board: Dashboard) -> None:
-    text = json.dumps(board.as_json()["panels"])
-    used = set(re.findall(r"\$(?!__|\{)(\w+)", text))
-    assert used == set(board.variables)
-    made = board.as_json()["templating"]["list"]
-    assert [fault for one in made[1:] for fault in wrong(one["definition"].split("(")[1])] == []
-
-
-def test_a_legend_names_labels_that_its_expression_leaves() -> None:
-    for _, panel in PANELS:
-        for target in panel["targets"]:
-            named = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
-            assert named <= left_by(target["expr"], series()) | TARGET, target
+def test_variables_are_those_that_panels_use() -> None:
+    for board, case in each(DASHBOARDS, name=lambda board: board.name):
+        with case:
+            made = board.as_json()
+            used = set(re.findall(r"\$(?!__|\{)(\w+)", json.dumps(made["panels"])))
+            assert used == set(board.variables)
+            queries = [one["definition"].split("(")[1] for one in made["templating"]["list"][1:]]
+            assert [fault for query in queries for fault in wrong(query)] == []
 
 
 def test_prometheus_can_read_every_expression(tmp_path: Path) -> None:

@@ -8,18 +8,14 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.support.cases import each
+from tests.support.command_line import SETTINGS, is_command
 from tests.unit.ops.deploy.kit import DEPLOY, ROOT, load
-from tests.unit.ops.deploy.settings import SETTINGS, is_command
 
 DOCKERFILE = DEPLOY / "Dockerfile"
 COMPOSE = load(DEPLOY / "compose.yml")
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: one for name, one in SERVICES.items() if one["image"].startswith("millrace:")}
-
-each_service = pytest.mark.parametrize("name", SERVICES)
-each_of_ours = pytest.mark.parametrize("name", OURS)
 
 
 def test_the_dockerfile_is_tidy() -> None:
@@ -46,48 +42,35 @@ def test_the_image_is_built_from_packages_that_there_are() -> None:
     assert found - {"millrace"} <= set(kept), "that one lies in ops"
 
 
-@each_service
-def test_an_image_is_pinned(name: str) -> None:
-    image, _, tag = SERVICES[name]["image"].partition(":")
-    assert image == "millrace" or re.match(r"v?\d+\.\d+\.\d+|\d+\.\d+-", tag)
+def test_a_service_is_pinned_and_waits_for_and_mounts_what_is_there() -> None:
+    for name, case in each(SERVICES):
+        with case:
+            service = SERVICES[name]
+            image, _, tag = service["image"].partition(":")
+            assert image == "millrace" or re.match(r"v?\d+\.\d+\.\d+|\d+\.\d+-", tag)
+            for other, wait in service.get("depends_on", {}).items():
+                if wait["condition"] == "service_healthy":
+                    assert "healthcheck" in SERVICES[other]
+                else:
+                    assert wait["condition"] == "service_completed_successfully"
+                    assert SERVICES[other]["restart"].startswith("on-failure")
+            for mount in service.get("volumes", ()):
+                source = mount.split(":")[0]
+                named = source in COMPOSE["volumes"]
+                assert (DEPLOY / source).is_dir() if source.startswith(".") else named
+            # Ports are open to this machine alone.
+            assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
 
 
-@each_service
-def test_what_a_service_waits_for_is_there(name: str) -> None:
-    for other, wait in SERVICES[name].get("depends_on", {}).items():
-        if wait["condition"] == "service_healthy":
-            assert "healthcheck" in SERVICES[other]
-        else:
-            assert wait["condition"] == "service_completed_successfully"
-            assert SERVICES[other]["restart"].startswith("on-failure")
-
-
-@each_service
-def test_what_a_service_mounts_is_there(name: str) -> None:
-    for mount in SERVICES[name].get("volumes", ()):
-        source = mount.split(":")[0]
-        assert (
-            (DEPLOY / source).is_dir() if source.startswith(".") else source in COMPOSE["volumes"]
-        )
-
-
-@each_service
-def test_ports_are_open_to_this_machine_alone(name: str) -> None:
-    assert all(port.startswith("127.0.0.1:") for port in SERVICES[name].get("ports", ()))
-
-
-@each_of_ours
-def test_commands_and_settings_are_millraces(name: str) -> None:
-    assert is_command(OURS[name]["command"])
-    assert OURS[name]["environment"].keys() <= SETTINGS
-
-
-@each_of_ours
-def test_a_process_can_do_no_more_than_it_must(name: str) -> None:
-    ours = OURS[name]
-    assert ours["read_only"] is True
-    assert ours["cap_drop"] == ["ALL"]
-    assert (ROOT / "ops" / "deploy" / ours["build"]["context"]).resolve() == ROOT
+def test_what_is_ours_is_configured_as_it_can_be_and_may_do_no_more_than_it_must() -> None:
+    for name, case in each(OURS):
+        with case:
+            ours = OURS[name]
+            assert is_command(ours["command"])
+            assert ours["environment"].keys() <= SETTINGS
+            assert ours["read_only"] is True
+            assert ours["cap_drop"] == ["ALL"]
+            assert (DEPLOY / ours["build"]["context"]).resolve() == ROOT
 
 
 def test_prometheus_looks_where_processes_have_their_metrics() -> None:

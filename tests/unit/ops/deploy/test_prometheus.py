@@ -1,10 +1,10 @@
 """Rules and alerts: true to the metrics that there are, and each shown to fire and to be silent."""
 
+from operator import itemgetter
 from typing import Any
 
-import pytest
-
 from jobs.telemetry.metrics.metrics import REGISTRY
+from tests.support.cases import each
 from tests.unit.ops.deploy.kit import (
     PROMETHEUS,
     RULES,
@@ -19,14 +19,14 @@ from tests.unit.ops.deploy.kit import (
 SHOWN = ["rules_test.yml", "rules_hours_test.yml", "rules_days_test.yml"]
 
 
-def cases() -> list[tuple[str, list[Any]]]:
-    """Each alert of the test files, and what is expected of it."""
-    return [
-        (case["alertname"], case["exp_alerts"])
-        for file in SHOWN
-        for test in load(PROMETHEUS / file)["tests"]
-        for case in test.get("alert_rule_test", ())
-    ]
+def cases() -> dict[str, list[Any]]:
+    """What the test files expect of each alert, case by case."""
+    found: dict[str, list[Any]] = {alert["alert"]: [] for alert in alerts()}
+    for file in SHOWN:
+        for test in load(PROMETHEUS / file)["tests"]:
+            for case in test.get("alert_rule_test", ()):
+                found[case["alertname"]].append(case["exp_alerts"])
+    return found
 
 
 def test_every_metric_of_the_registry_may_be_asked_for() -> None:
@@ -36,9 +36,8 @@ def test_every_metric_of_the_registry_may_be_asked_for() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize(
-    ("expression", "found"),
-    [
+def test_a_name_that_nobody_has_is_found() -> None:
+    nobodys: list[tuple[str, list[str]]] = [
         ("sum(rate(millrace_calls_total[5m]))", []),
         ("sum(rate(millrace_calls[5m]))", ["millrace_calls"]),
         ("millrace_jobs{state='x',nonsense='y'}", ["millrace_jobs{nonsense}"]),
@@ -47,15 +46,16 @@ def test_every_metric_of_the_registry_may_be_asked_for() -> None:
          ['millrace_launch_prediction_ratio_bucket{le="1.6"}']),
         ("millrace:predicted_drain:seconds{pool='gpu'}", []),
         ("millrace:predicted_drain:minutes", ["millrace:predicted_drain:minutes"]),
-    ],
-)  # fmt: skip
-def test_a_name_that_nobody_has_is_found(expression: str, found: list[str]) -> None:
-    assert list(wrong(expression)) == found
+    ]  # fmt: skip
+    for (expression, found), case in each(nobodys, name=itemgetter(0)):
+        with case:
+            assert list(wrong(expression)) == found
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("alert") or rule["record"])
-def test_rules_ask_for_what_there_is(rule: dict[str, Any]) -> None:
-    assert list(wrong(rule["expr"])) == []
+def test_rules_ask_for_what_there_is() -> None:
+    for rule, case in each(rules(), name=lambda rule: rule.get("alert") or rule["record"]):
+        with case:
+            assert list(wrong(rule["expr"])) == []
 
 
 def test_promtool_takes_rules_and_configuration() -> None:
@@ -63,22 +63,22 @@ def test_promtool_takes_rules_and_configuration() -> None:
     promtool("check", "config", PROMETHEUS / "prometheus.yml")
 
 
-@pytest.mark.parametrize("file", SHOWN)
-def test_alerts_fire_when_they_should_and_only_then(file: str) -> None:
-    promtool("test", "rules", file)
+def test_alerts_fire_when_they_should_and_only_then() -> None:
+    promtool("test", "rules", *SHOWN)
 
 
-@pytest.mark.parametrize("name", sorted({alert["alert"] for alert in alerts()}))
-def test_every_alert_is_shown_firing_and_silent(name: str) -> None:
-    expected = [found for alert, found in cases() if alert == name]
-    assert any(expected)
-    assert not all(expected)
+def test_every_alert_is_shown_firing_and_silent() -> None:
+    for (_, expected), case in each(cases().items(), name=itemgetter(0)):
+        with case:
+            assert any(expected)
+            assert not all(expected)
 
 
-@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert["alert"])
-def test_an_alert_says_what_is_wrong_and_where_to_read_on(alert: dict[str, Any]) -> None:
-    said = alert["annotations"]
-    assert alert["labels"]["severity"] in ("critical", "warning")
-    assert said["summary"]
-    assert said["runbook"]
-    assert "$value" in said["description"] or "absent" in alert["expr"]
+def test_an_alert_says_what_is_wrong_and_where_to_read_on() -> None:
+    for alert, case in each(alerts(), name=itemgetter("alert")):
+        with case:
+            said = alert["annotations"]
+            assert alert["labels"]["severity"] in ("critical", "warning")
+            assert said["summary"]
+            assert said["runbook"]
+            assert "$value" in said["description"] or "absent" in alert["expr"]

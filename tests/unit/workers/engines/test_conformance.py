@@ -12,6 +12,7 @@ from jobs.intake import validation
 from jobs.models import models_file
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.model import Model
+from tests.support.cases import each
 from workers.engines import registry
 from workers.engines.protocol import Engine, InvalidInput, Prepared
 from workers.items.results import encode
@@ -117,17 +118,17 @@ def test_a_launch_of_one_has_one_output(engine: Engine) -> None:
     assert len(outputs(engine, ["alone"])) == 1
 
 
-@pytest.mark.parametrize("value", NO_TEXTS)
 def test_only_an_engine_of_texts_refuses_other_inputs_and_in_their_place(
-    engine: Engine, model: Model, value: Any
+    engine: Engine, model: Model
 ) -> None:
-    first, middle, last = engine.prepare(["a", value, "b"], {})
-    assert isinstance(first, Prepared)
-    refused = validation.refuse_input(model, value) or model.split_inputs(
-        value
-    )  # a list never comes here
-    assert isinstance(middle, InvalidInput) == bool(refused)
-    assert isinstance(last, Prepared)
+    for value, case in each(NO_TEXTS):
+        with case:
+            first, middle, last = engine.prepare(["a", value, "b"], {})
+            assert isinstance(first, Prepared)
+            # A list never comes here.
+            refused = validation.refuse_input(model, value) or model.split_inputs(value)
+            assert isinstance(middle, InvalidInput) == bool(refused)
+            assert isinstance(last, Prepared)
 
 
 def test_nothing_to_prepare_gives_nothing(engine: Engine) -> None:

@@ -23,6 +23,15 @@ def rows_of(tx: Tx, table: str, tenant: str) -> list[str]:
     return list(tx.scalars(query, {"tenant": tenant}))
 
 
+def forget(database: Engine, tenant: str) -> None:
+    """Deletes all rows of a tenant, whatever refers to them."""
+    with database.begin() as tx:
+        tables = tx.scalars(text(TENANTS_TABLES)).all()
+        tx.execute(text("SET LOCAL session_replication_role = replica"))
+        for table in tables:
+            tx.execute(text(f"DELETE FROM {table} WHERE tenant_id = :tenant"), {"tenant": tenant})
+
+
 def everything(database: Engine) -> dict[str, list[str]]:
     """All that is Alice's."""
     with database.connect() as tx:

@@ -2,10 +2,9 @@
 
 import re
 
-import pytest
-
 from jobs.telemetry.metrics import catalog
-from jobs.telemetry.metrics.metrics import SECTIONS, Metric
+from jobs.telemetry.metrics.metrics import SECTIONS
+from tests.support.cases import each
 
 ALL = [metric for found in SECTIONS.values() for metric in found]
 
@@ -16,9 +15,10 @@ def test_the_page_is_current() -> None:
     )
 
 
-@pytest.mark.parametrize("metric", ALL, ids=catalog.exposed_name)
-def test_a_metric_is_named_by_its_base_unit(metric: Metric) -> None:
-    name = catalog.exposed_name(metric)
-    assert re.fullmatch("millrace(_[a-z]+)+", name)
-    assert not re.search("_(ms|mb|kb|percent|us|minutes)(_|$)", name)
-    assert all(family.documentation for family in metric.describe())
+def test_a_metric_is_named_by_its_base_unit_and_explained() -> None:
+    for metric, case in each(ALL, name=catalog.exposed_name):
+        with case:
+            name = catalog.exposed_name(metric)
+            assert re.fullmatch("millrace(_[a-z]+)+", name)
+            assert not re.search("_(ms|mb|kb|percent|us|minutes)(_|$)", name)
+            assert all(family.documentation for family in metric.describe())
