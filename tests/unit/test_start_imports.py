@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.heavy
+
 ROOT = Path(__file__).parents[2]
 BEGIN = "from jobs.processes import startup; startup.begin(); "
 NOBODYS = {

@@ -13,6 +13,8 @@ from jobs.artifacts.declared import Untrusted
 from jobs.models.inputs.input_size import minilm_folder
 from workers.engines.minilm import SHA256, MiniLM
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:

@@ -67,6 +67,7 @@ def test_a_certificate_of_the_reference_implementation_is_verified(tmp_path: Pat
     assert policy.check(folder.read(REFERENCE / "model"), [text], NOW) == "ca: CN=signer"
 
 
+@pytest.mark.heavy
 def test_our_signatures_are_verified_by_the_reference_implementation(
     model: Path, tmp_path: Path, key: ec.EllipticCurvePrivateKey
 ) -> None:

@@ -16,6 +16,8 @@ from ops.simulation.launches import TimesError
 from tests.unit.workers.simulation.made import batches_of, poisson
 from workers.simulation.costs import LaunchTimes
 
+pytestmark = pytest.mark.heavy
+
 MODELS = """
 [[model]]
 name = "shout"

@@ -14,6 +14,8 @@ from tests.unit.workers.simulation.made import BATCHSTRING, batches_of, poisson
 from workers.simulation.costs import LaunchTimes, Overheads
 from workers.simulation.result import CallEnd, Result
 
+pytestmark = pytest.mark.heavy
+
 GOOD = """
 [[device]]
 name = "l4"

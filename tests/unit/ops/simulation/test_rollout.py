@@ -12,6 +12,8 @@ from ops.simulation.rollout import Played, Regression, play
 from tests.unit.workers.simulation.made import BATCHSTRING, poisson
 from workers.simulation.costs import LaunchTimes
 
+pytestmark = pytest.mark.heavy
+
 TIMES = LaunchTimes(0.01, ratios=tuple(0.8 + n / 250 for n in range(101)))
 ARRIVALS = poisson(40, 60)
 POLICY = {"steps": [40, 100], "min_launches": 100, "min_stay_s": 10}

@@ -37,7 +37,13 @@ OWN = ["python", "python-text", "torch-text", "classification", "tokens", "embed
 ON_TORCH = {"minilm", "encoder", "torch", "huggingface"}
 
 
-@pytest.fixture(scope="module", params=[*MODELS, *OWN])
+PARAMS = [
+    pytest.param(name, marks=[pytest.mark.heavy] * (name in OWN or MODELS[name].engine in ON_TORCH))
+    for name in [*MODELS, *OWN]
+]
+
+
+@pytest.fixture(scope="module", params=PARAMS)
 def model(request: pytest.FixtureRequest) -> Model:
     if request.param in MODELS:
         return MODELS[request.param]

@@ -23,6 +23,8 @@ from tests.support.models import custom_models
 from workers.engines.huggingface import HuggingFace
 from workers.engines.protocol import InvalidInput, Prepared
 
+pytestmark = pytest.mark.heavy
+
 TEXTS = ["a cat", "", "the black dog saw a white cat " * 3, "word " * 500, "zebra", "the dog"]
 ABSOLUTE_TOLERANCE = 1e-5
 

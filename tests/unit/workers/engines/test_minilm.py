@@ -16,6 +16,8 @@ from workers.engines.common.bert import Encoder
 from workers.engines.minilm import MiniLM
 from workers.engines.protocol import DeviceFailed, InvalidInput, Prepared
 
+pytestmark = pytest.mark.heavy
+
 GOLDEN = Path(__file__).parents[5] / "shared" / "data" / "minilm_golden_triton.json"
 ABSOLUTE_TOLERANCE = 1e-5
 

@@ -23,6 +23,8 @@ from workers.engines.protocol import Engine, InvalidInput, Prepared
 from workers.engines.tensors import TensorEngine
 from workers.items.results import encode
 
+pytestmark = pytest.mark.heavy
+
 Arrays = Mapping[str, NDArray[Any]]
 calls: list[dict[str, tuple[int, ...]]] = []
 

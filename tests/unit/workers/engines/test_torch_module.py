@@ -16,6 +16,8 @@ from workers.engines.common.user_code import Faulty
 from workers.engines.protocol import InvalidInput, Permanent, Prepared
 from workers.engines.torch_module import TorchModule
 
+pytestmark = pytest.mark.heavy
+
 VECTORS = [[1, 2, 3, 4], [0.5, 0, 0, -1], [0, 0, 0, 0]]
 
 

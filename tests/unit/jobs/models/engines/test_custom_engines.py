@@ -32,6 +32,7 @@ def problems(folder: Path, engine: str, options: str, more: str = "") -> list[st
     return [problem.removeprefix(prefix) for problem in caught.value.problems]
 
 
+@pytest.mark.heavy
 def test_paths_go_from_where_the_models_file_is(
     own_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,10 +157,12 @@ def test_what_is_wrong_with_the_options_of_a_folder_is_named(
     assert all(word in problem for word, problem in zip(said, found, strict=True))
 
 
+@pytest.mark.heavy
 def test_files_that_are_there_lack_nothing(own_models: Path) -> None:
     assert [no for model in models_file.load(own_models) for no in model.file_problems()] == []
 
 
+@pytest.mark.heavy
 def test_what_is_wrong_with_the_files_is_told_all_at_once(own_models: Path, tmp_path: Path) -> None:
     shutil.copytree(own_models.parent / "embedding", tmp_path / "headless")
     shutil.copytree(own_models.parent / "classification", tmp_path / "pickled")
@@ -203,6 +206,7 @@ def test_what_is_wrong_with_the_files_is_told_all_at_once(own_models: Path, tmp_
     assert all(no.startswith(said) for no, said in zip(found, expected, strict=True))
 
 
+@pytest.mark.heavy
 def test_an_entry_of_a_folder_is_read_and_its_texts_counted_without_torch(
     own_models: Path,
 ) -> None:

@@ -23,6 +23,7 @@ def test_without_a_sample_nothing_is_said() -> None:
     assert mean_share([(NOON, 1.0)], NOON + timedelta(seconds=1), NOON + timedelta(hours=1)) is None
 
 
+@pytest.mark.heavy
 def test_the_drivers_figures_are_read_while_watched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,8 @@ from workers.engines.common import device
 from workers.engines.common.device import Cuda, Device, Pinned, Send
 from workers.engines.encoder import RandomEncoder
 
+pytestmark = pytest.mark.heavy
+
 PLACE = torch.device("cpu")
 events: list[tuple[str, int]] = []
 

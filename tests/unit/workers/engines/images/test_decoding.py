@@ -110,6 +110,7 @@ def test_a_progressive_jpeg_is_taken() -> None:
     assert close(decode(data), np.asarray(images.picture(256, 192)), 3)
 
 
+@pytest.mark.heavy
 def test_decoding_needs_no_torch() -> None:
     code = "import sys, workers.engines.images.decoding; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

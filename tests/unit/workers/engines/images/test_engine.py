@@ -19,6 +19,8 @@ from workers.items.results import encode
 from workers.scheduler.entries import Entry
 from workers.scheduler.scheduler import Scheduler
 
+pytestmark = pytest.mark.heavy
+
 HERE = {"module": __name__, "device": "cpu"}
 RANDOM = {"module": "workers.engines.classifier", "build": "RandomClassifier", "device": "cpu"}
 MODEL = Model("m", "1", "image_classifier", options=RANDOM, limits=Limits(max_batch=8))

@@ -17,6 +17,8 @@ from workers.engines.images import conversion, lite0
 from workers.engines.images.decoding import decode
 from workers.engines.images.efficientnet import Conv, EfficientNetLite0
 
+pytestmark = pytest.mark.heavy
+
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 
 
