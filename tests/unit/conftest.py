@@ -11,9 +11,17 @@ from typing import Any
 import pytest
 from hypothesis import settings as hypothesis_settings
 
+from tests.unit.kept_spans import kept as kept
+
 _LEFT_OUT = re.compile(r"^pytestmark = .*pytest\.mark\.(heavy|nightly)\b", re.MULTILINE)
 _LIBRARIES = {"torch", "transformers"}
 _STARTS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The loop of tests that are marked anyio."""
+    return "asyncio"
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -18,8 +18,6 @@ OPERATIONS = {
 }
 FILES = ("multipart/form-data", "application/octet-stream")
 
-each = pytest.mark.parametrize("name", OPERATIONS)
-
 
 def contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """(where, media type object) of its request body and of its good answers, files aside."""
@@ -63,19 +61,19 @@ def faults(schema: dict[str, Any], value: Any) -> list[str]:
     return [f"{'.'.join(map(str, fault.instance_path))}: {fault.message}" for fault in found]
 
 
-@each
-def test_an_operation_says_what_it_does(name: str) -> None:
-    assert OPERATIONS[name].get("summary")
-    assert OPERATIONS[name].get("description")
+def test_every_operation_says_what_it_does_and_shows_what_is_sent_and_answered() -> None:
+    missing = [
+        f"{name}: {part}"
+        for name, operation in OPERATIONS.items()
+        for part in (
+            *(part for part in ("summary", "description") if not operation.get(part)),
+            *(where for where, media in contents(operation) if not examples(media)),
+        )
+    ]
+    assert missing == []
 
 
-@each
-def test_an_operation_shows_what_is_sent_and_answered(name: str) -> None:
-    shown = {where: examples(media) for where, media in contents(OPERATIONS[name])}
-    assert [where for where, found in shown.items() if not found] == []
-
-
-@each
+@pytest.mark.parametrize("name", OPERATIONS)
 def test_what_an_operation_shows_is_as_it_says(name: str) -> None:
     for where, media in contents(OPERATIONS[name]):
         for example in examples(media):

@@ -106,6 +106,7 @@ def outputs(engine: Engine, inputs: Sequence[Any]) -> list[Any]:
 
 def test_each_input_has_one_output_that_can_be_stored(engine: Engine) -> None:
     assert len(outputs(engine, TEXTS)) == len(TEXTS)
+    assert len(outputs(engine, ["alone"])) == 1
 
 
 def test_outputs_keep_the_order_of_the_inputs(engine: Engine) -> None:
@@ -117,10 +118,6 @@ def test_outputs_keep_the_order_of_the_inputs(engine: Engine) -> None:
 def test_different_inputs_have_different_outputs(engine: Engine) -> None:
     one, other = outputs(engine, ["a cat", "a dog"])
     assert one != other
-
-
-def test_a_launch_of_one_has_one_output(engine: Engine) -> None:
-    assert len(outputs(engine, ["alone"])) == 1
 
 
 @pytest.mark.parametrize("value", NO_TEXTS)
