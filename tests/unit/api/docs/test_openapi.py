@@ -10,6 +10,8 @@ import pytest
 from api.app import create_app
 from jobs.settings import Settings
 
+pytestmark = pytest.mark.heavy
+
 DOCUMENT = create_app(Settings()).openapi()
 OPERATIONS = {
     f"{method.upper()} {path}": operation

@@ -152,6 +152,7 @@ def test_without_pyarrow_it_says_what_to_install(
         Target.of(tmp_path / "out.parquet")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["out.jsonl.gz", "out.csv", "out.parquet"])
 def test_memory_does_not_grow_with_the_results(tmp_path: Path, name: str) -> None:
     raw = line(0, [0.5] * 20)
