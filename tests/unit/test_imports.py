@@ -9,6 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 
+import pytest
+
 import millrace
 from tests.support.cases import each
 

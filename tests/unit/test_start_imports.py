@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tests.support.cases import each
 
+pytestmark = pytest.mark.heavy
+
 ROOT = Path(__file__).parents[2]
 BEGIN = "from jobs.processes import startup; startup.begin(); "
 NOBODYS = {

@@ -14,6 +14,10 @@ def problems(environ: dict[str, str]) -> list[str]:
     return caught.value.problems
 
 
+def env(**settings: str) -> dict[str, str]:
+    return {f"MILLRACE_{name}": value for name, value in settings.items()}
+
+
 def config(folder: Path, text: str) -> dict[str, str]:
     path = folder / "millrace.toml"
     path.write_text(text)
@@ -27,14 +31,7 @@ def test_without_any_setting_the_defaults_hold() -> None:
 
 
 def test_settings_come_from_the_environment() -> None:
-    settings = load(
-        {
-            "MILLRACE_PORT": "9000",
-            "MILLRACE_HOME": "~/data",
-            "MILLRACE_LEASE_S": "2.5",
-            "MILLRACE_AWAIT_WORKERS": "true",
-        }
-    )
+    settings = load(env(PORT="9000", HOME="~/data", LEASE_S="2.5", AWAIT_WORKERS="true"))
     assert (settings.port, settings.lease_s, settings.await_workers) == (9000, 2.5, True)
     assert settings.home == Path.home() / "data"
 
@@ -51,16 +48,8 @@ def test_an_empty_variable_is_none() -> None:
 
 def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
     environ = config(tmp_path, "MILLRACE_PRT = 1\nMILLRACE_MAX_ITEMS = 0\n")
-    found = problems(
-        environ
-        | {
-            "MILLRACE_PORT": "eighty",
-            "MILLRACE_LEASE_S": "0.5",
-            "MILLRACE_KEEPER_INTERVAL_S": "0",
-            "MILLRACE_AWAIT_WORKERS": "perhaps",
-            "MILLRACE_OIDC_AUDIENCE": "x",
-        }
-    )
+    environ |= env(PORT="eighty", LEASE_S="0.5", KEEPER_INTERVAL_S="0", AWAIT_WORKERS="perhaps")
+    found = problems(environ | env(OIDC_AUDIENCE="x"))
     named = ["PRT", "PORT", "MAX_ITEMS", "AWAIT_WORKERS", "LEASE_S", "KEEPER_INTERVAL_S"]
     named.append("OIDC_AUDIENCE")
     for name, problem in zip(named, found, strict=True):
@@ -214,11 +203,7 @@ def test_a_job_outlives_its_payloads(items: str, results: str, jobs: str, named:
 
 
 def ages(items: str, results: str, jobs: str) -> dict[str, str]:
-    return {
-        "MILLRACE_KEEP_ITEMS_DAYS": items,
-        "MILLRACE_KEEP_RESULTS_DAYS": results,
-        "MILLRACE_KEEP_JOBS_DAYS": jobs,
-    }
+    return env(KEEP_ITEMS_DAYS=items, KEEP_RESULTS_DAYS=results, KEEP_JOBS_DAYS=jobs)
 
 
 SECRETS = ["secret_key", "database_url", "redis_url", "broker_url"]
@@ -234,11 +219,8 @@ def test_a_secret_may_stand_in_a_file(tmp_path: Path, name: str) -> None:
 
 def test_a_secret_is_given_once(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("x" * 32)
-    environ = {
-        "MILLRACE_SECRET_KEY": "y" * 32,
-        "MILLRACE_SECRET_KEY_FILE": str(tmp_path / "secret"),
-    }
-    [problem] = problems(environ)
+    file = str(tmp_path / "secret")
+    [problem] = problems(env(SECRET_KEY="y" * 32, SECRET_KEY_FILE=file))
     assert problem.startswith("MILLRACE_SECRET_KEY and MILLRACE_SECRET_KEY_FILE are both set")
 
 

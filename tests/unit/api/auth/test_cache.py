@@ -2,9 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,8 @@ from jobs import clock
 from jobs.errors import Unavailable
 from jobs.identity import OPEN, Caller
 from tests.support.wait import PATIENCE_S, eventually_async
+
+pytestmark = pytest.mark.anyio
 
 
 @dataclass
@@ -38,11 +39,11 @@ class Registrar:
 
 
 ACME, BETA = (Caller(tenant, "tenant", OPEN.scopes, f"key_{tenant}") for tenant in ("acme", "beta"))
-Test = Callable[[Registrar, CredentialCache], Coroutine[Any, Any, None]]
+Passing = Callable[[float], None]
 
 
 @pytest.fixture
-def passing(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+def passing(monkeypatch: pytest.MonkeyPatch) -> Passing:
     """Lets time pass."""
     now_s = [1000.0]
     monkeypatch.setattr(clock, "monotonic", lambda: now_s[0])
@@ -53,186 +54,164 @@ def passing(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return passes
 
 
-def on(test: Test) -> None:
-    async def run() -> None:
-        registrar = Registrar({b"a": ACME, b"b": BETA})
-        found = CredentialCache(registrar.find)
-        try:
-            await asyncio.wait_for(test(registrar, found), 10)
-        finally:
-            registrar.slow.set()
-            found.stop()
+@pytest.fixture
+def registrar() -> Registrar:
+    return Registrar({b"a": ACME, b"b": BETA})
 
-    asyncio.run(run())
+
+@pytest.fixture
+def found(registrar: Registrar) -> Iterator[CredentialCache]:
+    made = CredentialCache(registrar.find)
+    yield made
+    registrar.slow.set()
+    made.stop()
 
 
 async def settled(found: CredentialCache) -> None:
     await eventually_async(lambda: not found.lookups_in_flight)
 
 
-def test_all_who_ask_at_once_wait_for_one_look() -> None:
-    async def test(registrar: Registrar, found: CredentialCache) -> None:
-        answers = await asyncio.gather(*(found.get(b"a", b"a") for _ in range(20)))
-        assert answers == [ACME] * 20
-        assert registrar.asked == [b"a"]
+async def test_all_who_ask_at_once_wait_for_one_look(
+    registrar: Registrar, found: CredentialCache
+) -> None:
+    answers = await asyncio.gather(*(found.get(b"a", b"a") for _ in range(20)))
+    assert answers == [ACME] * 20
+    assert registrar.asked == [b"a"]
 
-    on(test)
 
-
-def test_who_is_known_is_looked_up_beside_the_requests(passing: Callable[[float], None]) -> None:
-    async def test(registrar: Registrar, found: CredentialCache) -> None:
+async def test_who_is_known_is_looked_up_beside_the_requests(
+    registrar: Registrar, found: CredentialCache, passing: Passing
+) -> None:
+    assert await found.get(b"a", b"a") == ACME
+    passing(cache.SOFT_TTL_S + 0.1)
+    registrar.slow.clear()
+    for _ in range(5):
         assert await found.get(b"a", b"a") == ACME
-        passing(cache.SOFT_TTL_S + 0.1)
-        registrar.slow.clear()
-        for _ in range(5):
-            assert await found.get(b"a", b"a") == ACME
-        registrar.slow.set()
-        await settled(found)
-        assert registrar.asked == [b"a"] * 2
-
-    on(test)
+    registrar.slow.set()
+    await settled(found)
+    assert registrar.asked == [b"a"] * 2
 
 
-def test_who_was_not_asked_for_lately_is_looked_up_first(passing: Callable[[float], None]) -> None:
-    async def test(registrar: Registrar, found: CredentialCache) -> None:
-        assert await found.get(b"a", b"a") == ACME
-        passing(cache.HARD_TTL_S + 0.1)
-        del registrar.callers[b"a"]
-        assert await found.get(b"a", b"a") is None
+async def test_who_was_not_asked_for_lately_is_looked_up_first(
+    registrar: Registrar, found: CredentialCache, passing: Passing
+) -> None:
+    assert await found.get(b"a", b"a") == ACME
+    passing(cache.HARD_TTL_S + 0.1)
+    del registrar.callers[b"a"]
+    assert await found.get(b"a", b"a") is None
 
-    on(test)
 
-
-def test_a_look_that_takes_long_delays_who_is_known_once(
-    passing: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+async def test_a_look_that_takes_long_delays_who_is_known_once(
+    registrar: Registrar, found: CredentialCache, passing: Passing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "_LOOKUP_WAIT_S", 0.01)
-
-    async def test(registrar: Registrar, found: CredentialCache) -> None:
-        assert await found.get(b"a", b"a") == ACME
-        passing(cache.HARD_TTL_S + 0.1)
-        registrar.slow.clear()
-        del registrar.callers[b"a"]
-        assert await found.get(b"a", b"a") == ACME
-        monkeypatch.setattr(cache, "_LOOKUP_WAIT_S", 60)
-        assert await found.get(b"a", b"a") == ACME
-        registrar.slow.set()
-        await settled(found)
-        assert await found.get(b"a", b"a") is None
-
-    on(test)
+    assert await found.get(b"a", b"a") == ACME
+    passing(cache.HARD_TTL_S + 0.1)
+    registrar.slow.clear()
+    del registrar.callers[b"a"]
+    assert await found.get(b"a", b"a") == ACME
+    monkeypatch.setattr(cache, "_LOOKUP_WAIT_S", 60)
+    assert await found.get(b"a", b"a") == ACME
+    registrar.slow.set()
+    await settled(found)
+    assert await found.get(b"a", b"a") is None
 
 
-def test_a_change_is_seen_though_a_look_was_under_way() -> None:
-    async def test(registrar: Registrar, found: CredentialCache) -> None:
-        registrar.slow.clear()
-        looking = asyncio.create_task(found.get(b"a", b"a"))
-        await eventually_async(lambda: registrar.asked)
-        del registrar.callers[b"a"]
-        found.forget("acme")
-        registrar.slow.set()
-        assert await looking is None
-
-    on(test)
-
-
-def test_a_change_is_about_its_tenant_alone() -> None:
-    async def test(registrar: Registrar, found: CredentialCache) -> None:
-        for name in (b"a", b"b"):
-            await found.get(name, name)
-        found.forget("acme")
-        for name in (b"a", b"b"):
-            await found.get(name, name)
-        assert registrar.asked == [b"a", b"b", b"a"]
-        found.forget("")
-        for name in (b"a", b"b"):
-            await found.get(name, name)
-        assert registrar.asked == [b"a", b"b", b"a", b"a", b"b"]
-
-    on(test)
+async def test_a_change_is_seen_though_a_look_was_under_way(
+    registrar: Registrar, found: CredentialCache
+) -> None:
+    registrar.slow.clear()
+    looking = asyncio.create_task(found.get(b"a", b"a"))
+    await eventually_async(lambda: registrar.asked)
+    del registrar.callers[b"a"]
+    found.forget("acme")
+    registrar.slow.set()
+    assert await looking is None
 
 
-def test_nobodies_are_remembered_too_but_not_for_long_and_not_all(
-    passing: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+async def test_a_change_is_about_its_tenant_alone(
+    registrar: Registrar, found: CredentialCache
+) -> None:
+    for name in (b"a", b"b"):
+        await found.get(name, name)
+    found.forget("acme")
+    for name in (b"a", b"b"):
+        await found.get(name, name)
+    assert registrar.asked == [b"a", b"b", b"a"]
+    found.forget("")
+    for name in (b"a", b"b"):
+        await found.get(name, name)
+    assert registrar.asked == [b"a", b"b", b"a", b"a", b"b"]
+
+
+async def test_nobodies_are_remembered_too_but_not_for_long_and_not_all(
+    registrar: Registrar, found: CredentialCache, passing: Passing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "_MAX_UNKNOWN", 3)
-
-    async def test(registrar: Registrar, found: CredentialCache) -> None:
-        assert await found.get(b"a", b"a") == ACME
-        for _ in range(2):
-            for name in (b"x", b"y", b"z"):
-                assert await found.get(name, name) is None
-        assert len(registrar.asked) == 4
-        for n in range(10):
-            assert await found.get(b"%d" % n, b"%d" % n) is None
-        for name in (b"7", b"8", b"9", b"0"):
+    assert await found.get(b"a", b"a") == ACME
+    for _ in range(2):
+        for name in (b"x", b"y", b"z"):
             assert await found.get(name, name) is None
-        assert registrar.asked[-2:] == [b"9", b"0"]  # it knows the last three
-        await found.get(b"a", b"a")
-        assert registrar.asked.count(b"a") == 1
-        registrar.callers[b"9"] = BETA
-        assert await found.get(b"9", b"9") is None
-        passing(cache.HARD_TTL_S + 0.1)
-        assert await found.get(b"9", b"9") == BETA
+    assert len(registrar.asked) == 4
+    for n in range(10):
+        assert await found.get(b"%d" % n, b"%d" % n) is None
+    for name in (b"7", b"8", b"9", b"0"):
+        assert await found.get(name, name) is None
+    assert registrar.asked[-2:] == [b"9", b"0"]  # it knows the last three
+    await found.get(b"a", b"a")
+    assert registrar.asked.count(b"a") == 1
+    registrar.callers[b"9"] = BETA
+    assert await found.get(b"9", b"9") is None
+    passing(cache.HARD_TTL_S + 0.1)
+    assert await found.get(b"9", b"9") == BETA
 
-    on(test)
 
-
-def test_who_was_used_last_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_was_used_last_is_kept(
+    registrar: Registrar, found: CredentialCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cache, "_MAX_CALLERS", 2)
-
-    async def test(registrar: Registrar, found: CredentialCache) -> None:
-        registrar.callers[b"c"] = BETA
-        for name in (b"a", b"b", b"a", b"c", b"a"):
-            await found.get(name, name)
-        assert registrar.asked == [b"a", b"b", b"c"]
-        await found.get(b"b", b"b")
-        assert registrar.asked[3:] == [b"b"]
-
-    on(test)
+    registrar.callers[b"c"] = BETA
+    for name in (b"a", b"b", b"a", b"c", b"a"):
+        await found.get(name, name)
+    assert registrar.asked == [b"a", b"b", b"c"]
+    await found.get(b"b", b"b")
+    assert registrar.asked[3:] == [b"b"]
 
 
-def test_strangers_by_the_thousand_are_turned_away_and_delay_nobody_who_is_known(
-    passing: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+async def test_strangers_by_the_thousand_are_turned_away_and_delay_nobody_who_is_known(
+    registrar: Registrar, found: CredentialCache, passing: Passing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "_MAX_LOOKUPS", 10)
-
-    async def test(registrar: Registrar, found: CredentialCache) -> None:
-        assert await found.get(b"a", b"a") == ACME
-        registrar.slow.clear()
-        waiting = [asyncio.create_task(found.get(b"%d" % n, b"%d" % n)) for n in range(10)]
-        await asyncio.sleep(0)
-        with pytest.raises(Unavailable, match="too many"):
-            await found.get(b"b", b"b")
-        passing(cache.SOFT_TTL_S + 0.1)
-        assert await found.get(b"a", b"a") == ACME
-        # Strangers keep no thread from it.
-        await eventually_async(lambda: registrar.asked.count(b"a") >= 2)
-        registrar.slow.set()
-        assert await asyncio.gather(*waiting) == [None] * 10
-
-    on(test)
+    assert await found.get(b"a", b"a") == ACME
+    registrar.slow.clear()
+    waiting = [asyncio.create_task(found.get(b"%d" % n, b"%d" % n)) for n in range(10)]
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="too many"):
+        await found.get(b"b", b"b")
+    passing(cache.SOFT_TTL_S + 0.1)
+    assert await found.get(b"a", b"a") == ACME
+    # Strangers keep no thread from it.
+    await eventually_async(lambda: registrar.asked.count(b"a") >= 2)
+    registrar.slow.set()
+    assert await asyncio.gather(*waiting) == [None] * 10
 
 
-def test_what_cant_be_told_is_said_to_strangers_and_tried_again(
-    passing: Callable[[float], None],
+async def test_what_cant_be_told_is_said_to_strangers_and_tried_again(
+    registrar: Registrar, found: CredentialCache, passing: Passing
 ) -> None:
-    async def test(registrar: Registrar, found: CredentialCache) -> None:
-        registrar.away = True
-        with pytest.raises(Unavailable):
-            await found.get(b"a", b"a")
-        registrar.away = False
+    registrar.away = True
+    with pytest.raises(Unavailable):
+        await found.get(b"a", b"a")
+    registrar.away = False
+    assert await found.get(b"a", b"a") == ACME
+    registrar.away = True
+    passing(cache.HARD_TTL_S + 0.1)
+    for _ in range(5):
         assert await found.get(b"a", b"a") == ACME
-        registrar.away = True
-        passing(cache.HARD_TTL_S + 0.1)
-        for _ in range(5):
-            assert await found.get(b"a", b"a") == ACME
-        assert len(registrar.asked) == 3
-
-    on(test)
+    assert len(registrar.asked) == 3
 
 
-def test_a_slow_identity_provider_delays_no_key(passing: Callable[[float], None]) -> None:
+def test_a_slow_identity_provider_delays_no_key(passing: Passing) -> None:
     answering = threading.Event()
 
     def find(credential: bytes) -> LookupResult:

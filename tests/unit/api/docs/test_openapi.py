@@ -11,6 +11,8 @@ from api.app import create_app
 from jobs.settings import Settings
 from tests.support.cases import each
 
+pytestmark = pytest.mark.heavy
+
 DOCUMENT = create_app(Settings()).openapi()
 OPERATIONS = {
     f"{method.upper()} {path}": operation

@@ -78,10 +78,7 @@ def test_parts_have_the_types_that_nosniff_asks_for(http: TestClient) -> None:
     }
 
 
-def test_nothing_is_loaded_by_the_style_sheet(http: TestClient) -> None:
+def test_nothing_is_loaded_by_the_style_sheet_and_redoc_is_gone(http: TestClient) -> None:
     urls = re.findall(r"url\(\s*[\"']?([^\"')]*)", http.get("/docs/swagger-ui.css").text)
     assert [url for url in urls if not url.startswith("data:")] == []
-
-
-def test_redoc_is_gone(http: TestClient) -> None:
     assert http.get("/redoc").status_code == 404

@@ -9,6 +9,8 @@ import pytest
 from api.http import authorized_stream
 from api.http.authorized_stream import AuthorizedStream
 
+pytestmark = pytest.mark.anyio
+
 Message = dict[str, Any]
 
 
@@ -43,46 +45,37 @@ class Client:
         return [message["body"] for message in self.sent if "body" in message]
 
 
-def test_it_is_sent_whole_while_it_may_be_read() -> None:
-    async def test() -> None:
-        client = Client(checks=1_000_000)
+async def test_it_is_sent_whole_while_it_may_be_read() -> None:
+    client = Client(checks=1_000_000)
 
-        async def pieces() -> AsyncIterator[bytes]:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"1"
+        await asyncio.sleep(0.01)
+        yield b"2"
+
+    assert await client.read(pieces()) == [b"1", b"2", b""]
+
+
+async def test_it_ends_without_an_end_though_the_next_piece_never_comes() -> None:
+    client, closed = Client(checks=3), asyncio.Event()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        try:
             yield b"1"
-            await asyncio.sleep(0.01)
+            await client.checked.wait()
             yield b"2"
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
 
-        assert await client.read(pieces()) == [b"1", b"2", b""]
-
-    asyncio.run(test())
-
-
-def test_it_ends_without_an_end_though_the_next_piece_never_comes() -> None:
-    async def test() -> None:
-        client, closed = Client(checks=3), asyncio.Event()
-
-        async def pieces() -> AsyncIterator[bytes]:
-            try:
-                yield b"1"
-                await client.checked.wait()
-                yield b"2"
-                await asyncio.Event().wait()
-            finally:
-                closed.set()
-
-        assert await client.read(pieces()) == [b"1", b"2"]
-        assert closed.is_set()
-
-    asyncio.run(test())
+    assert await client.read(pieces()) == [b"1", b"2"]
+    assert closed.is_set()
 
 
-def test_errors_of_its_pieces_are_raised() -> None:
-    async def test() -> None:
-        async def pieces() -> AsyncIterator[bytes]:
-            yield b"1"
-            raise ValueError("broken")
+async def test_errors_of_its_pieces_are_raised() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"1"
+        raise ValueError("broken")
 
-        with pytest.raises(ValueError, match="broken"):
-            await Client(checks=9).read(pieces())
-
-    asyncio.run(test())
+    with pytest.raises(ValueError, match="broken"):
+        await Client(checks=9).read(pieces())

@@ -30,11 +30,15 @@ def upload(
     return Upload(Request(scope), "default", key)
 
 
+def refused(uploads: Uploads) -> None:
+    with pytest.raises(IdempotencyKeyInFlight), uploads.alone(upload()):
+        pass
+
+
 def test_an_upload_is_alone_under_its_key_until_it_ends(time: Clock) -> None:
     uploads = Uploads()
     with uploads.alone(upload()):
-        with pytest.raises(IdempotencyKeyInFlight), uploads.alone(upload()):
-            pass
+        refused(uploads)
         with uploads.alone(upload(key="other")):
             pass
     with uploads.alone(upload()):
@@ -48,12 +52,10 @@ def test_an_upload_that_went_silent_gives_way_and_takes_nothing_with_it(time: Cl
             time.now_s = 9
             ghost.add(b"x")
             time.now_s = 18
-            with pytest.raises(IdempotencyKeyInFlight), uploads.alone(upload()):
-                pass
+            refused(uploads)
             time.now_s = 20
             stack.enter_context(uploads.alone(upload()))
-        with pytest.raises(IdempotencyKeyInFlight), uploads.alone(upload()):
-            pass
+        refused(uploads)
 
 
 def test_what_is_being_worked_on_is_never_silent(time: Clock) -> None:
@@ -61,8 +63,7 @@ def test_what_is_being_worked_on_is_never_silent(time: Clock) -> None:
     with uploads.alone(first):
         first.finish()
         time.now_s = 10_000
-        with pytest.raises(IdempotencyKeyInFlight), uploads.alone(upload()):
-            pass
+        refused(uploads)
 
 
 def test_a_request_is_the_same_by_type_query_and_body_however_it_is_cut() -> None:

@@ -8,6 +8,8 @@ import pytest
 from api.services.turns import TenantTurns
 from jobs.errors import Overloaded
 
+pytestmark = pytest.mark.anyio
+
 
 async def hold(
     turns: TenantTurns, tenant: str, log: list[str], until: "asyncio.Future[None]"
@@ -63,79 +65,67 @@ def test_one_tenant_holds_no_more_than_its_part() -> None:
     assert len(all_of_them) == 7
 
 
-def test_who_leaves_while_it_waits_takes_no_place() -> None:
-    async def test() -> None:
-        turns, log = TenantTurns(1), list[str]()
-        end = asyncio.get_running_loop().create_future()
-        first = asyncio.create_task(hold(turns, "a", log, end))
-        await settle()
-        waiting = [asyncio.create_task(hold(turns, name, log, end)) for name in ("b", "c")]
-        await settle()
-        waiting[0].cancel()
-        end.set_result(None)
-        await asyncio.gather(first, *waiting, return_exceptions=True)
-        assert log == ["a", "c"]
+async def test_who_leaves_while_it_waits_takes_no_place() -> None:
+    turns, log = TenantTurns(1), list[str]()
+    end = asyncio.get_running_loop().create_future()
+    first = asyncio.create_task(hold(turns, "a", log, end))
+    await settle()
+    waiting = [asyncio.create_task(hold(turns, name, log, end)) for name in ("b", "c")]
+    await settle()
+    waiting[0].cancel()
+    end.set_result(None)
+    await asyncio.gather(first, *waiting, return_exceptions=True)
+    assert log == ["a", "c"]
+    assert await free(turns) == 1
+
+
+async def test_a_place_that_comes_with_the_cancellation_is_given_back() -> None:
+    turns, log = TenantTurns(1), list[str]()
+    end = asyncio.get_running_loop().create_future()
+    first = asyncio.create_task(hold(turns, "a", log, end))
+    await settle()
+    second = asyncio.create_task(hold(turns, "b", log, end))
+    await settle()
+    end.set_result(None)
+    await asyncio.sleep(0)  # the first ends, and the second has not run yet
+    second.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+    assert log == ["a"]
+    assert await free(turns) == 1
+
+
+async def test_no_more_than_so_many_of_a_tenant_wait() -> None:
+    turns, log = TenantTurns(1, most_waiting=2), list[str]()
+    end = asyncio.get_running_loop().create_future()
+    names = ["a", "a", "a", "b"]
+    tasks = [asyncio.create_task(hold(turns, name, log, end)) for name in names]
+    await settle()
+    with pytest.raises(Overloaded) as caught:
+        await hold(turns, "a", log, end)
+    assert caught.value.retry_after_s
+    end.set_result(None)
+    await asyncio.gather(*tasks)
+    assert sorted(log) == sorted(names)
+
+
+async def test_a_stream_holds_a_place_for_each_piece_alone() -> None:
+    turns, ran_on = TenantTurns(1), list[int]()
+
+    def source() -> object:
+        for n in range(3):
+            ran_on.append(threading.get_ident())
+            yield n
+
+    found = []
+    async for piece in turns.pieces("a", source()):  # type: ignore[arg-type]
         assert await free(turns) == 1
-
-    asyncio.run(test())
-
-
-def test_a_place_that_comes_with_the_cancellation_is_given_back() -> None:
-    async def test() -> None:
-        turns, log = TenantTurns(1), list[str]()
-        end = asyncio.get_running_loop().create_future()
-        first = asyncio.create_task(hold(turns, "a", log, end))
-        await settle()
-        second = asyncio.create_task(hold(turns, "b", log, end))
-        await settle()
-        end.set_result(None)
-        await asyncio.sleep(0)  # the first ends, and the second has not run yet
-        second.cancel()
-        await asyncio.gather(first, second, return_exceptions=True)
-        assert log == ["a"]
-        assert await free(turns) == 1
-
-    asyncio.run(test())
+        found.append(piece)
+    assert found == [0, 1, 2]
+    assert threading.get_ident() not in ran_on
+    assert await free(turns) == 1
 
 
-def test_no_more_than_so_many_of_a_tenant_wait() -> None:
-    async def test() -> None:
-        turns, log = TenantTurns(1, most_waiting=2), list[str]()
-        end = asyncio.get_running_loop().create_future()
-        names = ["a", "a", "a", "b"]
-        tasks = [asyncio.create_task(hold(turns, name, log, end)) for name in names]
-        await settle()
-        with pytest.raises(Overloaded) as caught:
-            await hold(turns, "a", log, end)
-        assert caught.value.retry_after_s
-        end.set_result(None)
-        await asyncio.gather(*tasks)
-        assert sorted(log) == sorted(names)
-
-    asyncio.run(test())
-
-
-def test_a_stream_holds_a_place_for_each_piece_alone() -> None:
-    async def test() -> None:
-        turns, ran_on = TenantTurns(1), list[int]()
-
-        def source() -> object:
-            for n in range(3):
-                ran_on.append(threading.get_ident())
-                yield n
-
-        found = []
-        async for piece in turns.pieces("a", source()):  # type: ignore[arg-type]
-            assert await free(turns) == 1
-            found.append(piece)
-        assert found == [0, 1, 2]
-        assert threading.get_ident() not in ran_on
-        assert await free(turns) == 1
-
-    asyncio.run(test())
-
-
-def test_the_source_of_a_stream_that_is_broken_off_is_closed() -> None:
+async def test_the_source_of_a_stream_that_is_broken_off_is_closed() -> None:
     class Source:
         """Generator whose closing is seen."""
 
@@ -147,11 +137,8 @@ def test_the_source_of_a_stream_that_is_broken_off_is_closed() -> None:
         def close(self) -> None:
             self.closed = True
 
-    async def test() -> None:
-        source = Source()
-        pieces = TenantTurns(1).pieces("a", source)  # type: ignore[arg-type]
-        await anext(pieces)
-        await pieces.aclose()
-        assert source.closed
-
-    asyncio.run(test())
+    source = Source()
+    pieces = TenantTurns(1).pieces("a", source)  # type: ignore[arg-type]
+    await anext(pieces)
+    await pieces.aclose()
+    assert source.closed

@@ -13,6 +13,8 @@ from jobs.artifacts.declared import Untrusted
 from jobs.models.inputs.input_size import minilm_folder
 from workers.engines.minilm import SHA256, MiniLM
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
@@ -36,20 +38,17 @@ def test_a_single_bit_that_changed_is_noticed(copied: Path) -> None:
         MiniLM(str(copied), SHA256, device="cpu")
 
 
-def test_weights_of_ones_own_need_a_checksum(copied: Path) -> None:
+def test_weights_of_ones_own_need_a_file_and_its_checksum(copied: Path, tmp_path: Path) -> None:
     with pytest.raises(Untrusted, match=r"options\.sha256 is missing"):
         MiniLM(str(copied), device="cpu")
+    with pytest.raises(Untrusted, match=r"absent\.safetensors can't be read"):
+        MiniLM(str(tmp_path / "absent.safetensors"), SHA256, device="cpu")
 
 
 def test_the_packages_own_weights_are_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.engines.minilm.SHA256", "0" * 64)
     with pytest.raises(Untrusted, match="not the file that was declared"):
         MiniLM(device="cpu")
-
-
-def test_weights_that_are_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(Untrusted, match=r"absent\.safetensors can't be read"):
-        MiniLM(str(tmp_path / "absent.safetensors"), SHA256, device="cpu")
 
 
 class Evil:

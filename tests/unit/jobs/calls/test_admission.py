@@ -32,13 +32,10 @@ def test_a_target_out_of_reach_gives_way_to_the_timeout() -> None:
     assert allowed_ms(hopeless, timeout_ms=10_000) == pytest.approx(10_000 - 5)
 
 
-def test_a_lower_class_may_wait_for_less_but_is_let_in_where_nobody_waits() -> None:
+def test_a_lower_class_may_wait_for_less_where_the_entry_says_shed() -> None:
     assert allowed_ms(SHEDDING, share=1.0) == pytest.approx(195)
     assert allowed_ms(SHEDDING, share=0.75) == pytest.approx(100 + 0.75 * 95)
     assert allowed_ms(SHEDDING, share=0.5) == pytest.approx(100 + 0.5 * 95)
-
-
-def test_classes_are_alike_where_the_entry_doesnt_say_shed() -> None:
     assert allowed_ms(MODEL, share=0.5) == allowed_ms(MODEL, share=1.0)
 
 

@@ -45,11 +45,8 @@ def test_parameters_and_system_are_converted() -> None:
 
 def test_tools_and_their_results_are_converted() -> None:
     use = {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Turin"}}
-    result = {
-        "type": "tool_result",
-        "tool_use_id": "t1",
-        "content": [{"type": "text", "text": "sun"}],
-    }
+    sun = [{"type": "text", "text": "sun"}]
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": sun}
     value = converted(
         tools=[TOOL],
         tool_choice={"type": "auto"},
@@ -151,11 +148,8 @@ def test_an_effort_changes_nothing() -> None:
 def test_a_completion_becomes_a_message() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
     said = {"role": "assistant", "content": "Well.", "tool_calls": [call]}
-    usage = {
-        "prompt_tokens": 7,
-        "completion_tokens": 2,
-        "prompt_tokens_details": {"cached_tokens": 4},
-    }
+    cached = {"cached_tokens": 4}
+    usage = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": cached}
     choice = {"index": 0, "message": said, "finish_reason": "tool_calls"}
     message = message_of({"choices": [choice], "usage": usage}, "msg_1", "m")
     assert message["content"] == [

@@ -338,13 +338,13 @@ def test_prompts_become_inputs_of_models_that_generate(take: Take) -> None:
     ],
 )
 def test_a_prompt_that_is_refused_names_its_field(
-    faults: Callable[..., list[tuple[Any, ...]]], body: dict[str, Any], code: str, param: str
+    faults: Any, body: dict[str, Any], code: str, param: str
 ) -> None:
     assert faults(PROMPT | {"body": body}, asked=PROMPTS) == [(1, code, param)]
 
 
 def test_a_conversation_that_is_refused_names_its_field(
-    faults: Callable[..., list[tuple[Any, ...]]],
+    faults: Any,
 ) -> None:
     messages = [{"role": "user", "content": "hi"}]
     line = TALK | {"body": {"model": "writer", "messages": messages, "n": 0}}

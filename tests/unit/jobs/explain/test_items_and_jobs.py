@@ -68,21 +68,15 @@ def test_the_parts_of_an_items_time_are_all_of_it() -> None:
     assert sum(part for part in parts.values() if part) == whole
 
 
-def test_a_slice_that_was_claimed_again_after_the_launch_says_less() -> None:
+def test_what_is_not_known_of_an_items_time_is_left_out() -> None:
     timing = timing_of(DONE | {"claimed_at": T + timedelta(seconds=8)})
     assert (timing.waiting_ms, timing.preprocess_ms) == (1500.0, None)
-
-
-def test_clocks_that_differ_make_nothing_negative() -> None:
     early = timing_of(DONE | {"slice_finished_at": T, "started_at": T})
     assert all(part is None or part >= 0 for part in early.as_json().values())
 
 
-def test_an_item_that_waits_has_waited_so_far() -> None:
+def test_an_item_waits_until_now_or_until_it_ended_unclaimed() -> None:
     assert timing_of(WAITS) == ItemTiming(waiting_ms=50_000.0)
-
-
-def test_an_item_that_ended_unclaimed_waits_no_more() -> None:
     ended = WAITS | {"outcome": "cancelled", "slice_finished_at": T + timedelta(seconds=2)}
     assert timing_of(ended) == ItemTiming(waiting_ms=2_000.0)
 

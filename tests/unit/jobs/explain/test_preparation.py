@@ -24,17 +24,21 @@ def said(devices: float, preparation: float | None, waiting: float = 500.0) -> d
     return found(*processes, seen=Observations(models=states))
 
 
-def test_idle_devices_that_wait_for_preparation_need_more_of_it() -> None:
-    one = said(devices=0.2, preparation=0.97)
-    assert one.keys() == {"preparation_saturated"}
-    assert one["preparation_saturated"].about == "model:m@1"
-    assert "pool prepare" in one["preparation_saturated"].advice
-
-
-def test_idle_preparation_that_waits_for_devices_needs_more_devices() -> None:
-    one = said(devices=0.97, preparation=0.2)
-    assert one.keys() == {"preparation_ahead"}
-    assert "more workers in its pool" in one["preparation_ahead"].advice
+@pytest.mark.parametrize(
+    ("devices", "preparation", "code", "advice"),
+    [
+        (0.2, 0.97, "preparation_saturated", "pool prepare"),
+        (0.97, 0.2, "preparation_ahead", "more workers in its pool"),
+        (0.0, None, "no_prepare_worker", "`millrace prepare`"),
+    ],
+)
+def test_the_tier_that_keeps_the_other_waiting_is_told(
+    devices: float, preparation: float | None, code: str, advice: str
+) -> None:
+    one = said(devices, preparation)
+    assert one.keys() == {code}
+    assert one[code].about == "model:m@1"
+    assert advice in one[code].advice
 
 
 @pytest.mark.parametrize(("devices", "preparation"), [(0.95, 0.95), (0.3, 0.3), (0.7, 0.7)])
@@ -44,9 +48,3 @@ def test_tiers_that_are_alike_have_nothing_to_say(devices: float, preparation: f
 
 def test_without_waiting_items_nobody_waits() -> None:
     assert not said(devices=0.2, preparation=0.97, waiting=0)
-
-
-def test_items_that_nobody_prepares_are_told() -> None:
-    one = said(devices=0.0, preparation=None)
-    assert one.keys() == {"no_prepare_worker"}
-    assert "`millrace prepare`" in one["no_prepare_worker"].advice

@@ -277,12 +277,11 @@ def test_launches_that_take_what_nobody_predicted(ratio: float, says: int) -> No
 # -- models
 
 
-def test_nobody_serves_what_something_waits_for() -> None:
+def test_nobody_serves_what_calls_or_items_wait_for() -> None:
     def said(waiting: float, **states: int) -> dict[str, Diagnosis]:
         told = keeper().gauge("queue_items", waiting, **M)
-        return found(
-            told, seen=Observations(models={"m@1": ModelObservation(states, "no such file")})
-        )
+        model = ModelObservation(states, "no such file")
+        return found(told, seen=Observations(models={"m@1": model}))
 
     assert said(3)["no_worker"].severity == "critical"
     assert said(0) == {}
@@ -290,15 +289,15 @@ def test_nobody_serves_what_something_waits_for() -> None:
     assert {*said(3, loading=1)} == {"model_loading"}
     assert {*said(0, loading=1)} == set()
     refused = api().count("calls_total", 7, outcome="no_worker", **M)
-    loading = found(refused, seen=Observations(models={"m@1": ModelObservation({"loading": 1})}))[
-        "model_loading"
-    ]
+    seen = Observations(models={"m@1": ModelObservation({"loading": 1})})
+    loading = found(refused, seen=seen)["model_loading"]
     assert loading.severity == "warning"
     assert "7 calls were refused" in loading.words
     failed = said(0, failed=1)["model_failed"]
     assert (failed.severity, failed.about) == ("critical", "model:m@1")
     assert "no such file" in failed.words
     assert said(0, failed=1, ready=1)["model_failed"].severity == "warning"
+    assert "no_worker" in found(api().count("calls_total", 1, outcome="no_worker", **M))
 
 
 def test_a_model_whose_workers_are_all_drained_waits_for_an_operator() -> None:
@@ -321,10 +320,6 @@ def test_a_model_whose_workers_are_all_drained_waits_for_an_operator() -> None:
     assert {*said(3, draining=1, absent=1)} == {"no_worker"}  # another could load it
     assert {*said(3, drained=(), draining=1)} == {"no_worker"}  # a worker that leaves
     assert "2 workers that have it (id 7, 9)" in said(3, (7, 9), draining=2)["worker_drained"].words
-
-
-def test_calls_that_found_no_worker_are_reason_enough() -> None:
-    assert "no_worker" in found(api().count("calls_total", 1, outcome="no_worker", **M))
 
 
 def test_a_model_that_fails() -> None:
@@ -482,16 +477,13 @@ def test_the_api_itself_is_busy() -> None:
     assert found(calls(stages={"gateway": 0.04, "engine": 0.01})) == {}
 
 
-def test_no_keeper_tells_of_itself() -> None:
+def test_a_reading_without_a_keeper_or_anybody_tells_of_itself() -> None:
     def alone(seconds: float) -> set[str]:
         reading = ReportSet([Process("api", seconds=seconds).report()])
         return {one.code for one in diagnose(Facts.from_reports(reading))}
 
     assert alone(11) == {"keeper_absent"}
     assert alone(9) == set()
-
-
-def test_nobody_tells_of_itself() -> None:
     [only] = diagnose(Facts.from_reports(ReportSet(())))
     assert (only.code, only.severity) == ("no_reports", "info")
 
@@ -502,8 +494,7 @@ def test_a_duty_fails_again_and_again() -> None:
         return found(told.count("keeper_runs_total", done, service="reap", outcome="done"))
 
     assert "service reap failed 3 of 6 times" in failing(3, 3)["keeper_failing"].words
-    assert failing(2, 0) == {}
-    assert failing(3, 4) == {}
+    assert failing(2, 0) == failing(3, 4) == {}
 
 
 def test_a_receiver_that_is_away_is_not_called_slow() -> None:

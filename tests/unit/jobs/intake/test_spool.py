@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs import ids
@@ -62,7 +62,6 @@ def refusal(taken: Intake, *lines: bytes) -> list[tuple[int | None, str, str]]:
     return [(fault.line, fault.code, fault.message) for fault in caught.value.faults]
 
 
-@settings(max_examples=30)
 @given(st.lists(st.tuples(custom_ids, json_values), min_size=1, unique_by=lambda pair: pair[0]))
 def test_rows_unescaped_hold_what_the_client_sent(sent: list[tuple[str, Any]]) -> None:
     found = rows({"custom_id": id, "input": value} for id, value in sent)
@@ -114,7 +113,6 @@ def one_by_one(values: Sequence[Any], number_lines: bool) -> Callable[[Intake], 
     return add
 
 
-@settings(max_examples=200)
 @given(
     st.lists(_TEXTS, min_size=1, max_size=30) | st.lists(_ITEMS, min_size=1, max_size=9),
     st.integers(1, 8),
@@ -137,11 +135,8 @@ def test_texts_that_are_taken_at_once_are_stored_as_one_by_one(
         assert end(lambda taken: add_lines(taken, lines)) == end(one_by_one(values, True))
 
 
-def test_slices_are_cut_by_their_number_of_items() -> None:
+def test_slices_are_cut_by_the_number_of_items_and_of_their_inputs() -> None:
     assert bounds(["x"] * 7, slice_items=3) == [0, 3, 6, 7]
-
-
-def test_slices_are_cut_by_the_inputs_of_lists_as_well() -> None:
     model = Model("m", "1", "minilm", limits=Limits(slice_items=4))
     values = ["a", ["b", "c"], "d", ["e"] * 9, ["f"] * 3, [1, 2, 3, 4, 5], "g"]
     with closing(Intake(ids.new(), "t", model, strict=True, max_items=99)) as taken:
@@ -154,10 +149,6 @@ def test_slices_are_cut_before_they_outgrow_their_bytes(monkeypatch: pytest.Monk
     monkeypatch.setattr(spool, "_SLICE_BYTES", 100)
     sizes = [40, 60, 3, 502, 40]  # as JSON, quotes included
     assert bounds("x" * (size - 2) for size in sizes) == [0, 2, 3, 4, 5]
-
-
-def test_parameters_count_towards_the_bytes_of_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "_SLICE_BYTES", 100)
     model = Model("minilm", "1", "minilm")
     item = {"input": "x" * 19, "params": {"normalize": False}}  # 40 bytes
     with closing(Intake(ids.new(), "t", model, strict=True, max_items=99)) as taken:
@@ -206,36 +197,26 @@ def test_a_duplicate_in_an_array_is_named_by_both_places() -> None:
     assert fault.message == "custom_id is already that of item 1"
 
 
-def test_names_that_share_a_hash_are_no_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_names_that_share_a_hash_the_equal_ones_are_duplicates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(spool, "hash", lambda text: 7, raising=False)
     names = ["a", "b", "\\N", "\\", "N"]
     found = rows({"custom_id": name, "input": 1} for name in names)
     assert [custom_id for _, custom_id, *_ in found] == names
-
-
-def test_duplicates_are_found_among_names_that_share_a_hash(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(spool, "hash", lambda text: 7, raising=False)
     lines = [b'{"custom_id": "%b", "input": 1}' % id for id in (b"a", b"b", b"a")]
     assert [line for line, *_ in refusal(new(), *lines)] == [3]
 
 
-def test_faults_come_in_the_order_of_their_lines() -> None:
-    twice = b'{"custom_id": "a", "input": 1}'
-    found = refusal(new(), twice, b"{", twice, b"{")
-    assert [line for line, *_ in found] == [2, 3, 4]
-
-
-def test_each_line_that_can_not_be_read_is_named() -> None:
+def test_each_line_that_can_not_be_read_is_named_and_counted() -> None:
     found = refusal(new(), b'"fine"', b"{", b"", b"  \n", b"1e400")
     assert [(line, code) for line, code, _ in found] == [(n, "malformed") for n in (2, 3, 4, 5)]
     assert "empty line" in found[1][2]
-
-
-def test_a_line_keeps_its_number_behind_one_that_can_not_be_read() -> None:
     lines = [b"{", b'{"custom_id": "a", "input": 1}', b"{", b'{"custom_id": "a", "input": 1}']
     assert (4, "duplicate_custom_id") in {(line, code) for line, code, _ in refusal(new(), *lines)}
+    twice = b'{"custom_id": "a", "input": 1}'
+    found = refusal(new(), twice, b"{", twice, b"{")
+    assert [line for line, *_ in found] == [2, 3, 4]
 
 
 def then_nothing(*lines: bytes) -> Iterator[bytes]:
@@ -259,14 +240,11 @@ def test_too_many_texts_are_refused_at_the_first_beyond() -> None:
             add_lines(taken, then_nothing(b'"a"', b'"b"', b'"c"'))
 
 
-def test_more_faults_than_are_listed_end_the_reading() -> None:
+def test_a_job_lists_a_thousand_faults_and_then_reads_no_more() -> None:
     said = "at least 1000 faults, nothing was stored"
     with closing(new(max_items=9999)) as taken, pytest.raises(Invalid, match=said) as caught:
         add_lines(taken, then_nothing(*[b"{"] * 1001))
     assert [fault.line for fault in caught.value.faults] == list(range(1, 1001))
-
-
-def test_a_thousand_faults_are_all_there_are() -> None:
     assert len(refusal(new(max_items=9999), *[b"{"] * 1000)) == 1000
 
 

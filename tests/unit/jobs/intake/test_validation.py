@@ -76,17 +76,11 @@ def test_any_json_value_is_an_input_and_stored_as_it_is(value: Any) -> None:
     assert orjson.loads(item.input) == value
 
 
-def test_a_value_that_is_no_object_is_the_input_itself() -> None:
+def test_a_value_is_an_item_or_the_input_of_one() -> None:
     assert check("text") == Item(None, b'"text"', None)
     assert check([1, None]) == Item(None, b"[1,null]", None)
-
-
-def test_an_item_has_its_own_name_and_parameters() -> None:
     value = {"custom_id": "a-1", "input": "text", "params": {"normalize": False}}
     assert check(value, MINILM) == Item("a-1", b'"text"', b'{"normalize":false}')
-
-
-def test_null_stands_for_no_name_and_no_parameters() -> None:
     assert check({"custom_id": None, "input": None, "params": None}) == Item(None, b"null", None)
 
 

@@ -60,13 +60,10 @@ def test_an_own_name_of_several_adapters_must_be_said_in_full() -> None:
     assert models.resolve("n:a").served_by.name == "n"
 
 
-def test_a_model_of_the_same_name_goes_first() -> None:
+def test_a_bare_name_means_a_model_and_then_the_newest_adapter() -> None:
     other = Model("a", "1", "minilm")
     models = Registry([with_adapters(adapter("a")), other])
     assert models.resolve("a") == other
-
-
-def test_an_adapter_of_two_versions_means_the_one_declared_last() -> None:
     newer = replace(BASE, version="2")
     models = Registry([with_adapters(adapter("a")), with_adapters(adapter("a"), model=newer)])
     assert models.resolve("a").key == "m:a@2"

@@ -13,26 +13,20 @@ from jobs.models.model import Degrade, Limits, Model
 from jobs.models.registry import Registry
 from jobs.settings import SettingsError
 
-GOOD = """
-[[model]]
-name = "embed"
-version = "1"
-engine = "minilm"
+
+def entry(name: str, version: str, engine: str) -> str:
+    return f'[[model]]\nname = "{name}"\nversion = "{version}"\nengine = "{engine}"\n'
+
+
+GOOD = f"""
+{entry("embed", "1", "minilm")}
 target_ms = 100
 pool = "gpu"
 bucketing = false
-options = { max_tokens = 128 }
-limits = { max_batch = 8, max_tokens = 0 }
-
-[[model]]
-name = "embed"
-version = "2"
-engine = "minilm"
-
-[[model]]
-name = "shout"
-version = "2024-01"
-engine = "function"
+options = {{ max_tokens = 128 }}
+limits = {{ max_batch = 8, max_tokens = 0 }}
+{entry("embed", "2", "minilm")}
+{entry("shout", "2024-01", "function")}
 options.function = "my.module:shout"
 """
 
@@ -65,7 +59,7 @@ def test_a_file_declares_models_with_their_limits(tmp_path: Path) -> None:
 
 
 def test_a_model_may_live_in_several_pools(tmp_path: Path) -> None:
-    own = '[[model]]\nname = "a"\nversion = "1"\nengine = "echo"\npool = '
+    own = entry("a", "1", "echo") + "pool = "
     models = read(tmp_path, own + '["gpu", "cpu"]')
     assert models.pools() == ["cpu", "gpu"]
     assert models.of_pool("gpu") == models.of_pool("cpu") == list(models)
@@ -134,11 +128,6 @@ def test_every_problem_is_named_with_its_place(tmp_path: Path) -> None:
         assert word in problem
 
 
-def test_a_version_declared_twice_is_refused(tmp_path: Path) -> None:
-    model = '[[model]]\nname = "a"\nversion = "1"\nengine = "echo"\n'
-    assert problems(tmp_path, model * 2) == [f"{tmp_path}/models.toml declares a@1 twice"]
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -147,9 +136,15 @@ def test_a_version_declared_twice_is_refused(tmp_path: Path) -> None:
         ('[model]\nname = "a"\n', "in double brackets"),
         ("model = 5\n", "in double brackets"),
         ("model = [", "is not valid TOML"),
+        (entry("a", "1", "echo") * 2, "models.toml declares a@1 twice"),
+        (entry("m", "1", "echo") + 'prepare = "pool"', "'echo' prepares in its own workers"),
+        (entry("m", "1", "echo") + 'pool = "prepare"', "that of the workers that prepare"),
+        (entry("m", "1", "minilm") + "fetch = true", "take no bytes"),
+        (entry("m", "1", "minilm") + 'prepare = "gpu"', "prepare"),
+        (entry("m", "1~prepare", "echo"), "~prepare"),
     ],
 )
-def test_a_file_without_models_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_file_with_one_problem_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     [found] = problems(tmp_path, text)
     assert problem in found
 
@@ -159,12 +154,9 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         models_file.load(tmp_path / "absent.toml")
 
 
-def test_units_of_a_model_no_longer_served_are_told_without_their_name() -> None:
+def test_units_and_keys_of_models_need_no_file() -> None:
     assert SAMPLES.unit("minilm", "1") == "tokens"
     assert SAMPLES.unit("gone", "1") == "units"
-
-
-def test_models_with_the_same_options_are_one_key_of_a_dict() -> None:
     one, same = (Model("a", "1", "echo", options={"x": [1]}) for _ in range(2))
     assert {one: 1}[same] == 1
 
@@ -180,21 +172,15 @@ def test_buckets_go_as_far_as_texts_are_cut(max_tokens: int, largest: int) -> No
     assert model.size("word " * 1000, {}) == max_tokens
 
 
-def test_without_bucketing_or_where_length_doesnt_matter_there_are_no_buckets() -> None:
+def test_only_a_layout_that_pads_has_buckets_as_lanes() -> None:
     padded = Model("a", "1", "minilm", options={"layout": "padded"})
     assert padded.buckets[-1] == 256
     assert replace(padded, bucketing=False).buckets == ()
     assert Model("a", "1", "echo").buckets == ()
-
-
-def test_a_model_without_padding_has_one_lane_and_predicts_by_length() -> None:
     packed = Model("a", "1", "minilm")
     assert packed.buckets == ()
     assert packed.size_buckets[-1] == 256
     assert Model("a", "1", "echo").size_buckets == ()
-
-
-def test_a_model_pads_where_its_layout_says_so() -> None:
     assert Model("a", "1", "encoder", options={"layout": "padded"}).pads
     assert not Model("a", "1", "encoder", options={"layout": "packed"}).pads
     assert not Model("a", "1", "encoder").pads
@@ -210,22 +196,10 @@ def test_a_long_text_is_sized_as_if_it_were_cut_though_it_begins_with_blanks() -
     assert SAMPLES.resolve("minilm").size(" " * 5000 + "word " * 1000, {}) == 256
 
 
-DEGRADING = """
-[[model]]
-name = "embed"
-version = "1"
-engine = "minilm"
-
-[[model]]
-name = "embed"
-version = "2"
-engine = "minilm"
-degrade = { shed = true, truncate = 64, fallback = "embed@1" }
-"""
-
-
 def test_an_entry_may_allow_to_degrade(tmp_path: Path) -> None:
-    models = read(tmp_path, DEGRADING)
+    degrading = 'degrade = { shed = true, truncate = 64, fallback = "embed@1" }'
+    versions = [entry("embed", version, "minilm") for version in "12"]
+    models = read(tmp_path, "".join(versions) + degrading)
     assert models.resolve("embed@2").degrade == Degrade(True, 64, "embed@1")
     assert models.resolve("embed@1").degrade == Degrade()
 
@@ -249,22 +223,16 @@ def test_an_entry_may_allow_to_degrade(tmp_path: Path) -> None:
 def test_what_is_wrong_with_degrade_is_named(
     tmp_path: Path, engine: str, degrade: str, problem: str
 ) -> None:
-    entry = '[[model]]\nname = "{}"\nversion = "1"\nengine = "{}"\n'
-    text = entry.format("a", engine) + f"degrade = {degrade}\n" + entry.format("b", "minilm")
+    text = entry("a", "1", engine) + f"degrade = {degrade}\n" + entry("b", "1", "minilm")
     [found] = problems(tmp_path, text)
     assert problem in found
 
 
 def test_a_cycle_of_fallbacks_is_named_at_each_of_its_models(tmp_path: Path) -> None:
-    entry = """
-        [[model]]
-        name = "{}"
-        version = "1"
-        engine = "echo"
-        degrade.fallback = "{}@1"
-    """
-    text = "".join(entry.format(*pair) for pair in ("ab", "bc", "cb"))
-    found = problems(tmp_path, text)
+    entries = [
+        entry(a, "1", "echo") + f'degrade.fallback = "{b}@1"\n' for a, b in ("ab", "bc", "cb")
+    ]
+    found = problems(tmp_path, "".join(entries))
     assert [problem.split(": ")[1] for problem in found] == ["b@1", "c@1"]
 
 
@@ -283,14 +251,13 @@ def test_a_model_of_tensors_declares_them(tmp_path: Path) -> None:
     [problem] = problems(tmp_path, f'{head}"tensors"\ntask = "text"\n{both}')
     assert "no task 'text'; there are: tensors" in problem
     fallback = 'degrade = { fallback = "b@1" }\n'
-    other = '[[model]]\nname = "b"\nversion = "1"\nengine = "echo"\n'
+    other = entry("b", "1", "echo")
     [problem] = problems(tmp_path, f'{head}"tensors"\n{fallback}{both}{other}')
     assert "a@1: degrade.fallback 'b@1' does any, not tensors" in problem
 
 
 def test_a_model_may_leave_preparation_to_workers_of_their_own(tmp_path: Path) -> None:
-    entry = '[[model]]\nname = "m"\nversion = "1"\nengine = "minilm"\nprepare = "pool"\n'
-    models = read(tmp_path, entry)
+    models = read(tmp_path, entry("m", "1", "minilm") + 'prepare = "pool"\n')
     model = models.resolve("m")
     [preparation] = models.of_pool("prepare")
     assert (preparation.key, model.stages) == ("m@1~prepare", (preparation, model))
@@ -298,24 +265,3 @@ def test_a_model_may_leave_preparation_to_workers_of_their_own(tmp_path: Path) -
     assert list(models) == [model]
     assert models.get("m@1~prepare") is None  # nobody may ask for it
     assert not preparation.buckets  # how long a text is isn't known yet
-
-
-@pytest.mark.parametrize(
-    ("line", "what"),
-    [
-        ('engine = "echo"\nprepare = "pool"', "the engine 'echo' prepares in its own workers"),
-        ('engine = "echo"\npool = "prepare"', "that of the workers that prepare"),
-        ('engine = "minilm"\nfetch = true', "take no bytes"),
-        ('engine = "minilm"\nprepare = "gpu"', "prepare"),
-    ],
-)
-def test_what_can_not_be_prepared_elsewhere_is_named(tmp_path: Path, line: str, what: str) -> None:
-    [problem] = problems(tmp_path, f'[[model]]\nname = "m"\nversion = "1"\n{line}\n')
-    assert what in problem
-
-
-def test_a_version_is_not_named_like_a_preparation(tmp_path: Path) -> None:
-    [problem] = problems(
-        tmp_path, '[[model]]\nname = "m"\nversion = "1~prepare"\nengine = "echo"\n'
-    )
-    assert "~prepare" in problem

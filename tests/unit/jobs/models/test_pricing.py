@@ -22,6 +22,9 @@ def test_rates_are_exact_and_go_by_class() -> None:
     standard, bulk = price.rates("standard"), price.rates("bulk")
     assert standard[:3] == (Decimal("0.001"), Decimal("0.00002"), Decimal("0.000003"))
     assert bulk[:3] == (Decimal("0.0005"), Decimal("0.00001"), Decimal("0.0000015"))
+    price = priced(per_item=999_999_999.1234567, **{"class": {"bulk": 1.000000000001}})
+    exact = Fraction(9_999_999_991_234_567 * 1_000_000_000_001, 10**19)
+    assert Fraction(price.rates("bulk")[0]) == exact
 
 
 def test_tokens_have_a_price_each() -> None:
@@ -32,18 +35,9 @@ def test_tokens_have_a_price_each() -> None:
         Decimal("0.000025"),
         Decimal("0.0003"),
     )
-
-
-def test_cached_tokens_cost_as_much_as_others_unless_they_have_a_price() -> None:
     assert priced(per_1k_input_tokens=0.15).rates("standard").cached_token == Decimal("0.00015")
     free = priced(per_1k_input_tokens=0.15, per_1k_cached_tokens=0)
     assert free.rates("standard").cached_token == 0
-
-
-def test_no_digit_of_a_product_is_lost() -> None:
-    price = priced(per_item=999_999_999.1234567, **{"class": {"bulk": 1.000000000001}})
-    exact = Fraction(9_999_999_991_234_567 * 1_000_000_000_001, 10**19)
-    assert Fraction(price.rates("bulk")[0]) == exact
 
 
 def test_without_a_price_all_is_free() -> None:

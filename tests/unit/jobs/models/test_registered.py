@@ -56,15 +56,12 @@ def test_the_registrys_entry_counts_where_the_file_has_the_version_too(
     assert "echo@1 differs from the registry's" in caplog.text
 
 
-def test_an_entry_that_cant_be_read_is_left_out_and_harms_no_other(
+def test_what_cant_be_served_of_an_entry_is_left_out_and_harms_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     models = served(version("echo", "2", engine="of a later release"), version("echo", "3"))
     assert [model.version for model in models.versions("echo")] == ["3", "1"]
     assert "echo@2 of the registry is not served: no engine" in caplog.text
-
-
-def test_a_fallback_that_is_served_no_more_is_none(caplog: pytest.LogCaptureFixture) -> None:
     models = served(version("echo", "2", degrade={"fallback": "echo@0"}))
     assert models.resolve("echo").degrade.fallback == ""
     assert "'echo@0' is not declared here" in caplog.text

@@ -25,12 +25,16 @@ def path(tmp_path: Path) -> Path:
     return made
 
 
+def keys(file: ModelsFile) -> list[str]:
+    return [model.key for model in file.models]
+
+
 def test_a_file_that_changed_is_read_once(path: Path) -> None:
     file = ModelsFile(path)
     assert not file.poll()
     write(path, ENTRY.format(1, 50) + ENTRY.format(2, 50))
     assert file.poll()
-    assert [model.key for model in file.models] == ["x@1", "x@2"]
+    assert keys(file) == ["x@1", "x@2"]
     assert not file.poll()
 
 
@@ -41,7 +45,7 @@ def test_a_broken_file_changes_nothing(
     file = ModelsFile(path)
     write(path, text)
     assert not file.poll()
-    assert [model.key for model in file.models] == ["x@1"]
+    assert keys(file) == ["x@1"]
     assert "stays in force" in caplog.text
     write(path, ENTRY.format(2, 50))
     assert file.poll()
@@ -51,7 +55,7 @@ def test_a_file_that_is_gone_changes_nothing(path: Path) -> None:
     file = ModelsFile(path)
     path.unlink()
     assert not file.poll()
-    assert [model.key for model in file.models] == ["x@1"]
+    assert keys(file) == ["x@1"]
 
 
 def test_an_entry_that_changed_under_its_version_is_refused(
@@ -71,7 +75,7 @@ def test_an_old_entry_keeps_the_fallback_that_it_names(
     file = ModelsFile(path)
     write(path, ENTRY.format(3, 50) + ENTRY.format(2, 50) + 'degrade.fallback = "x@3"\n')
     assert not file.poll()
-    assert [model.key for model in file.models] == ["x@1", "x@2"]
+    assert keys(file) == ["x@1", "x@2"]
     assert "x@2: degrade.fallback 'x@1' is not declared here" in caplog.text
 
 

@@ -25,25 +25,22 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> SetLimits:
     return set_limits
 
 
-def test_it_is_raised_to_what_the_system_allows(
-    limits: SetLimits, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised"),
+    [
+        (1024, 524_288, 524_288),
+        (1024, resource.RLIM_INFINITY, open_files.WANTED),
+        (100_000, 100_000, None),
+    ],
+    ids=["what the system allows", "what is needed", "high enough"],
+)
+def test_it_is_raised_without_a_word(
+    limits: SetLimits, caplog: pytest.LogCaptureFixture, soft: int, hard: int, raised: int | None
 ) -> None:
-    asked = limits(1024, 524_288)
-    assert open_files.raise_limit() == 524_288
-    assert asked == [(524_288, 524_288)]
+    asked = limits(soft, hard)
+    assert open_files.raise_limit() == (raised or soft)
+    assert asked == ([(raised, hard)] if raised else [])
     assert not caplog.records
-
-
-def test_without_a_hard_limit_it_is_raised_to_what_is_needed(limits: SetLimits) -> None:
-    asked = limits(1024, resource.RLIM_INFINITY)
-    assert open_files.raise_limit() == open_files.WANTED
-    assert asked == [(open_files.WANTED, resource.RLIM_INFINITY)]
-
-
-def test_one_that_is_high_is_left_alone(limits: SetLimits) -> None:
-    asked = limits(100_000, 100_000)
-    assert open_files.raise_limit() == 100_000
-    assert not asked
 
 
 def test_one_that_is_too_low_is_told(limits: SetLimits, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,6 +13,8 @@ from jobs.processes.child import ChildKind, Handler
 from jobs.processes.pool import ProcessPool
 from jobs.settings import Settings
 
+pytestmark = pytest.mark.heavy
+
 
 def _start(settings: Settings) -> Handler:
     return _frozen

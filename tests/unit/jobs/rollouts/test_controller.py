@@ -32,6 +32,12 @@ def seen(count: int = 200, **canary: float) -> Observations:
     return observations
 
 
+def unequal() -> Observations:
+    observations = seen()
+    observations.add([LaunchRecord(200.0, "control", calls=1000)])
+    return observations
+
+
 def test_it_stays_for_the_shortest_stay_and_until_it_has_seen_enough() -> None:
     early = decide(BEGAN, seen(), POLICY, 30.0)
     assert (early.act, early.reason) == ("stay", "30 of 60 s at this step")
@@ -67,10 +73,24 @@ def test_failures_roll_back_with_their_figures() -> None:
     assert figures["evidence"]["errors"] > figures["alarm_at"] > figures["evidence"]["output"]
 
 
-def test_a_slower_canary_is_rolled_back() -> None:
-    decision = decide(BEGAN, seen(latency_ms=1.6), POLICY, 30.0)
-    assert decision.act == "roll_back"
-    assert "p95 of the control is 1." in decision.reason
+@pytest.mark.parametrize(
+    ("state", "observations", "act", "reason"),
+    [
+        (BEGAN, seen(latency_ms=1.6), "roll_back", "p95 of the control is 1."),
+        (replace(BEGAN, state="held", reason="by a person"), seen(price=2.5), "roll_back",
+         "beyond the limit of +50%"),
+        (BEGAN, unequal(), "hold", "differ more than equal shares do"),
+        (replace(BEGAN, load_error="no such file"), Observations(), "roll_back",
+         "no worker could load the canary: no such file"),
+    ],
+    ids=["slower", "dearer, also while held", "unequal lanes", "cannot be loaded"],
+)  # fmt: skip
+def test_a_rollout_ends_or_waits_for_a_reason(
+    state: RolloutState, observations: Observations, act: str, reason: str
+) -> None:
+    decision = decide(state, observations, POLICY, 300.0)
+    assert decision.act == act
+    assert reason in decision.reason
 
 
 def test_cost_holds_the_ramp_until_a_person_accepts_it() -> None:
@@ -81,13 +101,6 @@ def test_cost_holds_the_ramp_until_a_person_accepts_it() -> None:
     after = BEGAN.next(held.act, held.reason, 300.0)
     assert decide(after, dearer, POLICY, 3000.0).act == "stay"
     assert decide(BEGAN, dearer, replace(POLICY, accept_cost=True), 300.0).act == "advance"
-
-
-def test_cost_beyond_its_limit_rolls_back_also_while_held() -> None:
-    held = replace(BEGAN, state="held", reason="by a person")
-    decision = decide(held, seen(price=2.5), POLICY, 30.0)
-    assert decision.act == "roll_back"
-    assert "beyond the limit of +50%" in decision.reason
 
 
 def test_no_traffic_holds_until_there_is_some() -> None:
@@ -114,21 +127,6 @@ def test_a_canary_without_a_ready_worker_is_held_until_it_answers() -> None:
     assert decide(held, observations, POLICY, 301.0).act == "stay"
     observations.add([LaunchRecord(302.0, "canary")])
     assert decide(held, observations, POLICY, 303.0).act == "resume"
-
-
-def test_unequal_lanes_hold_the_ramp() -> None:
-    observations = seen()
-    observations.add([LaunchRecord(200.0, "control", calls=1000)])
-    decision = decide(BEGAN, observations, POLICY, 300.0)
-    assert decision.act == "hold"
-    assert "differ more than equal shares do" in decision.reason
-
-
-def test_a_canary_that_cannot_be_loaded_is_rolled_back() -> None:
-    decision = decide(replace(BEGAN, load_error="no such file"), Observations(), POLICY, 1.0)
-    assert (decision.act, decision.reason) == (
-        "roll_back", "no worker could load the canary: no such file"
-    )  # fmt: skip
 
 
 def test_a_policy_is_read_as_it_was_written() -> None:

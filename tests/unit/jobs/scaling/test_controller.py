@@ -92,8 +92,9 @@ def test_refused_calls_bring_one_replica_more_and_wait_for_it() -> None:
     assert (wanted[14], wanted[15], wanted[59], wanted[61]) == (4, 5, 5, 6)
 
 
-def test_calls_that_are_late_on_idle_devices_bring_no_replica() -> None:
+def test_the_room_that_calls_leave_brings_no_replica() -> None:
     assert Pool(BY_LOAD, replicas=2).look(offered=0.2, late=0.5).act == "stay"
+    assert Pool(BY_LOAD, replicas=3).look(offered=2.0, backlog_s=100.0).act == "stay"
 
 
 def test_a_model_that_is_always_late_does_not_make_replicas_come_and_go() -> None:
@@ -105,10 +106,6 @@ def test_a_model_that_is_always_late_does_not_make_replicas_come_and_go() -> Non
 def test_waiting_items_are_to_be_done_within_the_boot_and_the_drain() -> None:
     policy = replace(BY_LOAD, drain_s=120, boot_s=30)
     assert Pool(policy).look(offered=0.5, backlog_s=450.0).desired == ceil(0.5 + 450 / 150)
-
-
-def test_jobs_use_the_room_that_calls_leave() -> None:
-    assert Pool(BY_LOAD, replicas=3).look(offered=2.0, backlog_s=100.0).act == "stay"
 
 
 def test_goes_down_one_at_a_time_after_the_cool_down_and_the_stay() -> None:
@@ -143,15 +140,12 @@ def test_five_minutes_without_metrics_begin_the_cool_down_anew() -> None:
     assert pool.changes == []
 
 
-def test_unknown_replicas_are_not_taken_for_none() -> None:
+def test_begins_with_the_replicas_that_there_are_and_takes_unknown_ones_not_for_none() -> None:
+    decision = decide(Signals(1.0, ready=3, booting=1), BY_LOAD, History())
+    assert (decision.act, decision.history.desired) == ("stay", 4)
     signals = Signals(1.0, ready=0, missing=("the database",))
     decision = decide(signals, BY_LOAD, History())
     assert (decision.act, decision.history.desired) == ("stay", None)
-
-
-def test_begins_with_the_replicas_that_there_are() -> None:
-    decision = decide(Signals(1.0, ready=3, booting=1), BY_LOAD, History())
-    assert (decision.act, decision.history.desired) == ("stay", 4)
 
 
 def test_a_replica_that_never_gets_ready_is_said_once_and_not_piled_up() -> None:
@@ -184,26 +178,27 @@ def test_says_what_the_bound_withholds() -> None:
 # The four declared rules.
 
 
-def test_a_queue_above_500_for_30_s_adds_three() -> None:
+@pytest.mark.parametrize(
+    ("replicas", "load", "seconds", "then"),
+    [
+        (2, {"queue": 501}, 30, 5),
+        (2, {"queue": 101}, 60, 3),
+        (2, {"offered": 1.71}, 300, 3),
+        (3, {"offered": 1.1}, 900, 2),
+    ],
+    ids=FOUR_RULES,
+)
+def test_a_rule_holds_once_its_time_is_over(
+    replicas: int, load: dict[str, object], seconds: int, then: int
+) -> None:
+    wanted = Pool(BY_RULES, replicas=replicas).run(seconds + 1, lambda at: load)
+    assert wanted == [replicas] * seconds + [then]
+
+
+def test_a_rule_gives_itself_as_the_reason() -> None:
     pool = Pool(BY_RULES, replicas=2)
-    wanted = pool.run(31, lambda at: {"queue": 501})
-    assert (wanted[29], wanted[30]) == (2, 5)
-    assert "queue above 500 for 30 s: +3" in pool.decisions[-1].reason
-
-
-def test_a_queue_above_100_for_60_s_adds_one() -> None:
-    wanted = Pool(BY_RULES, replicas=2).run(61, lambda at: {"queue": 101})
-    assert (wanted[59], wanted[60]) == (2, 3)
-
-
-def test_use_above_85_percent_for_5_minutes_adds_one() -> None:
-    wanted = Pool(BY_RULES, replicas=2).run(301, lambda at: {"offered": 1.71})
-    assert (wanted[299], wanted[300]) == (2, 3)
-
-
-def test_use_below_40_percent_for_15_minutes_takes_one_away() -> None:
-    wanted = Pool(BY_RULES, replicas=3).run(901, lambda at: {"offered": 1.1})
-    assert (wanted[899], wanted[900]) == (3, 2)
+    pool.run(31, lambda at: {"queue": 501})
+    assert FOUR_RULES[0] in pool.decisions[-1].reason
 
 
 def test_a_break_begins_the_time_of_a_rule_anew() -> None:

@@ -1,35 +1,34 @@
 """Order in which workers drain."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.scaling.drain_order import drain_order
 
 
-def test_the_youngest_of_equals_goes_first() -> None:
-    assert drain_order({"old": ["a"], "new": ["a"], "newest": ["a"]}) == ["newest", "new", "old"]
-    assert drain_order({}) == []
-
-
-def test_weights_that_only_one_worker_has_are_last_to_go() -> None:
-    held = {"old": ["a"], "holder": ["a", "rare"], "new": ["a"]}
-    assert drain_order(held) == ["new", "old", "holder"]
+@pytest.mark.parametrize(
+    ("held", "staying", "order"),
+    [
+        ({"old": ["a"], "new": ["a"], "newest": ["a"]}, [], ["newest", "new", "old"]),
+        ({}, [], []),
+        # Weights that only one worker has are last to go.
+        ({"old": ["a"], "holder": ["a", "rare"], "new": ["a"]}, [], ["new", "old", "holder"]),
+        # A copy counts until it has gone.
+        ({"plain": ["a"], "one": ["a", "b"], "other": ["a", "b"]}, [], ["other", "plain", "one"]),
+        # Copies in workers that stay count.
+        ({"old": ["a"], "new": ["b"]}, [["b"]], ["new", "old"]),
+        ({"old": ["a"], "new": ["b"]}, [["a"]], ["old", "new"]),
+    ],
+)
+def test_workers_go_by_what_would_be_lost_and_then_by_their_age(
+    held: dict[str, list[str]], staying: list[list[str]], order: list[str]
+) -> None:
+    assert drain_order(held, staying) == order
 
 
 def test_one_that_loads_still_has_nothing_to_lose() -> None:
     assert drain_order({"loads": [], "new": ["a"], "rare": ["b"]})[0] == "loads"
-
-
-def test_a_copy_counts_until_it_has_gone() -> None:
-    # Both have it: once one went, the other is the only one, and "plain" goes before it.
-    assert drain_order({"plain": ["a"], "one": ["a", "b"], "other": ["a", "b"]}) == [
-        "other", "plain", "one"
-    ]  # fmt: skip
-
-
-def test_copies_in_workers_that_stay_count() -> None:
-    assert drain_order({"old": ["a"], "new": ["b"]}, [["b"]]) == ["new", "old"]
-    assert drain_order({"old": ["a"], "new": ["b"]}, [["a"]]) == ["old", "new"]
 
 
 @given(st.dictionaries(st.integers(), st.sets(st.sampled_from("abcde")), max_size=6))

@@ -143,6 +143,7 @@ def test_a_terminal_gets_words(configure: Configure) -> None:
     assert written.getvalue().endswith(" test WARNING a: it waits\n")
 
 
+@pytest.mark.heavy
 def test_warnings_and_uncaught_exceptions_are_lines_too() -> None:
     code = (
         "import warnings; from jobs.telemetry import logs; logs.configure('x', 'json');"

@@ -12,11 +12,8 @@ def times(*steps_s: float) -> TokenTimes:
     return found
 
 
-def test_each_step_has_a_time() -> None:
+def test_each_step_has_a_time_which_its_sequences_share() -> None:
     assert times(10.0, 10.5, 10.7).since_ms(9.0) == [1000, 1500, 1700]
-
-
-def test_sequences_of_one_step_share_a_time() -> None:
     assert times(10.0, 10.0, 10.5, 10.5).since_ms(10.0) == [0, 500]
 
 

@@ -14,15 +14,9 @@ KEY = "a secret key of 32 characters and more"
 
 
 def test_the_published_vector_reproduces() -> None:
-    assert (
-        webhook_messages.signature(
-            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
-            "msg_p5jXN8AQM9LWM0D4loKWxJek",
-            1614265330,
-            b'{"test": 2432232314}',
-        )
-        == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
-    )
+    secret, id = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek"
+    signed = webhook_messages.signature(secret, id, 1614265330, b'{"test": 2432232314}')
+    assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
 def test_while_a_secret_rotates_the_reference_package_verifies_with_either() -> None:

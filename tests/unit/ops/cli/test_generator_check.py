@@ -9,6 +9,8 @@ from click.testing import CliRunner, Result
 from ops.cli.main import main
 from tests.support.generation import adapters, tiny_llama
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:

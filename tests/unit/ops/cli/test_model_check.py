@@ -16,6 +16,8 @@ from ops.cli.main import main
 from ops.cli.model_check import Curve, ModelCheckFailed, ModelReport, Point
 from tests.support.models import custom_models
 
+pytestmark = pytest.mark.heavy
+
 SLOW = """
 from jobs import clock
 SAMPLES = ["a", "b", "c"]

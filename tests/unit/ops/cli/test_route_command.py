@@ -57,17 +57,14 @@ def test_shares_are_sent_in_their_order_and_shown(client: Recorder) -> None:
     )
 
 
-def test_without_shares_it_changes_nothing(client: Recorder) -> None:
+def test_without_right_shares_it_changes_nothing(client: Recorder) -> None:
     assert "1=95" in run("m")
     assert client.sent == []
     assert "goes with the shares" in run("m", "--shadow", "2=5")
+    assert "'2' is no VERSION=PERCENT" in run("m", "1=95", "2")
+    assert client.sent == []
 
 
 def test_a_route_is_removed(client: Recorder) -> None:
     assert run("m", "--tenant", "acme", "--remove") == "removed\n"
     assert client.sent == [("DELETE", "/admin/models/m/routes/acme", None)]
-
-
-def test_what_is_no_share_is_named(client: Recorder) -> None:
-    assert "'2' is no VERSION=PERCENT" in run("m", "1=95", "2")
-    assert client.sent == []

@@ -39,6 +39,7 @@ def test_an_empty_ballast_is_made_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert [each.name for each in tmp_path.iterdir()] == ["ballast"]
 
 
+@pytest.mark.heavy
 def test_a_server_that_the_kernel_keeps_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

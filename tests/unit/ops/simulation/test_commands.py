@@ -9,12 +9,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.models.builtin_models import SAMPLES
+from ops.cli.commands.platform import simulate
 from ops.cli.main import main
 from ops.simulation import launches
 from ops.simulation.capacity import Capacity
 from ops.simulation.launches import TimesError
 from tests.unit.workers.simulation.made import batches_of, poisson
 from workers.simulation.costs import LaunchTimes
+
+pytestmark = pytest.mark.heavy
 
 MODELS = """
 [[model]]
@@ -98,10 +101,8 @@ def test_a_plan_names_the_least_of_each_kind_and_the_cheapest(files: list[str]) 
 
 def test_a_plan_may_be_for_more_load_than_the_trace_has(files: list[str]) -> None:
     options = ("--launch-ms", "100", "--rate", "300")
-    once, thrice = (
-        printed("plan", *files, *options),
-        printed("plan", *files, *options, "--load-factor", "3"),
-    )
+    once = printed("plan", *files, *options)
+    thrice = printed("plan", *files, *options, "--load-factor", "3")
     assert thrice["rate_per_s"] == pytest.approx(3 * once["rate_per_s"])
     assert thrice["devices"][0]["replicas"] > once["devices"][0]["replicas"]
 
@@ -179,7 +180,10 @@ def test_the_formula_rounds_up_once(per_s: float, replicas: int, busy_first: int
     assert capacity.rounded_first(per_s, 0.7) == busy_first
 
 
-def test_without_a_trace_calls_come_at_random_times_at_a_rate(files: list[str]) -> None:
+def test_without_a_trace_calls_come_at_random_times_at_a_rate(
+    files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulate, "_POISSON_CALLS", 500)
     words = ("plan", *files[2:], "--launch-ms", "100", "--utilisation", "0.7")
     found = printed(*words, "--rate", "1000")
     assert found["rate_per_s"] == pytest.approx(1000)

@@ -16,6 +16,8 @@ from ops.simulation import history
 from ops.simulation.history import Row
 from ops.simulation.placement import exact
 
+pytestmark = pytest.mark.heavy
+
 KINDS = [Kind("small", 16, 1.0), Kind("large", 80, 4.0)]
 
 

@@ -14,6 +14,8 @@ from tests.unit.workers.simulation.made import BATCHSTRING, batches_of, poisson
 from workers.simulation.costs import LaunchTimes, Overheads
 from workers.simulation.result import CallEnd, Result
 
+pytestmark = pytest.mark.heavy
+
 GOOD = """
 [[device]]
 name = "l4"
@@ -30,6 +32,9 @@ version = "1"
 engine = "function"
 options = { function = "some:thing" }
 """
+
+
+X = "[[device]]\nname = 'x'\n"
 
 
 def read(folder: Path, text: str) -> list[Device]:
@@ -55,22 +60,16 @@ def test_without_a_declaration_there_is_the_device_that_was_measured(tmp_path: P
     [
         ("[device]\nname = 'x'", "under [[device]], in double brackets"),
         ("[[device]]", "name is missing"),
-        (
-            "[[device]]\nname = 'x'\nprice_per_hour = '1 EUR'",
-            "must be a valid number",
-        ),
-        (
-            "[[device]]\nname = 'x'\nprice_per_hour = -1",
-            "must be greater than or equal to 0",
-        ),
-        ("[[device]]\nname = 'x'\nspeed = 0", "speed must be greater than 0"),
-        ("[[device]]\nname = 'x'\nspeed = true", "speed must be a valid number"),
-        ("[[device]]\nname = 'x'\ncolour = 'red'", "unknown key 'colour'"),
-        ("[[device]]\nname = 'x'\nlaunch_ms = 7", "launch_ms must be a table"),
-        ("[[device]]\nname = 'x'\nlaunch_ms = { m = [1] }", "it takes model@version"),
-        ("[[device]]\nname = 'x'\nlaunch_ms = { 'm@1' = [] }", "must be a list of up to four"),
-        ("[[device]]\nname = 'x'\nlaunch_ms = { 'm@1' = [-1] }", "must be a list of up to four"),
-        ("[[device]]\nname = 'x'\n[[device]]\nname = 'x'", "declares the device 'x' twice"),
+        (X + "price_per_hour = '1 EUR'", "must be a valid number"),
+        (X + "price_per_hour = -1", "must be greater than or equal to 0"),
+        (X + "speed = 0", "speed must be greater than 0"),
+        (X + "speed = true", "speed must be a valid number"),
+        (X + "colour = 'red'", "unknown key 'colour'"),
+        (X + "launch_ms = 7", "launch_ms must be a table"),
+        (X + "launch_ms = { m = [1] }", "it takes model@version"),
+        (X + "launch_ms = { 'm@1' = [] }", "must be a list of up to four"),
+        (X + "launch_ms = { 'm@1' = [-1] }", "must be a list of up to four"),
+        (X + X, "declares the device 'x' twice"),
         ("[[device", "is not valid TOML"),
     ],
 )
@@ -98,7 +97,7 @@ def result_of(replicas: int, late: int) -> Result:
 @pytest.mark.parametrize("guess", [1, 5, 64])
 def test_the_least_that_does_is_found_from_any_guess(needed: int, guess: int) -> None:
     found = least(lambda replicas: result_of(replicas, 2 if replicas < needed else 1), 0.01, guess)
-    assert found is not None
+    assert found
     assert found.replicas == needed
 
 
@@ -106,7 +105,7 @@ def test_what_no_number_of_replicas_can_do_is_given_up() -> None:
     assert least(lambda replicas: result_of(replicas, 2), 0.01, 1) is None
 
 
-def asked(rate_per_s: float, lasts_s: float = 8.0) -> PlanRequest:
+def asked(rate_per_s: float, lasts_s: float = 2.0) -> PlanRequest:
     calls = poisson(rate_per_s, lasts_s)
     return PlanRequest(batches_of(32), calls, Overheads(), bad_share=0.01, utilisation=0.8, seed=0)
 

@@ -12,6 +12,8 @@ from ops.simulation.rollout import Played, Regression, play
 from tests.unit.workers.simulation.made import BATCHSTRING, poisson
 from workers.simulation.costs import LaunchTimes
 
+pytestmark = pytest.mark.heavy
+
 TIMES = LaunchTimes(0.01, ratios=tuple(0.8 + n / 250 for n in range(101)))
 ARRIVALS = poisson(40, 60)
 POLICY = {"steps": [40, 100], "min_launches": 100, "min_stay_s": 10}
@@ -45,16 +47,19 @@ def test_a_version_that_fails_is_rolled_back() -> None:
     assert rollout.calls["stable"] > rollout.calls["canary"]
 
 
-def test_a_version_that_costs_more_is_held() -> None:
-    rollout = played("cost=1.1", min_stay_s=60)
-    assert acts(rollout) == ["start", "hold"]
-    assert rollout.reason.startswith("price a call +10.0%")
-
-
-def test_a_version_that_takes_longer_is_rolled_back() -> None:
-    rollout = played("latency=1.3", min_stay_s=60)
-    assert acts(rollout) == ["start", "roll_back"]
-    assert rollout.reason.startswith("launches slower than the control's")
+@pytest.mark.parametrize(
+    ("regression", "act", "reason"),
+    [
+        ("cost=1.1", "hold", "price a call +10.0%"),
+        ("latency=1.3", "roll_back", "launches slower than the control's"),
+    ],
+)
+def test_a_version_that_takes_more_is_held_or_rolled_back(
+    regression: str, act: str, reason: str
+) -> None:
+    rollout = played(regression, min_stay_s=60)
+    assert acts(rollout) == ["start", act]
+    assert rollout.reason.startswith(reason)
 
 
 def test_a_trace_that_ends_too_soon_says_what_is_missing() -> None:

@@ -21,12 +21,6 @@ def test_a_heartbeat_in_which_items_moved_restarts_the_count() -> None:
         assert not heartbeat(flow, waiting=1000, items=items, calls=500)
 
 
-def test_a_slow_model_without_calls_has_none() -> None:
-    flow = Backpressure()
-    for _ in range(5):
-        assert not heartbeat(flow, waiting=4000, items=1, calls=0)
-
-
 def test_it_stays_until_all_items_can_be_launched_in_a_heartbeat() -> None:
     flow = Backpressure(active=True)
     assert heartbeat(flow, waiting=1000, items=900, calls=100)
@@ -34,12 +28,12 @@ def test_it_stays_until_all_items_can_be_launched_in_a_heartbeat() -> None:
     assert not flow.active
 
 
-def test_it_ends_when_no_call_comes() -> None:
+def test_there_is_none_without_calls_or_without_items() -> None:
     flow = Backpressure(active=True)
     assert not heartbeat(flow, waiting=1000, items=0, calls=0)
-
-
-def test_calls_without_items_cause_none() -> None:
+    flow = Backpressure()
+    for _ in range(5):
+        assert not heartbeat(flow, waiting=4000, items=1, calls=0)
     flow = Backpressure()
     for _ in range(5):
         assert not heartbeat(flow, waiting=0, items=0, calls=500)

@@ -38,7 +38,13 @@ OWN = ["python", "python-text", "torch-text", "classification", "tokens", "embed
 ON_TORCH = {"minilm", "encoder", "torch", "huggingface"}
 
 
-@pytest.fixture(scope="module", params=[*MODELS, *OWN])
+PARAMS = [
+    pytest.param(name, marks=[pytest.mark.heavy] * (name in OWN or MODELS[name].engine in ON_TORCH))
+    for name in [*MODELS, *OWN]
+]
+
+
+@pytest.fixture(scope="module", params=PARAMS)
 def model(request: pytest.FixtureRequest) -> Model:
     if request.param in MODELS:
         return MODELS[request.param]
@@ -101,6 +107,7 @@ def outputs(engine: Engine, inputs: Sequence[Any]) -> list[Any]:
 
 def test_each_input_has_one_output_that_can_be_stored(engine: Engine) -> None:
     assert len(outputs(engine, TEXTS)) == len(TEXTS)
+    assert len(outputs(engine, ["alone"])) == 1
 
 
 def test_outputs_keep_the_order_of_the_inputs(engine: Engine) -> None:
@@ -112,10 +119,6 @@ def test_outputs_keep_the_order_of_the_inputs(engine: Engine) -> None:
 def test_different_inputs_have_different_outputs(engine: Engine) -> None:
     one, other = outputs(engine, ["a cat", "a dog"])
     assert one != other
-
-
-def test_a_launch_of_one_has_one_output(engine: Engine) -> None:
-    assert len(outputs(engine, ["alone"])) == 1
 
 
 def test_only_an_engine_of_texts_refuses_other_inputs_and_in_their_place(

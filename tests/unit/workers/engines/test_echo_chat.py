@@ -95,7 +95,7 @@ def test_a_long_prompt_is_prefilled_in_pieces() -> None:
     assert [len(step.emitted) for step in steps] == [0, 0, 1]
 
 
-def test_blocks_are_held_until_the_end_or_an_abort() -> None:
+def test_blocks_and_places_are_held_until_the_end_or_an_abort() -> None:
     engine = EchoChat(blocks=10, block_tokens=2, context_tokens=20)
     added(engine, "a", asked("one two three"))
     assert engine.step(100).free_blocks == 8
@@ -103,16 +103,10 @@ def test_blocks_are_held_until_the_end_or_an_abort() -> None:
     assert engine.step(100).free_blocks == 10
     added(engine, "b", asked("one"))
     assert engine.step(100).free_blocks == 10
-
-
-def test_no_more_sequences_run_than_it_has_places_for() -> None:
     engine = EchoChat(sequences=1)
     added(engine, "a", asked("one"))
     added(engine, "b", asked("two"))
     assert [one.id for one in ran(engine)] == ["a", "b"]
-
-
-def test_a_sequence_without_a_free_block_waits() -> None:
     engine = EchoChat(blocks=1, block_tokens=4, context_tokens=8)
     added(engine, "a", asked("one two three four"))
     added(engine, "b", asked("five"))

@@ -12,6 +12,8 @@ from workers.engines.common import device
 from workers.engines.encoder import RandomEncoder
 from workers.engines.protocol import Prepared
 
+pytestmark = pytest.mark.heavy
+
 TINY = {"hidden": 32, "layers": 2, "heads": 4, "intermediate": 64, "threads": 1}
 
 

@@ -23,8 +23,11 @@ from tests.support.models import custom_models
 from workers.engines.huggingface import HuggingFace
 from workers.engines.protocol import InvalidInput, Prepared
 
+pytestmark = pytest.mark.heavy
+
 TEXTS = ["a cat", "", "the black dog saw a white cat " * 3, "word " * 500, "zebra", "the dog"]
 ABSOLUTE_TOLERANCE = 1e-5
+Engines = Mapping[str, HuggingFace]
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +41,29 @@ def load(folder: Path, task: str, **options: Any) -> HuggingFace:
 
 
 @pytest.fixture(scope="module")
-def engines(home: Path) -> Mapping[str, HuggingFace]:
+def engines(home: Path) -> Engines:
     return {task: load(home / task, task) for task in custom_models.TASKS}
+
+
+def copied(folder: Path, to: Path, **changes: Any) -> Path:
+    """A folder of its own, with changes in its config.json; None: without that key."""
+    shutil.copytree(folder, to)
+    config = json.loads((to / "config.json").read_text()) | changes
+    left = {key: value for key, value in config.items() if value is not None}
+    (to / "config.json").write_text(json.dumps(left))
+    return to
 
 
 def outputs(engine: HuggingFace, inputs: list[Any], **params: Any) -> list[Any]:
     made = engine.prepare(inputs, params)
     assert all(isinstance(one, Prepared) for one in made), made
     return list(engine.run([one.data for one in made if isinstance(one, Prepared)], params))
+
+
+def prepared(engine: HuggingFace, value: Any, **params: Any) -> Prepared:
+    [made] = engine.prepare([value], params)
+    assert isinstance(made, Prepared), made
+    return made
 
 
 def plain(folder: Path, task: str, text: str, pair: str | None = None) -> Any:
@@ -61,7 +79,7 @@ def plain(folder: Path, task: str, text: str, pair: str | None = None) -> Any:
         )
 
 
-def test_labels_are_those_of_transformers(engines: Mapping[str, HuggingFace], home: Path) -> None:
+def test_labels_are_those_of_transformers(engines: Engines, home: Path) -> None:
     for text, labels in zip(TEXTS, outputs(engines["classification"], TEXTS), strict=True):
         wanted = plain(home / "classification", "classification", text).logits[0].softmax(0)
         assert [one["score"] for one in labels] == pytest.approx(sorted(wanted.tolist())[::-1])
@@ -70,7 +88,7 @@ def test_labels_are_those_of_transformers(engines: Mapping[str, HuggingFace], ho
         assert {one["label"] for one in labels} == set(names)
 
 
-def test_top_k_leaves_the_best_labels(engines: Mapping[str, HuggingFace]) -> None:
+def test_top_k_leaves_the_best_labels(engines: Engines) -> None:
     whole, best = (
         outputs(engines["classification"], ["a cat"], **params)[0] for params in ({}, {"top_k": 2})
     )
@@ -87,9 +105,7 @@ def test_several_labels_of_a_text_are_scored_each_by_itself(tmp_path: Path) -> N
     assert [one["score"] for one in labels] == pytest.approx(sorted(wanted.tolist())[::-1])
 
 
-def test_stretches_of_tokens_are_those_of_the_pipeline(
-    engines: Mapping[str, HuggingFace], home: Path
-) -> None:
+def test_stretches_of_tokens_are_those_of_the_pipeline(engines: Engines, home: Path) -> None:
     import transformers
 
     folder = home / "tokens"
@@ -113,7 +129,7 @@ def test_stretches_of_tokens_are_those_of_the_pipeline(
     assert found > 5
 
 
-def test_vectors_are_the_mean_over_tokens(engines: Mapping[str, HuggingFace], home: Path) -> None:
+def test_vectors_are_the_mean_over_tokens(engines: Engines, home: Path) -> None:
     raw = outputs(engines["embedding"], TEXTS, normalize=False)
     unit = outputs(engines["embedding"], TEXTS)
     for text, vector, scaled in zip(TEXTS, raw, unit, strict=True):
@@ -155,9 +171,7 @@ def test_a_folder_says_how_its_vectors_are_pooled(
     np.testing.assert_allclose(declared, hidden[0], rtol=0, atol=ABSOLUTE_TOLERANCE)
 
 
-def test_each_document_is_scored_with_its_query(
-    engines: Mapping[str, HuggingFace], home: Path
-) -> None:
+def test_each_document_is_scored_with_its_query(engines: Engines, home: Path) -> None:
     items = [
         {"query": "a cat", "documents": TEXTS},
         {"query": "word " * 100, "documents": ["the dog", "word " * 100]},
@@ -173,25 +187,20 @@ def test_each_document_is_scored_with_its_query(
 
 
 def test_scores_are_as_the_model_gives_them_where_that_is_said(
-    engines: Mapping[str, HuggingFace], home: Path, tmp_path: Path
+    engines: Engines, home: Path, tmp_path: Path
 ) -> None:
     item = {"query": "a cat", "documents": ["a dog"]}
     [[score]] = outputs(engines["reranking"], [item])
     bare = np.log(score / (1 - score))
     [[declared]] = outputs(load(home / "reranking", "reranking", activation="none"), [item])
     assert declared == pytest.approx(bare, abs=1e-4)
-    folder = tmp_path / "bare"
-    shutil.copytree(home / "reranking", folder)
-    config = json.loads((folder / "config.json").read_text())
-    config["sentence_transformers"] = {"activation_fn": "torch.nn.modules.linear.Identity"}
-    (folder / "config.json").write_text(json.dumps(config))
+    said = {"activation_fn": "torch.nn.modules.linear.Identity"}
+    folder = copied(home / "reranking", tmp_path / "bare", sentence_transformers=said)
     assert outputs(load(folder, "reranking"), [item])[0] == pytest.approx([bare], abs=1e-4)
 
 
 @pytest.mark.parametrize("task", custom_models.TASKS)
-def test_an_output_does_not_depend_on_batch_mates(
-    engines: Mapping[str, HuggingFace], task: str
-) -> None:
+def test_an_output_does_not_depend_on_batch_mates(engines: Engines, task: str) -> None:
     inputs: list[Any] = TEXTS
     if task == "reranking":
         inputs = [{"query": "a cat", "documents": TEXTS[n:]} for n in range(len(TEXTS))]
@@ -210,7 +219,7 @@ def shown(output: Any) -> Any:
 
 
 def test_many_pairs_go_through_the_network_in_parts(
-    engines: Mapping[str, HuggingFace], monkeypatch: pytest.MonkeyPatch
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items = [{"query": "a", "documents": TEXTS}, {"query": "the dog", "documents": TEXTS[::-1]}]
     whole = outputs(engines["reranking"], items)
@@ -220,11 +229,8 @@ def test_many_pairs_go_through_the_network_in_parts(
 
 
 @pytest.mark.parametrize("truncate", [3, 10, 64, 500])
-def test_a_text_is_cut_with_its_special_tokens_kept(
-    engines: Mapping[str, HuggingFace], truncate: int
-) -> None:
-    [made] = engines["classification"].prepare(["word " * 500], {"truncate": truncate})
-    assert isinstance(made, Prepared)
+def test_a_text_is_cut_with_its_special_tokens_kept(engines: Engines, truncate: int) -> None:
+    made = prepared(engines["classification"], "word " * 500, truncate=truncate)
     [row] = made.data
     assert made.size == len(row) == min(truncate, custom_models.POSITIONS)
     assert (row.ids[0], row.ids[-1]) == (2, 3)
@@ -233,21 +239,16 @@ def test_a_text_is_cut_with_its_special_tokens_kept(
 
 def test_max_tokens_cuts_earlier(home: Path) -> None:
     engine = load(home / "tokens", "tokens", max_tokens=12)
-    [made] = engine.prepare(["word " * 500], {})
-    assert isinstance(made, Prepared)
+    made = prepared(engine, "word " * 500)
     assert made.size == 12
     assert [span["end"] for span in engine.run([made.data], {})[0]][-1:] in ([], [49])
 
 
 @pytest.mark.parametrize("value", [None, 5, ["a"], "\ud800", {"query": "a"}])
-def test_what_is_no_input_is_refused_in_its_place(
-    engines: Mapping[str, HuggingFace], value: Any
-) -> None:
+def test_what_is_no_input_is_refused_in_its_place(engines: Engines, value: Any) -> None:
     for task, good in (("tokens", "a"), ("reranking", {"query": "a", "documents": []})):
-        first, middle, last = engines[task].prepare([good, value, good], {})
-        assert isinstance(middle, InvalidInput)
-        assert isinstance(first, Prepared)
-        assert isinstance(last, Prepared)
+        made = engines[task].prepare([good, value, good], {})
+        assert [type(one) for one in made] == [Prepared, InvalidInput, Prepared]
 
 
 def test_a_model_without_the_head_is_refused(home: Path) -> None:
@@ -259,11 +260,7 @@ def test_a_model_without_the_head_is_refused(home: Path) -> None:
 
 def test_weights_that_transformers_would_make_up_are_named(home: Path, tmp_path: Path) -> None:
     """Where config.json doesn't tell."""
-    folder = tmp_path / "headless"
-    shutil.copytree(home / "embedding", folder)
-    config = json.loads((folder / "config.json").read_text())
-    del config["architectures"]
-    (folder / "config.json").write_text(json.dumps(config))
+    folder = copied(home / "embedding", tmp_path / "headless", architectures=None)
     with pytest.raises(ValueError, match=r"has no weights for classifier\.bias, classifier\.w"):
         load(folder, "classification")
 
@@ -321,12 +318,9 @@ def test_pickled_weights_are_not_loaded(
 
 
 def test_code_of_a_folder_is_not_run(home: Path, tmp_path: Path) -> None:
+    code = {"AutoConfig": "code.Config", "AutoModel": "code.Model"}
     folder = tmp_path / "remote"
-    shutil.copytree(home / "classification", folder)
-    config = json.loads((folder / "config.json").read_text())
-    config["model_type"] = "own-code"
-    config["auto_map"] = {"AutoConfig": "code.Config", "AutoModel": "code.Model"}
-    (folder / "config.json").write_text(json.dumps(config))
+    copied(home / "classification", folder, model_type="own-code", auto_map=code)
     (folder / "code.py").write_text("import sys\nsys.modules['ran'] = sys\n")
     with pytest.raises(ValueError, match=r"trust_remote_code|own-code"):
         load(folder, "classification")
@@ -342,9 +336,7 @@ def test_nothing_is_asked_of_the_network(home: Path, monkeypatch: pytest.MonkeyP
     assert outputs(load(home / "classification", "classification"), ["a cat"])
 
 
-def test_half_precision_has_almost_the_same_scores(
-    engines: Mapping[str, HuggingFace], home: Path
-) -> None:
+def test_half_precision_has_almost_the_same_scores(engines: Engines, home: Path) -> None:
     for dtype in ("float16", "bfloat16"):
         half = load(home / "embedding", "embedding", dtype=dtype)
         assert half.memory_mb() == pytest.approx(engines["embedding"].memory_mb() / 2, rel=0.05)
@@ -415,12 +407,9 @@ def test_a_roberta_has_the_outputs_of_transformers(home: Path, tmp_path: Path) -
     network = transformers.RobertaForSequenceClassification(config).eval()
     network.save_pretrained(folder)
     engine = load(folder, "classification")
-    [made] = engine.prepare(["word " * 100], {})
-    assert isinstance(made, Prepared)
-    assert made.size == 39
+    assert prepared(engine, "word " * 100).size == 39
     for text, labels in zip(TEXTS, outputs(engine, TEXTS), strict=True):
-        [entry] = engine.prepare([text], {})
-        assert isinstance(entry, Prepared)
+        entry = prepared(engine, text)
         with torch.inference_mode():
             ids = torch.tensor(entry.data[0].ids[None].astype(np.int64))
             wanted = network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]

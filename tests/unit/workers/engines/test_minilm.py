@@ -16,6 +16,8 @@ from workers.engines.common.bert import Encoder
 from workers.engines.minilm import MiniLM
 from workers.engines.protocol import DeviceFailed, InvalidInput, Prepared
 
+pytestmark = pytest.mark.heavy
+
 GOLDEN = Path(__file__).parents[5] / "shared" / "data" / "minilm_golden_triton.json"
 ABSOLUTE_TOLERANCE = 1e-5
 
@@ -33,8 +35,8 @@ def golden() -> Mapping[str, Any]:
     return content
 
 
-def prepared(engine: MiniLM, *texts: str) -> list[Prepared]:
-    answers = engine.prepare(texts, {})
+def prepared(engine: MiniLM, *inputs: Any, **params: Any) -> list[Prepared]:
+    answers = engine.prepare(inputs, params)
     assert all(isinstance(answer, Prepared) for answer in answers)
     return [answer for answer in answers if isinstance(answer, Prepared)]
 
@@ -43,13 +45,12 @@ def embed(engine: MiniLM, *texts: str, **params: Any) -> NDArray[np.float32]:
     return engine.run([entry.data for entry in prepared(engine, *texts)], params)
 
 
-def test_golden_text_has_the_published_tokens(engine: MiniLM, golden: Mapping[str, Any]) -> None:
+def test_golden_text_has_the_published_tokens_and_vector(
+    engine: MiniLM, golden: Mapping[str, Any]
+) -> None:
     [entry] = prepared(engine, golden["input"])
     assert entry.data.tolist() == golden["input_token_ids"]
     assert entry.size == golden["prompt_tokens"]
-
-
-def test_golden_text_has_the_published_vector(engine: MiniLM, golden: Mapping[str, Any]) -> None:
     [vector] = embed(engine, golden["input"])
     np.testing.assert_allclose(vector, golden["embedding"], rtol=0, atol=golden["atol"])
 
@@ -87,19 +88,10 @@ def test_half_precision_has_almost_the_same_vectors(engine: MiniLM) -> None:
     assert half.memory_mb() == pytest.approx(engine.memory_mb() / 2, rel=1e-3)
 
 
-def test_outputs_stand_in_the_order_of_the_batch(engine: MiniLM) -> None:
-    texts = ["a much longer text than the other two are", "cat", "a short text"]
-    backwards = embed(engine, *reversed(texts))[::-1]
-    np.testing.assert_allclose(embed(engine, *texts), backwards, rtol=0, atol=ABSOLUTE_TOLERANCE)
-
-
 def test_text_is_cut_at_max_tokens_with_the_specials_kept(engine: MiniLM) -> None:
     [entry] = prepared(engine, "word " * 1000)
     assert entry.size == len(entry.data) == 256
     assert (entry.data[0], entry.data[-1]) == (101, 102)
-
-
-def test_words_behind_the_cut_change_nothing(engine: MiniLM) -> None:
     kept = "word " * 254
     cut, whole = embed(engine, kept + "entirely different", kept)
     np.testing.assert_allclose(cut, whole, rtol=0, atol=ABSOLUTE_TOLERANCE)
@@ -114,9 +106,7 @@ def test_truncate_cuts_further_with_the_specials_kept(engine: MiniLM, tokens: in
 
 
 def test_truncate_leaves_texts_that_are_shorter_or_cut_already(engine: MiniLM) -> None:
-    short, long = engine.prepare(["a black cat", "word " * 1000], {"truncate": 512})
-    assert isinstance(short, Prepared)
-    assert isinstance(long, Prepared)
+    short, long = prepared(engine, "a black cat", "word " * 1000, truncate=512)
     assert (short.size, long.size) == (5, 256)
 
 
@@ -127,10 +117,7 @@ CAT_IDS = [1037, 2304, 4937]  # "a black cat"
 def test_token_ids_stand_for_their_text_with_or_without_the_specials(
     engine: MiniLM, ids: list[int]
 ) -> None:
-    text, of_ids, last = engine.prepare(["a black cat", ids, "cat"], {})
-    assert isinstance(text, Prepared)
-    assert isinstance(of_ids, Prepared)
-    assert isinstance(last, Prepared)
+    text, of_ids, last = prepared(engine, "a black cat", ids, "cat")
     assert of_ids.data.dtype == np.int32
     assert of_ids.data.tolist() == text.data.tolist()
     assert (of_ids.size, last.size) == (5, 3)
@@ -140,15 +127,17 @@ def test_token_ids_stand_for_their_text_with_or_without_the_specials(
     ("params", "size"), [({}, 256), ({"truncate": 512}, 256), ({"truncate": 7}, 7)]
 )
 def test_token_ids_are_cut_as_texts_are(engine: MiniLM, params: dict[str, int], size: int) -> None:
-    [entry] = engine.prepare([[2304] * 1000], params)
-    assert isinstance(entry, Prepared)
+    [entry] = prepared(engine, [2304] * 1000, **params)
     assert entry.size == len(entry.data) == size
     assert (entry.data[0], entry.data[-1]) == (101, 102)
 
 
-def test_token_ids_out_of_the_vocabulary_never_reach_the_device(engine: MiniLM) -> None:
+def test_token_ids_or_dimensions_out_of_range_never_reach_the_device(engine: MiniLM) -> None:
     for refused in engine.prepare([[30522], [-1], [1, "a"]], {}):
         assert isinstance(refused, InvalidInput)
+    [refused] = engine.prepare(["a black cat"], {"dimensions": 385})
+    assert isinstance(refused, InvalidInput)
+    assert "the model has 384" in str(refused)
 
 
 def test_vectors_are_cut_before_they_are_normalized(engine: MiniLM) -> None:
@@ -160,37 +149,20 @@ def test_vectors_are_cut_before_they_are_normalized(engine: MiniLM) -> None:
     np.testing.assert_allclose(cut, raw / norms, atol=ABSOLUTE_TOLERANCE)
 
 
-def test_more_dimensions_than_there_are_are_refused(engine: MiniLM) -> None:
-    [refused] = engine.prepare(["a black cat"], {"dimensions": 385})
-    assert isinstance(refused, InvalidInput)
-    assert "the model has 384" in str(refused)
-
-
 def test_size_counts_tokens_with_the_specials(engine: MiniLM) -> None:
     assert [entry.size for entry in prepared(engine, "cat", "a black cat")] == [3, 5]
 
 
 @pytest.mark.parametrize("refused", [None, 7, ["cat"], {"text": "cat"}, b"cat", "\ud800"])
 def test_non_text_is_refused_in_its_place(engine: MiniLM, refused: Any) -> None:
-    first, middle, last = engine.prepare(["cat", refused, "a black cat"], {})
-    assert isinstance(middle, InvalidInput)
-    assert isinstance(first, Prepared)
-    assert isinstance(last, Prepared)
-    assert (first.size, last.size) == (3, 5)
+    made = engine.prepare(["cat", refused, "a black cat"], {})
+    assert [type(one) for one in made] == [Prepared, InvalidInput, Prepared]
+    assert [one.size for one in made[::2]] == [3, 5]
 
 
 def test_answers_keep_their_order_over_the_pieces_of_tokenizing(engine: MiniLM) -> None:
     texts = ["word " * (i % 50) for i in range(150)]
     assert [entry.size for entry in prepared(engine, *texts)] == [i % 50 + 2 for i in range(150)]
-
-
-def test_empty_text_has_a_vector(engine: MiniLM) -> None:
-    [vector] = embed(engine, "")
-    assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-6)
-
-
-def test_nothing_to_prepare_gives_nothing(engine: MiniLM) -> None:
-    assert engine.prepare([], {}) == []
 
 
 def test_vectors_have_unit_length_unless_told_otherwise(engine: MiniLM) -> None:
@@ -201,17 +173,16 @@ def test_vectors_have_unit_length_unless_told_otherwise(engine: MiniLM) -> None:
     assert np.linalg.norm(unit) == pytest.approx(1, abs=1e-6)
     assert np.linalg.norm(raw) != pytest.approx(1, abs=0.1)
     np.testing.assert_allclose(raw / np.linalg.norm(raw), unit, atol=ABSOLUTE_TOLERANCE)
+    [vector] = embed(engine, "")
+    assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-6)
 
 
 def test_samples_are_texts_of_all_lengths_it_can_run(engine: MiniLM) -> None:
     samples = engine.samples()
     assert len(embed(engine, *samples)) == len(samples)
     assert [entry.size for entry in prepared(engine, *samples)] == [3, 16, 32, 64, 128, 256]
-
-
-def test_samples_end_where_texts_are_cut() -> None:
-    engine = MiniLM(device="cpu", max_tokens=100)
-    sizes = [entry.size for entry in prepared(engine, *engine.samples())]
+    cut = MiniLM(device="cpu", max_tokens=100)
+    sizes = [entry.size for entry in prepared(cut, *cut.samples())]
     assert sizes == [3, 16, 32, 64, 100]
 
 
@@ -245,13 +216,10 @@ def test_max_tokens_beyond_the_position_embeddings_is_refused() -> None:
         MiniLM(device="cpu", max_tokens=513)
 
 
-def test_a_known_text_has_the_vector_that_it_must_have(engine: MiniLM) -> None:
-    engine.probe()
-
-
 def test_a_device_that_computes_something_else_fails_the_probe(
     engine: MiniLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    engine.probe()
     run = engine.run
     monkeypatch.setattr(engine, "run", lambda batch, params: run(batch, params) * 0.9)
     with pytest.raises(DeviceFailed, match="vector of a known text"):

@@ -118,14 +118,10 @@ def test_items_that_never_get_a_turn_get_their_share(
     eventually(lambda: all(launch.began.is_set() for launch in calls))
 
 
-def test_outside_of_a_launch_nothing_gives_way() -> None:
+def test_outside_of_a_launch_nothing_gives_way_and_a_launch_may_ask_twice() -> None:
     yield_point()
     device = PrioritySemaphore(1)
     with device.held(), Turn():
         yield_point()
-
-
-def test_a_launch_may_ask_twice_for_its_place() -> None:
-    device = PrioritySemaphore(1)
     with Turn(), device.held(), device.held():
         yield_point()

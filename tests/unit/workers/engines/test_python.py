@@ -29,21 +29,21 @@ def outputs(engine: PythonCode, *inputs: Any) -> list[Any]:
     return bisection.run(engine.run, [p.data for p in made if isinstance(p, Prepared)], {})
 
 
-def test_predict_alone_will_do(path: Path) -> None:
-    assert outputs(engine(path, "def predict(batch): return [2 * n for n in batch]"), 1, 2) == [
-        2,
-        4,
-    ]
-
-
-def test_what_load_returns_is_given_to_predict_where_it_takes_it(path: Path) -> None:
-    text = "def load(): return 10\ndef predict(model, batch): return [model + n for n in batch]"
-    assert outputs(engine(path, text), 1, 2) == [11, 12]
-
-
-def test_load_may_keep_the_model_to_itself(path: Path) -> None:
-    text = "def load():\n global m\n m = 5\ndef predict(batch, by=2): return [m * by] * len(batch)"
-    assert outputs(engine(path, text), 1) == [10]
+@pytest.mark.parametrize(
+    ("text", "inputs", "expected"),
+    [
+        ("def predict(batch): return [2 * n for n in batch]", [1, 2], [2, 4]),
+        ("def load(): return 10\ndef predict(model, batch): return [model + n for n in batch]",
+         [1, 2], [11, 12]),
+        ("def load():\n global m\n m = 5\ndef predict(batch, by=2): return [m * by] * len(batch)",
+         [1], [10]),
+    ],
+    ids=["predict alone", "load gives the model to predict", "load keeps the model to itself"],
+)  # fmt: skip
+def test_a_file_has_predict_and_maybe_load(
+    path: Path, text: str, inputs: list[int], expected: list[int]
+) -> None:
+    assert outputs(engine(path, text), *inputs) == expected
 
 
 def test_a_class_of_the_file_works_as_anywhere(path: Path) -> None:
@@ -86,9 +86,8 @@ def test_prepare_sees_each_input_and_may_refuse_it(path: Path) -> None:
 
 def test_one_that_breaks_fails_alone_with_its_line(path: Path) -> None:
     found = outputs(engine(path, custom_models.PYTHON), "a", "raise", "b")
-    line = (
-        custom_models.PYTHON.splitlines().index('        raise RuntimeError("can\'t stand it")') + 1
-    )
+    lines = custom_models.PYTHON.splitlines()
+    line = lines.index('        raise RuntimeError("can\'t stand it")') + 1
     assert (found[0], found[2]) == ("a!", "b!")
     assert isinstance(found[1], Permanent)
     assert str(found[1]) == f"mine.py:{line}: RuntimeError: can't stand it"
@@ -123,22 +122,18 @@ def test_a_file_that_cant_be_used_says_why_and_where(path: Path, text: str, said
         engine(path, text)
 
 
-def test_a_load_that_fails_says_where(path: Path) -> None:
+def test_a_file_that_is_not_there_or_a_load_that_fails_says_where(path: Path) -> None:
+    with pytest.raises(Faulty, match=r"mine\.py can't be read"):
+        PythonCode(file=str(path))
     text = "def load():\n    return open('/absent/model.bin')\ndef predict(batch): return batch"
     with pytest.raises(Permanent, match=r"mine\.py:2: FileNotFoundError"):
         engine(path, text)
 
 
-def test_a_file_that_is_not_there_is_named(path: Path) -> None:
-    with pytest.raises(Faulty, match=r"mine\.py can't be read"):
-        PythonCode(file=str(path))
-
-
 def test_a_file_with_a_declared_checksum_is_that_file(path: Path) -> None:
     path.write_text(custom_models.PYTHON)
-    assert outputs(
-        engine(path, custom_models.PYTHON, file_sha256=custom_models.digest(path)), "a"
-    ) == ["a!"]
+    digest = custom_models.digest(path)
+    assert outputs(engine(path, custom_models.PYTHON, file_sha256=digest), "a") == ["a!"]
     with pytest.raises(Untrusted, match="is not the file that was declared"):
         engine(path, "raise SystemExit", file_sha256="0" * 64)
 

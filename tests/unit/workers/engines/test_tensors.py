@@ -23,6 +23,8 @@ from workers.engines.protocol import Engine, InvalidInput, Prepared
 from workers.engines.tensors import TensorEngine
 from workers.items.results import encode
 
+pytestmark = pytest.mark.heavy
+
 Arrays = Mapping[str, NDArray[Any]]
 calls: list[dict[str, tuple[int, ...]]] = []
 
@@ -86,10 +88,9 @@ def asked(array: Any, name: str = "x", datatype: str = "INT32", **more: Any) -> 
 
 def run(engine: Engine, inputs: Sequence[Any]) -> list[dict[str, Any]]:
     """What a client would read, as arrays."""
-    batch = []
-    for prepared in engine.prepare(inputs, {}):
-        assert isinstance(prepared, Prepared)
-        batch.append(prepared.data)
+    prepared = engine.prepare(inputs, {})
+    assert all(isinstance(one, Prepared) for one in prepared), prepared
+    batch = [one.data for one in prepared]
     said = [orjson.loads(encode(output)) for output in engine.run(batch, {})]
     return [
         {name: tensors.output(tensor).array() for name, tensor in outputs.items()}
@@ -132,14 +133,11 @@ def test_outputs_that_are_not_as_declared_are_refused(function: str, said: str) 
 
 def test_inputs_are_refused_in_their_place() -> None:
     good, bad = asked([[1]]), asked([[1]], name="z")
-    first, second, third, fourth = made("twice", max_rows=1).prepare(
-        [good, bad, "text", asked([[1], [2]])], {}
-    )
-    assert isinstance(first, Prepared)
+    inputs = [good, bad, "text", asked([[1], [2]])]
+    first, *refused = made("twice", max_rows=1).prepare(inputs, {})
     assert (first.size, signature.rows(good)) == (1, 1)
-    for refused in (second, third, fourth):
-        assert isinstance(refused, InvalidInput)
-    assert "takes 1 at a time" in str(fourth)
+    assert [type(no) for no in refused] == [InvalidInput] * 3
+    assert "takes 1 at a time" in str(refused[-1])
 
 
 def test_outputs_come_as_inputs_came() -> None:
@@ -147,7 +145,6 @@ def test_outputs_come_as_inputs_came() -> None:
     plain = {"inputs": {"x": {"datatype": "INT32", "shape": [1, 2], "data": [1, 2]}}}
     for value, form in ((plain, "data"), (asked([[1, 2]]), "base64")):
         [prepared] = engine.prepare([value], {})
-        assert isinstance(prepared, Prepared)
         [output] = engine.run([prepared.data], {})
         assert form in orjson.loads(encode(output))["y"]
 
@@ -162,30 +159,24 @@ def test_only_the_outputs_that_are_wanted_come() -> None:
     assert one["OUTPUT1"].tolist() == [[0] * 16]
 
 
+def halves(form: str, *names: str) -> TensorEngine:
+    outputs, module = [of([-1], name) for name in names], f"{__name__}:Halves"
+    more = {"module": module, "arguments": {"form": form}}
+    return TensorEngine(inputs=[of([-1], "x")], outputs=outputs, **more)
+
+
 @pytest.mark.parametrize("form", ["tuple", "dict", "one"])
 def test_a_module_returns_a_tensor_several_or_a_dict(form: str) -> None:
     names = ["low"] if form == "one" else ["low", "high"]
-    engine = TensorEngine(
-        inputs=[of([-1], "x")],
-        outputs=[of([-1], name) for name in names],
-        module=f"{__name__}:Halves",
-        arguments={"form": form},
-    )
-    [found] = run(engine, [asked([5, 8])])
+    [found] = run(halves(form, *names), [asked([5, 8])])
     assert {name: array.tolist() for name, array in found.items()} == {
         name: {"low": [2, 4], "high": [3, 4]}[name] for name in names
     }
 
 
 def test_a_module_that_gives_too_few_outputs_is_refused() -> None:
-    engine = TensorEngine(
-        inputs=[of([-1], "x")],
-        outputs=[of([-1], "low"), of([-1], "high")],
-        module=f"{__name__}:Halves",
-        arguments={"form": "one"},
-    )
     with pytest.raises(ValueError, match="1 outputs for 2"):
-        run(engine, [asked([5])])
+        run(halves("one", "low", "high"), [asked([5])])
 
 
 def test_the_classifier_gives_what_its_module_gives_and_always_the_same() -> None:

@@ -16,6 +16,8 @@ from workers.engines.common.user_code import Faulty
 from workers.engines.protocol import InvalidInput, Permanent, Prepared
 from workers.engines.torch_module import TorchModule
 
+pytestmark = pytest.mark.heavy
+
 VECTORS = [[1, 2, 3, 4], [0.5, 0, 0, -1], [0, 0, 0, 0]]
 
 
@@ -64,14 +66,18 @@ def test_an_archive_says_itself_what_it_takes(folder: Path) -> None:
     assert str(no) == "the input has shape [2], not [4]"
 
 
-def test_launches_mix_shapes_where_the_network_takes_them(tmp_path: Path) -> None:
-    (tmp_path / "sums.py").write_text(
-        "import torch\nclass Sums(torch.nn.Module):\n"
-        "    def forward(self, x):\n        return x.sum(1)\n"
+def of_code(folder: Path, forward: str, **options: Any) -> TorchModule:
+    """A network whose forward pass over x is this expression."""
+    (folder / "own.py").write_text(
+        f"import torch\nclass Own(torch.nn.Module):\n    def forward(self, x): return {forward}\n"
     )
-    engine = TorchModule(file=str(tmp_path / "sums.py"), build="Sums", device="cpu")
+    return TorchModule(file=str(folder / "own.py"), build="Own", device="cpu", **options)
+
+
+def test_launches_mix_shapes_where_the_network_takes_them(tmp_path: Path) -> None:
+    engine = of_code(tmp_path, "x.sum(1)")
     assert outputs(engine, [[1, 2], [1, 2, 3], [3, 4], [[1, 2], [3, 4]]]) == [3, 6, 7, [4, 6]]
-    limited = TorchModule(file=str(tmp_path / "sums.py"), build="Sums", shape=[-1], device="cpu")
+    limited = of_code(tmp_path, "x.sum(1)", shape=[-1])
     assert isinstance(limited.prepare([[[1]]], {})[0], InvalidInput)
     assert outputs(limited, [[1], [1, 2]]) == [1, 3]
 
@@ -114,11 +120,7 @@ def test_whole_numbers_stay_what_they_are(folder: Path) -> None:
 
 
 def test_a_network_that_gives_no_row_for_each_is_told(tmp_path: Path) -> None:
-    (tmp_path / "odd.py").write_text(
-        "import torch\nclass Odd(torch.nn.Module):\n"
-        "    def forward(self, x):\n        return x[0] if len(x) > 1 else (x, x)\n"
-    )
-    engine = TorchModule(file=str(tmp_path / "odd.py"), build="Odd", device="cpu")
+    engine = of_code(tmp_path, "x[0] if len(x) > 1 else (x, x)")
     row = np.zeros(3, np.float32)
     with pytest.raises(Permanent, match=r"returned \[3\] for 2 rows"):
         engine.run([row, row], {})
@@ -163,17 +165,9 @@ def test_no_pickle_in_an_archive_is_opened(
         for name in old.namelist():
             graph = name.endswith(".json") or "archive" in name
             new.writestr(name, old.read(name) if graph else pickle.dumps(Evil()))
-    assert (
-        len(
-            outputs(
-                exported(
-                    folder, export=str(poisoned), export_sha256=custom_models.digest(poisoned)
-                ),
-                VECTORS,
-            )
-        )
-        == 3
-    )
+    digest = custom_models.digest(poisoned)
+    engine = exported(folder, export=str(poisoned), export_sha256=digest)
+    assert len(outputs(engine, VECTORS)) == 3
     assert not (tmp_path / "pwned").exists()
 
 

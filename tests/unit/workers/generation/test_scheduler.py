@@ -167,12 +167,9 @@ def beside(call_s: float, itl_s: float = 0.05) -> int:
     return len(made.running) - 1
 
 
-def test_items_make_steps_of_calls_an_eighth_longer_at_most() -> None:
+def test_items_beside_calls_lengthen_steps_little_and_keep_the_time_between_tokens() -> None:
     assert beside(0.0005) == 2  # 10.5 ms, and 11.5 with them
     assert beside(0.0) == 12
-
-
-def test_one_item_runs_beside_calls_while_they_keep_their_time_between_tokens() -> None:
     assert beside(0.005) == 1
     assert beside(0.005, itl_s=0.018) == 0
 
@@ -204,13 +201,20 @@ def test_where_sequences_cannot_be_resumed_no_item_gives_way() -> None:
     assert not step(made).preempted
 
 
-def test_prompts_of_items_lengthen_steps_of_calls_by_an_eighth_at_most() -> None:
-    made = scheduler(blocks=1000, itl_s=0.1)
-    timed(made, prefill_s=0.0001)
+def prefilled(itl_s: float, prefill_s: float, *, call: bool = True) -> int:
+    """Tokens of a long prompt in its first step beside a call."""
+    made = scheduler(blocks=1000, itl_s=itl_s)
+    timed(made, prefill_s=prefill_s)
     made.put([sequence(tokens=50)])
     step(made)
-    made.put([sequence(prompt=500, tokens=10, call=False)])
-    assert 9 <= step(made).prefill_tokens <= 14  # of 10 ms
+    made.put([sequence(prompt=500, tokens=10, call=call)])
+    return step(made).prefill_tokens
+
+
+def test_prompts_are_prefilled_in_pieces_that_lengthen_steps_little() -> None:
+    assert 9 <= prefilled(0.1, 0.0001, call=False) <= 14, "an eighth of 10 ms"
+    assert 90 <= prefilled(0.06, 0.0005) <= 110, "the time between tokens"
+    assert prefilled(0.001, 0.0005) > 0, "also where the target is out of reach"
 
 
 def test_items_alone_fill_all_places() -> None:
@@ -218,24 +222,6 @@ def test_items_alone_fill_all_places() -> None:
     timed(made, sequence_s=0.005)
     made.put(sequence(tokens=50, call=False) for _ in range(20))
     assert len(made.decide().admitted) == 16
-
-
-def test_prompts_are_prefilled_in_pieces_that_keep_the_time_between_tokens() -> None:
-    made = scheduler(itl_s=0.06)
-    timed(made, prefill_s=0.0005)
-    made.put([sequence(tokens=50)])
-    step(made)
-    made.put([sequence(prompt=500, tokens=10)])
-    assert 90 <= step(made).prefill_tokens <= 110
-
-
-def test_a_prompt_goes_on_even_where_the_target_is_out_of_reach() -> None:
-    made = scheduler(itl_s=0.001)
-    timed(made, prefill_s=0.0005)
-    made.put([sequence(tokens=50)])
-    step(made)
-    made.put([sequence(prompt=500, tokens=10)])
-    assert step(made).prefill_tokens > 0
 
 
 def test_the_first_token_is_predicted_from_the_prompts_ahead() -> None:

@@ -7,12 +7,20 @@ import pytest
 from jobs import clock, ids
 from jobs.store.queue.claim import Lease
 from workers.items import in_flight as module
-from workers.items.in_flight import ClaimedBatch, ItemOutcome, end_together
+from workers.items.in_flight import ClaimedBatch, InFlightSlice, ItemOutcome, end_together
 
 
 def claimed_batch(slices: int = 1, items: int = 1) -> ClaimedBatch:
     leases = [Lease(ids.new(), n, n + items, 1, "t", "m@1", "{}") for n in range(slices)]
     return ClaimedBatch(leases)
+
+
+def claimed_slice(items: int) -> tuple[ClaimedBatch, InFlightSlice]:
+    """A claim of one slice, all of whose items are in flight."""
+    claimed = claimed_batch(items=items)
+    [only] = claimed.slices
+    only.expect(items)
+    return claimed, only
 
 
 def outcomes(*seqs: int) -> list[ItemOutcome]:
@@ -59,9 +67,7 @@ def due(claimed: ClaimedBatch) -> float:
 
 
 def test_outcomes_of_a_slice_that_goes_on_are_recorded_after_a_second(now: list[float]) -> None:
-    claimed = claimed_batch(items=9)
-    [slow] = claimed.slices
-    slow.expect(9)
+    claimed, slow = claimed_slice(9)
     assert due(claimed) == module.RECORD_AFTER_S, "there is nothing to record, but it looks again"
     slow.add(outcomes(0, 1))
     now.append(100.75)
@@ -80,9 +86,7 @@ def test_outcomes_of_a_slice_that_goes_on_are_recorded_after_a_second(now: list[
 
 
 def test_a_slice_that_is_half_done_after_a_second_is_given_another(now: list[float]) -> None:
-    claimed = claimed_batch(items=8)
-    [quick] = claimed.slices
-    quick.expect(8)
+    claimed, quick = claimed_slice(8)
     quick.add(outcomes(0, 1, 2, 3))
     now.append(101.5)
     assert due(claimed) == 0.5
@@ -92,9 +96,7 @@ def test_a_slice_that_is_half_done_after_a_second_is_given_another(now: list[flo
 
 
 def test_what_could_not_be_recorded_is_settled_with_its_slice(now: list[float]) -> None:
-    claimed = claimed_batch(items=3)
-    [slow] = claimed.slices
-    slow.expect(3)
+    claimed, slow = claimed_slice(3)
     slow.add(outcomes(0))
     parts = claimed.take_outcomes()
     slow.add(outcomes(1, 2))
@@ -105,9 +107,7 @@ def test_what_could_not_be_recorded_is_settled_with_its_slice(now: list[float]) 
 
 
 def test_a_list_is_recorded_once_all_of_its_inputs_have_ended(now: list[float]) -> None:
-    claimed = claimed_batch(items=3)
-    [slow] = claimed.slices
-    slow.expect(3)
+    claimed, slow = claimed_slice(3)
     slow.expect_parts(0, 2)
     slow.expect_parts(1, 2)
     slow.add(outcomes(0, 1, 1, 2))

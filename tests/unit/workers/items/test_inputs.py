@@ -79,21 +79,13 @@ def test_a_list_is_one_row_in_its_own_order_with_the_sums_of_its_inputs() -> Non
     assert (row.units, row.wait_ms, row.launch_id, row.device_us) == (33, 2.0, 72, 15)
 
 
-def test_a_list_of_one_is_a_list() -> None:
-    [row], _ = row_of([1.0])
-    assert row.output == "[[1.0]]"
-
-
-def test_a_list_fails_with_the_first_that_failed() -> None:
+def test_a_list_fails_with_the_first_that_failed_or_cant_be_stored() -> None:
     [row], _ = row_of([1.0], InvalidInput("odd"), RuntimeError("broken"))
     assert orjson.loads(row.error or "") == {
         "code": "invalid_input",
         "message": "input 1 of the list: odd",
     }
     assert (row.seq, row.output, row.device_us) == (0, None, 15)
-
-
-def test_an_output_that_cant_be_stored_fails_its_list() -> None:
     [row], _ = row_of([1.0], [float("nan")])
     assert orjson.loads(row.error or "")["code"] == "invalid_output"
 

@@ -23,11 +23,18 @@ from workers.items.in_flight import ClaimedBatch, ItemOutcome
 INF, NAN = float("inf"), float("nan")
 
 
-def recorded(output: Any) -> Result:
+def recorded(output: Any, tokens: TokenUsage | None = None) -> Result:
     """The row of an item that ended so."""
+    return row_of(ItemOutcome(0, 3, 1.5, 7, output, tokens=tokens))
+
+
+def row_of(*parts: ItemOutcome) -> Result:
+    """The row of one item, which is a list if it has several parts."""
     [in_flight] = ClaimedBatch([Lease(new(), 0, 1, 1, "tenant", "model@1", "{}")]).slices
     in_flight.expect(1)
-    in_flight.add([ItemOutcome(0, 3, 1.5, 7, output)])
+    if len(parts) > 1:
+        in_flight.expect_parts(0, len(parts))
+    in_flight.add(parts)
     [row], _ = results.rows(in_flight, Limits())
     return row
 
@@ -37,22 +44,12 @@ TOKENS = TokenUsage(10, 4, 3)
 
 @pytest.mark.parametrize("output", ["text", {"a": 1}, InvalidInput("wrong")], ids=repr)
 def test_tokens_of_an_item_go_with_its_result(output: Any) -> None:
-    [in_flight] = ClaimedBatch([Lease(new(), 0, 1, 1, "tenant", "model@1", "{}")]).slices
-    in_flight.expect(1)
-    in_flight.add([ItemOutcome(0, 3, 1.5, 7, output, tokens=TOKENS)])
-    [row], _ = results.rows(in_flight, Limits())
-    assert row.tokens == TOKENS
+    assert recorded(output, TOKENS).tokens == TOKENS
 
 
 def test_tokens_of_a_list_are_those_of_its_inputs() -> None:
-    [in_flight] = ClaimedBatch([Lease(new(), 0, 1, 1, "tenant", "model@1", "{}")]).slices
-    in_flight.expect(1)
-    in_flight.expect_parts(0, 3)
-    parts = [TOKENS, None, TOKENS]
-    in_flight.add(
-        [ItemOutcome(0, 3, 1.5, 7, "x", part=n, tokens=each) for n, each in enumerate(parts)]
-    )
-    [row], _ = results.rows(in_flight, Limits())
+    parts = enumerate([TOKENS, None, TOKENS])
+    row = row_of(*(ItemOutcome(0, 3, 1.5, 7, "x", part=n, tokens=each) for n, each in parts))
     assert row.tokens == TokenUsage(20, 8, 6)
 
 

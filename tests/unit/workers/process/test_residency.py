@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,10 @@ class Table(Residency):
     def names(self, *states: str) -> str:
         return "".join(r.model.name for r in self if r.state in states)
 
+    def unload(self, name: str) -> None:
+        self.of(name).change_state("draining")
+        self.mark_unloaded(self.of(name))
+
     def load_all(self, now_s: float) -> None:
         self.reserve(now_s)
         while resident := self.next_load():
@@ -36,17 +41,21 @@ class Table(Residency):
         return "", ""
 
 
+def declared(*models: Model, **options: Any) -> Table:
+    made = Table(**options)
+    made.declare(0.0, models)
+    return made
+
+
 def table(*models: Model, budget_mb: float = 1000, min_stay_s: float = 30) -> Table:
     """All that fit are loaded, at 0."""
-    made = Table(budget_mb, min_stay_s)
-    made.declare(0.0, models)
+    made = declared(*models, budget_mb=budget_mb, min_stay_s=min_stay_s)
     made.load_all(0.0)
     return made
 
 
 def test_without_a_budget_all_are_loaded_in_the_order_they_are_declared() -> None:
-    made = Table()
-    made.declare(0.0, [model("a"), model("b", 10**6)])
+    made = declared(model("a"), model("b", 10**6))
     made.reserve(0.0)
     assert made.names("loading") == "ab"
     assert made.next_load() is made.of("a")
@@ -58,7 +67,7 @@ def test_with_a_budget_those_that_fit_are_loaded_whatever_their_place() -> None:
 
 
 def test_what_is_kept_warm_is_unloaded_after_idle_ones_and_before_those_in_use() -> None:
-    made = table(model("a"), model("b"), model("c"), budget_mb=800)
+    made = table(*map(model, "abc"), budget_mb=800)
     made.of("a").used_s, made.of("b").used_s = 10.0, 20.0
     made.kept_warm = {"a@1"}
     assert made.bring(100.0, "c") == ("c", "b")
@@ -70,7 +79,7 @@ def test_what_is_kept_warm_is_unloaded_after_idle_ones_and_before_those_in_use()
 
 
 def test_for_one_that_another_worker_has_nothing_that_is_in_use_leaves() -> None:
-    made = table(model("a"), model("b"), model("c"), budget_mb=800)
+    made = table(*map(model, "abc"), budget_mb=800)
     made.of("a").used_s, made.of("b").used_s = 10.0, 90.0
 
     def leaves(now_s: float, name: str) -> list[str]:
@@ -105,13 +114,13 @@ def test_as_many_leave_as_it_takes_and_none_that_gives_no_room() -> None:
 
 
 def test_nobody_leaves_before_the_minimum_stay_is_over() -> None:
-    made = table(model("a"), model("b"), model("c"))
+    made = table(*map(model, "abc"))
     assert made.bring(29.9, "c") == ("", "")
     assert made.bring(30.0, "c") == ("c", "a")
 
 
 def test_one_with_work_in_hand_leaves_last_and_only_after_a_long_stay() -> None:
-    made = table(model("a"), model("b"), model("c"))
+    made = table(*map(model, "abc"))
     made.of("a").busy = True
     made.of("b").used_s = 25.0
     assert made.bring(30.0, "c") == ("c", "b")
@@ -121,7 +130,7 @@ def test_one_with_work_in_hand_leaves_last_and_only_after_a_long_stay() -> None:
 
 
 def test_the_room_of_one_that_drains_is_used_once_it_has_left() -> None:
-    made = table(model("a"), model("b"), model("c"))
+    made = table(*map(model, "abc"))
     made.of("c").change_state("loading")
     made.of("a").change_state("draining")
     assert made.next_load() is None
@@ -133,8 +142,7 @@ def test_the_room_of_one_that_drains_is_used_once_it_has_left() -> None:
 
 def test_one_that_made_room_comes_back_only_when_it_is_wanted() -> None:
     made = table(model("a"), model("b"))
-    made.of("a").change_state("draining")
-    made.mark_unloaded(made.of("a"))
+    made.unload("a")
     made.load_all(100.0)
     assert made.names("ready") == "b"
     assert made.bring(100.0, "a") == ("a", "")
@@ -152,16 +160,14 @@ def test_one_that_says_how_large_it_is_only_when_loaded_leaves_where_it_does_not
 
 
 def test_a_measured_model_that_is_larger_than_the_budget_fails() -> None:
-    made = Table(1000)
-    made.declare(0.0, [model("a", 0)])
+    made = declared(model("a", 0), budget_mb=1000)
     made.reserve(0.0)
     assert not made.measure(made.of("a"), 1500)
     assert (made.of("a").state, made.of("a").retry_s) == ("failed", inf)
 
 
 def test_a_load_that_fails_is_tried_again_later_and_later() -> None:
-    made = Table()
-    made.declare(0.0, [model("a")])
+    made = declared(model("a"))
     for now_s, retry_s in ((0.0, 1.0), (1.0, 3.0), (3.0, 7.0), (100.0, 108.0)):
         made.reserve(now_s)
         made.mark_failed(now_s, made.of("a"), "no such file")
@@ -179,9 +185,6 @@ def test_a_version_that_is_removed_stays_for_a_while_and_then_may_go() -> None:
     assert made.removed(10.0 + REMOVED_STAYS_S - 0.1) == []
     assert made.removed(10.0 + REMOVED_STAYS_S) == [made.of("x")]
     assert made.of("x").state == "ready"
-
-
-def test_a_version_that_comes_back_in_time_has_never_left() -> None:
     made = table(model("x"))
     made.declare(10.0, [])
     made.declare(12.0, [model("x")])
@@ -192,8 +195,7 @@ def test_an_entry_that_came_back_as_another_waits_until_the_first_has_left() -> 
     made = table(model("x", 100))
     made.declare(1.0, [model("x", 200)])
     assert made.removed(100.0) == [made.of("x")]
-    made.of("x").change_state("draining")
-    made.mark_unloaded(made.of("x"))
+    made.unload("x")
     made.remove(made.of("x"))
     made.declare(2.0, [model("x", 200)])
     made.load_all(2.0)
@@ -203,8 +205,7 @@ def test_an_entry_that_came_back_as_another_waits_until_the_first_has_left() -> 
 def test_what_was_removed_is_not_loaded_but_for_work_that_is_left() -> None:
     made = table(model("a"), model("b"), model("x"))
     made.declare(0.0, [model("a")])
-    made.of("b").change_state("draining")
-    made.mark_unloaded(made.of("b"))
+    made.unload("b")
     made.load_all(60.0)
     assert made.names("ready") == "a"
     assert made.bring(60.0, "x") == ("x", "")
@@ -217,8 +218,8 @@ def test_states_follow_each_other_as_the_table_says() -> None:
 
 
 def test_a_model_whose_loads_ended_workers_is_loaded_last_or_not_at_all() -> None:
-    made = Table(late={"a@1"}, left_out={"b@1": "it crashed 3 times"})
-    made.declare(0, [model("a"), model("b"), model("c")])
+    left_out = {"b@1": "it crashed 3 times"}
+    made = declared(*map(model, "abc"), late={"a@1"}, left_out=left_out)
     made.reserve(0)
     first = made.next_load()
     assert first
@@ -230,8 +231,7 @@ def test_a_model_whose_loads_ended_workers_is_loaded_last_or_not_at_all() -> Non
 
 
 def test_a_changed_entry_of_a_model_that_was_left_out_is_loaded() -> None:
-    made = Table(left_out={"a@1": "it crashed 3 times"})
-    made.declare(0, [model("a")])
+    made = declared(model("a"), left_out={"a@1": "it crashed 3 times"})
     made.declare(1, [model("a", memory_mb=1)])
     [removed] = made.removed(1 + REMOVED_STAYS_S)
     made.remove(removed)
@@ -241,22 +241,19 @@ def test_a_changed_entry_of_a_model_that_was_left_out_is_loaded() -> None:
 
 
 def test_a_model_on_demand_is_loaded_by_request_alone_and_again_after_it_was_unloaded() -> None:
-    made = Table()
-    made.declare(0.0, [replace(model("a"), on_demand=True), model("b")])
+    made = declared(replace(model("a"), on_demand=True), model("b"))
     made.load_all(0.0)
     assert (made.names("ready"), made.names("absent")) == ("b", "a")
     assert made.bring(0.0, "a") == ("a", "")
     made.of("a").change_state("loading")
     made.load_all(1.0)
-    made.of("a").change_state("draining")
-    made.mark_unloaded(made.of("a"))
+    made.unload("a")
     made.reserve(2.0)
     assert made.names("absent") == "a"
 
 
 def test_a_version_with_an_artifact_is_verified_and_staged_before_it_is_loaded() -> None:
-    made = Table()
-    made.declare(0.0, [replace(model("a"), artifact=f"sha256:{'0' * 64}"), model("b")])
+    made = declared(replace(model("a"), artifact=f"sha256:{'0' * 64}"), model("b"))
     made.reserve(0.0)
     first = made.of("a")
     assert (made.names("verifying"), made.names("loading")) == ("a", "b")

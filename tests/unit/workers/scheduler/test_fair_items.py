@@ -18,21 +18,26 @@ def entries(
     return [Entry(owner, n, LANE, 0, size, None, 0.0, tenant, weight, place) for n in range(count)]
 
 
+def lanes_of(*waiting: list[Entry], sized: bool = False) -> ItemLanes:
+    lanes = ItemLanes(sized=sized)
+    for some in waiting:
+        lanes.put(some)
+    return lanes
+
+
 def tenants(taken: list[Entry]) -> Counter[str]:
     return Counter(entry.tenant for entry in taken)
 
 
 def test_who_comes_late_with_little_is_in_the_next_launch() -> None:
-    lanes = ItemLanes()
-    lanes.put(entries("flood", 4000))
+    lanes = lanes_of(entries("flood", 4000))
     lanes.take(LANE, 100)
     lanes.put(entries("light", 20))
     assert tenants(lanes.take(LANE, 100)) == {"light": 20, "flood": 80}
 
 
 def test_the_lane_of_the_tenant_with_least_has_the_first_turn() -> None:
-    lanes = ItemLanes()
-    lanes.put(entries("flood", 400))
+    lanes = lanes_of(entries("flood", 400))
     lanes.take(LANE, 100)
     light = entries("light", 2)
     for entry in light:
@@ -51,26 +56,21 @@ def test_launches_are_shared_by_weight() -> None:
 
 @pytest.mark.parametrize(("sized", "short"), [(True, 80), (False, 50)])
 def test_turns_are_counted_in_what_the_device_spends(sized: bool, short: int) -> None:
-    lanes = ItemLanes(sized=sized)
-    lanes.put(entries("short", 500, size=10))
-    lanes.put(entries("long", 500, size=40))
+    lanes = lanes_of(entries("short", 500, size=10), entries("long", 500, size=40), sized=sized)
     assert tenants(lanes.take(LANE, 100))["short"] == short
 
 
 def test_who_was_idle_has_saved_nothing_up() -> None:
-    lanes = ItemLanes()
-    lanes.put(entries("busy", 1000))
-    lanes.put(entries("idle", 1))
+    lanes = lanes_of(entries("busy", 1000), entries("idle", 1))
     lanes.take(LANE, 500)
     lanes.put(entries("idle", 300))
     assert tenants(lanes.take(LANE, 100)) == {"busy": 50, "idle": 50}
 
 
 def test_of_one_tenant_the_first_in_place_goes_first_and_a_slice_in_order() -> None:
-    lanes = ItemLanes()
-    lanes.put(entries("a", 3, place=(2,)))
-    lanes.put(entries("a", 2, place=(1,)))
-    lanes.put(entries("a", 2, place=(1,))[1:])
+    lanes = lanes_of(
+        entries("a", 3, place=(2,)), entries("a", 2, place=(1,)), entries("a", 2, place=(1,))[1:]
+    )
     taken = lanes.take(LANE, 10)
     assert [(entry.place, entry.seq) for entry in taken] == [
         ((1,), 0), ((1,), 1), ((1,), 1), ((2,), 0), ((2,), 1), ((2,), 2),
@@ -78,9 +78,7 @@ def test_of_one_tenant_the_first_in_place_goes_first_and_a_slice_in_order() -> N
 
 
 def test_what_is_dropped_leaves_the_others_in_their_order() -> None:
-    lanes = ItemLanes()
-    lanes.put(entries("a", 3))
-    lanes.put(entries("b", 3))
+    lanes = lanes_of(entries("a", 3), entries("b", 3))
     assert lanes.drop(("a", ())) == 3
     assert [entry.seq for entry in lanes.take(LANE, 5)] == [0, 1, 2]
     assert not lanes.waiting()

@@ -28,11 +28,6 @@ def test_the_oldest_items_of_a_lane_are_taken_first() -> None:
     assert seqs(lanes.take("{}/64", 3)) == [0, 1, 2]
     assert seqs(lanes.take("{}/64", 3)) == [3, 4]
     assert len(lanes) == 0
-
-
-def test_a_lane_is_gone_once_it_is_empty() -> None:
-    lanes = lanes_with(entry(0))
-    lanes.take("{}/64", 1)
     assert lanes.waiting() == {}
     assert lanes.take("{}/64", 1) == []
 
@@ -40,9 +35,6 @@ def test_a_lane_is_gone_once_it_is_empty() -> None:
 def test_taking_stops_before_the_size_budget_is_exceeded() -> None:
     lanes = lanes_with(*(entry(n, size=30) for n in range(5)))
     assert seqs(lanes.take("{}/64", 5, max_units=90)) == [0, 1, 2]
-
-
-def test_an_item_larger_than_the_size_budget_goes_alone() -> None:
     lanes = lanes_with(entry(0, size=100), entry(1))
     assert seqs(lanes.take("{}/64", 5, max_units=10)) == [0]
 
@@ -86,15 +78,12 @@ def test_a_lane_name_tells_its_parameters_and_its_bucket(params: dict[str, objec
     assert lane_parts(lane_name(params, 64)) == (params, 64)
 
 
-def test_a_lane_whose_calls_run_alone_has_the_same_parts() -> None:
-    assert lane_parts(ALONE + lane_name({"a": "x:/"}, 64)) == ({"a": "x:/"}, 64)
-
-
-def test_a_lane_of_a_cohort_has_the_same_parts_and_another_name() -> None:
+def test_a_lane_that_is_alone_or_of_a_cohort_has_the_same_parts_and_another_name() -> None:
     params = {"a": "x:{/"}
     lane = lane_name(params, 64, "canary#01890b2c")
     assert lane_parts(lane) == lane_parts(ALONE + lane) == (params, 64)
     assert len({lane, lane_name(params, 64, "control#01890b2c"), lane_name(params, 64)}) == 3
+    assert lane_parts(ALONE + lane_name(params, 64)) == (params, 64)
 
 
 def test_the_same_parameters_in_another_order_are_the_same_lane() -> None:

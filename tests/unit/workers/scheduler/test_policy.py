@@ -22,6 +22,7 @@ RULES = Rules(Limits(max_batch=100, window_ms=20), target_s=0.2, margin_s=0.01)
 JUST_LAUNCHED = PoolView(0.0, 0.6, slots=6, other_free_s=0.0, called_s=0.0, gap_s=0.01)
 QUIET = PoolView(last_launch_s=0.0, last_took_s=0.6, slots=6)  # no call is expected
 PADDED = Rules(Limits(max_batch=64, max_tokens=512), pads=True)
+PACKED = replace(PADDED, pads=False)
 
 
 def decide(
@@ -33,6 +34,13 @@ def decide(
     **more: Any,
 ) -> Flush | Wait:
     return LaunchPolicy(latency, rules).decide(now_s, lanes, pool, **more)
+
+
+def leaves(*asked: Any, **more: Any) -> Flush:
+    """The launch that leaves now."""
+    decision = decide(*asked, **more)
+    assert isinstance(decision, Flush), decision
+    return decision
 
 
 def gap_s(now_s: float, pool: PoolView, calls_s: float) -> float:
@@ -47,9 +55,7 @@ def reason(
     rules: Rules = RULES,
     draining: bool = False,
 ) -> str:
-    decision = decide(now_s, [view], pool, latency, rules, draining=draining)
-    assert isinstance(decision, Flush), decision
-    return decision.reason
+    return leaves(now_s, [view], pool, latency, rules, draining=draining).reason
 
 
 def calls(count: int, due_s: float = 10.0, lane: str = "{}/0", bucket: int = 0) -> LaneView:
@@ -69,32 +75,40 @@ def test_nothing_waiting_is_waited_for_without_an_end() -> None:
 # -- calls
 
 
-def test_the_lane_whose_tenant_had_least_leaves_before_more_urgent_ones() -> None:
+def test_the_lane_whose_tenant_had_least_leaves_first_of_those_that_may() -> None:
     burst = replace(calls(100, due_s=1.0, lane="{}/256"), calls_turn=8.0)
     light = replace(calls(100, due_s=2.0, lane="{}/16"), calls_turn=2.0)
-    decision = decide(0.5, [burst, light], JUST_LAUNCHED, FIXED, RULES)
-    assert isinstance(decision, Flush)
-    assert decision.view == light
-
-
-def test_a_lane_that_may_leave_waits_for_no_other_whose_turn_it_is() -> None:
+    assert leaves(0.5, [burst, light], JUST_LAUNCHED, FIXED, RULES).view == light
     full = replace(calls(100, lane="{}/256"), calls_turn=8.0)
     waits = replace(calls(1, lane="{}/16"), calls_turn=2.0)
-    decision = decide(0.0, [full, waits], JUST_LAUNCHED, FIXED, RULES)
-    assert isinstance(decision, Flush)
-    assert decision.view == full
+    assert leaves(0.0, [full, waits], JUST_LAUNCHED, FIXED, RULES).view == full
 
 
 def test_items_of_the_tenant_that_had_least_go_before_older_ones() -> None:
     old = replace(items(100, since_s=0.0, lane="{}/256"), items_turn=8.0)
     light = replace(items(100, since_s=1.0, lane="{}/16"), items_turn=2.0)
-    decision = decide(5.0, [old, light], QUIET, FIXED, RULES)
-    assert isinstance(decision, Flush)
-    assert decision.view.lane == light.lane
+    assert leaves(5.0, [old, light], QUIET, FIXED, RULES).view.lane == light.lane
 
 
-def test_as_many_calls_as_a_launch_takes_leave_as_full() -> None:
-    assert reason(0.01, calls(100)) == "full"
+@pytest.mark.parametrize(
+    ("now_s", "view", "pool", "draining", "said"),
+    [
+        (0.01, calls(100), JUST_LAUNCHED, False, "full"),
+        (0.01, calls(90), JUST_LAUNCHED, False, "knee"),
+        (0.01, calls(1), JUST_LAUNCHED, True, "drain"),
+        (0.05, calls(1, due_s=0.25), PoolView(0.0, 0.1, slots=1, gap_s=0.001), False, "pace"),
+        (0.0, calls(1, due_s=0.2), PoolView(slots=6), False, "pace"),  # a pool that is idle
+        (0.0, items(100), QUIET, False, "full"),
+        (0.0, items(90), QUIET, False, "knee"),
+        (0.0, items(1), JUST_LAUNCHED, True, "drain"),
+        # Items are not paced while no call is expected.
+        (0.001, items(100), replace(JUST_LAUNCHED, called_s=-EXPECTED_S), False, "full"),
+    ],
+)
+def test_a_launch_leaves_for_its_reason(
+    now_s: float, view: LaneView, pool: PoolView, draining: bool, said: str
+) -> None:
+    assert reason(now_s, view, pool, draining=draining) == said
 
 
 def test_a_call_leaves_when_one_more_row_would_make_it_late() -> None:
@@ -110,8 +124,7 @@ def test_the_row_that_might_still_come_counts_for_the_deadline() -> None:
     assert reason(0.9805, calls(9, due_s=1.0), pool, by_rows) == "deadline"
 
 
-def test_calls_leave_at_the_knee() -> None:
-    assert reason(0.01, calls(90)) == "knee"
+def test_calls_below_the_knee_wait() -> None:
     assert isinstance(decide(0.01, [calls(89)], JUST_LAUNCHED, FIXED, RULES), Wait)
 
 
@@ -149,53 +162,23 @@ def test_the_last_idle_slot_keeps_to_the_even_spacing() -> None:
     assert wait_s(6, 10.0) == pytest.approx(0, abs=1e-4)
 
 
-def test_calls_of_a_pool_with_one_slot_leave_as_soon_as_it_is_idle() -> None:
-    assert reason(0.05, calls(1, due_s=0.25), PoolView(0.0, 0.1, slots=1, gap_s=0.001)) == "pace"
-
-
-def test_the_first_call_of_an_idle_pool_leaves_at_once() -> None:
-    assert reason(0.0, calls(1, due_s=0.2), PoolView(slots=6)) == "pace"
-
-
 def test_calls_that_items_would_fill_up_leave_evenly_spaced() -> None:
     both = LaneView("{}/0", 0, calls=1, calls_units=1, calls_due_s=10.0, items=90, items_since_s=0)
     assert decide(0.09, [both], JUST_LAUNCHED, FIXED, RULES) == Wait(pytest.approx(0.1))
     assert reason(0.1, both) == "pace"
 
 
-def test_calls_wait_for_nothing_while_draining() -> None:
-    assert reason(0.01, calls(1), draining=True) == "drain"
-
-
 def test_calls_that_run_alone_leave_at_once_and_one_at_a_time() -> None:
-    decision = decide(0.0, [calls(3, lane=ALONE + "{}/0")], JUST_LAUNCHED, FIXED, RULES)
-    assert isinstance(decision, Flush)
+    decision = leaves(0.0, [calls(3, lane=ALONE + "{}/0")], JUST_LAUNCHED, FIXED, RULES)
     assert (decision.rows, decision.reason) == (1, "full")
 
 
 # -- items
 
 
-def test_as_many_items_as_a_launch_takes_leave_as_full() -> None:
-    assert reason(0.0, items(100), QUIET) == "full"
-
-
 def test_items_wait_for_the_window_and_leave_at_its_end() -> None:
     assert decide(3.01, [items(1, since_s=3.0)], PoolView(), FIXED, RULES) == Wait(3.02)
     assert reason(3.02, items(1, since_s=3.0)) == "deadline"
-
-
-def test_items_leave_at_the_knee() -> None:
-    assert reason(0.0, items(90), QUIET) == "knee"
-
-
-def test_items_are_not_paced_while_no_call_is_expected() -> None:
-    quiet = replace(JUST_LAUNCHED, called_s=-EXPECTED_S)
-    assert reason(0.001, items(100), quiet) == "full"
-
-
-def test_items_wait_for_nothing_while_draining() -> None:
-    assert reason(0.0, items(1), draining=True) == "drain"
 
 
 # -- lanes
@@ -211,9 +194,7 @@ def test_of_two_lanes_of_calls_the_one_that_must_leave_first_does() -> None:
     by_size = measured(0.01, 0.0001, by_size=True)
     short = calls(1, due_s=0.500, lane="{}/16", bucket=16)
     long = calls(1, due_s=0.510, lane="{}/256", bucket=256)  # takes 48 ms longer for its two rows
-    decision = decide(1.0, [short, long], PoolView(), by_size, RULES)
-    assert isinstance(decision, Flush)
-    assert decision.view is long
+    assert leaves(1.0, [short, long], PoolView(), by_size, RULES).view is long
 
 
 @pytest.mark.parametrize("young_items", [5, 100])
@@ -224,14 +205,11 @@ def test_of_lanes_of_items_the_oldest_goes_first_full_or_not(young_items: int) -
     assert decision == Flush(old, 100, 0, "deadline")
 
 
-def test_a_full_lane_does_not_wait_for_the_window_of_an_older_one() -> None:
-    old, young = items(5, since_s=0.99, lane="a/0"), items(100, since_s=0.995, lane="b/0")
-    assert decide(1.0, [old, young], PoolView(), FIXED, RULES) == Flush(young, 100, 0, "full")
-
-
-def test_lanes_that_may_not_leave_wait_for_the_first_window_to_end() -> None:
+def test_the_first_window_to_end_decides_unless_another_lane_is_full() -> None:
     views = [items(5, since_s=0.995, lane="a/0"), items(5, since_s=0.99, lane="b/0")]
     assert decide(1.0, views, PoolView(), FIXED, RULES) == Wait(pytest.approx(1.01))
+    old, young = items(5, since_s=0.99, lane="a/0"), items(100, since_s=0.995, lane="b/0")
+    assert decide(1.0, [old, young], PoolView(), FIXED, RULES) == Flush(young, 100, 0, "full")
 
 
 # -- gaps
@@ -242,8 +220,7 @@ LINEAR = measured(0.01, 0.001)  # 100 rows: 110 ms
 
 def test_items_run_alone_between_calls_only_as_long_as_a_call_could_wait() -> None:
     """Target 200 ms, less 10 ms of margin, less 100 ms for the calls: 80 rows in 90 ms."""
-    decision = decide(5.0, [items(100)], BUSY, LINEAR, RULES, calls_s=0.1)
-    assert isinstance(decision, Flush)
+    decision = leaves(5.0, [items(100)], BUSY, LINEAR, RULES, calls_s=0.1)
     assert (decision.rows, decision.reason) == (pytest.approx(80, abs=1), "full")
 
 
@@ -275,25 +252,20 @@ def test_items_are_evenly_spaced_among_calls() -> None:
 
 def test_items_whose_cost_grows_with_them_are_kept_short_and_not_spaced() -> None:
     pool = replace(JUST_LAUNCHED, other_free_s=9.0)
-    decision = decide(0.05, [items(100)], pool, LINEAR, RULES, calls_s=0.1)
-    assert isinstance(decision, Flush)
+    decision = leaves(0.05, [items(100)], pool, LINEAR, RULES, calls_s=0.1)
     assert decision.rows == pytest.approx(80, abs=1)
 
 
 def test_items_that_are_owed_a_launch_go_before_calls_that_wait() -> None:
     lanes = [calls(100, due_s=0.0), items(100, lane="b/0")]
-    owed = decide(5.0, lanes, BUSY, FIXED, RULES, calls_s=0.1, owed=True)
-    assert isinstance(owed, Flush)
+    owed = leaves(5.0, lanes, BUSY, FIXED, RULES, calls_s=0.1, owed=True)
     assert (owed.view.lane, owed.rows) == ("b/0", 100)
-    calls_first = decide(5.0, lanes, BUSY, FIXED, RULES, calls_s=0.1)
-    assert isinstance(calls_first, Flush)
-    assert calls_first.view.lane == "{}/0"
+    assert leaves(5.0, lanes, BUSY, FIXED, RULES, calls_s=0.1).view.lane == "{}/0"
 
 
 def test_items_that_are_owed_a_launch_among_calls_get_a_short_one() -> None:
     lanes = [calls(50, due_s=9.0), items(100, lane="b/0")]
-    owed = decide(5.0, lanes, BUSY, LINEAR, RULES, calls_s=0.1, owed=True)
-    assert isinstance(owed, Flush)
+    owed = leaves(5.0, lanes, BUSY, LINEAR, RULES, calls_s=0.1, owed=True)
     assert (owed.view.lane, owed.rows) == ("b/0", 2)  # 11 ms for one, a tenth more for the next
 
 
@@ -309,24 +281,18 @@ def test_rows_that_pad_keep_to_the_row_limit_and_to_the_size_budget(bucket: int,
 
 
 def test_rows_that_do_not_pad_are_bounded_by_their_sizes_together() -> None:
-    rules = Rules(Limits(max_batch=64, max_tokens=512))
-    assert (rules.most_rows(256), rules.most_units) == (64, 512)
-    assert rules.full_rows(LaneView("{}/64", 64, calls=2, calls_units=100)) == 10
+    assert (PACKED.most_rows(256), PACKED.most_units) == (64, 512)
+    assert PACKED.full_rows(LaneView("{}/64", 64, calls=2, calls_units=100)) == 10
+    assert Rules(Limits(max_batch=64), pads=True).most_rows(256) == 64, "no size budget"
 
 
-def test_without_a_size_budget_the_row_limit_alone_holds() -> None:
-    assert Rules(Limits(max_batch=64), pads=True).most_rows(256) == 64
-
-
-def test_a_lane_that_pads_is_full_by_its_rows() -> None:
+@pytest.mark.parametrize(("rules", "rows", "units"), [(PADDED, 2, 0), (PACKED, 64, 512)])
+def test_a_lane_is_full_by_its_rows_where_it_pads_and_else_by_its_sizes(
+    rules: Rules, rows: int, units: int
+) -> None:
     view = calls(2, lane="{}/256", bucket=256)
-    assert decide(0.0, [view], JUST_LAUNCHED, FIXED, PADDED) == Flush(view, 2, 0, "full")
-
-
-def test_a_lane_is_full_by_the_sizes_that_wait() -> None:
-    rules = Rules(Limits(max_batch=64, max_tokens=512))
-    view = calls(2, lane="{}/256", bucket=256)
-    assert decide(0.0, [view], JUST_LAUNCHED, FIXED, rules) == Flush(view, 64, 512, "full")
+    decision = decide(0.0, [view], JUST_LAUNCHED, FIXED, rules)
+    assert decision == Flush(view, rows, units, "full")
 
 
 # -- items that ride with calls
@@ -340,32 +306,13 @@ def fill(
     return policy.fill_rows(LaunchSize.alike(calls, 1), slack_s, row, most, units)
 
 
-def test_items_fill_a_launch_of_fixed_cost_to_the_row_limit() -> None:
-    assert fill(3, 1.0) == 97
-
-
-def test_items_fill_a_launch_to_its_size_budget() -> None:
-    assert fill(3, 1.0, units=40) == 37
-
-
-def test_no_item_rides_with_calls_that_are_due_before_the_launch_ends() -> None:
-    assert fill(3, 0.099) == 0
-
-
-def test_items_lengthen_a_launch_by_a_share_of_it() -> None:
-    latency = measured(0.0405, 0.001)  # 10 calls: 50.5 ms; 5 items more: 5 ms more
-    assert FILL_SHARE == 0.1
-    assert fill(10, 1.0, latency) == 5
-
-
-def test_items_lengthen_a_short_launch_by_a_share_of_the_target() -> None:
-    assert FILL_TARGET == 0.15
-    assert fill(1, 1.0, measured(0.001, 0.000095)) == 15
-
-
-def test_items_ride_only_within_the_slack_of_the_calls() -> None:
-    assert fill(10, 0.0218, measured(0.0105, 0.001)) == 1
-
-
-def test_a_full_launch_of_calls_takes_no_item() -> None:
+def test_items_fill_a_launch_of_calls_as_far_as_limits_and_calls_allow() -> None:
+    assert (FILL_SHARE, FILL_TARGET) == (0.1, 0.15)
+    assert fill(3, 1.0) == 97, "the row limit"
     assert fill(100, 1.0) == 0
+    assert fill(3, 1.0, units=40) == 37, "the size budget"
+    assert fill(3, 0.099) == 0, "calls that are due before the launch ends"
+    # 10 calls take 50.5 ms: with 5 items a tenth more.
+    assert fill(10, 1.0, measured(0.0405, 0.001)) == 5
+    assert fill(1, 1.0, measured(0.001, 0.000095)) == 15, "a share of the target"
+    assert fill(10, 0.0218, measured(0.0105, 0.001)) == 1, "the slack of the calls"

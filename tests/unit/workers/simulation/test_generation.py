@@ -5,6 +5,8 @@ import pytest
 from workers.engines.generator import Capacity
 from workers.simulation.generation import Arrival, GenerationResult, StepCosts, quantile, replay
 
+pytestmark = pytest.mark.heavy
+
 CAPACITY = Capacity(1000, 16, 32, 4096)
 COSTS = StepCosts(0.01, 0.0001, 0.0005, 0.0)
 

@@ -11,6 +11,8 @@ from workers.simulation.costs import LaunchTimes
 from workers.simulation.result import Result
 from workers.simulation.run import simulate
 
+pytestmark = pytest.mark.heavy
+
 ROWS = 16
 JITTER = (0.9, 0.95, 1.0, 1.05, 1.1)
 FAST, SLOW = LaunchTimes(0.05, ratios=JITTER), LaunchTimes(0.25, ratios=JITTER)

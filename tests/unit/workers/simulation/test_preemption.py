@@ -11,6 +11,8 @@ from workers.simulation.costs import LaunchTimes, Overheads
 from workers.simulation.result import Result, quantile
 from workers.simulation.run import simulate
 
+pytestmark = pytest.mark.heavy
+
 MINILM = SAMPLES.resolve("minilm")
 #: minilm on two cores: 17 ms for a text of 60 tokens, and launches slow each other.
 TIMES = LaunchTimes(

@@ -11,6 +11,8 @@ from workers.simulation.costs import NO_OVERHEADS, LaunchTimes, Overheads
 from workers.simulation.result import Result, quantile
 from workers.simulation.run import simulate
 
+pytestmark = pytest.mark.heavy
+
 FIXED = LaunchTimes(0.1)  # 100 ms whatever the size
 JITTERS = LaunchTimes(0.1, ratios=(0.9, 0.95, 1.0, 1.05, 1.1))
 BOUND_S = 0.1158  # p95 of six replicas that launch evenly spaced

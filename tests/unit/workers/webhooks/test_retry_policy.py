@@ -34,19 +34,13 @@ def test_what_failed_together_does_not_come_back_together() -> None:
     assert len({verdict(NO, 3).wait_s for _ in range(20)}) > 10
 
 
-def test_a_success_ends_it_at_any_try() -> None:
+def test_a_success_or_410_ends_it_at_any_try() -> None:
     assert verdict(Attempt(204), TRIES) == Verdict("delivered")
-
-
-def test_410_disables_even_at_the_last_try() -> None:
     assert verdict(Attempt(410, "answered 410"), 1) == Verdict("disabled")
     assert verdict(Attempt(410, "answered 410"), TRIES) == Verdict("disabled")
 
 
-def test_no_try_is_made_before_retry_after() -> None:
+def test_retry_after_holds_a_delivery_back_but_not_for_ever() -> None:
     assert verdict(Attempt(429, "answered 429", 600.0), 1).wait_s == 600.0
     assert verdict(Attempt(503, "answered 503", 1.0), 2).wait_s >= DELAYS_S[1]
-
-
-def test_retry_after_cannot_hold_a_delivery_back_for_ever() -> None:
     assert verdict(Attempt(503, "answered 503", 1e12), 1).wait_s == MAX_RETRY_AFTER_S

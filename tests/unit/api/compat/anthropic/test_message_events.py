@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from anthropic.types import RawMessageStreamEvent
 from pydantic import TypeAdapter
 
@@ -16,6 +17,8 @@ from jobs.errors import Overloaded
 from jobs.models.registry import Registry
 from tests.support.generation.generation_worker import completion
 from tests.unit.api.compat.openai.chat.test_chunks import MODEL, result
+
+pytestmark = pytest.mark.heavy
 
 BODY = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
 TOOLS = [{"name": "weather", "input_schema": {"type": "object"}}]

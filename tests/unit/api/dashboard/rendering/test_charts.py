@@ -47,11 +47,8 @@ def test_a_chart_is_well_formed_and_has_words(name: str) -> None:
         assert "style" not in one.attrib  # the pages' policy lets none in
 
 
-def test_a_spark_says_how_it_stands() -> None:
+def test_a_spark_says_how_it_stands_and_keeps_its_gaps() -> None:
     assert "now 2, at most 3" in charts.spark([1.0, 3.0, 2.0], "calls")
-
-
-def test_gaps_stay_gaps() -> None:
     assert charts.spark([1, 2, None, 3, 4], "x").count("<polyline") == 2
 
 

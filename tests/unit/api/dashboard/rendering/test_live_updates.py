@@ -11,6 +11,8 @@ from api.dashboard.rendering.live_updates import LiveUpdates, Parts, _Watch
 from jobs.errors import NotFound, Overloaded
 from tests.support.wait import eventually_async
 
+pytestmark = pytest.mark.anyio
+
 
 def request() -> Request:
     return Request({"type": "http", "method": "GET", "path": "/dashboard", "headers": []})
@@ -25,103 +27,88 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_updates, "EVERY_S", 0.01)
 
 
-def test_one_looks_for_all_who_see_the_same() -> None:
-    async def run() -> None:
-        looks = 0
+async def test_one_looks_for_all_who_see_the_same() -> None:
+    looks, before = 0, asyncio.all_tasks()
 
-        async def page(_: Request) -> Parts:
-            nonlocal looks
-            looks += 1
-            return Parts({"live_x": str(looks)})
+    async def page(_: Request) -> Parts:
+        nonlocal looks
+        looks += 1
+        return Parts({"live_x": str(looks)})
 
-        lives = LiveUpdates()
-        watches = [watch(page) for _ in range(20)]
-        for each in watches:
-            lives.begin("same", each)
-        for each in watches:
-            await each.wait()
-        assert looks < 20
-        assert all(each.parts for each in watches)
-        for each in watches:
-            lives.end("same", each)
-        me = asyncio.current_task()
-        await eventually_async(lambda: asyncio.all_tasks() == {me})  # nobody is looked for any more
-        await lives.stop()
-
-    asyncio.run(run())
-
-
-def test_a_page_that_fails_for_one_goes_on_for_the_others() -> None:
-    async def run() -> None:
-        async def gone(_: Request) -> Parts:
-            raise NotFound("deleted")
-
-        async def there(_: Request) -> Parts:
-            return Parts({"live_x": "there"})
-
-        lives = LiveUpdates()
-        first, second = watch(gone), watch(there)
-        lives.begin("same", first)
-        lives.begin("same", second)
-        await first.wait()
-        await second.wait()
-        assert (first.parts, second.parts) in [
-            (None, {"live_x": "there"}),
-            ({"live_x": "there"}, {"live_x": "there"}),  # the other one looked first
-        ]
-        await lives.stop()
-
-    asyncio.run(run())
-
-
-def test_so_many_streams_and_no_more() -> None:
-    async def run() -> None:
-        async def page(_: Request) -> Parts:
-            return Parts({})
-
-        lives = LiveUpdates()
-        watches = [watch(page, f"tenant-{n}") for n in range(live_updates.MOST_STREAMS)]
-        for n, each in enumerate(watches):
-            lives.begin(n, each)
-        with pytest.raises(Overloaded):
-            lives.begin("more", watch(page))
-        lives.end(0, watches[0])
-        lives.begin("more", watch(page))
-        await lives.stop()
-
-    asyncio.run(run())
-
-
-def test_no_tenant_takes_all_of_them() -> None:
-    async def run() -> None:
-        async def page(_: Request) -> Parts:
-            return Parts({})
-
-        lives = LiveUpdates()
-        for n in range(live_updates.MOST_OF_A_TENANT):
-            lives.begin(n % 2, watch(page, "mallory"))
-        with pytest.raises(Overloaded):
-            lives.begin("another", watch(page, "mallory"))
-        lives.begin("hers", watch(page, "acme"))
-        await lives.stop()
-
-    asyncio.run(run())
-
-
-def test_a_process_that_stops_ends_them_all() -> None:
-    async def run() -> None:
-        async def page(_: Request) -> Parts:
-            return Parts({"live_x": "there"})
-
-        lives = LiveUpdates()
-        each = watch(page)
+    lives = LiveUpdates()
+    watches = [watch(page) for _ in range(20)]
+    for each in watches:
         lives.begin("same", each)
-        lives.close()
+    for each in watches:
         await each.wait()
-        assert each.parts is None
-        with pytest.raises(Overloaded):
-            lives.begin("late", watch(page))
-        async with asyncio.timeout(5):
-            await lives.stop()
+    assert looks < 20
+    assert all(each.parts for each in watches)
+    for each in watches:
+        lives.end("same", each)
+    # Nobody is looked for any more.
+    await eventually_async(lambda: asyncio.all_tasks() <= before)
+    await lives.stop()
 
-    asyncio.run(run())
+
+async def test_a_page_that_fails_for_one_goes_on_for_the_others() -> None:
+    async def gone(_: Request) -> Parts:
+        raise NotFound("deleted")
+
+    async def there(_: Request) -> Parts:
+        return Parts({"live_x": "there"})
+
+    lives = LiveUpdates()
+    first, second = watch(gone), watch(there)
+    lives.begin("same", first)
+    lives.begin("same", second)
+    await first.wait()
+    await second.wait()
+    assert (first.parts, second.parts) in [
+        (None, {"live_x": "there"}),
+        ({"live_x": "there"}, {"live_x": "there"}),  # the other one looked first
+    ]
+    await lives.stop()
+
+
+async def test_so_many_streams_and_no_more() -> None:
+    async def page(_: Request) -> Parts:
+        return Parts({})
+
+    lives = LiveUpdates()
+    watches = [watch(page, f"tenant-{n}") for n in range(live_updates.MOST_STREAMS)]
+    for n, each in enumerate(watches):
+        lives.begin(n, each)
+    with pytest.raises(Overloaded):
+        lives.begin("more", watch(page))
+    lives.end(0, watches[0])
+    lives.begin("more", watch(page))
+    await lives.stop()
+
+
+async def test_no_tenant_takes_all_of_them() -> None:
+    async def page(_: Request) -> Parts:
+        return Parts({})
+
+    lives = LiveUpdates()
+    for n in range(live_updates.MOST_OF_A_TENANT):
+        lives.begin(n % 2, watch(page, "mallory"))
+    with pytest.raises(Overloaded):
+        lives.begin("another", watch(page, "mallory"))
+    lives.begin("hers", watch(page, "acme"))
+    await lives.stop()
+
+
+async def test_a_process_that_stops_ends_them_all() -> None:
+    async def page(_: Request) -> Parts:
+        return Parts({"live_x": "there"})
+
+    lives = LiveUpdates()
+    each = watch(page)
+    lives.begin("same", each)
+    lives.close()
+    await each.wait()
+    assert each.parts is None
+    with pytest.raises(Overloaded):
+        lives.begin("late", watch(page))
+    async with asyncio.timeout(5):
+        await lives.stop()

@@ -25,11 +25,8 @@ def test_stages_and_tokens_lie_at_their_times() -> None:
     assert "queue 10 ms, prefill 30 ms, decode 160 ms; 3 marks, tokens from 40 to 200 ms" in drawn
 
 
-def test_a_call_that_had_no_token_has_its_stages() -> None:
+def test_a_call_without_tokens_has_its_stages_and_one_that_did_not_generate_none() -> None:
     found = token_timeline(record({"ttft_ms": 0.0}))
     assert found
     assert "no tokens" in found.drawn()
-
-
-def test_a_call_that_did_not_generate_has_none() -> None:
     assert token_timeline(record({"queue_ms": 3.0, "engine_ms": 9.0})) is None

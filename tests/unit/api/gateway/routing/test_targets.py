@@ -45,13 +45,10 @@ def test_a_version_that_is_named_beats_every_route(routing: RoutingTable) -> Non
     assert target(routing, OLD, name="m@2") == Target(NEW)
 
 
-def test_a_canary_without_a_worker_falls_back_to_the_stable_version_and_has_missed_it() -> None:
+def test_a_canary_that_cannot_answer_falls_back_to_the_stable_version() -> None:
     assert target(CANARY, OLD, NEW) == Target(NEW, "canary#r")
     assert target(CANARY, OLD, NEXT) == Target(OLD, "missed#r", missed=NEW)
     assert target(CANARY) == Target(OLD, "missed#r", missed=NEW)
-
-
-def test_a_canary_that_is_not_served_here_falls_back_too() -> None:
     without = Registry([OLD, OTHER])
     assert target(CANARY, OLD, models=without) == Target(OLD, "missed#r")
 

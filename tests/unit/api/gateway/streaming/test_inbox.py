@@ -10,6 +10,8 @@ from jobs import clock
 from jobs.calls.messages import Delta
 from jobs.errors import DeadlinePassed, MillraceError, SlowReader, StreamBroken
 
+pytestmark = pytest.mark.anyio
+
 
 def made(
     ends: list[MillraceError], deadlines: StreamDeadlines | None = None, slow_reader_s: float = 60.0
@@ -105,13 +107,10 @@ def test_silence_after_the_first_token_ends_the_call() -> None:
     assert error.detail == "no more came within 20 ms"
 
 
-def test_a_reader_waits_for_a_delta_or_for_its_time() -> None:
-    async def test() -> None:
-        inbox = made([])
-        await inbox.wait(0.001)
-        assert numbers(inbox) == []
-        asyncio.get_running_loop().call_soon(inbox.put, Delta("a", 0))
-        await inbox.wait(3600.0)
-        assert numbers(inbox) == [0]
-
-    asyncio.run(test())
+async def test_a_reader_waits_for_a_delta_or_for_its_time() -> None:
+    inbox = made([])
+    await inbox.wait(0.001)
+    assert numbers(inbox) == []
+    asyncio.get_running_loop().call_soon(inbox.put, Delta("a", 0))
+    await inbox.wait(3600.0)
+    assert numbers(inbox) == [0]

@@ -13,6 +13,8 @@ from api.services.intake.group_commit import GroupCommit
 from jobs.errors import SpendCap
 from jobs.store.notifier import WorkNotifier
 
+pytestmark = pytest.mark.anyio
+
 DATABASE = create_engine("postgresql+psycopg://")  # never connected
 
 
@@ -45,35 +47,29 @@ async def stored(commit: GroupCommit, job: str) -> Any:
     return await commit.store(job)  # type: ignore[arg-type]
 
 
-def test_jobs_that_arrive_while_one_commits_share_the_next_transaction(store: Store) -> None:
-    async def run() -> None:
-        group = commit()
-        first = asyncio.create_task(stored(group, "first"))
-        await asyncio.to_thread(store.began.acquire)  # a job that is alone doesn't wait
-        rest = [asyncio.create_task(stored(group, job)) for job in ("a", "refused", "b")]
-        await asyncio.sleep(0)
-        store.commit.release(2)
-        assert await first == "row of first"
-        found = await asyncio.gather(*rest, return_exceptions=True)
-        assert found[::2] == ["row of a", "row of b"]
-        assert isinstance(found[1], SpendCap)
-        assert store.groups == [["first"], ["a", "refused", "b"]]
-        await group.stop()
-
-    asyncio.run(run())
+async def test_jobs_that_arrive_while_one_commits_share_the_next_transaction(store: Store) -> None:
+    group = commit()
+    first = asyncio.create_task(stored(group, "first"))
+    await asyncio.to_thread(store.began.acquire)  # a job that is alone doesn't wait
+    rest = [asyncio.create_task(stored(group, job)) for job in ("a", "refused", "b")]
+    await asyncio.sleep(0)
+    store.commit.release(2)
+    assert await first == "row of first"
+    found = await asyncio.gather(*rest, return_exceptions=True)
+    assert found[::2] == ["row of a", "row of b"]
+    assert isinstance(found[1], SpendCap)
+    assert store.groups == [["first"], ["a", "refused", "b"]]
+    await group.stop()
 
 
-def test_a_job_is_stored_though_its_request_ends(store: Store) -> None:
-    async def run() -> None:
-        group = commit()
-        first = asyncio.create_task(stored(group, "first"))
-        await asyncio.to_thread(store.began.acquire)
-        leaving = asyncio.create_task(stored(group, "leaving"))
-        await asyncio.sleep(0)
-        leaving.cancel()
-        store.commit.release(2)
-        assert await first == "row of first"
-        await group.stop()
-        assert store.groups == [["first"], ["leaving"]]
-
-    asyncio.run(run())
+async def test_a_job_is_stored_though_its_request_ends(store: Store) -> None:
+    group = commit()
+    first = asyncio.create_task(stored(group, "first"))
+    await asyncio.to_thread(store.began.acquire)
+    leaving = asyncio.create_task(stored(group, "leaving"))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    store.commit.release(2)
+    assert await first == "row of first"
+    await group.stop()
+    assert store.groups == [["first"], ["leaving"]]

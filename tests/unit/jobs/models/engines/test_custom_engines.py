@@ -32,6 +32,7 @@ def problems(folder: Path, engine: str, options: str, more: str = "") -> list[st
     return [problem.removeprefix(prefix) for problem in caught.value.problems]
 
 
+@pytest.mark.heavy
 def test_paths_go_from_where_the_models_file_is(
     own_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,101 +66,64 @@ def test_own_code_may_do_anything_and_a_folder_what_its_entry_says(tmp_path: Pat
     assert problem == f"no task 'chat'; {said}"
 
 
+NET = 'file = "a", build = "N"'
+
+
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("engine", "task", "options", "said"),
     [
-        ("", ["options: one of file, module must be set; there is none"]),
-        (
-            'file = "a", module = "b"',
-            ["one of file, module must be set; there are file and module"],
-        ),
-        ('module = "b", file_sha256 = "0"', ["file_sha256 goes with file, which is"]),
-        ("file = 5", ["options.file must be a valid string"]),
-        (
-            'file = "a", fil = "b", weights = "c"',
-            ["unknown key 'fil' in options; there are: file,", "'we"],
-        ),
+        ("python", "", "", ["options: one of file, module must be set; there is none"]),
+        ("python", "", 'file = "a", module = "b"',
+         ["one of file, module must be set; there are file and module"]),
+        ("python", "", 'module = "b", file_sha256 = "0"', ["file_sha256 goes with file, which is"]),
+        ("python", "", "file = 5", ["options.file must be a valid string"]),
+        ("python", "", 'file = "a", fil = "b", weights = "c"',
+         ["unknown key 'fil' in options; there are: file,", "'we"]),
+        ("torch", "", "",
+         ["one of file, module, export must be set; there is none", "options: build is missing"]),
+        ("torch", "", 'file = "a"', ["options: build is missing"]),
+        ("torch", "", NET + ', weights = "w.safetensors"', ["weights goes with sha256"]),
+        ("torch", "", NET + ', weights = "w.bin", sha256 = "0"', ["only .safetensors"]),
+        ("torch", "", NET + ', sha256 = "0"', ["options: sha256 goes with weights"]),
+        ("torch", "", 'export = "a"',
+         ["export goes with weights", "export goes with export_sha256"]),
+        ("torch", "", 'export = "a", export_sha256 = "0", weights = "w.safetensors", sha256 = "0", '
+         'build = "N"', ["options: build makes a network, and export is one"]),
+        ("torch", "", NET + ", threads = 0", ["threads must be greater than or equal to 1, not 0"]),
+        ("torch", "", NET + ', dtype = "int8"', ["dtype must be 'float32', 'float16', 'int64'"]),
+        ("torch", "", NET + ", shape = 4", ["shape must be a valid list"]),
+        ("torch", "", NET + ", shape = [0.5]", ["options.shape number 1 must be a valid integer"]),
+        ("huggingface", "tokens", "",
+         [f"options.{one} is missing" for one in ("path", *custom_models.UNCHECKED)]),
+        ("huggingface", "tokens", HUGGINGFACE + ', pooling = "cls"',
+         ["unknown key 'pooling' in options"]),
+        ("huggingface", "embedding", HUGGINGFACE + ', pooling = "max"',
+         ["pooling must be 'mean' or 'cls', not 'max'"]),
+        ("huggingface", "embedding", HUGGINGFACE + ", normalize = 1",
+         ["normalize must be true or false"]),
+        ("huggingface", "reranking", HUGGINGFACE + ', activation = ""',
+         ["must be 'sigmoid' or 'none', not"]),
+        ("huggingface", "tokens", HUGGINGFACE + ", max_tokens = 2",
+         ["max_tokens must be greater than or equal to 3, not 2"]),
     ],
-)
-def test_what_is_wrong_with_the_options_of_python_is_named(
-    tmp_path: Path, options: str, said: list[str]
+)  # fmt: skip
+def test_what_is_wrong_with_options_is_named(
+    tmp_path: Path, engine: str, task: str, options: str, said: list[str]
 ) -> None:
-    found = problems(tmp_path, "python", options)
+    found = problems(tmp_path, engine, options, f'task = "{task}"' if task else "")
     assert len(found) == len(said)
     assert all(word in problem for word, problem in zip(said, found, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (
-            "",
-            ["one of file, module, export must be set; there is none", "options: build is missing"],
-        ),
-        ('file = "a"', ["options: build is missing"]),
-        ('file = "a", build = "N", weights = "w.safetensors"', ["weights goes with sha256"]),
-        ('file = "a", build = "N", weights = "w.bin", sha256 = "0"', ["only .safetensors"]),
-        ('file = "a", build = "N", sha256 = "0"', ["options: sha256 goes with weights"]),
-        ('export = "a"', ["export goes with weights", "export goes with export_sha256"]),
-        (
-            'export = "a", export_sha256 = "0", weights = "w.safetensors", sha256 = "0", '
-            'build = "N"',
-            ["options: build makes a network, and export is one"],
-        ),
-        (
-            'file = "a", build = "N", threads = 0',
-            ["threads must be greater than or equal to 1, not 0"],
-        ),
-        (
-            'file = "a", build = "N", dtype = "int8"',
-            ["dtype must be 'float32', 'float16', 'int64'"],
-        ),
-        ('file = "a", build = "N", shape = 4', ["shape must be a valid list"]),
-        (
-            'file = "a", build = "N", shape = [0.5]',
-            ["options.shape number 1 must be a valid integer"],
-        ),
-    ],
-)
-def test_what_is_wrong_with_the_options_of_torch_is_named(
-    tmp_path: Path, options: str, said: list[str]
-) -> None:
-    found = problems(tmp_path, "torch", options)
-    assert len(found) == len(said)
-    assert all(word in problem for word, problem in zip(said, found, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("task", "options", "said"),
-    [
-        ("tokens", "", [f"options.{one} is missing" for one in ("path", *custom_models.UNCHECKED)]),
-        ("tokens", HUGGINGFACE + ', pooling = "cls"', ["unknown key 'pooling' in options"]),
-        (
-            "embedding",
-            HUGGINGFACE + ', pooling = "max"',
-            ["pooling must be 'mean' or 'cls', not 'max'"],
-        ),
-        ("embedding", HUGGINGFACE + ", normalize = 1", ["normalize must be true or false"]),
-        ("reranking", HUGGINGFACE + ', activation = ""', ["must be 'sigmoid' or 'none', not"]),
-        (
-            "tokens",
-            HUGGINGFACE + ", max_tokens = 2",
-            ["max_tokens must be greater than or equal to 3, not 2"],
-        ),
-    ],
-)
-def test_what_is_wrong_with_the_options_of_a_folder_is_named(
-    tmp_path: Path, task: str, options: str, said: list[str]
-) -> None:
-    found = problems(tmp_path, "huggingface", options, f'task = "{task}"')
-    assert len(found) == len(said)
-    assert all(word in problem for word, problem in zip(said, found, strict=True))
-
-
+@pytest.mark.heavy
 def test_files_that_are_there_lack_nothing(own_models: Path) -> None:
     assert [no for model in models_file.load(own_models) for no in model.file_problems()] == []
 
 
+FOLDERS = {"headless": "tokens", "pickled": "reranking", "broken": "tokens", "nowhere": "tokens"}
+
+
+@pytest.mark.heavy
 def test_what_is_wrong_with_the_files_is_told_all_at_once(own_models: Path, tmp_path: Path) -> None:
     shutil.copytree(own_models.parent / "embedding", tmp_path / "headless")
     shutil.copytree(own_models.parent / "classification", tmp_path / "pickled")
@@ -177,12 +141,7 @@ def test_what_is_wrong_with_the_files_is_told_all_at_once(own_models: Path, tmp_
             custom_models.entry(
                 name, "huggingface", f'task = "{task}"', path=name, **custom_models.UNCHECKED
             )
-            for name, task in (
-                ("headless", "tokens"),
-                ("pickled", "reranking"),
-                ("broken", "tokens"),
-                ("nowhere", "tokens"),
-            )
+            for name, task in FOLDERS.items()
         ),
     )
     found = [no.replace(f"{tmp_path}/", "") for model in models for no in model.file_problems()]
@@ -203,6 +162,7 @@ def test_what_is_wrong_with_the_files_is_told_all_at_once(own_models: Path, tmp_
     assert all(no.startswith(said) for no, said in zip(found, expected, strict=True))
 
 
+@pytest.mark.heavy
 def test_an_entry_of_a_folder_is_read_and_its_texts_counted_without_torch(
     own_models: Path,
 ) -> None:

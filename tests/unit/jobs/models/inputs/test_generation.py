@@ -33,56 +33,27 @@ def problem(value: Any) -> str:
     return str(raised.value)
 
 
-def test_a_conversation_alone_has_the_defaults_of_openai() -> None:
+def test_an_input_alone_has_the_defaults_of_openai() -> None:
     assert chat() == GenerationRequest(messages=({"role": "user", "content": "hello"},))
-
-
-def test_a_prompt_alone_ends_after_sixteen_tokens() -> None:
     expected = GenerationRequest(prompt="hello", sampling=Sampling(max_tokens=COMPLETION_TOKENS))
     assert completion() == expected
 
 
 def test_every_parameter_of_sampling_is_read() -> None:
-    given = {
-        "max_completion_tokens": 7,
-        "min_tokens": 2,
-        "temperature": 0,
-        "top_p": 0.5,
-        "top_k": 40,
-        "min_p": 0.1,
-        "seed": -3,
-        "presence_penalty": 1,
-        "frequency_penalty": -1.5,
-        "repetition_penalty": 1.2,
-        "logit_bias": {"15": -100, "7": 2.5},
-        "stop": ["\n", "END"],
-        "logprobs": True,
-        "top_logprobs": 3,
-    }
-    assert chat(**given).sampling == Sampling(
-        max_tokens=7,
-        min_tokens=2,
-        temperature=0.0,
-        top_p=0.5,
-        top_k=40,
-        min_p=0.1,
-        seed=-3,
-        presence_penalty=1.0,
-        frequency_penalty=-1.5,
-        repetition_penalty=1.2,
-        logit_bias={15: -100.0, 7: 2.5},
-        stop=("\n", "END"),
-        logprobs=3,
-    )
+    alike: dict[str, Any] = {
+        "min_tokens": 2, "temperature": 0.0, "top_p": 0.5, "top_k": 40, "min_p": 0.1, "seed": -3,
+        "presence_penalty": 1.0, "frequency_penalty": -1.5, "repetition_penalty": 1.2,
+    }  # fmt: skip
+    given = {"logit_bias": {"15": -100, "7": 2.5}, "stop": ["\n", "END"], "logprobs": True}
+    found = chat(max_completion_tokens=7, top_logprobs=3, **alike, **given).sampling
+    read = {"logit_bias": {15: -100.0, 7: 2.5}, "stop": ("\n", "END"), "logprobs": 3}
+    assert found == Sampling(max_tokens=7, **alike, **read)
 
 
-def test_numbers_that_switch_a_filter_off_are_taken() -> None:
+def test_sampling_parameters_have_their_usual_forms() -> None:
     sampling = chat(top_k=-1, top_p=0).sampling
     assert sampling.top_k == 0
     assert 0 < sampling.top_p < 1e-3
-
-
-def test_whole_temperatures_become_floats() -> None:
     assert type(chat(temperature=1).sampling.temperature) is float
 
 
@@ -195,45 +166,32 @@ def test_completions_refuse_what_only_others_have(fields: dict[str, Any]) -> Non
     assert problem({**PROMPT, **fields}).startswith(f"{next(iter(fields))} ")
 
 
+OUT_OF_RANGE: dict[str, list[Any]] = {
+    "temperature": [2.1, -0.1, True, "0"],
+    "top_p": [1.1],
+    "top_k": [-2],
+    "min_p": [1.5],
+    "n": [0, 129, 1.0],
+    "seed": [2**63, 1.5],
+    "presence_penalty": [3],
+    "frequency_penalty": [-3],
+    "repetition_penalty": [0],
+    "max_tokens": [0],
+    "max_completion_tokens": [-1],
+    "min_tokens": [-1],
+    "logit_bias": [[], {"x": 1}, {"1": 101}, {"-1": 1}, {"\u0661": 1}],
+    "stop": [3, [""], ["x"] * 17, "x" * 257],
+    "logprobs": [1],
+    "top_logprobs": [3],
+    "messages": [[], "hello"],
+    "tools": [{}],
+    "tool_choice": ["required", {"type": "function"}],
+    "choice": [[]],
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("temperature", 2.1),
-        ("temperature", -0.1),
-        ("temperature", True),
-        ("temperature", "0"),
-        ("top_p", 1.1),
-        ("top_k", -2),
-        ("min_p", 1.5),
-        ("n", 0),
-        ("n", 129),
-        ("n", 1.0),
-        ("seed", 2**63),
-        ("seed", 1.5),
-        ("presence_penalty", 3),
-        ("frequency_penalty", -3),
-        ("repetition_penalty", 0),
-        ("max_tokens", 0),
-        ("max_completion_tokens", -1),
-        ("min_tokens", -1),
-        ("logit_bias", []),
-        ("logit_bias", {"x": 1}),
-        ("logit_bias", {"1": 101}),
-        ("logit_bias", {"-1": 1}),
-        ("logit_bias", {"\u0661": 1}),
-        ("stop", 3),
-        ("stop", [""]),
-        ("stop", ["x"] * 17),
-        ("stop", "x" * 257),
-        ("logprobs", 1),
-        ("top_logprobs", 3),
-        ("messages", []),
-        ("messages", "hello"),
-        ("tools", {}),
-        ("tool_choice", "required"),
-        ("tool_choice", {"type": "function"}),
-        ("choice", []),
-    ],
+    ("name", "value"), [(name, value) for name in OUT_OF_RANGE for value in OUT_OF_RANGE[name]]
 )
 def test_a_value_out_of_range_is_refused_with_its_field(name: str, value: Any) -> None:
     with pytest.raises(FieldError) as raised:
@@ -257,11 +215,8 @@ def test_only_json_may_stand_in_place_of_a_call() -> None:
     assert problem({**CHAT, "tools": [TOOL], "regex": "a"}).startswith("regex needs")
 
 
-def test_two_numbers_of_most_tokens_are_refused() -> None:
+def test_numbers_of_tokens_that_contradict_each_other_are_refused() -> None:
     assert "max_completion_tokens" in problem({**CHAT, "max_tokens": 1, "max_completion_tokens": 2})
-
-
-def test_more_least_tokens_than_most_are_refused() -> None:
     assert problem({**CHAT, "max_tokens": 3, "min_tokens": 4}).startswith("min_tokens")
 
 

@@ -56,10 +56,7 @@ def test_a_completion_that_calls_says_so() -> None:
     assert choice["message"]["tool_calls"][0]["function"] == WEATHER
 
 
-def test_a_completion_without_calls_is_left_alone() -> None:
+def test_a_completion_without_calls_or_cut_short_is_left_as_it_is() -> None:
     assert with_tool_calls(completion("hello")) == completion("hello")
-
-
-def test_a_cut_answer_stays_cut() -> None:
     [choice] = with_tool_calls(completion(CALL, "length"))["choices"]
     assert choice["finish_reason"] == "length"

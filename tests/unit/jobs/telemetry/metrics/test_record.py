@@ -26,18 +26,20 @@ def value(name: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(name, labels) or 0.0
 
 
+def series(count: str, model: str, label: str) -> list[str]:
+    """Values of a label that a count of the model has."""
+    found = [(name, dict(labels)) for name, labels in snapshot(REGISTRY).counts]
+    name = f"millrace_{count}_total"
+    return [its[label] for one, its in found if one == name and its["model"] == model]
+
+
 def test_the_hundred_and_first_tenant_shares_a_series(monkeypatch: pytest.MonkeyPatch) -> None:
     deferred.flush()  # of other tests, whose tenants would take series
     monkeypatch.setattr(record, "TENANTS", LabelLimit(100))
     before = value("millrace_tenant_units_total", tenant=OTHER, model="many@1")
     for n in range(101):
         record.tenant_launch("many@1", f"tenant-{n}", "call", 1, 1, 0.1, 0.0)
-    series = [
-        dict(labels)["tenant"]
-        for (name, labels) in snapshot(REGISTRY).counts
-        if name == "millrace_tenant_units_total" and dict(labels)["model"] == "many@1"
-    ]
-    named = [tenant for tenant in series if tenant != OTHER]
+    named = [one for one in series("tenant_units", "many@1", "tenant") if one != OTHER]
     assert 95 <= len(named) <= 100  # threads of earlier tests may take a few meanwhile
     others = value("millrace_tenant_units_total", tenant=OTHER, model="many@1") - before
     assert len(named) + others == 101
@@ -45,12 +47,7 @@ def test_the_hundred_and_first_tenant_shares_a_series(monkeypatch: pytest.Monkey
 
 def test_a_lane_is_named_at_no_great_length() -> None:
     record.lane_launch("long@1", "x" * 5000, 1, 0.0)
-    found = [
-        dict(labels)["lane"]
-        for (name, labels) in snapshot(REGISTRY).counts
-        if name == "millrace_lane_entries_total" and dict(labels)["model"] == "long@1"
-    ]
-    assert max(map(len, found)) < 110
+    assert max(map(len, series("lane_entries", "long@1", "lane"))) < 110
 
 
 @pytest.mark.parametrize(

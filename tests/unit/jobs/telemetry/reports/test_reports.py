@@ -17,7 +17,6 @@ from jobs.telemetry.reports.window import (
     difference,
     snapshot,
 )
-from jobs.telemetry.tracing.context import new_trace, parse
 
 
 @pytest.fixture
@@ -104,28 +103,3 @@ def test_reports_of_processes_that_are_gone_or_of_another_release_are_left_out()
 def test_so_many_labels_are_kept_and_the_rest_share_one() -> None:
     bounded = LabelLimit(2)
     assert [bounded(name) for name in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        "",
-        None,
-        "00-" + "0" * 32 + "-" + "1" * 16 + "-01",
-        "00-" + "1" * 32 + "-" + "0" * 16 + "-01",
-        "ff-" + "1" * 32 + "-" + "1" * 16 + "-01",
-        "00-" + "1" * 31 + "-" + "1" * 16 + "-01",
-        "00-" + "A" * 32 + "-" + "1" * 16 + "-01",
-    ],
-)
-def test_a_traceparent_that_says_nothing_is_none(header: str | None) -> None:
-    assert parse(header) is None
-
-
-def test_a_context_survives_its_header() -> None:
-    context = new_trace(1.0)
-    assert parse(context.header) == context
-    assert parse(context.header.replace("00-", "cc-", 1) + "-later") == context
-    assert context.child().trace_id == context.trace_id
-    assert context.child().span_id != context.span_id
-    assert not new_trace(0.0).sampled

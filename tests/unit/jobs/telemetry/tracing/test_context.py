@@ -2,15 +2,20 @@
 
 import pytest
 
-from jobs.telemetry.tracing.context import new_trace, parse, unpack
+from jobs.telemetry.tracing.context import TraceContext, new_trace, parse, unpack
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 HEADER = f"00-{TRACE}-{SPAN}-01"
 
 
-def test_a_header_is_read_and_written_alike() -> None:
-    found = parse(HEADER)
+def read(*header: str) -> TraceContext:
+    found = parse(*header)
     assert found
+    return found
+
+
+def test_a_header_is_read_and_written_alike() -> None:
+    found = read(HEADER)
     assert found.header == HEADER
     assert found.headers == {"traceparent": HEADER}
 
@@ -19,7 +24,9 @@ def test_a_header_is_read_and_written_alike() -> None:
     "header",
     [
         "",
+        None,
         "nonsense",
+        f"00-{TRACE[1:]}-{SPAN}-01",
         f"00-{TRACE}-{SPAN}",
         f"ff-{TRACE}-{SPAN}-01",
         f"00-{'0' * 32}-{SPAN}-01",
@@ -28,26 +35,22 @@ def test_a_header_is_read_and_written_alike() -> None:
         f"00-{TRACE}-{SPAN}-01é",
     ],
 )
-def test_what_is_malformed_is_no_context(header: str) -> None:
+def test_what_is_malformed_is_no_context(header: str | None) -> None:
     assert parse(header) is None
 
 
 def test_a_later_version_may_have_more() -> None:
-    found = parse(f"cc-{TRACE}-{SPAN}-01-what-comes-later")
-    assert found
-    assert found.header == HEADER
+    assert read(f"cc-{TRACE}-{SPAN}-01-what-comes-later").header == HEADER
 
 
 def test_only_the_sampled_flag_is_passed_on() -> None:
-    found = parse(f"00-{TRACE}-{SPAN}-fe")
-    assert found
+    found = read(f"00-{TRACE}-{SPAN}-fe")
     assert not found.sampled
     assert found.header.endswith("-00")
 
 
 def test_a_state_goes_with_it_through_rows_and_messages() -> None:
-    found = parse(HEADER, "a=1, b=x y")
-    assert found
+    found = read(HEADER, "a=1, b=x y")
     child = found.child()
     assert unpack(child.pack()) == child
     assert child.headers["tracestate"] == "a=1, b=x y"
@@ -56,9 +59,7 @@ def test_a_state_goes_with_it_through_rows_and_messages() -> None:
 
 @pytest.mark.parametrize("state", ["a=1\r\nEvil: 1", "a=\x00", "é=1", "a=" + 600 * "x"])
 def test_a_state_that_is_no_header_is_left_out(state: str) -> None:
-    found = parse(HEADER, state)
-    assert found
-    assert found.headers == {"traceparent": HEADER}
+    assert read(HEADER, state).headers == {"traceparent": HEADER}
 
 
 @pytest.mark.parametrize("packed", [None, "", "x"])

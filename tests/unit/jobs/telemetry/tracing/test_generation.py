@@ -1,25 +1,15 @@
 """Spans of generations, with the attributes that OpenTelemetry names."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from jobs.telemetry.tracing import generation, spans
+from jobs.telemetry.tracing import generation
 from jobs.telemetry.tracing.context import new_trace
 from jobs.telemetry.tracing.generation import Generated
-from tests.unit.jobs.telemetry.tracing.test_spans import Kept
+from tests.unit.kept_spans import Kept
 
 ONE = Generated(
     "m@1", "worker_1", 1.0, 5.0, 1.5, 2.0, 10, 4, 30, ["stop"], max_tokens=64, temperature=0.7
 )
-
-
-@pytest.fixture
-def kept() -> Iterator[Kept]:
-    made = Kept()
-    spans.set_receiver(made, share=0.0)
-    yield made
-    spans.stop()
 
 
 def test_a_generation_has_the_names_of_the_conventions(kept: Kept) -> None:

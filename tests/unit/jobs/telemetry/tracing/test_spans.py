@@ -1,33 +1,13 @@
 """What is made into spans, and what is left out."""
 
-from collections.abc import Iterator, Sequence
-
 import pytest
 
 from jobs.errors import NotFound
 from jobs.settings import load
 from jobs.telemetry.tracing import spans as tracing
 from jobs.telemetry.tracing.context import CURRENT, new_trace
-from jobs.telemetry.tracing.spans import NO_SPAN, Span
-
-
-class Kept:
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-
-    def add(self, spans: Sequence[Span]) -> None:
-        self.spans += spans
-
-    def stop(self) -> None:
-        pass
-
-
-@pytest.fixture
-def kept() -> Iterator[Kept]:
-    made = Kept()
-    tracing.set_receiver(made, share=0.0)
-    yield made
-    tracing.stop()
+from jobs.telemetry.tracing.spans import NO_SPAN
+from tests.unit.kept_spans import Kept
 
 
 def test_what_runs_in_a_span_is_a_part_of_it(kept: Kept) -> None:

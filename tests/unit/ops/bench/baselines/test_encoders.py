@@ -1,8 +1,12 @@
 """The bare loop has the launches that the platform would have."""
 
+import pytest
+
 from jobs.models.model import Limits, Model
 from ops.bench.baselines.encoders import sorted_launches
 from workers.engines import registry
+
+pytestmark = pytest.mark.heavy
 
 TINY = {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 32, "threads": 1}
 

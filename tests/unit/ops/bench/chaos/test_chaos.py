@@ -41,6 +41,7 @@ def test_a_disk_is_filled_five_times_in_the_three_minutes_of_ci() -> None:
     assert without == [fault for fault in planned if fault.kind != DISK_FULL]
 
 
+@pytest.mark.heavy
 def test_a_file_takes_all_space_and_gives_it_back(tmp_path: Path) -> None:
     with small_disk.mounted(tmp_path / "disk", 8) as is_mounted:
         if not is_mounted:

@@ -14,6 +14,8 @@ from ops.bench.harness.errors import BenchError
 from ops.bench.load.open_loop import Load, drive, driver
 from tests.unit.ops.bench.made import made
 
+pytestmark = pytest.mark.heavy
+
 HOLD_S = 0.3
 
 

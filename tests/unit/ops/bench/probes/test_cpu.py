@@ -5,8 +5,12 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from jobs import clock
 from ops.bench.probes.cpu import Meter
+
+pytestmark = pytest.mark.heavy
 
 BURN_S = 0.3
 BURN = f"import time\nwhile time.process_time() < {BURN_S}: pass"

@@ -13,16 +13,14 @@ from tests.support.wait import eventually
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def test_samples_outside_of_the_job_dont_count() -> None:
+def test_only_samples_within_the_job_count() -> None:
     samples = [(NOON + timedelta(seconds=n), share) for n, share in enumerate([0.0, 1.0, 0.8, 0.1])]
     assert mean_share(samples, samples[1][0], samples[2][0]) == pytest.approx(0.9)
-
-
-def test_without_a_sample_nothing_is_said() -> None:
     assert mean_share([], NOON, NOON) is None
     assert mean_share([(NOON, 1.0)], NOON + timedelta(seconds=1), NOON + timedelta(hours=1)) is None
 
 
+@pytest.mark.heavy
 def test_the_drivers_figures_are_read_while_watched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

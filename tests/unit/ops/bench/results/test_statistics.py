@@ -23,9 +23,6 @@ STEPS = (100, 200, 300, 400)
 def test_the_highest_step_is_the_last_one_before_one_that_fails() -> None:
     assert highest(lambda step: step != 300, STEPS, 100) == 200
     assert highest(lambda step: True, STEPS, 200) == 400
-
-
-def test_where_the_first_step_fails_a_lower_one_is_looked_for() -> None:
     assert highest(lambda step: step < 300, STEPS, 300) == 200
     assert highest(lambda step: False, STEPS, 300) == 0
 
@@ -76,13 +73,10 @@ def test_shares_are_compared_reason_by_reason() -> None:
     )
 
 
-def test_shares_that_are_equal_are_fair_and_one_that_has_all_is_one_of_n() -> None:
+def test_fairness_is_one_of_equal_shares_and_none_of_nothing() -> None:
     assert jain([3.0, 3.0, 3.0]) == pytest.approx(1)
     assert jain([5.0, 0.0, 0.0, 0.0]) == pytest.approx(1 / 4)
     assert jain([1.0, 2.0]) == pytest.approx(9 / 10)
-
-
-def test_where_nobody_got_anything_there_is_no_fairness() -> None:
     assert jain([0.0, 0.0]) is None
     assert share_error({"a": 0.0}, {"a": 1.0, "b": 2.0}) is None
 

@@ -11,6 +11,8 @@ from ops.cli.setup import machine
 from ops.processes.ports import free_port
 from tests.support.command_line import run_millrace
 
+pytestmark = pytest.mark.heavy
+
 
 def checks(status: int, **environ: str) -> dict[str, dict[str, str]]:
     printed = run_millrace("doctor", "--json", status=status, **environ)

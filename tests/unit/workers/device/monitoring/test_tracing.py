@@ -1,50 +1,24 @@
 """Spans of launches: links, errors, and the context that an upstream receives."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-import pytest
-
 from jobs.calls.messages import Call
 from jobs.store.queue.claim import Lease
-from jobs.telemetry.tracing import spans
 from jobs.telemetry.tracing.context import TraceContext, new_trace
 from jobs.telemetry.tracing.spans import Span
+from tests.unit.kept_spans import Kept
 from workers.device.monitoring import tracing
 from workers.engines.protocol import Transient
 from workers.items.in_flight import ClaimedBatch, InFlightSlice, ItemOutcome
 from workers.scheduler.entries import Entry, Launch
 
 
-class Kept:
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-
-    def add(self, spans: Sequence[Span]) -> None:
-        self.spans += spans
-
-    def stop(self) -> None:
-        pass
-
-    def of(self, context: TraceContext) -> dict[str, Span]:
-        return {
-            s.name: s for s in self.spans if s.context and s.context.trace_id == context.trace_id
-        }
-
-    @property
-    def launch(self) -> Span:
-        (found,) = (span for span in self.spans if span.name == "launch")
-        return found
-
-
-@pytest.fixture
-def kept() -> Iterator[Kept]:
-    made = Kept()
-    spans.set_receiver(made)
-    yield made
-    spans.stop()
+def launch_of(kept: Kept) -> Span:
+    [found] = [span for span in kept.spans if span.name == "launch"]
+    return found
 
 
 def call(context: TraceContext | None = None) -> Entry:
@@ -83,13 +57,13 @@ def test_all_that_is_sampled_is_linked_a_slice_once(kept: Kept) -> None:
     items = [in_flight, in_flight, slice_of()]
     record(launched([call(one), call(), call(other)], items), ["x"] * 6)
     assert in_flight.span.context
-    linked = {link.context: dict(link.attributes) for link in kept.launch.links}
+    linked = {link.context: dict(link.attributes) for link in launch_of(kept).links}
     assert linked == {one: {}, other: {}, in_flight.span.context: {"millrace.rows": 2}}
-    assert [link.context for link in in_flight.span.links] == [kept.launch.context]
+    assert [link.context for link in in_flight.span.links] == [launch_of(kept).context]
     for context in (one, other):
         engine = kept.of(context)["engine"]
         assert engine.parent == context.span_id
-        assert [link.context for link in engine.links] == [kept.launch.context]
+        assert [link.context for link in engine.links] == [launch_of(kept).context]
     tracing.drop_slices([in_flight])
 
 
@@ -99,8 +73,8 @@ def test_what_failed_has_an_error_and_the_rest_has_none(kept: Kept) -> None:
     assert kept.of(fine)["engine"].error == ""
     assert kept.of(guilty)["engine"].error == "transient"
     assert kept.of(guilty)["queue"].error == ""
-    assert kept.launch.error == "transient"
-    assert kept.launch.attributes["millrace.rows.failed"] == 1
+    assert launch_of(kept).error == "transient"
+    assert launch_of(kept).attributes["millrace.rows.failed"] == 1
     assert "quotes" not in repr(kept.spans)
 
 

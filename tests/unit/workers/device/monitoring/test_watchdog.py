@@ -7,14 +7,16 @@ import pytest
 from workers.device.monitoring.load_history import LoadHistory
 from workers.device.monitoring.watchdog import SIZE, LaunchDeadline, Watch
 
+Both = tuple[LaunchDeadline, Watch]
+
 
 @pytest.fixture
-def both() -> tuple[LaunchDeadline, Watch]:
+def both() -> Both:
     watch = Watch()
     return LaunchDeadline(mmap.mmap(watch.fd, SIZE)), watch
 
 
-def test_a_launch_hangs_once_its_time_is_over(both: tuple[LaunchDeadline, Watch]) -> None:
+def test_a_launch_hangs_once_its_time_is_over(both: Both) -> None:
     progress, watch = both
     with progress.within(60.0, items=1):
         assert watch.busy()
@@ -25,7 +27,7 @@ def test_a_launch_hangs_once_its_time_is_over(both: tuple[LaunchDeadline, Watch]
     assert not watch.busy()
 
 
-def test_a_load_may_hang_and_accuses_nobody(both: tuple[LaunchDeadline, Watch]) -> None:
+def test_a_load_may_hang_and_accuses_nobody(both: Both) -> None:
     progress, watch = both
     with progress.loading("a@1", -1.0):
         assert watch.load_hangs()
@@ -38,7 +40,7 @@ def test_a_load_may_hang_and_accuses_nobody(both: tuple[LaunchDeadline, Watch]) 
 
 
 def test_a_worker_is_told_which_loads_ended_the_ones_before(
-    both: tuple[LaunchDeadline, Watch],
+    both: Both,
 ) -> None:
     progress, watch = both
     history = LoadHistory(("late@1",), {"left-out@1": "it crashed"})
@@ -52,7 +54,7 @@ def test_a_worker_is_told_which_loads_ended_the_ones_before(
 
 
 def test_a_death_with_calls_alone_in_the_engine_is_no_item_s(
-    both: tuple[LaunchDeadline, Watch],
+    both: Both,
 ) -> None:
     progress, watch = both
     assert not watch.only_calls()
@@ -63,7 +65,7 @@ def test_a_death_with_calls_alone_in_the_engine_is_no_item_s(
         assert watch.only_calls()
 
 
-def test_the_next_worker_starts_from_nothing(both: tuple[LaunchDeadline, Watch]) -> None:
+def test_the_next_worker_starts_from_nothing(both: Both) -> None:
     progress, watch = both
     progress.set_incarnation(7)
     assert watch.incarnation == 7
@@ -72,7 +74,7 @@ def test_the_next_worker_starts_from_nothing(both: tuple[LaunchDeadline, Watch])
 
 
 def test_a_launch_that_waits_for_the_device_does_not_hang(
-    both: tuple[LaunchDeadline, Watch],
+    both: Both,
 ) -> None:
     progress, watch = both
     with progress.within(-1.0, items=1) as stopwatch:

@@ -17,6 +17,8 @@ from workers.engines.common import device
 from workers.engines.common.device import Cuda, Device, Pinned, Send
 from workers.engines.encoder import RandomEncoder
 
+pytestmark = pytest.mark.heavy
+
 PLACE = torch.device("cpu")
 events: list[tuple[str, int]] = []
 
@@ -82,10 +84,6 @@ def twice(values: Any) -> Any:
         return torch.stack(sent) * 2
 
     return forward
-
-
-def test_arrays_go_there_and_the_output_comes_back(any_device: Device) -> None:
-    assert any_device.run(twice([[1, 2], [3, 4]])).tolist() == [[2, 4], [6, 8]]
 
 
 def test_an_output_outlives_the_launches_after_it(any_device: Device) -> None:

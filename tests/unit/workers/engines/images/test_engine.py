@@ -19,6 +19,8 @@ from workers.items.results import encode
 from workers.scheduler.entries import Entry
 from workers.scheduler.scheduler import Scheduler
 
+pytestmark = pytest.mark.heavy
+
 HERE = {"module": __name__, "device": "cpu"}
 RANDOM = {"module": "workers.engines.classifier", "build": "RandomClassifier", "device": "cpu"}
 MODEL = Model("m", "1", "image_classifier", options=RANDOM, limits=Limits(max_batch=8))
@@ -99,15 +101,12 @@ def test_labels_come_best_first_and_so_many_as_are_wanted() -> None:
     assert len(answers(ImageClassifier(**RANDOM), [red(1)])[0]) == 5
 
 
-def test_labels_must_be_as_many_as_classes() -> None:
+def test_a_network_must_return_a_labelled_row_of_classes_for_each_image() -> None:
+    with pytest.raises(Permanent, match=r"must return probabilities \[1, classes\]"):
+        answers(ImageClassifier(**HERE, build="flat"), [red(1)])
     engine = ImageClassifier(**HERE, build="mean_and_rest", labels=["red"])
     with pytest.raises(Permanent, match="there are 1 labels for 2 classes"):
         answers(engine, [red(1)])
-
-
-def test_a_network_must_return_a_row_of_classes_for_each_image() -> None:
-    with pytest.raises(Permanent, match=r"must return probabilities \[1, classes\]"):
-        answers(ImageClassifier(**HERE, build="flat"), [red(1)])
 
 
 def test_the_probe_finds_probabilities_that_are_none() -> None:

@@ -17,6 +17,9 @@ from workers.engines.images import conversion, lite0
 from workers.engines.images.decoding import decode
 from workers.engines.images.efficientnet import Conv, EfficientNetLite0
 
+pytestmark = pytest.mark.heavy
+
+Loaded = tuple[EfficientNetLite0, list[str]]
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 
 
@@ -75,7 +78,7 @@ def test_a_batch_norm_is_folded_into_the_convolution_before_it() -> None:
 
 
 @pytest.fixture(scope="module")
-def loaded() -> tuple[EfficientNetLite0, list[str]]:
+def loaded() -> Loaded:
     """The model, from a cache that outlives the tests; fetched where it isn't there."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
     with pytest.MonkeyPatch.context() as patch:
@@ -87,9 +90,7 @@ def loaded() -> tuple[EfficientNetLite0, list[str]]:
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda one: "x".join(map(str, one["shape"])))
-def test_logits_are_those_of_the_package(
-    loaded: tuple[EfficientNetLite0, list[str]], golden: Mapping[str, Any]
-) -> None:
+def test_logits_are_those_of_the_package(loaded: Loaded, golden: Mapping[str, Any]) -> None:
     pixels = torch.from_numpy(image(*golden["shape"]))[None]
     with torch.inference_mode():
         [logits] = loaded[0].logits(pixels)
@@ -106,9 +107,7 @@ def test_logits_are_those_of_the_package(
         ("sklearn", "datasets/images/china.jpg", "bell tower"),
     ],
 )
-def test_photos_have_their_labels(
-    loaded: tuple[EfficientNetLite0, list[str]], package: str, file: str, label: str
-) -> None:
+def test_photos_have_their_labels(loaded: Loaded, package: str, file: str, label: str) -> None:
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         pytest.skip(f"{package} is not installed")

@@ -19,6 +19,8 @@ from tests.support.wait import PATIENCE_S, Deadline, eventually
 from workers.engines.protocol import InvalidInput, Permanent, Prepared, RateLimited, Transient
 from workers.engines.upstream.http_engine import HttpEngine
 
+EngineOf = Callable[..., HttpEngine]
+
 
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
@@ -27,7 +29,7 @@ def upstream() -> Iterator[Upstream]:
 
 
 @pytest.fixture
-def engine_of(upstream: Upstream) -> Iterator[Callable[..., HttpEngine]]:
+def engine_of(upstream: Upstream) -> Iterator[EngineOf]:
     made: list[HttpEngine] = []
 
     def make(**options: Any) -> HttpEngine:
@@ -60,7 +62,7 @@ def answers(*scripted: Answer) -> Callable[[Any], Answer]:
 
 
 def test_the_template_is_filled_and_the_output_is_where_the_pointer_leads(
-    engine_of: Callable[..., HttpEngine], upstream: Upstream
+    engine_of: EngineOf, upstream: Upstream
 ) -> None:
     upstream.answer = lambda request: Answer({"a/b": [0, {"~": "found"}]})
     body = {"q": ["$input", "$inputs"], "how": "$params", "n": 3}
@@ -72,7 +74,7 @@ def test_the_template_is_filled_and_the_output_is_where_the_pointer_leads(
     assert upstream.received[0].headers["content-type"] == "application/json"
 
 
-def test_connections_are_kept(engine_of: Callable[..., HttpEngine], upstream: Upstream) -> None:
+def test_connections_are_kept(engine_of: EngineOf, upstream: Upstream) -> None:
     engine = engine_of()
     for n in range(20):
         assert run(engine, f"text {n}") == f"TEXT {n}"
@@ -102,7 +104,7 @@ def test_connections_are_kept(engine_of: Callable[..., HttpEngine], upstream: Up
     ids=lambda value: str(getattr(value, "status", "")),
 )
 def test_what_an_answer_means_for_its_input(
-    engine_of: Callable[..., HttpEngine],
+    engine_of: EngineOf,
     upstream: Upstream,
     answer: Answer,
     kind: type[Exception],
@@ -119,7 +121,7 @@ def test_what_an_answer_means_for_its_input(
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("dated", [False, True])
 def test_who_is_refused_waits_as_long_as_it_is_told(
-    engine_of: Callable[..., HttpEngine], upstream: Upstream, status: int, dated: bool
+    engine_of: EngineOf, upstream: Upstream, status: int, dated: bool
 ) -> None:
     at = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     upstream.answer = lambda request: Answer(None, status, {"Retry-After": at if dated else "30"})
@@ -130,14 +132,14 @@ def test_who_is_refused_waits_as_long_as_it_is_told(
 
 @pytest.mark.parametrize("said", ["9" * 400, "Fri, 31 Dec 99999999999 23:59:59 GMT"])
 def test_a_time_to_wait_that_no_clock_has_fails_nothing(
-    engine_of: Callable[..., HttpEngine], upstream: Upstream, said: str
+    engine_of: EngineOf, upstream: Upstream, said: str
 ) -> None:
     upstream.answer = lambda request: Answer(None, 429, {"Retry-After": said})
     assert isinstance(run(engine_of()), RateLimited)
 
 
 def test_who_is_refused_for_a_moment_asks_once_more(
-    engine_of: Callable[..., HttpEngine], upstream: Upstream
+    engine_of: EngineOf, upstream: Upstream
 ) -> None:
     good, refused = Answer({"results": [{"text": "A"}]}), Answer(None, 429, {"Retry-After": "0"})
     upstream.answer = answers(refused, good)
@@ -149,7 +151,7 @@ def test_who_is_refused_for_a_moment_asks_once_more(
 
 
 def test_an_answer_that_hangs_or_drips_is_given_up_in_time(
-    engine_of: Callable[..., HttpEngine], upstream: Upstream
+    engine_of: EngineOf, upstream: Upstream
 ) -> None:
     engine = engine_of(timeout_s=0.3)
     drips = Answer({"results": [{"text": "A" * 100}]}, drip_s=0.05)
@@ -161,7 +163,7 @@ def test_an_answer_that_hangs_or_drips_is_given_up_in_time(
     limit.check("the end of an answer that hangs")
 
 
-def test_who_does_not_listen_fails_for_now(engine_of: Callable[..., HttpEngine]) -> None:
+def test_who_does_not_listen_fails_for_now(engine_of: EngineOf) -> None:
     with serving() as gone:
         url = gone.url
     found = run(engine_of(url=url))
@@ -170,7 +172,7 @@ def test_who_does_not_listen_fails_for_now(engine_of: Callable[..., HttpEngine])
 
 
 def test_a_server_that_restarts_is_connected_to_again(
-    engine_of: Callable[..., HttpEngine],
+    engine_of: EngineOf,
 ) -> None:
     with serving() as first:
         engine, port = engine_of(url=first.url), first.port
@@ -180,7 +182,7 @@ def test_a_server_that_restarts_is_connected_to_again(
 
 
 def test_its_certificate_is_verified_by_the_system_or_by_a_ca_of_its_own(
-    engine_of: Callable[..., HttpEngine], tmp_path: Path
+    engine_of: EngineOf, tmp_path: Path
 ) -> None:
     ca = Authority(tmp_path, "ca")
     with serving(tls=server_context(ca.pair("server"), None)) as secured:
@@ -192,7 +194,7 @@ def test_its_certificate_is_verified_by_the_system_or_by_a_ca_of_its_own(
 
 
 def test_secrets_come_from_outside_and_are_never_repeated(
-    engine_of: Callable[..., HttpEngine],
+    engine_of: EngineOf,
     upstream: Upstream,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -211,7 +213,7 @@ def test_secrets_come_from_outside_and_are_never_repeated(
 @pytest.mark.parametrize("before", [290, 1195])
 @pytest.mark.parametrize("blank", ["-", " "])
 def test_no_part_of_a_secret_is_repeated_where_words_are_cut(
-    engine_of: Callable[..., HttpEngine],
+    engine_of: EngineOf,
     upstream: Upstream,
     monkeypatch: pytest.MonkeyPatch,
     before: int,
@@ -226,7 +228,7 @@ def test_no_part_of_a_secret_is_repeated_where_words_are_cut(
 
 
 def test_a_secret_that_is_not_there_keeps_the_model_from_loading(
-    engine_of: Callable[..., HttpEngine], monkeypatch: pytest.MonkeyPatch
+    engine_of: EngineOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("THE_KEY", raising=False)
     with pytest.raises(ValueError, match="Authorization: the environment variable THE_KEY is not"):
@@ -235,9 +237,7 @@ def test_a_secret_that_is_not_there_keeps_the_model_from_loading(
         engine_of(headers={"X-Key": "file:/nowhere"})
 
 
-def test_its_health_is_asked_before_it_serves(
-    engine_of: Callable[..., HttpEngine], upstream: Upstream
-) -> None:
+def test_its_health_is_asked_before_it_serves(engine_of: EngineOf, upstream: Upstream) -> None:
     upstream.answer = lambda request: Answer(None, 200 if request.path == "/well" else 500)
     engine_of(health="/well")
     with pytest.raises(Exception, match="its health check answered 500"):
@@ -245,7 +245,7 @@ def test_its_health_is_asked_before_it_serves(
 
 
 def test_while_the_breaker_is_open_nobody_asks_and_nobody_pays(
-    engine_of: Callable[..., HttpEngine], upstream: Upstream
+    engine_of: EngineOf, upstream: Upstream
 ) -> None:
     upstream.answer = lambda request: Answer(None, 500)
     engine = engine_of(breaker={"failures": 3, "open_s": 0.2})
@@ -274,9 +274,7 @@ def test_while_the_breaker_is_open_nobody_asks_and_nobody_pays(
     assert engine.room().launches >= 4
 
 
-def test_while_one_tries_others_are_told_at_once(
-    engine_of: Callable[..., HttpEngine], upstream: Upstream
-) -> None:
+def test_while_one_tries_others_are_told_at_once(engine_of: EngineOf, upstream: Upstream) -> None:
     upstream.answer = lambda request: Answer(None, 500)
     engine = engine_of(breaker={"failures": 1, "open_s": 0.1})
     run(engine)
@@ -301,7 +299,7 @@ def test_while_one_tries_others_are_told_at_once(
 
 
 def test_where_health_can_be_asked_no_input_is_sent_to_try(
-    engine_of: Callable[..., HttpEngine], upstream: Upstream
+    engine_of: EngineOf, upstream: Upstream
 ) -> None:
     well = threading.Event()
     well.set()
@@ -320,7 +318,7 @@ def test_where_health_can_be_asked_no_input_is_sent_to_try(
 
 
 def test_a_quota_that_is_used_up_closes_it_for_as_long_as_it_says(
-    engine_of: Callable[..., HttpEngine], upstream: Upstream
+    engine_of: EngineOf, upstream: Upstream
 ) -> None:
     upstream.answer = lambda request: Answer(None, 429, {"Retry-After": "7"})
     engine = engine_of(breaker={"failures": 2, "open_s": 60})
@@ -330,7 +328,7 @@ def test_a_quota_that_is_used_up_closes_it_for_as_long_as_it_says(
 
 
 def test_its_room_grows_while_it_serves_and_shrinks_when_it_refuses(
-    engine_of: Callable[..., HttpEngine], upstream: Upstream
+    engine_of: EngineOf, upstream: Upstream
 ) -> None:
     engine = engine_of(concurrency={"min": 2, "start": 4, "max": 16})
     together = threading.Barrier(4)

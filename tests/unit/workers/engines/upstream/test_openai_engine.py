@@ -18,6 +18,8 @@ from workers.engines.upstream.openai_engine import OpenAIEngine
 
 CHAT = {"messages": [{"role": "user", "content": "hello there"}], "temperature": 0}
 
+EngineOf = Callable[..., OpenAIEngine]
+
 
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
@@ -26,9 +28,7 @@ def upstream() -> Iterator[Upstream]:
 
 
 @pytest.fixture
-def engine_of(
-    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., OpenAIEngine]]:
+def engine_of(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineOf]:
     monkeypatch.setenv("THE_KEY", "sk-1")
     made: list[OpenAIEngine] = []
 
@@ -49,6 +49,10 @@ def prepared(engine: OpenAIEngine, inputs: Sequence[Any]) -> list[Any]:
     return [one.data for one in made if isinstance(one, Prepared)]
 
 
+def run(engine: OpenAIEngine, *inputs: Any) -> Sequence[Any]:
+    return engine.run(prepared(engine, inputs), {})
+
+
 def embeddings(request: Received) -> Answer:
     """Of [length, 1.5] each, in another order; refuses empty texts as OpenAI does."""
     asked = json.loads(request.body)
@@ -64,12 +68,11 @@ def embeddings(request: Received) -> Answer:
 
 
 def test_a_conversation_is_sent_as_it_is_and_its_completion_comes_back_metered(
-    engine_of: Callable[..., OpenAIEngine], upstream: Upstream
+    engine_of: EngineOf, upstream: Upstream
 ) -> None:
     completion = {"choices": [{"message": {"content": "hi"}}], "usage": {"total_tokens": 31}}
     upstream.answer = lambda request: Answer(completion)
-    engine = engine_of("chat")
-    (output,) = engine.run(prepared(engine, [CHAT]), {})
+    (output,) = run(engine_of("chat"), CHAT)
     assert output == Metered(completion, 31)
     (request,) = upstream.received
     assert request.path == "/v1/chat/completions"
@@ -81,26 +84,22 @@ def test_a_conversation_is_sent_as_it_is_and_its_completion_comes_back_metered(
     "value",
     ["text", {}, {"messages": []}, {"messages": "hi"}, CHAT | {"model": "x"}, CHAT | {"stream": 1}],
 )
-def test_what_is_no_conversation_is_refused(
-    engine_of: Callable[..., OpenAIEngine], value: Any
-) -> None:
-    good, bad = engine_of("chat").prepare([CHAT, value], {})
-    assert isinstance(good, Prepared)
-    assert isinstance(bad, InvalidInput)
+def test_what_is_no_conversation_is_refused(engine_of: EngineOf, value: Any) -> None:
+    made = engine_of("chat").prepare([CHAT, value], {})
+    assert [type(one) for one in made] == [Prepared, InvalidInput]
 
 
 def test_an_answer_that_is_no_completion_fails_its_item(
-    engine_of: Callable[..., OpenAIEngine], upstream: Upstream
+    engine_of: EngineOf, upstream: Upstream
 ) -> None:
     upstream.answer = lambda request: Answer({"object": "something"})
-    engine = engine_of("chat")
-    (output,) = engine.run(prepared(engine, [CHAT]), {})
+    (output,) = run(engine_of("chat"), CHAT)
     assert isinstance(output, Permanent)
 
 
 @pytest.mark.parametrize("encoding", ["base64", "float"])
 def test_a_launch_of_texts_is_one_request_and_each_gets_its_own_vector(
-    engine_of: Callable[..., OpenAIEngine], upstream: Upstream, encoding: str
+    engine_of: EngineOf, upstream: Upstream, encoding: str
 ) -> None:
     upstream.answer = embeddings
     engine = engine_of("embedding", encoding_format=encoding)
@@ -114,7 +113,7 @@ def test_a_launch_of_texts_is_one_request_and_each_gets_its_own_vector(
 
 
 def test_the_guilty_one_of_a_batch_fails_alone_and_with_its_own_reason(
-    engine_of: Callable[..., OpenAIEngine], upstream: Upstream
+    engine_of: EngineOf, upstream: Upstream
 ) -> None:
     upstream.answer = embeddings
     engine = engine_of("embedding")
@@ -124,7 +123,7 @@ def test_the_guilty_one_of_a_batch_fails_alone_and_with_its_own_reason(
 
 
 def test_what_an_upstream_says_of_several_is_told_to_none(
-    engine_of: Callable[..., OpenAIEngine], upstream: Upstream
+    engine_of: EngineOf, upstream: Upstream
 ) -> None:
     upstream.answer = lambda request: Answer("can't do bb, which is Bob's", 500)
     engine = engine_of("embedding")
@@ -149,23 +148,20 @@ def test_what_an_upstream_says_of_several_is_told_to_none(
     ],
 )
 def test_what_are_no_vectors_for_each_input_fails_the_launch(
-    engine_of: Callable[..., OpenAIEngine], upstream: Upstream, answer: Any
+    engine_of: EngineOf, upstream: Upstream, answer: Any
 ) -> None:
     upstream.answer = lambda request: Answer(answer)
-    engine = engine_of("embedding")
-    outputs = engine.run(prepared(engine, ["a", "b"]), {})
+    outputs = run(engine_of("embedding"), "a", "b")
     assert [type(output) for output in outputs] == [Permanent] * 2
 
 
 @pytest.mark.parametrize("value", [{}, [], [["a"]], [True], ["text"], None, 3])
-def test_what_is_neither_text_nor_tokens_is_refused(
-    engine_of: Callable[..., OpenAIEngine], value: Any
-) -> None:
+def test_what_is_neither_text_nor_tokens_is_refused(engine_of: EngineOf, value: Any) -> None:
     assert isinstance(engine_of("embedding").prepare([value], {})[0], InvalidInput)
 
 
 def test_the_tokens_of_a_request_are_shared_out_without_rest(
-    engine_of: Callable[..., OpenAIEngine], upstream: Upstream
+    engine_of: EngineOf, upstream: Upstream
 ) -> None:
     def answer(request: Received) -> Answer:
         found = embeddings(request)
@@ -173,14 +169,11 @@ def test_the_tokens_of_a_request_are_shared_out_without_rest(
         return found
 
     upstream.answer = answer
-    engine = engine_of("embedding")
-    outputs = engine.run(prepared(engine, ["aa", "aa", "aa"]), {})
+    outputs = run(engine_of("embedding"), "aa", "aa", "aa")
     assert sum(output.size for output in outputs) == 10
 
 
-def test_an_adapter_is_the_model_of_the_request(
-    engine_of: Callable[..., OpenAIEngine], upstream: Upstream
-) -> None:
+def test_an_adapter_is_the_model_of_the_request(engine_of: EngineOf, upstream: Upstream) -> None:
     completion = {"choices": [{"message": {"content": "hi"}}]}
     upstream.answer = lambda request: Answer(completion)
     engine = engine_of("chat")
@@ -191,7 +184,7 @@ def test_an_adapter_is_the_model_of_the_request(
 
 
 def test_texts_of_different_adapters_are_requests_of_their_own_in_order(
-    engine_of: Callable[..., OpenAIEngine], upstream: Upstream
+    engine_of: EngineOf, upstream: Upstream
 ) -> None:
     upstream.answer = embeddings
     engine = engine_of("embedding")

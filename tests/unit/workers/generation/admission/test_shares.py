@@ -9,14 +9,13 @@ def calls(tenant: str, count: int, weight: float = 1.0) -> list[Sequenced]:
     return [sequence(tenant=tenant, weight=weight) for _ in range(count)]
 
 
-def test_a_tenant_alone_would_give_up_half_of_its_places() -> None:
+def test_tenants_above_their_share_give_up_places_and_others_nothing() -> None:
     assert shared_room(calls("flood", 16), []) == SharedRoom(8, ("flood",))
-
-
-def test_tenants_with_their_share_give_up_nothing() -> None:
     running = [*calls("a", 1), *calls("b", 1), *calls("c", 1)]
     assert shared_room(running, []) == SharedRoom(0, ())
     assert shared_room([], []) == SharedRoom(0, ())
+    items = [sequence(call=False, tenant="job") for _ in range(16)]
+    assert shared_room(items, []) == SharedRoom(0, ())
 
 
 def test_shares_go_by_weight() -> None:
@@ -29,8 +28,3 @@ def test_shares_go_by_weight() -> None:
 def test_calls_that_wait_already_get_places_first() -> None:
     waiting = [*calls("light", 3), *calls("flood", 40)]
     assert shared_room(calls("flood", 16), waiting) == SharedRoom(5, ("flood",))
-
-
-def test_places_of_items_are_not_shared() -> None:
-    items = [sequence(call=False, tenant="job") for _ in range(16)]
-    assert shared_room(items, []) == SharedRoom(0, ())

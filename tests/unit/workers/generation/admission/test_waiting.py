@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.workers.generation.made import sequence
@@ -82,7 +82,6 @@ class Searched:
         assert first is min(same, key=lambda one: (one.request.deadline_s, one.request.place))
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(DONE, max_size=40))
 def test_the_first_is_the_most_urgent_of_the_tenant_with_the_least_tokens(
     history: list[tuple[Any, ...]],

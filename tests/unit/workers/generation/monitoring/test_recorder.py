@@ -1,6 +1,5 @@
 """Metrics and spans of a generation host."""
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +12,10 @@ from jobs.models.model import Model
 from jobs.telemetry.metrics import deferred, generation, record
 from jobs.telemetry.metrics.label_limit import LabelLimit
 from jobs.telemetry.metrics.metrics import REGISTRY
-from jobs.telemetry.tracing import spans
 from jobs.telemetry.tracing.context import new_trace
 from jobs.telemetry.tracing.spans import NO_SPAN, Span
 from tests.support.wait import eventually
-from tests.unit.jobs.telemetry.tracing.test_spans import Kept
+from tests.unit.kept_spans import Kept
 from tests.unit.workers.generation import made
 from workers.device.monitoring.utilization import Utilization
 from workers.engines.generator import Step
@@ -35,14 +33,6 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Model:
         monkeypatch.setattr(module, "TENANTS", LabelLimit(100))
     name = f"recorded{next(_numbers)}"
     return Model(name, "1", "echo_chat", target_ttft_ms=1000, target_itl_ms=100)
-
-
-@pytest.fixture
-def kept() -> Iterator[Kept]:
-    found = Kept()
-    spans.set_receiver(found, share=0.0)
-    yield found
-    spans.stop()
 
 
 def value(name: str, model: Model, **labels: str) -> float:
