@@ -26,6 +26,7 @@ from tests.integration.jobs.store.row_security.tenants import (
     MARK,
     everything,
 )
+from tests.support.stores.transactions import transact
 
 
 @pytest.fixture
@@ -48,8 +49,7 @@ def _unfilter(
 def test_without_the_stores_filters_no_foreign_row_shows_and_none_is_changed(
     name: str, database: Engine, unfiltered: Engine, alices: UUID
 ) -> None:
-    with database.connect() as tx:
-        job = read.one(tx, ALICE, alices)
+    job = transact(database, read.one, ALICE, alices)
     before = everything(database)
     found = _done(unfiltered, STORE_CALLS[name], job)
     assert MARK not in repr(found)
@@ -72,8 +72,7 @@ def test_where_rows_are_not_secured_those_functions_do_show_them(
     name: str, database: Engine, alices: UUID
 ) -> None:
     """Shows that the test above can fail."""
-    with database.connect() as tx:
-        job = read.one(tx, ALICE, alices)
+    job = transact(database, read.one, ALICE, alices)
     event.listen(database, "before_cursor_execute", _unfilter, retval=True)
     with acting(database, MALLORY) as tx:
         assert STORE_CALLS[name](tx, job)
