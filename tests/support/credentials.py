@@ -1,16 +1,14 @@
 """An Authenticator on a real database, and who is recognized by a key."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from api.auth.authenticator import Authenticator
 from jobs.errors import Unauthenticated
 from jobs.identity import Caller
 from jobs.settings import Settings
 from tests.support.wait import eventually_async
-
-Test = Callable[[Authenticator], Coroutine[Any, Any, None]]
 
 
 def headers(key: str) -> list[tuple[bytes, bytes]]:
@@ -25,31 +23,36 @@ async def who(credentials: Authenticator, key: str) -> Caller | None:
 
 
 async def becomes(
-    credentials: Authenticator, key: str, wanted: Callable[[Caller | None], object], within_s: float
+    credentials: Authenticator, key: str, wanted: Callable[[Caller | None], object]
 ) -> None:
     async def is_so() -> bool:
         return bool(wanted(await who(credentials, key)))
 
-    await eventually_async(is_so, within_s)
+    await eventually_async(is_so)
 
 
-def on(settings: Settings, test: Test, listening: bool = True) -> None:
-    async def run() -> None:
-        credentials = Authenticator(settings)
-        heard = asyncio.Event()
-        forget = credentials.forget
+async def is_refused(credentials: Authenticator, key: str) -> None:
+    await becomes(credentials, key, lambda caller: caller is None)
 
-        def hear(tenant: str) -> None:
-            forget(tenant)
-            heard.set()
 
-        credentials.forget = hear  # type: ignore[method-assign]
-        try:
-            if listening:
-                credentials.start()
-                await asyncio.wait_for(heard.wait(), 10)
-            await asyncio.wait_for(test(credentials), 30)
-        finally:
-            await credentials.stop()
+@asynccontextmanager
+async def authenticating(
+    settings: Settings, listening: bool = True
+) -> AsyncIterator[Authenticator]:
+    """An Authenticator that listens for changes, if it is to."""
+    credentials = Authenticator(settings)
+    heard = asyncio.Event()
+    forget = credentials.forget
 
-    asyncio.run(run())
+    def hear(tenant: str) -> None:
+        forget(tenant)
+        heard.set()
+
+    credentials.forget = hear  # type: ignore[method-assign]
+    try:
+        if listening:
+            credentials.start()
+            await heard.wait()
+        yield credentials
+    finally:
+        await credentials.stop()

@@ -20,6 +20,7 @@ from jobs.store.tenants import api_keys
 from jobs.usecases.submit import Order, submit
 from tests.support.keys import make_key
 from tests.support.servers.api_server import serving
+from tests.support.stores.transactions import execute, transact
 
 
 @pytest.fixture
@@ -81,18 +82,18 @@ def test_a_stream_is_broken_off_once_its_key_is_revoked(
         pieces = answer.iter_raw()
         assert answer.status_code == 200
         assert next(pieces)
-        with database.begin() as tx:
-            api_keys.revoke(tx, "acme", ids.parse("key", id))
+        transact(database, api_keys.revoke, "acme", ids.parse("key", id))
         with pytest.raises(httpx.RemoteProtocolError):
             list(pieces)
 
 
 def test_a_stream_is_broken_off_once_its_key_expires(url: str, database: Engine) -> None:
-    key, _ = make_key(database, ttl_s=3.0)
+    key, _ = make_key(database, ttl_s=3600)
     headers = {"Authorization": f"Bearer {key}"}
     path = results(url, database, key)
     with httpx.stream("GET", url + path, headers=headers, timeout=60) as answer:
         pieces = answer.iter_raw()
         assert next(pieces)
+        execute(database, "UPDATE api_keys SET expires_at = now()")
         with pytest.raises(httpx.RemoteProtocolError):
             list(pieces)

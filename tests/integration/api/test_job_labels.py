@@ -92,9 +92,7 @@ def test_with_lines_they_are_query_parameters(send: Send) -> None:
         ({"labels": {"team": 1}}, ["labels", "team"]),
     ],
 )
-def test_others_are_refused_where_they_are_wrong(
-    send: Send, fields: dict[str, Any], loc: list[str]
-) -> None:
+def test_others_are_refused_if_wrong(send: Send, fields: dict[str, Any], loc: list[str]) -> None:
     answer = send("POST", "/jobs", json={"model": "echo", "items": ["x"], **fields})
     assert answer.status_code == 422
     assert [one["loc"] for one in answer.json()["errors"]] == [loc]

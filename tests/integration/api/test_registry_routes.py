@@ -14,6 +14,7 @@ from jobs.store.registry import artifacts
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import audit
 from tests.support.keys import make_key
+from tests.support.stores.transactions import transact
 
 ENTRY = {"engine": "echo", "target_ms": 40}
 PROBE = {"inputs": ["a"], "outputs": ["a"]}
@@ -44,9 +45,7 @@ def push(http: TestClient, name: str, **more: Any) -> str:
     return str(ask(http, "POST", "", version(name, **more))["change"])
 
 
-def test_models_are_listed_with_their_versions_aliases_and_routes(
-    http: TestClient, database: Engine
-) -> None:
+def test_models_are_listed_with_versions_aliases_routes(http: TestClient, database: Engine) -> None:
     assert (push(http, "1"), push(http, "1"), push(http, "2", probe=PROBE)) == (
         "added", "unchanged", "added",
     )  # fmt: skip
@@ -132,11 +131,8 @@ def test_bad_input_is_refused_with_what_is_wrong(http: TestClient) -> None:
     assert [one["version"] for one in ask(http, "GET", "/m")["versions"]] == ["1"]
 
 
-def test_an_artifact_whose_contents_were_removed_is_refused(
-    http: TestClient, database: Engine
-) -> None:
-    with database.begin() as tx:
-        artifacts.add(tx, DIGEST, "{}", 1, "cli")
+def test_an_artifact_whose_contents_are_gone_is_refused(http: TestClient, database: Engine) -> None:
+    transact(database, artifacts.add, DIGEST, "{}", 1, "cli")
     assert push(http, "1", artifact=DIGEST) == "added"
     with database.begin() as tx:
         tx.exec_driver_sql("UPDATE artifacts SET state = 'erased'")

@@ -22,7 +22,10 @@ from jobs.errors import Unavailable
 from jobs.identity import OPEN, Caller
 from jobs.settings import Settings
 from ops.embedded.servers import EmbeddedServers
+from tests.support.stores.transactions import scalar
 from tests.support.wait import PATIENCE_S, eventually_async
+
+pytestmark = pytest.mark.anyio
 
 
 async def _recognize(headers: Sequence[tuple[bytes, bytes]]) -> Caller:
@@ -68,42 +71,35 @@ class Routes:
         return httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers)
 
 
-def test_a_tenant_runs_as_many_at_a_time_as_are_its_part() -> None:
-    async def test() -> None:
-        routes = Routes()
-        async with routes.client("a") as a, routes.client("b") as b:
-            many = [asyncio.create_task(a.get("/read")) for _ in range(3)]
-            many += [asyncio.create_task(a.post("/verb")) for _ in range(3)]
-            await eventually_async(lambda: len(routes.running) == 2)
-            one = asyncio.create_task(b.get("/read"))
-            await eventually_async(lambda: "b" in routes.running)
-            assert routes.running == ["a", "a", "b"]
-            routes.end.set()
-            answers = await asyncio.gather(one, *many)
-        assert [answer.status_code for answer in answers] == [200] * 7
-
-    asyncio.run(test())
+async def test_a_tenant_runs_as_many_at_a_time_as_are_its_part() -> None:
+    routes = Routes()
+    async with routes.client("a") as a, routes.client("b") as b:
+        many = [asyncio.create_task(a.get("/read")) for _ in range(3)]
+        many += [asyncio.create_task(a.post("/verb")) for _ in range(3)]
+        await eventually_async(lambda: len(routes.running) == 2)
+        one = asyncio.create_task(b.get("/read"))
+        await eventually_async(lambda: "b" in routes.running)
+        assert routes.running == ["a", "a", "b"]
+        routes.end.set()
+        answers = await asyncio.gather(one, *many)
+    assert [answer.status_code for answer in answers] == [200] * 7
 
 
-def test_a_stream_that_is_open_holds_no_place() -> None:
-    async def test() -> None:
-        routes = Routes()
-        async with routes.client("a") as a:
-            streams: list[Any] = [asyncio.create_task(a.get("/stream")) for _ in range(5)]
-            await eventually_async(lambda: len(routes.running) == 5)
-            routes.end.set()
-            answers = await asyncio.gather(*streams)
-        assert {answer.text for answer in answers} == {"firstlast"}
-
-    asyncio.run(test())
+async def test_a_stream_that_is_open_holds_no_place() -> None:
+    routes = Routes()
+    async with routes.client("a") as a:
+        streams: list[Any] = [asyncio.create_task(a.get("/stream")) for _ in range(5)]
+        await eventually_async(lambda: len(routes.running) == 5)
+        routes.end.set()
+        answers = await asyncio.gather(*streams)
+    assert {answer.text for answer in answers} == {"firstlast"}
 
 
 def test_a_statement_of_the_api_ends_after_seconds(servers: EmbeddedServers) -> None:
     settings = Settings(database_url=servers.postgres.url, redis_url=servers.redis.url)
     database = api.build_context(settings).database
     try:
-        with database.begin() as tx:
-            assert tx.execute(text("SHOW statement_timeout")).scalar() == "10s"
+        assert scalar(database, "SHOW statement_timeout") == "10s"
         with database.connect() as tx:
             tx.execute(text("SET LOCAL statement_timeout = 1"))
             with pytest.raises(OperationalError) as caught:

@@ -230,9 +230,7 @@ def test_a_server_that_can_not_start_says_why(home: Path) -> None:
 @needs_root
 @needs_setpriv
 @pytest.mark.parametrize("missing", ["", "-dac_read_search"])
-def test_as_root_the_home_may_lie_in_a_folder_that_only_root_enters(
-    tmp_path: Path, missing: str
-) -> None:
+def test_as_root_the_home_may_lie_where_only_root_enters(tmp_path: Path, missing: str) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o700)
     prefix = [str(setpriv()), "--bounding-set", missing] if missing else []

@@ -118,9 +118,7 @@ def test_each_restart_waits_longer_until_a_child_has_lived_long(
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 0.2]
 
 
-def test_stop_ends_all_and_kills_those_that_do_not_listen(
-    supervisor: Supervisor, tmp_path: Path
-) -> None:
+def test_stop_ends_all_and_kills_the_deaf(supervisor: Supervisor, tmp_path: Path) -> None:
     idle = Child("idle", IDLE, log=tmp_path / "idle")
     deaf = Child("deaf", STUBBORN, log=tmp_path / "deaf")
     started(supervisor, idle, deaf)
@@ -131,9 +129,7 @@ def test_stop_ends_all_and_kills_those_that_do_not_listen(
     assert deaf.process.returncode == -signal.SIGKILL
 
 
-def test_what_a_child_leaves_behind_ends_before_it_starts_again(
-    supervisor: Supervisor, tmp_path: Path
-) -> None:
+def test_what_a_child_leaves_ends_before_its_start(supervisor: Supervisor, tmp_path: Path) -> None:
     child = Child("parent", PARENT, log=tmp_path / "parent")
     started(supervisor, child)
     grandchild = int((tmp_path / "parent").read_text())
@@ -144,9 +140,7 @@ def test_what_a_child_leaves_behind_ends_before_it_starts_again(
     eventually(lambda: gone(grandchild))
 
 
-def test_a_child_has_a_session_of_its_own_and_its_environment(
-    supervisor: Supervisor, tmp_path: Path
-) -> None:
+def test_a_child_has_its_session_and_environment(supervisor: Supervisor, tmp_path: Path) -> None:
     tell = "import os; print(os.environ['TOLD'], os.environ['PATH'], os.getsid(0) == os.getpid())"
     child = Child("tell", [sys.executable, "-c", tell], {"TOLD": "a"}, log=tmp_path / "tell")
     started(supervisor, child)

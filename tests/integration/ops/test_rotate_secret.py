@@ -15,6 +15,7 @@ from jobs.store.webhooks import secrets
 from jobs.usecases import secret_key, webhook_secret
 from ops.cli.commands.admin import secret_key as command
 from ops.cli.main import main
+from tests.support.stores.transactions import execute
 
 OLD, NEW, OTHER = (f"the {name} key, of 32 characters or more" for name in ("old", "new", "lost"))
 BOTH = f"{NEW}\n{OLD}"
@@ -109,8 +110,7 @@ def test_secrets_that_no_key_decrypts_are_named_unless_they_sign_no_more(
 ) -> None:
     signing(database, OTHER, ["acme", "over"])
     signing(database, OLD, ["good"])
-    with database.begin() as tx:
-        tx.execute(text("UPDATE webhook_secrets SET expires_at = now() WHERE tenant_id = 'over'"))
+    execute(database, "UPDATE webhook_secrets SET expires_at = now() WHERE tenant_id = 'over'")
     done = rotate(database_url, BOTH)
     assert done.exit_code == 1
     assert json.loads(done.stdout)["unreadable"] == ["acme"]

@@ -11,33 +11,32 @@ from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.tenants import api_keys
 from ops.embedded.servers import EmbeddedServers
-from tests.support.credentials import becomes, on, who
+from tests.support.credentials import authenticating, is_refused, who
 from tests.support.keys import make_key
+from tests.support.stores.transactions import execute, scalar, transact
 from tests.support.wait import eventually_async
 
+pytestmark = pytest.mark.anyio
 
-def test_while_the_database_is_away_those_go_on_that_were_known_for_five_minutes(
-    servers: EmbeddedServers, database: Engine, settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+
+async def test_while_the_database_is_away_those_go_on_that_were_known_for_five_minutes(
+    servers: EmbeddedServers, database: Engine, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key, _ = make_key(database)
     stranger, _ = make_key(database)
     now_s = [clock.monotonic()]
     monkeypatch.setattr(clock, "monotonic", lambda: now_s[0])
-
-    async def test(credentials: Authenticator) -> None:
-        assert await who(credentials, key)
+    async with authenticating(settings, listening=False) as auth:
+        assert await who(auth, key)
         _shut(servers, database.url.database)
         for _ in range(50):
             now_s[0] += cache.STALE_S / 51
-            assert await who(credentials, key)
+            assert await who(auth, key)
         with pytest.raises(db.CONNECTION_ERRORS):
-            await who(credentials, stranger)
+            await who(auth, stranger)
         now_s[0] += cache.STALE_S
         with pytest.raises(Unavailable):
-            await who(credentials, key)
-
-    on(settings, test, listening=False)
+            await who(auth, key)
 
 
 def _shut(servers: EmbeddedServers, name: str | None) -> None:
@@ -52,32 +51,24 @@ def _shut(servers: EmbeddedServers, name: str | None) -> None:
     elsewhere.dispose()
 
 
-_END_OTHERS = text("""
+_END_OTHERS = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid()
-""")
+"""
 
 
-def test_after_the_database_was_away_a_revoked_key_is_refused_at_once_again(
-    database: Engine, settings: Settings
+async def test_after_the_database_was_away_a_revoked_key_is_refused_at_once_again(
+    database: Engine, only_told: None, auth: Authenticator
 ) -> None:
     key, id = make_key(database)
-
-    async def test(credentials: Authenticator) -> None:
-        assert await who(credentials, key)
-        with database.begin() as tx:
-            tx.execute(_END_OTHERS)
-        await eventually_async(lambda: _listeners(database))
-        assert await who(credentials, key)
-        with database.begin() as tx:
-            api_keys.revoke(tx, "*", ids.parse("key", id))
-        await becomes(credentials, key, lambda caller: caller is None, 1)
-
-    on(settings, test)
+    assert await who(auth, key)
+    execute(database, _END_OTHERS)
+    await eventually_async(lambda: _listeners(database))
+    assert await who(auth, key)
+    transact(database, api_keys.revoke, "*", ids.parse("key", id))
+    await is_refused(auth, key)
 
 
 def _listeners(database: Engine) -> int:
     query = "SELECT count(*) FROM pg_stat_activity WHERE query = 'LISTEN \"millrace_keys\"'"
-    with database.connect() as tx:
-        found: int = tx.scalars(text(query)).one()
-    return found
+    return int(scalar(database, query))

@@ -22,6 +22,7 @@ from jobs.store.queue import claim, settle
 from jobs.store.queue.settle import Result
 from jobs.usecases.submit import Order, submit
 from tests.support.keys import make_key
+from tests.support.stores.transactions import transact
 
 XSS = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
 ROLES: dict[str, dict[str, Any]] = {
@@ -85,8 +86,7 @@ class Jobs:
         return ids.show("job", submit(self.database, SAMPLES, tenant, asked, array=lines).id)
 
     def act(self, job_id: str, verb: str) -> str:
-        with self.database.begin() as tx:
-            getattr(verbs, verb)(tx, self.uuid(job_id))
+        transact(self.database, getattr(verbs, verb), self.uuid(job_id))
         return job_id
 
     def failed(self, **order: Any) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from api.dashboard.pages.jobs import bulk_actions
 from api.routes.jobs import verbs as use_cases
 from tests.integration.api.dashboard.conftest import Jobs, People
+from tests.support.stores.transactions import execute, fetch
 
 HIDDEN = re.compile(r'name="(made_before|count)" value="([^"]*)"')
 
@@ -43,8 +44,7 @@ def test_all_that_were_counted_are_done_and_noted(
     assert list(told.values())[1:] == ["3", "0", "0"]
     assert {jobs.state(id) for id in made} == {state}
     assert jobs.state(others) == "queued"
-    with database.connect() as tx:
-        noted = tx.execute(text("SELECT act, target FROM audit")).all()
+    noted = fetch(database, "SELECT act, target FROM audit")
     assert sorted(row.target for row in noted) == sorted(made)
     assert {row.act for row in noted} == {f"job.{verb}"}
 
@@ -134,10 +134,9 @@ def test_who_is_deleted_meanwhile_is_told_as_changed(
 
 def test_what_is_refused_is_told_with_why(people: People, jobs: Jobs, database: Engine) -> None:
     good, pruned = jobs.failed(), jobs.failed()
-    with database.begin() as tx:
-        tx.execute(
-            text("UPDATE jobs SET items_pruned = true WHERE id = :id"), {"id": jobs.uuid(pruned)}
-        )
+    execute(
+        database, "UPDATE jobs SET items_pruned = true WHERE id = :id", {"id": jobs.uuid(pruned)}
+    )
     form = confirmed(people, "acme", "/jobs/all/retry")
     answer = people.post("acme", "/jobs/all/retry", **form)
     told = in_words(answer)
@@ -166,9 +165,7 @@ def test_what_one_request_has_no_time_for_another_goes_on_with(
 @pytest.mark.parametrize(
     "form", [{}, {"made_before": "x", "count": "1"}, {"made_before": "2026-01-01", "count": "x"}]
 )
-def test_a_form_that_says_nothing_does_nothing(
-    people: People, jobs: Jobs, form: dict[str, str]
-) -> None:
+def test_an_empty_form_does_nothing(people: People, jobs: Jobs, form: dict[str, str]) -> None:
     job_id = jobs.post()
     assert people.post("acme", "/jobs/all/cancel", **form).status_code == 400
     assert jobs.state(job_id) == "queued"

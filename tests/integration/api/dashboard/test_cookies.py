@@ -8,9 +8,7 @@ from tests.integration.api.dashboard.conftest import TOKEN, People
 
 
 @pytest.mark.parametrize(("proto", "secure"), [("https", True), ("http", False)])
-def test_behind_a_proxy_that_ends_tls_it_is_for_https_alone(
-    people: People, proto: str, secure: bool
-) -> None:
+def test_behind_a_proxy_of_tls_it_is_for_https(people: People, proto: str, secure: bool) -> None:
     headers = {"X-Forwarded-Proto": proto, "Sec-Fetch-Site": "same-origin"}
     shown = people.client.get("/dashboard/sign-in", headers=headers)
     [begun] = shown.headers.get_list("set-cookie")

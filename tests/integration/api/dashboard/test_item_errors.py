@@ -43,9 +43,7 @@ def test_an_item_shows_its_traceback_first(people: People, job_id: str, seq: int
 
 
 @pytest.mark.parametrize("query", ["", "?outcome=failed&gaps=true"])
-def test_lines_of_results_have_errors_without_tracebacks(
-    people: People, job_id: str, query: str
-) -> None:
+def test_lines_of_results_have_no_tracebacks(people: People, job_id: str, query: str) -> None:
     headers = {"Authorization": f"Bearer {people.keys['acme']}"}
     answer = people.client.get(f"/jobs/{job_id}/results{query}", headers=headers)
     lines = [orjson.loads(line) for line in answer.text.splitlines()]

@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from tests.integration.api.dashboard.conftest import XSS, People
+from tests.support.stores.transactions import scalars
 
 
 def send(
@@ -29,8 +30,7 @@ def stored(database: Engine) -> list[Any]:
 
 
 def inputs(database: Engine) -> list[str]:
-    with database.connect() as tx:
-        return list(tx.scalars(text("SELECT input FROM items ORDER BY seq")))
+    return scalars(database, "SELECT input FROM items ORDER BY seq")
 
 
 def test_pasted_texts_are_a_job_with_all_its_terms(people: People, database: Engine) -> None:
@@ -80,9 +80,7 @@ def test_a_form_that_is_sent_twice_makes_one_job(people: People, database: Engin
     assert len(stored(database)) == 2
 
 
-def test_faults_are_shown_by_their_lines_beside_what_was_pasted(
-    people: People, database: Engine
-) -> None:
+def test_faults_are_shown_by_line_beside_what_was_pasted(people: People, database: Engine) -> None:
     pasted = f'{{"input": "a"}}\n{{"inputs": "{XSS}"}}\n{{"input": "b"}}\n{{"input"\n'
     terms = {"model": "echo", "labels": "Team:x", "priority": "high", "params": "[1]"}
     answer = send(people, "acme", items=pasted, **terms)

@@ -33,9 +33,7 @@ def ask(people: People, who: str, **query: Any) -> Any:
     return people.client.get("/calls", params=query, headers=headers)
 
 
-def test_operators_see_all_calls_and_tenants_their_own(
-    people: People, ended: dict[str, str]
-) -> None:
+def test_operators_see_all_calls_tenants_their_own(people: People, ended: dict[str, str]) -> None:
     both = people.get("operator", "/calls").text
     assert all(id in both for id in ended.values())
     assert "77 more calls" in both

@@ -10,12 +10,12 @@ from sqlalchemy import Engine
 from jobs.store.queue import workers
 from jobs.telemetry.log_ring import log_key
 from tests.integration.api.dashboard.conftest import XSS, People
+from tests.support.stores.transactions import transact
 
 
 @pytest.fixture
 def worker(database: Engine) -> int:
-    with database.begin() as tx:
-        return workers.register(tx, "w", "default", "cpu", ["echo@1"])
+    return transact(database, workers.register, "w", "default", "cpu", ["echo@1"])
 
 
 def write(client: "redis.Redis", worker: int, level: str, message: str, **more: str) -> None:
@@ -58,9 +58,7 @@ def test_it_is_for_operators(people: People, worker: int) -> None:
     assert ask(people, "operator", 999).status_code == 404
 
 
-def test_lines_are_told_by_http_and_followed(
-    people: People, redis_client: "redis.Redis", worker: int
-) -> None:
+def test_lines_follow_by_http(people: People, redis_client: "redis.Redis", worker: int) -> None:
     for n in range(5):
         write(redis_client, worker, "warning" if n % 2 else "info", f"line {n}")
     found = ask(people, "operator", worker, limit=2)
@@ -74,7 +72,5 @@ def test_lines_are_told_by_http_and_followed(
 
 
 @pytest.mark.parametrize("query", [{"level": "loud"}, {"limit": 0}, {"after": "x"}])
-def test_a_question_that_is_none_is_refused(
-    people: People, worker: int, query: dict[str, Any]
-) -> None:
+def test_an_unknown_query_is_refused(people: People, worker: int, query: dict[str, Any]) -> None:
     assert ask(people, "operator", worker, **query).status_code == 422

@@ -135,9 +135,7 @@ def test_known_answers_may_hold_integers_of_any_size(models: Models) -> None:
     assert found["probe"]["inputs"] == [2**80]
 
 
-def test_admins_point_an_alias_and_retire_a_version_after_a_question(
-    people: People, models: Models
-) -> None:
+def test_admins_point_an_alias_and_retire_a_version_if_sure(people: People, models: Models) -> None:
     pointed = people.post("admin", "/models/m/aliases", alias="stable", version="2")
     assert pointed.headers["location"] == "/dashboard/models/m"
     assert models.ask("GET", "/admin/models/m")["aliases"] == {"stable": "2"}
@@ -161,9 +159,7 @@ def test_admins_point_an_alias_and_retire_a_version_after_a_question(
     assert people.post("admin", "/models/m/aliases", alias=XSS, version="2").status_code == 422
 
 
-def test_tenants_see_the_versions_and_nothing_of_the_registry(
-    people: People, models: Models
-) -> None:
+def test_tenants_see_versions_and_nothing_of_the_registry(people: People, models: Models) -> None:
     page = eventually(lambda: (it := people.get("acme", "/models/m")).is_success and it.text)
     assert "m@1" in page
     assert DIGEST not in page

@@ -8,14 +8,13 @@ from sqlalchemy import Engine, text
 from jobs.identity import Limit
 from jobs.store.tenants import limits, tenants
 from tests.integration.api.dashboard.conftest import Jobs, People
+from tests.support.stores.transactions import transact
 
 KEY = re.compile(r"mk_[A-Za-z0-9_-]{43}")
 SECRET = re.compile(r"whsec_[A-Za-z0-9+/=]+")
 
 
-def test_all_tenants_stand_in_the_list_those_with_jobs_alone_too(
-    people: People, jobs: Jobs
-) -> None:
+def test_all_tenants_are_in_the_list_those_with_jobs_alone_too(people: People, jobs: Jobs) -> None:
     jobs.post(tenant="nokeys", items=7)
     shown = people.get("operator", "/tenants").text
     for name in ("acme", "house", "mallory", "nokeys"):
@@ -100,13 +99,10 @@ def test_terms_and_limits_are_set_as_they_are_typed(people: People, database: En
 
 
 @pytest.mark.parametrize("typed", ["much", "-1", "0", "nan", "inf", "1e999"])
-def test_what_is_no_limit_is_refused_and_nothing_is_set(
-    people: People, database: Engine, typed: str
-) -> None:
+def test_what_is_no_limit_is_refused_unset(people: People, database: Engine, typed: str) -> None:
     form = {"limit-0-model": "", "limit-0-key": "", "limit-0-job_items": typed}
     assert people.post("admin", "/tenants/acme/limits", **form).status_code == 422
-    with database.begin() as tx:
-        assert limits.get(tx, "acme") == []
+    assert transact(database, limits.get, "acme") == []
 
 
 def test_the_secret_of_webhooks_is_shown_once(people: People) -> None:

@@ -4,10 +4,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from jobs.store.queue import workers
 from tests.integration.api.dashboard.conftest import XSS, People
+from tests.support.stores.transactions import execute, transact
 
 MODEL, EMPTY = "/models/echo@1", "No figures yet"
 FIGURES = {"calls_s": 4.5, "waiting": 12, "p50_s": 0.02, "p95_s": 0.08, "busy": 0.5}
@@ -16,25 +17,20 @@ FIGURES = {"calls_s": 4.5, "waiting": 12, "p50_s": 0.02, "p95_s": 0.08, "busy": 
 def write(database: Engine, subject: str, step: int = 600, hours_ago: float = 3) -> None:
     names = ", ".join(FIGURES)
     values = ", ".join(map(str, FIGURES.values()))
-    with database.begin() as tx:
-        tx.execute(
-            text(
-                f"INSERT INTO figures (subject, step, at, {names}) SELECT :subject, :step, "
-                f"date_bin('10 min', now() - :ago, 'epoch'), {values}"
-            ),
-            {"subject": subject, "step": step, "ago": timedelta(hours=hours_ago)},
-        )
+    execute(
+        database,
+        f"INSERT INTO figures (subject, step, at, {names}) SELECT :subject, :step, "
+        f"date_bin('10 min', now() - :ago, 'epoch'), {values}",
+        {"subject": subject, "step": step, "ago": timedelta(hours=hours_ago)},
+    )
 
 
 @pytest.fixture
 def worker(database: Engine) -> int:
-    with database.begin() as tx:
-        return workers.register(tx, "w", "default", "cpu", ["echo@1"])
+    return transact(database, workers.register, "w", "default", "cpu", ["echo@1"])
 
 
-def test_pages_draw_what_is_known_of_their_subject(
-    people: People, database: Engine, worker: int
-) -> None:
+def test_pages_draw_figures_of_their_subject(people: People, database: Engine, worker: int) -> None:
     pages = {
         "everything": "",
         "model:echo@1": MODEL,

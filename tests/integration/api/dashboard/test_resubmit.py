@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from tests.integration.api.dashboard.conftest import XSS, Jobs, People
+from tests.support.stores.transactions import execute, fetch, scalar
 
 
 def ask(people: People, who: str, job_id: str, key: str = "", **terms: Any) -> httpx.Response:
@@ -26,9 +27,7 @@ def item(people: People, job_id: str, seq: int) -> dict[str, Any]:
     return found
 
 
-def test_all_items_become_a_job_with_the_same_terms(
-    people: People, jobs: Jobs, database: Engine
-) -> None:
+def test_all_items_become_a_job_of_same_terms(people: People, jobs: Jobs, database: Engine) -> None:
     old = jobs.post(items=3, priority=-3, params={}, job_class="bulk")
     answer = ask(people, "acme", old)
     assert answer.status_code == 202, answer.text
@@ -42,14 +41,11 @@ def test_all_items_become_a_job_with_the_same_terms(
     for seq in range(3):
         one, other = item(people, old, seq), item(people, new["id"], seq)
         assert (one["custom_id"], one["input"]) == (other["custom_id"], other["input"])
-    with database.connect() as tx:
-        noted = tx.execute(text("SELECT act, target FROM audit")).all()
+    noted = fetch(database, "SELECT act, target FROM audit")
     assert [tuple(row) for row in noted] == [("job.resubmit", old)]
 
 
-def test_items_that_did_not_succeed_become_a_job_with_other_terms(
-    people: People, jobs: Jobs
-) -> None:
+def test_items_that_did_not_succeed_become_a_job_of_other_terms(people: People, jobs: Jobs) -> None:
     old = jobs.failed(items=3)
     terms = {"model": "minilm", "params": {"truncate": 64}, "name": "Again", "labels": {}}
     new = ask(people, "acme", old, items="unsuccessful", metadata={"a": "b"}, **terms).json()
@@ -100,21 +96,17 @@ def test_nobody_else_submits_the_items_of_a_job(
     assert people.post(who, f"/jobs/{old}/resubmit", items="all").status_code == status
     if who != "operator" and who != "admin":
         assert people.get(who, f"/jobs/{old}/resubmit").status_code == status
-    with database.connect() as tx:
-        assert tx.scalars(text("SELECT count(*) FROM jobs")).one() == 1
+    assert scalar(database, "SELECT count(*) FROM jobs") == 1
 
 
-def test_what_can_not_be_submitted_again_is_refused(
-    people: People, jobs: Jobs, database: Engine
-) -> None:
+def test_what_cant_be_resubmitted_is_refused(people: People, jobs: Jobs, database: Engine) -> None:
     running, ended = jobs.post(), jobs.failed()
     assert ask(people, "acme", running, items="unsuccessful").status_code == 409
     assert ask(people, "acme", ended, items="some").status_code == 422
     assert ask(people, "acme", ended, model="nothing").status_code == 404
     assert ask(people, "acme", ended, params={"no": 1}).status_code == 422
     assert ask(people, "acme", ended, colour="red").status_code == 422
-    with database.begin() as tx:
-        tx.execute(text("UPDATE jobs SET items_pruned = true"))
+    execute(database, "UPDATE jobs SET items_pruned = true")
     assert ask(people, "acme", ended).status_code == 410
 
 

@@ -1,12 +1,14 @@
 """A gateway on a real Redis, with workers that only say how long they take."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import redis
 
+from api.gateway.cluster.pipeline import open_pipeline
 from api.gateway.fallbacks import FallbackPlan, fallback_plans
 from api.gateway.gateway import CallGateway
 from api.gateway.model_status import SHARES
@@ -22,13 +24,11 @@ from jobs.calls.redis import RedisLanes
 from jobs.identity import Limit
 from jobs.models.model import Model
 from jobs.models.registry import Registry
-from tests.support.wait import eventually_async
+from tests.support.wait import PATIENCE_S, eventually_async
 
 LONG = "one two three four five six seven eight nine ten"  # 12 tokens: in the bucket of 16
 FAST, SLOW = Times(8, 20, 10), Times(8, 400, 300)
 LEASE_S = 30.0
-
-OnStage = Callable[..., None]
 
 OLD = Model("m", "1", "minilm", target_ms=200)
 NEW = Model("m", "2", "minilm", target_ms=200)
@@ -45,6 +45,9 @@ class Stage:
     responses: ResponseCache
     gone: "asyncio.Future[None]" = field(default_factory=asyncio.Future)
     unanswered: list["asyncio.Task[Any]"] = field(default_factory=list)
+
+    def serve(self, *models: Model) -> None:
+        self.models = Registry(list(models))
 
     def lanes(self, model: Model) -> RedisLanes:
         return RedisLanes(self.redis, model.key)
@@ -108,3 +111,24 @@ class Stage:
             )
         )
         assert not any(task.done() for task in tasks), tasks
+
+
+@asynccontextmanager
+async def on_stage(
+    url: str, client: "redis.Redis", models: Sequence[Model] = (), most: int = 50
+) -> AsyncIterator[Stage]:
+    """A gateway that runs. most: calls that may wait for a model."""
+    gateway = CallGateway(url, most)
+    gateway.start()
+    pipe = open_pipeline(url, PATIENCE_S)
+    responses = ResponseCache(url, 60.0)
+    made = Stage(client, gateway, Registry(list(models)), pipe, responses)
+    try:
+        yield made
+    finally:
+        for task in made.unanswered:
+            task.cancel()
+        await asyncio.gather(*made.unanswered, return_exceptions=True)
+        await gateway.stop()
+        await pipe.close()
+        await responses.stop()

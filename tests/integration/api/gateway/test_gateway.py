@@ -10,199 +10,166 @@ from jobs.calls.lanes import TOO_LATE, Ticket
 from jobs.calls.profile import Profile, Times
 from jobs.errors import DeadlinePassed, NoWorker, Overloaded, TooLate, Unavailable
 from jobs.models.model import Degrade, Model
-from tests.integration.api.gateway.stage import FAST, LEASE_S, NEW, OLD, OnStage, Stage
+from tests.integration.api.gateway.stage import FAST, LEASE_S, NEW, OLD, Stage
 from tests.support.wait import eventually_async
 
+pytestmark = pytest.mark.anyio
 
-def test_a_call_that_can_be_in_time_is_let_in_as_asked(on_stage: OnStage) -> None:
-    async def test(stage: Stage) -> None:
-        stage.ready(NEW, b16=FAST)
-        way = await stage.answered(NEW, stage.call(NEW))
-        assert (way.model, way.degraded) == (NEW, {})
 
-    on_stage(test, NEW)
+async def test_a_call_that_can_be_in_time_is_let_in_as_asked(stage: Stage) -> None:
+    stage.serve(NEW)
+    stage.ready(NEW, b16=FAST)
+    way = await stage.answered(NEW, stage.call(NEW))
+    assert (way.model, way.degraded) == (NEW, {})
 
 
 @pytest.mark.parametrize("packed", [b"", b"{", b"[]", b'{"of": "a later release"}'])
-def test_what_cant_be_read_keeps_no_later_call_from_its_answer(
-    on_stage: OnStage, packed: bytes
-) -> None:
-    async def test(stage: Stage) -> None:
-        stage.ready(NEW)
-        stage.lanes(NEW).announce("w", LEASE_S, profile=packed)
-        await stage.gateway.model_statuses.refresh()
-        way = await stage.answered(NEW, stage.call(NEW), before=packed)
-        assert way.model == NEW
-
-    on_stage(test, NEW)
+async def test_what_cant_be_read_keeps_no_later_call_waiting(stage: Stage, packed: bytes) -> None:
+    stage.serve(NEW)
+    stage.ready(NEW)
+    stage.lanes(NEW).announce("w", LEASE_S, profile=packed)
+    await stage.gateway.model_statuses.refresh()
+    way = await stage.answered(NEW, stage.call(NEW), before=packed)
+    assert way.model == NEW
 
 
-def test_a_call_whose_answer_is_behind_many_others_is_not_lost(
-    on_stage: OnStage, monkeypatch: pytest.MonkeyPatch
+async def test_a_call_whose_answer_is_behind_many_others_is_not_lost(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An api that was stopped or starved for a while has them to read first."""
     monkeypatch.setattr("api.gateway.gateway._WATCH_S", 0.001)
-
-    async def test(stage: Stage) -> None:
-        stage.ready(NEW)
-        await stage.answered(NEW, stage.call(NEW), times=3000)
-
-    on_stage(test, NEW)
+    stage.serve(NEW)
+    stage.ready(NEW)
+    await stage.answered(NEW, stage.call(NEW), times=3000)
 
 
-def test_a_call_that_redis_lost_is_refused(
-    on_stage: OnStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_call_redis_lost_is_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api.gateway.gateway._WATCH_S", 0.001)
-
-    async def test(stage: Stage) -> None:
-        stage.ready(NEW)
-        await stage.fill(NEW, 1)
-        stage.redis.delete(stage.lanes(NEW).keys("calls"))
-        with pytest.raises(Unavailable, match="lost with Redis"):
-            await stage.unanswered[0]
-
-    on_stage(test, NEW)
+    stage.serve(NEW)
+    stage.ready(NEW)
+    await stage.fill(NEW, 1)
+    stage.redis.delete(stage.lanes(NEW).keys("calls"))
+    with pytest.raises(Unavailable, match="lost with Redis"):
+        await stage.unanswered[0]
 
 
-def test_a_call_that_would_be_late_is_told_when_to_come_back(on_stage: OnStage) -> None:
-    async def test(stage: Stage) -> None:
-        stage.ready(NEW, b16=Times(1, 100, 100))
-        await stage.fill(NEW, 1)
-        with pytest.raises(TooLate, match="about 200 ms; 195 ms") as caught:
-            await stage.call(NEW)
-        assert 0.02 <= (caught.value.retry_after_s or 0) <= 0.03
-        with pytest.raises(TooLate):
-            await stage.call(NEW, timeout_ms=50)
-
-    on_stage(test, NEW)
+async def test_a_call_that_would_be_late_is_told_when_to_come_back(stage: Stage) -> None:
+    stage.serve(NEW)
+    stage.ready(NEW, b16=Times(1, 100, 100))
+    await stage.fill(NEW, 1)
+    with pytest.raises(TooLate, match="about 200 ms; 195 ms") as caught:
+        await stage.call(NEW)
+    assert 0.02 <= (caught.value.retry_after_s or 0) <= 0.03
+    with pytest.raises(TooLate):
+        await stage.call(NEW, timeout_ms=50)
 
 
-@pytest.mark.parametrize(("of", "most"), [("bulk", 1), ("standard", 2), ("interactive", 3)])
-def test_lower_classes_are_refused_first(on_stage: OnStage, of: str, most: int) -> None:
+@pytest.mark.parametrize(("of", "waiting"), [("bulk", 1), ("standard", 2), ("interactive", 3)])
+async def test_lower_classes_are_refused_first(stage: Stage, of: str, waiting: int) -> None:
     model = Model("m", "1", "minilm", target_ms=500, degrade=Degrade(shed=True))
-
-    async def test(stage: Stage) -> None:
-        stage.ready(model, b16=Times(1, 100, 100))  # 375 ms may be waited for a launch
-        await stage.fill(model, most)
-        await stage.fill(model, 1, of=of)
-        with pytest.raises(TooLate):
-            await stage.call(model, of=of)
-
-    on_stage(test, model)
+    stage.serve(model)
+    stage.ready(model, b16=Times(1, 100, 100))  # 375 ms may be waited for a launch
+    await stage.fill(model, waiting)
+    await stage.fill(model, 1, of=of)
+    with pytest.raises(TooLate):
+        await stage.call(model, of=of)
 
 
-def test_a_call_is_cut_short_before_it_goes_to_the_fallback(on_stage: OnStage) -> None:
+async def test_a_call_is_cut_short_before_it_goes_to_the_fallback(stage: Stage) -> None:
     """The times are long, so that a busy machine is late by none of them."""
     degrade = Degrade(truncate=20, fallback="m@1")
     model = Model("m", "2", "minilm", target_ms=20_000, degrade=degrade)
     old = Model("m", "1", "minilm", target_ms=20_000)
     slow = Times(8, 40_000, 30_000)
     text = " ".join(["word"] * 30)
-
-    async def test(stage: Stage) -> None:
-        stage.ready(old, b32=FAST)
-        stage.ready(model, b32=Times(1, 15_000, 15_000), b24=Times(1, 5000, 1000))
-        way = await stage.answered(model, stage.call(model, text, timeout_ms=10_000))
-        assert (way.degraded, way.size) == ({"truncated_to": 20}, 20)
-        stage.ready(model, b32=slow, b24=slow)
-        await stage.gateway.model_statuses.refresh()
-        way = await stage.answered(old, stage.call(model, text, timeout_ms=10_000))
-        assert (way.model, way.degraded) == (old, {"fallback_from": "m@2"})
-        stage.ready(old, b32=slow)
-        await stage.gateway.model_statuses.refresh()
-        with pytest.raises(TooLate, match="m@2 would take about 30000 ms; 9500 ms"):
-            await stage.call(model, text, timeout_ms=10_000)
-
-    on_stage(test, old, model)
+    stage.serve(old, model)
+    stage.ready(old, b32=FAST)
+    stage.ready(model, b32=Times(1, 15_000, 15_000), b24=Times(1, 5000, 1000))
+    way = await stage.answered(model, stage.call(model, text, timeout_ms=10_000))
+    assert (way.degraded, way.size) == ({"truncated_to": 20}, 20)
+    stage.ready(model, b32=slow, b24=slow)
+    await stage.gateway.model_statuses.refresh()
+    way = await stage.answered(old, stage.call(model, text, timeout_ms=10_000))
+    assert (way.model, way.degraded) == (old, {"fallback_from": "m@2"})
+    stage.ready(old, b32=slow)
+    await stage.gateway.model_statuses.refresh()
+    with pytest.raises(TooLate, match="m@2 would take about 30000 ms; 9500 ms"):
+        await stage.call(model, text, timeout_ms=10_000)
 
 
-def test_a_full_queue_and_no_worker_lead_to_the_fallback_at_once(
-    on_stage: OnStage,
-) -> None:
+@pytest.mark.parametrize("most", [3])
+async def test_a_full_queue_and_no_worker_lead_to_the_fallback_at_once(stage: Stage) -> None:
     model = Model("m", "2", "minilm", degrade=Degrade(truncate=8, fallback="m@1"))
-
-    async def test(stage: Stage) -> None:
-        with pytest.raises(NoWorker, match="m@2") as caught:
-            await stage.call(model)
-        assert 1.5 <= (caught.value.retry_after_s or 0) <= 2.25
-        stage.ready(OLD)
-        way = await stage.answered(OLD, stage.call(model))
-        assert way.degraded == {"fallback_from": "m@2"}
-        stage.ready(model)
-        await stage.fill(model, 3)
-        way = await stage.answered(OLD, stage.call(model))
-        assert way.degraded == {"fallback_from": "m@2"}
-        await stage.fill(OLD, 3)
-        with pytest.raises(Overloaded, match="m@2"):
-            await stage.call(model)
-
-    on_stage(test, OLD, model, most=3)
+    stage.serve(OLD, model)
+    with pytest.raises(NoWorker, match="m@2") as caught:
+        await stage.call(model)
+    assert 1.5 <= (caught.value.retry_after_s or 0) <= 2.25
+    stage.ready(OLD)
+    way = await stage.answered(OLD, stage.call(model))
+    assert way.degraded == {"fallback_from": "m@2"}
+    stage.ready(model)
+    await stage.fill(model, 3)
+    way = await stage.answered(OLD, stage.call(model))
+    assert way.degraded == {"fallback_from": "m@2"}
+    await stage.fill(OLD, 3)
+    with pytest.raises(Overloaded, match="m@2"):
+        await stage.call(model)
 
 
-def test_no_worker_names_the_time_that_loading_takes(on_stage: OnStage) -> None:
-    async def test(stage: Stage) -> None:
-        stage.lanes(NEW).announce("w", LEASE_S, profile=Profile(load_ms=8000).pack())
-        stage.lanes(NEW).announce("w", 0)
-        with pytest.raises(NoWorker) as caught:
-            await stage.call(NEW)
-        assert 8 <= (caught.value.retry_after_s or 0) <= 12
-
-    on_stage(test, NEW)
+async def test_no_worker_names_the_time_that_loading_takes(stage: Stage) -> None:
+    stage.serve(NEW)
+    stage.lanes(NEW).announce("w", LEASE_S, profile=Profile(load_ms=8000).pack())
+    stage.lanes(NEW).announce("w", 0)
+    with pytest.raises(NoWorker) as caught:
+        await stage.call(NEW)
+    assert 8 <= (caught.value.retry_after_s or 0) <= 12
 
 
-def test_a_bare_name_is_the_newest_version_that_a_worker_is_ready_for(
-    on_stage: OnStage,
+async def test_a_bare_name_is_the_newest_version_that_a_worker_is_ready_for(stage: Stage) -> None:
+    stage.serve(OLD, NEW)
+
+    async def chosen() -> Model:
+        await stage.gateway.model_statuses.refresh()
+        return await stage.gateway.model_statuses.choose(stage.models.versions("m"))
+
+    assert await chosen() == NEW
+    stage.ready(OLD)
+    assert await chosen() == OLD
+    stage.ready(NEW)
+    assert await chosen() == NEW
+    stage.lanes(NEW).announce("w", LEASE_S, ready=False)
+    assert await chosen() == OLD
+    assert await stage.gateway.model_statuses.choose(stage.models.versions("m@2")) == NEW
+
+
+async def test_a_call_that_a_worker_finds_too_late_is_told_so_and_counts_as_no_answer_in_time(
+    stage: Stage,
 ) -> None:
-    async def test(stage: Stage) -> None:
-        async def chosen() -> Model:
-            await stage.gateway.model_statuses.refresh()
-            return await stage.gateway.model_statuses.choose(stage.models.versions("m"))
-
-        assert await chosen() == NEW
-        stage.ready(OLD)
-        assert await chosen() == OLD
-        stage.ready(NEW)
-        assert await chosen() == NEW
-        stage.lanes(NEW).announce("w", LEASE_S, ready=False)
-        assert await chosen() == OLD
-        assert await stage.gateway.model_statuses.choose(stage.models.versions("m@2")) == NEW
-
-    on_stage(test, OLD, NEW)
-
-
-def test_a_call_that_a_worker_finds_too_late_is_told_so_and_counts_as_no_answer_in_time(
-    on_stage: OnStage,
-) -> None:
-    async def test(stage: Stage) -> None:
-        stage.ready(NEW)
-        pool, lanes = await stage.gateway.model_statuses.get(NEW), stage.lanes(NEW)
-        pool.margin.record(late=True)
-        before_ms = pool.margin.ms
-        task = asyncio.create_task(stage.call(NEW))
-        waiting = await eventually_async(lambda: lanes.look("s").lanes)
-        now_ms = lanes.look("s").now_ms
-        needs_ms = 60_000.0
-        ticket = Ticket(waiting[0].lane, 8, 0, now_ms, 1, needs_ms, "pace", "w", "s", 1000)
-        assert lanes.take(ticket) == []
-        _, (output, error, _, _) = await task
-        assert (output, error) == (None, list(TOO_LATE))
-        assert pool.margin.ms == before_ms
-
-    on_stage(test, NEW)
+    stage.serve(NEW)
+    stage.ready(NEW)
+    pool, lanes = await stage.gateway.model_statuses.get(NEW), stage.lanes(NEW)
+    pool.margin.record(late=True)
+    before_ms = pool.margin.ms
+    task = asyncio.create_task(stage.call(NEW))
+    waiting = await eventually_async(lambda: lanes.look("s").lanes)
+    now_ms = lanes.look("s").now_ms
+    needs_ms = 60_000.0
+    ticket = Ticket(waiting[0].lane, 8, 0, now_ms, 1, needs_ms, "pace", "w", "s", 1000)
+    assert lanes.take(ticket) == []
+    _, (output, error, _, _) = await task
+    assert (output, error) == (None, list(TOO_LATE))
+    assert pool.margin.ms == before_ms
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-def test_a_call_that_nobody_waits_for_is_taken_back(on_stage: OnStage, leaves: bool) -> None:
-    async def test(stage: Stage) -> None:
-        stage.ready(NEW)
-        call = asyncio.create_task(stage.call(NEW, timeout_ms=10_000 if leaves else 100))
-        lanes = stage.lanes(NEW)
-        await eventually_async(lambda: lanes.look("s").lanes)
-        if leaves:
-            stage.gone.set_result(None)
-        with pytest.raises(ClientDisconnect if leaves else DeadlinePassed):
-            await call
-        await eventually_async(lambda: not stage.redis.exists(lanes.keys("calls")))
-
-    on_stage(test, NEW)
+async def test_a_call_that_nobody_waits_for_is_taken_back(stage: Stage, leaves: bool) -> None:
+    stage.serve(NEW)
+    stage.ready(NEW)
+    call = asyncio.create_task(stage.call(NEW, timeout_ms=10_000 if leaves else 100))
+    lanes = stage.lanes(NEW)
+    await eventually_async(lambda: lanes.look("s").lanes)
+    if leaves:
+        stage.gone.set_result(None)
+    with pytest.raises(ClientDisconnect if leaves else DeadlinePassed):
+        await call
+    await eventually_async(lambda: not stage.redis.exists(lanes.keys("calls")))

@@ -23,8 +23,10 @@ from jobs.models.routing.rollout import ActiveRollout
 from jobs.models.routing.route import Route, Share
 from jobs.models.routing.table import RoutingTable
 from jobs.rollouts.records import LaunchRecord
-from tests.integration.api.gateway.stage import FAST, LEASE_S, NEW, OLD, OnStage, Stage
-from tests.support.wait import eventually_async
+from tests.integration.api.gateway.stage import FAST, LEASE_S, NEW, OLD, Stage
+from tests.support.wait import PATIENCE_S, eventually_async
+
+pytestmark = pytest.mark.anyio
 
 CANARY = RoutingTable(rollouts={"m": ActiveRollout("r", "m", "1", "2", 100)})
 
@@ -43,60 +45,55 @@ async def route(
     return await router.route(models, "m", request(**headers), "t", key=key)
 
 
-def test_a_canary_gets_calls_only_while_a_worker_is_ready_for_it(on_stage: OnStage) -> None:
-    async def test(stage: Stage) -> None:
-        stage.ready(OLD)
-        assert await route(stage, CANARY) == Target(OLD, "missed#r", missed=NEW)
-        await eventually_async(lambda: stage.lanes(NEW).wanted())
-        stage.ready(NEW)
-        assert await route(stage, CANARY) == Target(NEW, "canary#r")
-        stage.lanes(NEW).announce("w", LEASE_S, ready=False)
-        assert await route(stage, CANARY) == Target(OLD, "missed#r", missed=NEW)
-
-    on_stage(test, OLD, NEW)
+async def test_a_canary_gets_calls_only_while_a_worker_is_ready_for_it(stage: Stage) -> None:
+    stage.serve(OLD, NEW)
+    stage.ready(OLD)
+    assert await route(stage, CANARY) == Target(OLD, "missed#r", missed=NEW)
+    await eventually_async(lambda: stage.lanes(NEW).wanted())
+    stage.ready(NEW)
+    assert await route(stage, CANARY) == Target(NEW, "canary#r")
+    stage.lanes(NEW).announce("w", LEASE_S, ready=False)
+    assert await route(stage, CANARY) == Target(OLD, "missed#r", missed=NEW)
 
 
-def test_a_retry_under_a_key_goes_to_the_version_that_took_the_first_try(on_stage: OnStage) -> None:
-    async def test(stage: Stage) -> None:
-        stage.ready(OLD)
-        stage.ready(NEW)
-        before, after = (RoutingTable({("m", "stable"): version}) for version in "12")
-        claim = Claim("t", "k", b"-" * 32)
+async def test_a_retry_under_a_key_goes_to_the_version_that_took_the_first(
+    stage: Stage,
+) -> None:
+    stage.serve(OLD, NEW)
+    stage.ready(OLD)
+    stage.ready(NEW)
+    before, after = (RoutingTable({("m", "stable"): version}) for version in "12")
+    claim = Claim("t", "k", b"-" * 32)
 
-        async def fails() -> bytes:
-            raise Overloaded("later")
+    async def fails() -> bytes:
+        raise Overloaded("later")
 
-        assert await route(stage, before, "k") == Target(OLD)
-        with pytest.raises(Overloaded):
-            await stage.responses.once(claim, 1000, fails)
-        assert await route(stage, after, "k") == Target(OLD)
-        assert await route(stage, after) == await route(stage, after, "other") == Target(NEW)
-        assert await route(stage, CANARY, "canary") == Target(NEW, "canary#r")
-        assert await route(stage, CANARY, "canary") == Target(NEW)  # it counts once
-        assert await route(stage, before, "canary") == Target(OLD), "it was rolled back"
-        assert await route(stage, after, "canary") == Target(OLD)
-
-    on_stage(test, OLD, NEW)
+    assert await route(stage, before, "k") == Target(OLD)
+    with pytest.raises(Overloaded):
+        await stage.responses.once(claim, 1000, fails)
+    assert await route(stage, after, "k") == Target(OLD)
+    assert await route(stage, after) == await route(stage, after, "other") == Target(NEW)
+    assert await route(stage, CANARY, "canary") == Target(NEW, "canary#r")
+    assert await route(stage, CANARY, "canary") == Target(NEW)  # it counts once
+    assert await route(stage, before, "canary") == Target(OLD), "it was rolled back"
+    assert await route(stage, after, "canary") == Target(OLD)
 
 
-def test_a_user_stays_at_a_version(on_stage: OnStage) -> None:
+async def test_a_user_stays_at_a_version(stage: Stage) -> None:
     sticky = Route("m", [Share("1", 50), Share("2", 50)], sticky="user", salt="s")
     routing = RoutingTable(routes={("m", "*"): sticky})
-
-    async def test(stage: Stage) -> None:
-        stage.ready(OLD)
-        stage.ready(NEW)
-        of_user = [
-            {(await route(stage, routing, x_millrace_user=user)).model.key for _ in range(5)}
-            for user in map(str, range(20))
-        ]
-        assert {len(versions) for versions in of_user} == {1}
-        assert len(set[str]().union(*of_user)) == 2
-
-    on_stage(test, OLD, NEW)
+    stage.serve(OLD, NEW)
+    stage.ready(OLD)
+    stage.ready(NEW)
+    of_user = [
+        {(await route(stage, routing, x_millrace_user=user)).model.key for _ in range(5)}
+        for user in map(str, range(20))
+    ]
+    assert {len(versions) for versions in of_user} == {1}
+    assert len(set[str]().union(*of_user)) == 2
 
 
-def test_calls_of_a_cohort_have_a_lane_of_their_own(on_stage: OnStage) -> None:
+async def test_calls_of_a_cohort_have_a_lane_of_their_own(stage: Stage) -> None:
     async def call(stage: Stage, cohort: str) -> None:
         target = Target(NEW, cohort)
         asked = InferenceRequest(
@@ -106,39 +103,35 @@ def test_calls_of_a_cohort_have_a_lane_of_their_own(on_stage: OnStage) -> None:
         plans = fallback_plans(stage.models, target, "text", {})
         stage.unanswered.append(asyncio.create_task(stage.gateway.infer(asked, plans)))  # type: ignore[arg-type]
 
-    async def test(stage: Stage) -> None:
-        stage.ready(NEW)
-        cohorts = "", "canary#r", "control#r"
-        for cohort in cohorts:
-            await call(stage, cohort)
-        lanes = stage.lanes(NEW)
-        await eventually_async(lambda: len(lanes.look("s").lanes) == 3)
-        for lane in lanes.look("s").lanes:
-            [taken] = take(stage, lane.lane)
-            assert taken.cohort == lane.lane.partition("{")[0].removesuffix(":")
-
-    on_stage(test, NEW)
+    stage.serve(NEW)
+    stage.ready(NEW)
+    cohorts = "", "canary#r", "control#r"
+    for cohort in cohorts:
+        await call(stage, cohort)
+    lanes = stage.lanes(NEW)
+    await eventually_async(lambda: len(lanes.look("s").lanes) == 3)
+    for lane in lanes.look("s").lanes:
+        [taken] = take(stage, lane.lane)
+        assert taken.cohort == lane.lane.partition("{")[0].removesuffix(":")
 
 
-def test_a_call_of_a_rollout_that_is_late_is_recorded_as_failed(on_stage: OnStage) -> None:
-    async def test(stage: Stage) -> None:
-        stage.ready(NEW)
-        for cohort in ("canary#r#ann", "stable#r", ""):
-            asked = InferenceRequest(
-                ids.new_shown("call"), "t", "text", 1.0, "standard", 1.0, 10_000,
-                clock.monotonic() + 0.5, stage.gone,
-            )  # fmt: skip
-            plans = fallback_plans(stage.models, Target(NEW, cohort), "text", {})
-            with pytest.raises(DeadlinePassed):
-                await stage.gateway.infer(asked, plans)
-        reader, found = StreamReader(stage.redis, "r"), list[LaunchRecord]()
-        await eventually_async(lambda: found.extend(reader.read()) or found)
-        [late] = found
-        assert (late.lane, late.unit, late.calls, late.failed) == ("canary", "ann", 1, 1)
-        assert 0 < late.lasted_ms <= 500
-        assert not reader.read()
-
-    on_stage(test, NEW)
+async def test_a_call_of_a_rollout_that_is_late_is_recorded_as_failed(stage: Stage) -> None:
+    stage.serve(NEW)
+    stage.ready(NEW)
+    for cohort in ("canary#r#ann", "stable#r", ""):
+        asked = InferenceRequest(
+            ids.new_shown("call"), "t", "text", 1.0, "standard", 1.0, 10_000,
+            clock.monotonic() + 0.5, stage.gone,
+        )  # fmt: skip
+        plans = fallback_plans(stage.models, Target(NEW, cohort), "text", {})
+        with pytest.raises(DeadlinePassed):
+            await stage.gateway.infer(asked, plans)
+    reader, found = StreamReader(stage.redis, "r"), list[LaunchRecord]()
+    await eventually_async(lambda: found.extend(reader.read()) or found)
+    [late] = found
+    assert (late.lane, late.unit, late.calls, late.failed) == ("canary", "ann", 1, 1)
+    assert 0 < late.lasted_ms <= 1000 * PATIENCE_S
+    assert not reader.read()
 
 
 def take(stage: Stage, lane: str) -> list[Call]:
@@ -165,9 +158,7 @@ async def counted(stage: Stage, outcome: str) -> None:
     async def is_counted() -> bool:
         return await counts(stage) == {f"1 {outcome}": 1}
 
-    async with asyncio.timeout(60):
-        while not await is_counted():
-            await asyncio.sleep(0.01)
+    await eventually_async(is_counted)
 
 
 @pytest.mark.parametrize(
@@ -179,60 +170,52 @@ async def counted(stage: Stage, outcome: str) -> None:
         (None, ("engine_error", "it broke"), "failed"),
     ],
 )
-def test_a_copy_is_compared_counted_and_billed_to_nobody(
-    on_stage: OnStage, output: bytes | None, error: tuple[str, str] | None, outcome: str
+async def test_a_copy_is_compared_counted_and_billed_to_nobody(
+    stage: Stage, output: bytes | None, error: tuple[str, str] | None, outcome: str
 ) -> None:
-    async def test(stage: Stage) -> None:
-        stage.ready(NEW, b16=FAST)
-        shadows, lanes = ShadowCalls(stage.gateway, stage.pipe), stage.lanes(NEW)
-        shadows.copy(answered(), NEW)
-        await eventually_async(lambda: lanes.look("s").lanes)
-        [taken] = take(stage, lanes.look("s").lanes[0].lane)
-        assert (taken.cohort, taken.job_class, taken.billed) == (SHADOW, "bulk", False)
-        reply = Reply(taken.id, output, error, 1, {}, taken.tenant, "bulk", 7, billed=taken.billed)
-        lanes.reply(taken.reply_to, [reply])
-        await counted(stage, outcome)
-        assert lanes.usage(unfinished=True) == []
-        await shadows.stop()
-
-    on_stage(test, OLD, NEW)
+    stage.serve(OLD, NEW)
+    stage.ready(NEW, b16=FAST)
+    shadows, lanes = ShadowCalls(stage.gateway, stage.pipe), stage.lanes(NEW)
+    shadows.copy(answered(), NEW)
+    await eventually_async(lambda: lanes.look("s").lanes)
+    [taken] = take(stage, lanes.look("s").lanes[0].lane)
+    assert (taken.cohort, taken.job_class, taken.billed) == (SHADOW, "bulk", False)
+    reply = Reply(taken.id, output, error, 1, {}, taken.tenant, "bulk", 7, billed=taken.billed)
+    lanes.reply(taken.reply_to, [reply])
+    await counted(stage, outcome)
+    assert lanes.usage(unfinished=True) == []
+    await shadows.stop()
 
 
-def test_a_copy_is_shed_where_anything_else_waits(on_stage: OnStage) -> None:
-    async def test(stage: Stage) -> None:
-        stage.ready(NEW, b16=FAST)
-        shadows = ShadowCalls(stage.gateway, stage.pipe)
-        await stage.fill(NEW, 1)
-        shadows.copy(answered(), NEW)  # this api knows
-        await counted(stage, "shed")
-        await shadows.stop()
-
-    on_stage(test, OLD, NEW)
+async def test_a_copy_is_shed_where_anything_else_waits(stage: Stage) -> None:
+    stage.serve(OLD, NEW)
+    stage.ready(NEW, b16=FAST)
+    shadows = ShadowCalls(stage.gateway, stage.pipe)
+    await stage.fill(NEW, 1)
+    shadows.copy(answered(), NEW)  # this api knows
+    await counted(stage, "shed")
+    await shadows.stop()
 
 
-def test_a_copy_is_shed_where_the_device_is_busy_or_nobody_is_ready(on_stage: OnStage) -> None:
-    async def test(stage: Stage) -> None:
-        shadows, lanes = ShadowCalls(stage.gateway, stage.pipe), stage.lanes(NEW)
-        shadows.copy(answered(), NEW)
-        await counted(stage, "shed")
-        await asyncio.to_thread(stage.redis.delete, counts_key(NEW.key))
-        stage.ready(NEW, b16=FAST)
-        before_ms = lanes.look("w/0").last_launch_ms
-        lanes.take(Ticket("", 0, 0, before_ms, 60_000, 0.0, "pace", "w", "w/0", LEASE_S))
-        await stage.gateway.model_statuses.refresh()
-        shadows.copy(answered(), NEW)
-        await counted(stage, "shed")
-        assert not lanes.look("s").lanes
-        await shadows.stop()
-
-    on_stage(test, OLD, NEW)
+async def test_a_copy_is_shed_where_the_device_is_busy_or_nobody_is_ready(stage: Stage) -> None:
+    stage.serve(OLD, NEW)
+    shadows, lanes = ShadowCalls(stage.gateway, stage.pipe), stage.lanes(NEW)
+    shadows.copy(answered(), NEW)
+    await counted(stage, "shed")
+    await asyncio.to_thread(stage.redis.delete, counts_key(NEW.key))
+    stage.ready(NEW, b16=FAST)
+    before_ms = lanes.look("w/0").last_launch_ms
+    lanes.take(Ticket("", 0, 0, before_ms, 60_000, 0.0, "pace", "w", "w/0", LEASE_S))
+    await stage.gateway.model_statuses.refresh()
+    shadows.copy(answered(), NEW)
+    await counted(stage, "shed")
+    assert not lanes.look("s").lanes
+    await shadows.stop()
 
 
-def test_a_large_call_is_not_copied(on_stage: OnStage) -> None:
-    async def test(stage: Stage) -> None:
-        stage.ready(NEW, b16=FAST)
-        shadows = ShadowCalls(stage.gateway, stage.pipe)
-        shadows.copy(answered(orjson.dumps("x" * 100_000)), NEW)
-        await counted(stage, "shed")
-
-    on_stage(test, OLD, NEW)
+async def test_a_large_call_is_not_copied(stage: Stage) -> None:
+    stage.serve(OLD, NEW)
+    stage.ready(NEW, b16=FAST)
+    shadows = ShadowCalls(stage.gateway, stage.pipe)
+    shadows.copy(answered(orjson.dumps("x" * 100_000)), NEW)
+    await counted(stage, "shed")

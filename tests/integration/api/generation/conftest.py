@@ -1,6 +1,8 @@
 """An api of this process, and a worker of generating models that does what a test says."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,3 +100,13 @@ def stage(
     app = create_app(settings.evolve(models=file))
     with serving(FastPath(app), lifespan="on") as port:
         yield Stage(app, port, key, worker, redis_client)
+
+
+@contextmanager
+def driving(act: Callable[[], object]) -> Iterator["Future[Any]"]:
+    """Runs on a thread what the worker does meanwhile; what goes wrong there is raised at the
+    end."""
+    with ThreadPoolExecutor(1) as pool:
+        driven = pool.submit(act)
+        yield driven
+        driven.result()

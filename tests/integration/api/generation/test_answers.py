@@ -102,9 +102,7 @@ def test_a_key_replays_a_whole_answer(stage: Stage) -> None:
         ("/v1/completions", {"model": "up", "prompt": "x"}, "model"),
     ],
 )
-def test_a_refusal_names_the_field(
-    stage: Stage, path: str, body: dict[str, Any], param: str
-) -> None:
+def test_refusals_name_the_field(stage: Stage, path: str, body: dict[str, Any], param: str) -> None:
     found = stage.post(path, body)
     assert found.status_code == 400
     error = found.json()["error"]

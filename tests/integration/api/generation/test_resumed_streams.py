@@ -130,9 +130,7 @@ def test_a_stream_goes_on_after_any_of_its_events(reader: Reader, path: str, bod
 
 
 @pytest.mark.parametrize(("path", "body"), ROUTES, ids=[path for path, _ in ROUTES])
-def test_a_call_outlives_its_connection_and_is_the_same_stream(
-    reader: Reader, path: str, body: Any
-) -> None:
+def test_a_call_outlives_its_connection_as_one_stream(reader: Reader, path: str, body: Any) -> None:
     stage, choices = reader.stage, body.get("n", 1)
     whole = undisturbed(reader, path, body)
     with reader.open(path, body, **STAYS) as response:
@@ -285,9 +283,7 @@ def test_a_time_out_of_bounds_is_refused(stage: Stage, within: str) -> None:
     assert (found.status_code, found.json()["code"]) == (400, "malformed")
 
 
-def test_a_stream_of_another_tenant_is_as_one_that_is_not_there(
-    reader: Reader, database: Engine
-) -> None:
+def test_a_stream_of_another_tenant_is_not_there_at_all(reader: Reader, database: Engine) -> None:
     stage = reader.stage
     other = {"Authorization": f"Bearer {make_key(database, 'mallory')[0]}"}
     with reader.open("/infer", CALL) as response:

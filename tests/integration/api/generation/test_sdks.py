@@ -1,7 +1,6 @@
 """The SDKs of OpenAI and Anthropic, as they come."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import anthropic
@@ -9,7 +8,7 @@ import openai
 import pytest
 
 from jobs.calls.messages import ChoiceDelta
-from tests.integration.api.generation.conftest import Stage
+from tests.integration.api.generation.conftest import Stage, driving
 from tests.support.generation.generation_worker import answering
 
 MESSAGES: list[Any] = [{"role": "user", "content": "x"}]
@@ -62,19 +61,18 @@ def test_openais_client_gets_tool_calls(stage: Stage, chat: openai.OpenAI) -> No
     assert message.message.tool_calls[0].function.name == "weather"
 
 
+def break_off(stage: Stage) -> None:
+    """The worker fails after a token."""
+    call = stage.worker.take()
+    stage.worker.push(call, ChoiceDelta(0, "one", (1,)))
+    stage.worker.fail(call, "engine_error", "it broke")
+
+
 def test_openais_client_raises_an_error_in_the_middle(stage: Stage, chat: openai.OpenAI) -> None:
-    with ThreadPoolExecutor(1) as pool:
-
-        def drive() -> None:
-            call = stage.worker.take()
-            stage.worker.push(call, ChoiceDelta(0, "one", (1,)))
-            stage.worker.fail(call, "engine_error", "it broke")
-
-        driven = pool.submit(drive)
+    with driving(lambda: break_off(stage)):
         stream = chat.chat.completions.create(model="m", messages=MESSAGES, stream=True)
         with pytest.raises(openai.APIError, match="it broke"):
             list(stream)
-        driven.result()
 
 
 def test_anthropics_client_gets_a_message(stage: Stage, claude: anthropic.Anthropic) -> None:
@@ -133,23 +131,13 @@ def test_anthropics_client_learns_that_there_is_no_room(claude: anthropic.Anthro
     assert raised.value.request_id
 
 
-def test_anthropics_client_raises_an_error_in_the_middle(
-    stage: Stage, claude: anthropic.Anthropic
-) -> None:
-    with ThreadPoolExecutor(1) as pool:
-
-        def drive() -> None:
-            call = stage.worker.take()
-            stage.worker.push(call, ChoiceDelta(0, "one", (1,)))
-            stage.worker.fail(call, "engine_error", "it broke")
-
-        driven = pool.submit(drive)
-        with (
-            pytest.raises(anthropic.APIStatusError, match="it broke"),
-            claude.messages.stream(model="m", max_tokens=9, messages=MESSAGES) as stream,
-        ):
-            stream.get_final_message()
-        driven.result()
+def test_anthropics_client_raises_errors_midway(stage: Stage, claude: anthropic.Anthropic) -> None:
+    with (
+        driving(lambda: break_off(stage)),
+        pytest.raises(anthropic.APIStatusError, match="it broke"),
+        claude.messages.stream(model="m", max_tokens=9, messages=MESSAGES) as stream,
+    ):
+        stream.get_final_message()
 
 
 @pytest.mark.parametrize(
@@ -161,7 +149,7 @@ def test_anthropics_client_raises_an_error_in_the_middle(
         {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
     ],
 )
-def test_anthropics_client_learns_what_is_refused(
+def test_anthropics_client_hears_refusals(
     claude: anthropic.Anthropic, more: dict[str, Any]
 ) -> None:
     body: dict[str, Any] = {"model": "m", "max_tokens": 2000, "messages": MESSAGES, **more}

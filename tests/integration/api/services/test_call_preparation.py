@@ -109,9 +109,7 @@ def test_what_is_wrong_is_said_with_its_place(preparation: CallPreparation) -> N
         asyncio.run(preparation.run("t", calls.prepare, longer, NONE))
 
 
-def test_a_process_that_ends_or_errs_costs_its_own_call_alone(
-    preparation: CallPreparation,
-) -> None:
+def test_a_process_that_ends_or_errs_costs_its_call_alone(preparation: CallPreparation) -> None:
     with pytest.raises(Unavailable, match="killed"):
         asyncio.run(preparation.run("t", die))
     with pytest.raises(RuntimeError, match="by nothing"):

@@ -1,7 +1,7 @@
 """The stream of a job's progress: the latest state to everybody who watches, at the cost of one."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
@@ -18,9 +18,10 @@ from jobs.store.jobs import verbs
 from jobs.usecases.cancel import cancel
 from jobs.views import jobs as views
 from tests.support.stores.store import claim, post, settle
+from tests.support.stores.transactions import transact
 from tests.support.wait import eventually_async
 
-DEADLINE_S = 30
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(autouse=True)
@@ -28,22 +29,16 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_watcher, "_POLL_S", 0.02)
 
 
-def run(database: Engine, check: Callable[[JobWatcher], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        feed = JobWatcher(database)
-        feed.start()
-        try:
-            async with asyncio.timeout(DEADLINE_S):
-                await check(feed)
-        finally:
-            await feed.stop()
-
-    asyncio.run(whole())
+@pytest.fixture
+async def feed(database: Engine) -> AsyncIterator[JobWatcher]:
+    made = JobWatcher(database)
+    made.start()
+    yield made
+    await made.stop()
 
 
 def shown(database: Engine, id: UUID) -> dict[str, Any]:
-    with database.connect() as tx:
-        return views.job_object(reading.one(tx, "default", id))
+    return views.job_object(transact(database, reading.one, "default", id))
 
 
 async def next_job(stream: AsyncIterator[bytes]) -> dict[str, Any]:
@@ -56,140 +51,122 @@ async def next_job(stream: AsyncIterator[bytes]) -> dict[str, Any]:
     return job
 
 
-def test_a_watcher_sees_the_state_now_then_each_change_then_the_end(database: Engine) -> None:
+async def test_a_watcher_sees_the_state_now_then_each_change_then_the_end(
+    database: Engine, feed: JobWatcher
+) -> None:
     id = post(database, *["x"] * 2000)
-
-    async def check(feed: JobWatcher) -> None:
-        stream = feed.stream(shown(database, id))
-        assert (await next_job(stream))["state"] == "queued"
-        settle(database, claim(database))
-        while (job := await next_job(stream))["counts"]["succeeded"] < 1000:
-            pass
-        assert job["state"] == "running"
-        settle(database, claim(database))
-        while (job := await next_job(stream))["state"] != "completed":
-            pass
-        with pytest.raises(StopAsyncIteration):
-            await anext(stream)
-        assert feed.watching() == 0
-
-    run(database, check)
+    stream = feed.stream(shown(database, id))
+    assert (await next_job(stream))["state"] == "queued"
+    settle(database, claim(database))
+    while (job := await next_job(stream))["counts"]["succeeded"] < 1000:
+        pass
+    assert job["state"] == "running"
+    settle(database, claim(database))
+    while (job := await next_job(stream))["state"] != "completed":
+        pass
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+    assert feed.watching() == 0
 
 
-def test_a_slow_reader_gets_the_latest_state_and_none_in_between(database: Engine) -> None:
+async def test_a_slow_reader_gets_the_latest_state_and_none_in_between(
+    database: Engine, feed: JobWatcher
+) -> None:
     id = post(database, *["x"] * 3000)
-
-    async def check(feed: JobWatcher) -> None:
-        slow, quick = feed.stream(shown(database, id)), feed.stream(shown(database, id))
-        await next_job(slow)
-        job = await next_job(quick)
-        for _ in range(3):
-            settle(database, claim(database))
-            while job["counts"]["pending"] == shown(database, id)["counts"]["pending"] + 1000:
-                job = await next_job(quick)
-        while job["state"] != "completed":
+    slow, quick = feed.stream(shown(database, id)), feed.stream(shown(database, id))
+    await next_job(slow)
+    job = await next_job(quick)
+    for _ in range(3):
+        settle(database, claim(database))
+        while job["counts"]["pending"] == shown(database, id)["counts"]["pending"] + 1000:
             job = await next_job(quick)
-        assert (await next_job(slow))["state"] == "completed"
+    while job["state"] != "completed":
+        job = await next_job(quick)
+    assert (await next_job(slow))["state"] == "completed"
 
-    run(database, check)
 
-
-def test_a_thousand_watchers_cost_one_query_a_look(database: Engine) -> None:
+async def test_a_thousand_watchers_cost_one_query_a_look(
+    database: Engine, feed: JobWatcher
+) -> None:
     ids = [post(database, "x") for _ in range(20)]
     queries: list[str] = []
-
-    async def check(feed: JobWatcher) -> None:
-        jobs = [shown(database, id) for id in ids]
-        looks: list[str] = []
-        event.listen(database, "begin", lambda _: looks.append("look"))
-        event.listen(
-            database,
-            "before_cursor_execute",
-            lambda *args: "FROM jobs" in args[2] and queries.append(args[2]),
-        )
-        streams = [feed.stream(job) for job in jobs for _ in range(50)]
-        for stream in streams:
-            await next_job(stream)
-        await eventually_async(lambda: len(looks) > 3)
-        assert 0 < len(queries) <= len(looks)
-
-        cancel(database, ids[0])
-        for stream in streams[:50]:
-            assert (await next_job(stream))["state"] == "cancelled"
-
-    run(database, check)
-
-
-def test_a_client_that_goes_away_leaves_nothing_behind(database: Engine) -> None:
-    id = post(database, "x")
-
-    async def check(feed: JobWatcher) -> None:
-        stream = feed.stream(shown(database, id))
+    jobs = [shown(database, id) for id in ids]
+    looks: list[str] = []
+    event.listen(database, "begin", lambda _: looks.append("look"))
+    event.listen(
+        database,
+        "before_cursor_execute",
+        lambda *args: "FROM jobs" in args[2] and queries.append(args[2]),
+    )
+    streams = [feed.stream(job) for job in jobs for _ in range(50)]
+    for stream in streams:
         await next_job(stream)
-        waiting = asyncio.create_task(anext(stream))  # type: ignore[arg-type]
-        await asyncio.sleep(0)
-        assert feed.watching() == 1
-        waiting.cancel()
-        await eventually_async(waiting.done)
-        assert feed.watching() == 0
+    await eventually_async(lambda: len(looks) > 3)
+    assert 0 < len(queries) <= len(looks)
 
-    run(database, check)
+    cancel(database, ids[0])
+    for stream in streams[:50]:
+        assert (await next_job(stream))["state"] == "cancelled"
 
 
-def test_a_quiet_stream_carries_heartbeats(
-    database: Engine, monkeypatch: pytest.MonkeyPatch
+async def test_a_client_that_goes_away_leaves_nothing_behind(
+    database: Engine, feed: JobWatcher
+) -> None:
+    id = post(database, "x")
+    stream = feed.stream(shown(database, id))
+    await next_job(stream)
+    waiting = asyncio.create_task(anext(stream))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    assert feed.watching() == 1
+    waiting.cancel()
+    await eventually_async(waiting.done)
+    assert feed.watching() == 0
+
+
+async def test_a_quiet_stream_has_heartbeats(
+    database: Engine, monkeypatch: pytest.MonkeyPatch, feed: JobWatcher
 ) -> None:
     monkeypatch.setattr(job_watcher, "_HEARTBEAT_S", 0.01)
     id = post(database, "x")
-
-    async def check(feed: JobWatcher) -> None:
-        stream = feed.stream(shown(database, id))
-        await next_job(stream)
-        assert await anext(stream) == b": still here\n\n"
-        assert await anext(stream) == b": still here\n\n"
-
-    run(database, check)
+    stream = feed.stream(shown(database, id))
+    await next_job(stream)
+    assert await anext(stream) == b": still here\n\n"
+    assert await anext(stream) == b": still here\n\n"
 
 
 @pytest.mark.parametrize("how", ["deleted", "stopped"])
-def test_a_stream_ends_with_its_job_or_its_process(database: Engine, how: str) -> None:
+async def test_a_stream_ends_with_its_job_or_its_process(
+    database: Engine, how: str, feed: JobWatcher
+) -> None:
     id = post(database, "x")
-
-    async def check(feed: JobWatcher) -> None:
-        stream = feed.stream(shown(database, id))
-        await next_job(stream)
-        if how == "stopped":
-            feed.close()
-        else:
-            with database.begin() as tx:
-                verbs.cancel(tx, id)
-                verbs.delete(tx, id)
-        with pytest.raises(StopAsyncIteration):
-            await anext(stream)
-
-    run(database, check)
+    stream = feed.stream(shown(database, id))
+    await next_job(stream)
+    if how == "stopped":
+        feed.close()
+    else:
+        with database.begin() as tx:
+            verbs.cancel(tx, id)
+            verbs.delete(tx, id)
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
 
 
 @pytest.mark.parametrize("away", [psycopg.OperationalError, NoConnection])
-def test_a_database_that_is_away_for_a_while_ends_no_stream(
-    database: Engine, away: type[Exception]
+async def test_a_database_away_for_long_ends_no_stream(
+    database: Engine, away: type[Exception], feed: JobWatcher
 ) -> None:
     id = post(database, "x")
+    stream = feed.stream(shown(database, id))
+    await next_job(stream)
+    failed = 0
 
-    async def check(feed: JobWatcher) -> None:
-        stream = feed.stream(shown(database, id))
-        await next_job(stream)
-        failed = 0
+    def fails(*_: object) -> None:
+        nonlocal failed
+        failed += 1
+        raise away("gone")
 
-        def fails(*_: object) -> None:
-            nonlocal failed
-            failed += 1
-            raise away("gone")
-
-        event.listen(database, "before_cursor_execute", fails)
-        await eventually_async(lambda: failed > 1)
-        event.remove(database, "before_cursor_execute", fails)
-        cancel(database, id)
-        assert (await next_job(stream))["state"] == "cancelled"
-
-    run(database, check)
+    event.listen(database, "before_cursor_execute", fails)
+    await eventually_async(lambda: failed > 1)
+    event.remove(database, "before_cursor_execute", fails)
+    cancel(database, id)
+    assert (await next_job(stream))["state"] == "cancelled"

@@ -26,6 +26,7 @@ from jobs.store.queue import settle
 from jobs.store.queue.claim import Lease
 from jobs.usecases.submit import Order, submit
 from jobs.views import jobs
+from tests.support.stores.transactions import scalars, transact
 from workers.items import inputs
 from workers.items.in_flight import ClaimedBatch, InFlightSlice, ItemOutcome
 from workers.items.results import rows as rows_of
@@ -69,8 +70,7 @@ def run(database: Engine, payloads: Payloads) -> None:
         in_flight.add([ItemOutcome(seq, 1, 0.5, None, value) for seq, value in items])
         results = stash(payloads, rows_of(in_flight, Limits())[0], NEVER)
         assert results is not None
-        with database.begin() as tx:
-            settle.settle(tx, [in_flight.lease], results)
+        transact(database, settle.settle, [in_flight.lease], results)
 
 
 def read(database: Engine, payloads: Payloads, job: UUID) -> list[dict[str, Any]]:
@@ -85,8 +85,7 @@ def read(database: Engine, payloads: Payloads, job: UUID) -> list[dict[str, Any]
 
 
 def item(database: Engine, payloads: Payloads, job: UUID, seq: int) -> dict[str, Any]:
-    with database.connect() as tx:
-        row = detail.item(tx, "default", job, seq)
+    row = transact(database, detail.item, "default", job, seq)
     assert row is not None
     return jobs.item_object(
         ItemRow(**resolve_row(payloads, asdict(row))), "characters", whole_launch=True
@@ -94,13 +93,10 @@ def item(database: Engine, payloads: Payloads, job: UUID, seq: int) -> dict[str,
 
 
 def texts(database: Engine, table: str, column: str) -> list[str]:
-    with database.connect() as tx:
-        return list(tx.scalars(text(f"SELECT {column} FROM {table} ORDER BY seq")))
+    return scalars(database, f"SELECT {column} FROM {table} ORDER BY seq")
 
 
-def test_large_payloads_make_the_round_trip_between_small_ones(
-    database: Engine, payloads: Payloads
-) -> None:
+def test_large_payloads_make_the_round_trip_as_small(database: Engine, payloads: Payloads) -> None:
     sent = ["small", LARGE, {"deep": [LARGE, None]}, "@in/a 0 1", "x" * 65_534]
     job = post(database, payloads, *({"input": value} for value in sent))
     run(database, payloads)
@@ -159,9 +155,7 @@ def test_a_job_whose_commit_may_have_happened_keeps_its_blobs(
     assert store.get(key) == raw
 
 
-def test_deleting_a_job_deletes_its_payloads_and_no_other_job_s(
-    database: Engine, payloads: Payloads
-) -> None:
+def test_deleting_a_job_deletes_its_payloads_alone(database: Engine, payloads: Payloads) -> None:
     gone, kept = post(database, payloads, LARGE), post(database, payloads, LARGE)
     run(database, payloads)
     payloads.delete_job(gone)
@@ -265,8 +259,7 @@ def test_inputs_are_asked_for_again_while_the_store_is_away(
     post(database, payloads, LARGE)
     [lease] = claims_of(database)
     [in_flight] = ClaimedBatch([lease]).slices
-    with database.begin() as tx:
-        rows = claims.read_inputs(tx, [lease])
+    rows = transact(database, claims.read_inputs, [lease])
     in_flight.expect(len(rows))
     away = Payloads(Away(2, store))
     [row] = inputs.fetch(away, in_flight, rows, give_up_s=float("inf"))
@@ -274,8 +267,7 @@ def test_inputs_are_asked_for_again_while_the_store_is_away(
 
 
 def claims_of(database: Engine) -> list[Lease]:
-    with database.begin() as tx:
-        return claims.claim(tx, 1, {ECHO: 1000}, lease_s=60)
+    return transact(database, claims.claim, 1, {ECHO: 1000}, lease_s=60)
 
 
 @ON_ONE
@@ -286,8 +278,7 @@ def test_a_slice_whose_inputs_stay_away_goes_back_and_its_items_are_not_failed(
     run_away = Payloads(Away(99, store))
     [(in_flight, items)] = claim(database, run_away)
     assert (items, in_flight.finished, in_flight.outcomes) == ([], True, [])
-    with database.begin() as tx:
-        settle.settle(tx, [in_flight.lease], [])
+    transact(database, settle.settle, [in_flight.lease], [])
     run(database, payloads)
     assert [line["outcome"] for line in read(database, payloads, job)] == ["succeeded"] * 3
 

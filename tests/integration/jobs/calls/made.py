@@ -47,6 +47,13 @@ class Lanes:
     lanes: CallLanes
     received: Callable[[str], list[bytes]]
 
+    def __post_init__(self) -> None:
+        self._made_ms = self.look().now_ms
+
+    def age_ms(self) -> float:
+        """Returns how long ago this was made, by the clock of the lanes."""
+        return self.look().now_ms - self._made_ms
+
     def put(self, id: str, lane: str = "{}/64", **bounds: int) -> Call:
         call = Call(id, lane, "tenant", {"text": f"input {id}"}, 3, "api-1")
         assert self.refusal(call, **bounds) is None

@@ -26,9 +26,7 @@ MODELS = [f"model-{n}@1" for n in range(12)]
         ("rediss+cluster://a:1,b:2?ssl_ca_certs=/ca", "", (("a", 1), ("b", 2))),
     ],
 )
-def test_an_address_names_some_nodes(
-    url: str, login: str, hosts: tuple[tuple[str, int], ...]
-) -> None:
+def test_an_address_names_nodes(url: str, login: str, hosts: tuple[tuple[str, int], ...]) -> None:
     address = ClusterAddress.parse(url)
     assert (address.login, address.hosts) == (login, hosts)
     assert address.node_url(*hosts[-1]).startswith(address.scheme + "://" + login)
@@ -55,9 +53,7 @@ def test_models_are_on_all_nodes(redis_cluster: RedisCluster) -> None:
     assert sorted(with_usage(client)) == sorted(MODELS)
 
 
-def test_calls_of_a_rollout_are_recorded_wherever_its_stream_is(
-    redis_cluster: RedisCluster,
-) -> None:
+def test_calls_of_a_rollout_are_recorded_where_its_stream_is(redis_cluster: RedisCluster) -> None:
     client, lanes = connect(redis_cluster.url), RedisLanes(connect(redis_cluster.url), MODEL)
     for n in range(4):
         lanes.announce(f"{n}", 60)

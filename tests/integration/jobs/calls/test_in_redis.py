@@ -42,9 +42,7 @@ def put(lanes: RedisLanes, id: str) -> None:
     assert lanes.put(call, target_ms=250, timeout_ms=60_000, most=100, terms=Terms()) is None
 
 
-def test_however_many_calls_wait_the_bell_rings_once(
-    in_redis: RedisLanes, redis_client: "redis.Redis"
-) -> None:
+def test_many_calls_ring_the_bell_once(in_redis: RedisLanes, redis_client: "redis.Redis") -> None:
     put(in_redis, "a")
     put(in_redis, "b")
     assert redis_client.llen(in_redis.keys.wakeups) == 1
@@ -71,9 +69,7 @@ def test_who_launches_items_rings_for_the_calls_that_wait(
     assert redis_client.llen(in_redis.keys.wakeups) == 1
 
 
-def test_who_leaves_rings_for_the_calls_that_wait(
-    in_redis: RedisLanes, redis_client: "redis.Redis"
-) -> None:
+def test_who_leaves_rings_for_others(in_redis: RedisLanes, redis_client: "redis.Redis") -> None:
     in_redis.announce("worker-2", 60)
     for left in (0, 1):
         in_redis.announce("worker-1", 0)
@@ -150,9 +146,7 @@ def test_a_call_of_any_input_and_parameters_is_put_back_as_it_was(
     assert after == replace(before, lane=ALONE + lane)
 
 
-def test_calls_that_are_put_back_ring_the_bell(
-    in_redis: RedisLanes, redis_client: "redis.Redis"
-) -> None:
+def test_calls_put_back_ring_the_bell(in_redis: RedisLanes, redis_client: "redis.Redis") -> None:
     put(in_redis, "a")
     take(in_redis)
     redis_client.delete(in_redis.keys.wakeups)
@@ -160,9 +154,7 @@ def test_calls_that_are_put_back_ring_the_bell(
     assert redis_client.llen(in_redis.keys.wakeups) == 1
 
 
-def test_replies_that_nobody_fetches_are_forgotten(
-    in_redis: RedisLanes, redis_client: "redis.Redis"
-) -> None:
+def test_unfetched_replies_are_forgotten(in_redis: RedisLanes, redis_client: "redis.Redis") -> None:
     in_redis.reply("api-1", [Reply("a", b"1", None, 1, {})])
     assert 0 < redis_client.ttl(reply_key("api-1")) <= REPLY_TTL_S
 

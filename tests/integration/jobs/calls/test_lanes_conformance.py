@@ -169,8 +169,9 @@ def test_a_worker_that_withdrew_gets_no_more_calls(lanes: Lanes) -> None:
 
 
 def test_a_worker_that_falls_silent_is_no_longer_ready(unserved: Lanes) -> None:
-    unserved.lanes.announce("worker-1", 0.2)
+    unserved.lanes.announce("worker-1", 60)
     assert unserved.look().replicas == 1
+    unserved.lanes.announce("worker-1", 0.05)
     eventually(lambda: unserved.look().replicas == 0)
     assert unserved.refusal(Call("a", "{}/64", "tenant", 1, 1, "api-1")) == "no_worker"
 
@@ -194,9 +195,7 @@ def test_two_takers_never_get_the_same_call(lanes: Lanes) -> None:
 
 
 @pytest.mark.parametrize("asker", ["api-1", f"api-1{FRAMED}"])
-def test_the_replies_of_a_launch_reach_the_process_that_asked_in_one_message(
-    lanes: Lanes, asker: str
-) -> None:
+def test_replies_of_a_launch_reach_who_asked_in_one_message(lanes: Lanes, asker: str) -> None:
     timing: dict[str, Any] = {"queue_ms": 1.5, "flush": "pace"}
     good = Reply("a", orjson.dumps({"é": [1.5]}), None, 3, timing)
     bad = Reply("b", None, ("engine_error", "it broke"), 4, timing)

@@ -141,9 +141,7 @@ def test_nothing_is_left_of_the_log_of_a_whole_answer(lanes: Lanes) -> None:
 
 
 @pytest.mark.parametrize("taken_again", [True, False])
-def test_the_end_that_a_worker_taken_for_dead_sends_changes_nothing(
-    lanes: Lanes, taken_again: bool
-) -> None:
+def test_the_end_sent_by_a_worker_taken_for_dead_is_void(lanes: Lanes, taken_again: bool) -> None:
     put(lanes, "a")
     [before] = lanes.take(worker="worker-2")
     lanes.lanes.stream([delta(before, 0)])
@@ -197,9 +195,7 @@ def test_a_call_that_generates_no_more_runs_alone_then_is_given_up(lanes: Lanes)
     assert unpack_replies(end)[0][:3] == ("a", None, list(WORKER_LOST))
 
 
-def test_a_call_whose_workers_die_over_and_over_is_given_up_though_it_generates(
-    lanes: Lanes,
-) -> None:
+def test_a_call_whose_workers_die_again_and_again_is_given_up_if_generating(lanes: Lanes) -> None:
     put(lanes, "a")
     for n in range(MOST_DEATHS):
         [call] = lanes.take(worker="worker-2")

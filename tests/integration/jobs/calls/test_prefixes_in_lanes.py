@@ -95,9 +95,7 @@ def test_a_host_holds_what_it_takes_while_most_of_it_is_free(redis_client: "redi
         bench.stop()
 
 
-def test_a_take_finds_the_call_whoever_was_woken(
-    lanes: RedisLanes, redis_client: "redis.Redis"
-) -> None:
+def test_a_take_finds_the_call_in_any_case(lanes: RedisLanes, redis_client: "redis.Redis") -> None:
     lanes.hold_prefixes(HOLDER, SLOT, [DIGEST], True)
     put(lanes, redis_client)
     state = lanes.look("worker-1/0")

@@ -48,11 +48,18 @@ def waits_ms(refused: Rejection | None) -> float:
     return refused.wait_ms
 
 
+def assert_waits(lanes: Lanes, quota: Quota, expected_ms: float, size: int = 1) -> Rejection:
+    """A call would wait so long, less what has passed since the test began."""
+    refused = asked(lanes, quota, size)
+    assert expected_ms - lanes.age_ms() <= waits_ms(refused) <= expected_ms
+    assert refused
+    return refused
+
+
 def test_as_many_requests_as_a_second_has_come_in_at_once_and_no_more(lanes: Lanes) -> None:
-    quota, since_s = bound(Limit(requests_per_s=0.5)), monotonic()
+    quota = bound(Limit(requests_per_s=0.005))
     assert asked(lanes, quota) is None
-    waits = waits_ms(asked(lanes, quota))
-    assert 1999 - 1000 * (monotonic() - since_s) <= waits <= 2000
+    assert_waits(lanes, quota, 200_000)
     several = bound(Limit(model=MODEL, requests_per_s=4))
     since_s = monotonic()
     came = [asked(lanes, several) for _ in range(8)]
@@ -73,22 +80,20 @@ def test_who_waits_as_long_as_it_was_told_is_let_in(lanes: Lanes) -> None:
 
 def test_tokens_are_counted_in_the_models_unit(lanes: Lanes) -> None:
     quota = bound(Limit(tokens_per_s=10))
-    assert asked(lanes, quota, size=8) is None
-    no = asked(lanes, quota, size=8)
-    assert 500 < waits_ms(no) <= 600
-    assert no
+    while (no := asked(lanes, quota, size=8)) is None:
+        pass
+    assert 0 < waits_ms(no) <= 600
     assert no.exceeded
-    assert (no.exceeded.bound.name, no.exceeded.left) == ("tokens_per_s", 2)
+    assert no.exceeded.bound.name == "tokens_per_s"
+    assert 2 <= no.exceeded.left < 8
     assert asked(lanes, quota, size=2) is None
 
 
-def test_an_input_larger_than_the_bucket_is_let_in_when_it_is_full_and_paid_for_after(
-    lanes: Lanes,
-) -> None:
+def test_an_input_larger_than_the_bucket_is_let_in_at_its_full_and_paid_after(lanes: Lanes) -> None:
     quota = bound(Limit(tokens_per_s=100))
-    assert asked(lanes, quota, size=350) is None
-    assert 3400 < waits_ms(asked(lanes, quota, size=350)) <= 3500
-    assert 2500 < waits_ms(asked(lanes, quota, size=10)) <= 2600
+    assert asked(lanes, quota, size=35_000) is None
+    assert_waits(lanes, quota, 350_000, size=35_000)
+    assert_waits(lanes, quota, 349_100, size=10)
 
 
 def test_a_clock_that_steps_back_keeps_nobody_out_for_longer(redis_client: Redis) -> None:
@@ -109,11 +114,11 @@ def test_a_clock_that_steps_back_keeps_nobody_out_for_longer(redis_client: Redis
     waits = asked(quota)
     assert 0 < waits <= 500
     assert asked(other) == 0
-    eventually(lambda: not asked(quota), timeout_s=10)
+    eventually(lambda: not asked(quota))
 
 
 def test_one_bound_that_is_exceeded_charges_none(lanes: Lanes) -> None:
-    wide, narrow = Limit(requests_per_s=2), Limit(model=MODEL, requests_per_s=1)
+    wide, narrow = Limit(tokens_per_min=2), Limit(model=MODEL, requests_per_s=0.01)
     assert asked(lanes, bound(wide, narrow)) is None
     no = asked(lanes, bound(wide, narrow))
     assert no
@@ -125,18 +130,14 @@ def test_one_bound_that_is_exceeded_charges_none(lanes: Lanes) -> None:
 
 def test_of_several_bounds_the_one_that_keeps_out_for_longest_is_told(lanes: Lanes) -> None:
     quota = bound(Limit(requests_per_s=1, tokens_per_s=1))
-    assert asked(lanes, quota, size=5) is None
-    no = asked(lanes, quota)
-    assert 4900 < waits_ms(no) <= 5000
-    assert no
+    assert asked(lanes, quota, size=500) is None
+    no = assert_waits(lanes, quota, 500_000)
     assert no.exceeded
     assert no.exceeded.bound.name == "tokens_per_s"
 
 
 @pytest.mark.parametrize("why", ["no_worker", "overloaded", "late"])
-def test_a_call_that_is_refused_for_another_reason_is_not_charged(
-    launched: Lanes, why: str
-) -> None:
+def test_a_call_refused_for_another_reason_is_not_charged(launched: Lanes, why: str) -> None:
     quota = bound(Limit(requests_per_s=0.01, tokens_per_s=0.01, calls_in_flight=1))
     hopeless, bounds = Terms(), {"most": 10_000}
     if why == "no_worker":
@@ -154,7 +155,7 @@ def test_a_call_that_is_refused_for_another_reason_is_not_charged(
 
 
 def test_tenants_and_keys_have_buckets_of_their_own(lanes: Lanes) -> None:
-    one, other = Limit(key="key_a", requests_per_s=0.1), Limit(key="key_b", requests_per_s=0.1)
+    one, other = (Limit(key=key, requests_per_s=0.01) for key in ("key_a", "key_b"))
     for quota in (bound(one), bound(other), bound(one, tenant="other")):
         assert asked(lanes, quota) is None
         assert waits_ms(asked(lanes, quota))
@@ -166,8 +167,8 @@ def test_limits_of_other_models_dont_bind(lanes: Lanes) -> None:
 
 
 def test_a_limit_that_is_raised_counts_at_once(lanes: Lanes) -> None:
-    assert asked(lanes, bound(Limit(requests_per_s=0.5))) is None
-    assert waits_ms(asked(lanes, bound(Limit(requests_per_s=0.5))))
+    assert asked(lanes, bound(Limit(requests_per_s=0.005))) is None
+    assert waits_ms(asked(lanes, bound(Limit(requests_per_s=0.005))))
     assert asked(lanes, bound(Limit(requests_per_s=1000))) is None
 
 
@@ -232,24 +233,23 @@ def test_a_call_is_open_until_its_second_death(lanes: Lanes) -> None:
 
 
 def test_a_call_that_everybody_forgot_is_open_until_its_deadline(lanes: Lanes) -> None:
-    put(lanes, timeout_ms=100)
-    put(lanes, timeout_ms=100)
-    assert waits_ms(asked(lanes, TWO))
+    while not asked(lanes, TWO, timeout_ms=100):
+        pass
     lanes.passed(lanes.look().now_ms + 110)
     put(lanes)
 
 
 def test_requests_that_were_charged_before_keep_no_call_out(lanes: Lanes) -> None:
-    limits = (Limit(requests_per_s=0.5, tokens_per_s=10),)
+    limits = (Limit(requests_per_s=0.005, tokens_per_min=10),)
     assert asked(lanes, quota_of("tenant", limits, MODEL), size=9) is None  # as a charge does
-    assert 1000 < waits_ms(asked(lanes, quota_of("tenant", limits, MODEL))) <= 2000
+    assert_waits(lanes, quota_of("tenant", limits, MODEL), 200_000)
     prepaid = quota_of("tenant", limits, MODEL, prepaid=True)
     assert asked(lanes, prepaid) is None
     no = asked(lanes, prepaid, size=10)
     assert no
     assert no.exceeded
-    assert no.exceeded.bound.name == "tokens_per_s"
-    assert 1000 < waits_ms(no) <= 2000  # the next request needs one of those too
+    assert no.exceeded.bound.name == "tokens_per_min"
+    assert 60_000 < waits_ms(no) <= 200_000  # the next request needs one of those too
 
 
 # -- tokens a minute
@@ -272,6 +272,12 @@ def left(lanes: Lanes, quota: Quota) -> int:
     return refused.exceeded.left
 
 
+def assert_left(lanes: Lanes, quota: Quota, tokens: int, per_min: int = 600) -> None:
+    """So many tokens may be used, and those of the time that has passed since the test began."""
+    found = left(lanes, quota)
+    assert tokens <= found <= tokens + 1 + lanes.age_ms() * per_min / 60_000
+
+
 def ended(lanes: Lanes, made: Call | Rejection, tokens: TokenUsage, **how: bool) -> None:
     assert isinstance(made, Call)
     lanes.answer_as(made, tokens=tokens, **how)  # type: ignore[arg-type]
@@ -282,9 +288,10 @@ def test_a_minutes_tokens_may_be_used_at_once_input_and_output_together(lanes: L
     assert isinstance(generating(lanes, quota, 100, 400), Call)
     refused = generating(lanes, quota, 100, 400)
     assert isinstance(refused, Rejection)
-    assert 39_000 < waits_ms(refused) <= 40_000
+    assert 40_000 - lanes.age_ms() <= waits_ms(refused) <= 40_000
     assert refused.exceeded
-    assert (refused.exceeded.bound.name, refused.exceeded.left) == ("tokens_per_min", 100)
+    assert refused.exceeded.bound.name == "tokens_per_min"
+    assert_left(lanes, quota, 100)
     assert isinstance(generating(lanes, quota, 20, 80), Call)
 
 
@@ -293,7 +300,7 @@ def test_what_a_call_did_not_generate_is_given_back(lanes: Lanes) -> None:
     made = generating(lanes, quota, 100, 400)
     lanes.take()
     ended(lanes, made, TokenUsage(90, 50, 10))
-    assert 500 <= left(lanes, quota) <= 502
+    assert_left(lanes, quota, 500)
 
 
 def test_what_a_call_generated_above_its_estimate_is_charged(lanes: Lanes) -> None:
@@ -301,7 +308,7 @@ def test_what_a_call_generated_above_its_estimate_is_charged(lanes: Lanes) -> No
     made = generating(lanes, quota, 100, 100)
     lanes.take()
     ended(lanes, made, TokenUsage(150, 0, 350))
-    assert 100 <= left(lanes, quota) <= 102
+    assert_left(lanes, quota, 100)
 
 
 def test_a_call_is_settled_once_also_where_it_was_dropped(lanes: Lanes) -> None:
@@ -312,7 +319,7 @@ def test_a_call_is_settled_once_also_where_it_was_dropped(lanes: Lanes) -> None:
     lanes.lanes.drop(made)
     for _ in range(2):
         ended(lanes, made, TokenUsage(100, 0, 100), failed=True)
-    assert 400 <= left(lanes, quota) <= 402
+    assert_left(lanes, quota, 400)
 
 
 def test_every_bound_of_tokens_a_minute_is_settled(lanes: Lanes) -> None:
@@ -320,14 +327,14 @@ def test_every_bound_of_tokens_a_minute_is_settled(lanes: Lanes) -> None:
     made = generating(lanes, bound(wide, narrow), 100, 400)
     lanes.take()
     ended(lanes, made, TokenUsage(100, 0, 0))
-    assert 500 <= left(lanes, bound(narrow)) <= 502
-    assert 5900 <= left(lanes, bound(wide)) <= 5920
+    assert_left(lanes, bound(narrow), 500)
+    assert_left(lanes, bound(wide), 5900, per_min=6000)
 
 
 def test_a_call_that_generates_nothing_is_charged_by_its_size(lanes: Lanes) -> None:
     quota = bound(Limit(tokens_per_min=600))
     assert asked(lanes, quota, size=200) is None
-    assert 400 <= left(lanes, quota) <= 402
+    assert_left(lanes, quota, 400)
 
 
 def test_tokens_a_second_count_inputs_alone(lanes: Lanes) -> None:
@@ -341,7 +348,7 @@ def test_what_a_call_was_charged_that_no_worker_took_is_given_back(lanes: Lanes)
     assert isinstance(made, Call)
     for _ in range(2):
         lanes.lanes.drop(made)
-    assert 500 <= left(lanes, quota) <= 510
+    assert_left(lanes, quota, 500)
 
 
 def test_what_a_call_was_charged_that_came_too_late_is_given_back(lanes: Lanes) -> None:
@@ -350,7 +357,7 @@ def test_what_a_call_was_charged_that_came_too_late_is_given_back(lanes: Lanes) 
     assert [one.id for one in lanes.take()] == [getattr(taken, "id", "")]
     generating(lanes, quota, 100, 300)
     assert lanes.take(needs_ms=1e9) == []
-    assert 500 <= left(lanes, quota) <= 510
+    assert_left(lanes, quota, 500)
 
 
 def test_what_a_call_was_charged_whose_workers_died_is_given_back(lanes: Lanes) -> None:
@@ -359,8 +366,8 @@ def test_what_a_call_was_charged_whose_workers_died_is_given_back(lanes: Lanes) 
     lanes.take()
     generating(lanes, quota, 100, 300)
     for lane in ("{}/64", LONE):
-        assert 100 <= left(lanes, quota) <= 110
+        assert_left(lanes, quota, 100)
         assert len(lanes.take(lane=lane, worker="worker-2")) == 1
         lanes.lanes.announce("worker-2", 0)
         assert lanes.lanes.recover() == 1
-    assert 500 <= left(lanes, quota) <= 510
+    assert_left(lanes, quota, 500)

@@ -111,9 +111,7 @@ def test_calls_that_stay_are_let_in_by_those_that_launch_them(mixed: Lanes) -> N
     assert 28 <= others <= 44
 
 
-def test_a_slow_worker_sees_urgent_calls_that_stay_where_the_faster_are_spot(
-    launched: Lanes,
-) -> None:
+def test_a_slow_worker_sees_urgent_calls_that_stay_if_the_faster_are_spot(launched: Lanes) -> None:
     slow = replace(STAYS, launch_ms=250.0)
     launched.lanes.announce("worker-1", 60, speed=slow)
     launched.lanes.announce("spot", 60, speed=SPOT)

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from jobs import clock
 from jobs.settings import Settings
 from jobs.store import db
+from tests.support.stores.transactions import scalar
 
 
 @pytest.fixture
@@ -19,13 +20,11 @@ def pool(settings: Settings) -> Iterator[Engine]:
 
 
 def backend(pool: Engine) -> int:
-    with pool.begin() as tx:
-        return int(tx.scalar(text("SELECT pg_backend_pid()")) or 0)
+    return int(scalar(pool, "SELECT pg_backend_pid()") or 0)
 
 
 def end(database: Engine, pid: int) -> None:
-    with database.begin() as tx:
-        assert tx.scalar(text("SELECT pg_terminate_backend(:pid, 60000)"), {"pid": pid})
+    assert scalar(database, "SELECT pg_terminate_backend(:pid, 60000)", {"pid": pid})
 
 
 def test_a_connection_that_died_while_it_was_idle_is_replaced(

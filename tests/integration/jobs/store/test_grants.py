@@ -8,6 +8,7 @@ from jobs.store import db
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import audit
 from tests.support.cases import each
+from tests.support.stores.transactions import fetch, transact
 
 REFUSED = {
     db.API: (
@@ -77,17 +78,14 @@ def test_both_may_add_to_the_audit_log(database: Engine, database_url: str, role
     with acting(engine, "acme") as tx:
         audit.record(tx, tenant="acme", actor="a", act="b", target="c", request_id="d")
     engine.dispose()
-    with database.begin() as tx:
-        assert [row.act for row in audit.page(tx, "acme", after=None, limit=9)] == ["b"]
+    assert [row.act for row in transact(database, audit.page, "acme", after=None, limit=9)] == ["b"]
 
 
 def test_functions_of_the_owner_look_nowhere_but_where_they_were_made(database: Engine) -> None:
     """Else a caller's own temporary table could stand in for one of ours."""
-    with database.connect() as tx:
-        found = tx.execute(
-            text("SELECT proname, proconfig FROM pg_proc WHERE prosecdef AND pronamespace = "
-                 "'public'::regnamespace")
-        ).all()  # fmt: skip
+    query = """SELECT proname, proconfig FROM pg_proc
+               WHERE prosecdef AND pronamespace = 'public'::regnamespace"""
+    found = fetch(database, query)
     assert {row.proname for row in found} >= {"make_week", "drop_week", "find_key", "any_key"}
     assert {tuple(row.proconfig) for row in found} == {("search_path=public, pg_temp",)}
 

@@ -21,6 +21,7 @@ from jobs.store.queue.settle import Result
 from jobs.usecases.submit import Order, submit, submit_source
 from ops.cli.main import main
 from tests.support.cases import each
+from tests.support.stores.transactions import execute
 
 ECHO = SAMPLES.resolve("echo")
 
@@ -172,9 +173,7 @@ def _results(lease: Lease, found: dict[str, UUID]) -> list[Result]:
     ]
 
 
-def test_all_invariants_hold_on_what_the_store_does(
-    database: Engine, jobs: dict[str, UUID]
-) -> None:
+def test_all_invariants_hold_on_the_stores_work(database: Engine, jobs: dict[str, UUID]) -> None:
     assert broken(database) == set()
 
 
@@ -219,9 +218,7 @@ def test_what_was_pruned_is_not_missed(database: Engine, jobs: dict[str, UUID]) 
     assert broken(database) == set()
 
 
-def test_they_hold_in_every_snapshot_of_a_database_at_work(
-    database: Engine, database_url: str
-) -> None:
+def test_they_hold_in_every_snapshot_while_it_works(database: Engine, database_url: str) -> None:
     over = threading.Event()
 
     def work(owner: int) -> None:
@@ -257,8 +254,7 @@ def test_the_command_tells_what_holds_and_fails_where_something_is_broken(
     well = check()
     assert well.exit_code == 0
     assert "BROKEN" not in well.stdout
-    with database.begin() as tx:
-        tx.execute(text("UPDATE slices SET lease_owner = 7 WHERE job_id = :done"), jobs)
+    execute(database, "UPDATE slices SET lease_owner = 7 WHERE job_id = :done", jobs)
     words, data = check(), check("--json")
     assert (words.exit_code, data.exit_code) == (1, 1)
     assert ids.show("job", jobs["done"]) in words.stdout
@@ -269,12 +265,8 @@ def test_the_command_tells_what_holds_and_fails_where_something_is_broken(
     assert broken_one["violations"][0]["job"] == ids.show("job", jobs["done"])
 
 
-def test_a_job_from_before_the_ledger_is_not_missed_in_it(
-    database: Engine, jobs: dict[str, UUID]
-) -> None:
-    with database.begin() as tx:
-        tx.execute(text("TRUNCATE usage, spend"))
+def test_jobs_older_than_the_ledger_are_no_breach(database: Engine, jobs: dict[str, UUID]) -> None:
+    execute(database, "TRUNCATE usage, spend")
     assert broken(database) == {"ledger"}
-    with database.begin() as tx:
-        tx.execute(text("UPDATE jobs SET billed = false"))
+    execute(database, "UPDATE jobs SET billed = false")
     assert broken(database) == set()

@@ -11,7 +11,7 @@ from jobs.models.model import Limits, Model, PreparationModel
 from jobs.models.registered import Registered
 from jobs.models.registry import Registry
 from jobs.models.watcher import ModelsFile
-from jobs.store import invariants, prepared
+from jobs.store import prepared
 from jobs.store.jobs import deletion, read, verbs
 from jobs.store.jobs.read import JobRow
 from jobs.store.prepared import PreparedRow
@@ -19,6 +19,8 @@ from jobs.store.queue import claim, reap, settle
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Attempt, Result
 from jobs.usecases.submit import Order, submit
+from tests.support.stores.soundness import broken_invariants
+from tests.support.stores.transactions import execute, transact
 from workers.keeper.rerouting import Rerouting
 
 BASE = Model("minilm", "1", "minilm", prepare="pool", limits=Limits(slice_items=4))
@@ -36,8 +38,7 @@ def post(database: Engine, items: int = 4) -> Lease:
 
 
 def claimed(database: Engine, model: Model, owner: int = 1) -> list[Lease]:
-    with database.begin() as tx:
-        return claim.claim(tx, owner, {model: 100}, 60, pool=model.pools[0])
+    return transact(database, claim.claim, owner, {model: 100}, 60, pool=model.pools[0])
 
 
 def rows(lease: Lease, seqs: Sequence[int], place: str = "key") -> list[PreparedRow]:
@@ -55,13 +56,11 @@ def settled(
 
 def places(database: Engine, lease: Lease) -> list[str]:
     """Inputs as a device worker reads them."""
-    with database.begin() as tx:
-        return [row[2] for row in prepared.read_inputs(tx, [lease], "1")]
+    return [row[2] for row in transact(database, prepared.read_inputs, [lease], "1")]
 
 
 def job_of(database: Engine, lease: Lease) -> JobRow:
-    with database.connect() as tx:
-        return read.one(tx, lease.tenant, lease.job_id)
+    return transact(database, read.one, lease.tenant, lease.job_id)
 
 
 def failed(lease: Lease, seq: int) -> Result:
@@ -90,13 +89,11 @@ def test_a_slice_stays_until_all_of_it_is_prepared_or_has_failed(database: Engin
     lease = post(database)
     assert settled(database, lease, [0, 2], [failed(lease, 1)]) == 1
     [again] = claimed(database, STAGE)
-    with database.begin() as tx:
-        left = [row[1] for row in prepared.read_unprepared(tx, [again], "1")]
+    left = [row[1] for row in transact(database, prepared.read_unprepared, [again], "1")]
     assert left == [3]
     settled(database, again, [3])
     [device] = claimed(database, BASE, 2)
-    with database.begin() as tx:
-        assert [row[1] for row in prepared.read_inputs(tx, [device], "1")] == [0, 2, 3]
+    assert [row[1] for row in transact(database, prepared.read_inputs, [device], "1")] == [0, 2, 3]
 
 
 def test_what_failed_for_now_is_prepared_later(database: Engine) -> None:
@@ -105,8 +102,7 @@ def test_what_failed_for_now_is_prepared_later(database: Engine) -> None:
     settled(database, lease, [0, 1, 2], attempts=[away])
     assert not claimed(database, STAGE)  # its next attempt is due in a minute
     assert not claimed(database, BASE)
-    with database.begin() as tx:
-        tx.execute(text("UPDATE attempts SET due_at = now(); UPDATE slices SET not_before = now()"))
+    execute(database, "UPDATE attempts SET due_at = now(); UPDATE slices SET not_before = now()")
     [again] = claimed(database, STAGE)
     settled(database, again, [3])
     [device] = claimed(database, BASE, 2)
@@ -143,39 +139,33 @@ def test_what_was_recorded_before_a_worker_died_is_not_prepared_again(database: 
         tx.execute(text("UPDATE slices SET lease_until = now() - interval '1 h'"))
         reap.reap(tx, 0.0)
     [again] = claimed(database, STAGE, 2)
-    with database.begin() as tx:
-        assert [row[1] for row in prepared.read_unprepared(tx, [again], "1")] == [2, 3]
+    assert [row[1] for row in transact(database, prepared.read_unprepared, [again], "1")] == [2, 3]
 
 
 def test_prepared_inputs_of_another_version_do_not_count(database: Engine) -> None:
     lease = post(database)
     settled(database, lease, range(4))
     [device] = claimed(database, BASE, 2)
-    with database.begin() as tx:
-        found = [row[2] for row in prepared.read_inputs(tx, [device], "2")]
+    found = [row[2] for row in transact(database, prepared.read_inputs, [device], "2")]
     assert found == ['"a text"'] * 4
 
 
 def test_a_suspect_that_is_prepared_is_none_for_the_device(database: Engine) -> None:
     lease = post(database)
-    with database.begin() as tx:
-        tx.execute(text("UPDATE slices SET suspect = true, deaths = 2"))
+    execute(database, "UPDATE slices SET suspect = true, deaths = 2")
     settled(database, lease, range(4))
     assert len(claimed(database, BASE, 2)) == 1
 
 
 def test_paused_and_cancelled_jobs_are_so_while_they_are_prepared(database: Engine) -> None:
     lease = post(database)
-    with database.begin() as tx:
-        verbs.pause(tx, lease.job_id, "t")
+    transact(database, verbs.pause, lease.job_id, "t")
     settled(database, lease, range(4))
     assert not claimed(database, BASE)
-    with database.begin() as tx:
-        verbs.resume(tx, lease.job_id, "t")
+    transact(database, verbs.resume, lease.job_id, "t")
     assert len(claimed(database, BASE)) == 1
     other = post(database)
-    with database.begin() as tx:
-        verbs.cancel(tx, other.job_id, "t")
+    transact(database, verbs.cancel, other.job_id, "t")
     settled(database, other, range(4))
     assert job_of(database, other).state == "cancelled"
     assert not claimed(database, BASE)
@@ -240,8 +230,7 @@ def test_jobs_go_on_once_their_model_prepares_by_itself(database: Engine) -> Non
     assert rerouted(database, alone, OTHER) == 2, "all but the one that is leased"
     [device] = claimed(database, alone)
     assert places(database, device) == ['"a text"'] * 4
-    with database.begin() as tx:
-        assert len(claim.claim_suspect(tx, 1, alone, 60)) == 1
+    assert len(transact(database, claim.claim_suspect, 1, alone, 60)) == 1
     settled(database, leased, [0, 2], [failed(leased, 1)])
     assert rerouted(database, alone) == 1, "though it has a result"
     assert len(claimed(database, alone)) == 1
@@ -251,8 +240,7 @@ def test_prepared_inputs_go_once_their_items_have_ended(database: Engine) -> Non
     lease = post(database)
     settled(database, lease, range(3), [failed(lease, 3)])
     deleted: list[str] = []
-    with database.begin() as tx:
-        assert prepared.forget(tx, deleted.extend) == 0
+    assert transact(database, prepared.forget, deleted.extend) == 0
     [device] = claimed(database, BASE, 2)
     done = replace(failed(device, 1), outcome="succeeded", error=None, output="1")
     with database.begin() as tx:
@@ -264,8 +252,7 @@ def test_prepared_inputs_go_once_their_items_have_ended(database: Engine) -> Non
 def test_a_deleted_job_has_none(database: Engine) -> None:
     lease = post(database)
     settled(database, lease, range(4))
-    with database.begin() as tx:
-        verbs.cancel(tx, lease.job_id, "t")
+    transact(database, verbs.cancel, lease.job_id, "t")
     with database.begin() as tx:
         verbs.delete(tx, lease.job_id, "t")
         deletion.erase_rows(tx)
@@ -275,5 +262,4 @@ def test_a_deleted_job_has_none(database: Engine) -> None:
 def test_the_invariants_hold_in_between(database: Engine) -> None:
     lease = post(database)
     settled(database, lease, [0, 2], [failed(lease, 1)])
-    with invariants.snapshot(database) as tx:
-        assert [v for one in invariants.INVARIANTS for v in invariants.violations(tx, one)] == []
+    assert broken_invariants(database) == set()

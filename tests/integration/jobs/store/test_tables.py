@@ -10,6 +10,7 @@ from sqlalchemy import Column, Engine, MetaData, Text, text
 
 from jobs.store import tables
 from jobs.store.db import Tx
+from tests.support.stores.transactions import transact
 
 # SQLAlchemy reflects a constraint that is NOT VALID (`its_own` of items) by an option it refuses.
 pytestmark = pytest.mark.filterwarnings("ignore:Can't validate argument 'dialect_options'")
@@ -32,8 +33,7 @@ def differences(tx: Tx, metadata: MetaData) -> list[Any]:
 
 
 def test_the_tables_are_those_that_the_migrations_make(database: Engine) -> None:
-    with database.connect() as tx:
-        assert differences(tx, tables.metadata) == []
+    assert transact(database, differences, tables.metadata) == []
 
 
 def test_every_kind_of_difference_is_found(database: Engine) -> None:
@@ -48,8 +48,7 @@ def test_every_kind_of_difference_is_found(database: Engine) -> None:
     described.remove(described.tables["files"])
     slices = described.tables["slices"]
     slices.indexes.remove(next(i for i in slices.indexes if i.name == "slices_leased"))
-    with database.connect() as tx:
-        found = repr(differences(tx, described))
+    found = repr(transact(database, differences, described))
     for kind in (
         "add_column", "modify_nullable", "modify_type", "modify_default", "remove_table",
         "remove_index",

@@ -25,6 +25,7 @@ from jobs.usecases import submit_together as module
 from jobs.usecases.submit import Order, Submission, prepare
 from jobs.usecases.submit_together import Outcome, fits, store_together
 from jobs.views.jobs import job_json
+from tests.support.stores.transactions import transact
 
 
 @pytest.fixture
@@ -110,9 +111,7 @@ def test_an_idempotency_key_has_its_own_outcome_in_a_group(
     assert scalar(database, "SELECT count(*) FROM idempotency_keys") == 2
 
 
-def test_one_key_twice_in_a_group_makes_one_job(
-    database: Engine, api: Engine, notifier: WorkNotifier
-) -> None:
+def test_a_key_twice_makes_one_job(database: Engine, api: Engine, notifier: WorkNotifier) -> None:
     claim = Claim("a", "key", b"f" * 32)
     stored, refused = store_together(api, [new(claim=claim), new(claim=claim)], notifier)
     assert isinstance(stored, JobRow)
@@ -123,8 +122,7 @@ def test_one_key_twice_in_a_group_makes_one_job(
 def test_a_tenant_at_its_hard_cap_is_refused_alone(
     database: Engine, api: Engine, notifier: WorkNotifier
 ) -> None:
-    with database.begin() as tx:
-        tenants.put(tx, "b", weight=1.0, soft_cap=None, hard_cap=0)
+    transact(database, tenants.put, "b", weight=1.0, soft_cap=None, hard_cap=0)
     first, refused, last = store_together(api, [new("a"), new("b"), new("c")], notifier)
     assert isinstance(first, JobRow)
     assert isinstance(last, JobRow)
@@ -150,9 +148,7 @@ def test_all_fail_while_the_database_is_away(
     assert all(each.intake.rows.closed for each in jobs)
 
 
-def test_keepers_are_notified_after_the_commit(
-    database_url: str, api: Engine, notifier: WorkNotifier
-) -> None:
+def test_keepers_hear_of_commits(database_url: str, api: Engine, notifier: WorkNotifier) -> None:
     with psycopg.connect(db.plain_url(database_url), autocommit=True) as keeper:
         keeper.execute(f"LISTEN {db.WORK_CHANNEL}")
         store_together(api, [new("a"), new("b")], notifier)
@@ -172,9 +168,7 @@ def test_a_notifier_survives_its_connection(database_url: str, notifier: WorkNot
             )
 
 
-def test_notifications_of_many_commits_are_one(
-    notifier: WorkNotifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_commits_notify_once(notifier: WorkNotifier, monkeypatch: pytest.MonkeyPatch) -> None:
     sent, may_go_on, began = list[int](), threading.Event(), threading.Event()
 
     def send(_: WorkNotifier) -> None:

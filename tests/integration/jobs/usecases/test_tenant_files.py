@@ -14,6 +14,7 @@ from jobs.errors import BlobStoreUnavailable, Conflict, PayloadLost, StorageFull
 from jobs.identity import Limit
 from jobs.store.jobs import files as store
 from jobs.usecases import tenant_files
+from tests.support.stores.transactions import execute, transact
 from workers.keeper.cleanup import _expire_files
 
 ALICE = "alice"
@@ -30,8 +31,7 @@ def add(database: Engine, blobs: Any, content: bytes = b"some bytes", **more: An
 
 
 def seen(database: Engine) -> list[Any]:
-    with database.connect() as tx:
-        return store.page(tx, ALICE, purpose=None, after=None, limit=9)
+    return transact(database, store.page, ALICE, purpose=None, after=None, limit=9)
 
 
 def test_a_file_is_seen_once_its_bytes_are_there(database: Engine, blobs: FolderBlobs) -> None:
@@ -48,9 +48,7 @@ def test_a_file_is_seen_once_its_bytes_are_there(database: Engine, blobs: Folder
     assert (row.bytes, blobs.get(row.key)) == (10, b"some bytes")
 
 
-def test_what_was_stored_when_its_process_died_goes_with_its_row(
-    database: Engine, blobs: FolderBlobs
-) -> None:
+def test_what_a_dead_process_stored_goes_with_its_row(database: Engine, blobs: FolderBlobs) -> None:
     keys: list[str] = []
 
     class Dying(FolderBlobs):
@@ -79,8 +77,7 @@ def test_a_file_that_is_removed_while_it_is_stored_is_none(
     class Erasing(FolderBlobs):
         def put_stream(self, key: str, source: IO[bytes]) -> None:
             blobs.put_stream(key, source)
-            with database.begin() as tx:
-                tx.execute(text("DELETE FROM files"))
+            execute(database, "DELETE FROM files")
 
         def delete(self, key: str) -> None:
             blobs.delete(key)
@@ -90,9 +87,7 @@ def test_a_file_that_is_removed_while_it_is_stored_is_none(
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name[0] != "."]
 
 
-def test_there_is_room_for_so_many_bytes_of_a_tenant_or_a_key(
-    database: Engine, blobs: FolderBlobs
-) -> None:
+def test_room_is_for_so_many_bytes_of_a_tenant_or_key(database: Engine, blobs: FolderBlobs) -> None:
     of_key = [Limit(key="key_1", stored_bytes=25)]
     for _ in range(2):
         add(database, blobs, limits=of_key, key_id="key_1")
@@ -124,9 +119,7 @@ def test_a_file_that_there_was_no_room_for_in_the_end_goes_at_once(
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2  # and the mark
 
 
-def test_what_a_writer_left_that_was_killed_goes_with_the_file(
-    blobs: FolderBlobs, tmp_path: Path
-) -> None:
+def test_what_a_killed_writer_left_goes_with_the_file(blobs: FolderBlobs, tmp_path: Path) -> None:
     blobs.put("files/aa/bb", b"whole")
     (tmp_path / "files" / "aa" / ".bb.12ef").write_bytes(b"half")
     (tmp_path / "files" / "aa" / ".bc.12ef").write_bytes(b"another's")

@@ -23,9 +23,7 @@ def workers() -> Iterator[Workers]:
     made.supervisor.stop(0.0)
 
 
-def test_the_last_worker_goes_first_and_its_place_is_taken_once_it_has_ended(
-    workers: Workers,
-) -> None:
+def test_the_last_worker_goes_first_its_place_is_taken_once_it_ended(workers: Workers) -> None:
     workers.local.apply(POOL, 3)
     workers.local.apply(POOL, 2)
     assert workers.alive == ["worker-1", "worker-2"]
@@ -68,9 +66,7 @@ def registered(database: Engine, state: str, *models: str, pool: str = POOL) -> 
     return SimpleNamespace(incarnation=id)
 
 
-def test_weights_that_only_one_worker_has_are_last_to_go(
-    database: Engine, settings: Settings
-) -> None:
+def test_weights_that_one_worker_has_are_last_to_go(database: Engine, settings: Settings) -> None:
     old = registered(database, "ready", "a@1", "of-another@1")
     holder = registered(database, "ready", "a@1", "rare@1")
     new = registered(database, "ready", "a@1")
@@ -88,9 +84,7 @@ def test_weights_that_only_one_worker_has_are_last_to_go(
         assert follower.drain_order(by_place, []) == [4, 3, 2, 1]
 
 
-def test_a_worker_that_an_operator_drained_has_nothing_to_lose(
-    database: Engine, settings: Settings
-) -> None:
+def test_a_drained_worker_has_nothing_to_lose(database: Engine, settings: Settings) -> None:
     drained = registered(database, "draining", "rare@1")
     with database.begin() as tx:
         tx.execute(text("UPDATE workers SET drain_asked_at = now()"))

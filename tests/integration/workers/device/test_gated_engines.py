@@ -49,9 +49,7 @@ def narrow(redis_client: "redis.Redis") -> Iterator[tuple[Bench, Narrow]]:
     bench.stop()
 
 
-def test_a_gated_engine_has_no_more_launches_than_it_has_room_for(
-    narrow: tuple[Bench, Narrow],
-) -> None:
+def test_a_gated_engine_has_no_more_launches_than_room_for(narrow: tuple[Bench, Narrow]) -> None:
     bench, engine = narrow
     claimed = bench.slices([str(n) for n in range(20)])
     bench.start()
@@ -63,9 +61,7 @@ def test_a_gated_engine_has_no_more_launches_than_it_has_room_for(
     assert len(claimed.slices[0].outcomes) == 2, "the others wait where they can be taken back"
 
 
-def test_room_that_comes_is_used_and_the_time_is_shared_out_over_it(
-    narrow: tuple[Bench, Narrow],
-) -> None:
+def test_room_that_comes_is_used_and_the_time_shared_over_it(narrow: tuple[Bench, Narrow]) -> None:
     bench, engine = narrow
     claimed = bench.slices([str(n) for n in range(20)])
     bench.start()
@@ -89,9 +85,7 @@ def test_what_an_output_is_metered_with_is_its_size(narrow: tuple[Bench, Narrow]
     assert [outcome.size for outcome in claimed.slices[0].outcomes] == [100]
 
 
-def test_where_the_gate_is_closed_items_wait_and_calls_are_rejected(
-    narrow: tuple[Bench, Narrow],
-) -> None:
+def test_where_the_gate_is_closed_items_wait_calls_fail(narrow: tuple[Bench, Narrow]) -> None:
     bench, engine = narrow
     engine.may_go.set()
     assert bench.host.capacity.room() > 0

@@ -154,9 +154,7 @@ def test_items_that_come_after_the_release_of_their_slice_are_forgotten(bench: B
     assert in_flight.outcomes == []
 
 
-def test_of_slices_that_are_submitted_together_those_that_were_released_are_forgotten(
-    bench: Bench,
-) -> None:
+def test_of_slices_submitted_together_those_that_were_released_are_forgotten(bench: Bench) -> None:
     leases = [Lease(ids.new(), 0, 1, 1, "tenant", MODEL.key, "{}") for _ in range(2)]
     released, kept = ClaimedBatch(leases).slices
     for in_flight in (released, kept):
@@ -197,9 +195,7 @@ def test_room_is_for_four_slices_and_comes_back_when_they_leave(bench: Bench) ->
     assert bench.host.capacity.room() == most
 
 
-def test_a_call_that_comes_back_from_a_dead_worker_is_launched_without_company(
-    bench: Bench,
-) -> None:
+def test_a_call_that_comes_back_from_a_dead_worker_is_launched_alone(bench: Bench) -> None:
     claimed = bench.slices(["a"])
     bench.call("call-1", "b")
     bench.call("call-2", "c")
@@ -242,9 +238,7 @@ def test_what_was_answered_is_sent_before_a_call_runs_alone(
     assert early == [False]
 
 
-def test_a_reply_waits_for_redis_to_come_back(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reply_waits_for_redis_to_return(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     sent, tries = bench.lanes.reply, iter([True, True])
 
     def reply(reply_to: str, replies: list[Reply]) -> None:
@@ -258,9 +252,7 @@ def test_a_reply_waits_for_redis_to_come_back(
     assert bench.replies() == {"call-1": ("A", None)}
 
 
-def test_calls_whose_take_had_no_answer_are_taken_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_of_a_lost_take_are_retaken(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     take = bench.lanes.take
 
     def lose_the_answer(ticket: Ticket) -> list[Call] | None:
@@ -274,9 +266,7 @@ def test_calls_whose_take_had_no_answer_are_taken_again(
     assert bench.replies() == {"a": ("CAT", None)}
 
 
-def test_a_call_that_arrives_at_an_idle_host_is_answered_at_once(
-    bench: Bench,
-) -> None:
+def test_a_call_that_arrives_at_an_idle_host_is_answered_at_once(bench: Bench) -> None:
     bench.start()
     eventually(lambda: bench.host.idle)
     bench.call("call-1", "a")

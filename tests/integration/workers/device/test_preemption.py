@@ -58,9 +58,7 @@ def bench(redis_client: "redis.Redis", engine: Parts) -> Iterator[Bench]:
     bench.stop()
 
 
-def test_calls_are_answered_while_items_wait_in_the_middle_of_their_launch(
-    bench: Bench, engine: Parts
-) -> None:
+def test_calls_are_answered_while_items_wait_amid_a_launch(bench: Bench, engine: Parts) -> None:
     [items] = bench.slices(["slow", "b"]).slices
     bench.start()
     assert engine.began.wait(PATIENCE_S)
@@ -98,9 +96,7 @@ def test_time_in_which_items_gave_way_is_not_theirs(bench: Bench, engine: Parts)
     assert launch.engine_s > 0
 
 
-def test_launches_of_calls_and_of_items_end_together_with_the_host(
-    bench: Bench, engine: Parts
-) -> None:
+def test_launches_of_calls_and_items_end_with_the_host(bench: Bench, engine: Parts) -> None:
     engine.go.set()
     [items] = bench.slices(["a", "slow"]).slices
     bench.call("call-1", "slow")
@@ -130,9 +126,7 @@ def test_calls_of_a_tenant_who_has_few_overtake_a_full_launch(
         bench.stop()
 
 
-def test_more_calls_of_the_same_tenant_overtake_nothing(
-    redis_client: "redis.Redis", engine: Parts
-) -> None:
+def test_calls_of_one_tenant_overtake_nothing(redis_client: "redis.Redis", engine: Parts) -> None:
     limits = replace(MODEL.limits, max_batch=4, window_ms=0)
     bench = Bench(redis_client, engine, replace(MODEL, limits=limits))
     for text in ("slow", "a", "b", "c"):

@@ -67,9 +67,7 @@ def stage(database: Engine, redis_client: "redis.Redis", settings: Settings) -> 
 DEAR = {"2": ["echo@1"]}
 
 
-def test_a_dear_worker_leaves_items_until_the_cheap_one_falls_behind(
-    stage: Stage, database: Engine
-) -> None:
+def test_a_dear_worker_leaves_items_till_the_cheap_lags(stage: Stage, database: Engine) -> None:
     assert stage.leave(*BOTH, waiting(0)) == DEAR
     post(database, "a")
     assert stage.leave(*BOTH, waiting(20_000)) == DEAR  # 200 s of work, 300 are promised

@@ -50,7 +50,7 @@ def test_calls_that_a_supervisor_recovered_are_counted_by_one_keeper(
     assert [recovery.run_once(), recovery.run_once()] == [1, 0]
 
 
-def test_calls_of_an_engine_that_died_are_counted(
+def test_dead_engines_calls_are_counted(
     recovery: CallRecovery, redis_client: "redis.Redis"
 ) -> None:
     [call] = taken(redis_client, "a")

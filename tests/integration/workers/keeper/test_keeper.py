@@ -13,6 +13,7 @@ from jobs.settings import Settings
 from jobs.store.queue import workers
 from jobs.telemetry.metrics.metrics import REGISTRY
 from tests.support.stores.store import at, count, ended, post
+from tests.support.stores.transactions import execute, scalar, transact
 from tests.support.wait import eventually, pause, slowdown
 from workers.keeper import cleanup, keeper
 from workers.keeper.keeper import Keeper
@@ -36,8 +37,7 @@ def test_workers_that_could_not_speak_while_the_database_stood_still_are_not_los
     before, lease_s = lost(), slowdown()
     run = Keeper(settings.evolve(lease_s=lease_s))
     [lose] = [service for service in run.services if service.name == "lose workers"]
-    with run.database.connect() as idle:
-        backend = idle.scalar(text("SELECT pg_backend_pid()"))
+    backend = scalar(run.database, "SELECT pg_backend_pid()")
     silent_worker(database)
     assert lose.run_once() == 0  # a new keeper lets others speak first
     eventually(lose.run_once)
@@ -53,8 +53,7 @@ def test_workers_that_could_not_speak_while_the_database_stood_still_are_not_los
         os.kill(backend, signal.SIGCONT)
     look.join()
     assert lost() == before + 1
-    with database.begin() as tx:
-        workers.heartbeat(tx, worker, "ready")
+    transact(database, workers.heartbeat, worker, "ready")
     run.database.dispose()
 
 
@@ -66,14 +65,12 @@ def test_age_is_told_by_the_databases_clock(
     with at(now - timedelta(days=200), database):
         old = post(database, "x")
     young = post(database, "x")
-    with database.begin() as tx:
-        tx.execute(text("UPDATE jobs SET state = 'completed'"))
+    execute(database, "UPDATE jobs SET state = 'completed'")
     ended(database, old, now - timedelta(days=200))
     ended(database, young, now)
     monkeypatch.setattr(clock, "now", lambda: now + timedelta(days=days))
     kept = settings.evolve(keep_items_days=100, keep_results_days=100, keep_jobs_days=100)
     duties = {duty.name: duty.step for duty in cleanup.duties(kept)}
     for name in ("mark items", "mark results", "forget jobs"):
-        with database.begin() as tx:
-            assert duties[name](tx) == 1, name
+        assert transact(database, duties[name]) == 1, name
     assert count(database, "jobs") == count(database, "jobs", young) == 1

@@ -12,6 +12,7 @@ from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.queue import backlog, workers
+from tests.support.stores.transactions import transact
 from tests.support.wait import eventually
 from workers.keeper.nudger import Nudger
 
@@ -31,20 +32,21 @@ WORKERS = 4
 ALL = 8 * WORKERS
 
 
-def nudger_of(settings: Settings, database: Engine, folder: Path) -> Nudger:
-    path = folder / "models.toml"
+@pytest.fixture
+def nudger(
+    settings: Settings, database: Engine, redis_client: "redis.Redis", tmp_path: Path
+) -> Nudger:
+    path = tmp_path / "models.toml"
     path.write_text(MODELS)
     return Nudger(settings, ModelsFile(path), database)
 
 
 def test_a_burst_brings_everybody_once_though_a_small_job_came_just_before(
     database: Engine,
-    settings: Settings,
     redis_client: "redis.Redis",
-    tmp_path: Path,
+    nudger: Nudger,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    nudger = nudger_of(settings, database, tmp_path)
     ready = {"echo@1": WORKERS, "far@1": WORKERS}
     monkeypatch.setattr(clock, "monotonic", lambda: 100.0)
     monkeypatch.setattr(workers, "ready_counts", lambda *_: ready)
@@ -52,8 +54,7 @@ def test_a_burst_brings_everybody_once_though_a_small_job_came_just_before(
     def sent(key: str, slices: int) -> int:
         redis_client.flushall()  # the workers have taken those before
         monkeypatch.setattr(backlog, "claimable", lambda *_: {key: slices})
-        with database.begin() as tx:
-            return nudger.send(tx)
+        return transact(database, nudger.send)
 
     assert sent("echo@1", 1) == 1
     assert sent("echo@1", 1000) == ALL
@@ -63,12 +64,10 @@ def test_a_burst_brings_everybody_once_though_a_small_job_came_just_before(
 
 def test_a_stream_of_small_jobs_brings_few_who_go_on(
     database: Engine,
-    settings: Settings,
     redis_client: "redis.Redis",
-    tmp_path: Path,
+    nudger: Nudger,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    nudger = nudger_of(settings, database, tmp_path)
     now_s = [100.0]
     monkeypatch.setattr(clock, "monotonic", lambda: now_s[0])
     monkeypatch.setattr(workers, "ready_counts", lambda *_: {"echo@1": 1})
@@ -76,8 +75,7 @@ def test_a_stream_of_small_jobs_brings_few_who_go_on(
 
     def sent() -> int:
         redis_client.flushall()
-        with database.begin() as tx:
-            return nudger.send(tx)
+        return transact(database, nudger.send)
 
     assert sent() == 7
     assert sent() == 2
@@ -86,13 +84,10 @@ def test_a_stream_of_small_jobs_brings_few_who_go_on(
 
 
 def test_notifications_that_keep_coming_are_looked_after_less_often(
-    database: Engine, settings: Settings, redis_client: "redis.Redis", tmp_path: Path
+    database: Engine, nudger: Nudger
 ) -> None:
-    nudger = nudger_of(settings, database, tmp_path)
-
     def notify() -> None:
-        with database.begin() as tx:
-            db.notify_work(tx)
+        transact(database, db.notify_work)
         listening = [nudger._listening]  # noqa: SLF001 - its socket tells what has come
         eventually(lambda: select.select(listening, [], [], 0)[0])
 

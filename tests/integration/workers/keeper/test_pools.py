@@ -29,6 +29,7 @@ from jobs.telemetry.metrics.pools import GAUGES
 from jobs.telemetry.reports.reports import KEY, Report
 from jobs.telemetry.reports.window import Recent, WindowDelta
 from jobs.usecases import scaling
+from tests.support.stores.transactions import execute
 from tests.support.wait import eventually
 from workers.keeper.scaling.controller import PoolController
 
@@ -121,9 +122,7 @@ def gauge(name: str) -> float | None:
     return REGISTRY.get_sample_value(name, {"pool": "default"})
 
 
-def test_every_pool_is_measured_and_nothing_decided_without_a_policy(
-    stage: Stage, told: Path
-) -> None:
+def test_every_pool_is_measured_nothing_decided_without_a_policy(stage: Stage, told: Path) -> None:
     stage.workers(2)
     stage.calls(150)
     stage.keeper.run_once()
@@ -154,9 +153,7 @@ def test_a_decision_is_an_event_an_audit_entry_and_a_command(stage: Stage, told:
     assert gauge("millrace_pool_desired_replicas") == 4
 
 
-def test_a_spot_pool_has_its_share_and_others_stand_in_until_it_is_there(
-    stage: Stage, told: Path
-) -> None:
+def test_a_spot_pool_has_its_share_others_stand_in_until_then(stage: Stage, told: Path) -> None:
     stage.workers(2)
     stage.calls(270)
     stage.set(replace(POLICY, spot_pool="spot", spot_share=0.75))
@@ -252,8 +249,7 @@ def test_a_policy_of_another_release_is_read_as_far_as_possible(
     stage.calls(250)
     for policy in ('{"max_replicas": 6, "spot": true}', '{"max_replicas": "x"}'):
         stage.set()
-        with stage.database.begin() as tx:
-            tx.execute(text("UPDATE pool_policies SET policy = :policy"), {"policy": policy})
+        execute(stage.database, "UPDATE pool_policies SET policy = :policy", {"policy": policy})
         for _ in range(2):
             stage.look()
     assert stage.row.desired == 4

@@ -11,6 +11,7 @@ from jobs.intake.validation import is_address
 from jobs.settings import Settings
 from tests.support.servers.receiver import Receiver, Reply, receiving
 from tests.support.stores.s3 import BUCKET, S3
+from tests.support.wait import PATIENCE_S
 from workers.engines.protocol import InvalidInput, RateLimited, Transient
 from workers.http_client.addresses import resolve
 from workers.preparation.fetch import UNREACHABLE, Fetcher
@@ -66,9 +67,7 @@ def test_a_name_that_leads_to_a_private_host_tells_nothing(settings: Settings) -
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 404, 410])
-def test_what_another_try_does_not_change_fails(
-    reach: Settings, server: Receiver, status: int
-) -> None:
+def test_what_another_try_cant_change_fails(reach: Settings, server: Receiver, status: int) -> None:
     server.reply = lambda request: Reply(status, {"location": "http://10.0.0.1/"})
     [found] = fetched(reach, f"http://127.0.0.1:{server.port}/")
     assert f"answered {status}" in refused(found)
@@ -99,7 +98,7 @@ def test_a_server_that_says_nothing_is_left(reach: Settings, server: Receiver) -
     done = threading.Event()
 
     def silent(request: object) -> Reply:
-        done.wait(30)
+        done.wait(PATIENCE_S)
         return Reply(200)
 
     server.reply = silent
@@ -149,9 +148,7 @@ def test_an_error_that_nobody_expects_costs_its_address_alone(
     assert secret not in caplog.text
 
 
-def test_signatures_of_addresses_are_not_logged(
-    reach: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_signatures_are_never_logged(reach: Settings, caplog: pytest.LogCaptureFixture) -> None:
     [found] = fetched(reach, "http://127.0.0.1:1/cat?X-Amz-Signature=abc")
     refused(found, Transient)
     assert "http://127.0.0.1:1/cat:" in caplog.text

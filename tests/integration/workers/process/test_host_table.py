@@ -38,9 +38,7 @@ def test_one_that_leaves_is_there_until_its_launches_have_ended(
     assert not hosts.by_key
 
 
-def test_one_that_has_left_says_nothing_of_the_one_that_came_after_it(
-    redis_client: "redis.Redis",
-) -> None:
+def test_one_that_left_says_nothing_of_the_one_that_came_next(redis_client: "redis.Redis") -> None:
     hosts = HostTable(Settings(), 1, redis_client, LaunchDeadline())
     first, second = (hosts.create(ECHO, Echo(), lambda *_: 0) for _ in range(2))
     hosts.add(first)

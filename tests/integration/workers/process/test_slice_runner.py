@@ -18,6 +18,7 @@ from jobs.models.registry import Registry
 from jobs.settings import Settings
 from jobs.store.queue import reap, settle, workers
 from jobs.usecases.submit import Order, submit
+from tests.support.stores.transactions import scalars, transact
 from tests.support.wait import PATIENCE_S, eventually
 from workers.device.call_puller import CallPuller
 from workers.device.claim_capacity import CLAIMS_IN_FLIGHT
@@ -44,8 +45,7 @@ class Bench:
         tenants: Sequence[str] = ("t",),
     ) -> None:  # fmt: skip
         self.database = database
-        with database.begin() as tx:
-            incarnation = workers.register(tx, "w", "default", "cpu", [model.key])
+        incarnation = transact(database, workers.register, "w", "default", "cpu", [model.key])
         puller = CallPuller(RedisLanes(client, model.key), str(incarnation), 60)
         self.host = ModelHost(model, engine or Echo(), puller, lambda *_: 0)
         if item_s:
@@ -74,14 +74,12 @@ class Bench:
     def starts(self, state: str) -> list[int]:
         """Returns the first items of the slices in a state."""
         found = "SELECT start FROM slices WHERE state = :state ORDER BY start"
-        with self.database.connect() as tx:
-            return list(tx.scalars(text(found), {"state": state}))
+        return scalars(self.database, found, {"state": state})
 
     def leased_items(self) -> list[int]:
         """Returns the items of each leased slice."""
         found = "SELECT stop - start FROM slices WHERE state = 'leased'"
-        with self.database.connect() as tx:
-            return list(tx.scalars(text(found)))
+        return scalars(self.database, found)
 
     def counted(self) -> tuple[int, int]:
         """Returns the items that succeeded, by the counts of slices and by the ledger."""
@@ -118,9 +116,7 @@ def test_while_calls_have_the_device_all_but_the_oldest_slice_go_back(bench: Ben
     assert len(bench.starts("done")) == SLICES
 
 
-def test_a_model_that_leaves_gives_back_what_it_has_in_hand_and_claims_no_more(
-    bench: Bench,
-) -> None:
+def test_a_model_that_leaves_gives_back_what_it_has_and_claims_no_more(bench: Bench) -> None:
     bench.slices.retire(bench.host)
     eventually(lambda: not bench.host.capacity.has_claims())
     assert bench.starts("ready") == [10 * n for n in range(SLICES)]
@@ -128,14 +124,11 @@ def test_a_model_that_leaves_gives_back_what_it_has_in_hand_and_claims_no_more(
     bench.finish()
 
 
-def test_a_runner_that_closes_gives_back_what_it_has_in_hand_and_claims_no_more(
-    bench: Bench,
-) -> None:
+def test_a_runner_that_closes_gives_back_what_it_has_and_claims_no_more(bench: Bench) -> None:
     bench.slices.close()
     bench.join()  # though each thread works until there is nothing to claim
     assert bench.starts("ready") == [10 * n for n in range(SLICES)]
-    with bench.database.connect() as tx:
-        assert set(tx.scalars(text("SELECT epoch FROM slices"))) == {0, 1}
+    assert set(scalars(bench.database, "SELECT epoch FROM slices")) == {0, 1}
 
 
 def takes(bench: Bench, item_s: float) -> None:
@@ -214,16 +207,24 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_what_ended_of_a_slow_slice_is_seen_and_billed_while_it_runs(
+@pytest.fixture
+def slow(
     settings: Settings,
     database: Engine,
     redis_client: "redis.Redis",
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> tuple[Bench, Gate]:
+    """A slice of ten items that is recorded while it runs: two a launch, which a gate lets pass."""
     monkeypatch.setattr(in_flight, "RECORD_AFTER_S", 0.05)
     gate = Gate()
-    slow = replace(MODEL, limits=replace(MODEL.limits, max_batch=2))
-    bench = Bench(settings, database, redis_client, slow, ("x",) * 10, gate, claimed=1)
+    model = replace(MODEL, limits=replace(MODEL.limits, max_batch=2))
+    return Bench(settings, database, redis_client, model, ("x",) * 10, gate, claimed=1), gate
+
+
+def test_what_ended_of_a_slow_slice_is_seen_and_billed_while_it_runs(
+    slow: tuple[Bench, Gate],
+) -> None:
+    bench, gate = slow
     bench.host.start()
     for launch in (1, 2, 3, 4):
         gate.allowed.release()
@@ -236,21 +237,15 @@ def test_what_ended_of_a_slow_slice_is_seen_and_billed_while_it_runs(
     assert bench.counted() == (10, 10)
 
 
-def test_slices_of_a_second_are_recorded_by_their_settlement_alone(
-    bench: Bench, recorded: list[int]
-) -> None:
+def test_slices_of_a_second_are_recorded_as_they_settle(bench: Bench, recorded: list[int]) -> None:
     bench.finish()
     assert len(bench.starts("done")) == SLICES
     assert recorded == []
 
 
 def test_what_could_not_be_recorded_is_recorded_later(
-    settings: Settings,
-    database: Engine,
-    redis_client: "redis.Redis",
-    monkeypatch: pytest.MonkeyPatch,
+    slow: tuple[Bench, Gate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_flight, "RECORD_AFTER_S", 0.05)
     record, failed = settle.record, threading.Event()
 
     def away(*arguments: Any) -> int:
@@ -260,9 +255,7 @@ def test_what_could_not_be_recorded_is_recorded_later(
         return record(*arguments)
 
     monkeypatch.setattr(settle, "record", away)
-    gate = Gate()
-    slow = replace(MODEL, limits=replace(MODEL.limits, max_batch=2))
-    bench = Bench(settings, database, redis_client, slow, ("x",) * 10, gate, claimed=1)
+    bench, gate = slow
     bench.host.start()
     gate.allowed.release()
     assert failed.wait(PATIENCE_S)
@@ -310,8 +303,7 @@ def test_a_slice_whose_settlement_fails_goes_back_alone(
     bench.finish()
     assert bench.starts("done") == [0, 20, 30, 40, 50]
     assert "1 slices of a@1 go back" in caplog.text
-    with bench.database.begin() as tx:
-        assert reap.reap(tx, 0.0) == 1, "the lease has ended"
+    assert transact(bench.database, reap.reap, 0.0) == 1, "the lease has ended"
     assert bench.starts("ready") == [10]
 
 
@@ -323,8 +315,7 @@ def lists(settings: Settings, database: Engine, redis_client: "redis.Redis") -> 
 
 
 def outputs(bench: Bench) -> list[Any]:
-    with bench.database.connect() as tx:
-        return [orjson.loads(found) for found in tx.scalars(text("SELECT output FROM results"))]
+    return [orjson.loads(found) for found in scalars(bench.database, "SELECT output FROM results")]
 
 
 def test_lists_that_are_given_back_are_run_later_and_end_once(lists: Bench) -> None:

@@ -7,17 +7,19 @@ import sys
 import threading
 from pathlib import Path
 
-from sqlalchemy import Engine, make_url, text
+import pytest
+from sqlalchemy import Engine, make_url
 
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from tests.support.processes import spawned
+from tests.support.stores.transactions import scalar
 from tests.support.wait import eventually
 from workers.process.runtime import Runtime
 
 
 def test_a_worker_that_starts_while_the_database_is_away_comes_up_with_it(
-    settings: Settings, database: Engine, tmp_path: Path
+    settings: Settings, database: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     url, away = make_url(settings.database_url), tmp_path / "away"
     elsewhere = url.update_query_dict({"host": str(away)}).render_as_string()
@@ -26,7 +28,7 @@ def test_a_worker_that_starts_while_the_database_is_away_comes_up_with_it(
     runtime = Runtime(settings.evolve(database_url=elsewhere), ModelsFile(models))
     starting = threading.Thread(target=runtime.start)
     starting.start()
-    starting.join(0.3)
+    eventually(lambda: "the database is away" in caplog.text)
     assert starting.is_alive()
     away.symlink_to(str(url.query["host"]))
     try:
@@ -53,6 +55,5 @@ def test_all_that_a_worker_says_from_start_to_end_are_lines_of_its_log(
 
 
 def _ready_workers(database: Engine) -> int:
-    with database.connect() as tx:
-        found: int = tx.scalars(text("SELECT count(*) FROM workers WHERE state = 'ready'")).one()
+    found: int = scalar(database, "SELECT count(*) FROM workers WHERE state = 'ready'")
     return found

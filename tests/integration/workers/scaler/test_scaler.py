@@ -58,9 +58,7 @@ def test_deployments_and_statefulsets_are_set_by_a_merge_patch(
     assert api.content_types == {"application/merge-patch+json"}
 
 
-def test_a_pool_without_a_workload_is_an_error_that_names_the_setting(
-    actuator: KubernetesActuator,
-) -> None:
+def test_a_pool_without_workload_is_an_error_with_a_setting(actuator: KubernetesActuator) -> None:
     with pytest.raises(ActuatorError, match="add gpu=NAMESPACE/deployment/NAME"):
         actuator.apply("gpu", 1)
 
@@ -100,9 +98,7 @@ def test_an_api_that_is_away_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         KubernetesActuator(Cluster(), WORKLOADS).apply("a", 3)
 
 
-def test_without_a_configuration_it_says_what_to_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_configuration_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(ActuatorError, match="set KUBECONFIG"):
         Cluster()

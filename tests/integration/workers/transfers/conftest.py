@@ -10,7 +10,6 @@ from sqlalchemy import Engine, text
 
 from jobs.models.builtin_models import SAMPLES
 from jobs.settings import Settings
-from jobs.store import invariants
 from jobs.store.jobs import transfers
 from jobs.store.jobs.transfers import Transfer
 from jobs.store.queue import claim
@@ -18,7 +17,9 @@ from jobs.store.queue.settle import Result
 from jobs.store.queue.settle import settle as settle_rows
 from jobs.usecases.submit import Order, submit, submit_source
 from tests.support.stores.s3 import BUCKET, S3, serving
+from tests.support.stores.soundness import broken_invariants
 from tests.support.stores.store import ECHO
+from tests.support.stores.transactions import transact
 from workers.transfers.child import Postponed, run_transfer
 from workers.transfers.context import TransferContext
 
@@ -94,8 +95,7 @@ class World:
         mine = self.take()
         outcome = run_transfer(self.context, mine)
         if outcome:
-            with self.database.begin() as tx:
-                transfers.postpone(tx, mine, 0, outcome.error, end=outcome.end)
+            transact(self.database, transfers.postpone, mine, 0, outcome.error, end=outcome.end)
         return outcome
 
     def scalar(self, query: str, **values: Any) -> Any:
@@ -114,5 +114,4 @@ def _result(lease: claim.Lease, seq: int, value: str) -> Result:
 @pytest.fixture
 def world(database: Engine, context: TransferContext) -> Iterator[World]:
     yield World(database, context)
-    with invariants.snapshot(database) as tx:
-        assert [v for i in invariants.INVARIANTS for v in invariants.violations(tx, i)] == []
+    assert broken_invariants(database) == set()

@@ -20,6 +20,7 @@ from jobs.views import jobs
 from tests.integration.workers.transfers.conftest import World
 from tests.support.stores.s3 import BUCKET, S3, times
 from tests.support.stores.store import job
+from tests.support.stores.transactions import execute, transact
 from workers.keeper.cleanup import _expire_files
 from workers.transfers import exporting
 from workers.transfers.child import run_transfer
@@ -35,8 +36,7 @@ HOOK = "https://hooks.example/"
 
 
 def shown(world: World, id: UUID) -> dict[str, Any]:
-    with world.database.connect() as tx:
-        row = read.one(tx, "default", id)
+    row = transact(world.database, read.one, "default", id)
     found: dict[str, Any] = jobs.job_object(row)
     return found
 
@@ -63,8 +63,7 @@ def read_by_route(world: World, id: UUID) -> bytes:
 def content(world: World, file: str) -> bytes:
     id = ids.parse("file", file)
     assert id is not None
-    with world.database.connect() as tx:
-        row = file_rows.get(tx, "default", id)
+    row = transact(world.database, file_rows.get, "default", id)
     assert row is not None
     return world.context.files.get(row.key)
 
@@ -122,9 +121,7 @@ def test_parts_have_so_many_items_and_are_packed(world: World, s3: S3) -> None:
     assert b"".join(map(gzip.decompress, bodies)) == read_by_route(world, id)
 
 
-def test_a_manifest_names_a_thousand_parts_at_most(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manifest_names_1000_parts_at_most(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "_MAX_PARTS", 3)
     id = world.going([f"n {n}" for n in range(10)], {"url": URL, "part_items": 1})
     world.carry()
@@ -183,8 +180,7 @@ def test_a_job_that_was_cancelled_is_written_as_it_is(world: World) -> None:
 
     order, target = Order("echo"), {"files": {}}
     row = submit(world.database, SAMPLES, "default", order, array=["a", "b"], target=target)
-    with world.database.begin() as tx:
-        verbs.cancel(tx, row.id)
+    transact(world.database, verbs.cancel, row.id)
     assert world.carry() is None
     [part] = manifest(world, row.id)["parts"]
     outcomes = [orjson.loads(line)["outcome"] for line in content(world, part["file"]).splitlines()]
@@ -203,9 +199,7 @@ def test_many_results_in_many_parts(world: World, s3: S3) -> None:
 # -- what goes wrong
 
 
-def test_an_upload_that_breaks_is_tried_again(
-    world: World, s3: S3, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_upload_is_retried(world: World, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.0)
     id = world.going(["z" * 250_000] * 40, {"url": URL})
     s3.fault = times(2, "break", "PUT")
@@ -243,8 +237,7 @@ def test_what_can_not_be_written_is_told_and_stays_readable(world: World, s3: S3
     assert "bad_credentials" in about["manifest"]
     assert read_by_route(world, id).count(b"\n") == 1
     s3.fault = lambda method, path, key_id: None
-    with world.database.begin() as tx:
-        verbs.retry(tx, id)
+    transact(world.database, verbs.retry, id)
     assert world.carry() is None
     assert manifest(world, id)["generation"] == 2
 
@@ -254,8 +247,7 @@ def test_what_could_not_be_reached_for_a_day_is_given_up(
 ) -> None:
     monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.0)
     id = world.going(["a"], {"url": URL})
-    with world.database.begin() as tx:
-        tx.execute(text("UPDATE jobs SET finished_at = now() - interval '25 h'"))
+    execute(world.database, "UPDATE jobs SET finished_at = now() - interval '25 h'")
     s3.fault = times(1000, "SlowDown", "PUT")
     assert world.carry() is None
     assert shown(world, id)["output"]["error"]["code"] == "blobs_away"
@@ -300,8 +292,7 @@ def test_an_export_that_a_retry_overtakes_leaves_nothing(
     finish = transfers.finish
 
     def overtaken(tx: Any, mine: transfers.Transfer) -> bool:
-        with world.database.begin() as other:
-            verbs.retry(other, mine.job_id)
+        transact(world.database, verbs.retry, mine.job_id)
         return finish(tx, mine)
 
     monkeypatch.setattr(transfers, "finish", overtaken)
@@ -316,17 +307,14 @@ def test_an_export_that_a_retry_overtakes_leaves_nothing(
     assert manifest(world, files)["generation"] == manifest(world, id)["generation"] == 2
 
 
-def test_a_job_that_is_deleted_meanwhile_leaves_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_deleted_meanwhile_leaves_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     id = world.going(["a"], {"files": {}})
     mine = world.take()
     rows = read.result_rows
 
     def overtaken(*args: Any) -> Any:
         yield from rows(*args)
-        with world.database.begin() as tx:
-            verbs.delete(tx, id)
+        transact(world.database, verbs.delete, id)
 
     monkeypatch.setattr(read, "result_rows", overtaken)
     assert run_transfer(world.context, mine) is None
@@ -359,8 +347,7 @@ def test_files_that_were_given_up_meanwhile_are_written_again(
     finish = transfers.finish
 
     def late(tx: Any, mine: transfers.Transfer) -> bool:
-        with world.database.begin() as other:
-            other.execute(text("UPDATE files SET expires_at = now()"))
+        execute(world.database, "UPDATE files SET expires_at = now()")
         assert stored_files(world) == []
         return finish(tx, mine)
 
@@ -381,8 +368,7 @@ def test_results_that_are_pruned_meanwhile_are_told_as_such(
 
     def overtaken(*args: Any) -> Any:
         yield next(rows(*args))
-        with world.database.begin() as tx:
-            tx.execute(text("UPDATE jobs SET results_pruned = true"))
+        execute(world.database, "UPDATE jobs SET results_pruned = true")
         yield from rows(*args)
 
     monkeypatch.setattr(read, "result_rows", overtaken)

@@ -15,7 +15,6 @@ import pyarrow
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 from pyarrow import parquet
-from sqlalchemy import text
 
 from jobs import ids
 from jobs.blobs.payloads import Payloads
@@ -33,6 +32,7 @@ from jobs.usecases.submit import Order
 from tests.integration.workers.transfers.conftest import World
 from tests.support.stores.s3 import BUCKET, S3, times
 from tests.support.stores.store import job
+from tests.support.stores.transactions import execute, fetch, transact
 from workers.transfers import child
 from workers.transfers.child import run_transfer
 
@@ -41,8 +41,7 @@ LINES = b'{"custom_id": "a", "input": "one"}\n"two"\n{"input": "three", "params"
 
 def items(world: World, id: UUID) -> list[tuple[Any, ...]]:
     query = "SELECT seq, custom_id, params, input FROM items WHERE job_id = :id ORDER BY seq"
-    with world.database.connect() as tx:
-        return [tuple(row) for row in tx.execute(text(query), {"id": id})]
+    return [tuple(row) for row in fetch(world.database, query, {"id": id})]
 
 
 THREE = [(0, "a", None, '"one"'), (1, None, None, '"two"'), (2, None, "{}", '"three"')]
@@ -255,8 +254,7 @@ def test_a_file_that_is_gone(world: World) -> None:
 
 def test_a_file_of_another_tenant_is_not_there(world: World) -> None:
     file = handed_in(world, LINES)
-    with world.database.begin() as tx:
-        tx.execute(text("UPDATE files SET tenant_id = 'other'"))
+    execute(world.database, "UPDATE files SET tenant_id = 'other'")
     id = world.coming({"file": file})
     world.carry()
     assert failed(world, id)["code"] == "no_such_file"
@@ -264,16 +262,14 @@ def test_a_file_of_another_tenant_is_not_there(world: World) -> None:
 
 def test_a_file_that_is_not_what_was_handed_in(world: World) -> None:
     id = world.coming({"file": handed_in(world, LINES)})
-    with world.database.begin() as tx:
-        tx.execute(text("UPDATE files SET sha256 = 'of something else'"))
+    execute(world.database, "UPDATE files SET sha256 = 'of something else'")
     world.carry()
     assert failed(world, id)["code"] == "payload_corrupt"
 
 
 def test_a_model_that_is_served_no_more(world: World, s3: S3) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINES)})
-    with world.database.begin() as tx:
-        tx.execute(text("UPDATE jobs SET version = '9'"))
+    execute(world.database, "UPDATE jobs SET version = '9'")
     world.carry()
     assert failed(world, id)["code"] == "unknown_model"
 
@@ -349,8 +345,7 @@ def test_what_failed_is_read_again_by_retry_once_it_is_mended(world: World, s3: 
     world.carry()
     assert failed(world, id)["code"] == "no_such_object"
     s3.put("open/later.jsonl", LINES)
-    with world.database.begin() as tx:
-        verbs.retry(tx, id)
+    transact(world.database, verbs.retry, id)
     assert world.carry() is None
     assert items(world, id) == THREE
 
@@ -436,9 +431,7 @@ def test_more_items_than_the_tenant_may_ever_send_fail(world: World, s3: S3) -> 
     assert failed(world, id)["errors"][0]["code"] == "too_many_items"
 
 
-def test_a_database_that_is_away_is_waited_for(
-    world: World, s3: S3, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_database_is_awaited(world: World, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINES)})
     mine = world.take()
     queue_job = insert.queue_job
@@ -459,16 +452,13 @@ def test_a_database_that_is_away_is_waited_for(
 # -- what was overtaken
 
 
-def test_a_cancel_wins_over_what_is_read(
-    world: World, s3: S3, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cancel_wins_over_a_read(world: World, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINES)})
     mine = world.take()
     finish = transfers.finish
 
     def overtaken(tx: Any, mine: Any) -> bool:
-        with world.database.begin() as other:
-            other.execute(text("DELETE FROM transfers"))
+        execute(world.database, "DELETE FROM transfers")
         return finish(tx, mine)
 
     monkeypatch.setattr(transfers, "finish", overtaken)
@@ -476,13 +466,10 @@ def test_a_cancel_wins_over_what_is_read(
     assert items(world, id) == []
     assert job(world.database, id).state == "validating"
     monkeypatch.undo()
-    with world.database.begin() as tx:
-        verbs.cancel(tx, id)
+    transact(world.database, verbs.cancel, id)
 
 
-def test_of_two_keepers_only_the_last_one_stores_and_the_first_takes_nothing_away(
-    world: World, s3: S3
-) -> None:
+def test_of_two_keepers_the_last_alone_stores_the_first_takes_nothing(world: World, s3: S3) -> None:
     long = orjson.dumps("x" * 5000)
     id = world.coming({"url": s3.put("open/in.jsonl", long)})
     first = world.take()
@@ -504,8 +491,7 @@ def test_what_ends_process_after_process_fails(world: World, s3: S3) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINES)})
     for _ in range(4):
         mine = world.take()
-        with world.database.begin() as tx:
-            transfers.postpone(tx, mine, 0, "crashed", end="crashed")
+        transact(world.database, transfers.postpone, mine, 0, "crashed", end="crashed")
     assert world.carry() is None
     assert failed(world, id)["code"] == "process_lost"
 
@@ -517,8 +503,7 @@ def test_kills_from_outside_end_an_import_late(world: World, s3: S3, silent: boo
     def lose() -> None:
         mine = world.take()
         if not silent:
-            with world.database.begin() as tx:
-                transfers.postpone(tx, mine, 0, "was killed", end="killed")
+            transact(world.database, transfers.postpone, mine, 0, "was killed", end="killed")
 
     for _ in range(10):
         lose()

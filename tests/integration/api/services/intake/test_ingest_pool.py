@@ -99,9 +99,7 @@ def body() -> Iterator[IO[bytes]]:
         yield file
 
 
-def test_a_body_is_read_in_another_process_again_and_again(
-    ingest: IngestPool, body: IO[bytes]
-) -> None:
+def test_bodies_are_read_in_another_process_one_by_one(ingest: IngestPool, body: IO[bytes]) -> None:
     async def twice() -> list[tuple[int, str, bytes]]:
         return [await ingest.run("t", read, body, mark) for mark in ("first", "second")]
 
@@ -117,16 +115,12 @@ def test_a_refusal_comes_back_with_its_faults(ingest: IngestPool, body: IO[bytes
     assert caught.value.faults == (Fault(("items", 3), "type", "not that", 4),)
 
 
-def test_an_error_that_does_not_travel_is_told_in_words(
-    ingest: IngestPool, body: IO[bytes]
-) -> None:
+def test_an_error_that_doesnt_travel_is_told_in_words(ingest: IngestPool, body: IO[bytes]) -> None:
     with pytest.raises(RuntimeError, match=r"(?s)in be_awkward.*Awkward: pickle me"):
         asyncio.run(ingest.run("t", be_awkward, body))
 
 
-def test_a_killed_process_is_a_503_and_the_next_body_gets_another(
-    ingest: IngestPool, body: IO[bytes]
-) -> None:
+def test_a_killed_process_is_a_503_and_is_replaced(ingest: IngestPool, body: IO[bytes]) -> None:
     async def die_then_read() -> bytes:
         with pytest.raises(Unavailable) as caught:
             await ingest.run("t", die, body)
@@ -145,9 +139,7 @@ def test_a_full_disk_is_a_507(ingest: IngestPool, body: IO[bytes]) -> None:
     assert error.retry_after_s
 
 
-def test_a_body_that_needs_too_much_memory_is_a_413_and_the_next_gets_another_process(
-    body: IO[bytes],
-) -> None:
+def test_a_body_that_needs_too_much_memory_is_a_413_and_ends_its_process(body: IO[bytes]) -> None:
     async def grow_then_read() -> bytes:
         with pytest.raises(TooLarge, match="more than 300 MiB of memory"):
             await made.run("t", grow, body)
@@ -178,9 +170,7 @@ def test_a_tenant_with_many_bodies_leaves_a_process_to_the_next_tenant(body: IO[
     asyncio.run(crowd())
 
 
-def test_nobody_notices_that_an_idle_process_was_killed(
-    ingest: IngestPool, body: IO[bytes]
-) -> None:
+def test_nobody_notices_that_an_idle_process_is_killed(ingest: IngestPool, body: IO[bytes]) -> None:
     async def kill_between() -> tuple[int, int]:
         first = (await ingest.run("t", read, body, ""))[0]
         os.kill(first, signal.SIGKILL)
@@ -248,9 +238,7 @@ def test_an_api_takes_its_ingests_with_it(
     eventually(lambda: all(map(gone, left)))
 
 
-def test_a_large_body_is_refused_as_a_small_one_is(
-    api: tuple[subprocess.Popen[bytes], str],
-) -> None:
+def test_large_bodies_are_refused_as_small_ones(api: tuple[subprocess.Popen[bytes], str]) -> None:
     answer = post(api[1], last=b"no JSON")
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (422, "invalid")

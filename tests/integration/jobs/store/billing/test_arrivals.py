@@ -16,6 +16,7 @@ from jobs.store.scaling import arrivals as pool_arrivals
 from ops.cli.main import main
 from ops.simulation import history
 from tests.support.stores.store import ECHO, claim, post, settle
+from tests.support.stores.transactions import transact
 
 MINUTE = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
 AT_S = int(MINUTE.timestamp())
@@ -23,8 +24,7 @@ DAY = timedelta(days=1)
 
 
 def bill(database: Engine, *minutes: Minute) -> None:
-    with database.begin() as tx:
-        ledger.bill_calls(tx, minutes, Price())
+    transact(database, ledger.bill_calls, minutes, Price())
 
 
 def test_calls_are_summed_up_over_tenants_and_classes(database: Engine) -> None:
@@ -36,23 +36,19 @@ def test_calls_are_summed_up_over_tenants_and_classes(database: Engine) -> None:
         Minute(later, "bob", "echo", "1", "standard", 1, 0, 7, 10),
         Minute(MINUTE - DAY, "bob", "echo", "1", "standard", 1, 0, 7, 10),
     )
-    with database.connect() as tx:
-        found = arrivals.calls(tx, MINUTE, MINUTE + DAY)
+    found = transact(database, arrivals.calls, MINUTE, MINUTE + DAY)
     assert sorted(found, key=lambda it: it.at_s) == [
         arrivals.Minute(AT_S, "echo", "1", 10, 90.0, 1500.0),
         arrivals.Minute(AT_S + 60, "echo", "1", 1, 7.0, 10.0),
     ]
 
 
-def test_items_count_when_their_job_came_with_the_mean_of_those_that_ran(
-    database: Engine,
-) -> None:
+def test_items_count_when_their_job_came_with_the_mean_of_those_that_ran(database: Engine) -> None:
     post(database, *["a"] * 10)
     settle(database, claim(database))
     post(database, *["b"] * 30)
     now = clock.now()
-    with database.connect() as tx:
-        found = arrivals.items(tx, now - DAY, now + DAY)
+    found = transact(database, arrivals.items, now - DAY, now + DAY)
     assert sum(its.count for its in found) == 40
     assert {(its.model, its.version) for its in found} == {("echo", "1")}
     assert sum(its.units for its in found) == pytest.approx(40)

@@ -24,6 +24,7 @@ from jobs.store.queue.settle import Result
 from jobs.store.queue.settle import settle as settle_rows
 from jobs.usecases.submit import Order, submit, submit_source
 from tests.support.stores.store import claim, count, job, settle
+from tests.support.stores.transactions import execute, transact
 from tests.support.wait import PATIENCE_S
 
 KEY = "key_01kajf0000000000000000000a"
@@ -65,9 +66,7 @@ def test_a_job_with_too_many_items_is_refused_at_the_first_beyond(database: Engi
     post(database, bound, items=3)
 
 
-def test_a_job_that_no_queue_would_hold_is_invalid_and_not_told_to_come_again(
-    database: Engine,
-) -> None:
+def test_a_job_that_no_queue_would_hold_is_invalid_not_told_to_retry(database: Engine) -> None:
     with pytest.raises(Invalid):
         post(database, Limit(queued_items=5), items=6)
 
@@ -130,12 +129,10 @@ def test_inputs_and_outputs_are_stored_until_they_are_pruned_or_deleted(database
     assert "DELETE /jobs/" in full.detail
     post(database, bound, text="ten chars")
     run(database)
-    with database.begin() as tx:
-        tx.execute(text("UPDATE jobs SET items_pruned = true WHERE id = :id"), {"id": first})
+    execute(database, "UPDATE jobs SET items_pruned = true WHERE id = :id", {"id": first})
     post(database, bound, items=3, text="ten chars")  # 99 bytes
     exceeded(database, bound)
-    with database.begin() as tx:
-        verbs.delete(tx, first, "default")
+    transact(database, verbs.delete, first, "default")
     post(database, bound, items=3, text="ten chars")
 
 
@@ -179,31 +176,24 @@ def test_errors_are_stored_too(database: Engine) -> None:
     failed = [
         Result(id, lease.tenant, seq, "failed", 1, None, None, None, error) for seq in range(2)
     ]
-    with database.begin() as tx:
-        settle_rows(tx, [lease], failed)
+    transact(database, settle_rows, [lease], failed)
     assert job(database, id).output_bytes == 2 * len(error.encode())
 
 
 def test_archived_results_are_stored_too(database: Engine) -> None:
     id = post(database, items=10)
     for generation in range(1, 4):
-        with database.begin() as tx:
-            verbs.cancel(tx, id)
-        with database.begin() as tx:
-            verbs.retry(tx, id)
-        with database.begin() as tx:
-            verbs.cancel(tx, id)
+        transact(database, verbs.cancel, id)
+        transact(database, verbs.retry, id)
+        transact(database, verbs.cancel, id)
         assert job(database, id).output_bytes == generation * 10 * verbs.ARCHIVED_BYTES
-    with database.begin() as tx:
-        verbs.retry(tx, id)
+    transact(database, verbs.retry, id)
     exceeded(database, Limit(stored_bytes=3100))
     run(database)
     assert job(database, id).output_bytes == 40 * verbs.ARCHIVED_BYTES + 10 * len('"x"')
 
 
-def test_payloads_in_the_blob_store_count_with_their_real_length(
-    database: Engine, tmp_path: Any
-) -> None:
+def test_payloads_in_the_blob_store_count_by_real_length(database: Engine, tmp_path: Any) -> None:
     payloads = Payloads(FolderBlobs(tmp_path), 50)
     large = "x" * 1000
     id = post(database, text=large, payloads=payloads)

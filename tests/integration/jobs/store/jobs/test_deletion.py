@@ -10,22 +10,21 @@ from jobs.errors import Conflict, NotFound
 from jobs.store.jobs import deletion, read, verbs
 from jobs.usecases.cancel import cancel
 from tests.support.stores.store import claim, count, job, post, settle
+from tests.support.stores.transactions import execute, scalar, transact
 from tests.support.wait import eventually
 
 TABLES = ("items", "results", "results_archive", "attempts")
 
 
 def delete(database: Engine, id: UUID) -> None:
-    with database.begin() as tx:
-        verbs.delete(tx, id)
+    transact(database, verbs.delete, id)
 
 
 def erase(database: Engine) -> list[int]:
     """What each transaction erased."""
     steps = []
     while not steps or steps[-1]:
-        with database.begin() as tx:
-            steps.append(deletion.erase_rows(tx))
+        steps.append(transact(database, deletion.erase_rows))
     return steps
 
 
@@ -71,8 +70,7 @@ def test_erasing_goes_in_bounded_steps_and_touches_no_other_job(
 ) -> None:
     monkeypatch.setattr(deletion, "_MOST_ITEMS", 800)
     gone, kept = ended_job(database, 2000), ended_job(database, 1200)
-    with database.begin() as tx:
-        verbs.retry(tx, gone)  # fills the archive
+    transact(database, verbs.retry, gone)  # fills the archive
     cancel(database, gone)
     small = ended_job(database, 100)
     delete(database, gone)
@@ -87,13 +85,11 @@ def test_payloads_go_after_the_rows_and_again_after_a_crash(database: Engine) ->
     id = ended_job(database, 10)
     delete(database, id)
     seen: list[UUID] = []
-    with database.begin() as tx:
-        assert deletion.erase_payloads(tx, seen.append) == 0
+    assert transact(database, deletion.erase_payloads, seen.append) == 0
     erase(database)
     with pytest.raises(OSError, match="away"), database.begin() as tx:
         deletion.erase_payloads(tx, _fail)
-    with database.begin() as tx:
-        assert deletion.erase_payloads(tx, seen.append) == 1
+    assert transact(database, deletion.erase_payloads, seen.append) == 1
     assert seen == [id]
     assert count(database, "deletions") == 0
 
@@ -108,8 +104,7 @@ def test_a_verb_that_waited_for_a_delete_finds_no_job(database: Engine) -> None:
 
     def retry() -> None:
         try:
-            with database.begin() as tx:
-                verbs.retry(tx, id)
+            transact(database, verbs.retry, id)
         except NotFound as error:
             found.append(error.detail)
 
@@ -123,8 +118,7 @@ def test_a_verb_that_waited_for_a_delete_finds_no_job(database: Engine) -> None:
 
 
 def _waits(database: Engine) -> bool:
-    with database.connect() as tx:
-        return bool(tx.scalar(text("SELECT count(*) FROM pg_locks WHERE NOT granted")))
+    return bool(scalar(database, "SELECT count(*) FROM pg_locks WHERE NOT granted"))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +131,6 @@ def test_a_reader_is_told_when_the_results_go_while_it_reads(database: Engine, e
         span = read.span(tx, "default", id, 1500, after=-1, gaps=False, outcome=None, limit=None)
     chunks = read.result_lines(database, row, span, "characters", None)  # type: ignore[arg-type]
     next(chunks)
-    with database.begin() as tx:
-        tx.execute(text(end))
+    execute(database, end)
     with pytest.raises(Conflict):
         list(chunks)

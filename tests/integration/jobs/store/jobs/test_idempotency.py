@@ -2,10 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from typing import Any
 
 import httpx
 import pytest
@@ -20,7 +18,10 @@ from jobs.models.builtin_models import SAMPLES
 from jobs.settings import Settings
 from jobs.store.jobs import idempotency
 from jobs.usecases.submit import Order, submit
+from tests.support.stores.transactions import scalar
 from workers.keeper import keeper
+
+pytestmark = pytest.mark.anyio
 
 CLAIM = Claim("default", "k", b"f" * 32)
 NAME = "millrace:answer:default\nk"
@@ -35,8 +36,7 @@ def post(database: Engine, claim: Claim = CLAIM) -> str:
 
 
 def rows(database: Engine, table: str) -> int:
-    with database.connect() as tx:
-        return int(tx.scalar(text(f"SELECT count(*) FROM {table}")) or 0)
+    return int(scalar(database, f"SELECT count(*) FROM {table}") or 0)
 
 
 # -- jobs
@@ -98,21 +98,11 @@ def test_old_keys_are_forgotten_in_batches(database: Engine, settings: Settings)
 # -- calls
 
 
-@asynccontextmanager
-async def kept_answers(settings: Settings) -> AsyncIterator[ResponseCache]:
-    kept = ResponseCache(settings.redis_url, ttl_s=600)
-    yield kept
-    await kept.stop()
-
-
-def with_kept(
-    settings: Settings, test: Callable[[ResponseCache], Coroutine[Any, Any, None]]
-) -> None:
-    async def run() -> None:
-        async with kept_answers(settings) as kept:
-            await test(kept)
-
-    asyncio.run(run())
+@pytest.fixture
+async def kept(settings: Settings) -> AsyncIterator[ResponseCache]:
+    made = ResponseCache(settings.redis_url, ttl_s=600)
+    yield made
+    await made.stop()
 
 
 def answering(answer: bytes) -> Callable[[], Awaitable[bytes]]:
@@ -122,7 +112,7 @@ def answering(answer: bytes) -> Callable[[], Awaitable[bytes]]:
     return call
 
 
-def test_one_of_many_calls_under_one_key_is_made(settings: Settings) -> None:
+async def test_one_of_many_calls_under_one_key_is_made(kept: ResponseCache) -> None:
     made = []
 
     async def call() -> bytes:
@@ -130,86 +120,73 @@ def test_one_of_many_calls_under_one_key_is_made(settings: Settings) -> None:
         await asyncio.sleep(0)
         return b"{}"
 
-    async def test(kept: ResponseCache) -> None:
-        calls = (kept.once(CLAIM, 1000, call) for _ in range(200))
-        ends = await asyncio.gather(*calls, return_exceptions=True)
-        refused = [end for end in ends if isinstance(end, IdempotencyKeyInFlight)]
-        replayed = [end for end in ends if end == (b"{}", True)]
-        assert len(made) == 1
-        assert ends.count((b"{}", False)) == 1
-        assert len(refused) + len(replayed) == 199
-        assert await kept.once(CLAIM, 1000, call) == (b"{}", True)
-        with pytest.raises(IdempotencyKeyReused):
-            await kept.once(Claim("default", "k", b"g" * 32), 1000, call)
-        assert await kept.once(Claim("another", "k", b"g" * 32), 1000, call) == (b"{}", False)
-
-    with_kept(settings, test)
+    calls = (kept.once(CLAIM, 1000, call) for _ in range(200))
+    ends = await asyncio.gather(*calls, return_exceptions=True)
+    refused = [end for end in ends if isinstance(end, IdempotencyKeyInFlight)]
+    replayed = [end for end in ends if end == (b"{}", True)]
+    assert len(made) == 1
+    assert ends.count((b"{}", False)) == 1
+    assert len(refused) + len(replayed) == 199
+    assert await kept.once(CLAIM, 1000, call) == (b"{}", True)
+    with pytest.raises(IdempotencyKeyReused):
+        await kept.once(Claim("default", "k", b"g" * 32), 1000, call)
+    assert await kept.once(Claim("another", "k", b"g" * 32), 1000, call) == (b"{}", False)
 
 
-def test_a_key_is_in_flight_no_longer_than_its_call_may_take_and_then_kept(
-    settings: Settings, redis_client: "redis.Redis"
+async def test_a_key_is_in_flight_no_longer_than_its_call_may_take_and_then_kept(
+    kept: ResponseCache, redis_client: "redis.Redis"
 ) -> None:
-    async def test(kept: ResponseCache) -> None:
-        begun = asyncio.Event()
+    begun = asyncio.Event()
 
-        async def never() -> bytes:
-            begun.set()
-            return await asyncio.Future()
+    async def never() -> bytes:
+        begun.set()
+        return await asyncio.Future()
 
-        call = asyncio.create_task(kept.once(CLAIM, 5000, never))
-        await begun.wait()
-        assert 0 < redis_client.pttl(NAME) <= 7000
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        assert not redis_client.exists(NAME)
-        await kept.once(CLAIM, 5000, answering(b"{}"))
-        assert 590_000 < redis_client.pttl(NAME) <= 600_000
-
-    with_kept(settings, test)
+    call = asyncio.create_task(kept.once(CLAIM, 5000, never))
+    await begun.wait()
+    assert 0 < redis_client.pttl(NAME) <= 7000
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert not redis_client.exists(NAME)
+    await kept.once(CLAIM, 5000, answering(b"{}"))
+    assert 590_000 < redis_client.pttl(NAME) <= 600_000
 
 
-def test_a_call_that_fails_frees_its_key_before_its_error_is_known(settings: Settings) -> None:
+async def test_a_call_that_fails_frees_its_key_before_its_error_is_out(
+    kept: ResponseCache,
+) -> None:
     async def refused() -> bytes:
         raise NoWorker("none")
 
-    async def test(kept: ResponseCache) -> None:
-        with pytest.raises(NoWorker):
-            await kept.once(CLAIM, 1000, refused)
-        assert await kept.once(CLAIM, 1000, answering(b"1")) == (b"1", False)
-
-    with_kept(settings, test)
+    with pytest.raises(NoWorker):
+        await kept.once(CLAIM, 1000, refused)
+    assert await kept.once(CLAIM, 1000, answering(b"1")) == (b"1", False)
 
 
-def test_who_lost_the_key_in_the_meantime_neither_frees_nor_overwrites_it(
-    settings: Settings, redis_client: "redis.Redis"
+async def test_who_lost_the_key_in_the_meantime_neither_frees_nor_overwrites_it(
+    kept: ResponseCache, redis_client: "redis.Redis"
 ) -> None:
     """Redis lost everything in the middle of a call; another one was made since."""
 
-    async def test(kept: ResponseCache) -> None:
-        async def slow() -> bytes:
-            redis_client.flushall()
-            assert await kept.once(CLAIM, 1000, answering(b"2")) == (b"2", False)
-            return b"1"
+    async def slow() -> bytes:
+        redis_client.flushall()
+        assert await kept.once(CLAIM, 1000, answering(b"2")) == (b"2", False)
+        return b"1"
 
-        assert await kept.once(CLAIM, 1000, slow) == (b"1", False)
-        assert await kept.once(CLAIM, 1000, answering(b"3")) == (b"2", True)
-
-    with_kept(settings, test)
+    assert await kept.once(CLAIM, 1000, slow) == (b"1", False)
+    assert await kept.once(CLAIM, 1000, answering(b"3")) == (b"2", True)
 
 
-def test_an_answer_is_given_when_redis_cant_keep_it(
-    settings: Settings, redis_client: "redis.Redis"
+async def test_an_answer_is_given_when_redis_cant_keep_it(
+    kept: ResponseCache, redis_client: "redis.Redis"
 ) -> None:
-    async def test(kept: ResponseCache) -> None:
-        async def call() -> bytes:
-            redis_client.config_set("maxmemory", "1")  # from now on it refuses what is new
-            return b"{}"
-
-        assert await kept.once(CLAIM, 1000, call) == (b"{}", False)
+    async def call() -> bytes:
+        redis_client.config_set("maxmemory", "1")  # from now on it refuses what is new
+        return b"{}"
 
     try:
-        with_kept(settings, test)
+        assert await kept.once(CLAIM, 1000, call) == (b"{}", False)
     finally:
         redis_client.config_set("maxmemory", "0")
 
@@ -217,21 +194,17 @@ def test_an_answer_is_given_when_redis_cant_keep_it(
 # -- where keys are required
 
 
-def test_without_a_key_a_request_is_refused_where_one_is_required(settings: Settings) -> None:
+async def test_without_a_key_a_request_is_refused_where_one_is_required(settings: Settings) -> None:
     app = create_app(settings.evolve(require_idempotency_key=True))
-
-    async def run() -> None:
-        transport = httpx.ASGITransport(app)
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
-        ):
-            body = {"model": "echo", "items": ["x"]}
-            for path, sent in (("/jobs", body), ("/infer", {"model": "echo", "input": "x"})):
-                answer = await http.post(path, json=sent)
-                assert answer.status_code == 400
-                assert answer.json()["title"] == "Idempotency-Key is missing"
-            answer = await http.post("/jobs", json=body, headers={"Idempotency-Key": "k"})
-            assert answer.status_code == 202
-
-    asyncio.run(run())
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
+    ):
+        body = {"model": "echo", "items": ["x"]}
+        for path, sent in (("/jobs", body), ("/infer", {"model": "echo", "input": "x"})):
+            answer = await http.post(path, json=sent)
+            assert answer.status_code == 400
+            assert answer.json()["title"] == "Idempotency-Key is missing"
+        answer = await http.post("/jobs", json=body, headers={"Idempotency-Key": "k"})
+        assert answer.status_code == 202

@@ -7,6 +7,7 @@ from jobs.store.jobs import verbs
 from jobs.store.queue import finish, reap
 from jobs.usecases.cancel import cancel
 from tests.support.stores.store import claim, count, job, post, settle
+from tests.support.stores.transactions import execute, transact
 
 
 @pytest.fixture(autouse=True)
@@ -17,8 +18,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_cancel_ends_a_bounded_part_and_leaves_nothing_to_claim(database: Engine) -> None:
     id = post(database, *["x"] * 4500)
-    with database.begin() as tx:
-        verbs.cancel(tx, id)
+    transact(database, verbs.cancel, id)
     assert count(database, "results", id) == 1000
     assert claim(database) == []
     row = job(database, id)
@@ -27,8 +27,7 @@ def test_cancel_ends_a_bounded_part_and_leaves_nothing_to_claim(database: Engine
 
 def test_every_further_transaction_of_a_cancel_ends_a_bounded_part(database: Engine) -> None:
     id = post(database, *["x"] * 3500)
-    with database.begin() as tx:
-        verbs.cancel(tx, id)
+    transact(database, verbs.cancel, id)
     for ended in (2000, 3000, 3500):
         with database.begin() as tx:
             assert verbs.unended_cancelled(tx) == [id]
@@ -61,9 +60,7 @@ def test_an_impatient_cancel_is_finished_by_whoever_finds_it(
     assert job(database, id).state == "cancelled"
 
 
-def test_a_cancelled_job_without_workers_ends_with_its_leases_in_bounded_parts(
-    database: Engine,
-) -> None:
+def test_a_cancelled_job_without_workers_ends_with_its_leases_in_parts(database: Engine) -> None:
     id = post(database, *["x"] * 3000)
     for _ in range(3):
         claim(database)
@@ -71,8 +68,7 @@ def test_a_cancelled_job_without_workers_ends_with_its_leases_in_bounded_parts(
     with database.begin() as tx:
         assert verbs.unended_cancelled(tx) == []
         tx.execute(text("UPDATE slices SET lease_until = now() - interval '1 s'"))
-    with database.begin() as tx:
-        reap.reap(tx, 0.0)
+    transact(database, reap.reap, 0.0)
     assert count(database, "results", id) == 1000
     assert claim(database) == []
     with database.begin() as tx:
@@ -81,17 +77,13 @@ def test_a_cancelled_job_without_workers_ends_with_its_leases_in_bounded_parts(
     assert (job(database, id).state, job(database, id).cancelled) == ("cancelled", 3000)
 
 
-def test_expiry_takes_part_after_part_and_a_claim_in_between_does_no_harm(
-    database: Engine,
-) -> None:
+def test_expiry_takes_part_after_part_and_a_claim_between_does_no_harm(database: Engine) -> None:
     id = post(database, *["x"] * 3500, expires_in_s=0.001)
     lost = claim(database)
-    with database.begin() as tx:
-        verbs.expire(tx, id)
+    transact(database, verbs.expire, id)
     assert count(database, "results", id) == 1000
     assert settle(database, lost) == 0
-    with database.begin() as tx:
-        tx.execute(text("UPDATE slices SET state = 'ready' WHERE state = 'held'"))
+    execute(database, "UPDATE slices SET state = 'ready' WHERE state = 'held'")
     late = claim(database)
     assert settle(database, late) == 1
     with database.begin() as tx:
@@ -101,9 +93,7 @@ def test_expiry_takes_part_after_part_and_a_claim_in_between_does_no_harm(
     assert (row.state, row.succeeded, row.expired) == ("expired", 1000, 2500)
 
 
-def test_a_job_with_expired_items_is_expired_whoever_writes_the_last_result(
-    database: Engine,
-) -> None:
+def test_a_job_with_expired_items_is_expired_whoever_writes_the_last(database: Engine) -> None:
     id = post(database, *["x"] * 2000, expires_in_s=0.001)
     with database.begin() as tx:
         verbs.expire(tx, id)
@@ -117,8 +107,7 @@ def test_what_is_left_of_a_cancelled_job_at_its_expiry_is_cancelled(database: En
     id = post(database, "x", expires_in_s=0.001)
     claim(database)
     cancel(database, id)
-    with database.begin() as tx:
-        verbs.expire(tx, id)
+    transact(database, verbs.expire, id)
     row = job(database, id)
     assert (row.state, row.cancelled, row.expired) == ("cancelled", 1, 0)
 
@@ -136,13 +125,13 @@ def test_verbs_whose_work_grows_with_the_job_have_no_statement_timeout(database:
 def test_retry_forgets_the_attempts_of_what_it_revives_and_no_others(database: Engine) -> None:
     id = post(database, *["x"] * 2000)
     settle(database, claim(database))
-    with database.begin() as tx:
-        tx.execute(
-            text("""INSERT INTO attempts (job_id, tenant_id, seq, n, error, due_at)
+    execute(
+        database,
+        """INSERT INTO attempts (job_id, tenant_id, seq, n, error, due_at)
                     VALUES (:id, 'default', 5, 1, '{}', now()),
-                           (:id, 'default', 1500, 1, '{}', now())"""),
-            {"id": id},
-        )
+                           (:id, 'default', 1500, 1, '{}', now())""",
+        {"id": id},
+    )
     cancel(database, id)
     with database.begin() as tx:
         verbs.retry(tx, id)

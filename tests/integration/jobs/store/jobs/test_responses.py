@@ -10,6 +10,7 @@ from jobs.store.jobs import read, responses
 from jobs.store.jobs.responses import NewResponse
 from jobs.usecases.submit import Order, submit
 from tests.support.stores.store import claim, settle
+from tests.support.stores.transactions import transact
 
 
 def test_an_expired_response_goes_with_its_job(database: Engine, settings: Settings) -> None:
@@ -23,8 +24,7 @@ def test_an_expired_response_goes_with_its_job(database: Engine, settings: Setti
         assert responses.get(tx, "acme", gone) is None
         assert responses.chain(tx, "acme", job) == []
     keeper = db.connect(settings.database_url, pool_size=1, role=db.WORKER)
-    with keeper.begin() as tx:
-        assert responses.delete_expired(tx) == 2
+    assert transact(keeper, responses.delete_expired) == 2
     keeper.dispose()
     with database.begin() as tx:
         assert read.get(tx, "acme", job) is None

@@ -15,6 +15,7 @@ from jobs.store.jobs.retention import Kind
 from jobs.store.queue import workers
 from jobs.usecases.cancel import cancel
 from tests.support.stores.store import at, claim, count, ended, job, post, settle
+from tests.support.stores.transactions import scalars, transact
 from workers.keeper.cleanup import duties
 
 MONDAY = datetime(2024, 3, 4, tzinfo=UTC)
@@ -42,18 +43,15 @@ def mark(database: Engine, before: datetime, *kinds: Kind) -> int:
 
 
 def drop(database: Engine, before: datetime, kind: Kind = "items") -> int:
-    with database.begin() as tx:
-        return retention.drop_week(tx, before, kind)
+    return transact(database, retention.drop_week, before, kind)
 
 
 def strays(database: Engine, before: datetime, kind: Kind = "items") -> int:
-    with database.begin() as tx:
-        return retention.delete_strays(tx, before, kind)
+    return transact(database, retention.delete_strays, before, kind)
 
 
 def tables(database: Engine) -> set[str]:
-    with database.connect() as tx:
-        return set(tx.scalars(text("SELECT relname FROM pg_class WHERE relname ~ '_2024'")))
+    return set(scalars(database, "SELECT relname FROM pg_class WHERE relname ~ '_2024'"))
 
 
 def test_a_week_goes_once_all_its_jobs_are_pruned(database: Engine) -> None:
@@ -127,8 +125,7 @@ def test_the_archive_of_pruned_generations_is_deleted(database: Engine) -> None:
         id = post(database, "x")
     for _ in range(2):
         cancel(database, id)
-        with database.begin() as tx:
-            verbs.retry(tx, id)
+        transact(database, verbs.retry, id)
     settle(database, claim(database))
     ended(database, id, MONDAY)
     assert count(database, "results_archive", id) == 2
@@ -180,8 +177,7 @@ def test_a_job_is_forgotten_last_with_all_that_describes_it(database: Engine) ->
     with database.begin() as tx:
         assert retention.delete_jobs(tx, MONDAY + DAY) == 0  # its payloads are not pruned
     mark(database, MONDAY + DAY)
-    with database.begin() as tx:
-        assert retention.delete_jobs(tx, MONDAY + DAY) == 1
+    assert transact(database, retention.delete_jobs, MONDAY + DAY) == 1
     assert (count(database, "jobs", old), count(database, "slices", old)) == (0, 0)
     assert (count(database, "jobs", young), count(database, "slices", young)) == (1, 1)
     assert drop(database, MONDAY + WEEK) == 1
@@ -212,8 +208,7 @@ def test_partitions_are_made_around_a_week_that_lies_in_the_default_one(database
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("jobs.clock.now", lambda: MONDAY)
         post(database, "x")
-    with database.begin() as tx:
-        made = partitions.ensure(tx, MONDAY)
+    made = transact(database, partitions.ensure, MONDAY)
     assert "items_20240304" not in made
     assert {"results_20240304", "items_20240311", "items_20240401"} <= set(made)
 
@@ -236,8 +231,7 @@ def test_nothing_is_removed_by_age_unless_it_is_asked(database: Engine) -> None:
 def test_the_keeper_takes_everything_away_at_its_age(database: Engine) -> None:
     now = datetime.now(UTC)
     old, young = old_job(database, now - 60 * DAY), old_job(database, now - DAY)
-    with database.connect() as tx:
-        before = tx.scalars(text("SELECT relname FROM pg_class WHERE relname ~ '^items_2'")).all()
+    before = scalars(database, "SELECT relname FROM pg_class WHERE relname ~ '^items_2'")
     settings = Settings(redis_url=REDIS, keep_items_days=2, keep_results_days=3, keep_jobs_days=30)
     for duty in [*duties(settings), *duties(settings)]:
         for _ in range(100):
@@ -247,7 +241,6 @@ def test_the_keeper_takes_everything_away_at_its_age(database: Engine) -> None:
     for table in ("jobs", "slices", "items", "results"):
         assert count(database, table, old) == 0
         assert count(database, table, young) > 0
-    with database.connect() as tx:
-        after = tx.scalars(text("SELECT relname FROM pg_class WHERE relname ~ '^items_2'")).all()
+    after = scalars(database, "SELECT relname FROM pg_class WHERE relname ~ '^items_2'")
     assert len(after) < len(before)
     assert count(database, "deletions") == 0

@@ -15,6 +15,7 @@ from jobs.store.queue.settle import Attempt, Result
 from jobs.store.tenancy import EVERYBODY
 from jobs.usecases.submit import Order, submit
 from tests.support.stores.store import count
+from tests.support.stores.transactions import transact
 
 HOSTILE = ("'", "%", "_", "\\", "'; DROP TABLE jobs; --", ":word_0", "%(x)s", "\\%", '"', "${x}")
 
@@ -72,8 +73,7 @@ def test_a_state_or_several(database: Engine) -> None:
 
 def test_a_model_and_a_version_of_it(database: Engine) -> None:
     one = post(database)
-    with database.begin() as tx:
-        version = read.one(tx, "acme", one).version
+    version = transact(database, read.one, "acme", one).version
     assert found(database, model="echo") == [one]
     assert found(database, model="echo", version=version) == [one]
     assert found(database, model="echo", version="no such") == []
@@ -129,8 +129,7 @@ def test_what_is_typed_stands_for_itself(database: Engine, hostile: str) -> None
 
 def test_only_those_that_were_there_are_named(database: Engine) -> None:
     one = post(database)
-    with database.begin() as tx:
-        then = search.now(tx)
+    then = transact(database, search.now)
     post(database)
     with database.begin() as tx:
         assert search.matching_ids(tx, "acme", Filter(), then, after=None, limit=9) == [one]
@@ -177,8 +176,7 @@ def test_items_by_outcome_and_error(database: Engine, mixed: UUID) -> None:
         seqs(database, mixed, outcome="cancelled") == seqs(database, mixed, outcome="expired") == []
     )
     cancelled = post(database, items=3)
-    with database.begin() as tx:
-        verbs.cancel(tx, cancelled)
+    transact(database, verbs.cancel, cancelled)
     assert seqs(database, cancelled, outcome="cancelled") == [0, 1, 2]
 
 
@@ -212,9 +210,7 @@ def test_slices_tell_who_had_them(database: Engine, mixed: UUID) -> None:
     assert sum(row.deliveries for row in states) == len(runs) == sum(s.epoch for s in slices)
 
 
-def test_launches_with_how_many_of_the_jobs_items_were_in_them(
-    database: Engine, mixed: UUID
-) -> None:
+def test_launches_with_how_many_of_the_jobs_items_they_had(database: Engine, mixed: UUID) -> None:
     with database.begin() as tx:
         tx.execute(
             text("INSERT INTO launches VALUES (7, 1, 'echo', '1', 1, 'x', 9, 2, 1, 1, 1, 1, now())")

@@ -10,13 +10,15 @@ from sqlalchemy import Engine, text
 from jobs.errors import Conflict
 from jobs.intake.idempotency_key import Claim
 from jobs.models.builtin_models import SAMPLES
-from jobs.store import db, invariants
+from jobs.store import db
 from jobs.store.jobs import deletion, idempotency, retention, transfers, verbs
 from jobs.store.queue import finish
 from jobs.store.tenancy import acting
 from jobs.store.tenants import erasure
 from jobs.usecases.submit import Order, submit, submit_source
+from tests.support.stores.soundness import broken_invariants
 from tests.support.stores.store import claim, count, job, settle
+from tests.support.stores.transactions import execute, scalars, transact
 
 S3 = {"url": "s3://here/in.jsonl"}
 HOOK = "https://hooks.example/"
@@ -50,15 +52,13 @@ def rows(database: Engine) -> list[Any]:
 
 
 def take(database: Engine, lease_s: float = 60) -> transfers.Transfer:
-    with database.begin() as tx:
-        found = transfers.claim(tx, lease_s)
+    found = transact(database, transfers.claim, lease_s)
     assert found is not None
     return found
 
 
 def nothing_is_due(database: Engine) -> bool:
-    with database.begin() as tx:
-        return transfers.claim(tx, 60) is None
+    return transact(database, transfers.claim, 60) is None
 
 
 def write(database: Engine, mine: transfers.Transfer, manifest: dict[str, Any]) -> bool:
@@ -71,13 +71,10 @@ def write(database: Engine, mine: transfers.Transfer, manifest: dict[str, Any]) 
 @pytest.fixture(autouse=True)
 def _sound(database: Engine) -> Any:
     yield
-    with invariants.snapshot(database) as tx:
-        assert [v for i in invariants.INVARIANTS for v in invariants.violations(tx, i)] == []
+    assert broken_invariants(database) == set()
 
 
-def test_a_job_with_a_source_is_validating_and_has_a_transfer(
-    database: Engine, database_url: str
-) -> None:
+def test_a_job_with_a_source_is_validated_by_transfer(database: Engine, database_url: str) -> None:
     engine = db.connect(database_url, pool_size=1, role=db.API)
     held = Claim("default", "key", b"same")
     id = coming(engine, dialect="native", asked={"x": 1}, target=S3, claim=held)
@@ -102,8 +99,7 @@ def test_a_job_may_learn_its_model_from_its_lines(database: Engine) -> None:
 
 def test_a_sweep_leaves_alone_what_is_validating(database: Engine) -> None:
     id = coming(database)
-    with database.begin() as tx:
-        assert finish.MissedJobs().close(tx) == 0
+    assert transact(database, finish.MissedJobs().close) == 0
     assert job(database, id).finished_at is None
 
 
@@ -114,25 +110,21 @@ def test_a_claim_is_one_keepers_until_its_lease_ends(database: Engine) -> None:
     coming(database)
     first = take(database, lease_s=60)
     assert nothing_is_due(database)
-    with database.begin() as tx:
-        tx.execute(text("UPDATE transfers SET due_at = now()"))
+    execute(database, "UPDATE transfers SET due_at = now()")
     second = take(database)
     assert (second.epoch, second.deaths, second.kills) == (first.epoch + 1, 0, 2)
     with database.begin() as tx:
         assert not transfers.renew(tx, first, 60)
         assert transfers.renew(tx, second, 60)
         assert not transfers.finish(tx, first)
-    with database.begin() as tx:
-        transfers.postpone(tx, first, 0, "of a stale one")
+    transact(database, transfers.postpone, first, 0, "of a stale one")
     assert rows(database)[0]["last_error"] is None
-    with database.begin() as tx:
-        transfers.release(tx, second)
+    transact(database, transfers.release, second)
 
 
 def test_what_is_postponed_says_why_and_forgets_who_died(database: Engine) -> None:
     id = coming(database)
-    with database.begin() as tx:
-        transfers.postpone(tx, take(database), 60, "throttled")
+    transact(database, transfers.postpone, take(database), 60, "throttled")
     assert nothing_is_due(database)
     assert (rows(database)[0]["deaths"], rows(database)[0]["tries"]) == (0, 1)
     assert job(database, id).transfer_error == "throttled"
@@ -140,8 +132,7 @@ def test_what_is_postponed_says_why_and_forgets_who_died(database: Engine) -> No
 
 def test_what_is_given_back_is_untried(database: Engine) -> None:
     coming(database)
-    with database.begin() as tx:
-        transfers.release(tx, take(database))
+    transact(database, transfers.release, take(database))
     again = take(database)
     assert (again.tries, again.deaths, again.kills) == (1, 0, 1)
 
@@ -163,15 +154,13 @@ def test_a_job_that_is_still_to_be_read_ends_at_once(database: Engine, end: str)
     with database.begin() as tx:
         verbs.cancel(tx, id) if end == "cancelled" else verbs.expire(tx, id)
     assert job(database, id).state == end
-    with database.connect() as tx:
-        told = tx.scalars(text("SELECT type FROM webhook_deliveries")).all()
+    told = scalars(database, "SELECT type FROM webhook_deliveries")
     assert told == [f"job.{end}"]
     with database.begin() as tx:
         assert not transfers.renew(tx, mine, 60)
         assert not transfers.finish(tx, mine)
         assert verbs.expired(tx) == []
-    with database.begin() as tx:
-        verbs.delete(tx, id)
+    transact(database, verbs.delete, id)
     assert count(database, "transfers") == 0
 
 
@@ -188,14 +177,12 @@ def test_what_never_was_read_is_read_again_by_retry(database: Engine) -> None:
         assert transfers.finish(tx, first)
         finish.close_unread(tx, id, "failed", '{"code": "x", "message": "y"}')
     assert job(database, id).state == "failed"
-    with database.begin() as tx:
-        assert verbs.retry(tx, id) == "failed"
+    assert transact(database, verbs.retry, id) == "failed"
     found = job(database, id)
     assert (found.state, found.generation, found.error) == ("validating", 2, None)
     second = take(database)
     assert (second.generation, second.epoch) == (2, first.epoch)
-    with database.begin() as tx:
-        assert not transfers.finish(tx, first)  # of the same epoch
+    assert not transact(database, transfers.finish, first)  # of the same epoch
 
 
 # -- exports
@@ -206,8 +193,7 @@ def test_the_webhook_waits_for_what_is_written(database: Engine) -> None:
     assert job(database, id).state == "completed"
     assert count(database, "webhook_deliveries") == 0
     assert write(database, take(database), {"parts": []})
-    with database.connect() as tx:
-        [about] = tx.scalars(text("SELECT about FROM webhook_deliveries"))
+    [about] = scalars(database, "SELECT about FROM webhook_deliveries")
     assert orjson.loads(about["manifest"]) == {"parts": []}
     assert count(database, "transfers") == 0
 
@@ -215,24 +201,20 @@ def test_the_webhook_waits_for_what_is_written(database: Engine) -> None:
 def test_a_job_that_is_cancelled_is_written_too(database: Engine) -> None:
     order = Order("echo", webhook_url=HOOK)
     submit(database, SAMPLES, "default", order, array=["x"], target=S3)
-    with database.begin() as tx:
-        verbs.cancel(tx, rows_of_jobs(database)[0])
+    transact(database, verbs.cancel, rows_of_jobs(database)[0])
     assert (take(database).kind, count(database, "webhook_deliveries")) == ("export", 0)
 
 
 def rows_of_jobs(database: Engine) -> list[UUID]:
-    with database.connect() as tx:
-        return list(tx.scalars(text("SELECT id FROM jobs")))
+    return scalars(database, "SELECT id FROM jobs")
 
 
 def test_a_retry_makes_what_is_being_written_stale(database: Engine) -> None:
     order = Order("echo")
     id: UUID = submit(database, SAMPLES, "default", order, array=["x"], target=S3).id
-    with database.begin() as tx:
-        verbs.cancel(tx, id)
+    transact(database, verbs.cancel, id)
     first = take(database)
-    with database.begin() as tx:
-        verbs.retry(tx, id)
+    transact(database, verbs.retry, id)
     assert not write(database, first, {"parts": ["stale"]})
     settle(database, claim(database))
     second = take(database)
@@ -245,22 +227,19 @@ def test_a_retry_makes_what_is_being_written_stale(database: Engine) -> None:
 def test_what_could_not_be_written_is_written_again_by_retry(database: Engine) -> None:
     id = going(database)
     write(database, take(database), {"error": {"code": "access_denied", "message": "…"}})
-    with database.begin() as tx:
-        verbs.retry(tx, id)
+    transact(database, verbs.retry, id)
     found = job(database, id)
     assert (found.state, found.generation, found.manifest) == ("completed", 2, None)
     assert write(database, take(database), {"parts": []})
     assert count(database, "webhook_deliveries") == 2
-    with database.begin() as tx:
-        verbs.retry(tx, id)
+    transact(database, verbs.retry, id)
     assert job(database, id).generation == 2
 
 
 def test_a_tenant_that_leaves_takes_its_transfers_along(database: Engine) -> None:
     coming(database)
     going(database)
-    with database.begin() as tx:
-        erasure.begin(tx, "default")
+    transact(database, erasure.begin, "default")
     for _ in range(50):
         with database.begin() as tx:
             if not erasure.continue_erasing(tx):
@@ -276,16 +255,14 @@ def test_what_was_pruned_is_neither_read_nor_written_again(
     database: Engine, kind: retention.Kind
 ) -> None:
     unread, written = coming(database), going(database)
-    with database.begin() as tx:
-        verbs.cancel(tx, unread)
+    transact(database, verbs.cancel, unread)
     write(database, take(database), {"error": {"code": "x", "message": "y"}})
     with database.begin() as tx:
         tx.execute(text("UPDATE jobs SET finished_at = now() - interval '9 days'"))
         tx.execute(text(f"UPDATE jobs SET {kind}_pruned = true"))
     with pytest.raises(Conflict, match="submit it anew"), database.begin() as tx:
         verbs.retry(tx, unread)
-    with database.begin() as tx:
-        verbs.retry(tx, written)
+    transact(database, verbs.retry, written)
     again = job(database, written).generation
     assert again == (2 if kind == "items" else 1)
     if again == 2:

@@ -16,6 +16,7 @@ from jobs.store.db import Tx
 from jobs.store.jobs import deletion, verbs
 from jobs.store.queue import finish, reap
 from tests.support.stores.store import claim, post, settle
+from tests.support.stores.transactions import scalars, transact
 from tests.support.wait import eventually
 from workers.keeper import keeper
 
@@ -127,36 +128,30 @@ def test_a_keeper_outlives_that_a_job_is_deleted_under_its_hands(
         return found or [job]
 
     monkeypatch.setattr(verbs, look, looks_in_time)
-    with database.begin() as tx:
-        assert duty.step(tx) > 0
+    assert transact(database, duty.step) > 0
 
 
 def _verb(pool: Engine, verb: object, job: UUID) -> None:
-    with pool.begin() as tx:
-        verb(tx, job)  # type: ignore[operator]
+    transact(pool, verb, job)  # type: ignore[operator]
 
 
 def _keep(pool: Engine) -> None:
     """What a keeper does, once."""
-    with pool.begin() as tx:
-        reap.reap(tx, 0.0)
+    transact(pool, reap.reap, 0.0)
     with pool.begin() as tx:
         if found := verbs.unended_cancelled(tx):
             verbs.end_cancelled(tx, random.choice(found))
     with pool.begin() as tx:
         if found := verbs.expired(tx):
             verbs.expire(tx, random.choice(found))
-    with pool.begin() as tx:
-        finish.MissedJobs().close(tx)
-    with pool.begin() as tx:
-        deletion.erase_rows(tx)
+    transact(pool, finish.MissedJobs().close)
+    transact(pool, deletion.erase_rows)
     with pool.begin() as tx:
         deletion.erase_payloads(tx, lambda job: None)
 
 
 def _alive(pool: Engine) -> list[UUID]:
-    with pool.connect() as tx:
-        return list(tx.scalars(text("SELECT id FROM jobs")))
+    return scalars(pool, "SELECT id FROM jobs")
 
 
 def _found(database: Engine, query: object) -> list[UUID]:

@@ -11,6 +11,7 @@ from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.monitoring import due
 from tests.support.stores.store import post
+from tests.support.stores.transactions import execute, transact
 from tests.support.wait import PATIENCE_S
 from workers.keeper.due_watcher import DueWatcher
 from workers.keeper.keeper import Keeper, duties, lease_watch
@@ -46,23 +47,17 @@ def looking(settings: Settings) -> Iterator["Connection[due.DueWork]"]:
         yield connection
 
 
-def test_nothing_is_due_of_a_job_that_waits(
-    database: Engine, looking: "Connection[due.DueWork]"
-) -> None:
+def test_a_job_that_waits_is_not_due(database: Engine, looking: "Connection[due.DueWork]") -> None:
     post(database, "a")
     database_s, found = due.look(looking)
     assert found == []
-    with database.connect() as tx:
-        assert 0 <= db.now(tx).timestamp() - database_s < PATIENCE_S
+    assert 0 <= transact(database, db.now).timestamp() - database_s < PATIENCE_S
 
 
 @pytest.mark.parametrize("kind", MAKE)
-def test_work_that_is_due_is_found(
-    database: Engine, looking: "Connection[due.DueWork]", kind: str
-) -> None:
+def test_due_work_is_found(database: Engine, looking: "Connection[due.DueWork]", kind: str) -> None:
     id = post(database, "a")
-    with database.begin() as tx:
-        tx.execute(text(MAKE[kind]), {"id": id})
+    execute(database, MAKE[kind], {"id": id})
     assert due.look(looking)[1] == [kind]
 
 
@@ -87,8 +82,7 @@ def test_a_service_that_has_failed_keeps_to_its_timer(database: Engine, settings
     failing.has_failed = True
     services = {kind: [woken, failing] for kind in due.NAMES}
     post(database, "a")
-    with database.begin() as tx:
-        tx.execute(text(MAKE["cancel"]))
+    execute(database, MAKE["cancel"])
     with closing(DueWatcher(settings, services, lease_watch(settings))) as watcher:
         watcher.run_once()
     assert woken.wake.is_set()
@@ -102,20 +96,17 @@ def test_the_watch_survives_the_end_of_its_connection(database: Engine, settings
         watcher.run_once()
         end_watches(database)
         post(database, "a")
-        with database.begin() as tx:
-            tx.execute(text(MAKE["cancel"]))
+        execute(database, MAKE["cancel"])
         watcher.run_once()
     assert service.wake.is_set()
 
 
 def end_watches(database: Engine) -> None:
-    with database.begin() as tx:
-        tx.execute(
-            text(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE query LIKE '%AS found (name%' AND pid <> pg_backend_pid()"
-            )
-        )
+    execute(
+        database,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE query LIKE '%AS found (name%' AND pid <> pg_backend_pid()",
+    )
 
 
 def test_every_kind_is_looked_for(settings: Settings) -> None:

@@ -10,6 +10,7 @@ from jobs.store.db import Tx
 from jobs.store.monitoring import history
 from jobs.telemetry.reports.figures import EVERYTHING, Figures
 from tests.support.stores.store import count
+from tests.support.stores.transactions import transact
 
 MODEL = "model:m@1"
 AGES_S = 60 * 10_007  # a step that two minutes hardly ever lie on both sides of
@@ -27,8 +28,7 @@ def write(database: Engine, minutes_ago: int, its: Figures, subject: str = MODEL
 
 
 def now(database: Engine) -> datetime:
-    with database.begin() as tx:
-        return db.now(tx)
+    return transact(database, db.now)
 
 
 def read(tx: Tx, minutes: int = 30, step_s: int = 60) -> list[Figures]:
@@ -48,20 +48,16 @@ def test_points_are_of_one_subject_and_in_order_with_gaps_left_out(database: Eng
     write(database, 3, Figures(calls_s=3.0, waiting=2.0))
     write(database, 1, Figures(calls_s=1.0))
     write(database, 2, Figures(calls_s=8.0), "worker:1")
-    with database.begin() as tx:
-        rows = history.read(tx, MODEL, 1800, 60)
+    rows = transact(database, history.read, MODEL, 1800, 60)
     assert [row.figures.calls_s for row in rows] == [3.0, 1.0]
     assert rows[1].at - rows[0].at == timedelta(minutes=2)
     assert rows[1].figures.waiting is None
 
 
-def test_latencies_are_weighted_by_their_calls_and_of_queues_the_longest_counts(
-    database: Engine,
-) -> None:
+def test_latencies_are_weighted_by_calls_and_of_queues_the_longest_counts(database: Engine) -> None:
     write(database, 2, Figures(calls_s=9.0, waiting=2.0, p50_s=0.1, p95_s=0.2))
     write(database, 1, Figures(calls_s=1.0, waiting=50.0, p50_s=1.1, p95_s=1.2))
-    with database.begin() as tx:
-        [its] = read(tx, step_s=AGES_S)
+    [its] = transact(database, read, step_s=AGES_S)
     assert its.calls_s == pytest.approx(5.0)
     assert its.waiting == 50.0
     assert (its.p50_s, its.p95_s) == pytest.approx((0.2, 0.3))
@@ -70,8 +66,7 @@ def test_latencies_are_weighted_by_their_calls_and_of_queues_the_longest_counts(
 def test_minutes_without_calls_do_not_count_for_latencies(database: Engine) -> None:
     write(database, 2, Figures(calls_s=0.0))
     write(database, 1, Figures(calls_s=1.0, p50_s=0.1))
-    with database.begin() as tx:
-        [its] = read(tx, step_s=AGES_S)
+    [its] = transact(database, read, step_s=AGES_S)
     assert its.p50_s == pytest.approx(0.1)
 
 

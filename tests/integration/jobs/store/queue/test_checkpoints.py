@@ -16,11 +16,11 @@ from jobs.store.queue.checkpoints import ChoiceProgress, Piece, Progress
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Attempt, Result
 from tests.support.stores.store import ECHO, count, job, post
+from tests.support.stores.transactions import transact
 
 
 def claim(database: Engine, owner: int = 1) -> list[Lease]:
-    with database.begin() as tx:
-        return claims.claim(tx, owner, {ECHO: 1000}, lease_s=60)
+    return transact(database, claims.claim, owner, {ECHO: 1000}, lease_s=60)
 
 
 def piece(lease: Lease, seq: int = 0, position: int = 0, tokens: int = 2, **more: Any) -> Piece:
@@ -32,13 +32,11 @@ def piece(lease: Lease, seq: int = 0, position: int = 0, tokens: int = 2, **more
 
 
 def write(database: Engine, leases: Sequence[Lease], *pieces: Piece) -> int:
-    with database.begin() as tx:
-        return checkpoints.write(tx, leases, pieces)
+    return transact(database, checkpoints.write, leases, pieces)
 
 
 def read(database: Engine, leases: Sequence[Lease]) -> dict[int, Progress]:
-    with database.begin() as tx:
-        return {seq: its for (_, seq), its in checkpoints.read(tx, leases).items()}
+    return {seq: its for (_, seq), its in transact(database, checkpoints.read, leases).items()}
 
 
 def result(lease: Lease, seq: int) -> Result:
@@ -73,9 +71,7 @@ def test_pieces_are_read_as_one_output_of_each_choice(database: Engine, lease: L
         assert checkpoints.read_item(tx, lease.job_id, 1) is None
 
 
-def test_a_piece_whose_commit_was_not_acknowledged_is_offered_again(
-    database: Engine, lease: Lease
-) -> None:
+def test_a_piece_with_an_unknown_commit_is_offered_again(database: Engine, lease: Lease) -> None:
     write(database, [lease], piece(lease))
     write(database, [lease], piece(lease, tokens=3))
     assert read(database, [lease])[0].choices[0].tokens == [0, 1, 2]
@@ -99,13 +95,11 @@ def test_a_lost_lease_writes_no_checkpoint(database: Engine, lease: Lease) -> No
 
 def test_a_checkpoint_goes_with_the_result_of_its_item(database: Engine, lease: Lease) -> None:
     write(database, [lease], piece(lease, 0), piece(lease, 1), piece(lease, 2))
-    with database.begin() as tx:
-        settle.record(tx, [lease], [result(lease, 1)])
+    transact(database, settle.record, [lease], [result(lease, 1)])
     assert read(database, [lease]).keys() == {0, 2}
     write(database, [lease], piece(lease, 1, position=2))  # was collected before its end
     assert read(database, [lease]).keys() == {0, 2}
-    with database.begin() as tx:
-        settle.settle(tx, [lease], [result(lease, 0), result(lease, 2)])
+    transact(database, settle.settle, [lease], [result(lease, 0), result(lease, 2)])
     assert job(database, lease.job_id).state == "completed"
     assert count(database, "checkpoints") == 0
 
@@ -120,8 +114,7 @@ def test_a_released_slice_leaves_its_last_checkpoint(database: Engine, lease: Le
 
 
 def test_a_lost_lease_leaves_no_last_checkpoint(database: Engine, lease: Lease) -> None:
-    with database.begin() as tx:
-        settle.settle(tx, [replace(lease, epoch=7)], [], progress=[piece(lease)])
+    transact(database, settle.settle, [replace(lease, epoch=7)], [], progress=[piece(lease)])
     assert count(database, "checkpoints") == 0
 
 
@@ -129,20 +122,15 @@ def test_an_item_that_failed_for_now_keeps_its_checkpoint(database: Engine, leas
     """Text that was shown stays as it is."""
     write(database, [lease], piece(lease))
     failed = Attempt(lease.job_id, lease.tenant, 0, 1, '{"code": "transient"}', None, 0.0)
-    with database.begin() as tx:
-        settle.settle(tx, [lease], [], [failed])
+    transact(database, settle.settle, [lease], [], [failed])
     assert read(database, [lease]).keys() == {0}
 
 
 @pytest.mark.parametrize("verb", [verbs.cancel, verbs.expire])
-def test_verbs_that_end_items_delete_their_checkpoints(
-    database: Engine, lease: Lease, verb: Any
-) -> None:
+def test_verbs_that_end_items_end_checkpoints(database: Engine, lease: Lease, verb: Any) -> None:
     write(database, [lease], piece(lease))
-    with database.begin() as tx:
-        verb(tx, lease.job_id)
-    with database.begin() as tx:
-        settle.settle(tx, [lease], [], progress=[piece(lease, 1)])
+    transact(database, verb, lease.job_id)
+    transact(database, settle.settle, [lease], [], progress=[piece(lease, 1)])
     assert job(database, lease.job_id).state in ("cancelled", "expired")
     assert count(database, "checkpoints") == 0
 

@@ -16,6 +16,7 @@ from jobs.store.queue import settle as settling
 from jobs.store.queue.claim import Lease, PreemptiveClaim
 from jobs.store.queue.settle import Attempt, Result
 from jobs.usecases.submit import Order, submit
+from tests.support.stores.transactions import execute, transact
 
 SLICE = 10
 ECHO = Model("echo", "1", "echo", limits=Limits(slice_items=SLICE))
@@ -42,8 +43,7 @@ def weigh(database: Engine, **weights: float) -> None:
 def claim(
     database: Engine, room: int = SLICE, preemptive: PreemptiveClaim | None = None
 ) -> list[Lease]:
-    with database.begin() as tx:
-        return claims.claim(tx, 1, {ECHO: room, OTHER: room}, 60, preemptive=preemptive)
+    return transact(database, claims.claim, 1, {ECHO: room, OTHER: room}, 60, preemptive=preemptive)
 
 
 def settle(database: Engine, leases: list[Lease], item_us: int = ITEM_US) -> None:
@@ -97,8 +97,7 @@ def test_a_list_counts_as_its_inputs(database: Engine) -> None:
     models = Registry([embeds])
 
     def claimed(room: int) -> list[Lease]:
-        with database.begin() as tx:
-            return claims.claim(tx, 1, {embeds: room}, 60)
+        return transact(database, claims.claim, 1, {embeds: room}, 60)
 
     for tenant, item in (("lists", ["x"] * 5), ("texts", "x")):
         submit(database, models, tenant, Order("m"), array=[item] * 40)
@@ -203,8 +202,7 @@ def test_within_a_tenant_class_priority_and_deadline_decide(
 
 def test_what_has_waited_long_enough_passes_every_class(database: Engine) -> None:
     old = post(database, "a", 1, job_class="bulk")
-    with database.begin() as tx:
-        tx.execute(text("UPDATE slices SET due_at = due_at - interval '11 min'"))
+    execute(database, "UPDATE slices SET due_at = due_at - interval '11 min'")
     post(database, "a", 1, job_class="interactive")
     assert [lease.job_id for lease in claim(database, 1)] == [old]
 
@@ -248,8 +246,7 @@ def test_tenants_that_wait_for_their_next_attempt_hide_nobody(database: Engine) 
     held = PreemptiveClaim(claim(database))
     for n in range(60):
         post(database, f"later {n}", 1)
-    with database.begin() as tx:
-        tx.execute(text("UPDATE slices SET not_before = now() + interval '1 h'"))
+    execute(database, "UPDATE slices SET not_before = now() + interval '1 h'")
     with database.begin() as other:
         fair_share.lock_pool(other, "default")  # a claim for somebody would wait for its end
         assert claim(database, preemptive=held) == []
@@ -262,8 +259,7 @@ def both_claim(database: Engine, rounds: int) -> Counter[str]:
     got: Counter[str] = Counter()
     for _ in range(rounds):
         for model in (ECHO, OTHER):
-            with database.begin() as tx:
-                leases = claims.claim(tx, 1, {model: SLICE}, 60)
+            leases = transact(database, claims.claim, 1, {model: SLICE}, 60)
             settle(database, leases)
             got.update(lease.tenant for lease in leases)
     return got
@@ -288,14 +284,11 @@ def test_more_tenants_than_a_claim_looks_at_take_turns_there(database: Engine) -
 
 def test_the_samples_are_claimed_as_they_are_declared(database: Engine) -> None:
     submit(database, SAMPLES, "a", Order("batchstring"), array=["x"])
-    with database.begin() as tx:
-        [lease] = claims.claim(tx, 1, dict.fromkeys(SAMPLES, 1), 60)
+    [lease] = transact(database, claims.claim, 1, dict.fromkeys(SAMPLES, 1), 60)
     assert lease.model == "batchstring@1"
 
 
 @pytest.mark.parametrize("expires_in_s", [5e-324, 1e-300, None])
-def test_a_job_may_expire_as_soon_as_a_number_can_say(
-    database: Engine, expires_in_s: float | None
-) -> None:
+def test_jobs_expire_as_soon_as_a_number_says(database: Engine, expires_in_s: float | None) -> None:
     id = post(database, "a", 1, expires_in_s=expires_in_s)
     assert [lease.job_id for lease in claim(database)] == [id]

@@ -12,6 +12,7 @@ from jobs.store.db import Tx
 from jobs.store.queue import claim as claims
 from jobs.store.queue.claim import Lease, PreemptiveClaim
 from jobs.store.queue.present import MOST_PRESENT
+from tests.support.stores.transactions import execute, scalar, transact
 
 ECHO = Model("echo", "1", "echo", limits=Limits(slice_items=10))
 OTHER = replace(ECHO, name="other")
@@ -42,8 +43,7 @@ def fill(database: Engine, tenant: str, jobs: int, tenants: int, model: str = "e
 
 
 def claim(database: Engine, room: int, preemptive: PreemptiveClaim | None = None) -> list[Lease]:
-    with database.begin() as tx:
-        return claims.claim(tx, 1, {ECHO: room, OTHER: room}, 60, preemptive=preemptive)
+    return transact(database, claims.claim, 1, {ECHO: room, OTHER: room}, 60, preemptive=preemptive)
 
 
 def claim_all(database: Engine, room: int) -> list[Lease]:
@@ -64,8 +64,7 @@ def test_each_is_served_once_before_any_is_again(database: Engine) -> None:
 def test_weights_are_shares_among_many(database: Engine) -> None:
     fill(database, "t", 4 * MANY, MANY)
     fill(database, "heavy", 1000, 1)
-    with database.begin() as tx:
-        tx.execute(text("INSERT INTO tenants (tenant_id, weight) VALUES ('heavy0', 100)"))
+    execute(database, "INSERT INTO tenants (tenant_id, weight) VALUES ('heavy0', 100)")
     got = Counter(lease.tenant for _ in range(20) for lease in claim(database, 60))
     assert got["heavy0"] / got.total() == pytest.approx(100 / (100 + MANY), rel=0.15)
 
@@ -82,8 +81,7 @@ def test_who_comes_is_served_before_its_time(database: Engine) -> None:
     """By a preemptive claim, beside leases of a tenant that was served more than any."""
     fill(database, "t", 3 * MANY, MANY)
     leases = [lease for _ in range(2) for lease in claim(database, MANY)]
-    with database.begin() as tx:
-        most = tx.scalars(text("SELECT tenant_id FROM turns ORDER BY time_ms DESC LIMIT 1")).one()
+    most = scalar(database, "SELECT tenant_id FROM turns ORDER BY time_ms DESC LIMIT 1")
     fill(database, "zz-new", 1, 1)
     held = [lease for lease in leases if lease.tenant == most]
     [lease] = claim(database, 1, PreemptiveClaim(held))
@@ -106,8 +104,7 @@ def test_few_have_no_list(database: Engine) -> None:
 
 
 def lists(database: Engine) -> int:
-    with database.begin() as tx:
-        return tx.scalars(text("SELECT count(*) FROM next_tenants")).one()
+    return scalar(database, "SELECT count(*) FROM next_tenants")
 
 
 def test_a_claim_reads_as_much_of_ten_thousand_as_of_two(database: Engine) -> None:

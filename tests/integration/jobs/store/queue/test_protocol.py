@@ -18,7 +18,6 @@ from sqlalchemy import Engine, text
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.pricing import Price
 from jobs.states import TERMINAL
-from jobs.store import invariants
 from jobs.store.billing import spend
 from jobs.store.db import Tx
 from jobs.store.jobs import verbs
@@ -30,6 +29,8 @@ from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Attempt, Result
 from jobs.store.queue.workers import Death
 from jobs.usecases.submit import Order, submit
+from tests.support.stores.soundness import broken_invariants
+from tests.support.stores.transactions import execute, fetch, scalars, transact
 
 ECHO = SAMPLES.resolve("echo")
 LEASE_S = 600.0
@@ -55,8 +56,7 @@ class Protocol(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        with self.database.begin() as tx:
-            tx.execute(text(f"TRUNCATE {TABLES}"))
+        execute(self.database, f"TRUNCATE {TABLES}")
         self.acknowledged: set[UUID] = set()
         self.seen: dict[tuple[UUID, int, int], str] = {}
         self.workers = [self._register() for _ in range(3)]
@@ -186,8 +186,7 @@ class Protocol(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        with self.database.begin() as tx:
-            finish.MissedJobs().close(tx)
+        transact(self.database, finish.MissedJobs().close)
 
     @rule()
     def backoff_passes(self) -> None:
@@ -199,9 +198,7 @@ class Protocol(RuleBasedStateMachine):
 
     @invariant()
     def every_invariant_holds(self) -> None:
-        with invariants.snapshot(self.database) as tx:
-            for one in invariants.INVARIANTS:
-                assert not invariants.violations(tx, one), one.name
+        assert broken_invariants(self.database) == set()
 
     @invariant()
     def what_was_acknowledged_is_there_and_what_was_recorded_stays(self) -> None:
@@ -210,8 +207,7 @@ class Protocol(RuleBasedStateMachine):
                    coalesce(r.error, '') || r.attempts
             FROM jobs j LEFT JOIN results r ON r.job_id = j.id
         """
-        with self.database.connect() as tx:
-            rows = tx.execute(text(query)).all()
+        rows = fetch(self.database, query)
         assert {row[0] for row in rows} == self.acknowledged
         now = {(job, generation, seq): value for job, generation, seq, value in rows if value}
         generations = {row[0]: row[1] for row in rows}
@@ -233,8 +229,7 @@ class Protocol(RuleBasedStateMachine):
                 pass
             if not self._one_worker_works():
                 break
-        with self.database.connect() as tx:
-            states = set(tx.scalars(text("SELECT state FROM jobs")))
+        states = set(scalars(self.database, "SELECT state FROM jobs"))
         assert states <= TERMINAL
         self.every_invariant_holds()
 
@@ -257,13 +252,11 @@ class Protocol(RuleBasedStateMachine):
             return done
 
     def _dies(self, n: int, how: Death) -> None:
-        with self.database.begin() as tx:
-            workers.report_death(tx, self.workers[n].incarnation, how)
+        transact(self.database, workers.report_death, self.workers[n].incarnation, how)
         self.workers[n] = self._register()
 
     def _register(self) -> Worker:
-        with self.database.begin() as tx:
-            return Worker(workers.register(tx, "w", "default", "cpu", ["echo@1"]))
+        return Worker(transact(self.database, workers.register, "w", "default", "cpu", ["echo@1"]))
 
 
 def _ended(tx: Tx, leases: list[Lease], data: Any) -> tuple[list[Result], list[Attempt]]:

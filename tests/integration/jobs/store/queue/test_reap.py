@@ -6,14 +6,14 @@ from uuid import UUID
 
 import orjson
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, extract, func, select, text
 
 from jobs import clock
 from jobs.models.builtin_models import SAMPLES
 from jobs.store import db
 from jobs.store.jobs import detail, read, verbs
 from jobs.store.jobs.read import JobRow
-from jobs.store.queue import backlog, workers
+from jobs.store.queue import backlog, clock_watch, workers
 from jobs.store.queue import claim as claims
 from jobs.store.queue import reap as reaping
 from jobs.store.queue import settle as settling
@@ -23,7 +23,7 @@ from jobs.store.queue.reap import DEATHS_ALONE
 from jobs.store.queue.settle import Attempt, Result
 from jobs.store.queue.workers import Death
 from jobs.usecases.submit import Order, submit
-from tests.support.wait import eventually, pause
+from tests.support.stores.transactions import execute, fetch, scalar, transact
 
 ECHO = SAMPLES.resolve("echo")
 LEASE_S = 60.0
@@ -59,25 +59,21 @@ def finish(database: Engine, leases: list[Lease], but: int | None = None) -> Non
 
 
 def die(database: Engine, incarnation: int, how: Death) -> None:
-    with database.begin() as tx:
-        workers.report_death(tx, incarnation, how)
+    transact(database, workers.report_death, incarnation, how)
     reap(database)
 
 
-def reap(database: Engine) -> int:
-    with database.begin() as tx:
-        return reaping.reap(tx, 0.0)
+def reap(database: Engine, watch: ClockWatch | None = None) -> int:
+    return transact(database, reaping.reap, 0.0, watch)
 
 
 def slices(database: Engine, job: UUID) -> list[tuple[int, int, str, bool, int]]:
     query = "SELECT start, stop, state, suspect, deaths FROM slices WHERE job_id = :job ORDER BY 1"
-    with database.connect() as tx:
-        return [tuple(row) for row in tx.execute(text(query), {"job": job})]
+    return [tuple(row) for row in fetch(database, query, {"job": job})]
 
 
 def job_row(database: Engine, job: UUID) -> JobRow:
-    with database.connect() as tx:
-        return read.one(tx, "default", job)
+    return transact(database, read.one, "default", job)
 
 
 def lapse(database: Engine, *, silent: bool) -> None:
@@ -94,9 +90,7 @@ def test_slices_of_a_worker_that_crashed_are_suspect_at_once(database: Engine) -
     assert slices(database, job) == [(0, 3, "ready", True, 0)]
 
 
-def test_slices_of_a_worker_killed_from_outside_are_free_at_once_at_no_cost(
-    database: Engine,
-) -> None:
+def test_slices_of_a_worker_killed_from_outside_are_free_at_no_cost(database: Engine) -> None:
     job, owner = post(database, 3), worker(database)
     claim(database, owner)
     die(database, owner, "killed")
@@ -113,8 +107,7 @@ def test_slices_of_a_sick_worker_run_alone_next_at_no_cost(database: Engine) -> 
     [last] = claim(database, worker(database))
     assert lease.suspect
     assert last.suspect
-    with database.connect() as tx:
-        assert tx.scalar(text("SELECT deaths FROM slices")) == 0
+    assert scalar(database, "SELECT deaths FROM slices") == 0
 
 
 def test_each_suspect_has_its_turn(database: Engine) -> None:
@@ -136,8 +129,7 @@ def test_a_lease_that_ran_out_while_the_heart_beats_counts_nothing(database: Eng
     job, owner = post(database, 3), worker(database)
     claim(database, owner)
     lapse(database, silent=False)
-    with database.begin() as tx:
-        tx.execute(text("UPDATE workers SET heartbeat_at = now() + interval '1 h'"))
+    execute(database, "UPDATE workers SET heartbeat_at = now() + interval '1 h'")
     assert reap(database) == 1
     assert slices(database, job) == [(0, 3, "ready", False, 0)]
 
@@ -150,9 +142,7 @@ def test_a_worker_that_fell_silent_with_its_lease_is_dead(database: Engine) -> N
     assert slices(database, job) == [(0, 3, "ready", True, 0)]
 
 
-def test_a_worker_that_its_supervisor_sees_alive_is_not_dead_however_silent(
-    database: Engine,
-) -> None:
+def test_a_worker_its_supervisor_sees_alive_is_not_dead_however_silent(database: Engine) -> None:
     job, owner = post(database, 3), worker(database)
     claim(database, owner)
     lapse(database, silent=True)
@@ -163,9 +153,7 @@ def test_a_worker_that_its_supervisor_sees_alive_is_not_dead_however_silent(
     assert slices(database, job) == [(0, 3, "ready", False, 0)]
 
 
-def test_after_the_database_was_away_workers_may_renew_before_anything_is_reaped(
-    database: Engine,
-) -> None:
+def test_after_an_outage_workers_may_renew_before_anything_is_reaped(database: Engine) -> None:
     job, owner = post(database, 3), worker(database)
     leases = claim(database, owner)
     lapse(database, silent=True)
@@ -175,55 +163,62 @@ def test_after_the_database_was_away_workers_may_renew_before_anything_is_reaped
     assert reap(database) == 0
 
 
-def test_a_step_of_the_databases_clock_accuses_nobody_who_renews_then(database: Engine) -> None:
-    stepped_s = 0.0
-    watch = ClockWatch(1.0, 60.0, lambda: clock.monotonic() - stepped_s)
+class Clocks:
+    """Ours and the database's, which a test sets ahead, and a watch on both."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patch, self._ours_s, self._databases_s = monkeypatch, 0.0, 0.0
+        self.watch = ClockWatch(LEASE_S, LEASE_S, lambda: clock.monotonic() + self._ours_s)
+
+    def step(self, seconds: float, ours: bool = True) -> None:
+        self._databases_s += seconds
+        self._ours_s += seconds if ours else 0.0
+        ahead = extract("epoch", func.clock_timestamp()) + self._databases_s
+        self._patch.setattr(clock_watch, "_CLOCK", select(ahead))
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    return Clocks(monkeypatch)
+
+
+def test_a_step_of_the_databases_clock_accuses_nobody_who_renews_then(
+    database: Engine, clocks: Clocks
+) -> None:
     job, owner = post(database, 3), worker(database)
     leases = claim(database, owner)
-
-    def reaped() -> int:
-        with database.begin() as tx:
-            return reaping.reap(tx, 0.0, watch)
-
-    assert reaped() == 0
-    stepped_s = LEASE_S  # what the database's clock is ahead by from now on
+    assert reap(database, clocks.watch) == 0
+    clocks.step(LEASE_S, ours=False)
     lapse(database, silent=True)
-    assert reaped() == 0
-    with database.begin() as tx:
-        assert claims.renew(tx, leases, LEASE_S) == {(job, 0): "running"}
+    assert reap(database, clocks.watch) == 0
+    assert transact(database, claims.renew, leases, LEASE_S) == {(job, 0): "running"}
     assert slices(database, job) == [(0, 3, "leased", False, 0)]
     lapse(database, silent=True)
-    eventually(lambda: reaped() == 1)  # a lease later it is lost as ever
+    clocks.step(LEASE_S)
+    assert reap(database, clocks.watch) == 1, "a lease later it is lost as ever"
     assert slices(database, job) == [(0, 3, "ready", True, 0)]
 
 
-def test_after_a_time_without_a_look_workers_may_renew_before_anything_is_reaped(
-    database: Engine,
+def test_without_a_look_for_long_workers_may_renew_before_a_reap(
+    database: Engine, clocks: Clocks
 ) -> None:
     """A keeper that is new, or whose database was away for as long."""
-    watch = ClockWatch(1.5, 0.0)
     job, owner = post(database, 3), worker(database)
-
-    def reaped() -> int:
-        with database.begin() as tx:
-            return reaping.reap(tx, 0.0, watch)
-
     for _ in range(2):
         leases = claim(database, owner)
         lapse(database, silent=False)
-        assert reaped() == 0
-        with database.begin() as tx:
-            assert claims.renew(tx, leases, LEASE_S) == {(job, 0): "running"}
+        assert reap(database, clocks.watch) == 0
+        assert transact(database, claims.renew, leases, LEASE_S) == {(job, 0): "running"}
         lapse(database, silent=False)
-        eventually(lambda: reaped() == 1)
-        pause(0.6)
+        clocks.step(LEASE_S)
+        assert reap(database, clocks.watch) == 1
+        clocks.step(2 * LEASE_S)
 
 
 def test_a_slice_given_back_by_a_worker_that_stopped_is_free(database: Engine) -> None:
     job, owner = post(database, 3), worker(database)
     claim(database, owner)
-    with database.begin() as tx:
-        workers.heartbeat(tx, owner, "stopped")
+    transact(database, workers.heartbeat, owner, "stopped")
     assert reap(database) == 1
     assert slices(database, job) == [(0, 3, "ready", False, 0)]
 
@@ -262,8 +257,7 @@ def test_the_guilty_item_alone_is_quarantined_in_log2_n_plus_5_deaths(
     assert deaths <= log2(count) + 5
     row = job_row(database, job)
     assert (row.state, row.succeeded, row.failed) == ("completed", count - 1, 1)
-    with database.connect() as tx:
-        item = detail.item(tx, "default", job, guilty)
+    item = transact(database, detail.item, "default", job, guilty)
     assert item
     assert (item.outcome, orjson.loads(item.error)["code"]) == ("failed", "worker_lost")
 
@@ -310,8 +304,7 @@ def test_a_split_keeps_counts_right(database: Engine) -> None:
 
 def test_both_halves_of_a_split_have_lists_of_the_same_kind(database: Engine) -> None:
     job = post(database, 8)
-    with database.begin() as tx:
-        tx.execute(text("UPDATE slices SET inputs = 7"))
+    execute(database, "UPDATE slices SET inputs = 7")
     for _ in range(2):
         owner = worker(database)
         claim(database, owner)
@@ -324,8 +317,7 @@ def test_both_halves_of_a_split_have_lists_of_the_same_kind(database: Engine) ->
 def test_a_suspect_of_a_cancelled_job_ends_with_it(database: Engine) -> None:
     job, owner = post(database, 4), worker(database)
     claim(database, owner)
-    with database.begin() as tx:
-        verbs.cancel(tx, job)
+    transact(database, verbs.cancel, job)
     die(database, owner, "crashed")
     row = job_row(database, job)
     assert (row.state, row.cancelled) == ("cancelled", 4)
@@ -349,8 +341,7 @@ def settle(database: Engine) -> Callable[..., None]:
     def run(leases: list[Lease], done: list[int], attempts: list[Attempt]) -> None:
         job = leases[0].job_id
         results = [Result(job, "default", s, "succeeded", 1, 0.0, None, "1", None) for s in done]
-        with database.begin() as tx:
-            settling.settle(tx, leases, results, attempts)
+        transact(database, settling.settle, leases, results, attempts)
 
     return run
 
@@ -364,8 +355,7 @@ def test_a_failed_item_waits_for_its_next_attempt_and_the_others_are_kept(
     due(database)
     [lease] = again = claim(database, owner)
     assert lease.retrying
-    with database.begin() as tx:
-        [(_, seq, _, _, failures)] = claims.read_inputs(tx, again)
+    [(_, seq, _, _, failures)] = transact(database, claims.read_inputs, again)
     assert (seq, orjson.loads(failures or "")) == (1, [{"code": "transient", "message": "no"}])
 
 
@@ -375,8 +365,7 @@ def test_a_slice_is_ready_again_when_the_first_of_its_items_is(
     job, owner = post(database, 3), worker(database)
     settle(claim(database, owner), [], [fail(job, 0, 1, 3600.0), fail(job, 1, 1, 0.0)])
     again = claim(database, owner)  # 2 was never tried, 1 is due
-    with database.begin() as tx:
-        assert [row[1] for row in claims.read_inputs(tx, again)] == [1, 2]
+    assert [row[1] for row in transact(database, claims.read_inputs, again)] == [1, 2]
 
 
 def test_a_crash_loses_no_attempt(database: Engine, settle: Callable[..., None]) -> None:
@@ -385,8 +374,7 @@ def test_a_crash_loses_no_attempt(database: Engine, settle: Callable[..., None])
     claim(database, owner)
     die(database, owner, "killed")
     again = claim(database, worker(database))
-    with database.begin() as tx:
-        [(_, _, _, _, failures)] = claims.read_inputs(tx, again)
+    [(_, _, _, _, failures)] = transact(database, claims.read_inputs, again)
     assert len(orjson.loads(failures or "")) == 1
 
 
@@ -395,20 +383,15 @@ def test_a_stale_owner_counts_no_attempt(database: Engine, settle: Callable[...,
     stale = claim(database, owner)
     die(database, owner, "killed")
     settle(stale, [], [fail(job, 0, 1, 0.0)])
-    with database.connect() as tx:
-        assert tx.scalar(text("SELECT count(*) FROM attempts")) == 0
+    assert scalar(database, "SELECT count(*) FROM attempts") == 0
 
 
-def test_attempts_of_a_paused_job_keep_their_time(
-    database: Engine, settle: Callable[..., None]
-) -> None:
+def test_attempts_keep_their_time_in_a_pause(database: Engine, settle: Callable[..., None]) -> None:
     job, owner = post(database, 2), worker(database)
     leases = claim(database, owner)
-    with database.begin() as tx:
-        verbs.pause(tx, job)
+    transact(database, verbs.pause, job)
     settle(leases, [0], [fail(job, 1, 1, 3600)])
-    with database.begin() as tx:
-        verbs.resume(tx, job)
+    transact(database, verbs.resume, job)
     assert claim(database, owner) == []
 
 

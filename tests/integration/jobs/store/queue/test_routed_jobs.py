@@ -19,7 +19,6 @@ from jobs.models.routing.rollout import ActiveRollout
 from jobs.models.routing.route import Route, Share
 from jobs.models.routing.table import RoutingTable
 from jobs.models.watcher import ModelsFile
-from jobs.store import invariants
 from jobs.store.jobs import detail, read, verbs
 from jobs.store.monitoring import diagnostics
 from jobs.store.queue import claim as claims
@@ -28,6 +27,8 @@ from jobs.store.queue import settle as settling
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Attempt, Result
 from jobs.usecases.submit import Order, submit
+from tests.support.stores.soundness import broken_invariants
+from tests.support.stores.transactions import scalar, transact
 from tests.support.wait import eventually
 from workers.keeper.rerouting import Rerouting
 
@@ -62,8 +63,7 @@ def versions(database: Engine, job: UUID) -> dict[int, str]:
 
 
 def claim(database: Engine, model: Model, room: int = 1000) -> list[Lease]:
-    with database.begin() as tx:
-        return claims.claim(tx, 1, {model: room}, 60)
+    return transact(database, claims.claim, 1, {model: room}, 60)
 
 
 def settle(
@@ -76,8 +76,7 @@ def settle(
     ]
     rows = [Result(*key, "failed" if fail else "succeeded", 1, 0, None, "1", None) for key in ended]
     again = [Attempt(*key, 1, '{"code": "transient"}', None, 0.0) for key in ended]
-    with database.begin() as tx:
-        settling.settle(tx, leases, () if retry else rows, again if retry else ())
+    transact(database, settling.settle, leases, () if retry else rows, again if retry else ())
 
 
 def reroute(database: Engine, models: Registry) -> int:
@@ -86,11 +85,6 @@ def reroute(database: Engine, models: Registry) -> int:
     watched.declared = watched.models = models
     watched.registered = Registered(routing=models.routing)
     return Rerouting(watched, database).run_once()
-
-
-def holds(database: Engine) -> bool:
-    with invariants.snapshot(database) as tx:
-        return not any(invariants.violations(tx, one) for one in invariants.INVARIANTS)
 
 
 def test_slices_have_the_versions_that_calls_under_their_keys_would(database: Engine) -> None:
@@ -107,10 +101,9 @@ def test_slices_have_the_versions_that_calls_under_their_keys_would(database: En
     leases = claim(database, V2)
     assert {lease.model for lease in leases} == {"echo@2"}
     assert {lease.start for lease in leases} == {start for start in found if found[start] == "2"}
-    with database.connect() as tx:
-        assert diagnostics.open_versions(tx, job, "default") == ["1", "2"]
+    assert transact(database, diagnostics.open_versions, job, "default") == ["1", "2"]
     assert {lease.model for lease in claim(database, V1)} == {"echo@1"}
-    assert holds(database)
+    assert broken_invariants(database) == set()
 
 
 def test_results_and_the_ledger_name_the_version_of_each_slice(database: Engine) -> None:
@@ -131,12 +124,10 @@ def test_results_and_the_ledger_name_the_version_of_each_slice(database: Engine)
     assert item
     assert item.version == expected[39]
     assert {one.start: one.version for one in billed} == found
-    assert holds(database)
+    assert broken_invariants(database) == set()
 
 
-def test_slices_that_wait_for_a_version_that_was_taken_back_go_to_the_stable_one(
-    database: Engine,
-) -> None:
+def test_slices_that_wait_for_a_version_taken_back_go_to_the_stable(database: Engine) -> None:
     rollout = ActiveRollout("r", "echo", "1", "2", 50, salt="s")
     during = served(RoutingTable({("echo", "stable"): "1"}, {"echo": rollout}))
     job, pinned = post(database, during), post(database, during, versioning="pinned")
@@ -144,8 +135,7 @@ def test_slices_that_wait_for_a_version_that_was_taken_back_go_to_the_stable_one
     [begun, retried, *_] = [start for start, one in versions(database, job).items() if one == "2"]
     leases = claim(database, V2, room=4)
     assert [lease.start for lease in leases] == [begun, retried]
-    with database.begin() as tx:
-        settling.record(tx, leases[:1], [_result(leases[0], begun)])
+    transact(database, settling.record, leases[:1], [_result(leases[0], begun)])
     moved = reroute(database, served(BACK))
     assert moved == Counter(versions(database, job).values())["1"] - _count(during, job, "1")
     left = [start for start, one in versions(database, job).items() if one == "2"]
@@ -155,7 +145,7 @@ def test_slices_that_wait_for_a_version_that_was_taken_back_go_to_the_stable_one
     assert [start for start, one in versions(database, job).items() if one == "2"] == [begun]
     assert claim(database, V2)[0].start == begun, "its results have one version"
     assert set(versions(database, pinned).values()) == {"1"}
-    assert holds(database)
+    assert broken_invariants(database) == set()
 
 
 def _result(lease: Lease, seq: int) -> Result:
@@ -184,13 +174,10 @@ def test_no_slice_changes_its_version_while_it_is_claimed(database: Engine) -> N
 
 
 def _waits_for_a_lock(database: Engine) -> bool:
-    with database.connect() as tx:
-        return bool(tx.scalar(text("SELECT count(*) FROM pg_locks WHERE NOT granted")))
+    return bool(scalar(database, "SELECT count(*) FROM pg_locks WHERE NOT granted"))
 
 
-def test_retries_keep_the_version_while_it_lasts_and_a_new_generation_too(
-    database: Engine,
-) -> None:
+def test_retries_keep_the_version_while_it_lasts_new_generations_too(database: Engine) -> None:
     models = served(HALF)
     job = post(database, models, 20)
     before = versions(database, job)
@@ -199,11 +186,10 @@ def test_retries_keep_the_version_while_it_lasts_and_a_new_generation_too(
             settle(database, claim(database, model), fail=True, retry=retry)
         reroute(database, models)
         assert versions(database, job) == before
-    with database.begin() as tx:
-        verbs.retry(tx, job)
+    transact(database, verbs.retry, job)
     assert versions(database, job) == before
     assert reroute(database, served(BACK)) == Counter(before.values())["2"]
-    assert holds(database)
+    assert broken_invariants(database) == set()
 
 
 def test_slices_do_not_wait_for_a_version_that_no_worker_could_load(database: Engine) -> None:

@@ -5,14 +5,15 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from jobs.store import invariants
 from jobs.store.jobs import verbs
 from jobs.store.queue import claim as claims
 from jobs.store.queue import settle as settling
 from jobs.store.queue import split
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Result
+from tests.support.stores.soundness import broken_invariants
 from tests.support.stores.store import ECHO, job, post
+from tests.support.stores.transactions import fetch, transact
 
 ITEM_MS = 100.0
 
@@ -31,20 +32,12 @@ def rows(lease: Lease, *seqs: int) -> list[Result]:
 
 
 def settle(database: Engine, lease: Lease, *seqs: int) -> None:
-    with database.begin() as tx:
-        assert settling.settle(tx, [lease], rows(lease, *seqs)) == 1
+    assert transact(database, settling.settle, [lease], rows(lease, *seqs)) == 1
 
 
 def slices(database: Engine, id: UUID) -> list[tuple[int, int, str]]:
     query = "SELECT start, stop, state FROM slices WHERE job_id = :job ORDER BY start"
-    with database.connect() as tx:
-        return [tuple(row) for row in tx.execute(text(query), {"job": id})]
-
-
-def all_hold(database: Engine) -> None:
-    with invariants.snapshot(database) as tx:
-        for one in invariants.INVARIANTS:
-            assert not invariants.violations(tx, one), one.name
+    return [tuple(row) for row in fetch(database, query, {"job": id})]
 
 
 def test_two_workers_take_parts_of_one_slice(database: Engine) -> None:
@@ -55,11 +48,11 @@ def test_two_workers_take_parts_of_one_slice(database: Engine) -> None:
     assert (first.epoch, second.epoch) == (1, 1)
     settle(database, second, 2, 3)
     settle(database, first, 0, 1)
-    all_hold(database)
+    assert broken_invariants(database) == set()
     [last] = claim_part(database, 2)
     settle(database, last, 4)
     assert job(database, id).state == "completed"
-    all_hold(database)
+    assert broken_invariants(database) == set()
 
 
 def test_a_slice_that_fits_is_left_whole(database: Engine) -> None:
@@ -70,17 +63,15 @@ def test_a_slice_that_fits_is_left_whole(database: Engine) -> None:
 
 def test_a_part_has_items_that_are_still_to_run(database: Engine) -> None:
     id = post(database, *"abcdefgh")
-    with database.begin() as tx:
-        [lease] = claims.claim(tx, 1, {ECHO: 8}, 60)
+    [lease] = transact(database, claims.claim, 1, {ECHO: 8}, 60)
     settle(database, lease, 0, 1, 2, 4)
     [part] = claim_part(database, 2)
     assert (part.start, part.stop) == (0, 6), "3 and 5"
-    with database.begin() as tx:
-        assert [row[1] for row in claims.read_inputs(tx, [part])] == [3, 5]
-    all_hold(database)
+    assert [row[1] for row in transact(database, claims.read_inputs, [part])] == [3, 5]
+    assert broken_invariants(database) == set()
     settle(database, part, 3, 5)
     assert slices(database, id) == [(0, 6, "done"), (6, 8, "ready")]
-    all_hold(database)
+    assert broken_invariants(database) == set()
 
 
 def test_the_tenant_is_charged_for_the_part_alone(database: Engine) -> None:
@@ -101,9 +92,8 @@ def test_the_tenant_is_charged_for_the_part_alone(database: Engine) -> None:
 def test_verbs_hold_for_the_rest(database: Engine, verb: object) -> None:
     id = post(database, *"abcd")
     [part] = claim_part(database, 1)
-    with database.begin() as tx:
-        verb(tx, id)  # type: ignore[operator]
+    transact(database, verb, id)  # type: ignore[operator]
     assert claim_part(database, 1) == []
     settle(database, part, 0)
     assert job(database, id).state == ("cancelled" if verb is verbs.cancel else "paused")
-    all_hold(database)
+    assert broken_invariants(database) == set()

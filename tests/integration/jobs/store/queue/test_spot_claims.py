@@ -12,6 +12,7 @@ from jobs.store.queue import workers
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.workers import ModelRow
 from jobs.usecases.submit import Order, submit
+from tests.support.stores.transactions import transact
 
 ECHO = Model("echo", "1", "echo", limits=Limits(slice_items=10))
 OTHER = Model("other", "1", "echo", limits=Limits(slice_items=10))
@@ -24,8 +25,7 @@ def post(database: Engine, job_class: str, model: str = "echo", items: int = 30)
 
 
 def claim(database: Engine, stays: Sequence[str], room: int = 1000) -> list[Lease]:
-    with database.begin() as tx:
-        return claims.claim(tx, 1, {ECHO: room, OTHER: room}, 60, stays=stays)
+    return transact(database, claims.claim, 1, {ECHO: room, OTHER: room}, 60, stays=stays)
 
 
 def classes(leases: Sequence[Lease]) -> set[str]:

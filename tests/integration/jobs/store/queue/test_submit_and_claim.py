@@ -20,6 +20,7 @@ from jobs.store.queue import settle as settling
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Attempt, Result
 from jobs.usecases.submit import Order, submit
+from tests.support.stores.transactions import execute, scalar, transact
 from tests.support.wait import eventually
 
 MODELS = SAMPLES
@@ -33,8 +34,7 @@ def post(database: Engine, *items: object, tenant: str = "default", **order: obj
 
 
 def claim(database: Engine, room: int = 1000, owner: int = 1) -> list[Lease]:
-    with database.begin() as tx:
-        return claims.claim(tx, owner, {ECHO: room}, lease_s=60)
+    return transact(database, claims.claim, owner, {ECHO: room}, lease_s=60)
 
 
 def settle(database: Engine, leases: list[Lease], seqs: list[int] | None = None) -> int:
@@ -58,8 +58,7 @@ def settle(database: Engine, leases: list[Lease], seqs: list[int] | None = None)
 
 
 def job_row(database: Engine, job: UUID, tenant: str = "default") -> JobRow:
-    with database.connect() as tx:
-        return read.one(tx, tenant, job)
+    return transact(database, read.one, tenant, job)
 
 
 def lines(database: Engine, job: UUID, **query: object) -> list[str]:
@@ -131,8 +130,7 @@ def rows(lease: Lease, *seqs: int, device_us: int = 0) -> list[Result]:
 def test_what_ended_is_recorded_while_its_slice_goes_on(database: Engine) -> None:
     job = post(database, *"abcd")
     [lease] = claim(database)
-    with database.begin() as tx:
-        assert settling.record(tx, [lease], rows(lease, 0, 2)) == 1
+    assert transact(database, settling.record, [lease], rows(lease, 0, 2)) == 1
     row = job_row(database, job)
     assert (row.state, row.succeeded, row.n_running) == ("running", 2, 2)
     assert len(lines(database, job)) == 1, "up to the first gap"
@@ -147,14 +145,12 @@ def test_a_worker_that_dies_repeats_nothing_that_was_recorded(database: Engine) 
     job = post(database, *"abcd")
     [lease] = claim(database)
     transient = Attempt(job, "default", 3, 1, '{"code":"transient"}', None, 3600.0)
-    with database.begin() as tx:
-        settling.record(tx, [lease], rows(lease, 0, 2), [transient])
+    transact(database, settling.record, [lease], rows(lease, 0, 2), [transient])
     with database.begin() as tx:
         tx.execute(text("UPDATE slices SET lease_until = now() - interval '1 s'"))
         reap.reap(tx, 0.0)
     again = claim(database, owner=2)
-    with database.begin() as tx:
-        assert [seq for _, seq, *_ in claims.read_inputs(tx, again)] == [1]
+    assert [seq for _, seq, *_ in transact(database, claims.read_inputs, again)] == [1]
 
 
 def test_a_lost_lease_records_nothing(database: Engine) -> None:
@@ -182,8 +178,7 @@ def test_an_owner_whose_epoch_a_failover_repeated_writes_nothing(database: Engin
     """The claim was lost with the old primary, and another worker made it again."""
     job = post(database, "x", "y")
     old = claim(database, owner=1)
-    with database.begin() as tx:
-        tx.execute(text("UPDATE slices SET state = 'ready', epoch = epoch - 1, lease_owner = NULL"))
+    execute(database, "UPDATE slices SET state = 'ready', epoch = epoch - 1, lease_owner = NULL")
     new = claim(database, owner=2)
     assert new[0].epoch == old[0].epoch
     with database.begin() as tx:
@@ -197,10 +192,8 @@ def test_an_owner_whose_epoch_a_failover_repeated_writes_nothing(database: Engin
 def test_a_stale_owner_writes_nothing(database: Engine) -> None:
     job = post(database, "x", "y")
     stale = claim(database)
-    with database.begin() as tx:
-        tx.execute(text("UPDATE slices SET lease_until = now() - interval '1 s'"))
-    with database.begin() as tx:
-        assert reap.reap(tx, 0.0) == 1
+    execute(database, "UPDATE slices SET lease_until = now() - interval '1 s'")
+    assert transact(database, reap.reap, 0.0) == 1
     fresh = claim(database, owner=2)
     assert fresh[0].epoch > stale[0].epoch
     assert settle(database, stale) == 0
@@ -217,8 +210,7 @@ def test_a_slice_that_comes_back_runs_only_what_is_missing(database: Engine) -> 
     settle(database, claim(database), seqs=[0, 3])
     assert job_row(database, job).succeeded == 2
     again = claim(database)
-    with database.begin() as tx:
-        assert [row[1] for row in claims.read_inputs(tx, again)] == [1, 2, 4]
+    assert [row[1] for row in transact(database, claims.read_inputs, again)] == [1, 2, 4]
     assert settle(database, again) == 1
     assert [line[7] for line in lines(database, job)] == list("01234")
     assert job_row(database, job).state == "completed"
@@ -266,8 +258,7 @@ def test_two_who_finish_the_last_two_slices_at_once_close_the_job(database: Engi
 
 
 def _somebody_waits_for_a_lock(database: Engine) -> bool:
-    with database.connect() as tx:
-        return bool(tx.scalar(text("SELECT count(*) FROM pg_locks WHERE NOT granted")))
+    return bool(scalar(database, "SELECT count(*) FROM pg_locks WHERE NOT granted"))
 
 
 def test_claimable_slices_are_counted_by_model(database: Engine) -> None:
@@ -282,16 +273,14 @@ def test_cancel_ends_what_waits_and_keeps_what_is_done(database: Engine) -> None
     job = post(database, *["x"] * 3000)
     done, running = claim(database, room=1000), claim(database, room=1000)
     settle(database, done)
-    with database.begin() as tx:
-        assert verbs.cancel(tx, job) == "running"
+    assert transact(database, verbs.cancel, job) == "running"
     row = job_row(database, job)
     assert (row.state, row.succeeded, row.cancelled) == ("cancelling", 1000, 1000)
     settle(database, running, seqs=[1000, 1001])
     row = job_row(database, job)
     assert (row.state, row.succeeded, row.cancelled) == ("cancelled", 1002, 1998)
     assert len(lines(database, job)) == 3000
-    with database.begin() as tx:
-        assert verbs.cancel(tx, job) == "cancelled"
+    assert transact(database, verbs.cancel, job) == "cancelled"
 
 
 def test_a_cancelled_job_ends_with_its_lease_even_with_no_worker_alive(database: Engine) -> None:
@@ -300,22 +289,19 @@ def test_a_cancelled_job_ends_with_its_lease_even_with_no_worker_alive(database:
     with database.begin() as tx:
         verbs.cancel(tx, job)
         tx.execute(text("UPDATE slices SET lease_until = now() - interval '1 s'"))
-    with database.begin() as tx:
-        reap.reap(tx, 0.0)
+    transact(database, reap.reap, 0.0)
     assert job_row(database, job).state == "cancelled"
 
 
 def test_a_paused_job_is_not_claimed_until_it_is_resumed(database: Engine) -> None:
     job = post(database, *["x"] * 2000)
     running = claim(database, room=1000)
-    with database.begin() as tx:
-        verbs.pause(tx, job)
+    transact(database, verbs.pause, job)
     assert claim(database) == []
     settle(database, running, seqs=[5])
     assert claim(database) == []
     assert job_row(database, job).state == "paused"
-    with database.begin() as tx:
-        verbs.resume(tx, job)
+    transact(database, verbs.resume, job)
     assert job_row(database, job).state == "running"
     for _ in range(2):
         settle(database, claim(database))
@@ -340,8 +326,7 @@ def test_retry_runs_again_what_did_not_succeed(database: Engine) -> None:
     with database.begin() as tx:
         assert verbs.retry(tx, job) == "running"
         verbs.cancel(tx, job)
-    with database.begin() as tx:
-        assert verbs.retry(tx, job) == "cancelled"
+    assert transact(database, verbs.retry, job) == "cancelled"
     row = job_row(database, job)
     assert (row.state, row.generation, row.succeeded) == ("queued", 2, 1000)
     assert settle(database, claim(database)) == 1
@@ -354,15 +339,13 @@ def test_retry_runs_again_what_did_not_succeed(database: Engine) -> None:
 
 def test_a_reader_is_told_when_a_retry_changes_what_it_reads(database: Engine) -> None:
     job = post(database, *["x"] * 2000)
-    with database.begin() as tx:
-        verbs.cancel(tx, job)
+    transact(database, verbs.cancel, job)
     with database.connect() as tx:
         row = read.one(tx, "default", job)
         span = read.span(tx, "default", job, 2000, after=-1, gaps=False, outcome=None, limit=None)
     chunks = read.result_lines(database, row, span, "characters", None)
     next(chunks)
-    with database.begin() as tx:
-        verbs.retry(tx, job)
+    transact(database, verbs.retry, job)
     with pytest.raises(Conflict):
         list(chunks)
 
@@ -441,9 +424,7 @@ def test_an_empty_job_is_refused(database: Engine) -> None:
         submit(database, MODELS, "default", Order("echo"), array=[])
 
 
-def test_a_connection_that_breaks_under_bulk_rows_counts_as_the_database_away(
-    database: Engine,
-) -> None:
+def test_a_connection_that_breaks_under_bulk_rows_is_the_database_away(database: Engine) -> None:
     with database.begin() as tx:
         tx.execute(text("SET LOCAL statement_timeout = 50"))
         with pytest.raises(db.CONNECTION_ERRORS):

@@ -9,6 +9,7 @@ from jobs.store.queue import workers
 from jobs.store.queue.workers import ModelRow, ModelState
 from jobs.usecases.submit import Order
 from tests.support.stores.store import SAMPLES, submit
+from tests.support.stores.transactions import execute, transact
 
 SILENT_S = 12.0
 
@@ -31,13 +32,11 @@ def tell(database: Engine, incarnation: int, state: ModelState, **values: object
 
 
 def beat(database: Engine, incarnation: int, state: str) -> None:
-    with database.begin() as tx:
-        workers.heartbeat(tx, incarnation, state)
+    transact(database, workers.heartbeat, incarnation, state)
 
 
 def claims(database: Engine, incarnation: int, most: int = 1) -> bool:
-    with database.begin() as tx:
-        return workers.claim_load(tx, incarnation, "x@1", SILENT_S, most=most)
+    return transact(database, workers.claim_load, incarnation, "x@1", SILENT_S, most=most)
 
 
 def test_who_claims_a_load_keeps_the_others_from_it(database: Engine, two: tuple[int, int]) -> None:
@@ -59,8 +58,7 @@ def test_as_many_load_a_model_as_may_have_it(database: Engine, two: tuple[int, i
     one, other = two
     tell(database, one, "ready")
     assert claims(database, other, most=2)
-    with database.begin() as tx:
-        third = workers.register(tx, "w", "default", "cpu", ["x@1"])
+    third = transact(database, workers.register, "w", "default", "cpu", ["x@1"])
     tell(database, third, "absent")
     assert not claims(database, third, most=2)
 
@@ -81,11 +79,8 @@ def test_what_a_worker_had_that_leaves_or_is_gone_is_loaded_by_another(
     one, other = two
     tell(database, one, "ready")
     if end == "silent":
-        with database.begin() as tx:
-            tx.execute(
-                text("UPDATE workers SET heartbeat_at = now() - interval '1 h' "
-                     "WHERE incarnation = :one"), {"one": one},
-            )  # fmt: skip
+        execute(database, "UPDATE workers SET heartbeat_at = now() - interval '1 h' "
+                     "WHERE incarnation = :one", {"one": one})  # fmt: skip
     else:
         beat(database, one, end)
     assert claims(database, other)
@@ -101,9 +96,7 @@ def test_models_stand_as_their_workers_say(database: Engine, two: tuple[int, int
     assert found["x@1"] == workers.ModelStatus({"ready": 1, "failed": 1}, 70.0, "no such file")
 
 
-def test_what_is_ready_in_a_worker_that_leaves_is_draining(
-    database: Engine, two: tuple[int, int]
-) -> None:
+def test_what_a_leaving_worker_has_is_draining(database: Engine, two: tuple[int, int]) -> None:
     one, _ = two
     tell(database, one, "ready")
     beat(database, one, "draining")
@@ -112,9 +105,7 @@ def test_what_is_ready_in_a_worker_that_leaves_is_draining(
         assert workers.ready_counts(tx, SILENT_S) == {}
 
 
-def test_workers_that_an_operator_drained_are_known_by_model(
-    database: Engine, two: tuple[int, int]
-) -> None:
+def test_drained_workers_are_known_by_model(database: Engine, two: tuple[int, int]) -> None:
     one, _ = two
     tell(database, one, "ready")
     with database.begin() as tx:
@@ -124,30 +115,22 @@ def test_workers_that_an_operator_drained_are_known_by_model(
         assert workers.drained(tx, SILENT_S) == {"x@1": (one,)}
         assert diagnostics.observations(tx, SILENT_S).models["x@1"].drained == (one,)
     beat(database, one, "stopped")
-    with database.connect() as tx:
-        assert workers.drained(tx, SILENT_S) == {}
+    assert transact(database, workers.drained, SILENT_S) == {}
 
 
-def test_a_model_that_is_told_of_no_more_is_forgotten(
-    database: Engine, two: tuple[int, int]
-) -> None:
+def test_a_model_told_of_no_more_is_forgotten(database: Engine, two: tuple[int, int]) -> None:
     for incarnation in two:
-        with database.begin() as tx:
-            workers.report_models(tx, incarnation, [])
-    with database.connect() as tx:
-        assert workers.model_statuses(tx, SILENT_S) == {}
+        transact(database, workers.report_models, incarnation, [])
+    assert transact(database, workers.model_statuses, SILENT_S) == {}
 
 
 def state(database: Engine, incarnation: int) -> tuple[str, str | None]:
-    with database.connect() as tx:
-        row = fleet.one(tx, incarnation)
+    row = transact(database, fleet.one, incarnation)
     assert row is not None
     return row.state, row.device_error
 
 
-def test_a_quarantined_worker_stays_so_until_it_is_resumed(
-    database: Engine, two: tuple[int, int]
-) -> None:
+def test_a_quarantined_worker_stays_so_till_resumed(database: Engine, two: tuple[int, int]) -> None:
     one, _other = two
     with database.begin() as tx:
         workers.report_death(tx, one, "sick", "CUDA error: unknown error")
@@ -179,9 +162,7 @@ def test_a_quarantine_that_no_supervisor_keeps_is_no_longer_counted(
         assert diagnostics.observations(tx, SILENT_S).sick == ()
 
 
-def test_jobs_that_succeed_in_other_workers_are_counted(
-    database: Engine, two: tuple[int, int]
-) -> None:
+def test_jobs_succeeding_elsewhere_are_counted(database: Engine, two: tuple[int, int]) -> None:
     one, other = two
     made = [submit(database, SAMPLES, "t", Order("echo"), array=["x"]).id for _ in range(3)]
     with database.begin() as tx:

@@ -6,7 +6,7 @@ from functools import partial
 from queue import Queue
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.registered import Registered, union
@@ -17,6 +17,7 @@ from jobs.usecases.registry.registrar import Registrar
 from jobs.usecases.submit import Order, submit
 from tests.integration.jobs.store.registry.test_registrar import ENTRY, record
 from tests.support.stores.store import claim, settle
+from tests.support.stores.transactions import execute, transact
 from tests.support.wait import PATIENCE_S
 
 
@@ -57,11 +58,8 @@ def test_a_connection_that_broke_is_made_again(
     monkeypatch.setattr(follower, "LOOK_S", 3600)
     with following(database_url, db.API) as found:
         assert keys(found) == []
-        with database.begin() as tx:
-            tx.execute(
-                text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                     "WHERE query = 'LISTEN millrace_models'")
-            )  # fmt: skip
+        execute(database, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                     "WHERE query = 'LISTEN millrace_models'")  # fmt: skip
         assert keys(found) == []  # notifications may have been missed
         push(database, "2")
         while keys(found) != ["echo@2"]:  # it may have looked twice while the connection broke
@@ -76,8 +74,7 @@ def test_without_a_database_it_starts_and_ends(caplog: pytest.LogCaptureFixture)
 
 def test_a_retired_version_is_run_until_its_jobs_have_ended(database: Engine) -> None:
     push(database, "2")
-    with database.begin() as tx:
-        models = snapshot.read(tx)
+    models = transact(database, snapshot.read)
     served = union(SAMPLES, models)
     submit(database, served, "acme", Order("echo@2"), array=["a"])
     with database.begin() as tx:
@@ -86,5 +83,4 @@ def test_a_retired_version_is_run_until_its_jobs_have_ended(database: Engine) ->
         assert snapshot.read(tx) == Registered()
         assert [one.key for one in snapshot.read_with_unfinished(tx).unfinished] == ["echo@2"]
     settle(database, claim(database, model=served.resolve("echo@2")))
-    with database.begin() as tx:
-        assert snapshot.read_with_unfinished(tx) == Registered()
+    assert transact(database, snapshot.read_with_unfinished) == Registered()

@@ -21,6 +21,7 @@ from jobs.usecases.registry.registrar import Registrar
 from jobs.usecases.submit import Order, submit
 from tests.integration.jobs.store.registry.test_registrar import ENTRY, record
 from tests.support import signing
+from tests.support.stores.transactions import transact
 
 GRACE = timedelta(days=30)
 
@@ -43,8 +44,7 @@ class Store:
     def push(self, version: str, **files: bytes) -> Manifest:
         manifest = self.announce(version, **files)
         push(self.blobs, self.folder / version, manifest)
-        with self.database.begin() as tx:
-            artifacts.mark_stored(tx, manifest.digest)
+        transact(self.database, artifacts.mark_stored, manifest.digest)
         self.register(version, manifest)
         return manifest
 
@@ -67,12 +67,10 @@ class Store:
                 tx.execute(text(f"UPDATE {table} SET {older}"))
 
     def mark(self) -> int:
-        with self.worker.begin() as tx:
-            return removal.mark(tx, GRACE)
+        return transact(self.worker, removal.mark, GRACE)
 
     def erase(self) -> int:
-        with self.worker.begin() as tx:
-            return removal.erase(tx, self.blobs.delete)
+        return transact(self.worker, removal.erase, self.blobs.delete)
 
     def has(self, manifest: Manifest, name: str) -> bool:
         return self.blobs.size(blob_key(manifest.digests[name])) is not None

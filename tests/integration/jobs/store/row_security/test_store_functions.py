@@ -28,6 +28,7 @@ from tests.integration.jobs.store.row_security.tenants import (
     forget,
 )
 from tests.support.cases import each
+from tests.support.stores.transactions import transact
 
 
 @pytest.fixture
@@ -49,8 +50,7 @@ def _unfilter(
 def test_without_the_stores_filters_no_foreign_row_shows_and_none_is_changed(
     database: Engine, unfiltered: Engine, alices: UUID
 ) -> None:
-    with database.connect() as tx:
-        job = read.one(tx, ALICE, alices)
+    job = transact(database, read.one, ALICE, alices)
     before = everything(database)
     for name, case in each(STORE_CALLS):
         with case:
@@ -74,8 +74,7 @@ def test_where_rows_are_not_secured_those_functions_do_show_them(
     database: Engine, alices: UUID
 ) -> None:
     """Shows that the test above can fail."""
-    with database.connect() as tx:
-        job = read.one(tx, ALICE, alices)
+    job = transact(database, read.one, ALICE, alices)
     event.listen(database, "before_cursor_execute", _unfilter, retval=True)
     for name, case in each(sorted(REVEALS)):
         with case, acting(database, MALLORY) as tx:

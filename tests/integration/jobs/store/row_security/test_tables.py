@@ -25,6 +25,7 @@ from tests.integration.jobs.store.row_security.tenants import (
     everything,
 )
 from tests.support.stores.store import count
+from tests.support.stores.transactions import scalar, transact
 
 
 def security(tx: Tx) -> dict[str, bool]:
@@ -40,17 +41,12 @@ def test_row_security_is_active_on_the_apis_own_connection(settings: Settings) -
         assert all(active.values()), active
 
 
-def test_row_security_is_active_for_a_process_of_the_apis_that_takes_large_bodies(
-    api: Engine,
-) -> None:
-    with api.connect() as tx:
-        assert all(security(tx).values())
+def test_row_security_is_active_for_an_api_process_that_takes_large_bodies(api: Engine) -> None:
+    assert all(transact(api, security).values())
 
 
 @pytest.mark.parametrize("role", [db.API, db.WORKER])
-def test_the_roles_of_processes_own_nothing_and_are_nobody_special(
-    database: Engine, role: str
-) -> None:
+def test_roles_of_processes_own_nothing_and_are_not_special(database: Engine, role: str) -> None:
     with database.connect() as tx:
         named = {"role": role}
         found = tx.execute(
@@ -96,9 +92,7 @@ def test_every_table_with_a_tenant_has_a_policy(database: Engine) -> None:
         tx.rollback()
 
 
-def test_of_partitions_the_api_may_add_to_those_of_items_and_nothing_else(
-    database: Engine,
-) -> None:
+def test_of_partitions_the_api_may_add_to_those_of_items_alone(database: Engine) -> None:
     rights = "SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER"
     with database.connect() as tx:
         leaves = list(tx.scalars(text(LEAVES)))
@@ -141,13 +135,10 @@ def test_a_tenant_is_forgotten_with_its_transaction(api: Engine, alices: UUID) -
     for _ in range(3):
         with acting(api, ALICE) as tx:
             assert tx.scalar(text("SELECT count(*) FROM jobs")) == 2
-        with api.begin() as tx:
-            assert tx.scalar(text("SELECT count(*) FROM jobs")) == 0
+        assert scalar(api, "SELECT count(*) FROM jobs") == 0
 
 
-def test_a_row_of_another_tenant_is_not_written(
-    database: Engine, api: Engine, alices: UUID
-) -> None:
+def test_no_row_of_another_tenant_is_written(database: Engine, api: Engine, alices: UUID) -> None:
     before = everything(database)
     with acting(database, EVERYBODY) as tx:
         tables = [
@@ -168,8 +159,7 @@ def test_a_row_of_another_tenant_is_not_written(
 
 def _forged(database: Engine, table: str) -> str:
     """A copy of a row of Alice's, made by Mallory: PostgreSQL asks the policy first."""
-    with database.connect() as tx:
-        row = tx.scalar(text(f"SELECT row_to_json(t)::text FROM {table} t LIMIT 1"))
+    row = scalar(database, f"SELECT row_to_json(t)::text FROM {table} t LIMIT 1")
     columns = f"SELECT * FROM json_populate_record(NULL::{table}, $forged${row}$forged$)"
     return f"INSERT INTO {table} OVERRIDING SYSTEM VALUE {columns}"
 
@@ -201,9 +191,7 @@ def _copy(tx: Tx, tenant: str) -> None:
 # -- keys that several tenants have
 
 
-def test_two_tenants_may_use_the_same_idempotency_key_at_once(
-    api: Engine, database: Engine
-) -> None:
+def test_two_tenants_may_use_one_idempotency_key_at_once(api: Engine, database: Engine) -> None:
     one, other = Claim(ALICE, "k", b"1"), Claim(MALLORY, "k", b"2")
     with acting(api, ALICE) as alice, acting(api, MALLORY) as mallory:
         idempotency.lock(alice, one)

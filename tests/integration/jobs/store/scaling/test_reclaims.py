@@ -5,6 +5,7 @@ from sqlalchemy import Engine, text
 
 from jobs.store.queue import workers
 from jobs.store.scaling import policies, reclaims
+from tests.support.stores.transactions import transact
 
 
 @pytest.fixture
@@ -20,8 +21,7 @@ def registered(database: Engine, notice_s: float) -> int:
 
 
 def events(database: Engine) -> list[tuple[str, str, str]]:
-    with database.begin() as tx:
-        return [(one.act, one.actor, one.reason) for one in policies.events(tx, "gpu")]
+    return [(one.act, one.actor, one.reason) for one in transact(database, policies.events, "gpu")]
 
 
 def fall_silent(database: Engine) -> int:
@@ -32,26 +32,21 @@ def fall_silent(database: Engine) -> int:
 
 def test_a_reclaim_is_one_event_with_its_notice(database: Engine, spot: int) -> None:
     for by in ("aws", "sigterm"):
-        with database.begin() as tx:
-            reclaims.record(tx, spot, by, 117.4)
+        transact(database, reclaims.record, spot, by, 117.4)
     words = f"the machine of worker {spot} goes in 117 s, by aws"
     assert events(database) == [("reclaimed", f"worker {spot}", words)]
-    with database.begin() as tx:
-        assert reclaims.recent(tx) == {("gpu", "aws"): 1}
+    assert transact(database, reclaims.recent) == {("gpu", "aws"): 1}
     assert fall_silent(database) == 1
     assert len(events(database)) == 1  # there was a notice
 
 
-def test_a_spot_worker_that_falls_silent_was_reclaimed_without_notice(
-    database: Engine, spot: int
-) -> None:
+def test_a_silent_spot_worker_was_reclaimed_without_notice(database: Engine, spot: int) -> None:
     other = registered(database, 0.0)
     assert fall_silent(database) == 2
     assert events(database) == [
         ("reclaimed", f"worker {spot}", f"worker {spot} fell silent, without notice")
     ]
-    with database.begin() as tx:
-        assert reclaims.recent(tx) == {("gpu", "silence"): 1}
+    assert transact(database, reclaims.recent) == {("gpu", "silence"): 1}
     assert fall_silent(database) == 0
     assert other != spot
 

@@ -20,6 +20,7 @@ from jobs.store.tenancy import acting
 from jobs.store.tenants import audit, audit_chain
 from migrations.run import migrate
 from tests.support.command_line import run_millrace
+from tests.support.stores.transactions import transact
 
 MIGRATIONS = Path(__file__).parents[5] / "migrations"
 WRITERS, EACH = 16, 25
@@ -35,8 +36,7 @@ def add(database: Engine, *acts: str) -> None:
 
 
 def check(database: Engine, head: bytes = b"") -> audit_chain.ChainCheck:
-    with database.begin() as tx:
-        return audit_chain.verify(tx, head)
+    return transact(database, audit_chain.verify, head)
 
 
 def change(database: Engine, *statements: str) -> None:
@@ -200,9 +200,7 @@ def test_a_writer_that_goes_on_after_its_entry_holds_up_no_other(database: Engin
 
 
 @pytest.mark.parametrize("role", [db.API, db.WORKER])
-def test_the_roles_of_processes_may_not_touch_the_chain(
-    database: Engine, database_url: str, role: str
-) -> None:
+def test_processes_may_not_touch_the_chain(database: Engine, database_url: str, role: str) -> None:
     add(database, "one")
     engine = db.connect(database_url, pool_size=1, role=role)
     for statement in (
@@ -220,12 +218,17 @@ def test_the_roles_of_processes_may_not_touch_the_chain(
     engine.dispose()
 
 
-def test_entries_from_before_the_chain_are_linked_by_the_migration(database: Engine) -> None:
+def go_back_before_the_chain(database: Engine) -> None:
+    """Takes the migration that made the chain back."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["engine"] = database
     [file] = MIGRATIONS.glob("versions/*_audit_chain.py")
     command.downgrade(config, import_module(f"migrations.versions.{file.stem}").down_revision)
+
+
+def test_entries_from_before_the_chain_are_linked_by_the_migration(database: Engine) -> None:
+    go_back_before_the_chain(database)
     add(database, "one", "two")  # as an older release does
     migrate(database)
     add(database, "three")
@@ -236,11 +239,7 @@ def test_entries_from_before_the_chain_are_linked_by_the_migration(database: Eng
 
 
 def test_entries_may_be_added_while_the_migration_links_older_ones(database: Engine) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.attributes["engine"] = database
-    [file] = MIGRATIONS.glob("versions/*_audit_chain.py")
-    command.downgrade(config, import_module(f"migrations.versions.{file.stem}").down_revision)
+    go_back_before_the_chain(database)
     add(database, *map(str, range(10)))
     free: list[int] = []
 
@@ -274,9 +273,7 @@ def run_verify(settings: Settings, *arguments: str, status: int = 0) -> Result:
     return run_millrace("audit", "--verify", *arguments, status=status, **environ)
 
 
-def test_the_command_prints_the_hashes_and_names_the_fault(
-    database: Engine, settings: Settings
-) -> None:
+def test_the_command_prints_hashes_and_the_fault(database: Engine, settings: Settings) -> None:
     add(database, "one", "two", "three")
     shown = run_verify(settings).output
     assert shown.startswith("3 entries follow one another\n")

@@ -32,10 +32,11 @@ from jobs.store.tenancy import acting
 from jobs.store.tenants import api_keys, audit, erasure, tenants
 from jobs.store.webhooks import endpoints, secrets
 from jobs.usecases.submit import Order, submit
-from tests.support.credentials import becomes, on, who
+from tests.support.credentials import authenticating, is_refused, who
 from tests.support.servers.identity_provider import running
 from tests.support.stores.store import claim, count, settle
-from tests.support.wait import eventually_async
+from tests.support.stores.transactions import execute, transact
+from tests.support.wait import PATIENCE_S, eventually_async
 from workers.keeper import cleanup
 from workers.keeper.tenant_cleanup import TenantCleanup
 
@@ -67,8 +68,7 @@ def fill(database: Engine, settings: Settings, tenant: str) -> str:
         found = submit(database, SAMPLES, tenant, order, array=lines, claim=held, payloads=payloads)
         return str(found.id)
 
-    with database.begin() as tx:
-        api_keys.create(tx, asked)
+    transact(database, api_keys.create, asked)
     post()
     settle(database, claim(database))
     post()
@@ -95,13 +95,11 @@ def fill(database: Engine, settings: Settings, tenant: str) -> str:
 
 
 def begin(database: Engine, tenant: str = GONE) -> None:
-    with database.begin() as tx:
-        erasure.begin(tx, tenant)
+    transact(database, erasure.begin, tenant)
 
 
 def left(database: Engine) -> dict[str, int]:
-    with database.begin() as tx:
-        row = asdict(erasure.remaining(tx, GONE))
+    row = asdict(transact(database, erasure.remaining, GONE))
     return {kind: int(found) for kind, found in row.items() if kind != "erased_at"}
 
 
@@ -188,13 +186,10 @@ def test_nothing_is_left_but_what_it_owes_and_that_it_was_here(
 
 def settle_all(database: Engine) -> None:
     """Leases run out, and what they held is ended."""
-    with database.begin() as tx:
-        tx.execute(text("UPDATE slices SET state = 'ready' WHERE state = 'leased'"))
+    execute(database, "UPDATE slices SET state = 'ready' WHERE state = 'leased'")
 
 
-def test_its_keys_end_at_once_and_the_open_mode_never_comes_back(
-    database: Engine, settings: Settings
-) -> None:
+def test_its_keys_end_and_open_mode_never_returns(database: Engine, settings: Settings) -> None:
     key = fill(database, settings, GONE)
     begin(database)
     with database.begin() as tx:
@@ -203,8 +198,7 @@ def test_its_keys_end_at_once_and_the_open_mode_never_comes_back(
         [row] = api_keys.page(tx, GONE, None, 10)
         assert (row.name, row.hint) == ("", "")
     keep(database, settings)
-    with database.begin() as tx:
-        assert api_keys.any_key(tx)
+    assert transact(database, api_keys.any_key)
 
 
 def test_nobody_comes_back_under_its_name(database: Engine, settings: Settings) -> None:
@@ -231,18 +225,14 @@ def test_a_job_that_was_on_its_way_in_goes_too(database: Engine, settings: Setti
     assert count(database, "items") == 0
 
 
-def test_a_tenant_that_leaves_is_told_of_nothing_any_more(
-    database: Engine, settings: Settings
-) -> None:
+def test_a_tenant_that_leaves_is_told_of_nothing(database: Engine, settings: Settings) -> None:
     fill(database, settings, GONE)
     begin(database)
     settle_all(database)
-    with database.begin() as tx:
-        assert erasure.continue_erasing(tx) > 0
+    assert transact(database, erasure.continue_erasing) > 0
     ended = 0
     while ended < 3:
-        with database.begin() as tx:
-            erasure.continue_erasing(tx)
+        transact(database, erasure.continue_erasing)
         with database.connect() as tx:
             told = text("SELECT count(*) FROM webhook_deliveries WHERE type = 'job.cancelled'")
             assert tx.scalar(told) == 0
@@ -259,9 +249,8 @@ def test_erasing_again_does_no_harm(database: Engine, settings: Settings) -> Non
 
 
 def when(database: Engine) -> datetime:
-    with database.begin() as tx:
-        at: datetime = erasure.remaining(tx, GONE).erased_at
-    assert abs((datetime.now(UTC) - at).total_seconds()) < 60
+    at: datetime = transact(database, erasure.remaining, GONE).erased_at
+    assert abs((datetime.now(UTC) - at).total_seconds()) < PATIENCE_S
     return at
 
 
@@ -314,9 +303,7 @@ def test_a_redis_that_is_away_is_tried_again(database: Engine, settings: Setting
         assert TenantCleanup(away).run_once(tx) == 0
 
 
-def test_the_keepers_role_may_do_all_of_it(
-    database: Engine, database_url: str, settings: Settings
-) -> None:
+def test_the_keeper_may_do_it_all(database: Engine, database_url: str, settings: Settings) -> None:
     fill(database, settings, GONE)
     begin(database)
     settle_all(database)
@@ -339,30 +326,28 @@ def test_the_apis_role_may_begin_it_and_see_how_far_it_is(
     api.dispose()
 
 
-def test_a_token_that_names_a_tenant_that_was_erased_lets_nobody_in(
+@pytest.mark.anyio
+async def test_a_token_that_names_a_tenant_that_was_erased_lets_nobody_in(
     database: Engine, settings: Settings
 ) -> None:
-    with database.begin() as tx:
-        tenants.ensure(tx, "other")
+    transact(database, tenants.ensure, "other")
     with running() as provider:
-
-        async def test(credentials: Authenticator) -> None:
+        async with authenticating(provider.settings(settings)) as credentials:
             token = provider.token(tenant="acme")
             assert await who(credentials, token)
             with database.begin() as tx:
                 tenants.ensure(tx, "acme")
                 erasure.begin(tx, "acme")
-            await becomes(credentials, token, lambda caller: caller is None, 5)
+            await is_refused(credentials, token)
             assert await who(credentials, provider.token(tenant="acme", sub="else")) is None
             assert await who(credentials, provider.token(tenant="other"))
 
-        on(provider.settings(settings), test)
 
-
-def test_where_no_key_was_made_an_erased_default_is_closed_too(
+@pytest.mark.anyio
+async def test_where_no_key_was_made_an_erased_default_is_closed(
     database: Engine, settings: Settings
 ) -> None:
-    async def test(credentials: Authenticator) -> None:
+    async with authenticating(settings) as credentials:
         assert await credentials.authenticate([]) == OPEN
         with database.begin() as tx:
             tenants.ensure(tx, OPEN.tenant)
@@ -372,8 +357,6 @@ def test_where_no_key_was_made_an_erased_default_is_closed_too(
             return not await _let_in(credentials)
 
         await eventually_async(closed)
-
-    on(settings, test)
 
 
 async def _let_in(credentials: Authenticator) -> bool:
@@ -397,15 +380,11 @@ def test_who_only_has_a_secret_or_a_bill_can_be_erased_too(database: Engine) -> 
         )
     for tenant in ("secretive", "billed"):
         begin(database, tenant)
-        with database.begin() as tx:
-            assert tenants.is_erased(tx, tenant)
+        assert transact(database, tenants.is_erased, tenant)
 
 
-def test_a_credential_that_lives_a_moment_longer_leaves_no_address_behind(
-    database: Engine,
-) -> None:
-    with database.begin() as tx:
-        api_keys.create(tx, NewKey(GONE))
+def test_a_credential_that_lives_a_moment_longer_leaves_no_address(database: Engine) -> None:
+    transact(database, api_keys.create, NewKey(GONE))
     begin(database)
     with acting(database, GONE) as tx:
         spend.set_endpoint(tx, GONE, "https://leaving.example/")

@@ -22,9 +22,7 @@ from jobs.store.tenants import moving
         (lambda rows: rows["tenants"][0].update(tenant_id="other"), "not all rows are of acme"),
     ],
 )
-def test_rows_that_were_changed_are_refused_and_change_nothing(
-    database: Engine, change: Any, why: str
-) -> None:
+def test_changed_rows_are_refused_without_effect(database: Engine, change: Any, why: str) -> None:
     with database.begin() as tx:
         tx.execute(insert(tenants).values(tenant_id="acme", weight=3))
         rows = moving.export_tenant(tx, "acme")

@@ -19,6 +19,7 @@ from jobs.models.probe import Probe
 from jobs.settings import Settings
 from jobs.store.registry import artifacts
 from tests.support import signing
+from tests.support.stores.transactions import transact
 from workers.device import probe
 from workers.device.probe import ProbeFailed
 from workers.engines import registry as engines
@@ -64,9 +65,7 @@ def model(tmp_path: Path) -> Path:
     return signing.write_tree(tmp_path / "model", {"code/model.py": CODE, "config.json": b"{}"})
 
 
-def test_an_engine_loads_from_the_cache_alone(
-    database: Engine, settings: Settings, model: Path
-) -> None:
+def test_engines_load_from_the_cache(database: Engine, settings: Settings, model: Path) -> None:
     manifest = register(database, settings, model)
     stager = Stager(settings, database)
     staged = stage(stager, version(manifest.digest))
@@ -79,9 +78,7 @@ def test_an_engine_loads_from_the_cache_alone(
     stager.release(staged)
 
 
-def test_adapters_in_the_artifact_are_staged_with_it(
-    database: Engine, settings: Settings, model: Path
-) -> None:
+def test_adapters_are_staged_with_it(database: Engine, settings: Settings, model: Path) -> None:
     signing.write_tree(model, {"adapters/legal/adapter_config.json": b"{}"})
     manifest = register(database, settings, model)
     path = f"/artifacts/{manifest.digest}/adapters/legal"
@@ -97,8 +94,7 @@ def test_an_adapter_is_staged_for_its_base_alone_as_a_trusted_key_signed_it(
     trusting = settings.evolve(trust=signing.write_trust(tmp_path / "trust", key))
     folder = signing.write_tree(tmp_path / "legal", {CONFIG: b"{}", WEIGHTS: b"1234"})
     manifest = push(open_store(trusting.files), folder)
-    with database.begin() as tx:
-        artifacts.add(tx, manifest.digest, manifest.as_json(), 1, "test", "m@1")
+    transact(database, artifacts.add, manifest.digest, manifest.as_json(), 1, "test", "m@1")
     stager, adapter = Stager(trusting, database), Adapter("legal", artifact=manifest.digest)
 
     def staged(base: str = "1") -> Adapter:
@@ -111,8 +107,7 @@ def test_an_adapter_is_staged_for_its_base_alone_as_a_trusted_key_signed_it(
         return str(error.value)
 
     assert "no signature" in refused()
-    with database.begin() as tx:
-        artifacts.sign(tx, manifest.digest, bundle.sign(manifest, "legal", key), "test")
+    transact(database, artifacts.sign, manifest.digest, bundle.sign(manifest, "legal", key), "test")
     assert "is no adapter of m@2, but of m@1" in refused("2")
     found = staged()
     assert Path(found.path, WEIGHTS).read_bytes() == b"1234"
@@ -142,8 +137,7 @@ def test_only_what_a_trusted_key_signed_is_staged(
         artifacts.sign(tx, manifest.digest, bundle.sign(manifest, "m", signing.make_key()), "test")
     with pytest.raises(Untrusted, match="doesn't have the key"):
         stage(stager, version(manifest.digest))
-    with database.begin() as tx:
-        artifacts.sign(tx, manifest.digest, bundle.sign(manifest, "m", key), "test")
+    transact(database, artifacts.sign, manifest.digest, bundle.sign(manifest, "m", key), "test")
     stage(stager, version(manifest.digest))
     signing.write_trust(tmp_path / "trust", key, more="revoked_at = 2026-01-01T00:00:00Z")
     with pytest.raises(Untrusted, match="'release' was revoked"):
@@ -158,15 +152,12 @@ def test_signed_bytes_of_one_version_are_not_served_as_another(
         register(database, trusting, signing.write_tree(tmp_path / name, {"w": name.encode()}))
         for name in ("one", "two")
     ]
-    with database.begin() as tx:
-        artifacts.sign(tx, ours[1].digest, bundle.sign(ours[0], "m", key), "test")
+    transact(database, artifacts.sign, ours[1].digest, bundle.sign(ours[0], "m", key), "test")
     with pytest.raises(Untrusted, match="w differ"):
         stage(Stager(trusting, database), version(ours[1].digest))
 
 
-def test_a_manifest_that_is_not_that_of_its_digest_is_refused(
-    database: Engine, settings: Settings
-) -> None:
+def test_a_manifest_of_another_digest_is_refused(database: Engine, settings: Settings) -> None:
     digest = f"sha256:{'5' * 64}"
     store(database, Manifest.create([ArtifactFile("a", 1, "0" * 64)]), digest)
     with pytest.raises(Untrusted, match="has the digest"):

@@ -1,0 +1,42 @@
+"""Calls of the store, and SQL, in transactions of their own."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import Connection, Engine, Row, text
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def transact(
+    database: Engine, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Calls a function of the store, and commits."""
+    with database.begin() as tx:
+        return fn(tx, *args, **kwargs)
+
+
+def execute(database: Engine, sql: str, values: Mapping[str, Any] | None = None) -> None:
+    """Executes SQL, and commits."""
+    with database.begin() as tx:
+        tx.execute(text(sql), values)
+
+
+def fetch(
+    database: Engine, sql: str, values: Mapping[str, Any] | None = None
+) -> list[Row[tuple[Any, ...]]]:
+    """Returns all rows of a query."""
+    with database.begin() as tx:
+        return list(tx.execute(text(sql), values).all())
+
+
+def scalars(database: Engine, sql: str, values: Mapping[str, Any] | None = None) -> list[Any]:
+    """Returns the first column of a query."""
+    return [row[0] for row in fetch(database, sql, values)]
+
+
+def scalar(database: Engine, sql: str, values: Mapping[str, Any] | None = None) -> Any:
+    """Returns the one value of a query of one row."""
+    [value] = scalars(database, sql, values)
+    return value
