@@ -12,6 +12,9 @@ SBOM := build/sbom.cdx.json
 PIP_VERSION := 26.3
 # pip compiles in one process, and what nothing imports too.
 PIP := -q --disable-pip-version-check --no-compile
+INSTALL := $(BIN)/pip install --disable-pip-version-check --no-compile --progress-bar off -c $(LOCK)
+# One line a step; all output is in this log, and is shown where a step fails.
+STEP := ops/step.sh $(VENV)/install.log
 NEVER_IMPORTED := /tests?/|/torch/testing/|/kubernetes/client/|/transformers/models/
 
 # Where it is set, each process would compile the product anew.
@@ -20,10 +23,10 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo quick unit test suite nightly compat screenshots check chaos image up bench lock clean tools sbom audit supply-chain docs
 
 demo: $(PRODUCT) ## see it work
-	$(BIN)/millrace demo
+	@$(BIN)/millrace demo
 
 up: $(PRODUCT) ## start everything, and leave it running
-	$(BIN)/millrace up
+	@$(BIN)/millrace up
 
 quick: $(INSTALLED) ## check format, lint and types, and run the unit tests: for every edit
 	$(MAKE) -j 2 check unit
@@ -83,19 +86,21 @@ bench: $(INSTALLED) ## install what benchmarks need, and run two
 	$(BIN)/millrace bench echo
 
 # The product alone, whose modules are compiled when they are first imported. torch, which is most of
-# it, is unpacked beside the others.
+# it, is unpacked beside the others: until the last step it lacks some of what it needs, and that step
+# checks that all fit together.
 $(PRODUCT): pyproject.toml $(LOCK)
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install $(PIP) pip==$(PIP_VERSION)
-	$(BIN)/pip install $(PIP) -c $(LOCK) --no-deps torch & $(BIN)/pip install $(PIP) -c $(LOCK) -e . && wait $$!
-	$(BIN)/pip install $(PIP) -c $(LOCK) 'millrace[cpu]'
-	touch $@
+	@$(STEP) 'installing (1/3) pip' '$(PYTHON) -m venv $(VENV) && $(INSTALL) pip==$(PIP_VERSION)'
+	@$(STEP) 'installing (2/3) torch and the product' \
+		'$(INSTALL) --no-deps torch & $(INSTALL) --no-warn-conflicts -e .; ended=$$?; wait $$! && exit $$ended'
+	@$(STEP) 'installing (3/3) the sample model' '$(INSTALL) "millrace[cpu]"'
+	@touch $@
 
 # And its tests, whose many processes shall not all compile the same modules.
 $(INSTALLED): $(PRODUCT)
-	PYTHONWARNINGS=ignore $(BIN)/pip install $(PIP) -c $(LOCK) -e '.[dev]'
-	$(BIN)/python -m compileall -q -j 0 -x '$(NEVER_IMPORTED)' $(VENV)/lib || true
-	touch $@
+	@$(STEP) 'installing (1/2) the tools of the tests' '$(INSTALL) -e ".[dev]"'
+	@$(STEP) 'installing (2/2) compiled modules' \
+		'$(BIN)/python -m compileall -q -j 0 -x "$(NEVER_IMPORTED)" $(VENV)/lib || true'
+	@touch $@
 
 # Pins everything that is installed now; run it after changing pyproject.toml.
 lock: ## pin everything that is installed now

@@ -1,0 +1,44 @@
+"""ops/step.sh: a step of an installation is one line, and all its output where it fails."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+STEP = Path(__file__).parents[3] / "ops" / "step.sh"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "install.log"
+
+
+def step(log: Path, name: str, command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(STEP), str(log), name, command], capture_output=True, text=True, check=False
+    )
+
+
+def test_a_step_that_succeeds_is_one_line_with_its_seconds(log: Path) -> None:
+    done = step(log, "installing (1/2) torch", "echo WARNING; echo ERROR >&2")
+    name, _, seconds = done.stdout.partition(" … ")
+    assert (done.returncode, done.stderr, name) == (0, "", "installing (1/2) torch")
+    assert seconds in {"0 s\n", "1 s\n"}
+    assert "WARNING\nERROR\n" in log.read_text()
+
+
+def test_a_step_that_fails_shows_its_output_and_ends_with_its_status(log: Path) -> None:
+    step(log, "first", "echo of the first")
+    done = step(log, "second", "echo Collecting; echo no such thing >&2; exit 3")
+    assert done.returncode == 3
+    assert done.stdout.startswith("second … failed after ")
+    assert done.stderr == (
+        f"Collecting\nno such thing\nsecond: exit status 3; {log} has this output\n"
+    )
+    assert "of the first" in log.read_text()
+
+
+def test_a_command_that_is_not_there_fails_as_in_a_shell(log: Path) -> None:
+    done = step(log, "x", "no-such-command-here --please")
+    assert done.returncode == 127
+    assert "no-such-command-here" in done.stderr
