@@ -62,7 +62,7 @@ ORDER = {
         ["progress", "readers", "retries", "webhooks"], ["inputs"], ["aio", "sync"],
     ],
     "ops.bench": [
-        ["fuzzing", "harness"], ["probes"], ["load"], ["baselines", "results"],
+        ["fuzzing", "harness"], ["data", "probes"], ["load"], ["baselines", "results"],
         ["chaos", "fairness", "generation", "scenarios"], ["rollout", "scaling", "streams"],
     ],
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
+from ops.bench.data import texts as data
 from ops.bench.harness.models_files import models_file, sample
 from ops.bench.harness.platform import own_platform, say
 from ops.bench.harness.scale import Scale
@@ -25,7 +26,7 @@ Sides = list[tuple[Calls, Calls]]
 
 def measure(scale: Scale) -> Sides:
     """Measures both sides in turn, in each round with the same calls."""
-    texts = workloads.mixed_texts()
+    texts = data.mixed()
     short = [text for text in texts if len(text) <= _SHORT]
     long = [text for text in texts if len(text) >= _LONG]
     peak = sample("minilm", name="peak", target_ms=workloads.PEAK_TARGET_MS)

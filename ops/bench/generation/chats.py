@@ -1,10 +1,10 @@
-"""Chats of the benchmarks: questions of gsm8k, and models files for them."""
+"""Chats of the benchmarks: problems of arithmetic, and models files for them."""
 
 from typing import Any
 
 from jobs.models.model import Model
+from ops.bench.data import texts
 from ops.bench.harness.models_files import models_file, sample
-from ops.bench.load import workloads
 
 LIGHT = "echo_chat"  #: answers at a fixed pace, without a network
 REAL = "smollm2"
@@ -12,8 +12,8 @@ REAL = "smollm2"
 
 def questions(count: int, **fields: Any) -> list[dict[str, Any]]:
     """Returns bodies of chat completions, one a question; fields: added to each."""
-    rows = workloads.gsm8k_rows()[:count]
-    return [{"messages": [{"role": "user", "content": row["question"]}], **fields} for row in rows]
+    asked = texts.questions()[:count]
+    return [{"messages": [{"role": "user", "content": text}], **fields} for text in asked]
 
 
 def paced(words: int, **fields: Any) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def paced(words: int, **fields: Any) -> dict[str, Any]:
 
 def long_contexts(count: int, words: int, **fields: Any) -> list[dict[str, Any]]:
     """Returns bodies whose prompts have about so many words."""
-    words_of = [row["question"].split() for row in workloads.gsm8k_rows()]
+    words_of = [question.split() for question in texts.questions()]
     bodies = []
     for n in range(count):
         text = " ".join(word for row in words_of[n::count] for word in row).split()[:words]

@@ -1,6 +1,5 @@
-"""Platforms, databases and files of benchmarks."""
+"""Platforms and databases of benchmarks."""
 
-import os
 import signal
 import sys
 import tempfile
@@ -15,8 +14,6 @@ from jobs import clock
 from jobs.store import db
 from ops.bench.harness.errors import BenchError
 from ops.supervisor.platform import Platform, running
-
-_SHARED = Path(__file__).parents[4] / "shared"
 
 
 def say(message: str) -> None:
@@ -71,11 +68,3 @@ def database_of(platform: Platform) -> Iterator[Engine]:
         yield database
     finally:
         database.dispose()
-
-
-def data_file(name: str) -> Path:
-    """File of `shared/data`, next to the repository or under MILLRACE_SHARED."""
-    path = Path(os.environ.get("MILLRACE_SHARED") or _SHARED) / "data" / name
-    if not path.exists():
-        raise BenchError(f"there is no {path}; MILLRACE_SHARED names the folder that holds data/")
-    return path

@@ -1,9 +1,6 @@
-"""Due times of calls: random, or those of a recorded trace."""
+"""Due times of calls: random, or those of a trace."""
 
-import csv
 from collections.abc import Iterable, Sequence
-from datetime import datetime
-from pathlib import Path
 
 import numpy as np
 
@@ -15,20 +12,6 @@ def poisson(per_s: float, seconds: float, seed: int) -> list[float]:
     return [float(time) for time in times[times < seconds]]
 
 
-def trace(path: Path) -> list[float]:
-    """Arrival times of an Azure trace, seconds since the first one.
-
-    Reads the column `t_s` (seconds) or `TIMESTAMP`.
-    """
-    with path.open(newline="") as file:
-        rows = csv.DictReader(file)
-        if "t_s" in (rows.fieldnames or ()):
-            times = sorted(float(row["t_s"]) for row in rows)
-        else:
-            times = sorted(_seconds(row["TIMESTAMP"]) for row in rows)
-    return [time - times[0] for time in times]
-
-
 def compressed(times: Sequence[float], per_s: float) -> list[float]:
     """Arrivals scaled in time to a mean rate of per_s."""
     factor = len(times) / per_s / times[-1]
@@ -38,8 +21,3 @@ def compressed(times: Sequence[float], per_s: float) -> list[float]:
 def after(warm_up: Iterable[float], seconds: float, times: Iterable[float]) -> list[float]:
     """Due times of a warm-up of so many seconds, followed by the times."""
     return [*warm_up, *(seconds + time for time in times)]
-
-
-def _seconds(timestamp: str) -> float:
-    """Unix time; Azure writes seven digits of a second, Python reads six."""
-    return datetime.fromisoformat(f"{timestamp[:26]}+00:00").timestamp()

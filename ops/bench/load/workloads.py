@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobs import clock
-from ops.bench.harness.platform import data_file
 from ops.bench.load.open_loop import Load, driver
 from ops.supervisor.platform import Platform
 
@@ -56,18 +55,3 @@ def peak_per_s(
         calls = running.calls()
     within = (calls.ended_s >= warm_up_s) & (calls.ended_s < warm_up_s + seconds)
     return float((calls.right & within).sum()) / seconds
-
-
-def gsm8k_rows() -> list[dict[str, str]]:
-    """Questions and answers of gsm8k, each about 60 tokens."""
-    return _rows("gsm8k_test.jsonl")
-
-
-def mixed_texts() -> list[str]:
-    """Short and long texts: questions and answers of gsm8k, film reviews."""
-    rows = [*gsm8k_rows(), *_rows("movie_reviews_200.jsonl")]
-    return [row[key] for row in rows for key in ("question", "answer", "text") if key in row]
-
-
-def _rows(name: str) -> list[Any]:
-    return [json.loads(line) for line in data_file(name).read_text().splitlines()]

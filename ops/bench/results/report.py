@@ -13,6 +13,7 @@ from typing import Any
 import click
 import numpy as np
 
+from ops.bench.data import folder
 from ops.bench.harness.scale import FULL, Scale
 from ops.bench.load.open_loop import Calls
 
@@ -45,6 +46,7 @@ class Report:
         parts = (threshold.partition(" ") for threshold in thresholds)
         self._limits = {name: limit for name, _, limit in parts}
         self.figures: dict[str, float] = {}
+        self._left_out: dict[str, str] = {}
 
     def add(self, prefix: str = "", /, **figures: float) -> None:
         """Adds figures, rounded to six digits, and prints them. prefix: of their names."""
@@ -77,25 +79,30 @@ class Report:
         self.spread(**{name.format(95): p95s})
         self.median(**{name.format(50): p50s, name.format(99): p99s})
 
+    def leave_out(self, name: str, why: str) -> None:
+        """Tells why a figure with a threshold can't be measured here."""
+        self._left_out[name] = why
+        click.echo(f"  {name} is left out: {why}", err=True)
+
     def finish(self) -> None:
-        """Prints the line of JSON. A figure that wasn't measured doesn't hold its threshold."""
-        rows = [
-            {
-                "figure": name,
-                "value": self.figures.get(name),
-                "asked": limit,
-                "holds": name in self.figures and holds(limit, self.figures[name]),
-            }
-            for name, limit in self._limits.items()
-        ]
+        """Prints the line of JSON. A figure that wasn't measured doesn't hold its threshold; of one
+        that was left out it isn't known."""
         line = {
             "bench": self._bench,
             **({"quick": True} if self._quick else {}),
+            "data": folder.origin(),
             "machine": machine(),
             "figures": self.figures,
-            "asked": rows,
+            "asked": [self._row(name, limit) for name, limit in self._limits.items()],
         }
         click.echo(json.dumps(line, ensure_ascii=False))
+
+    def _row(self, name: str, limit: str) -> dict[str, Any]:
+        value = self.figures.get(name)
+        row = {"figure": name, "value": value, "asked": limit}
+        if why := self._left_out.get(name):
+            return {**row, "holds": None, "left_out": why}
+        return {**row, "holds": value is not None and holds(limit, value)}
 
 
 Measure = Callable[..., Any]
@@ -113,6 +120,7 @@ def scenario(name: str, *thresholds: str) -> Callable[[Measure], Measure]:
         @functools.wraps(measure)
         def run(scale: Scale = FULL, **options: Any) -> None:
             """Measures, saves the picture and prints the report."""
+            folder.forget()
             report = Report(name, thresholds, scale.quick)
             if picture := measure(report, scale, **options):
                 from ops.bench.results.plots import save_picture

@@ -1,15 +1,15 @@
 """The autoscaler on a virtual clock: over a clairvoyant's time of replicas, and the share refused.
 
-`days`: three, of the shape of Azure's conversation trace, repeated, over a day's curve between 0.3
-and 1.7 of the mean; a mean of ten replicas. `conv`: that trace itself, `bursts`: its five busiest
-minutes; five replicas. Figures are the same on any machine.
+`days`: three, of the shape of an hour of conversations, repeated, over a day's curve between 0.3
+and 1.7 of the mean; a mean of ten replicas. `conv`: that hour itself, `bursts`: five busy minutes;
+five replicas. Figures are the same on any machine.
 """
 
 from jobs.scaling.policy import Policy
-from ops.bench.harness.platform import data_file, say
+from ops.bench.data import traces
+from ops.bench.harness.platform import say
 from ops.bench.harness.scale import Scale
 from ops.bench.results.report import Report
-from ops.simulation import traces
 from ops.simulation.scaling import loads
 from ops.simulation.scaling.compare import compare, lines
 from ops.simulation.scaling.controllers import Autoscaler
@@ -28,8 +28,8 @@ _NEVER_S = 1e9
 
 def measure(report: Report, scale: Scale) -> None:
     """Simulates all."""
-    conv = loads.from_arrivals(traces.read(data_file("AzureLLMInferenceTrace_conv.csv")), 5.0)
-    bursts = loads.from_arrivals(traces.read(data_file("azure23_conv_busiest300s.csv")), 5.0)
+    conv = loads.from_arrivals(traces.hour(), 5.0)
+    bursts = loads.from_arrivals(traces.busiest(), 5.0)
     _compare(report, "conv", conv)
     _compare(report, "bursts", bursts)
     _compare(report, "days", loads.days(conv, 1 if scale.quick else 3, 10.0))

@@ -1,17 +1,17 @@
 """Spot workers: simulated, what a pool with them costs and how much is late; live, machines that
 are reclaimed with notice and without, under jobs and streams that are checked to the last token.
 
-Simulated: three days of the shape of Azure's conversation trace over a day's curve, a mean of ten
+Simulated: three days of the shape of an hour of conversations over a day's curve, a mean of ten
 replicas, 15 % of the work of calls that stay; four seeds of a market whose machines live six hours
 and go by halves every eight, for 20 minutes. Beside them the same pool without spot workers.
 """
 
 from jobs.scaling.policy import Policy
-from ops.bench.harness.platform import data_file, say
+from ops.bench.data import traces
+from ops.bench.harness.platform import say
 from ops.bench.harness.scale import Scale
 from ops.bench.results.report import Report
 from ops.bench.scaling import spot_fleet
-from ops.simulation import traces
 from ops.simulation.scaling import loads
 from ops.simulation.scaling.fluid import Load
 from ops.simulation.scaling.spot import Market, Prices, SpotRun, cheaper, simulate
@@ -35,8 +35,7 @@ _RECLAIMS, _QUICK_RECLAIMS = 100, 4  # of each kind
 
 def measure(report: Report, scale: Scale) -> None:
     """Simulates, then reclaims."""
-    trace = traces.read(data_file("AzureLLMInferenceTrace_conv.csv"))
-    conv = loads.from_arrivals(trace, 5.0, step_s=_STEP_S)
+    conv = loads.from_arrivals(traces.hour(), 5.0, step_s=_STEP_S)
     _simulate(report, loads.days(conv, 1 if scale.quick else 3, 10.0))
     spot_fleet.measure(report, _QUICK_RECLAIMS if scale.quick else _RECLAIMS)
 

@@ -1,5 +1,5 @@
-"""The five busiest minutes of Azure's conversation trace, simulated: a pool that only scales,
-beside one whose room is filled by jobs that yield to calls.
+"""Five busy minutes of conversations, simulated: a pool that only scales, beside one whose room is
+filled by jobs that yield to calls.
 
 Five replicas' work of calls on average. `scales`: an autoscaler that leaves a quarter of the pool
 free; `tight`: one that leaves nothing free. `yields`: the latter, where as much work of jobs comes
@@ -11,10 +11,10 @@ from dataclasses import replace
 from math import ceil
 
 from jobs.scaling.policy import Policy
-from ops.bench.harness.platform import data_file, say
+from ops.bench.data import traces
+from ops.bench.harness.platform import say
 from ops.bench.harness.scale import Scale
 from ops.bench.results.report import Report
-from ops.simulation import traces
 from ops.simulation.scaling import loads
 from ops.simulation.scaling.controllers import Autoscaler
 from ops.simulation.scaling.fluid import Load, simulate
@@ -26,8 +26,7 @@ _WORK = 5.0  # of calls, and of items, in replicas
 
 def measure(report: Report, scale: Scale) -> None:
     """Simulates all three at two boot times."""
-    arrivals = traces.read(data_file("azure23_conv_busiest300s.csv"))
-    calls = loads.from_arrivals(arrivals, _WORK)
+    calls = loads.from_arrivals(traces.busiest(), _WORK)
     for boot_s in (30.0, 120.0):
         eased = Policy(max_replicas=100, boot_s=boot_s)
         tight = replace(eased, target_used=1.0)

@@ -5,6 +5,7 @@ from contextlib import closing
 from statistics import median
 from typing import Any
 
+from ops.bench.data import texts
 from ops.bench.harness.models_files import models_file, sample
 from ops.bench.harness.platform import own_platform, say
 from ops.bench.harness.scale import Scale
@@ -54,14 +55,14 @@ def run(report: Report, scale: Scale) -> Any:
 
 
 def _batchstring(report: Report, scale: Scale, left: float) -> list[Round]:
-    texts = [f"item {n} for batchstring" for n in range(int(scale.seconds(_ITEMS)))]
-    outputs = [text.upper() for text in texts]
+    items = [f"item {n} for batchstring" for n in range(int(scale.seconds(_ITEMS)))]
+    outputs = [text.upper() for text in items]
     models = models_file(sample("batchstring"))
     with own_platform(_WORKERS, models) as platform, closing(Client(platform.url)) as client:
         rounds = _rounds(
             lambda due_s: workloads.batchstring(platform, due_s),
             _CALLS_PER_S,
-            lambda: len(texts) / client.run_job("batchstring", texts, outputs).seconds,
+            lambda: len(items) / client.run_job("batchstring", items, outputs).seconds,
             scale,
         )
     report_pairs(report, [pair for _, pair in rounds])
@@ -71,9 +72,9 @@ def _batchstring(report: Report, scale: Scale, left: float) -> list[Round]:
 
 def _minilm(report: Report, scale: Scale) -> list[Round]:
     """Makes calls at half of the capacity that they have alone."""
-    texts = [row["question"] for row in workloads.gsm8k_rows()]
-    called = texts[::2]
-    items = (texts[1::2] * 3)[: int(scale.seconds(_MINILM_ITEMS))]
+    asked = texts.questions()
+    called = asked[::2]
+    items = (asked[1::2] * 3)[: int(scale.seconds(_MINILM_ITEMS))]
     peak = sample("minilm", name="peak", target_ms=workloads.PEAK_TARGET_MS)
     models = models_file(sample("minilm", target_ms=_MINILM_TARGET_MS), peak)
     with own_platform(1, models) as platform, closing(Client(platform.url)) as client:

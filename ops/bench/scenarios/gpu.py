@@ -19,6 +19,7 @@ from jobs import clock
 from jobs.models.model import Model
 from jobs.models.models_file import load
 from ops.bench.baselines.encoders import encoder
+from ops.bench.data import texts as data
 from ops.bench.harness.errors import BenchError
 from ops.bench.harness.models_files import models_file
 from ops.bench.harness.platform import own_platform, say
@@ -188,7 +189,7 @@ def _read(client: Client, job: str) -> None:
 
 def _texts(most: int) -> list[str]:
     """Short and long texts in a fixed mixed order."""
-    texts = workloads.mixed_texts()
+    texts = data.mixed()
     stride = 787  # a prime: neighbours come from all over
     return [texts[n * stride % len(texts)] for n in range(min(most, len(texts)))]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ops.bench.data import texts as data
 from ops.bench.harness.models_files import models_file, sample
 from ops.bench.harness.platform import own_platform, say
 from ops.bench.harness.scale import Scale
@@ -42,7 +43,7 @@ _LAYOUTS = {
 )
 def run(report: Report, scale: Scale) -> Any:
     """Measures the peak of each layout, then drives calls at a share of the one that is served."""
-    texts = workloads.mixed_texts()
+    texts = data.mixed()
     Random(1).shuffle(texts)
     served = [sample("minilm", target_ms=_TARGET_MS), *_LAYOUTS.values()]
     with own_platform(1, models_file(*served)) as platform:

@@ -1,4 +1,4 @@
-"""`millrace bench trace`: arrivals of a real service, replayed live and in the simulator."""
+"""`millrace bench trace`: arrivals of a service, replayed live and in the simulator."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ops.bench.data import traces
 from ops.bench.harness.models_files import models_file, sample
-from ops.bench.harness.platform import data_file, own_platform, say
+from ops.bench.harness.platform import own_platform, say
 from ops.bench.harness.scale import Scale
 from ops.bench.load import arrivals, workloads
 from ops.bench.load.open_loop import Calls, drive
@@ -20,10 +21,7 @@ from ops.supervisor.platform import Platform
 from workers.scheduler.entries import FlushReason
 from workers.simulation.costs import LaunchTimes
 
-TRACES = {
-    "busiest": "azure23_conv_busiest300s.csv",
-    "whole": "AzureLLMInferenceTrace_conv.csv",
-}
+_TRACES = {"busiest": traces.busiest, "whole": traces.hour}
 _MODEL = sample("batchstring", target_ms=200, limits={"max_batch": 32})
 # One replica would answer within 200 ms only calls that arrive right before a launch leaves.
 _REPLICAS, _LAUNCH_S, _LOAD = 2, 0.1, 0.65
@@ -51,18 +49,18 @@ Runs = Mapping[str, Sequence[Calls]]
 )
 def run(report: Report, scale: Scale) -> Any:
     """Replays each trace, compressed to a share of the replicas' capacity, in turn."""
-    traces = {
-        name: arrivals.compressed(arrivals.trace(data_file(file)), RATE_PER_S)
-        for name, file in TRACES.items()
+    replayed = {
+        name: arrivals.compressed([at_s for at_s, _ in read()], RATE_PER_S)
+        for name, read in _TRACES.items()
         if name == "busiest" or not scale.quick
     }
     with own_platform(_REPLICAS, models_file(_MODEL)) as platform:
         runs = scale.in_turn(
-            {name: partial(_replay, platform, name, times) for name, times in traces.items()}
+            {name: partial(_replay, platform, name, times) for name, times in replayed.items()}
         )
     _misses(report, runs)
-    _compare_with_the_simulator(report, traces, runs)
-    return _picture(traces, runs)
+    _compare_with_the_simulator(report, replayed, runs)
+    return _picture(replayed, runs)
 
 
 def _replay(platform: Platform, name: str, times: Sequence[float], seed: int) -> Calls:
@@ -87,11 +85,11 @@ def _misses(report: Report, runs: Runs) -> None:
     )
 
 
-def _compare_with_the_simulator(report: Report, traces: Times, runs: Runs) -> None:
+def _compare_with_the_simulator(report: Report, replayed: Times, runs: Runs) -> None:
     """Adds differences, those of the trace where they are larger."""
     differ: list[float] = []
     points: list[float] = []
-    for name, times in traces.items():
+    for name, times in replayed.items():
         p95_ms, reasons = _simulate(times, runs[name])
         differ.append(abs(p95_ms / report.figures[f"{name}_p95_ms"] - 1))
         points.append(points_apart(reasons, _mean_reasons(runs[name])))
@@ -118,9 +116,9 @@ def _mean_reasons(runs: Sequence[Calls]) -> dict[str, float]:
     return {name: sum(each.get(name, 0) for each in found) / len(found) for name in names}
 
 
-def _picture(traces: Times, runs: Runs) -> Any:
+def _picture(replayed: Times, runs: Runs) -> Any:
     figure, (load, latency, reasons) = picture(3, 10)
-    for name, times in traces.items():
+    for name, times in replayed.items():
         counts, edges = np.histogram(times, bins=60)
         per_s = counts / np.diff(edges)
         load.step(np.linspace(0, 1, len(per_s)), per_s, where="mid", label=name)

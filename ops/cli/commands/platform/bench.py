@@ -64,7 +64,7 @@ for _name, _help, _module in (
     ("instrumentation", "Measures the cost of metrics, traces and logs.", ""),
     ("dashboard", "Measures pages over 100,000 jobs of 1,000,000 items.", ""),
     ("lighthouse", "Scores the dashboard's pages by Lighthouse, on a phone and a desktop.", ""),
-    ("trace", "Replays the arrivals of a real service, live and in the simulator.", "trace_replay"),
+    ("trace", "Replays the arrivals of a service, live and in the simulator.", "trace_replay"),
     (
         "batches",
         "Measures a large file through OpenAI's Batch API, and calls meanwhile.",

@@ -1,11 +1,10 @@
 """Due times of calls."""
 
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from ops.bench.load.arrivals import after, compressed, poisson, trace
+from ops.bench.load.arrivals import after, compressed, poisson
 
 
 def test_a_seed_gives_the_same_arrivals_and_another_one_others() -> None:
@@ -28,16 +27,6 @@ def test_a_trace_keeps_its_shape_at_another_rate() -> None:
     times = compressed([0.0, 1.0, 2.0, 8.0], 2.0)
     assert times == [0.0, 0.25, 0.5, 2.0]
     assert len(times) / times[-1] == 2.0
-
-
-def test_a_trace_starts_with_its_first_arrival(tmp_path: Path) -> None:
-    seconds, stamps = tmp_path / "seconds.csv", tmp_path / "stamps.csv"
-    seconds.write_text("t_s,in_tokens\n0.5,1\n0.75,2\n")
-    stamps.write_text(
-        "TIMESTAMP,ContextTokens\n2023-11-16 18:15:59.7500000,1\n2023-11-16 18:16:00.0000001,2\n"
-    )
-    assert trace(seconds) == [0.0, 0.25]
-    assert trace(stamps) == [0.0, 0.25]
 
 
 def test_what_comes_after_the_warm_up_is_as_far_apart_as_before() -> None:

@@ -36,3 +36,21 @@ def test_figures_have_their_prefix_and_latencies_their_percentile(
         "c_p95_ms": 200.0, "c_p95_ms_spread": 1.0, "c_p50_ms": 200.0, "c_p99_ms": 200.0,
     }  # fmt: skip
     assert [row["holds"] for row in line["asked"]] == [True, False]
+
+
+def test_a_figure_that_is_left_out_says_why_and_neither_holds_nor_fails(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = Report("x", ["spearman >= 0.8", "cost_ms <= 5"])
+    report.add(cost_ms=4.0)
+    report.leave_out("spearman", "no scores here")
+    report.finish()
+    printed = capsys.readouterr()
+    assert "spearman is left out: no scores here" in printed.err
+    line = json.loads(printed.out)
+    assert line["data"] == "made"
+    assert line["asked"] == [
+        {"figure": "spearman", "value": None, "asked": ">= 0.8", "holds": None,
+         "left_out": "no scores here"},
+        {"figure": "cost_ms", "value": 4.0, "asked": "<= 5", "holds": True},
+    ]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Texts and arrivals of the benchmarks: made from seeds, or real ones from a folder."""
