@@ -22,7 +22,7 @@ from jobs.settings import Settings
 from jobs.store import db
 from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
-from tests.support import http_client
+from tests.support import fork_servers, http_client
 from tests.support.models import custom_models
 from tests.support.platforms import (
     Platforms,
@@ -48,6 +48,10 @@ hypothesis_settings.register_profile(
     "millrace", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 hypothesis_settings.load_profile("millrace")
+
+
+def pytest_configure() -> None:
+    fork_servers.share()
 
 
 class _ByPlatform(LoadScopeScheduling):
