@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from tests.support import http_client, tiers
+from tests.support import fork_servers, http_client, tiers
 from tests.support.pace import pace
 
 # No test fetches a model, nor uses one that this user has fetched.
@@ -46,6 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     pace()  # before the processes of xdist start, which inherit it
+    fork_servers.share()
     if config.getoption("--tier") != "quick":  # which needs no servers, nor the imports for them
         config.pluginmanager.import_plugin("tests.support.fixtures")
 

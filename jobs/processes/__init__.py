@@ -1,1 +1,1 @@
-"""Processes: the packages that they find, their start, and child processes that do tasks."""
+"""Processes: packages that they find, fork servers, and children that do one task after another."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from jobs import clock
 from jobs.models.model import Model, PreparationModel
 from jobs.models.watcher import ModelsFile
+from jobs.processes import shared_fork_server
 from jobs.processes.memory import resident_mb
 from jobs.processes.stopped import is_stopped
 from jobs.settings import Settings
@@ -69,6 +70,7 @@ class WatchedWorker(ForkedChild):
     ) -> None:
         self._watch = watchdog.Watch()
         env = settings.environment() | {watchdog.FD_VARIABLE: str(self._watch.fd)}
+        env |= shared_fork_server.environment()
         super().__init__(server, name, "workers", env, log, pass_fds=(self._watch.fd,))
         self._settings = settings
         self._file, self._known = ModelsFile(settings.models), set[str]()

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.cases import each
 
 pytestmark = pytest.mark.heavy

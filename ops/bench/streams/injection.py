@@ -5,14 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
-
 from jobs import clock
 from jobs.calls.keys import Keys
 from ops.bench.chaos.fleet import Fleet, send
 from ops.bench.chaos.serving import ready_workers
 from ops.bench.harness.errors import BenchError
 from ops.bench.harness.platform import say
+from ops.bench.probes.engines import engine_pids
 
 _STEP_S = 0.02
 _READY_WITHIN_S = 180.0
@@ -75,8 +74,8 @@ class Injection:
     def crash_child(self) -> None:
         """SIGKILL to the process that has a worker's weights."""
         name, pid = self._choose()
-        for child in psutil.Process(pid).children(recursive=True):
-            send(child.pid, signal.SIGKILL)
+        for child in engine_pids(pid):
+            send(child, signal.SIGKILL)
         self._note(name)
 
     def kill_api(self) -> None:

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 from ops.bench.probes import memory
+from ops.bench.probes.engines import engine_pids
 from ops.supervisor.platform import Platform
 from tests.support.generation import tiny_llama
 from tests.support.platforms import Platforms, spec, supervised
 from tests.support.wait import PATIENCE_S, gone
 
-_CHILD = "workers.engines.transformers.child"
 _TOKENS = 200
 _LIMIT_S = 10
 
@@ -48,12 +47,6 @@ def platform(platforms: Platforms, folder: Path) -> Iterator[Platform]:
         yield started
 
 
-def engine_pids(platform: Platform) -> list[int]:
-    """Processes that the worker started for its engine."""
-    worker = psutil.Process(memory.pids(platform)["worker"])
-    return [child.pid for child in worker.children() if _CHILD in child.cmdline()]
-
-
 def asked(nul: str) -> dict[str, Any]:
     sampling: dict[str, Any] = {
         "max_tokens": _TOKENS,
@@ -80,7 +73,7 @@ def test_a_hanging_step_ends_the_engine_alone_and_streams_go_on_exactly(
     nul = str(vocabulary["\u0100"])  # which no answer may hold
     expected = whole(platform, nul)
     worker = memory.pids(platform)["worker"]
-    [engine] = engine_pids(platform)
+    [engine] = engine_pids(worker)
     pieces = list[str]()
     body = {
         **asked(nul),
@@ -101,7 +94,7 @@ def test_a_hanging_step_ends_the_engine_alone_and_streams_go_on_exactly(
                 os.kill(engine, signal.SIGSTOP)
     assert "".join(pieces) == expected
     assert gone(engine)
-    assert len(engine_pids(platform)) == 1
+    assert len(engine_pids(worker)) == 1
     assert memory.pids(platform)["worker"] == worker
     assert not [one for one in workers(platform) if one["died"]]
 
@@ -116,7 +109,7 @@ def test_an_engine_that_reads_no_more_ends_before_its_worker(platform: Platform)
     url = f"{platform.url}/infer"
     assert httpx.post(url, json=body, timeout=PATIENCE_S).status_code == 200
     worker = memory.pids(platform)["worker"]
-    [engine] = engine_pids(platform)
+    [engine] = engine_pids(worker)
     os.kill(engine, signal.SIGSTOP)
     with supervised(platform):
         assert httpx.post(url, json=body, timeout=PATIENCE_S).status_code == 200

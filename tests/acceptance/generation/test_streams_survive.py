@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 import redis
 
 from jobs.calls.keys import Keys
 from jobs.calls.redis import RedisLanes
+from ops.bench.probes.engines import engine_pids
 from ops.supervisor.platform import Platform
 from tests.support.generation import adapters, tiny_llama
 from tests.support.platforms import Platforms, spec, supervised
@@ -24,7 +24,6 @@ from tests.support.wait import PATIENCE_S, eventually
 
 _TOKENS = 400
 _LEASE_S = 2.0
-_CHILD = "workers.engines.transformers.child"
 _LENGTH: dict[str, Any] = {"max_tokens": _TOKENS, "min_tokens": _TOKENS}
 _ADAPTED = "tiny:legal"
 #: Inputs by name. The one that a stop string ends, "stopped", is added once its text is known.
@@ -145,9 +144,8 @@ def frozen(platform: Platform, worker: int, ended: threading.Event) -> None:
 
 
 def without_engine(platform: Platform, worker: int, ended: threading.Event) -> None:
-    for child in psutil.Process(worker).children():
-        if _CHILD in child.cmdline():
-            child.kill()
+    for child in engine_pids(worker):
+        os.kill(child, signal.SIGKILL)
 
 
 def test_undisturbed_streams_of_an_adapter_have_texts_of_their_own(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from jobs import clock
 from jobs.artifacts import declared as artifacts
 from jobs.models.adapters import SLOTS, Adapter
 from jobs.models.engines import huggingface_folder
@@ -163,9 +164,12 @@ class TransformersGenerator:
         self._process.kill()
 
     def _start(self) -> tuple[ChildProcess, Loaded]:
-        process = ChildProcess(self._options.threads, device=self._device)
+        until_s = clock.monotonic() + self._max_load_s
+        process = ChildProcess(
+            self._options.threads, device=self._device, within_s=self._max_load_s / 2
+        )
         try:
-            loaded: Loaded = process.ask(self._options, self._max_load_s)
+            loaded: Loaded = process.ask(self._options, until_s - clock.monotonic())
         except GeneratorDied as error:
             raise RuntimeError(f"the model can't be loaded: {error}") from error
         return process, loaded

@@ -1,5 +1,10 @@
-"""Parent's side of the child process: one message, one answer, in bounded time."""
+"""Parent's side of the child process: one message, one answer, in bounded time.
 
+The supervisor's fork server starts it, which has imported torch and transformers. Without one it is
+started from scratch, in three seconds of CPU time.
+"""
+
+import logging
 import os
 import socket
 import struct
@@ -10,34 +15,41 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from jobs.processes import packages
+from jobs.processes.forked import ForkedProcess
+from jobs.processes.shared_fork_server import SharedForkServer, is_offered
 from workers.engines import cuda_uuid
 from workers.engines.generator import GeneratorDied
 
 MODEL = "workers.engines.transformers.child"
 """Module of the process that holds a model."""
 
+IMPORTED = (
+    "workers.engines.transformers.child.loading",
+    "transformers.modeling_utils",
+    "workers.engines.transformers.structured.compiler",
+    "llguidance.numpy",
+)
+"""Modules that the fork server imports for the processes of this engine."""
+
 _EXIT_S = 10.0  # from SIGKILL to the exit status
+
+_log = logging.getLogger("millrace.processes")
 
 
 class ChildProcess:
-    """Process of a module. An answer that is late, or an exception, ends it."""
+    """Process of a module. An answer that is late, or an exception, ends it.
 
-    def __init__(self, threads: int, module: str = MODEL, *, device: str = "") -> None:
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "OMP_NUM_THREADS": str(threads),
-            "TOKENIZERS_PARALLELISM": "false",
-        }
+    within_s: time that the fork server may take to start it.
+    """
+
+    def __init__(
+        self, threads: int, module: str = MODEL, *, device: str = "", within_s: float
+    ) -> None:
+        environment = _environment(threads)
         cuda_uuid.show_only(device, environment)
         ours, theirs = socket.socketpair()
-        self._process = subprocess.Popen(
-            packages.command(module, str(theirs.fileno()), str(os.getpid())),
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            env=environment,
-        )
-        theirs.close()  # ours is the only other end: it reads EOF when the process is gone
+        with theirs:  # ours is the only other end: it reads EOF when the process is gone
+            self._process = _started(module, environment, theirs.fileno(), within_s)
         self._socket = ours
         self._pipe = Connection(os.dup(ours.fileno()))
 
@@ -86,3 +98,31 @@ class ChildProcess:
             self._process.wait(_EXIT_S)
         self._pipe.close()
         self._socket.close()
+
+
+def _environment(threads: int) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "OMP_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+def _started(
+    module: str, environment: dict[str, str], fd: int, within_s: float
+) -> "ForkedProcess | subprocess.Popen[bytes]":
+    arguments = [str(fd), str(os.getpid())]
+    if is_offered():
+        # A thread of the server would not be there in its processes: its libraries start none.
+        server = SharedForkServer(*IMPORTED, env=_environment(threads=1))
+        try:
+            return server.fork(module, arguments, environment, [fd], within_s)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            _log.warning("%s starts without the fork server: %s", module, error)
+    return subprocess.Popen(
+        packages.command(module, *arguments),
+        pass_fds=[fd],
+        stdin=subprocess.DEVNULL,
+        env=environment,
+    )

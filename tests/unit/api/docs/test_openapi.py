@@ -6,6 +6,7 @@ from operator import itemgetter
 from typing import Any
 
 import jsonschema_rs
+import pytest
 
 from api.app import create_app
 from jobs.settings import Settings

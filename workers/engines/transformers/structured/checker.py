@@ -6,6 +6,7 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from signal import SIGKILL, SIGTERM
 
+from jobs import clock
 from jobs.models.inputs.generation import GenerationRequest
 from workers.engines.generator import GeneratorDied
 from workers.engines.transformers.process import ChildProcess
@@ -86,9 +87,10 @@ class GrammarChecker:
         return f"it needs more than {MOST_S} s, or more than {MOST_MEMORY_MB} MiB of memory"
 
     def _start(self) -> ChildProcess:
-        process = ChildProcess(1, _MODULE)
+        until_s = clock.monotonic() + self._max_s * _START
+        process = ChildProcess(1, _MODULE, within_s=self._max_s * _START / 2)
         try:
-            process.ask(self._vocabulary, self._max_s * _START)
+            process.ask(self._vocabulary, until_s - clock.monotonic())
         except GeneratorDied as error:
             raise RuntimeError(f"grammars can't be checked: {error}") from error
         self._process = process
