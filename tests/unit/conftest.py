@@ -1,11 +1,8 @@
-"""The quick tier, `-m "not heavy and not nightly"`: marked files are not even imported, and a test
-that imports torch or starts a process without being marked fails."""
+"""The quick tier: a test that imports torch or starts a process must be marked heavy, or fails."""
 
-import re
 import sys
 from collections.abc import Generator
 from multiprocessing import util
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +10,6 @@ from hypothesis import settings as hypothesis_settings
 
 from tests.unit.kept_spans import kept as kept
 
-_LEFT_OUT = re.compile(r"^pytestmark = .*pytest\.mark\.(heavy|nightly)\b", re.MULTILINE)
 _LIBRARIES = {"torch", "transformers"}
 _STARTS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
 
@@ -25,7 +21,7 @@ def anyio_backend() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if "not heavy" in config.option.markexpr:
+    if config.getoption("--tier") == "quick":
         config.pluginmanager.register(_QuickTier())
         every = hypothesis_settings.get_profile("millrace")
         hypothesis_settings.register_profile("quick", every, max_examples=20)
@@ -44,10 +40,6 @@ class _QuickTier:
             return spawn(path, *args)
 
         util.spawnv_passfds = spawnv_passfds
-
-    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        marked = collection_path.suffix == ".py" and _LEFT_OUT.search(collection_path.read_text())
-        return True if marked else None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self) -> Generator[None, Any, Any]:

@@ -12,6 +12,8 @@ import pytest
 import millrace
 from ops.generate_sync_client import generated
 
+pytestmark = pytest.mark.heavy
+
 ROOT = Path(__file__).parents[3]
 CLIENT = ROOT / "ops" / "top-level" / "millrace"
 MILLRACE = "import millrace, sys; from millrace.webhooks import verify; "

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.heavy
+
 STEP = Path(__file__).parents[3] / "ops" / "step.sh"
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from jobs.processes import packages
 
+pytestmark = pytest.mark.heavy
+
 NAMED = [f"{name}.py" for name in packages.NAMES] + [
     f"{name}/__init__.py" for name in packages.NAMES
 ]

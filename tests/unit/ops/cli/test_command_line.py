@@ -54,6 +54,7 @@ def test_the_list_of_commands_has_their_own_summaries_uncut() -> None:
             assert name + "".join(summary.split()) in listed
 
 
+@pytest.mark.heavy
 def test_the_help_of_a_command_loads_no_other_one() -> None:
     heavy = {"alembic", "celery", "fastapi", "numpy", "psycopg", "redis", "sqlalchemy", "torch"}
     code = f"""
@@ -66,6 +67,7 @@ sys.exit(", ".join({heavy} & sys.modules.keys()) or 0)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.heavy
 def test_a_command_with_the_address_of_an_api_reads_no_configuration() -> None:
     heavy = {"jobs.settings", "ops.embedded", "pydantic"}
     code = f"""
@@ -112,6 +114,7 @@ def test_zsh_and_fish_complete_commands_options_and_choices() -> None:
     assert "rotate" in completed("zsh", "millrace", "keys", "ro")
 
 
+@pytest.mark.heavy
 def test_each_script_asks_the_command() -> None:
     for shell, case in each(["bash", "zsh", "fish"]):
         with case:
@@ -119,6 +122,7 @@ def test_each_script_asks_the_command() -> None:
             assert f"_MILLRACE_COMPLETE={shell}_complete" in script
 
 
+@pytest.mark.heavy
 def test_bash_completes_what_is_typed(tmp_path: Path) -> None:
     """The script, in a real bash."""
     command = tmp_path / "millrace"

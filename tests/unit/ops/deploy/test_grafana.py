@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from ops.grafana.__main__ import FOLDER, text_of
@@ -47,6 +48,7 @@ def test_variables_are_those_that_panels_use() -> None:
             assert [fault for query in queries for fault in wrong(query)] == []
 
 
+@pytest.mark.heavy
 def test_prometheus_can_read_every_expression(tmp_path: Path) -> None:
     texts = [text for _, panel in PANELS for text in expressions(panel)]
     written = [

@@ -8,6 +8,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.cases import each
 from tests.support.command_line import SETTINGS, is_command
 from tests.unit.ops.deploy.kit import DEPLOY, ROOT, load
@@ -18,6 +20,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: one for name, one in SERVICES.items() if one["image"].startswith("millrace:")}
 
 
+@pytest.mark.heavy
 def test_the_dockerfile_is_tidy() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
     done = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True)

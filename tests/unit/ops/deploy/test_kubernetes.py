@@ -109,6 +109,7 @@ POLICIES = {name_of(found): found["spec"] for found in of("NetworkPolicy")}
 [SHARED] = [one["data"] for one in of("ConfigMap") if "MILLRACE_METRICS_PORT" in one["data"]]
 
 
+@pytest.mark.heavy
 def test_yaml_is_tidy() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "yamllint", "--strict", "-c", DEPLOY / ".yamllint", DEPLOY],
@@ -129,6 +130,7 @@ def test_kubernetes_would_take_each_into_the_namespace() -> None:
                 assert reduce(getitem, path, found["spec"])
 
 
+@pytest.mark.heavy
 def test_kubectl_builds_the_same() -> None:
     if not (kubectl := shutil.which("kubectl")):
         pytest.skip("kubectl isn't installed")

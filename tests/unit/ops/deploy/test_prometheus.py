@@ -3,6 +3,8 @@
 from operator import itemgetter
 from typing import Any
 
+import pytest
+
 from jobs.telemetry.metrics.metrics import REGISTRY
 from tests.support.cases import each
 from tests.unit.ops.deploy.kit import (
@@ -58,11 +60,13 @@ def test_rules_ask_for_what_there_is() -> None:
             assert list(wrong(rule["expr"])) == []
 
 
+@pytest.mark.heavy
 def test_promtool_takes_rules_and_configuration() -> None:
     promtool("check", "rules", RULES, PROMETHEUS / "objectives.yml")
     promtool("check", "config", PROMETHEUS / "prometheus.yml")
 
 
+@pytest.mark.heavy
 def test_alerts_fire_when_they_should_and_only_then() -> None:
     promtool("test", "rules", *SHOWN)
 

@@ -13,6 +13,8 @@ from ops.simulation.traces import Arrival
 from workers.engines.minilm import MiniLM
 from workers.engines.protocol import Prepared
 
+pytestmark = pytest.mark.heavy
+
 MAKERS: list[Callable[[], object]] = [
     texts.questions, texts.mixed, texts.pairs, traces.hour, traces.busiest,
 ]  # fmt: skip

@@ -11,6 +11,8 @@ from workers.engines.adapters import lora
 from workers.engines.adapters.stacked import StackedAdapters
 from workers.engines.transformers.child import int8, network
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -13,6 +13,8 @@ from workers.engines.generator import NewSequence, Prompt
 from workers.engines.transformers.child.sampler import Sampler
 from workers.engines.transformers.child.sequences import Choice, LiveSequence
 
+pytestmark = pytest.mark.heavy
+
 SIZE = 40
 END = 3
 

@@ -11,6 +11,8 @@ from transformers import LlamaConfig
 from tests.support.generation import tiny_llama
 from workers.engines.transformers.samples import conversion, smollm2
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(autouse=True)
 def _no_index(monkeypatch: pytest.MonkeyPatch) -> None:

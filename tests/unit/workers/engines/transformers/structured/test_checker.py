@@ -15,6 +15,8 @@ from workers.engines.transformers.structured import checker as checking
 from workers.engines.transformers.structured.checker import GrammarChecker
 from workers.engines.transformers.structured.compiler import Vocabulary
 
+pytestmark = pytest.mark.heavy
+
 TRAP = """
 import time
 from multiprocessing.connection import Connection
