@@ -20,7 +20,7 @@ NEVER_IMPORTED := /tests?/|/torch/testing/|/kubernetes/client/|/transformers/mod
 # Where it is set, each process would compile the product anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick unit test suite nightly compat screenshots check chaos image up bench lock clean tools sbom audit supply-chain docs
+.PHONY: demo quick unit test suite nightly compat screenshots check chaos image up bench bench-quick lock clean tools sbom audit supply-chain docs
 
 demo: $(PRODUCT) ## see it work
 	@$(BIN)/millrace demo
@@ -80,10 +80,18 @@ fmt: $(INSTALLED) ## format, and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(INSTALLED) ## install what benchmarks need, and run two
-	$(BIN)/pip install -q -c ops/requirements.lock -e '.[bench]'
+bench: $(VENV)/bench ## run two benchmarks
 	$(BIN)/millrace bench embed
 	$(BIN)/millrace bench echo
+
+bench-quick: $(VENV)/bench ## run benchmarks of the hot paths in small
+	$(BIN)/millrace bench durable --scale 0.05
+	$(BIN)/millrace bench calls --quick
+	$(BIN)/millrace bench client --quick
+
+$(VENV)/bench: $(INSTALLED)
+	@$(STEP) 'installing what the benchmarks need' '$(INSTALL) -e ".[bench]"'
+	@touch $@
 
 # The product alone, whose modules are compiled when they are first imported. torch, which is most of
 # it, is unpacked beside the others: until the last step it lacks some of what it needs, and that step
