@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.browser import chromium
 from tests.browser.chromium import Watched
@@ -51,6 +52,18 @@ def key(platform: Platform) -> Key:
         return make_key_at(platform.settings.database_url, tenant, **more)
 
     return make
+
+
+@pytest.fixture
+def client(platform: Platform, key: Key) -> Iterator[Client]:
+    found = Client(platform.url, key(role="admin")[0])
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def window(signed_in: Sign) -> Watched:
+    return signed_in("admin")
 
 
 @pytest.fixture

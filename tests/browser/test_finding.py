@@ -1,6 +1,7 @@
 """Finding a job: saved filters, the keyboard, what is copied, and pages that are empty."""
 
 import re
+from contextlib import closing
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -9,7 +10,7 @@ from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.browser.chromium import Watched
 from tests.browser.conftest import Key, Sign
-from tests.browser.work import NASTY, WORK, post
+from tests.browser.work import NASTY, WORK, ended
 from tests.support.keys import make_key_at
 from tests.support.wait import eventually
 
@@ -23,13 +24,9 @@ FOCUSED = "(element) => element === document.activeElement"
 def jobs(platform: Platform, browser: object) -> list[str]:
     """Ids of three jobs of the tenant "finder" that have ended, newest first."""
     made, _ = make_key_at(platform.settings.database_url, "finder", role="admin")
-    client = Client(platform.url, made)
     names = ("Alpha", "Beta", "Gamma")
-    ids = [post(client, "echo", ["a"], name=name, labels={"of": name}) for name in names]
-    for id in ids:
-        client.jobs.wait(id)
-    client.close()
-    return ids[::-1]
+    with closing(Client(platform.url, made)) as client:
+        return [ended(client, "echo", ["a"], name=one, labels={"of": one}) for one in names][::-1]
 
 
 @pytest.fixture

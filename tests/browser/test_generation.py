@@ -4,40 +4,38 @@ import threading
 from collections.abc import Iterator
 
 import httpx
-import orjson
 import pytest
 from playwright.sync_api import expect
 
 from ops.supervisor.platform import Platform
 from tests.browser.conftest import Sign, for_everybody
+from tests.support.clients import chat, events
+from tests.support.models.entries import model
+from tests.support.pace import pace
 from tests.support.platforms import spec
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.nightly
 
-MODELS = """
-[[model]]
-name = "talk"
-version = "1"
-engine = "echo_chat"
-target_ttft_ms = 60000
-[model.options]
-step_ms = 8
-blocks = 400
-context_tokens = 2048
-sequences = 8
-"""
-PLATFORM = spec(MODELS, lease_s=3.0)
+MODELS = model(
+    "talk",
+    "echo_chat",
+    target_ttft_ms=60000,
+    step_ms=8,
+    blocks=400,
+    context_tokens=2048,
+    sequences=8,
+)
+PLATFORM = spec(MODELS, lease_s=3.0 * pace())
 WORDS = "what is a millrace and how long is it " * 10
 
 
 def call(platform: Platform, **fields: object) -> str:
     """Makes a call that streams, and returns its id once it has ended."""
-    value = {"messages": [{"role": "user", "content": WORDS}], **fields}
-    body = {"model": "talk", "input": value, "stream": True}
-    with httpx.stream("POST", f"{platform.url}/infer", json=body, timeout=90) as stream:
-        *_, last = (line for line in stream.iter_lines() if line.startswith("data: "))
-    return str(orjson.loads(last[len("data: ") :])["id"])
+    body = {"model": "talk", "input": chat(WORDS, **fields), "stream": True}
+    with httpx.stream("POST", f"{platform.url}/infer", json=body) as stream:
+        *_, last = events(stream.iter_lines())
+    return str(last.data["id"])
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +85,7 @@ def test_a_model_shows_its_blocks(opened: Sign, generating: str) -> None:
     for_everybody(window, "generation")
 
 
-def test_an_unknown_call_is_not_found(opened: Sign, platform: Platform) -> None:
+def test_an_unknown_call_is_not_found(opened: Sign) -> None:
     window = opened()
     window.forgive("404", "422")
     page = window.go("/dashboard/calls?id=call_00000000000000000000000000")

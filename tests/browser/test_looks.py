@@ -9,7 +9,7 @@ from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.browser.chromium import Watched
 from tests.browser.conftest import Key, Sign
-from tests.browser.work import WORK, post
+from tests.browser.work import WORK, ended, post
 from tests.support.keys import make_key_at
 from tests.support.servers.receiver import Reply, receiving
 
@@ -24,13 +24,6 @@ CUT = """() => [...document.querySelectorAll(".scroll")]
 """The labels of tables that are wider than their panels."""
 
 
-@pytest.fixture
-def client(platform: Platform, key: Key) -> Iterator[Client]:
-    found = Client(platform.url, key(role="admin")[0])
-    yield found
-    found.close()
-
-
 @pytest.fixture(scope="module")
 def shown(platform: Platform, browser: Browser) -> Iterator[dict[str, str]]:
     """Jobs of each look, by name."""
@@ -41,17 +34,11 @@ def shown(platform: Platform, browser: Browser) -> Iterator[dict[str, str]]:
         items = ["good"] * 30 + ["nan"] + ["fine"] * 30
         hook = {"url": receiver.url + PATH}
         name = {"name": "A job with a name of some length", "labels": {"team": "search"}}
-        failed = post(client, "moody", items, webhook=hook, **name)
-        client.jobs.wait(failed)
+        failed = ended(client, "moody", items, webhook=hook, **name)
         large = post(client, "paced", ["wait"] * 400)
         yield {"failed": failed, "large": large}
         client.request("POST", f"/jobs/{large}/cancel")
     client.close()
-
-
-@pytest.fixture
-def window(signed_in: Sign) -> Watched:
-    return signed_in("admin")
 
 
 @pytest.mark.parametrize("path", ["/jobs", "/tenants/acme", "/webhooks", "", "/workers"])

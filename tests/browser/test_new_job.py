@@ -7,11 +7,12 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Sign, for_everybody
+from tests.support.pace import pace
 from tests.support.platforms import LIGHT, spec
 
 pytestmark = pytest.mark.nightly
 
-PLATFORM = spec(LIGHT, lease_s=3.0)
+PLATFORM = spec(LIGHT, lease_s=3.0 * pace())
 
 
 @pytest.mark.parametrize("scripts", [True, False])

@@ -25,6 +25,7 @@ from millrace import APIStatusError, Client
 from ops.supervisor.platform import Platform
 from tests.browser.conftest import Sign, for_everybody
 from tests.support import signing
+from tests.support.pace import pace
 from tests.support.platforms import SAMPLES, spec, transaction
 from tests.support.wait import eventually
 
@@ -42,7 +43,7 @@ PAGES_OF_ROLLOUTS = {
     "rollouts": "/dashboard/rollouts",
     "versions": "/dashboard/models/x",
 }
-PLATFORM = spec(SAMPLES, lease_s=3.0)
+PLATFORM = spec(SAMPLES, lease_s=3.0 * pace())
 POLICY = {"steps": [5, 25, 50, 100], "min_launches": 200, "min_stay_s": 0, "cost_hold": 0.02}
 NASTY = "<img src=x onerror=alert(1)>&'\"{{ 7*7 }}"
 
@@ -127,17 +128,25 @@ def launches(count: int, price: float) -> Iterator[LaunchRecord]:
             yield LaunchRecord(0.0, lane, 4, failed, size=(4, 40.0, 400.0, 0), **own)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", PAGES_OF_ROLLOUTS)
-def test_a_page_of_rollouts_is_for_everybody(opened: Sign, rolled_out: None, name: str) -> None:
+def test_pages_of_rollouts_are_for_everybody_and_without_javascript(
+    opened: Sign, rolled_out: None
+) -> None:
     window = opened()
-    page = window.go(PAGES_OF_ROLLOUTS[name])
-    expect(page.get_by_text("held").first).to_be_visible()
-    expect(page.locator("#live-state")).to_have_text("Live")
-    if name == "rollout":
-        expect(page.get_by_text("price a call +").first).to_be_visible()
-        expect(page.get_by_role("button", name="Resume")).to_be_visible()
-        page.set_viewport_size({"width": 1280, "height": 1260})  # for its screenshot
-    for_everybody(window, name)
+    for name, path in PAGES_OF_ROLLOUTS.items():
+        page = window.go(path)
+        expect(page.get_by_text("held").first).to_be_visible()
+        expect(page.locator("#live-state")).to_have_text("Live")
+        if name == "rollout":
+            expect(page.get_by_text("price a call +").first).to_be_visible()
+            expect(page.get_by_role("button", name="Resume")).to_be_visible()
+            page.set_viewport_size({"width": 1280, "height": 1260})  # for its screenshot
+        for_everybody(window, name)
+        page.set_viewport_size({"width": 1280, "height": 800})
+    page = opened(scripts=False).go("/dashboard/rollouts/x")
+    page.get_by_label("Reason").fill("the product looks wrong")
+    page.get_by_role("button", name="Roll back").click()
+    expect(page.get_by_text("The rollout of x is rolled back")).to_be_visible()
+    expect(page.get_by_text("the product looks wrong").first).to_be_visible()
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -227,18 +236,8 @@ def test_names_are_text_wherever_they_come_from(opened: Sign, platform: Platform
     assert not dialogs
 
 
-def test_without_javascript_the_pages_are_there(
-    browser: object, platform: Platform, worked: str, rolled_out: None
-) -> None:
-    context = browser.new_context(java_script_enabled=False)  # type: ignore[attr-defined]
-    page = context.new_page()
-    page.goto(f"{platform.url}/dashboard")
+def test_without_javascript_the_pages_are_there(opened: Sign, worked: str) -> None:
+    page = opened(scripts=False).go("/dashboard")
     page.get_by_role("link", name="Workers").first.click()
     expect(page.get_by_role("heading", name="Workers", exact=True)).to_be_visible()
     expect(page.get_by_role("button", name="Stop updates")).to_have_count(0)
-    page.goto(f"{platform.url}/dashboard/rollouts/x")
-    page.get_by_label("Reason").fill("the product looks wrong")
-    page.get_by_role("button", name="Roll back").click()
-    expect(page.get_by_text("The rollout of x is rolled back")).to_be_visible()
-    expect(page.get_by_text("the product looks wrong").first).to_be_visible()
-    context.close()

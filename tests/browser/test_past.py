@@ -9,12 +9,13 @@ from sqlalchemy import text
 from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.browser.conftest import Sign, for_everybody
+from tests.support.pace import pace
 from tests.support.platforms import SAMPLES, spec, transaction
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.nightly
 
-PLATFORM = spec(SAMPLES, lease_s=3.0)
+PLATFORM = spec(SAMPLES, lease_s=3.0 * pace())
 DAYS = """
     INSERT INTO figures (subject, step, at, calls_s, items_s, refused_s, failed_s, waiting, busy,
                          p50_s, p95_s)

@@ -12,11 +12,12 @@ from jobs.store.tenants import api_keys as store
 from ops.supervisor.platform import Platform
 from tests.browser.chromium import Watched
 from tests.browser.conftest import Key, Sign, screenshot, sign_in
+from tests.support.pace import pace
 from tests.support.platforms import database_of, spec
 
 pytestmark = pytest.mark.nightly
 
-PLATFORM = spec(lease_s=3.0)
+PLATFORM = spec(lease_s=3.0 * pace())
 _REFUSED = ("status of 401", "status of 403")
 _BROKEN_OFF = ("net::ERR_INCOMPLETE_CHUNKED_ENCODING", "net::ERR_CONNECTION")  # a live stream
 

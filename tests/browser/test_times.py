@@ -11,20 +11,13 @@ from playwright.sync_api import Browser, Page, expect
 from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.browser.conftest import Key
-from tests.browser.work import WORK, post
+from tests.browser.work import WORK, ended, post
 
 pytestmark = pytest.mark.nightly
 
 PLATFORM = WORK
 ZONE = "Australia/Darwin"  # no whole hours from UTC
 SHOWN = "%Y-%m-%d %H:%M:%S"
-
-
-@pytest.fixture
-def client(platform: Platform, key: Key) -> Iterator[Client]:
-    found = Client(platform.url, key(role="admin")[0])
-    yield found
-    found.close()
 
 
 @pytest.fixture
@@ -72,8 +65,7 @@ def test_times_are_those_of_the_viewers_zone_also_after_live_updates(
 
 
 def test_without_javascript_times_are_in_utc_and_say_so(page_of: object, client: Client) -> None:
-    id = post(client, "echo", ["a"])
-    client.jobs.wait(id)
+    id = ended(client, "echo", ["a"])
     page = page_of(id, script=False)  # type: ignore[operator]
     submitted = page.locator("dt:text-is('Submitted') + dd time")
     created = datetime.fromisoformat(client.jobs.get(id)["created_at"])
@@ -82,8 +74,7 @@ def test_without_javascript_times_are_in_utc_and_say_so(page_of: object, client:
 
 
 def test_a_range_is_a_link_and_typed_times_are_sent_in_utc(page_of: object, client: Client) -> None:
-    id = post(client, "echo", ["a"], labels={"part": "ranges"})
-    client.jobs.wait(id)
+    id = ended(client, "echo", ["a"], labels={"part": "ranges"})
     page = page_of(id)  # type: ignore[operator]
     page.goto(page.url.replace(f"/{id}", "?label=part:ranges"))
     rows = page.locator("[data-live=rows]")
@@ -107,8 +98,7 @@ def test_a_range_is_a_link_and_typed_times_are_sent_in_utc(page_of: object, clie
 
 @pytest.mark.parametrize("path", ["webhooks", "audit", "tenants/acme"])
 def test_other_lists_have_the_same_range(page_of: object, client: Client, path: str) -> None:
-    id = post(client, "echo", ["a"], webhook={"url": "http://127.0.0.1:9/none"})
-    client.jobs.wait(id)
+    id = ended(client, "echo", ["a"], webhook={"url": "http://127.0.0.1:9/none"})
     client.request("POST", f"/jobs/{id}/retry")
     page = page_of(id)  # type: ignore[operator]
     page.goto(page.url.replace(f"jobs/{id}", path))

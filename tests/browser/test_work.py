@@ -11,7 +11,7 @@ from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.browser.chromium import Watched
 from tests.browser.conftest import Key, Sign, for_everybody, screenshot, sign_in
-from tests.browser.work import NASTY, WORK, post
+from tests.browser.work import NASTY, WORK, ended, post
 from tests.support.keys import make_key_at
 from tests.support.servers.receiver import Receiver, Reply, receiving
 from tests.support.wait import eventually
@@ -25,18 +25,6 @@ PLATFORM = WORK
 def receiver() -> Iterator[Receiver]:
     with receiving() as found:
         yield found
-
-
-@pytest.fixture
-def client(platform: Platform, key: Key) -> Iterator[Client]:
-    found = Client(platform.url, key(role="admin")[0])
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def window(signed_in: Sign) -> Watched:
-    return signed_in("admin")
 
 
 def test_a_job_is_watched_to_its_end(window: Watched, client: Client) -> None:
@@ -65,10 +53,8 @@ CLICK_STATE = """name => {
 
 
 def test_jobs_are_found_and_the_url_says_what_is_shown(window: Watched, client: Client) -> None:
-    one = post(client, "echo", ["a"], metadata={"project": "needle"})
-    other = post(client, "echo", ["a"], metadata={"project": "hay"})
-    for id in (one, other):
-        client.jobs.wait(id)
+    one = ended(client, "echo", ["a"], metadata={"project": "needle"})
+    other = ended(client, "echo", ["a"], metadata={"project": "hay"})
     page = window.go("/dashboard/jobs")
     rows = page.locator("[data-live=rows]")
     expect(rows).to_contain_text(other)
@@ -88,10 +74,8 @@ def test_jobs_are_found_and_the_url_says_what_is_shown(window: Watched, client: 
 
 
 def test_jobs_are_narrowed_down_by_clicks_on_labels(window: Watched, client: Client) -> None:
-    one = post(client, "echo", ["a"], name="Reviews", labels={"team": "clicks", "stage": NASTY})
-    other = post(client, "echo", ["a"], labels={"team": "clicks"})
-    for id in (one, other):
-        client.jobs.wait(id)
+    one = ended(client, "echo", ["a"], name="Reviews", labels={"team": "clicks", "stage": NASTY})
+    other = ended(client, "echo", ["a"], labels={"team": "clicks"})
     page = window.go("/dashboard/jobs?label=team:clicks")
     rows = page.locator("[data-live=rows]")
     expect(rows).to_contain_text("Reviews")
@@ -114,8 +98,7 @@ def test_jobs_are_narrowed_down_by_clicks_on_labels(window: Watched, client: Cli
 
 
 def test_an_item_is_opened_and_the_failed_are_retried(window: Watched, client: Client) -> None:
-    id = post(client, "moody", ["good", "nan", "fine"])
-    client.jobs.wait(id)
+    id = ended(client, "moody", ["good", "nan", "fine"])
     dialogs: list[str] = []
     window.page.on("dialog", lambda dialog: dialogs.append(dialog.message))
     page = window.go(f"/dashboard/jobs/{id}")
@@ -137,8 +120,7 @@ def test_an_item_is_opened_and_the_failed_are_retried(window: Watched, client: C
 
 
 def test_an_item_shows_first_where_the_model_raised(window: Watched, client: Client) -> None:
-    id = post(client, "moody", ["fine", "raise", "raise"])
-    client.jobs.wait(id)
+    id = ended(client, "moody", ["fine", "raise", "raise"])
     for seq in (1, 2):
         page = window.go(f"/dashboard/jobs/{id}/items/{seq}")
         frames = page.get_by_role("region", name="Frames of the model's code")
@@ -151,8 +133,7 @@ def test_an_item_shows_first_where_the_model_raised(window: Watched, client: Cli
 def test_items_that_failed_are_submitted_again_to_another_model(
     window: Watched, client: Client
 ) -> None:
-    id = post(client, "moody", ["fine", "nan", "nul"])
-    client.jobs.wait(id)
+    id = ended(client, "moody", ["fine", "nan", "nul"])
     page = window.go(f"/dashboard/jobs/{id}")
     page.get_by_role("link", name="Submit again…").click()
     page.get_by_role("combobox", name="Items", exact=True).select_option("unsuccessful")
@@ -226,8 +207,7 @@ def test_a_key_is_made_and_seen_once(window: Watched) -> None:
 def test_who_may_only_read_sees_all_and_does_nothing(
     opened: Sign, key: Key, client: Client
 ) -> None:
-    id = post(client, "echo", ["a"])
-    client.jobs.wait(id)
+    id = ended(client, "echo", ["a"])
     reader = opened()
     sign_in(reader, key(scopes=frozenset({"read"}))[0])
     page = reader.go(f"/dashboard/jobs/{id}")

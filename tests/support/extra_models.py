@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 from sqlalchemy import text
@@ -35,16 +36,23 @@ def extra_models(
     for name, content in (files or {}).items():
         (path.parent / name).write_text(content)
     before = path.read_text()
-    _replace(path, f"{before}\n{models}")
     entries = tomllib.loads(models)["model"]
-    keys = {f"{entry['name']}@{entry['version']}" for entry in entries}
-    waiting = {f"{e['name']}@{e['version']}" for e in entries if not e.get("on_demand")}
+    keys = {_key(entry) for entry in entries}
+    twice = keys & {_key(entry) for entry in tomllib.loads(before)["model"]}
+    assert not twice, f"the platform has {twice} itself"
+    waiting = {_key(entry) for entry in entries if not entry.get("on_demand")}
+    _replace(path, f"{before}\n{models}")
     with httpx.Client(base_url=platform.url, headers=_headers(platform)) as http:
+        eventually(lambda: all(_status(http, key) != httpx.codes.NOT_FOUND for key in keys))
         eventually(lambda: all(_status(http, key) == httpx.codes.OK for key in waiting))
         yield
         _replace(path, before)
         eventually(lambda: all(_status(http, key) == httpx.codes.NOT_FOUND for key in keys))
     eventually(lambda: not keys & _held(platform))
+
+
+def _key(entry: dict[str, Any]) -> str:
+    return f"{entry['name']}@{entry['version']}"
 
 
 def _held(platform: Platform) -> set[str]:

@@ -17,6 +17,7 @@ from ops.supervisor.platform import Platform
 from tests.support.models import custom_models
 from tests.support.pace import pace
 from tests.support.platforms import (
+    SHARED,
     Platforms,
     copy_database,
     database_template,
@@ -59,10 +60,11 @@ def platforms(
 
 @pytest.fixture(scope="module")
 def platform(request: pytest.FixtureRequest, platforms: Platforms) -> Iterator[Platform]:
-    """The platform that the module declares as PLATFORM, which serves its MODELS meanwhile."""
+    """The platform that the module declares as PLATFORM; a shared one serves its MODELS too."""
     declared = request.module
     models, files = getattr(declared, "MODELS", ""), getattr(declared, "FILES", None)
-    with platforms.shared(declared.PLATFORM, models, files) as found:
+    more = (models, files) if declared.PLATFORM in SHARED else ("", None)
+    with platforms.shared(declared.PLATFORM, *more) as found:
         yield found
 
 

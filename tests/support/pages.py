@@ -10,10 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.models.entries import model
 from tests.support.wait import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "ops" / "top-level"  # where `millrace` is found
+MINILM = model("minilm", "minilm", limits={"max_batch": 64, "max_tokens": 512})
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"(?:#|//|--) ([\w/-]+\.\w+)\n")
 _NAMED_ABOVE = re.compile(r"^\*\*([\w-]+\.\w+)\*\*[^\n]*:\n\n```(\w+)\n", re.MULTILINE)

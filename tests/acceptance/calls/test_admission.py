@@ -13,67 +13,24 @@ import redis
 
 from jobs.calls.keys import Keys
 from ops.supervisor.platform import Platform
+from tests.support.models.entries import function, model
+from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually, slowdown
 
-MODELS = """
-# 20 calls a second
-[[model]]
-name = "tight"
-version = "1"
-engine = "function"
-target_ms = 300
-options = { function = "workers.engines.samples:batchstring" }
-limits = { max_batch = 2 }
-
-[[model]]
-name = "tight"
-version = "2"
-engine = "function"
-target_ms = 300
-options = { function = "workers.engines.samples:batchstring" }
-limits = { max_batch = 2 }
-degrade = { fallback = "shout@1" }
-
-[[model]]
-name = "shout"
-version = "1"
-engine = "function"
-target_ms = 60_000
-options = { function = "tests.support.models.broken:moody" }
-
-[[model]]
-name = "classes"
-version = "1"
-engine = "function"
-target_ms = 5000
-options = { function = "tests.support.models.broken:slow" }
-limits = { max_batch = 2 }
-degrade = { shed = true }
-
-[[model]]
-name = "patient"
-version = "1"
-engine = "function"
-target_ms = 60_000
-options = { function = "workers.engines.samples:batchstring" }
-limits = { max_batch = 1 }
-
-[[model]]
-name = "slow"
-version = "1"
-engine = "function"
-target_ms = 60_000
-options = { function = "tests.support.models.broken:slow" }
-
-[[model]]
-name = "embed"
-version = "1"
-engine = "minilm"
-target_ms = 60_000
-limits = { max_batch = 4 }
-degrade = { truncate = 8 }
-"""
+SHOUT = "workers.engines.samples:batchstring"
+TWO = {"max_batch": 2}
+MODELS = (
+    function(SHOUT, "tight", target_ms=300, limits=TWO)  # 20 calls a second
+    + function(
+        SHOUT, "tight", version="2", target_ms=300, limits=TWO, degrade={"fallback": "shout@1"}
+    )
+    + function("broken:moody", "shout", target_ms=60_000)
+    + function("broken:slow", "classes", target_ms=5000, limits=TWO, degrade={"shed": True})
+    + function(SHOUT, "patient", target_ms=60_000, limits={"max_batch": 1})
+    + function("broken:slow", target_ms=60_000)
+    + model("embed", "minilm", target_ms=60_000, limits={"max_batch": 4}, degrade={"truncate": 8})
+)
 MOST_QUEUED = 30
 LONG = "a text of which a good deal more than the beginning is read " * 30
 
@@ -81,7 +38,7 @@ LONG = "a text of which a good deal more than the beginning is read " * 30
 PLATFORM = spec(
     MODELS,
     max_queued_calls=MOST_QUEUED,
-    lease_s=1.5,  # workers report their launch times every half second
+    lease_s=1.5 * pace(),  # workers report their launch times every half second
 )
 
 

@@ -6,17 +6,12 @@ from typing import Any
 import httpx
 
 from millrace import Client
+from tests.support.models.entries import model
 from tests.support.platforms import OPEN
 from tests.support.wait import eventually
 
-ENTRY = """
-[[model]]
-name = "routed"
-version = "{}"
-engine = "echo"
-"""
 PLATFORM = OPEN
-MODELS = "".join(map(ENTRY.format, "12"))
+MODELS = model("routed", "echo") + model("routed", "echo", version="2")
 ROUTE = "/admin/models/routed/routes/*"
 USERS = [f"user-{n}" for n in range(200)]
 

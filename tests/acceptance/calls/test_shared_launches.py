@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from ops.supervisor.platform import Platform
-from tests.support.keys import make_key_at
+from tests.support.clients import http_of
 from tests.support.platforms import CHATTING
 from tests.support.wait import eventually
 
@@ -17,11 +17,8 @@ PLATFORM = CHATTING
 
 @pytest.fixture(scope="module")
 def clients(platform: Platform) -> Iterator[dict[str, httpx.Client]]:
-    made = {}
-    for tenant, more in (("alice", {}), ("bob", {}), ("house", {"role": "operator"})):
-        key, _ = make_key_at(platform.settings.database_url, tenant, **more)
-        headers = {"Authorization": f"Bearer {key}"}
-        made[tenant] = httpx.Client(base_url=platform.url, headers=headers)
+    roles = {"alice": "tenant", "bob": "tenant", "house": "operator"}
+    made = {name: http_of(platform, f"shared-{name}", role=role) for name, role in roles.items()}
     yield made
     for client in made.values():
         client.close()

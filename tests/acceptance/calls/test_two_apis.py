@@ -1,6 +1,5 @@
 """Two api processes and two workers: whoever is asked, each call gets its own answer."""
 
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,22 +7,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ops.processes.children import Child
-from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
+from tests.support.children import second_api
 from tests.support.extra_models import extra_models
+from tests.support.models.entries import function
 from tests.support.platforms import TWO_WORKERS
 from tests.support.wait import eventually
 
-MODELS = """
-[[model]]
-name = "steady"
-version = "1"
-engine = "function"
-target_ms = 60_000
-options = { function = "tests.support.models.paced:steady" }
-limits = { max_batch = 16 }
-"""
+MODELS = function("paced:steady", target_ms=60000, limits={"max_batch": 16})
 NEWER = MODELS.replace('version = "1"', 'version = "2"')
 PLATFORM = TWO_WORKERS
 
@@ -31,27 +22,12 @@ PLATFORM = TWO_WORKERS
 @pytest.fixture(scope="module")
 def apis(platform: Platform) -> Iterator[list[httpx.Client]]:
     """A client of each."""
-    second = platform.settings.evolve(port=free_port())
-    log = platform.settings.home / "logs" / "api-2.log"
-    child = Child("api-2", [sys.executable, "-m", "api"], second.environment(), log)
-    child.start()
-    urls = [platform.url, f"http://{second.host}:{second.port}"]
-    clients = [httpx.Client(base_url=url) for url in urls]
-    try:
-        eventually(lambda: _is_ready(clients[1]))
-        yield clients
-    finally:
-        for client in clients:
-            client.close()
-        child.terminate()
-        eventually(lambda: not child.alive())
-
-
-def _is_ready(api: httpx.Client) -> bool:
-    try:
-        return api.get("/readyz").status_code == 200
-    except httpx.TransportError:
-        return False
+    with (
+        second_api(platform) as second,
+        httpx.Client(base_url=platform.url) as one,
+        httpx.Client(base_url=second.name) as two,
+    ):
+        yield [one, two]
 
 
 def test_each_call_gets_its_own_answer_whoever_is_asked(apis: list[httpx.Client]) -> None:

@@ -14,26 +14,16 @@ import pytest
 from millrace import AsyncClient, Client, NotFoundError, UnprocessableEntityError
 from ops.processes.children import Child
 from ops.supervisor.platform import Platform
+from tests.support.children import child_of
+from tests.support.models.entries import function, model
 from tests.support.platforms import OPEN, supervised
 from tests.support.processes import spawned
 from tests.support.wait import PATIENCE_S, eventually
 
 ROOT = Path(__file__).parents[3]
-MODELS = """
-[[model]]
-name = "talk"
-version = "1"
-engine = "echo_chat"
-target_ttft_ms = 60000
-options = { step_ms = 20.0, context_tokens = 65536, blocks = 65536 }
-
-[[model]]
-name = "slow"
-version = "1"
-engine = "function"
-options = { function = "tests.support.models.paced:steady" }
-limits = { max_batch = 4 }
-"""
+MODELS = model(
+    "talk", "echo_chat", target_ttft_ms=60000, step_ms=20.0, context_tokens=65536, blocks=65536
+) + function("paced:steady", name="slow", limits={"max_batch": 4})
 PLATFORM = OPEN
 ITEMS = 30_000
 TEXTS = [f"text {n} " + "x" * 500 for n in range(ITEMS)]
@@ -42,8 +32,7 @@ WORDS = [f"w{n}" for n in range(300)]
 
 
 def api(platform: Platform) -> Child:
-    [found] = [child for child in platform.supervisor.children if child.name == "api"]
-    return found
+    return child_of(platform, "api")
 
 
 def test_results_go_on_though_the_api_is_killed(platform: Platform, client: Client) -> None:
@@ -67,14 +56,14 @@ def test_a_map_goes_on_though_the_api_is_killed_in_its_inputs_and_its_results(
                 api(platform).kill()
             yield text
 
-    before = {job.id for job in client.jobs.list(limit=100)}
+    name = "map whose api is killed"
     with supervised(platform):
-        results = client.map("echo", texts(), progress=False)
+        results = client.map("echo", texts(), progress=False, name=name)
         found = [next(results).output for _ in range(1000)]
         api(platform).kill()
         found += list(results.outputs())
     assert found == TEXTS
-    assert {job.id for job in client.jobs.list(limit=100)} - before == {results.job_id}
+    assert [job.id for job in client.jobs.list(name=name)] == [results.job_id]
 
 
 def test_so_does_an_asynchronous_one(platform: Platform) -> None:
@@ -120,7 +109,8 @@ class Seen(Progress):
     def read(self, results, failed):
         print(results, flush=True)
 
-list(Client({platform.url!r}).map("slow", [f"t{{n}}" for n in range(300)], progress=Seen()))
+inputs = [f"t{{n}}" for n in range(300)]
+list(Client({platform.url!r}).map("slow", inputs, progress=Seen(), name="ctrl-c"))
 """
     with spawned(
         [sys.executable, "-c", code],
@@ -132,12 +122,10 @@ list(Client({platform.url!r}).map("slow", [f"t{{n}}" for n in range(300)], progr
         assert mapping.stdout.readline()
         mapping.send_signal(signal.SIGINT)
         _, said = mapping.communicate(timeout=PATIENCE_S)
-    [job] = client.jobs.list(model="slow")
+    [job] = client.jobs.list(name="ctrl-c")
     assert f"come back with client.jobs.results('{job.id}')" in said
     assert job.state == "running"
-    assert [result.output for result in client.jobs.results(job.id)] == [
-        f"t{n}" for n in range(300)
-    ]
+    assert list(client.jobs.results(job.id).outputs()) == [f"t{n}" for n in range(300)]
 
 
 def test_jobs_are_paused_resumed_cancelled_retried_and_deleted(client: Client) -> None:

@@ -11,50 +11,18 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from ops.bench.harness.models_files import models_file, sample
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
-from tests.support.pages import ROOT, Recipe, as_shown, lay_out, run, sections
-from tests.support.platforms import SAMPLES, Platforms, spec
+from tests.support.pages import MINILM, ROOT, Recipe, as_shown, lay_out, run, sections
+from tests.support.platforms import LIGHT, SAMPLES, Platforms, spec
 
 pytestmark = pytest.mark.nightly
 
 DOCS = ROOT / "ops" / "docs"
 PAGES = [DOCS / "how-to/cookbook.md", DOCS / "tutorial/first_hour.md", DOCS / "reference/client.md"]
 BUCKET = "texts"
-MODELS = """
-[[model]]
-name = "minilm"
-version = "1"
-engine = "minilm"
-limits = { max_batch = 64, max_tokens = 512 }
-
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
-
-[[model]]
-name = "batchstring"
-version = "1"
-engine = "function"
-options = { function = "workers.engines.samples:batchstring", samples = ["a string"] }
-
-[[model]]
-name = "simple"
-version = "1"
-engine = "tensors"
-
-[model.options]
-function = "workers.engines.samples:sum_and_difference"
-inputs = [
-    { name = "INPUT0", datatype = "INT32", shape = [-1, 16] },
-    { name = "INPUT1", datatype = "INT32", shape = [-1, 16] },
-]
-outputs = [
-    { name = "OUTPUT0", datatype = "INT32", shape = [-1, 16] },
-    { name = "OUTPUT1", datatype = "INT32", shape = [-1, 16] },
-]
-"""
+MODELS = LIGHT + MINILM + models_file(sample("simple"))
 _PORT = re.compile(r"\b90\d\d\b")
 
 

@@ -11,7 +11,7 @@ from millrace import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
-from tests.support.pages import ROOT, Recipe, as_shown, lay_out, recipe, run, sections
+from tests.support.pages import MINILM, ROOT, Recipe, as_shown, lay_out, recipe, run, sections
 from tests.support.platforms import Platforms, close_the_door, spec, supervised
 from tests.support.wait import eventually
 
@@ -20,20 +20,13 @@ pytestmark = pytest.mark.nightly
 PAGE = ROOT / "ops" / "docs" / "how-to" / "exercises.md"
 TEXT = PAGE.read_text().replace("9003", str(free_port()))  # that of the page may be taken here
 EXERCISES = {one.title: one for one in sections(TEXT) if one.title[0].isdigit()}
-_MINILM = """
-[[model]]
-name = "minilm"
-version = "1"
-engine = "minilm"
-limits = { max_batch = 64, max_tokens = 512 }
-"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The reader's folder: the files of the page, and the models file."""
     found = tmp_path_factory.mktemp("exercises")
-    lay_out(found, [recipe("files", TEXT)], _MINILM)
+    lay_out(found, [recipe("files", TEXT)], MINILM)
     return found
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ops.supervisor.platform import Platform
 from tests.support.command_line import run_millrace
-from tests.support.pages import ROOT, Recipe, lay_out, recipe, run, sections
+from tests.support.pages import MINILM, ROOT, Recipe, lay_out, recipe, run, sections
 from tests.support.platforms import LIGHT, Platforms, spec
 
 pytestmark = pytest.mark.nightly
@@ -22,12 +22,6 @@ LEFT_OUT = {
     "MILLRACE_MODELS=models.toml millrace up": "runs until Ctrl-C: the platform of this test is it",
     "millrace doctor": "its status is that of the machine: a busy one has problems",
 }
-_MINILM = """
-[[model]]
-name = "minilm"
-version = "1"
-engine = "minilm"
-"""
 _COMMAND = re.compile(r"^ {4}(?:\S+=\S+ )*(?:make|curl|millrace|\.venv\S+|export|pip) ", re.M)
 
 
@@ -55,7 +49,7 @@ RECIPES = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("reader")
-    lay_out(found, RECIPES, LIGHT + _MINILM)
+    lay_out(found, RECIPES, LIGHT + MINILM)
     return found
 
 

@@ -1,6 +1,5 @@
 """Anthropic's own client, as it comes, against a running platform."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -8,19 +7,20 @@ import httpx
 import pytest
 
 from ops.supervisor.platform import Platform
-from tests.support.keys import make_key_at
+from tests.support.clients import chat
+from tests.support.models.entries import model
+from tests.support.packages import anthropic_ended as ended
+from tests.support.packages import anthropic_with
 from tests.support.platforms import CHATTING
 from tests.support.wait import eventually
 
-MODELS = """
-[[model]]
-name = "chatter"
-version = "1"
-engine = "python"
-task = "chat"
-options = { file = "chatter.py" }
-limits = { max_batch = 8, window_ms = 5, slice_items = 8 }
-"""
+MODELS = model(
+    "chatter",
+    "python",
+    task="chat",
+    limits={"max_batch": 8, "window_ms": 5, "slice_items": 8},
+    file="chatter.py",
+)
 CHATTER = '''
 """Says what it was told last, in capitals; waits, and fails, when it is told to."""
 
@@ -61,31 +61,20 @@ FILES = {"chatter.py": CHATTER}
 PLATFORM = CHATTING
 
 
-@pytest.fixture(scope="module")
-def key(platform: Platform) -> str:
-    return make_key_at(platform.settings.database_url, "anthropic")[0]
-
-
-@pytest.fixture
-def client(platform: Platform, key: str) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=platform.url, api_key=key, max_retries=0) as made:
-        yield made
-
-
 def asked(custom_id: str, text: Any, **params: Any) -> Any:
-    message = {"role": "user", "content": text}
-    body = {"model": "chatter", "max_tokens": 50, "messages": [message]} | params
+    body = {"model": "chatter", "max_tokens": 50, **chat(text)} | params
     return {"custom_id": custom_id, "params": body}
 
 
-def ended(client: anthropic.Anthropic, id: str) -> Any:
-    return eventually(
-        lambda: (b := client.messages.batches.retrieve(id)).processing_status == "ended" and b
-    )
+def answered(claude: anthropic.Anthropic, *requests: Any) -> list[Any]:
+    """The results of a batch, in their order."""
+    made = claude.messages.batches.create(requests=requests)
+    ended(claude, made.id)
+    return list(claude.messages.batches.results(made.id))
 
 
-def test_a_batch_from_its_requests_to_its_messages(client: anthropic.Anthropic) -> None:
-    made = client.messages.batches.create(
+def test_a_batch_from_its_requests_to_its_messages(claude: anthropic.Anthropic) -> None:
+    made = claude.messages.batches.create(
         requests=[
             asked("plain", "hello"),
             asked("blocks", [{"type": "text", "text": "two "}, {"type": "text", "text": "parts"}]),
@@ -95,12 +84,12 @@ def test_a_batch_from_its_requests_to_its_messages(client: anthropic.Anthropic) 
         ]
     )
     assert made.id.startswith("msgbatch_")
-    batch = ended(client, made.id)
+    batch = ended(claude, made.id)
     assert batch.request_counts.to_dict() == {
         "processing": 0, "succeeded": 4, "errored": 1, "canceled": 0, "expired": 0
     }  # fmt: skip
     assert batch.created_at <= batch.ended_at < batch.expires_at
-    lines = list(client.messages.batches.results(made.id))
+    lines = list(claude.messages.batches.results(made.id))
     assert [line.custom_id for line in lines] == ["plain", "blocks", "system", "counted", "failing"]
     said = [line.result.message for line in lines[:4]]
     assert [message.content[0].text for message in said] == [
@@ -115,34 +104,28 @@ def test_a_batch_from_its_requests_to_its_messages(client: anthropic.Anthropic) 
     assert "told to" in error.message
 
 
-def test_long_answers_come_whole_out_of_the_blob_store(client: anthropic.Anthropic) -> None:
+def test_long_answers_come_whole_out_of_the_blob_store(claude: anthropic.Anthropic) -> None:
     requests = [asked(f"{n}", "long" if n % 2 else f"short {n}") for n in range(6)]
-    made = client.messages.batches.create(requests=requests)
-    ended(client, made.id)
-    texts = [
-        line.result.message.content[0].text for line in client.messages.batches.results(made.id)
-    ]
+    texts = [line.result.message.content[0].text for line in answered(claude, *requests)]
     assert texts == ["x" * 5000 if n % 2 else f"SHORT {n}" for n in range(6)]
 
 
-def test_an_answer_that_is_no_text_is_an_error(client: anthropic.Anthropic) -> None:
-    made = client.messages.batches.create(requests=[asked("odd", "odd"), asked("a", "x")])
-    ended(client, made.id)
-    odd, good = client.messages.batches.results(made.id)
+def test_an_answer_that_is_no_text_is_an_error(claude: anthropic.Anthropic) -> None:
+    odd, good = answered(claude, asked("odd", "odd"), asked("a", "x"))
     assert odd.result.error.error.type == "api_error"
     assert good.result.message.content[0].text == "X"
 
 
 def test_counts_and_results_are_live(
-    client: anthropic.Anthropic, platform: Platform, key: str
+    claude: anthropic.Anthropic, platform: Platform, key: str
 ) -> None:
     """Counts and results are shown before the batch has ended."""
     gate = platform.settings.models.with_name("gate")
     requests = [asked(f"quick-{n}", "x") for n in range(20)] + [asked("slow", "wait")]
-    made = client.messages.batches.create(requests=requests)
+    made = claude.messages.batches.create(requests=requests)
     try:
         counts = eventually(
-            lambda: (c := client.messages.batches.retrieve(made.id).request_counts).succeeded and c
+            lambda: (c := claude.messages.batches.retrieve(made.id).request_counts).succeeded and c
         )
         assert counts.processing + counts.succeeded == 21
         results = f"{platform.url}/v1/messages/batches/{made.id}/results"
@@ -150,55 +133,55 @@ def test_counts_and_results_are_live(
             lambda: len(httpx.get(results, headers={"X-Api-Key": key}).text.splitlines()) >= 8
         )
         with pytest.raises(anthropic.AnthropicError, match="results_url"):
-            client.messages.batches.results(made.id)
+            claude.messages.batches.results(made.id)
     finally:
         gate.touch()
-    assert ended(client, made.id).request_counts.succeeded == 21
+    assert ended(claude, made.id).request_counts.succeeded == 21
     gate.unlink()
 
 
 def test_a_batch_is_cancelled_in_the_middle_and_deleted(
-    client: anthropic.Anthropic, platform: Platform
+    claude: anthropic.Anthropic, platform: Platform
 ) -> None:
     """There are more requests than a worker claims at once: those have not begun."""
     gate = platform.settings.models.with_name("gate")
-    made = client.messages.batches.create(requests=[asked(f"w-{n}", "wait") for n in range(200)])
-    cancelled = client.messages.batches.cancel(made.id)
+    made = claude.messages.batches.create(requests=[asked(f"w-{n}", "wait") for n in range(200)])
+    cancelled = claude.messages.batches.cancel(made.id)
     assert cancelled.processing_status in ("canceling", "ended")
     assert cancelled.cancel_initiated_at is not None
     if cancelled.processing_status != "ended":
         with pytest.raises(anthropic.ConflictError):
-            client.messages.batches.delete(made.id)
+            claude.messages.batches.delete(made.id)
     gate.touch()
-    counts = ended(client, made.id).request_counts
+    counts = ended(claude, made.id).request_counts
     assert counts.canceled > 0
     assert counts.canceled + counts.succeeded == 200
-    kinds = [line.result.type for line in client.messages.batches.results(made.id)]
+    kinds = [line.result.type for line in claude.messages.batches.results(made.id)]
     assert kinds.count("canceled") == counts.canceled
-    assert client.messages.batches.delete(made.id).type == "message_batch_deleted"
+    assert claude.messages.batches.delete(made.id).type == "message_batch_deleted"
     with pytest.raises(anthropic.NotFoundError):
-        client.messages.batches.retrieve(made.id)
+        claude.messages.batches.retrieve(made.id)
     gate.unlink()
 
 
-def test_batches_are_listed_a_page_at_a_time(client: anthropic.Anthropic) -> None:
-    ids = [client.messages.batches.create(requests=[asked("a", "x")]).id for _ in range(5)]
-    native = client.post("/jobs", body={"model": "echo", "items": ["x"]}, cast_to=object)
-    listed = [batch.id for batch in client.messages.batches.list(limit=2)]
+def test_batches_are_listed_a_page_at_a_time(claude: anthropic.Anthropic) -> None:
+    ids = [claude.messages.batches.create(requests=[asked("a", "x")]).id for _ in range(5)]
+    native = claude.post("/jobs", body={"model": "echo", "items": ["x"]}, cast_to=object)
+    listed = [batch.id for batch in claude.messages.batches.list(limit=2)]
     assert listed[:5] == ids[::-1]
     assert native["id"].replace("job_", "msgbatch_") not in listed  # type: ignore[index]
-    page = client.messages.batches.list(limit=2, before_id=ids[1])
+    page = claude.messages.batches.list(limit=2, before_id=ids[1])
     assert [batch.id for batch in page.data] == [ids[3], ids[2]]
     assert page.has_more
 
 
-def test_the_native_routes_take_the_same_id(client: anthropic.Anthropic) -> None:
-    made = client.messages.batches.create(requests=[asked("a", "x")])
-    ended(client, made.id)
-    job: Any = client.get(f"/jobs/{made.id}", cast_to=object)
+def test_the_native_routes_take_the_same_id(claude: anthropic.Anthropic) -> None:
+    made = claude.messages.batches.create(requests=[asked("a", "x")])
+    ended(claude, made.id)
+    job: Any = claude.get(f"/jobs/{made.id}", cast_to=object)
     assert job["state"] == "completed"
     assert job["id"].removeprefix("job_") == made.id.removeprefix("msgbatch_")
-    assert client.messages.batches.retrieve(job["id"]).id == made.id
+    assert claude.messages.batches.retrieve(job["id"]).id == made.id
 
 
 @pytest.mark.parametrize(
@@ -219,23 +202,23 @@ def test_the_native_routes_take_the_same_id(client: anthropic.Anthropic) -> None
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(
-    client: anthropic.Anthropic, request_: Any, told: str
+    claude: anthropic.Anthropic, request_: Any, told: str
 ) -> None:
     with pytest.raises(anthropic.BadRequestError, match=told) as caught:
-        client.messages.batches.create(requests=[request_])
+        claude.messages.batches.create(requests=[request_])
     assert caught.value.type == "invalid_request_error"
     assert str(caught.value).count("requests.0") <= 1
 
 
-def test_what_is_no_id_is_told_so_once(client: anthropic.Anthropic) -> None:
+def test_what_is_no_id_is_told_so_once(claude: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.NotFoundError, match="there is no message batch") as caught:
-        client.messages.batches.retrieve("nonsense")
+        claude.messages.batches.retrieve("nonsense")
     assert str(caught.value).count("nonsense") == 1
 
 
-def test_a_retry_makes_no_second_batch(client: anthropic.Anthropic) -> None:
+def test_a_retry_makes_no_second_batch(claude: anthropic.Anthropic) -> None:
     requests = [asked("retried", "x")]
-    create = client.messages.batches.create
+    create = claude.messages.batches.create
     first = create(requests=requests)
     again = create(requests=requests, extra_headers={"x-stainless-retry-count": "1"})
     meant = create(requests=requests)
@@ -263,45 +246,45 @@ def test_a_lone_surrogate_is_the_clients_mistake(platform: Platform, key: str, b
     assert answer.json()["type"] == "error"
 
 
-def test_everything_wrong_is_told_at_once(client: anthropic.Anthropic) -> None:
+def test_everything_wrong_is_told_at_once(claude: anthropic.Anthropic) -> None:
     requests = [
         asked("a", "x"), asked("a", "x"), asked("b", "x", model="other"),
         asked("c", "x", max_tokens="many"),
     ]  # fmt: skip
     with pytest.raises(anthropic.BadRequestError) as caught:
-        client.messages.batches.create(requests=requests)
+        claude.messages.batches.create(requests=requests)
     message = str(caught.value)
     for told in ("requests.1.custom_id", "requests.2.params.model", "requests.3.params.max_tokens"):
         assert told in message
 
 
-def test_who_may_not_is_told_so(platform: Platform, client: anthropic.Anthropic) -> None:
-    made = client.messages.batches.create(requests=[asked("a", "x")])
-    with anthropic.Anthropic(base_url=platform.url, api_key="mk_wrong", max_retries=0) as other:
+def test_who_may_not_is_told_so(platform: Platform, claude: anthropic.Anthropic) -> None:
+    made = claude.messages.batches.create(requests=[asked("a", "x")])
+    with anthropic_with(platform, "mk_wrong") as other:
         with pytest.raises(anthropic.AuthenticationError) as caught:
             other.messages.batches.retrieve(made.id)
         assert caught.value.type == "authentication_error"
     with pytest.raises(anthropic.NotFoundError) as missing:
-        client.messages.batches.create(requests=[asked("a", "x", model="nobody")])
+        claude.messages.batches.create(requests=[asked("a", "x", model="nobody")])
     assert missing.value.type == "not_found_error"
     with pytest.raises(anthropic.NotFoundError):
-        client.messages.batches.retrieve("msgbatch_01kb4q0m3ve0ar6h4cgq9x9b7s")
+        claude.messages.batches.retrieve("msgbatch_01kb4q0m3ve0ar6h4cgq9x9b7s")
     with pytest.raises(anthropic.NotFoundError):
-        client.messages.batches.retrieve("msgbatch_gone")
+        claude.messages.batches.retrieve("msgbatch_gone")
 
 
 def test_models_are_listed_in_anthropics_format(
-    client: anthropic.Anthropic, platform: Platform, key: str
+    claude: anthropic.Anthropic, platform: Platform, key: str
 ) -> None:
-    listed = list(client.models.list(limit=1))
+    listed = list(claude.models.list(limit=1))
     assert {"chatter", "chatter@1"} <= {model.id for model in listed}
     assert {(model.type, model.lifecycle) for model in listed} == {("model", "active")}
-    found = client.models.retrieve("chatter")
+    found = claude.models.retrieve("chatter")
     assert found == next(model for model in listed if model.id == "chatter")
-    last = client.models.list(before_id=listed[-1].id, limit=1)
+    last = claude.models.list(before_id=listed[-1].id, limit=1)
     assert ([model.id for model in last.data], last.has_more) == ([listed[-2].id], True)
     with pytest.raises(anthropic.NotFoundError) as caught:
-        client.models.retrieve("gone")
+        claude.models.retrieve("gone")
     assert (caught.value.type, bool(caught.value.request_id)) == ("not_found_error", True)
     plain = httpx.get(f"{platform.url}/v1/models", headers={"Authorization": f"Bearer {key}"})
     assert plain.json()["object"] == "list"

@@ -7,32 +7,23 @@ import anthropic
 import pytest
 
 from jobs.identity import Limit
-from jobs.store import db
 from jobs.store.tenants import limits
 from ops.supervisor.platform import Platform
+from tests.support.clients import chat
 from tests.support.keys import make_key_at
-from tests.support.platforms import CHATTING
+from tests.support.models.entries import model
+from tests.support.packages import anthropic_ended as ended
+from tests.support.packages import anthropic_with
+from tests.support.platforms import CHATTING, transaction
 from tests.support.wait import eventually
 
-MODELS = """
-[[model]]
-name = "words"
-version = "1"
-engine = "echo_chat"
-
-[[model]]
-name = "gated"
-version = "1"
-engine = "python"
-task = "chat"
-options = { file = "gated.py" }
-limits = { max_batch = 8, window_ms = 5, slice_items = 8 }
-
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
-"""
+MODELS = model("words", "echo_chat") + model(
+    "gated",
+    "python",
+    task="chat",
+    limits={"max_batch": 8, "window_ms": 5, "slice_items": 8},
+    file="gated.py",
+)
 GATED = '''
 """Says what it was told in capitals, once the gate is open."""
 
@@ -51,17 +42,6 @@ FILES = {"gated.py": GATED}
 PLATFORM = CHATTING
 
 
-@pytest.fixture(scope="module")
-def key(platform: Platform) -> str:
-    return make_key_at(platform.settings.database_url, "anthropic-models")[0]
-
-
-@pytest.fixture
-def client(platform: Platform, key: str) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=platform.url, api_key=key, max_retries=0) as made:
-        yield made
-
-
 @pytest.fixture
 def gate(platform: Platform) -> Iterator[Any]:
     path = platform.settings.models.with_name("gate-of-models")
@@ -70,11 +50,7 @@ def gate(platform: Platform) -> Iterator[Any]:
 
 
 def asked(custom_id: str, text: str, model: str) -> Any:
-    message = {"role": "user", "content": text}
-    return {
-        "custom_id": custom_id,
-        "params": {"model": model, "max_tokens": 50, "messages": [message]},
-    }
+    return {"custom_id": custom_id, "params": {"model": model, "max_tokens": 50, **chat(text)}}
 
 
 MIXED = [
@@ -85,24 +61,18 @@ MIXED = [
 ]
 
 
-def ended(client: anthropic.Anthropic, id: str) -> Any:
-    return eventually(
-        lambda: (b := client.messages.batches.retrieve(id)).processing_status == "ended" and b
-    )
-
-
-def test_each_request_is_answered_by_its_model(client: anthropic.Anthropic, gate: Any) -> None:
-    made = client.messages.batches.create(requests=MIXED)
+def test_each_request_is_answered_by_its_model(claude: anthropic.Anthropic, gate: Any) -> None:
+    made = claude.messages.batches.create(requests=MIXED)
     assert made.request_counts.processing == 4
     partial = eventually(
-        lambda: (b := client.messages.batches.retrieve(made.id)).request_counts.succeeded and b
+        lambda: (b := claude.messages.batches.retrieve(made.id)).request_counts.succeeded and b
     )
     assert partial.processing_status == "in_progress"
     gate.touch()
-    batch = ended(client, made.id)
+    batch = ended(claude, made.id)
     assert batch.request_counts.succeeded == 4
     assert batch.created_at <= batch.ended_at
-    lines = {line.custom_id: line.result for line in client.messages.batches.results(made.id)}
+    lines = {line.custom_id: line.result for line in claude.messages.batches.results(made.id)}
     said = {id: result.message for id, result in lines.items() if result.type == "succeeded"}
     texts = {id: message.content[0].text for id, message in said.items()}  # type: ignore[union-attr]
     assert texts == {"a": "ONE TWO", "b": "three", "c": "FOUR", "d": "five six"}
@@ -113,41 +83,41 @@ def test_each_request_is_answered_by_its_model(client: anthropic.Anthropic, gate
 
 
 def test_it_is_one_batch_in_the_list_and_to_its_verbs(
-    client: anthropic.Anthropic, gate: Any
+    claude: anthropic.Anthropic, gate: Any
 ) -> None:
-    earlier = client.messages.batches.create(requests=[asked("x", "x", "words")])
-    made = client.messages.batches.create(requests=MIXED)
-    page = client.messages.batches.list(limit=2)
+    earlier = claude.messages.batches.create(requests=[asked("x", "x", "words")])
+    made = claude.messages.batches.create(requests=MIXED)
+    page = claude.messages.batches.list(limit=2)
     assert [batch.id for batch in page.data] == [made.id, earlier.id]
     assert sum(page.data[0].request_counts.to_dict().values()) == 4  # type: ignore[arg-type]
     with pytest.raises(anthropic.ConflictError):
-        client.messages.batches.delete(made.id)
-    cancelled = client.messages.batches.cancel(made.id)
+        claude.messages.batches.delete(made.id)
+    cancelled = claude.messages.batches.cancel(made.id)
     assert cancelled.processing_status in ("canceling", "ended")
     gate.touch()
-    counts = ended(client, made.id).request_counts
+    counts = ended(claude, made.id).request_counts
     assert counts.canceled + counts.succeeded == 4
-    jobs: Any = client.get("/jobs", cast_to=object)
+    jobs: Any = claude.get("/jobs", cast_to=object)
     parts = [job["id"] for job in jobs["data"][:2]]
-    assert client.messages.batches.delete(made.id).type == "message_batch_deleted"
+    assert claude.messages.batches.delete(made.id).type == "message_batch_deleted"
     for id in parts:
         with pytest.raises(anthropic.NotFoundError):
-            client.get(f"/jobs/{id}", cast_to=object)
+            claude.get(f"/jobs/{id}", cast_to=object)
 
 
-def test_a_part_is_no_batch_of_its_own(client: anthropic.Anthropic, gate: Any) -> None:
+def test_a_part_is_no_batch_of_its_own(claude: anthropic.Anthropic, gate: Any) -> None:
     gate.touch()
-    made = client.messages.batches.create(requests=MIXED)
-    ended(client, made.id)
-    jobs: Any = client.get("/jobs", cast_to=object)
+    made = claude.messages.batches.create(requests=MIXED)
+    ended(claude, made.id)
+    jobs: Any = claude.get("/jobs", cast_to=object)
     [part] = [job for job in jobs["data"][:2] if job["id"][4:] != made.id[9:]]
     with pytest.raises(anthropic.NotFoundError):
-        client.messages.batches.retrieve(part["id"].replace("job_", "msgbatch_"))
+        claude.messages.batches.retrieve(part["id"].replace("job_", "msgbatch_"))
 
 
-def test_a_retry_makes_no_second_batch(client: anthropic.Anthropic, gate: Any) -> None:
+def test_a_retry_makes_no_second_batch(claude: anthropic.Anthropic, gate: Any) -> None:
     gate.touch()
-    create = client.messages.batches.create
+    create = claude.messages.batches.create
     first = create(requests=MIXED)
     again = create(requests=MIXED, extra_headers={"x-stainless-retry-count": "1"})
     assert again.id == first.id
@@ -158,9 +128,9 @@ def test_a_retry_makes_no_second_batch(client: anthropic.Anthropic, gate: Any) -
     assert sum(keyed[1].request_counts.to_dict().values()) == 4  # type: ignore[arg-type]
 
 
-def test_a_request_that_cant_run_leaves_nothing_of_the_batch(client: anthropic.Anthropic) -> None:
+def test_a_request_that_cant_run_leaves_nothing_of_the_batch(claude: anthropic.Anthropic) -> None:
     def stored() -> Any:
-        return client.get("/jobs", cast_to=object)["data"]  # type: ignore[index]
+        return claude.get("/jobs", cast_to=object)["data"]  # type: ignore[index]
 
     before = [job["id"] for job in stored()]
     requests = [
@@ -171,7 +141,7 @@ def test_a_request_that_cant_run_leaves_nothing_of_the_batch(client: anthropic.A
         {"custom_id": "g", "params": {**asked("g", "x", "words")["params"], "top_k": "many"}},
     ]
     with pytest.raises(anthropic.BadRequestError) as caught:
-        client.messages.batches.create(requests=requests)
+        claude.messages.batches.create(requests=requests)
     message = str(caught.value)
     for told in (
         "requests.4.params.model: ", "requests.5.params.model: echo does any, not chat",
@@ -182,14 +152,11 @@ def test_a_request_that_cant_run_leaves_nothing_of_the_batch(client: anthropic.A
     assert [job["id"] for job in stored()] == before
 
 
-def test_quotas_bound_the_whole_batch(client: anthropic.Anthropic, platform: Platform) -> None:
-    url = platform.settings.database_url
-    key = make_key_at(url, "few")[0]
-    database = db.connect(url, pool_size=1)
-    with database.begin() as tx:
+def test_quotas_bound_the_whole_batch(claude: anthropic.Anthropic, platform: Platform) -> None:
+    key, _ = make_key_at(platform.settings.database_url, "few")
+    with transaction(platform) as tx:
         limits.put(tx, "few", [Limit(queued_items=3)])
-    database.dispose()
-    with anthropic.Anthropic(base_url=platform.url, api_key=key, max_retries=0) as few:
+    with anthropic_with(platform, key) as few:
         with pytest.raises(anthropic.RateLimitError):
             few.messages.batches.create(requests=MIXED)
         jobs: Any = few.get("/jobs", cast_to=object)

@@ -2,8 +2,6 @@
 in lists comes back as so many embeddings."""
 
 import base64
-import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,19 +9,15 @@ import openai
 import pytest
 from openai.types import CreateEmbeddingResponse
 
-from ops.supervisor.platform import Platform
-from tests.support.keys import make_key_at
+from tests.support.packages import openai_batch
 from tests.support.platforms import CLOSED
-from tests.support.wait import eventually
 
 PLATFORM = CLOSED
 
 
 @pytest.fixture(scope="module")
-def client(platform: Platform) -> Iterator[openai.OpenAI]:
-    key, _ = make_key_at(platform.settings.database_url, "lists")
-    with openai.OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0) as made:
-        yield made
+def client(openai_client: openai.OpenAI) -> openai.OpenAI:
+    return openai_client
 
 
 def answers(client: openai.OpenAI, *bodies: dict[str, Any]) -> list[CreateEmbeddingResponse]:
@@ -32,28 +26,10 @@ def answers(client: openai.OpenAI, *bodies: dict[str, Any]) -> list[CreateEmbedd
 
 def raw_answers(client: openai.OpenAI, *bodies: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns the answers to requests for embeddings, sent as a batch."""
-    lines = [
-        {
-            "custom_id": str(n),
-            "method": "POST",
-            "url": "/v1/embeddings",
-            "body": {"model": "minilm", **body},
-        }
-        for n, body in enumerate(bodies)
-    ]
-    raw = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-    file = client.files.create(file=("a.jsonl", raw), purpose="batch")
-    made = client.batches.create(
-        input_file_id=file.id, endpoint="/v1/embeddings", completion_window="1h"
+    output, _ = openai_batch(
+        client, "/v1/embeddings", *({"model": "minilm", **body} for body in bodies)
     )
-
-    def output() -> str | None:
-        batch = client.batches.retrieve(made.id)
-        assert batch.status not in ("failed", "expired", "cancelled"), batch.errors
-        return batch.output_file_id
-
-    found = client.files.content(str(eventually(output))).content.splitlines()
-    return [json.loads(line)["response"]["body"] for line in found]
+    return [line["response"]["body"] for line in output]
 
 
 def test_several_texts_of_a_line_are_several_embeddings(client: openai.OpenAI) -> None:

@@ -12,17 +12,19 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import text
+import redis
 
-from jobs import ids
 from millrace import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
-from tests.support.platforms import LIGHT, Platforms, spec, transaction
+from tests.support.children import child_of, kill, pid_of, until
+from tests.support.jobs import begun, finish, scalar_of
+from tests.support.pace import pace
+from tests.support.platforms import LIGHT, Platforms, spec
 from tests.support.wait import eventually, gone
 
 ITEMS = 3000
-PLATFORM = spec(lease_s=3.0)
+PLATFORM = spec(lease_s=3.0 * pace())
 
 
 class Up:
@@ -88,8 +90,7 @@ def texts(folder: Path) -> str:
 
 def submit(client: Client) -> str:
     """A job of three seconds."""
-    lines = (b'"item %d"\n' % n for n in range(ITEMS))
-    return str(client.jobs.submit("batchstring", lines)["id"])
+    return client.jobs.submit("batchstring", [f"item {n}" for n in range(ITEMS)]).id
 
 
 def assert_once_and_in_order(client: Client, job: str) -> None:
@@ -98,40 +99,25 @@ def assert_once_and_in_order(client: Client, job: str) -> None:
     assert [line["output"] for line in found] == [f"ITEM {n}" for n in range(ITEMS)]
 
 
-def worker_pid(platform: Platform, number: int = 1) -> int:
-    children = {child.name: child for child in platform.supervisor.children}
-    pid = children[f"worker-{number}"].pid
-    assert pid
-    return pid
-
-
 def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(
     platform: Platform, client: Client
 ) -> None:
     job = submit(client)
-    killed = worker_pid(platform)
-    eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
-    os.kill(killed, signal.SIGKILL)
+    eventually(lambda: begun(client, job))
+    killed = kill(platform)
     assert client.jobs.get(job)["counts"]["succeeded"] < ITEMS
 
-    def ended() -> bool:
-        platform.poll()  # as `millrace up` does: a dead worker is started again
-        return client.jobs.get(job)["state"] == "completed"
-
-    eventually(ended)
-    assert worker_pid(platform) != killed
+    finish(platform, client, job)
+    assert pid_of(platform) != killed
     assert_once_and_in_order(client, job)
-    with transaction(platform) as tx:
-        epochs = tx.scalars(
-            text("SELECT epoch FROM slices WHERE job_id = :job"), {"job": ids.parse("job", job)}
-        ).all()
-    assert max(epochs) >= 2
+    epoch = scalar_of(platform, job, "SELECT max(epoch) FROM slices WHERE job_id = :job")
+    assert epoch >= 2
 
 
 def test_up_killed_with_all_its_children_goes_on_where_it_was(up: Up) -> None:
     with closing(Client(up.url)) as client:
         job = submit(client)
-        eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
+        eventually(lambda: begun(client, job))
         assert client.jobs.get(job)["state"] == "running"
         up.kill_everything_at_once()
         up.start_again()
@@ -158,28 +144,24 @@ def test_a_stopped_worker_gives_its_slices_back_at_once(platforms: Platforms) ->
     with platforms.running(lease_s=60.0) as platform, closing(Client(platform.url)) as client:
         job = submit(client)
         eventually(lambda: client.jobs.get(job)["counts"]["running"])
-        os.kill(worker_pid(platform), signal.SIGTERM)
+        os.kill(pid_of(platform), signal.SIGTERM)
         eventually(lambda: client.jobs.get(job)["counts"]["running"] == 0)
 
-        def ended() -> bool:
-            platform.poll()
-            return client.jobs.get(job)["state"] == "completed"
-
-        eventually(ended)
+        finish(platform, client, job)
         assert_once_and_in_order(client, job)
 
 
 def test_without_a_worker_a_call_is_refused_at_once_and_a_job_waits(
     platform: Platform, client: Client
 ) -> None:
-    worker = next(c for c in platform.supervisor.children if c.name == "worker-1")
+    worker = child_of(platform)
     worker.terminate()
     eventually(lambda: not worker.alive())
     body = {"model": "echo", "input": "x"}
     refused = httpx.post(f"{platform.url}/infer", json=body)
     assert (refused.status_code, refused.json()["code"]) == (503, "no_worker")
     assert int(refused.headers["retry-after"]) >= 1
-    job = client.jobs.submit("echo", [b'"x"\n'])["id"]
+    job = client.jobs.submit("echo", ["x"]).id
     assert client.jobs.get(job)["state"] == "queued"
     worker.start()
     assert client.jobs.wait(job)["state"] == "completed"
@@ -189,39 +171,31 @@ def test_without_a_worker_a_call_is_refused_at_once_and_a_job_waits(
 def test_the_worker_outlives_redis(platform: Platform, client: Client) -> None:
     """celery 5.7.0 ends when Redis dies while a nudge is unacknowledged."""
     job = submit(client)
-    eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
-    worker, server = worker_pid(platform), platform.servers.redis.process
+    eventually(lambda: begun(client, job))
+    worker, server = pid_of(platform), platform.servers.redis.process
     assert server is not None
     server.kill()
     server.wait()
 
-    def ended() -> bool:
-        platform.poll()  # as `millrace up` does: an empty Redis takes its place
-        return client.jobs.get(job)["state"] == "completed"
-
-    eventually(ended)
+    finish(platform, client, job)  # an empty Redis takes its place
     assert_once_and_in_order(client, job)
     eventually(lambda: _infer(platform) == 200)
-    assert worker_pid(platform) == worker
+    assert pid_of(platform) == worker
 
 
 def test_the_worker_outlives_postgres(platform: Platform, client: Client) -> None:
     job = submit(client)
-    eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
-    worker, server = worker_pid(platform), platform.servers.postgres.process
+    eventually(lambda: begun(client, job))
+    worker, server = pid_of(platform), platform.servers.postgres.process
     assert server is not None
     server.kill()
     server.wait()
     assert _infer(platform) == 200  # no database on the path of a call
 
-    def ended() -> bool:
-        platform.poll()
-        answer = httpx.get(f"{platform.url}/jobs/{job}")
-        return answer.status_code == 200 and answer.json()["state"] == "completed"
-
-    eventually(ended)
+    path = f"{platform.url}/jobs/{job}"
+    until(platform, lambda: httpx.get(path).json().get("state") == "completed")
     assert_once_and_in_order(client, job)
-    assert worker_pid(platform) == worker
+    assert pid_of(platform) == worker
 
 
 def _infer(platform: Platform) -> int:
@@ -230,14 +204,11 @@ def _infer(platform: Platform) -> int:
 
 
 def test_redis_emptied_in_mid_job_delays_it_and_loses_nothing(
-    platform: Platform, client: Client
+    platform: Platform, client: Client, store: "redis.Redis"
 ) -> None:
-    import redis
-
     job = submit(client)
-    eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
-    with redis.Redis.from_url(platform.settings.redis_url) as connection:
-        connection.flushall()
+    eventually(lambda: begun(client, job))
+    store.flushall()
     assert client.jobs.wait(job)["state"] == "completed"
     assert_once_and_in_order(client, job)
     eventually(lambda: _infer(platform) == 200)

@@ -17,20 +17,14 @@ from ops.embedded.layout import REDIS_SOCKET
 from ops.embedded.lock import HomeLock
 from ops.embedded.postgres import EmbeddedPostgres
 from ops.embedded.redis import EmbeddedRedis
+from tests.support.jobs import begun
+from tests.support.models.entries import function
 from tests.support.platforms import Platforms, no_durability, spec
 from tests.support.stores.postgres_standby import Standby, kill, url_of_both
 from tests.support.stores.tcp_forwarder import Forwarder
 from tests.support.wait import eventually
 
-MODELS = """
-[[model]]
-name = "paced"
-version = "1"
-engine = "function"
-target_ms = 60_000
-options = { function = "tests.support.models.paced:steady" }
-limits = { max_batch = 32 }
-"""
+MODELS = function("paced:steady", name="paced", target_ms=60000, limits={"max_batch": 32})
 ITEMS = 2500
 KEY = "a key of the tests, 32 characters or more"
 
@@ -85,21 +79,19 @@ def test_a_job_outlives_the_primary_that_took_it(pair: Pair, platforms: Platform
         platforms.running(spec(MODELS), **found) as platform,
         closing(Client(platform.url)) as client,
     ):
-        lines = [b'{"input": "%d"}\n' % n for n in range(ITEMS)]
-        job = client.jobs.submit("paced", lines)["id"]
-        eventually(lambda: client.jobs.get(job)["counts"]["succeeded"] > 0)
+        job = client.jobs.submit("paced", [str(n) for n in range(ITEMS)]).id
+        eventually(lambda: begun(client, job))
         assert client.jobs.get(job)["state"] == "running"
         kill(primary)
         since_s = time.monotonic()
         # What a failover manager does; the new primary has nobody to wait for.
         nobody = "ALTER SYSTEM SET synchronous_standby_names = ''"
         _as_superuser(standby, "SELECT pg_promote()", nobody)
-        client.jobs.submit("paced", [b'{"input": "after"}\n'])  # goes on until it is taken
+        client.jobs.submit("paced", ["after"])  # goes on until it is taken
         _tell("taken again", since_s)
         assert client.jobs.wait(job)["counts"]["succeeded"] == ITEMS
         _tell("ended", since_s)
-        outputs = [line["output"] for line in client.jobs.results(job, wait=False)]
-        assert outputs == [str(n) for n in range(ITEMS)]
+        assert list(client.jobs.results(job).outputs()) == [str(n) for n in range(ITEMS)]
 
 
 def test_calls_go_on_when_the_address_of_redis_leads_elsewhere(
@@ -117,8 +109,8 @@ def test_calls_go_on_when_the_address_of_redis_leads_elsewhere(
             closing(Client(platform.url)) as client,
         ):
             assert _answered(platform.url)
-            job = client.jobs.submit("paced", [b'{"input": "x"}\n'] * ITEMS)["id"]
-            eventually(lambda: client.jobs.get(job)["counts"]["succeeded"] > 0)
+            job = client.jobs.submit("paced", ["x"] * ITEMS).id
+            eventually(lambda: begun(client, job))
             first.stop()
             address.lead_to(second.layout.run / REDIS_SOCKET)
             since_s = time.monotonic()

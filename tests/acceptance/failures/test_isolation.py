@@ -1,63 +1,35 @@
 """Items that take their worker with them, or fail for a while: only the guilty pay."""
 
-import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy import text
 
-from jobs import ids
 from millrace import Client
 from ops.supervisor.platform import Platform
 from ops.supervisor.worker import WatchedWorker
-from tests.support.platforms import spec, transaction
+from tests.support.children import until
+from tests.support.jobs import completed, run, scalar_of
+from tests.support.models.entries import function
+from tests.support.pace import pace
+from tests.support.platforms import spec
 from tests.support.processes import spawned
 from tests.support.wait import eventually, gone
 
-MODEL = """
-[[model]]
-name = "{name}"
-version = "1"
-engine = "function"
-options = {{ function = "tests.support.models.broken:{name}" }}
-limits.max_batch = 32
-limits.slice_items = 4
-limits.max_launch_s = {hangs_s}
-limits.backoff_ms = 20
-limits.max_attempts = 3
-"""
+LIMITS = {"max_batch": 32, "slice_items": 4, "backoff_ms": 20, "max_attempts": 3}
 HANGS_AFTER_S = {"deadly": 1, "flaky": 30, "slow": 30, "greedy": 30}
 PLATFORM = spec(
-    "".join(MODEL.format(name=name, hangs_s=s) for name, s in HANGS_AFTER_S.items()),
+    "".join(
+        function(f"broken:{name}", limits=LIMITS | {"max_launch_s": s})
+        for name, s in HANGS_AFTER_S.items()
+    ),
     workers=2,
-    lease_s=2.0,
+    lease_s=2.0 * pace(),
     worker_max_mb=500,
 )
-
-
-@pytest.fixture
-def client(platform: Platform) -> Iterator[Client]:
-    made = Client(platform.url)
-    yield made
-    made.close()
-
-
-def run(platform: Platform, client: Client, model: str, texts: Sequence[str]) -> list[Any]:
-    """The results of a job, while `millrace up` does its part."""
-    job = client.jobs.submit(model, (json.dumps(t).encode() + b"\n" for t in texts))["id"]
-
-    def ended() -> bool:
-        platform.poll()
-        return client.jobs.get(job)["state"] == "completed"
-
-    eventually(ended)
-    return list(client.jobs.results(job, wait=False))
 
 
 @pytest.mark.parametrize("deed", ["segv", "exit", "leave", "hang"])
@@ -121,12 +93,11 @@ def test_out_of_memory_halves_the_launch_and_costs_no_attempt(
 def test_an_innocent_item_is_never_quarantined_however_often_workers_are_killed(
     platform: Platform, client: Client
 ) -> None:
-    job = client.jobs.submit("slow", (b'"s%d"\n' % n for n in range(8)))["id"]
+    job = client.jobs.submit("slow", [f"s{n}" for n in range(8)]).id
     kills = 0
 
     def ended() -> bool:
         nonlocal kills
-        platform.poll()
         if kills < 12:
             for child in platform.supervisor.children:
                 if isinstance(child, WatchedWorker) and child.alive() and child.ready():
@@ -134,13 +105,12 @@ def test_an_innocent_item_is_never_quarantined_however_often_workers_are_killed(
                     with suppress(ProcessLookupError):  # it has just ended by itself
                         os.kill(child.pid, signal.SIGKILL)
                         kills += 1
-        return client.jobs.get(job)["state"] == "completed"
+        return completed(client, job)
 
-    eventually(ended)
+    until(platform, ended)
     assert client.jobs.get(job)["counts"]["succeeded"] == 8
-    suspects = text("SELECT count(*) FROM slices WHERE suspect AND job_id = :job")
-    with transaction(platform) as tx:
-        assert tx.scalar(suspects, {"job": ids.parse("job", job)}) == 0
+    suspects = "SELECT count(*) FROM slices WHERE suspect AND job_id = :job"
+    assert scalar_of(platform, job, suspects) == 0
 
 
 def test_a_worker_that_grew_too_large_is_replaced_and_nothing_is_lost(
@@ -149,11 +119,7 @@ def test_a_worker_that_grew_too_large_is_replaced_and_nothing_is_lost(
     [grown] = run(platform, client, "greedy", ["grow"])
     pid = int(grown["output"])
 
-    def replaced() -> bool:
-        platform.poll()
-        return gone(pid)
-
-    eventually(replaced)
+    until(platform, lambda: gone(pid))
     found = run(platform, client, "greedy", ["x"] * 8)
     assert {line["outcome"] for line in found} == {"succeeded"}
     assert str(pid) not in {line["output"] for line in found}
@@ -169,8 +135,8 @@ def test_millrace_worker_ends_a_launch_that_hangs(platform: Platform, client: Cl
     environ = os.environ | platform.settings.environment()
     command = [sys.executable, "-m", "ops", "worker"]
     with spawned(command, env=environ, start_new_session=True) as alone:
-        job = client.jobs.submit("deadly", [b'"hang"\n', b'"b"\n'])["id"]
-        eventually(lambda: client.jobs.get(job)["state"] == "completed")
+        job = client.jobs.submit("deadly", ["hang", "b"]).id
+        eventually(lambda: completed(client, job))
         codes = [result["error"] for result in client.jobs.results(job, wait=False)]
         assert [code and code["code"] for code in codes] == ["worker_lost", None]
         alone.terminate()

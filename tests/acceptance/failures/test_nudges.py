@@ -4,7 +4,7 @@ what it has not begun. On Redis, and on RabbitMQ where it is installed."""
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,21 +16,18 @@ from jobs import clock, ids
 from millrace import Client
 from ops.processes.children import Child
 from ops.supervisor.platform import Platform
+from tests.support.children import child_of
+from tests.support.jobs import begun, completed
+from tests.support.models.entries import function
 from tests.support.models.paced import LAUNCH_S, STEADY
+from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec, transaction
 from tests.support.stores import rabbitmq
 from tests.support.stores.broker_faults import Broker, RabbitBroker, RedisBroker, keep_losing
-from tests.support.wait import eventually, slowdown
+from tests.support.wait import PATIENCE_S, eventually, slowdown
 from workers.broker import queue_of
 
-MODELS = f"""{STEADY}
-[[model]]
-name = "slow"
-version = "1"
-engine = "function"
-options = {{ function = "tests.support.models.paced:slow" }}
-limits = {{ max_batch = 4, slice_items = 12 }}
-"""
+MODELS = STEADY + function("paced:slow", limits={"max_batch": 4, "slice_items": 12})
 ITEMS = 300  # of the steady model: three seconds
 STALL_S = 10  # "a few seconds", where eight others share the machine
 MARGIN_S = 2  # for the same reason; it takes 0.1 to 0.3
@@ -54,7 +51,7 @@ def broker(
         if server:
             server.start()
         url = server.url if server else ""
-        with platforms.running(spec(MODELS, lease_s=3.0), broker_url=url) as platform:
+        with platforms.running(spec(MODELS, lease_s=3.0 * pace()), broker_url=url) as platform:
             yield RabbitBroker(platform, server) if server else RedisBroker(platform)
     finally:
         if server:
@@ -72,9 +69,8 @@ def platform(broker: Broker) -> Iterator[Platform]:
 
 @pytest.fixture
 def client(broker: Broker) -> Iterator[Client]:
-    made = Client(broker.platform.url)
-    yield made
-    made.close()
+    with closing(Client(broker.platform.url)) as made:
+        yield made
 
 
 def _pids(platform: Platform) -> list[int | None]:
@@ -82,16 +78,11 @@ def _pids(platform: Platform) -> list[int | None]:
 
 
 def submit(client: Client, items: int = ITEMS, model: str = "steady") -> str:
-    lines = (b'"item %d"\n' % n for n in range(items))
-    return str(client.jobs.submit(model, lines)["id"])
-
-
-def done(client: Client, job: str) -> int:
-    return int(client.jobs.get(job)["counts"]["succeeded"])
+    return client.jobs.submit(model, [f"item {n}" for n in range(items)]).id
 
 
 def assert_completed(client: Client, job: str, items: int = ITEMS, within_s: float = 60) -> None:
-    eventually(lambda: client.jobs.get(job)["state"] == "completed", timeout_s=within_s)
+    eventually(lambda: completed(client, job), timeout_s=within_s)
     found = list(client.jobs.results(job, wait=False))
     assert [line["output"] for line in found] == [f"item {n}" for n in range(items)]
 
@@ -100,7 +91,7 @@ def test_a_broker_that_loses_every_nudge_stalls_no_job(
     broker: Broker, platform: Platform, client: Client
 ) -> None:
     jobs = [submit(client), submit(client)]
-    keep_losing(broker, lambda: all(client.jobs.get(job)["state"] == "completed" for job in jobs))
+    keep_losing(broker, lambda: completed(client, *jobs))
     for job in jobs:
         assert_completed(client, job)
 
@@ -118,7 +109,7 @@ def test_work_goes_on_and_new_work_starts_without_the_broker(
     broker: Broker, platform: Platform, client: Client
 ) -> None:
     job = submit(client)
-    eventually(lambda: done(client, job))
+    eventually(lambda: begun(client, job))
     broker.die()
     assert_completed(client, job)
     assert_completed(client, submit(client, items=1), items=1, within_s=STALL_S)
@@ -130,7 +121,7 @@ def test_a_broker_that_falls_silent_stops_nobody(
     broker: Broker, platform: Platform, client: Client
 ) -> None:
     job = submit(client)
-    eventually(lambda: done(client, job))
+    eventually(lambda: begun(client, job))
     broker.signal(signal.SIGSTOP)
     try:
         silent_until_s = clock.monotonic() + SILENCE_S
@@ -178,21 +169,17 @@ def worker_states(platform: Platform) -> list[str]:
     return list(found)
 
 
-def worker(platform: Platform) -> Child:
-    return next(c for c in platform.supervisor.children if c.name == "worker-1")
-
-
 def test_a_worker_told_to_stop_ends_its_launch_answers_its_calls_and_gives_the_rest_back(
     broker: Broker, client: Client, tmp_path: Path
 ) -> None:
     platform = broker.platform
     job = submit(client, items=24, model="slow")
-    eventually(lambda: done(client, job))
+    eventually(lambda: begun(client, job))
     in_hand = tmp_path / "in-hand"
     with ThreadPoolExecutor() as callers:
         answer = callers.submit(_infer, platform, str(in_hand))
         eventually(in_hand.exists)
-        code, took_s = _stop(worker(platform))
+        code, took_s = _stop(child_of(platform))
         try:
             assert answer.result() == str(in_hand)
             assert code == 0
@@ -203,16 +190,13 @@ def test_a_worker_told_to_stop_ends_its_launch_answers_its_calls_and_gives_the_r
             assert {row.deaths for row in left} == {0}
             assert worker_states(platform)[-1] == "stopped"
         finally:
-            worker(platform).start()
+            child_of(platform).start()
     assert_completed(client, job, items=24)
 
 
 def _infer(platform: Platform, value: str) -> object:
-    made = Client(platform.url)
-    try:
-        return made.infer("slow", value, timeout_s=20)["output"]
-    finally:
-        made.close()
+    with closing(Client(platform.url)) as made:
+        return made.infer("slow", value, timeout_s=PATIENCE_S)["output"]
 
 
 def _stop(child: Child) -> tuple[int, float]:

@@ -1,8 +1,6 @@
 """A platform whose calls are on a Redis Cluster; nudges go through a Redis of their own."""
 
-import signal
 from collections.abc import Iterator
-from contextlib import closing
 
 import httpx
 import pytest
@@ -12,6 +10,8 @@ from millrace import Client
 from ops.bench.harness.models_files import models_file, sample
 from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
+from tests.support.children import kill
+from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec
 from tests.support.stores.redis_cluster import RedisCluster
 from tests.support.wait import eventually
@@ -27,14 +27,8 @@ def platform(
     platforms: Platforms, redis_nodes: RedisCluster, servers: EmbeddedServers
 ) -> Iterator[Platform]:
     address = {"redis_url": redis_nodes.url, "broker_url": servers.redis.url}
-    with platforms.running(spec(MODELS, lease_s=3.0), **address) as running:
+    with platforms.running(spec(MODELS, lease_s=3.0 * pace()), **address) as running:
         yield running
-
-
-@pytest.fixture
-def client(platform: Platform) -> Iterator[Client]:
-    with closing(Client(platform.url)) as made:
-        yield made
 
 
 def calls(client: Client) -> list[object]:
@@ -48,7 +42,7 @@ def test_calls_and_jobs_of_models_on_all_nodes(client: Client, redis_nodes: Redi
     ports = {redis_nodes.port_of(Keys(f"echo-{n}@1")("calls")) for n in range(COPIES)}
     assert len(ports) > 1
     assert calls(client) == EXPECTED
-    job = client.jobs.submit("echo-1", [b'"a"\n', b'"b"\n'])["id"]
+    job = client.jobs.submit("echo-1", ["a", "b"]).id
     assert client.jobs.wait(job)["counts"]["succeeded"] == 2
 
 
@@ -64,8 +58,7 @@ def test_a_call_is_recorded_and_its_key_is_kept(platform: Platform) -> None:
 
 
 def test_calls_of_a_dead_worker_run_again(platform: Platform, client: Client) -> None:
-    worker = next(c for c in platform.supervisor.children if c.name == "worker-1")
-    worker.process.send_signal(signal.SIGKILL)  # type: ignore[union-attr]
+    kill(platform)
     eventually(lambda: _all_answered(platform))
 
 
@@ -81,7 +74,7 @@ def test_a_node_that_dies_takes_its_own_models_alone(
         for n in others:
             eventually(lambda: _answered(platform, n))  # noqa: B023
         assert not _answered(platform, 0)
-        job = client.jobs.submit("echo-0", [b'"a"\n'])["id"]
+        job = client.jobs.submit("echo-0", ["a"]).id
         assert client.jobs.wait(job)["counts"]["succeeded"] == 1
     finally:
         redis_nodes.start(lost)

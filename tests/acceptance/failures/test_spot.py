@@ -11,12 +11,15 @@ from sqlalchemy import text
 
 from millrace import Client
 from ops.supervisor.platform import Platform
+from tests.support.children import until
+from tests.support.jobs import completed, finish, scalar_of
+from tests.support.pace import pace
 from tests.support.platforms import spec, transaction
 from tests.support.servers.metadata_service import metadata_service
 from tests.support.spot_workers import SpotWorker, spot_worker
 from tests.support.wait import eventually, gone
 
-PLATFORM = spec(lease_s=2.0)
+PLATFORM = spec(lease_s=2.0 * pace())
 ITEMS = 12_000  # more than one worker claims at a time
 _WORKERS = text("""
     SELECT DISTINCT s.worker FROM slices s JOIN jobs j ON j.id = s.job_id
@@ -25,19 +28,14 @@ _WORKERS = text("""
 
 
 def submit(client: Client, job_class: str = "standard", items: int = ITEMS) -> str:
-    lines = (b'"item %d"\n' % n for n in range(items))
-    return str(client.jobs.submit("batchstring", lines, **{"class": job_class})["id"])
+    texts = [f"item {n}" for n in range(items)]
+    return client.jobs.submit("batchstring", texts, **{"class": job_class}).id
 
 
 def await_results(platform: Platform, client: Client, job: str, items: int = ITEMS) -> None:
     """Waits for the end of a job, whose results are each there once and in order."""
 
-    def ended() -> bool:
-        platform.poll()
-        return bool(client.jobs.get(job)["state"] == "completed")
-
-    eventually(ended)
-    found = list(client.jobs.results(job))
+    found = finish(platform, client, job)
     assert [line["seq"] for line in found] == list(range(items))
     assert [line["output"] for line in found] == [f"ITEM {n}" for n in range(items)]
     assert {line["attempts"] for line in found} <= {1, None}
@@ -48,9 +46,8 @@ def events(client: Client) -> list[Any]:
     return [one for one in found if one["act"] == "reclaimed"]
 
 
-def attempts(platform: Platform) -> int:
-    with transaction(platform) as tx:
-        return int(tx.scalar(text("SELECT count(*) FROM attempts")) or 0)
+def attempts(platform: Platform, job: str) -> int:
+    return int(scalar_of(platform, job, "SELECT count(*) FROM attempts WHERE job_id = :job"))
 
 
 def workers_of(platform: Platform, job_class: str) -> set[int]:
@@ -78,9 +75,8 @@ def test_a_file_gives_notice_and_work_in_hand_goes_elsewhere_at_no_cost(
         assert not leased(spot)
         assert spot.process.poll() is None  # its supervisor starts no other
         await_results(platform, client, job)
-        assert attempts(platform) == 0
-        [event] = events(client)
-        assert event["actor"] == f"worker {spot.incarnation}"
+        assert attempts(platform, job) == 0
+        [event] = [one for one in events(client) if one["actor"] == f"worker {spot.incarnation}"]
         assert event["reason"].endswith("goes in 30 s, by file")
         shown = client.get(f"/workers/{spot.incarnation}")
         assert (shown["spot_notice_s"], shown["reclaimed_by"]) == (30, "file")
@@ -107,7 +103,7 @@ def test_jobs_that_stay_are_run_by_others_until_nobody_else_is_left(
             jobs.append(submit(client, "interactive", 200))
 
             def spot_takes_part() -> bool:
-                if client.jobs.get(jobs[-1])["state"] == "completed":  # before the drain was seen
+                if completed(client, jobs[-1]):  # before the drain was seen
                     jobs.append(submit(client, "interactive", 200))
                 return spot.incarnation in workers_of(platform, "interactive")
 
@@ -118,7 +114,7 @@ def test_jobs_that_stay_are_run_by_others_until_nobody_else_is_left(
             await_results(platform, client, jobs[-1], 200)
         finally:
             client.request("POST", f"/workers/{other}/undrain")
-            eventually(lambda: stays_ready(platform, client))
+            until(platform, lambda: stays_ready(client))
 
 
 def answered(platform: Platform, call: dict[str, Any]) -> Any:
@@ -126,8 +122,7 @@ def answered(platform: Platform, call: dict[str, Any]) -> Any:
     return answer.json() if answer.status_code == 200 else None
 
 
-def stays_ready(platform: Platform, client: Client) -> bool:
-    platform.poll()
+def stays_ready(client: Client) -> bool:
     found = client.get("/workers")["data"]
     return any(one["state"] == "ready" and not one["spot_notice_s"] for one in found)
 
@@ -151,7 +146,7 @@ def test_sigterm_is_a_notice(platform: Platform, client: Client, tmp_path: Path)
         assert spot.process.wait() == 0
         assert (spot.row.state, spot.row.reclaimed_by) == ("stopped", "sigterm")
         await_results(platform, client, job)
-        assert attempts(platform) == 0
+        assert attempts(platform, job) == 0
 
 
 def test_a_machine_that_vanishes_loses_nothing_and_why_tells_of_it(

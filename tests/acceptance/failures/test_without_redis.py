@@ -11,12 +11,14 @@ import redis
 
 from jobs import clock
 from ops.supervisor.platform import Platform
+from tests.support.children import child_of
 from tests.support.models.paced import STEADY
+from tests.support.pace import pace
 from tests.support.platforms import spec
 from tests.support.stores.broker_faults import RedisBroker
 from tests.support.wait import eventually
 
-PLATFORM = spec(STEADY, lease_s=3.0)
+PLATFORM = spec(STEADY, lease_s=3.0 * pace())
 ITEMS, JOBS = 400, 2  # of four seconds each, one after the other
 
 
@@ -70,7 +72,7 @@ def test_jobs_are_taken_and_keep_half_their_pace(
 
 
 def test_a_nudge_that_redis_has_no_memory_to_record_ends_no_worker(platform: Platform) -> None:
-    worker = next(c for c in platform.supervisor.children if c.name == "worker-1")
+    worker = child_of(platform)
     pid = worker.pid
     assert pid
     os.kill(pid, signal.SIGSTOP)

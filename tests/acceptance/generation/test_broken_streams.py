@@ -1,6 +1,5 @@
 """Streams whose deltas Redis refuses for a moment: they go on whole, and are billed once."""
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,24 +9,24 @@ from typing import Any
 import httpx
 import pytest
 import redis
+from sqlalchemy import Engine
 
 from jobs.calls.redis import RedisLanes
 from ops.supervisor.platform import Platform
-from tests.support.platforms import GENERATING, database_of
+from tests.support.clients import events
+from tests.support.models.entries import model
+from tests.support.platforms import GENERATING
 from tests.support.wait import PATIENCE_S, eventually, pause
 
-MODELS = """
-[[model]]
-name = "talk"
-version = "1"
-engine = "echo_chat"
-target_ttft_ms = 60000
-options = { step_ms = 5.0, context_tokens = 65536, blocks = 65536 }
-"""
+MODELS = model(
+    "talk", "echo_chat", target_ttft_ms=60000, step_ms=5.0, context_tokens=65536, blocks=65536
+)
 PLATFORM = GENERATING
 TOKENS = 1000
 LONG = {"prompt": "on and on", "max_tokens": TOKENS, "min_tokens": TOKENS}
-_GENERATED = re.compile(r"^millrace_generation_tokens_total\{.*\} ([\d.e+]+)$", re.MULTILINE)
+_GENERATED = re.compile(
+    r'^millrace_generation_tokens_total\{.*model="talk@1".*\} ([\d.e+]+)$', re.MULTILINE
+)
 
 
 @contextmanager
@@ -47,20 +46,26 @@ def cut(client: "redis.Redis") -> Iterator[None]:
     yield
 
 
+@pytest.fixture(autouse=True)
+def _is_served(platform: Platform) -> None:
+    """The worker is known again, though a test has emptied Redis."""
+    body = {"model": "talk", "input": {"prompt": "hello", "max_tokens": 1}}
+    eventually(lambda: httpx.post(f"{platform.url}/infer", json=body).is_success)
+
+
 def generated(platform: Platform) -> int:
     """Tokens that the worker counted when their calls ended."""
     texts = [httpx.get(url).raise_for_status().text for url in platform.metrics]
     return int(sum(float(n) for text in texts for n in _GENERATED.findall(text)))
 
 
-def billed(platform: Platform) -> tuple[int, int]:
+def billed(platform: Platform, store: "redis.Redis", database: Engine) -> tuple[int, int]:
     """Output tokens and failed calls: in the ledger, and on their way there."""
-    with redis.Redis.from_url(platform.settings.redis_url) as client:
-        used = RedisLanes(client, "talk@1").usage(unfinished=True)
+    used = RedisLanes(store, "talk@1").usage(unfinished=True)
     tokens, failed = sum(one.output_tokens for one in used), sum(one.failed for one in used)
-    with database_of(platform) as database, database.connect() as tx:
-        rows = tx.exec_driver_sql("SELECT output_tokens, failed FROM usage WHERE kind = 'calls'")
-        for row in rows:
+    query = "SELECT output_tokens, failed FROM usage WHERE kind = 'calls' AND model = 'talk'"
+    with database.connect() as tx:
+        for row in tx.exec_driver_sql(query):
             tokens, failed = tokens + row[0], failed + row[1]
     return tokens, failed
 
@@ -71,43 +76,42 @@ def read(platform: Platform) -> tuple[int, dict[str, Any]]:
     body = {"model": "talk", "input": LONG, "stream": True, "idle_ms": 120_000}
     url = f"{platform.url}/infer"
     with httpx.stream("POST", url, json=body, timeout=PATIENCE_S) as stream:
-        for line in stream.iter_lines():
-            if line.startswith("data:"):
-                last = json.loads(line[6:])
-                tokens += len(last.get("tokens", ()))
+        assert stream.status_code == 200, stream.read()
+        for event in events(stream.iter_lines()):
+            last = event.data
+            tokens += len(last.get("tokens", ()))
     return tokens, last
 
 
 @pytest.mark.parametrize("fault", [full, cut])
 def test_a_stream_whose_deltas_are_refused_goes_on_whole_and_is_billed_once(
-    platform: Platform, fault: Callable[["redis.Redis"], AbstractContextManager[None]]
+    platform: Platform,
+    store: "redis.Redis",
+    database: Engine,
+    fault: Callable[["redis.Redis"], AbstractContextManager[None]],
 ) -> None:
-    (tokens, failed), before = billed(platform), generated(platform)
-    with (
-        redis.Redis.from_url(platform.settings.redis_url) as client,
-        ThreadPoolExecutor(1) as pool,
-    ):
+    (tokens, failed), before = billed(platform, store, database), generated(platform)
+    with ThreadPoolExecutor(1) as pool:
         stream = pool.submit(read, platform)
         while not stream.done():
             pause(0.5)
-            with fault(client):
+            with fault(store):
                 pause(0.3)
         seen, last = stream.result()
     assert (seen, last.get("usage", {}).get("completion_tokens")) == (TOKENS, TOKENS), last
-    eventually(lambda: billed(platform) == (tokens + TOKENS, failed))
+    eventually(lambda: billed(platform, store, database) == (tokens + TOKENS, failed))
     eventually(lambda: generated(platform) == before + TOKENS)
 
 
-def test_a_stream_that_redis_lost_ends_with_an_error_event(platform: Platform) -> None:
-    with (
-        redis.Redis.from_url(platform.settings.redis_url) as client,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        logs = "millrace:{talk@1}:log:*"
-        before = {*client.keys(logs)}  # of streams that have ended
+def test_a_stream_that_redis_lost_ends_with_an_error_event(
+    platform: Platform, store: "redis.Redis"
+) -> None:
+    logs = "millrace:{talk@1}:log:*"
+    before = {*store.keys(logs)}  # of streams that have ended
+    with ThreadPoolExecutor(1) as pool:
         stream = pool.submit(read, platform)
-        eventually(lambda: {*client.keys(logs)} - before)
-        client.flushall()
+        eventually(lambda: {*store.keys(logs)} - before)
+        store.flushall()
         seen, last = stream.result()
     assert last.get("code") == "unavailable", last
     assert seen < TOKENS

@@ -6,18 +6,18 @@ import pytest
 
 from millrace.sync.chat import Chats
 from ops.supervisor.platform import Platform
-from tests.acceptance.generation.test_streams import SAID
+from tests.acceptance.generation.test_streams import CHATTER, SAID
 from tests.support.command_line import run_millrace
 from tests.support.extra_models import extra_models
-from tests.support.keys import make_key_at
+from tests.support.models.entries import model
 from tests.support.platforms import CHATTING
 
+MODELS = CHATTER
 PLATFORM = CHATTING
 
 
 @pytest.fixture(scope="module")
-def environ(platform: Platform) -> dict[str, str]:
-    key, _ = make_key_at(platform.settings.database_url, "chat-command")
+def environ(platform: Platform, key: str) -> dict[str, str]:
     return {"MILLRACE_URL": platform.url, "MILLRACE_API_KEY": key}
 
 
@@ -51,13 +51,7 @@ def test_an_unknown_model_is_reported(environ: dict[str, str]) -> None:
 def test_it_waits_for_a_model_that_is_loaded_on_demand(
     platform: Platform, environ: dict[str, str]
 ) -> None:
-    entry = """
-[[model]]
-name = "sleeper"
-version = "1"
-engine = "echo_chat"
-on_demand = true
-"""
+    entry = model("sleeper", "echo_chat", on_demand=True)
     with extra_models(platform, entry):
         said = chat(environ, "sleeper", "wake up")
     assert "no worker is ready" in said

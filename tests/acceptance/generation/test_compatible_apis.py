@@ -1,38 +1,18 @@
 """Generated texts of a whole platform, as the packages of OpenAI and Anthropic show them."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
 import httpx
 import openai
-import orjson
 import pytest
 
-from ops.supervisor.platform import Platform
-from tests.acceptance.generation.test_streams import MESSAGES, SAID
-from tests.support.keys import make_key_at
+from tests.acceptance.generation.test_streams import CHATTER, MESSAGES, SAID
+from tests.support.packages import anthropic_ended, openai_batch
 from tests.support.platforms import CHATTING
-from tests.support.wait import eventually
 
+MODELS = CHATTER
 PLATFORM = CHATTING
-
-
-@pytest.fixture(scope="module")
-def key(platform: Platform) -> str:
-    return make_key_at(platform.settings.database_url, "packages")[0]
-
-
-@pytest.fixture
-def chat(platform: Platform, key: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0) as made:
-        yield made
-
-
-@pytest.fixture
-def claude(platform: Platform, key: str) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=platform.url, api_key=key, max_retries=0) as made:
-        yield made
 
 
 def test_a_message_names_the_stop_sequence_that_ended_it(claude: anthropic.Anthropic) -> None:
@@ -42,7 +22,7 @@ def test_a_message_names_the_stop_sequence_that_ended_it(claude: anthropic.Anthr
     with claude.messages.stream(**asked) as stream:
         streamed = stream.get_final_message()
     batch = claude.messages.batches.create(requests=[{"custom_id": "a", "params": asked}])
-    eventually(lambda: claude.messages.batches.retrieve(batch.id).processing_status == "ended")
+    anthropic_ended(claude, batch.id)
     [line] = claude.messages.batches.results(batch.id)
     assert line.result.type == "succeeded"
     for message in (whole, streamed, line.result.message):
@@ -85,24 +65,21 @@ def test_counted_tokens_are_those_that_the_message_has(
     assert counted.input_tokens == message.usage.input_tokens > 0
 
 
-def test_a_count_is_refused_as_its_message_would_be(claude: anthropic.Anthropic) -> None:
-    messages: Any = [{"role": "user", "content": "word " * 9000}]
-    with pytest.raises(anthropic.BadRequestError, match="prompt is too long: it has 9000 tokens"):
-        claude.messages.count_tokens(model="chatter", messages=messages)
-
-
-def test_a_prompt_that_is_too_long_is_named_as_tools_know_it(chat: openai.OpenAI) -> None:
+@pytest.mark.parametrize("count", [True, False])
+def test_a_prompt_that_is_too_long_is_named_as_tools_know_it(
+    claude: anthropic.Anthropic, chat: openai.OpenAI, count: bool
+) -> None:
     """LiteLLM and LangChain read these words, and go to a model with more room."""
     messages: Any = [{"role": "user", "content": "word " * 9000}]
-    with pytest.raises(openai.BadRequestError, match="prompt is too long: it has 9000 tokens"):
-        chat.chat.completions.create(model="chatter", messages=messages)
+    ask: Any = claude.messages.count_tokens if count else chat.chat.completions.create
+    refusals = (anthropic.BadRequestError, openai.BadRequestError)
+    with pytest.raises(refusals, match="prompt is too long: it has 9000 tokens"):
+        ask(model="chatter", messages=messages)
 
 
-def test_no_clients_input_asks_for_a_count(platform: Platform, key: str) -> None:
+def test_no_clients_input_asks_for_a_count(http: httpx.Client) -> None:
     body = {"model": "chatter", "input": {"count_tokens": {"messages": MESSAGES}}}
-    headers = {"Authorization": f"Bearer {key}"}
-    found = httpx.post(f"{platform.url}/infer", json=body, headers=headers)
-    assert found.status_code == 422
+    assert http.post("/infer", json=body).status_code == 422
 
 
 PROMPTS = ["one two three", "four five", "six"]
@@ -135,14 +112,7 @@ def test_choices_of_several_prompts_have_their_order(chat: openai.OpenAI, prompt
 
 
 def test_a_line_of_a_batch_may_have_several_prompts(chat: openai.OpenAI) -> None:
-    body = {"model": "chatter", "prompt": PROMPTS}
-    line = {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": body}
-    file = chat.files.create(file=("a.jsonl", orjson.dumps(line)), purpose="batch")
-    made = chat.batches.create(
-        input_file_id=file.id, endpoint="/v1/completions", completion_window="24h"
-    )
-    ended = eventually(lambda: (b := chat.batches.retrieve(made.id)).status == "completed" and b)
-    found = orjson.loads(chat.files.content(str(ended.output_file_id)).text)
+    [found], _ = openai_batch(chat, "/v1/completions", {"model": "chatter", "prompt": PROMPTS})
     choices = found["response"]["body"]["choices"]
     assert [choice["text"] for choice in choices] == PROMPTS
 

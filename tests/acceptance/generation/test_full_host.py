@@ -9,26 +9,14 @@ from typing import Any
 import httpx
 
 from ops.supervisor.platform import Platform
+from tests.support.models.entries import model
 from tests.support.platforms import GENERATING
 from tests.support.wait import PATIENCE_S, eventually
 
-MODELS = """
-# a prompt of 1,000 words takes 2 s, and a hundred have places and blocks
-[[model]]
-name = "prompts"
-version = "1"
-engine = "echo_chat"
-target_ttft_ms = 1500
-options = { step_ms = 5.0, prefill_us = 2000.0, sequences = 100, blocks = 65536 }
-
-# two long answers take all blocks, and a hundred have places
-[[model]]
-name = "blocks"
-version = "1"
-engine = "echo_chat"
-target_ttft_ms = 1500
-options = { step_ms = 50.0, sequences = 100, blocks = 32, context_tokens = 512 }
-"""
+# a prompt of 1,000 words takes 2 s; two long answers take all blocks; a hundred have places
+TARGET = {"target_ttft_ms": 1500, "sequences": 100}
+MODELS = model("prompts", "echo_chat", **TARGET, step_ms=5.0, prefill_us=2000.0, blocks=65536)
+MODELS += model("blocks", "echo_chat", **TARGET, step_ms=50.0, blocks=32, context_tokens=512)
 PLATFORM = GENERATING
 _WORDS = re.compile(r"would take about (\d+) ms; (\d+) ms are left for it")
 

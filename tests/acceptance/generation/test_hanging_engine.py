@@ -10,30 +10,15 @@ from typing import Any
 import httpx
 import pytest
 
-from ops.bench.probes import memory
 from ops.bench.probes.engines import engine_pids
 from ops.supervisor.platform import Platform
+from tests.support.children import pid_of
+from tests.support.clients import events
 from tests.support.generation import tiny_llama
 from tests.support.platforms import Platforms, spec, supervised
 from tests.support.wait import PATIENCE_S, gone
 
 _TOKENS = 200
-_LIMIT_S = 10
-
-
-def models(folder: Path) -> str:
-    """A models file with the tiny Llama, whose steps may take 10 s."""
-    options = {**tiny_llama.options(folder), "block_tokens": 16}
-    written = ", ".join(f"{name} = {json.dumps(value)}" for name, value in options.items())
-    return f"""
-[[model]]
-name = "tiny"
-version = "1"
-engine = "transformers"
-target_ttft_ms = 600000
-options = {{ {written} }}
-limits = {{ max_launch_s = {_LIMIT_S}, max_item_bytes = 1_000_000 }}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +28,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def platform(platforms: Platforms, folder: Path) -> Iterator[Platform]:
-    with platforms.running(spec(models(folder))) as started:
+    limits = {"max_launch_s": 10, "max_item_bytes": 1_000_000}
+    with platforms.running(spec(tiny_llama.entry(folder, limits=limits))) as started:
         yield started
 
 
@@ -72,31 +58,23 @@ def test_a_hanging_step_ends_the_engine_alone_and_streams_go_on_exactly(
     vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     nul = str(vocabulary["\u0100"])  # which no answer may hold
     expected = whole(platform, nul)
-    worker = memory.pids(platform)["worker"]
+    worker = pid_of(platform)
     [engine] = engine_pids(worker)
     pieces = list[str]()
-    body = {
-        **asked(nul),
-        "timeout_ms": 300_000,
-        "stream": True,
-        "first_token_ms": 300_000,
-        "idle_ms": 300_000,
-    }
+    times = dict.fromkeys(("timeout_ms", "first_token_ms", "idle_ms"), 300_000)
+    body = {**asked(nul), "stream": True, **times}
     with (
         supervised(platform),
         httpx.stream("POST", f"{platform.url}/infer", json=body, timeout=PATIENCE_S) as stream,
     ):
         assert stream.status_code == 200
-        for line in stream.iter_lines():
-            data = json.loads(line[6:]) if line.startswith("data: ") else {}
-            pieces.append(data.get("text", ""))
+        for event in events(stream.iter_lines()):
+            pieces.append(event.data.get("text", ""))
             if len(pieces) == 12:
                 os.kill(engine, signal.SIGSTOP)
     assert "".join(pieces) == expected
-    assert gone(engine)
     assert len(engine_pids(worker)) == 1
-    assert memory.pids(platform)["worker"] == worker
-    assert not [one for one in workers(platform) if one["died"]]
+    assert_ended_alone(platform, engine, worker)
 
 
 def test_an_engine_that_reads_no_more_ends_before_its_worker(platform: Platform) -> None:
@@ -108,16 +86,16 @@ def test_an_engine_that_reads_no_more_ends_before_its_worker(platform: Platform)
     body = {"model": "tiny", "input": given, "timeout_ms": 120_000}
     url = f"{platform.url}/infer"
     assert httpx.post(url, json=body, timeout=PATIENCE_S).status_code == 200
-    worker = memory.pids(platform)["worker"]
+    worker = pid_of(platform)
     [engine] = engine_pids(worker)
     os.kill(engine, signal.SIGSTOP)
     with supervised(platform):
         assert httpx.post(url, json=body, timeout=PATIENCE_S).status_code == 200
+    assert_ended_alone(platform, engine, worker)
+
+
+def assert_ended_alone(platform: Platform, engine: int, worker: int) -> None:
     assert gone(engine)
-    assert memory.pids(platform)["worker"] == worker
-    assert not [one for one in workers(platform) if one["died"]]
-
-
-def workers(platform: Platform) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = httpx.get(f"{platform.url}/workers", timeout=60).json()["data"]
-    return found
+    assert pid_of(platform) == worker
+    workers = httpx.get(f"{platform.url}/workers").json()["data"]
+    assert not [one for one in workers if one["died"]]

@@ -1,45 +1,28 @@
 """Items while workers are killed, drained and stopped: each ends once, with the text
 of an undisturbed run, and is billed once. A tiny Llama in fp32 with an adapter, real processes."""
 
-import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
 from sqlalchemy import Engine, text
 
-from jobs import ids
-from jobs.store import invariants
 from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.generation import adapters, tiny_llama
-from tests.support.platforms import Platforms, database_of, spec, supervised
+from tests.support.jobs import assert_invariants, completed, finish, scalar_of
+from tests.support.pace import pace
+from tests.support.platforms import Platforms, spec, supervised
 from tests.support.wait import eventually
 
 _TOKENS, _ITEMS = 400, 6
 _HITS = 2  # the second interrupts what was resumed
-_LEASE_S = 2.0
+_LEASE_S = 2.0 * pace()
 _BASE, _ADAPTED = "tiny", "tiny:legal"
-
-
-def models(folder: Path) -> str:
-    """A models file with the tiny Llama and an adapter of it, six sequences at a time."""
-    saved = adapters.save(folder / "legal", adapters.llama_shapes(folder), seed=1)
-    options = {**tiny_llama.options(folder), "block_tokens": 16, "sequences": 6}
-    written = ", ".join(f"{name} = {json.dumps(value)}" for name, value in options.items())
-    return f"""
-[[model]]
-name = "tiny"
-version = "1"
-engine = "transformers"
-options = {{ {written} }}
-limits = {{ slice_items = 4 }}
-{adapters.entry(adapters.declared(saved))}"""
 
 
 def inputs() -> list[dict[str, Any]]:
@@ -58,39 +41,19 @@ def inputs() -> list[dict[str, Any]]:
 def platform(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     folder = tmp_path_factory.mktemp("tiny")
     tiny_llama.save(folder, max_position_embeddings=2048)
-    with platforms.running(spec(models(folder), workers=2, lease_s=_LEASE_S)) as started:
+    saved = adapters.save(folder / "legal", adapters.llama_shapes(folder), seed=1)
+    models = tiny_llama.entry(folder, sequences=6, limits={"slice_items": 4})
+    models += adapters.entry(adapters.declared(saved))
+    with platforms.running(spec(models, workers=2, lease_s=_LEASE_S)) as started:
         yield started
-
-
-@pytest.fixture(scope="module")
-def database(platform: Platform) -> Iterator[Engine]:
-    with database_of(platform) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def client(platform: Platform) -> Iterator[Client]:
-    made = Client(platform.url)
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")
 def undisturbed(client: Client) -> dict[str, list[Any]]:
     """Outputs by model."""
-    jobs = {model: submit(client, model) for model in (_BASE, _ADAPTED)}
-    eventually(lambda: completed(client, jobs.values()))
+    jobs = {model: client.jobs.submit(model, inputs()).id for model in (_BASE, _ADAPTED)}
+    eventually(lambda: completed(client, *jobs.values()))
     return {model: outputs(client, job) for model, job in jobs.items()}
-
-
-def submit(client: Client, model: str) -> str:
-    lines = (json.dumps({"input": value}).encode() + b"\n" for value in inputs())
-    job: str = client.jobs.submit(model, lines)["id"]
-    return job
-
-
-def completed(client: Client, jobs: Iterable[str]) -> bool:
-    return all(client.jobs.get(job)["state"] == "completed" for job in jobs)
 
 
 def outputs(client: Client, job: str) -> list[Any]:
@@ -169,48 +132,41 @@ def test_items_end_once_with_the_text_of_an_undisturbed_run(
     """Items of the model and of its adapter share the workers."""
     hit = set[int]()
     with supervised(platform):
-        jobs = {model: submit(client, model) for model in undisturbed}
+        jobs = {model: client.jobs.submit(model, inputs()).id for model in undisturbed}
         for _ in range(_HITS):
             found = eventually(
-                lambda: completed(client, jobs.values()) or busy_worker(database, hit)
+                lambda: completed(client, *jobs.values()) or busy_worker(database, hit)
             )
             if found is True:
                 break
             hit.add(found[0])
             fault(found[1])
-        eventually(lambda: completed(client, jobs.values()))
+        eventually(lambda: completed(client, *jobs.values()))
         assert hit
         for model, job in jobs.items():
             assert outputs(client, job) == undisturbed[model]
-            check_bill(database, sum(tokens for _, tokens in undisturbed[model]), job)
+            tokens = sum(tokens for _, tokens in undisturbed[model])
+            assert scalar_of(platform, job, _BILLED) == tokens
         assert stored_tokens(database) == 0
+        assert_invariants(platform)
 
 
-def check_bill(database: Engine, tokens: int, job: str) -> None:
-    query = text("SELECT sum(output_tokens) FROM usage WHERE job_id = :job")
-    with database.connect() as tx:
-        assert tx.scalar(query, {"job": ids.parse("job", job)}) == tokens
-    with invariants.snapshot(database) as tx:
-        assert not any(invariants.violations(tx, one) for one in invariants.INVARIANTS)
+_BILLED = "SELECT sum(output_tokens) FROM usage WHERE job_id = :job"
 
 
 def test_a_beginning_that_items_share_is_computed_once_and_billed_as_cached(
-    client: Client, database: Engine
+    platform: Platform, client: Client
 ) -> None:
     prefix = " ".join(f"w{n}" for n in range(150))
     values = [{"prompt": f"{prefix} {n:04} is?", "max_tokens": 4} for n in range(12)]
-    job = client.jobs.submit(
-        "tiny", (json.dumps({"input": one}).encode() + b"\n" for one in values)
-    )
-    eventually(lambda: client.jobs.get(job["id"])["state"] == "completed")
-    usages = [result["output"]["usage"] for result in client.jobs.results(job["id"], wait=False)]
+    job = client.jobs.submit("tiny", values).id
+    usages = [result.output["usage"] for result in finish(platform, client, job)]
     cached = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in usages)
     size = usages[0]["prompt_tokens"]
     computed = sum(usage["prompt_tokens"] for usage in usages) - cached
     assert computed < 2 * 2 * size  # once on each worker, and the rest of each item
-    query = "SELECT sum(cached_tokens) FROM usage GROUP BY job_id ORDER BY job_id DESC"
-    with database.connect() as tx:
-        assert int(tx.scalars(text(query)).first() or 0) == cached
+    query = "SELECT sum(cached_tokens) FROM usage WHERE job_id = :job"
+    assert scalar_of(platform, job, query) == cached
 
 
 def test_calls_go_to_the_worker_that_has_their_beginning(

@@ -1,6 +1,5 @@
 """A managed server, llama.cpp's, on a whole platform: it is killed under load, and drained."""
 
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -15,29 +14,14 @@ import pytest
 
 from millrace import Client
 from ops.supervisor.platform import Platform
-from tests.acceptance.failures.test_deaths import worker_pid
+from tests.support.children import kill, pid_of, until
+from tests.support.models.entries import model
+from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec
 from tests.support.servers import llama_server
 from tests.support.wait import PATIENCE_S, eventually, gone
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]  # the server is installed
-MODELS = """
-[[model]]
-name = "llama"
-version = "1"
-engine = "server"
-target_ttft_ms = 600000
-limits = {{ backoff_ms = 100, max_attempts = 20 }}
-[model.options]
-server = "llama-server"
-program = "{program}"
-version = "{version}"
-path = "{path}"
-sha256 = "{sha256}"
-sequences = 4
-context_tokens = 1024
-threads = 1
-"""
 
 
 @pytest.fixture(scope="module")
@@ -46,42 +30,38 @@ def platform(platforms: Platforms) -> Iterator[Platform]:
         program, path = llama_server.installed()
     except llama_server.NotInstalled as error:
         pytest.skip(f"llama.cpp's server can't be used: {error}")
-    models = MODELS.format(
-        program=program, version=llama_server.VERSION, path=path, sha256=llama_server.GGUF_SHA256
-    )
-    with platforms.running(spec(models, lease_s=3.0)) as started:
+    models = model(
+        "llama", "server", target_ttft_ms=600_000, limits={"backoff_ms": 100, "max_attempts": 20},
+        options={
+            "server": "llama-server", "program": str(program), "version": llama_server.VERSION,
+            "path": str(path), "sha256": llama_server.GGUF_SHA256,
+            "sequences": 4, "context_tokens": 1024, "threads": 1,
+        },
+    )  # fmt: skip
+    with platforms.running(spec(models, lease_s=3.0 * pace())) as started:
         yield started
 
 
-@pytest.fixture
-def chats(platform: Platform) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(
-        base_url=f"{platform.url}/v1", api_key="none", max_retries=0, timeout=PATIENCE_S
-    ) as made:
-        yield made
-
-
-def chat(text: str, tokens: int = 12) -> dict[str, Any]:
+def asked_for(text: str, tokens: int = 12) -> dict[str, Any]:
     messages = [{"role": "user", "content": text}]
     return {"messages": messages, "max_tokens": tokens, "temperature": 0}
 
 
 def servers(platform: Platform) -> list[psutil.Process]:
     """Servers of the worker, of which each has a guardian."""
-    worker = psutil.Process(worker_pid(platform))
+    worker = psutil.Process(pid_of(platform))
     found = (child for guardian in worker.children() for child in guardian.children())
     return [one for one in found if "--alias" in one.cmdline()]
 
 
 def submit(client: Client, count: int, tokens: int = 12) -> str:
-    inputs = (chat(f"Write about the number {n}.", tokens) for n in range(count))
-    lines = (json.dumps({"input": value}).encode() + b"\n" for value in inputs)
-    return str(client.jobs.submit("llama", lines)["id"])
+    inputs = [asked_for(f"Write about the number {n}.", tokens) for n in range(count)]
+    return str(client.jobs.submit("llama", inputs).id)
 
 
-def test_a_stream_has_text_usage_and_one_id(chats: openai.OpenAI) -> None:
-    asked: Any = chat("Say hello.")
-    stream: Any = chats.chat.completions.create(
+def test_a_stream_has_text_usage_and_one_id(chat: openai.OpenAI) -> None:
+    asked: Any = asked_for("Say hello.")
+    stream: Any = chat.chat.completions.create(
         model="llama", stream=True, stream_options={"include_usage": True}, **asked
     )
     chunks = list(stream)
@@ -89,7 +69,7 @@ def test_a_stream_has_text_usage_and_one_id(chats: openai.OpenAI) -> None:
     assert text
     assert len({one.id for one in chunks}) == 1
     assert chunks[-1].usage.completion_tokens == 12
-    assert chats.chat.completions.create(model="llama", **asked).choices[0].message.content == text
+    assert chat.chat.completions.create(model="llama", **asked).choices[0].message.content == text
 
 
 def test_items_of_a_server_that_is_killed_again_and_again_succeed_once_each(
@@ -113,13 +93,13 @@ def succeeded(client: Client, job: str) -> int:
 
 
 def test_calls_of_a_server_that_is_killed_end_with_an_answer_or_an_error(
-    platform: Platform, chats: openai.OpenAI
+    platform: Platform, chat: openai.OpenAI
 ) -> None:
     def ask(n: int) -> str:
-        asked: Any = chat(f"Tell the story of {n} ships.", 150)
+        asked: Any = asked_for(f"Tell the story of {n} ships.", 150)
         pieces = []
         try:
-            stream = chats.chat.completions.create(model="llama", stream=True, **asked)
+            stream = chat.chat.completions.create(model="llama", stream=True, **asked)
             for chunk in stream:
                 pieces.append(chunk.choices[0].delta.content or "")
                 started.add(n)
@@ -148,10 +128,10 @@ def test_a_drained_worker_ends_what_runs_and_then_its_server(
     platform: Platform, client: Client
 ) -> None:
     [server] = eventually(lambda: servers(platform))
-    worker = worker_pid(platform)
+    worker = pid_of(platform)
     before_s = server.cpu_times().user
     with ThreadPoolExecutor(1) as pool:
-        body = {"model": "llama", "input": chat("Say hello.", 60), "timeout_ms": 120_000}
+        body = {"model": "llama", "input": asked_for("Say hello.", 60), "timeout_ms": 120_000}
         answer = pool.submit(httpx.post, f"{platform.url}/infer", json=body, timeout=PATIENCE_S)
         eventually(lambda: answer.done() or server.cpu_times().user > before_s + 0.05)
         assert not answer.done(), answer.result().text
@@ -159,7 +139,7 @@ def test_a_drained_worker_ends_what_runs_and_then_its_server(
         assert answer.result().status_code == 200, answer.result().text
     eventually(lambda: gone(worker))
     eventually(lambda: gone(server.pid))
-    eventually(lambda: platform.poll() or worker_pid(platform) != worker)
+    until(platform, lambda: pid_of(platform) != worker)
     assert client.jobs.wait(submit(client, 2))["counts"]["succeeded"] == 2
 
 
@@ -167,6 +147,6 @@ def test_a_worker_that_is_killed_leaves_no_server(platform: Platform) -> None:
     [server] = eventually(lambda: servers(platform))
     guardian = server.parent()
     assert guardian
-    os.kill(worker_pid(platform), signal.SIGKILL)
+    kill(platform)
     eventually(lambda: gone(guardian.pid))
     eventually(lambda: gone(server.pid))

@@ -11,32 +11,13 @@ import openai
 import pytest
 
 from ops.supervisor.platform import Platform
+from tests.support.clients import events
 from tests.support.extra_models import extra_models
+from tests.support.models.entries import model
 from tests.support.platforms import GENERATING
-from tests.support.wait import PATIENCE_S, eventually
+from tests.support.wait import eventually
 
-MODELS = """
-[[model]]
-name = "echoes"
-version = "1"
-engine = "echo_chat"
-target_ttft_ms = 60000
-options = { step_ms = 5.0, context_tokens = 4096 }
-"""
-OUTER = """
-[[model]]
-name = "relayed"
-version = "1"
-engine = "openai"
-target_ttft_ms = 60000
-options = {{ url = "{url}/v1", model = "echoes", stream = true, timeout_s = 50 }}
-
-[[model]]
-name = "unknown"
-version = "1"
-engine = "openai"
-options = {{ url = "{url}/v1", model = "nobody", stream = true }}
-"""
+MODELS = model("echoes", "echo_chat", target_ttft_ms=60000, step_ms=5.0, context_tokens=4096)
 PLATFORM = GENERATING
 SAID = "one two three four five"
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
@@ -45,29 +26,20 @@ WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"t
 @pytest.fixture(scope="module")
 def outer(platform: Platform) -> Iterator[Platform]:
     """The same platform: its models `relayed` and `unknown` are clients of its own API."""
-    with extra_models(platform, OUTER.format(url=platform.url)):
+    upstream: Any = {"url": f"{platform.url}/v1", "stream": True}
+    asked = upstream | {"model": "echoes", "target_ttft_ms": 60_000, "timeout_s": 50}
+    relayed = model("relayed", "openai", **asked)
+    with extra_models(platform, relayed + model("unknown", "openai", **upstream, model="nobody")):
         yield platform
 
 
 @pytest.fixture
-def client(outer: Platform) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(
-        base_url=f"{outer.url}/v1", api_key="none", max_retries=0, timeout=PATIENCE_S
-    ) as made:
-        yield made
+def client(outer: Platform, openai_client: openai.OpenAI) -> openai.OpenAI:
+    return openai_client
 
 
-def chat(said: str = SAID) -> list[Any]:
+def said_by_user(said: str = SAID) -> list[Any]:
     return [{"role": "user", "content": said}]
-
-
-def events(body: str) -> list[tuple[str, Any]]:
-    """Names and data of server-sent events."""
-    parts = [part.split("\n") for part in body.split("\n\n") if part.startswith("event:")]
-    return [
-        (name.removeprefix("event: "), json.loads(data.removeprefix("data: ")))
-        for name, data, *_ in parts
-    ]
 
 
 def metric(platform: Platform, name: str) -> float:
@@ -80,8 +52,9 @@ def metric(platform: Platform, name: str) -> float:
 def test_the_native_stream_has_the_text_and_the_usage_of_the_inner_platform(
     outer: Platform,
 ) -> None:
-    body = {"model": "relayed", "stream": True, "input": {"messages": chat()}}
-    found = events(httpx.post(f"{outer.url}/infer", json=body).raise_for_status().text)
+    body = {"model": "relayed", "stream": True, "input": {"messages": said_by_user()}}
+    text = httpx.post(f"{outer.url}/infer", json=body).raise_for_status().text
+    found = [(one.name, one.data) for one in events(text.splitlines())]
     assert [name for name, _ in found][-1] == "done"
     tokens = [data for name, data in found if name == "tokens"]
     assert "".join(data["text"] for data in tokens) == SAID
@@ -90,7 +63,7 @@ def test_the_native_stream_has_the_text_and_the_usage_of_the_inner_platform(
 
 
 def test_openais_client_streams_and_gets_whole_answers(client: openai.OpenAI) -> None:
-    asked: Any = {"model": "relayed", "messages": chat(), "max_tokens": 3}
+    asked: Any = {"model": "relayed", "messages": said_by_user(), "max_tokens": 3}
     whole = client.chat.completions.create(**asked)
     *chunks, last = client.chat.completions.create(
         **asked, stream=True, stream_options={"include_usage": True}
@@ -106,7 +79,7 @@ def test_openais_client_streams_and_gets_whole_answers(client: openai.OpenAI) ->
 
 def test_a_tool_call_passes_through_whole_and_streamed(client: openai.OpenAI) -> None:
     call = '<tool_call> {"name": "weather", "arguments": {"city": "Turin"}} </tool_call>'
-    asked: Any = {"model": "relayed", "messages": chat(call), "tools": [WEATHER]}
+    asked: Any = {"model": "relayed", "messages": said_by_user(call), "tools": [WEATHER]}
     [choice] = client.chat.completions.create(**asked).choices
     assert choice.finish_reason == "tool_calls"
     [whole] = choice.message.tool_calls or []
@@ -124,7 +97,7 @@ def test_a_tool_call_passes_through_whole_and_streamed(client: openai.OpenAI) ->
 def test_a_client_that_leaves_frees_its_sequence_on_the_inner_platform(
     outer: Platform, platform: Platform
 ) -> None:
-    body = {"model": "relayed", "messages": chat(), "stream": True, "min_tokens": 3900}
+    body = {"model": "relayed", "messages": said_by_user(), "stream": True, "min_tokens": 3900}
     before = metric(platform, "generation_tokens_total")
     with httpx.stream(
         "POST", f"{outer.url}/v1/chat/completions", json=body | {"max_tokens": 3900}
@@ -139,12 +112,12 @@ def test_a_client_that_leaves_frees_its_sequence_on_the_inner_platform(
 def test_items_are_relayed_beside_calls_each_with_its_own_text_and_usage(
     outer: Platform, client: openai.OpenAI
 ) -> None:
-    items = [{"input": {"messages": chat(f"item {n} has words")}} for n in range(60)]
+    items = [{"input": {"messages": said_by_user(f"item {n} has words")}} for n in range(60)]
     posted = httpx.post(f"{outer.url}/jobs", json={"model": "relayed", "items": items})
     job = posted.raise_for_status().json()["id"]
 
     def call(n: int) -> Any:
-        answer = client.chat.completions.create(model="relayed", messages=chat(f"call {n}"))
+        answer = client.chat.completions.create(model="relayed", messages=said_by_user(f"call {n}"))
         return answer.choices[0].message.content
 
     with ThreadPoolExecutor(4) as threads:
@@ -159,6 +132,6 @@ def test_items_are_relayed_beside_calls_each_with_its_own_text_and_usage(
 
 def test_what_the_inner_platform_refuses_is_told(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="5000 tokens"):
-        client.chat.completions.create(model="relayed", messages=chat("word " * 5000))
+        client.chat.completions.create(model="relayed", messages=said_by_user("word " * 5000))
     with pytest.raises(openai.InternalServerError, match="404"):
-        client.chat.completions.create(model="unknown", messages=chat())
+        client.chat.completions.create(model="unknown", messages=said_by_user())

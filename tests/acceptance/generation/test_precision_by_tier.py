@@ -1,6 +1,5 @@
 """A model whose calls are answered by a quantized version while it is full; each answer says so."""
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,26 +9,17 @@ import httpx
 import pytest
 
 from ops.supervisor.platform import Platform
+from tests.support.clients import events
+from tests.support.models.entries import model
 from tests.support.platforms import GENERATING
 from tests.support.wait import PATIENCE_S, eventually
 
-MODELS = """
 # one answer at a time, of a second
-[[model]]
-name = "talk"
-version = "1"
-engine = "echo_chat"
-target_ttft_ms = 1000
-options = { step_ms = 20.0, sequences = 1 }
-degrade = { fallback = "talk-int8@1" }
-
-[[model]]
-name = "talk-int8"
-version = "1"
-engine = "echo_chat"
-target_ttft_ms = 60000
-options = { step_ms = 1.0 }
-"""
+MODELS = model(
+    "talk", "echo_chat", target_ttft_ms=1000, degrade={"fallback": "talk-int8@1"},
+    step_ms=20.0, sequences=1,
+)  # fmt: skip
+MODELS += model("talk-int8", "echo_chat", target_ttft_ms=60000, step_ms=1.0)
 PLATFORM = GENERATING
 
 
@@ -49,11 +39,6 @@ def infer(platform: Platform) -> dict[str, Any]:
     body = {"model": "talk", "input": {k: v for k, v in chat().items() if k != "model"}}
     answer: dict[str, Any] = post(platform, "/infer", body).json()
     return answer
-
-
-def events(text: str) -> list[dict[str, Any]]:
-    lines = [line[6:] for line in text.splitlines() if line.startswith("data: {")]
-    return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -106,18 +91,16 @@ def test_a_chat_completion_names_the_model_that_answered(busy: Platform) -> None
     [
         ("/v1/chat/completions", {"stream_options": {"include_usage": True}}, None),
         ("/v1/messages", {}, "message_delta"),
+        ("/infer", {"input": {"prompt": SAID, "max_tokens": 64}}, None),
     ],
 )
 def test_a_stream_says_it_at_its_end(
     busy: Platform, path: str, more: dict[str, Any], type: str | None
 ) -> None:
     def last() -> dict[str, Any]:
-        found = events(post(busy, path, chat(stream=True, **more)).text)
+        body = {"model": "talk"} if path == "/infer" else chat()
+        lines = post(busy, path, {**body, "stream": True, **more}).text.splitlines()
+        found = [one.data for one in events(lines) if one.data]
         return [one for one in found if one.get("type") == type][-1]
 
     degraded(last)
-
-
-def test_a_stream_of_infer_says_it_at_its_end(busy: Platform) -> None:
-    body = {"model": "talk", "input": {"prompt": SAID, "max_tokens": 64}, "stream": True}
-    degraded(lambda: events(post(busy, "/infer", body).text)[-1])

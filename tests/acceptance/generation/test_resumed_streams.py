@@ -1,8 +1,6 @@
 """Streams whose api is killed, or stopped: the other api goes on with them."""
 
-import json
 import signal
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,19 +10,16 @@ import redis
 
 from jobs.calls.keys import Keys
 from ops.processes.children import Child
-from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
+from tests.support.children import second_api
+from tests.support.clients import Event, events
+from tests.support.models.entries import model
 from tests.support.platforms import GENERATING
 from tests.support.wait import PATIENCE_S, eventually
 
-MODELS = """
-[[model]]
-name = "talk"
-version = "1"
-engine = "echo_chat"
-target_ttft_ms = 60000
-options = { step_ms = 20.0, context_tokens = 65536, blocks = 65536 }
-"""
+MODELS = model(
+    "talk", "echo_chat", target_ttft_ms=60000, step_ms=20.0, context_tokens=65536, blocks=65536
+)
 PLATFORM = GENERATING
 WORDS = 400
 CHAT = {
@@ -38,36 +33,12 @@ PATH = "/v1/chat/completions"
 
 @pytest.fixture
 def second(platform: Platform) -> Iterator[Child]:
-    """A second api, whose address is its name."""
-    own = platform.settings.evolve(port=free_port())
-    url = f"http://{own.host}:{own.port}"
-    log = platform.settings.home / "logs" / "api-2.log"
-    child = Child(url, [sys.executable, "-m", "api"], own.environment(), log)
-    child.start()
-    try:
-        eventually(lambda: is_ready(url))
+    with second_api(platform) as child:
         yield child
-    finally:
-        child.terminate()
-        eventually(lambda: not child.alive())
 
 
-def is_ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/readyz").status_code == 200
-    except httpx.TransportError:
-        return False
-
-
-def events(response: httpx.Response) -> Iterator[tuple[str, Any]]:
-    """Id and data of each event."""
-    data = ""
-    for line in response.iter_lines():
-        name, _, value = line.partition(": ")
-        if name == "data":
-            data = value
-        elif name == "id":
-            yield value, None if data == "[DONE]" else json.loads(data)
+def read(response: httpx.Response) -> Iterator[Event]:
+    return events(response.iter_lines())
 
 
 def words(chunks: list[Any]) -> list[str]:
@@ -75,10 +46,9 @@ def words(chunks: list[Any]) -> list[str]:
     return "".join(piece or "" for piece in pieces).split()
 
 
-def open_calls(platform: Platform) -> int:
-    with redis.Redis.from_url(platform.settings.redis_url) as client:
-        count: Any = client.hlen(Keys("talk@1")("calls"))
-        return int(count)
+def open_calls(store: "redis.Redis") -> int:
+    count: Any = store.hlen(Keys("talk@1")("calls"))
+    return int(count)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
@@ -90,7 +60,7 @@ def test_the_other_api_goes_on_with_a_stream(
     stream = httpx.stream("POST", url, json=CHAT, headers=headers, timeout=PATIENCE_S)
     try:
         with stream as response:
-            for id, chunk in events(response):
+            for id, _, chunk in read(response):
                 last = id
                 if "error" in (chunk or {}):
                     assert chunk["error"]["code"] == "api_stopping"
@@ -104,22 +74,23 @@ def test_the_other_api_goes_on_with_a_stream(
     headers = {"Last-Event-ID": last}
     url = platform.url + PATH
     with httpx.stream("POST", url, json=CHAT, headers=headers, timeout=PATIENCE_S) as response:
-        rest = [chunk for _, chunk in events(response)]
+        rest = [chunk for _, _, chunk in read(response)]
     assert rest.pop() is None
     assert words(chunks + rest) == [f"w{n}" for n in range(WORDS)]
     assert len({chunk["id"] for chunk in chunks + rest}) == 1
 
 
 def test_a_call_of_a_dead_api_that_nobody_comes_back_for_is_dropped(
-    platform: Platform, second: Child
+    second: Child, store: "redis.Redis"
 ) -> None:
     body = {**CHAT, "min_tokens": 60_000, "max_tokens": 60_000}
     headers = {"X-Millrace-Resume-Within": "1"}
     with httpx.stream(
         "POST", second.name + PATH, json=body, headers=headers, timeout=PATIENCE_S
     ) as response:
-        next(events(response))
-        assert open_calls(platform) == 1
+        first = read(response)
+        next(first)
+        assert open_calls(store) == 1
         assert second.process
         second.process.kill()
-    eventually(lambda: open_calls(platform) == 0)
+    eventually(lambda: open_calls(store) == 0)

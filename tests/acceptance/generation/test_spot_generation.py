@@ -1,7 +1,6 @@
 """Texts that a spot worker generates when its machine is reclaimed go on with another worker: each
 token once, billed once. A tiny Llama in fp32, real processes."""
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -12,11 +11,14 @@ import pytest
 import redis
 from sqlalchemy import text
 
-from jobs import ids
 from jobs.calls.keys import Keys
 from millrace import Client
 from ops.supervisor.platform import Platform
+from tests.support.children import until
+from tests.support.clients import events
 from tests.support.generation import tiny_llama
+from tests.support.jobs import finish, scalar_of
+from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec, transaction
 from tests.support.spot_workers import SpotWorker, spot_worker
 from tests.support.wait import PATIENCE_S, eventually
@@ -28,33 +30,14 @@ _LENGTH = {"max_tokens": _TOKENS, "min_tokens": _TOKENS, "temperature": 0}
 _PROMPTS = [f"The cat {n} sat" for n in range(6)]
 
 
-def models(folder: Path) -> str:
-    options = {**tiny_llama.options(folder), "block_tokens": 16}
-    options["sequences"] = len(_PROMPTS) // 2  # so that one worker alone can't have all
-    written = ", ".join(f"{name} = {json.dumps(value)}" for name, value in options.items())
-    return f"""
-[[model]]
-name = "tiny"
-version = "1"
-engine = "transformers"
-target_ttft_ms = 600000
-options = {{ {written} }}
-limits = {{ slice_items = 3 }}"""
-
-
 @pytest.fixture(scope="module")
 def platform(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     folder = tmp_path_factory.mktemp("tiny")
     tiny_llama.save(folder, max_position_embeddings=2048)
-    with platforms.running(spec(models(folder), workers=1, lease_s=5.0)) as started:
+    few = len(_PROMPTS) // 2  # so that one worker alone can't have all
+    models = tiny_llama.entry(folder, sequences=few, limits={"slice_items": 3})
+    with platforms.running(spec(models, lease_s=5.0 * pace())) as started:
         yield started
-
-
-@pytest.fixture(scope="module")
-def client(platform: Platform) -> Iterator[Client]:
-    made = Client(platform.url)
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +54,7 @@ def read(platform: Platform, prompt: str) -> str:
     count, found = 0, ""
     with httpx.stream("POST", f"{platform.url}/infer", json=body, timeout=PATIENCE_S) as stream:
         assert stream.status_code == 200, stream.read()
-        for line in stream.iter_lines():
-            event = json.loads(line[6:]) if line.startswith("data: ") else {}
+        for _, _, event in events(stream.iter_lines()):
             assert "error" not in event
             if "choice" in event:
                 assert event["index"] == count
@@ -114,11 +96,8 @@ def test_streams_go_on_elsewhere(
             return generates(spot)
 
         eventually(spot_generates)
-        if notice:
-            spot.reclaim()
-        else:
-            spot.vanish()
-        eventually(lambda: platform.poll() or all(one.done() for one in reading))
+        spot.reclaim() if notice else spot.vanish()
+        until(platform, lambda: all(one.done() for one in reading))
         rounds = len(reading) // len(_PROMPTS)
         assert [one.result() for one in reading] == undisturbed * rounds
 
@@ -128,25 +107,20 @@ def test_items_go_on_from_their_checkpoints_and_are_billed_once(
     platform: Platform, client: Client, undisturbed: list[str], tmp_path: Path, notice: bool
 ) -> None:
     with spot_worker(platform, tmp_path) as spot:
-        inputs = [{"input": {"prompt": prompt, **_LENGTH}} for prompt in _PROMPTS]
-        lines = [json.dumps(one).encode() + b"\n" for one in inputs]
-        jobs = [client.jobs.submit("tiny", lines)["id"]]
+        inputs = [{"prompt": prompt, **_LENGTH} for prompt in _PROMPTS]
+        jobs = [client.jobs.submit("tiny", inputs).id]
 
         def spot_has_checkpoints() -> bool:
             if client.jobs.get(jobs[-1])["state"] == "completed":  # by the other worker alone
-                jobs.append(client.jobs.submit("tiny", lines)["id"])
+                jobs.append(client.jobs.submit("tiny", inputs).id)
             return checkpointed(spot)
 
         eventually(spot_has_checkpoints)
         job = jobs[-1]
-        if notice:
-            spot.reclaim()
-        else:
-            spot.vanish()
-        eventually(lambda: platform.poll() or client.jobs.get(job)["state"] == "completed")
-        outputs = [result["output"] for result in client.jobs.results(job)]
+        spot.reclaim() if notice else spot.vanish()
+        outputs = [result.output for result in finish(platform, client, job)]
         assert [output["choices"][0]["text"] for output in outputs] == undisturbed
-        query = text("SELECT sum(output_tokens) FROM usage WHERE job_id = :job")
-        with transaction(platform) as tx:
-            billed = tx.scalar(query, {"job": ids.parse("job", job)})
+        billed = scalar_of(
+            platform, job, "SELECT sum(output_tokens) FROM usage WHERE job_id = :job"
+        )
         assert billed == _TOKENS * len(_PROMPTS)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -12,39 +11,18 @@ import openai
 import pytest
 
 from ops.supervisor.platform import Platform
-from tests.support.keys import make_key_at
+from tests.support.clients import events
+from tests.support.models.entries import model
+from tests.support.packages import anthropic_ended, openai_batch
 from tests.support.platforms import CHATTING
-from tests.support.wait import PATIENCE_S, eventually
+from tests.support.wait import PATIENCE_S
 
-MODELS = """
-[[model]]
-name = "chatter"
-version = "1"
-engine = "echo_chat"
-target_ttft_ms = 60000
-options = { step_ms = 2.0, sequences = 256 }
-
-[[model]]
-name = "slow"
-version = "1"
-engine = "echo_chat"
-target_ttft_ms = 60000
-options = { step_ms = 50.0, sequences = 4, blocks = 1024 }
-"""
+CHATTER = model("chatter", "echo_chat", target_ttft_ms=60000, step_ms=2.0, sequences=256)
+SLOW = {"step_ms": 50.0, "sequences": 4, "blocks": 1024}
+MODELS = CHATTER + model("slow", "echo_chat", target_ttft_ms=60000, **SLOW)
 PLATFORM = CHATTING
 SAID = "one two three four five"
 MESSAGES: list[Any] = [{"role": "user", "content": SAID}]
-
-
-@pytest.fixture(scope="module")
-def key(platform: Platform) -> str:
-    return make_key_at(platform.settings.database_url, "streams")[0]
-
-
-@pytest.fixture
-def chat(platform: Platform, key: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0) as made:
-        yield made
 
 
 def text_of(chunks: Any) -> str:
@@ -56,14 +34,8 @@ def test_a_stream_says_what_the_whole_answer_says(chat: openai.OpenAI) -> None:
     assert (whole.choices[0].message.content or "").split() == SAID.split()
     assert whole.usage is not None
     assert whole.usage.completion_tokens == 5
-    chunks = list(
-        chat.chat.completions.create(
-            model="chatter",
-            messages=MESSAGES,
-            stream=True,
-            stream_options={"include_usage": True},
-        )
-    )
+    asked: Any = {"stream": True, "stream_options": {"include_usage": True}}
+    chunks = list(chat.chat.completions.create(model="chatter", messages=MESSAGES, **asked))
     assert text_of(chunks) == whole.choices[0].message.content
     assert chunks[-1].usage == whole.usage
 
@@ -85,23 +57,19 @@ def test_completions_are_whole_and_streamed(chat: openai.OpenAI) -> None:
     assert chunks[-1].choices[0].finish_reason == "length"
 
 
-def test_the_native_stream_ends_with_usage_and_timing(platform: Platform, key: str) -> None:
+def test_the_native_stream_ends_with_usage_and_timing(http: httpx.Client) -> None:
     body = {"model": "chatter", "stream": True, "input": {"messages": MESSAGES}}
-    headers = {"Authorization": f"Bearer {key}"}
-    found = httpx.post(f"{platform.url}/infer", json=body, headers=headers)
-    events = [part.split("\n") for part in found.text.split("\n\n") if part]
-    assert events[-1][0] == "event: done"
-    done = json.loads(events[-1][1].removeprefix("data: "))
-    assert done["usage"]["completion_tokens"] == 5
-    assert {"ttft_ms", "itl_ms", "queue_ms", "prefill_ms", "decode_ms"} <= done["timing"].keys()
-    assert done["timing"]["deltas"] == len(events) - 1
+    *deltas, done = events(http.post("/infer", json=body).text.splitlines())
+    assert done.name == "done"
+    assert done.data["usage"]["completion_tokens"] == 5
+    timing = done.data["timing"]
+    assert {"ttft_ms", "itl_ms", "queue_ms", "prefill_ms", "decode_ms"} <= timing.keys()
+    assert timing["deltas"] == len(deltas)
 
 
-def test_anthropics_client_gets_the_same_text(platform: Platform, key: str) -> None:
-    with (
-        anthropic.Anthropic(base_url=platform.url, api_key=key, max_retries=0) as client,
-        client.messages.stream(model="chatter", max_tokens=50, messages=MESSAGES) as stream,
-    ):
+def test_anthropics_client_gets_the_same_text(claude: anthropic.Anthropic) -> None:
+    asked: Any = {"model": "chatter", "max_tokens": 50, "messages": MESSAGES}
+    with claude.messages.stream(**asked) as stream:
         start = next(iter(stream))
         assert start.type == "message_start"
         assert start.message.usage.input_tokens == 5
@@ -168,31 +136,17 @@ def test_a_prompt_that_leaves_no_room_is_refused_with_its_status(chat: openai.Op
 
 
 def test_batches_of_all_three_apis_are_answered(
-    platform: Platform, key: str, chat: openai.OpenAI
+    chat: openai.OpenAI, claude: anthropic.Anthropic
 ) -> None:
-    lines = {
-        "/v1/chat/completions": {"model": "chatter", "messages": MESSAGES},
-        "/v1/completions": {"model": "chatter", "prompt": SAID},
-    }
-    for endpoint, body in lines.items():
-        line = {"custom_id": "a", "method": "POST", "url": endpoint, "body": body}
-        file = chat.files.create(file=("a.jsonl", json.dumps(line).encode()), purpose="batch")
-        made: Any = chat.batches.create(
-            input_file_id=file.id,
-            endpoint=endpoint,
-            completion_window="24h",  # type: ignore[arg-type]
-        )
-        ended = eventually(
-            lambda id=made.id: (b := chat.batches.retrieve(id)).status == "completed" and b
-        )
-        found = json.loads(chat.files.content(str(ended.output_file_id)).text)
+    asked = {"/v1/chat/completions": {"messages": MESSAGES}, "/v1/completions": {"prompt": SAID}}
+    for endpoint, body in asked.items():
+        [found], _ = openai_batch(chat, endpoint, {"model": "chatter", **body})
         choice = found["response"]["body"]["choices"][0]
         said = choice["message"]["content"] if "message" in choice else choice["text"]
         assert said.split() == SAID.split()
-    with anthropic.Anthropic(base_url=platform.url, api_key=key, max_retries=0) as client:
-        params: Any = {"model": "chatter", "max_tokens": 9, "messages": MESSAGES}
-        batch = client.messages.batches.create(requests=[{"custom_id": "a", "params": params}])
-        eventually(lambda: client.messages.batches.retrieve(batch.id).processing_status == "ended")
-        [result] = client.messages.batches.results(batch.id)
-        assert result.result.type == "succeeded"
-        assert result.result.message.usage.output_tokens == 5
+    params: Any = {"model": "chatter", "max_tokens": 9, "messages": MESSAGES}
+    batch = claude.messages.batches.create(requests=[{"custom_id": "a", "params": params}])
+    anthropic_ended(claude, batch.id)
+    [result] = claude.messages.batches.results(batch.id)
+    assert result.result.type == "succeeded"
+    assert result.result.message.usage.output_tokens == 5

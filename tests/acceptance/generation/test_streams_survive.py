@@ -1,13 +1,11 @@
 """Streams while their worker is killed, frozen, stopped, or loses its engine: a client sees one
 stream, the text of an undisturbed run. A tiny Llama in fp32 with an adapter, two real workers."""
 
-import json
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,12 +16,14 @@ from jobs.calls.keys import Keys
 from jobs.calls.redis import RedisLanes
 from ops.bench.probes.engines import engine_pids
 from ops.supervisor.platform import Platform
+from tests.support.clients import events
 from tests.support.generation import adapters, tiny_llama
+from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec, supervised
 from tests.support.wait import PATIENCE_S, eventually
 
 _TOKENS = 400
-_LEASE_S = 2.0
+_LEASE_S = 2.0 * pace()
 _LENGTH: dict[str, Any] = {"max_tokens": _TOKENS, "min_tokens": _TOKENS}
 _ADAPTED = "tiny:legal"
 #: Inputs by name. The one that a stop string ends, "stopped", is added once its text is known.
@@ -37,22 +37,6 @@ INPUTS: dict[str, dict[str, Any]] = {
     "adapted, seeded": {"prompt": "The cat sat", "temperature": 0.9, "seed": 5, **_LENGTH},
 }
 Fault = Callable[[Platform, int, threading.Event], None]
-
-
-def models(folder: Path) -> str:
-    """A models file with the tiny Llama and an adapter of it."""
-    base = tiny_llama.save(folder / "base", max_position_embeddings=2048)
-    saved = adapters.save(folder / "legal", adapters.llama_shapes(base), seed=1)
-    options = {**tiny_llama.options(base), "block_tokens": 16}
-    written = ", ".join(f"{name} = {json.dumps(value)}" for name, value in options.items())
-    return f"""
-[[model]]
-name = "tiny"
-version = "1"
-engine = "transformers"
-target_ttft_ms = 600000
-options = {{ {written} }}
-{adapters.entry(adapters.declared(saved))}"""
 
 
 class Read:
@@ -71,9 +55,8 @@ class Read:
         body = {"model": model, "input": given, "stream": True, **times}
         with httpx.stream("POST", f"{url}/infer", json=body, timeout=PATIENCE_S) as stream:
             assert stream.status_code == 200, stream.read()
-            for line in stream.iter_lines():
-                if line.startswith("data: "):
-                    self._take(json.loads(line[6:]))
+            for event in events(stream.iter_lines()):
+                self._take(event.data)
         return self
 
     def _take(self, event: dict[str, Any]) -> None:
@@ -93,7 +76,10 @@ class Read:
 @pytest.fixture(scope="module")
 def platform(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     folder = tmp_path_factory.mktemp("tiny")
-    with platforms.running(spec(models(folder), workers=2, lease_s=_LEASE_S)) as started:
+    base = tiny_llama.save(folder / "base", max_position_embeddings=2048)
+    saved = adapters.save(folder / "legal", adapters.llama_shapes(base), seed=1)
+    models = tiny_llama.entry(base) + adapters.entry(adapters.declared(saved))
+    with platforms.running(spec(models, workers=2, lease_s=_LEASE_S)) as started:
         yield started
 
 
@@ -119,9 +105,9 @@ def read_all(platform: Platform, asked: dict[str, tuple[str, dict[str, Any]]]) -
         return {name: one.result() for name, one in reading.items()}
 
 
-def holder(platform: Platform, client: "redis.Redis") -> int:
+def holder(platform: Platform, store: "redis.Redis") -> int:
     """Pid of the worker that has most of the calls."""
-    taken = [value.decode().partition("#")[0] for value in client.hvals(Keys("tiny@1")("taken"))]
+    taken = [value.decode().partition("#")[0] for value in store.hvals(Keys("tiny@1")("taken"))]
     most = max(taken, key=taken.count)
     workers = httpx.get(f"{platform.url}/workers", timeout=60).json()["data"]
     [name] = [str(one["name"]) for one in workers if str(one["id"]) == most]
@@ -157,22 +143,21 @@ def test_undisturbed_streams_of_an_adapter_have_texts_of_their_own(
 
 @pytest.mark.parametrize("fault", [killed, stopped, frozen, without_engine])
 def test_streams_go_on_exactly_through(
-    platform: Platform, undisturbed: dict[str, tuple[dict[str, Any], Read]], fault: Fault
+    platform: Platform,
+    store: "redis.Redis",
+    undisturbed: dict[str, tuple[dict[str, Any], Read]],
+    fault: Fault,
 ) -> None:
     ended, streams = threading.Event(), {name: Read() for name in undisturbed}
-    with (
-        redis.Redis.from_url(platform.settings.redis_url) as client,
-        supervised(platform),
-        ThreadPoolExecutor(len(streams) + 1) as pool,
-    ):
-        lanes = RedisLanes(client, "tiny@1")
+    with supervised(platform), ThreadPoolExecutor(len(streams) + 1) as pool:
+        lanes = RedisLanes(store, "tiny@1")
         eventually(lambda: lanes.look("a test").replicas == 2)
         reading = [
             pool.submit(streams[name].run, platform.url, model_of(name), given)
             for name, (given, _) in undisturbed.items()
         ]
         eventually(lambda: all(stream.count > 20 for stream in streams.values()))
-        acting = pool.submit(fault, platform, holder(platform, client), ended)
+        acting = pool.submit(fault, platform, holder(platform, store), ended)
         for one in reading:
             one.result()
         ended.set()

@@ -3,24 +3,22 @@
 The model has random weights: what it writes has the form that was asked for, or none.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from enum import Enum
-from pathlib import Path
 from typing import Any, Literal
 
 import anthropic
-import httpx
 import openai
-import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict
 
+from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.generation import tiny_llama
+from tests.support.jobs import run
+from tests.support.packages import openai_batch
 from tests.support.platforms import GENERATING, Platforms
-from tests.support.wait import PATIENCE_S, eventually
 
 PLATFORM = GENERATING
 MESSAGES: list[Any] = [{"role": "user", "content": "The cat"}]
@@ -46,33 +44,8 @@ class Weather(BaseModel):
 @pytest.fixture(scope="module")
 def platform(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     folder = tiny_llama.save(tmp_path_factory.mktemp("tiny"), max_position_embeddings=4096)
-    with platforms.shared(GENERATING, models(folder)) as running:
+    with platforms.shared(GENERATING, tiny_llama.entry(folder)) as running:
         yield running
-
-
-def models(folder: Path) -> str:
-    options = {**tiny_llama.options(folder), "block_tokens": 16}
-    written = ", ".join(f"{name} = {json.dumps(value)}" for name, value in options.items())
-    return f"""
-[[model]]
-name = "tiny"
-version = "1"
-engine = "transformers"
-target_ttft_ms = 600000
-options = {{ {written} }}
-"""
-
-
-@pytest.fixture
-def chat(platform: Platform) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{platform.url}/v1", api_key="none", max_retries=0) as made:
-        yield made
-
-
-@pytest.fixture
-def claude(platform: Platform) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=platform.url, api_key="none", max_retries=0) as made:
-        yield made
 
 
 def test_a_completion_is_parsed_into_its_type(chat: openai.OpenAI) -> None:
@@ -215,48 +188,26 @@ def test_a_batch_has_a_form_for_each_line(chat: openai.OpenAI) -> None:
         {"choice": ["yes", "no"]},
         {"regex": BOMB},
     ]  # fmt: skip
-    lines = [
-        {"custom_id": str(n), "method": "POST", "url": "/v1/chat/completions",
-         "body": {"model": "tiny", "messages": MESSAGES, **form}}
-        for n, form in enumerate(forms)
-    ]  # fmt: skip
-    file = chat.files.create(
-        file=("lines.jsonl", b"\n".join(map(orjson.dumps, lines))), purpose="batch"
+    written, [failed] = openai_batch(
+        chat,
+        "/v1/chat/completions",
+        *({"model": "tiny", "messages": MESSAGES, **form} for form in forms),
     )
-    batch = chat.batches.create(
-        input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
-    )
-    eventually(lambda: chat.batches.retrieve(batch.id).status == "completed")
-    ended = chat.batches.retrieve(batch.id)
-    assert ended.output_file_id
-    assert ended.error_file_id
-    written = chat.files.content(ended.output_file_id).text.splitlines()
     weather, word = (
-        orjson.loads(line)["response"]["body"]["choices"][0]["message"]["content"]
-        for line in written
+        line["response"]["body"]["choices"][0]["message"]["content"] for line in written
     )
     Weather.model_validate_json(weather)
     assert word in ("yes", "no")
-    [failed] = map(orjson.loads, chat.files.content(ended.error_file_id).text.splitlines())
     assert failed["custom_id"] == "2"
     assert failed["response"]["status_code"] == 400
     assert "regex can't be compiled" in failed["response"]["body"]["error"]["message"]
 
 
-def test_infer_and_items_have_the_native_names(platform: Platform) -> None:
+def test_infer_and_items_have_the_native_names(platform: Platform, client: Client) -> None:
     asked = {"messages": MESSAGES, "regex": EXPRESSION, "max_tokens": 40}
-    answer = httpx.post(
-        f"{platform.url}/infer", json={"model": "tiny", "input": asked}, timeout=PATIENCE_S
-    )
-    assert answer.status_code == 200, answer.text
-    content = answer.json()["output"]["choices"][0]["message"]["content"]
-    assert re.fullmatch(EXPRESSION, content)
-    job = {"model": "tiny", "items": [{"input": asked | {"seed": seed}} for seed in range(20)]}
-    made = httpx.post(f"{platform.url}/jobs", json=job, timeout=PATIENCE_S).json()
-    url = f"{platform.url}/jobs/{made['id']}"
-    eventually(lambda: httpx.get(url, timeout=PATIENCE_S).json()["state"] == "completed")
-    lines = httpx.get(f"{url}/results", timeout=PATIENCE_S).text.splitlines()
-    found = [orjson.loads(line)["output"]["choices"][0]["message"]["content"] for line in lines]
-    assert len(found) == 20
+    results = run(platform, client, "tiny", [asked | {"seed": seed} for seed in range(20)])
+    outputs = [client.infer("tiny", asked).output, *(result.output for result in results)]
+    found = [output["choices"][0]["message"]["content"] for output in outputs]
+    assert len(found) == 21
     assert all(re.fullmatch(EXPRESSION, one) for one in found)
     assert len(set(found)) > 1

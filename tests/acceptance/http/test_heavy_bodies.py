@@ -10,17 +10,13 @@ import pytest
 
 from jobs import clock
 from ops.supervisor.platform import Platform
-from tests.support.keys import make_key_at
+from tests.support.children import pid_of
+from tests.support.clients import bearer, http_of
+from tests.support.models.entries import model
 from tests.support.platforms import CLOSED
 from tests.support.wait import eventually
 
-MODELS = """
-[[model]]
-name = "wide"
-version = "1"
-engine = "echo"
-limits = { max_item_bytes = 4_000_000 }
-"""
+MODELS = model("wide", "echo", limits={"max_item_bytes": 4000000})
 PLATFORM = CLOSED
 JSON = {"Content-Type": "application/json"}
 BRACKETS = b'{"model":"echo","timeout_ms":120000,"input":[' + b"[]," * 1_200_000 + b"[]]}"
@@ -36,9 +32,7 @@ BACKGROUND = 0.03
 
 @pytest.fixture(scope="module")
 def admin(platform: Platform) -> Iterator[httpx.Client]:
-    key, _ = make_key_at(platform.settings.database_url, "admins", role="admin")
-    headers = {"Authorization": f"Bearer {key}"}
-    with httpx.Client(base_url=platform.url, headers=headers) as http:
+    with http_of(platform, "admins", role="admin") as http:
         yield http
 
 
@@ -47,16 +41,14 @@ def client(admin: httpx.Client, tenant: str, *limits: dict[str, float]) -> Itera
     made = admin.post("/keys", json={"tenant": tenant}).json()
     put = admin.put(f"/tenants/{tenant}/limits", json={"data": list(limits)})
     assert put.status_code == 200, put.text
-    headers = {"Authorization": f"Bearer {made['key']}"} | JSON
+    headers = bearer(made["key"]) | JSON
     with httpx.Client(base_url=admin.base_url, headers=headers) as http:
         yield http
 
 
 def cpu_s(platform: Platform) -> float:
     """CPU seconds of the api's process so far, without its children."""
-    [api] = [child for child in platform.supervisor.children if child.name == "api"]
-    assert api.pid
-    fields = Path(f"/proc/{api.pid}/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{pid_of(platform, 'api')}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 

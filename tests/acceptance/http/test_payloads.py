@@ -11,16 +11,12 @@ from sqlalchemy import text
 
 from millrace import Client
 from ops.supervisor.platform import Platform
+from tests.support.children import pid_of
+from tests.support.models.entries import model
 from tests.support.platforms import OPEN, transaction
 from tests.support.wait import eventually
 
-MODELS = """
-[[model]]
-name = "large"
-version = "1"
-engine = "echo"
-limits = { max_item_bytes = 4_000_000, slice_items = 500 }
-"""
+MODELS = model("large", "echo", limits={"max_item_bytes": 4000000, "slice_items": 500})
 NDJSON = {"Content-Type": "application/x-ndjson"}
 LARGE = "millrace " * 120_000
 PLATFORM = OPEN
@@ -30,17 +26,15 @@ PLATFORM = OPEN
 def large_job(client: Client) -> str:
     """Large items between small ones, done."""
     values = [LARGE + str(n) if n % 3 == 1 else f"small {n}" for n in range(12)]
-    job: str = client.jobs.submit("large", (json.dumps(v).encode() + b"\n" for v in values))["id"]
-    assert client.jobs.wait(job)["counts"]["succeeded"] == 12
-    return job
+    job = client.jobs.wait(client.jobs.submit("large", values).id)
+    assert job.counts.succeeded == 12
+    return job.id
 
 
 @pytest.fixture(scope="module")
 def long_job(client: Client) -> str:
     """More bytes than the buffers of all sockets on the way."""
-    job: str = client.jobs.submit("large", (b'"%s"\n' % (b"x" * 5000) for _ in range(8000)))["id"]
-    client.jobs.wait(job)
-    return job
+    return client.jobs.wait(client.jobs.submit("large", ["x" * 5000] * 8000).id).id
 
 
 def test_items_of_a_megabyte_come_back_from_the_folder_under_home(
@@ -53,11 +47,9 @@ def test_items_of_a_megabyte_come_back_from_the_folder_under_home(
         assert (line["output"], line["outcome"]) == (value, "succeeded")
     item = http.get(f"/jobs/{large_job}/items/4").json()
     assert item["input"] == item["output"] == LARGE + "4"
-    blobs = [
-        path for path in (platform.settings.home / "blobs").rglob("*/[0-9]*-*") if path.is_file()
-    ]
-    assert len(blobs) == 8
-    assert all(path.stat().st_size > 1_000_000 for path in blobs)
+    paths = (platform.settings.home / "blobs").rglob("*/[0-9]*-*")
+    large = [path for path in paths if path.is_file() and path.stat().st_size > 1_000_000]
+    assert len(large) >= 8  # other modules may have left some
 
 
 @pytest.mark.parametrize("asked", ["gzip", "identity", "gzip;q=0"])
@@ -88,7 +80,7 @@ def test_the_place_to_go_on_from_never_falls_back(
 def test_readers_that_leave_in_mid_stream_leave_nothing_behind(
     http: httpx.Client, platform: Platform, long_job: str
 ) -> None:
-    [api] = [child.pid for child in platform.supervisor.children if child.name == "api"]
+    api = pid_of(platform, "api")
     assert http.get("/readyz").status_code == 200
     before = len(os.listdir(f"/proc/{api}/fd"))
     for encoding in ("identity", "gzip"):

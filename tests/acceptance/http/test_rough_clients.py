@@ -1,6 +1,5 @@
 """Clients that stall, leave or overdo it, and what that costs the others."""
 
-import json
 import os
 import signal
 import socket
@@ -14,23 +13,15 @@ import redis
 from jobs.calls.keys import Keys
 from millrace import Client
 from ops.supervisor.platform import Platform
+from tests.support.children import child_of, pid_of
+from tests.support.jobs import completed
+from tests.support.models.entries import function
 from tests.support.platforms import OPEN
-from tests.support.wait import PATIENCE_S, eventually
+from tests.support.wait import PATIENCE_S, eventually, slowdown
 
-MODELS = """
-[[model]]
-name = "slow"
-version = "1"
-engine = "function"
-options = { function = "tests.support.models.broken:slow" }
-limits = { slice_items = 10, max_batch = 1 }
-
-[[model]]
-name = "moody"
-version = "1"
-engine = "function"
-options = { function = "tests.support.models.broken:moody" }
-"""
+MODELS = function("broken:slow", limits={"slice_items": 10, "max_batch": 1}) + function(
+    "broken:moody"
+)
 PLATFORM = OPEN
 
 
@@ -41,7 +32,7 @@ def send(platform: Platform, raw: bytes) -> socket.socket:
 
 
 def test_readers_that_stall_hold_up_nobody(platform: Platform, client: Client) -> None:
-    job = client.jobs.submit("echo", (b'"%s"\n' % (b"x" * 2000) for _ in range(5000)))["id"]
+    job = client.jobs.submit("echo", ["x" * 2000] * 5000).id
     client.jobs.wait(job)
     get = f"GET /jobs/{job}/results HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     readers = [send(platform, get) for _ in range(40)]
@@ -54,35 +45,36 @@ def test_readers_that_stall_hold_up_nobody(platform: Platform, client: Client) -
     assert httpx.get(f"{platform.url}/readyz").status_code == 200
 
 
-def test_a_client_that_leaves_takes_its_call_back(platform: Platform, client: Client) -> None:
-    busy = client.jobs.submit("slow", [b'"x"\n'] * 3)["id"]
+def test_a_client_that_leaves_takes_its_call_back(
+    platform: Platform, client: Client, store: "redis.Redis"
+) -> None:
+    busy = client.jobs.submit("slow", ["x"] * 3).id
     eventually(lambda: client.jobs.get(busy)["counts"]["running"])
     body = b'{"model": "slow", "input": "y"}'
     head = b"POST /infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     callers = [
         send(platform, head + b"Content-Length: %d\r\n\r\n" % len(body) + body) for _ in range(10)
     ]
-    with redis.Redis.from_url(platform.settings.redis_url) as connection:
-        waiting = Keys("slow@1")("calls")
-        eventually(lambda: connection.hlen(waiting) >= 9)
-        for caller in callers:
-            caller.close()
-        eventually(lambda: connection.hlen(waiting) == 0)
+    waiting = Keys("slow@1")("calls")
+    eventually(lambda: store.hlen(waiting) >= 9)
+    for caller in callers:
+        caller.close()
+    eventually(lambda: store.hlen(waiting) == 0)
     client.request("POST", f"/jobs/{busy}/cancel")
 
 
 def test_a_slow_model_holds_up_no_other(client: Client) -> None:
-    slow = [client.jobs.submit("slow", [b'"x"\n'])["id"] for _ in range(30)]
+    slow = [client.jobs.submit("slow", ["x"]).id for _ in range(30)]
     eventually(lambda: client.jobs.get(slow[0])["state"] != "queued")  # it may have ended by now
-    quick = client.jobs.submit("echo", [b'"x"\n'])["id"]
-    eventually(lambda: client.jobs.get(quick)["state"] == "completed")
-    assert any(client.jobs.get(job)["state"] != "completed" for job in slow)
+    quick = client.jobs.submit("echo", ["x"]).id
+    eventually(lambda: completed(client, quick))
+    assert not completed(client, *slow)
     for job in slow:
         client.request("POST", f"/jobs/{job}/cancel")
 
 
 def test_a_function_that_wants_to_exit_fails_its_item_and_nothing_else(client: Client) -> None:
-    job = client.jobs.submit("moody", [b'"a"\n', b'"exit"\n', b'"b"\n'])["id"]
+    job = client.jobs.submit("moody", ["a", "exit", "b"]).id
     assert client.jobs.wait(job)["counts"]["failed"] == 1
     assert [result["output"] for result in client.jobs.results(job, wait=False)] == ["A", None, "B"]
 
@@ -92,7 +84,7 @@ def test_a_line_without_an_end_is_refused_in_constant_memory(platform: Platform)
         for _ in range(200):
             yield b"x" * 1_000_000
 
-    api = platform.supervisor.children[0].pid
+    api = pid_of(platform, "api")
     before = peak_mb(api)
     answer = httpx.post(
         f"{platform.url}/jobs",
@@ -105,7 +97,7 @@ def test_a_line_without_an_end_is_refused_in_constant_memory(platform: Platform)
     assert peak_mb(api) - before < 50
 
 
-def peak_mb(pid: int | None) -> float:
+def peak_mb(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
@@ -131,7 +123,7 @@ def test_nul_in_a_query_is_refused(platform: Platform) -> None:
 def test_a_redis_that_hangs_costs_no_lease_and_no_deadline(
     platform: Platform, client: Client
 ) -> None:
-    job = client.jobs.submit("slow", (b'"x"\n' for _ in range(10)))["id"]
+    job = client.jobs.submit("slow", ["x"] * 10).id
     eventually(lambda: client.jobs.get(job)["counts"]["running"])
     server = platform.servers.redis.process
     assert server is not None
@@ -140,8 +132,8 @@ def test_a_redis_that_hangs_costs_no_lease_and_no_deadline(
         body = {"model": "echo", "input": "x", "timeout_ms": 300}
         answer = httpx.post(f"{platform.url}/infer", json=body)
         assert answer.status_code == 504
-        assert answer.elapsed.total_seconds() < 4
-        eventually(lambda: client.jobs.get(job)["state"] == "completed")
+        assert answer.elapsed.total_seconds() < 4 * slowdown()
+        eventually(lambda: completed(client, job))
     finally:
         os.kill(server.pid, signal.SIGCONT)
     item = httpx.get(f"{platform.url}/jobs/{job}/items/9").json()
@@ -152,10 +144,10 @@ def test_a_redis_that_hangs_costs_no_lease_and_no_deadline(
 def test_a_worker_that_drains_keeps_its_lease_until_its_launch_is_recorded(
     platform: Platform, client: Client, tmp_path: Path
 ) -> None:
-    begun = tmp_path / "begun"
-    job = client.jobs.submit("slow", [json.dumps(f"long {begun}").encode() + b"\n"])["id"]
-    eventually(begun.exists)  # items of cancelled jobs may run before
-    worker = platform.supervisor.children[1]
+    file = tmp_path / "begun"
+    job = client.jobs.submit("slow", [f"long {file}"]).id
+    eventually(file.exists)  # items of cancelled jobs may run before
+    worker = child_of(platform)
     worker.terminate()
     eventually(lambda: not worker.alive())
     item = httpx.get(f"{platform.url}/jobs/{job}/items/0").json()
@@ -165,7 +157,7 @@ def test_a_worker_that_drains_keeps_its_lease_until_its_launch_is_recorded(
 
 
 def test_a_worker_that_is_stopped_while_it_loads_ends_well(platform: Platform) -> None:
-    worker = platform.supervisor.children[1]
+    worker = child_of(platform)
     worker.terminate()
     eventually(lambda: not worker.alive())
     worker.start()

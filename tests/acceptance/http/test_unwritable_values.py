@@ -1,36 +1,26 @@
 """Values and texts that can't be written down again: refused with their place, at every route."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from ops.supervisor.platform import Platform
+from tests.support.models.entries import model
 from tests.support.platforms import OPEN
 from tests.support.wait import eventually
 
-MODELS = """
-[[model]]
-name = "up"
-version = "1"
-engine = "http"
-[model.options]
-url = "http://127.0.0.1:9/"
-body = { text = "$input", all = "$params" }
-output = "/text"
-"""
+MODELS = model(
+    "up",
+    "http",
+    url="http://127.0.0.1:9/",
+    body={"text": "$input", "all": "$params"},
+    output="/text",
+)
 PLATFORM = OPEN
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}
 DEEP = '{"a": ' + "[" * 300 + "]" * 300 + "}"
 PARAMS = {"surrogate": '{"a": "\\ud800"}', "name": '{"\\ud800": 1}', "deep": DEEP}
-
-
-@pytest.fixture
-def http(platform: Platform) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=platform.url) as made:
-        yield made
 
 
 def places(answer: httpx.Response) -> list[list[Any]]:

@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from uuid import UUID
 
 import pytest
 from redis import Redis
@@ -15,8 +14,10 @@ from jobs.telemetry.reports import reader
 from millrace import Client
 from ops.bench.harness.models_files import models_file, sample
 from ops.supervisor.platform import Platform
-from ops.supervisor.worker import WatchedWorker
+from tests.support.children import child_of
+from tests.support.jobs import completed
 from tests.support.keys import make_key_at
+from tests.support.pace import pace
 from tests.support.platforms import spec, transaction
 from tests.support.processes import spawned
 from tests.support.wait import eventually
@@ -24,7 +25,7 @@ from tests.support.wait import eventually
 pytestmark = pytest.mark.nightly
 
 MODELS = models_file(sample("batchstring", pool=("default", "dear"), limits={"max_batch": 20}))
-PLATFORM = spec(MODELS, is_closed=True, lease_s=3.0, cheaper_s=600.0)
+PLATFORM = spec(MODELS, is_closed=True, lease_s=3.0 * pace(), cheaper_s=600.0)
 """The platform's own worker is the cheap one."""
 ITEMS = 3000  # of each tenant: some seconds of one worker
 
@@ -70,17 +71,13 @@ def ran(platform: Platform, job: str) -> dict[str, int]:
         GROUP BY worker
     """)
     with transaction(platform) as tx:
-        return {str(row[0]): row[1] for row in tx.execute(query, {"job": uuid(job)})}
+        return {str(row[0]): row[1] for row in tx.execute(query, {"job": ids.parse("job", job)})}
 
 
 def waits_for_cheaper(admin: Client) -> str:
     """Words of the finding; empty while there is none."""
     found = {one["code"]: one["words"] for one in admin.get("/why")["diagnoses"]}
     return str(found.get("cheaper_workers", ""))
-
-
-def uuid(job: str) -> UUID:
-    return ids.parse("job", job)
 
 
 def test_a_dear_worker_leaves_jobs_to_the_cheap_one_and_takes_them_once_that_is_gone(
@@ -92,7 +89,7 @@ def test_a_dear_worker_leaves_jobs_to_the_cheap_one_and_takes_them_once_that_is_
     cheap = ready(platform, "default")
     with dear_worker(platform) as dear:
         eventually(lambda: leaves(redis, dear))
-        jobs = [client.jobs.submit("batchstring", [b'"a"\n'] * ITEMS)["id"] for client in clients]
+        jobs = [client.jobs.submit("batchstring", ["a"] * ITEMS).id for client in clients]
 
         def ended() -> list[int]:
             return [sum(ran(platform, job).values()) for job in jobs]
@@ -104,11 +101,9 @@ def test_a_dear_worker_leaves_jobs_to_the_cheap_one_and_takes_them_once_that_is_
         words = eventually(lambda: waits_for_cheaper(admin))
         assert "wait for pool default, where an item costs 3" in words
         assert "of what it does in pool dear" in words
-        for child in platform.supervisor.children:
-            if isinstance(child, WatchedWorker):
-                child.terminate()
+        child_of(platform).terminate()
         for client, job in zip(clients, jobs, strict=True):
-            eventually(lambda client=client, job=job: client.jobs.get(job)["state"] == "completed")  # type: ignore[misc]
+            eventually(lambda client=client, job=job: completed(client, job))  # type: ignore[misc]
         assert {worker for job in jobs for worker in ran(platform, job)} == {cheap, dear}
     admin.close()
     redis.close()

@@ -1,11 +1,6 @@
 """The end of a job's life over HTTP: its progress to the end, deletion, retention."""
 
 import json
-import os
-import signal
-import sys
-from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
@@ -13,25 +8,15 @@ from sqlalchemy import text
 
 from jobs import ids
 from millrace import Client
-from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
+from tests.support.children import second_api
+from tests.support.clients import events
 from tests.support.command_line import run_millrace
-from tests.support.platforms import OPEN, database_of, transaction
-from tests.support.processes import spawned
+from tests.support.jobs import scalar_of
+from tests.support.platforms import OPEN, transaction
 from tests.support.wait import Deadline, eventually
 
 PLATFORM = OPEN
-
-
-def events(answer: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(id, job) of each event."""
-    id = ""
-    for line in answer.iter_lines():
-        name, _, value = line.partition(": ")
-        if name == "id":
-            id = value
-        elif name == "data":
-            yield id, json.loads(value)
 
 
 def test_events_follow_a_job_to_its_end_and_then_there_are_none(
@@ -41,14 +26,14 @@ def test_events_follow_a_job_to_its_end_and_then_there_are_none(
     path = f"/jobs/{job['id']}/events"
     with http.stream("GET", path, headers={"Last-Event-ID": "any"}) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
-        seen = list(events(answer))
-    assert seen[-1][1]["state"] == "completed"
-    assert len({id for id, _ in seen}) == len(seen) > 1
-    counts = [job["counts"]["succeeded"] for _, job in seen]
+        seen = list(events(answer.iter_lines()))
+    assert seen[-1].data["state"] == "completed"
+    assert len({event.id for event in seen}) == len(seen) > 1
+    counts = [event.data["counts"]["succeeded"] for event in seen]
     assert counts == sorted(counts)
-    assert http.get(path, headers={"Last-Event-ID": seen[-1][0]}).status_code == 204
-    with http.stream("GET", path, headers={"Last-Event-ID": seen[0][0]}) as answer:
-        assert [id for id, _ in events(answer)] == [seen[-1][0]]
+    assert http.get(path, headers={"Last-Event-ID": seen[-1].id}).status_code == 204
+    with http.stream("GET", path, headers={"Last-Event-ID": seen[0].id}) as answer:
+        assert [id for id, *_ in events(answer.iter_lines())] == [seen[-1].id]
 
 
 def test_a_job_is_deleted_once_it_has_ended(
@@ -65,17 +50,15 @@ def test_a_job_is_deleted_once_it_has_ended(
     assert http.delete(f"/jobs/{job['id']}").status_code == 404
     for rest in ("", "/results", "/items/0", "/events"):
         assert http.get(f"/jobs/{job['id']}{rest}").status_code == 404
-    with database_of(platform) as engine:
-        eventually(lambda: not _rows(engine, job["id"]))
+    eventually(lambda: not scalar_of(platform, job.id, _ROWS))
 
 
-def _rows(engine: Any, job: str) -> int:
-    query = " UNION ALL ".join(
+_ROWS = "SELECT count(*) FROM ({}) AS rows".format(
+    " UNION ALL ".join(
         f"SELECT job_id FROM {table} WHERE job_id = :job"
         for table in ("items", "results", "deletions")
     )
-    with engine.connect() as tx:
-        return len(tx.execute(text(query), {"job": ids.parse("job", job)}).all())
+)
 
 
 def test_the_command_deletes(client: Client, platform: Platform) -> None:
@@ -92,32 +75,17 @@ def test_an_open_stream_does_not_hold_up_the_end_of_its_api(
 ) -> None:
     job = client.jobs.submit("batchstring", [b'"x"\n'] * 2500)
     http.post(f"/jobs/{job['id']}/pause")
-    port = str(free_port())
-    more = {"MILLRACE_PORT": port}
-    with (
-        spawned(
-            [sys.executable, "-m", "ops", "api"],
-            env=os.environ | platform.settings.environment() | more,
-        ) as other,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}") as second,
-    ):
-        eventually(lambda: _answers(second))
+    with second_api(platform) as other, httpx.Client(base_url=other.name) as second:
         with second.stream("GET", f"/jobs/{job['id']}/events") as answer:
-            seen = events(answer)
+            seen = events(answer.iter_lines())
             next(seen)
-            other.send_signal(signal.SIGTERM)
+            other.terminate()
             soon = Deadline(8)  # not the 10 s that requests in hand may take
             list(seen)
-        assert other.wait() == 0
+        assert other.process is not None
+        assert other.process.wait() == 0
         soon.check("the end of the api")
     http.post(f"/jobs/{job['id']}/cancel")
-
-
-def _answers(http: httpx.Client) -> bool:
-    try:
-        return http.get("/livez").status_code == 200
-    except httpx.ConnectError:
-        return False
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,21 @@
 """Items that workers of their own prepare, with real processes that are killed and stopped."""
 
-import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import redis
-from sqlalchemy import text
 
-from jobs import ids
-from jobs.store import db, invariants
 from millrace import Client
 from ops.supervisor.platform import Platform
-from tests.support.platforms import POOLS, transaction
-from tests.support.servers.receiver import Receiver, Reply, receiving
+from tests.support.children import kill_and_replace, pid_of
+from tests.support.jobs import assert_invariants, finish, run, scalar_of
+from tests.support.models.entries import model
+from tests.support.platforms import POOLS
+from tests.support.servers.receiver import Receiver, Reply
 from tests.support.wait import eventually
 
 CODE = """
@@ -45,78 +44,31 @@ def predict(batch):
         for one in batch
     ]
 """
-MODELS = """
-[[model]]
-name = "sums"
-version = "1"
-engine = "python"
-prepare = "pool"
-fetch = true
-options = { file = "sums.py" }
-limits = { slice_items = 50, max_batch = 16, backoff_ms = 10 }
-
-[[model]]
-name = "minilm"
-version = "1"
-engine = "minilm"
-prepare = "pool"
-
-[[model]]
-name = "alone"
-version = "1"
-engine = "python"
-options = { file = "sums.py" }
-"""
+MODELS = (
+    model(
+        "sums",
+        "python",
+        prepare="pool",
+        fetch=True,
+        limits={"slice_items": 50, "max_batch": 16, "backoff_ms": 10},
+        file="sums.py",
+    )
+    + model("minilm", "minilm", prepare="pool")
+    + model("alone", "python", file="sums.py")
+)
 FILES = {"sums.py": CODE}
 PLATFORM = POOLS
-
-
-@pytest.fixture
-def server() -> Iterator[Receiver]:
-    with receiving() as running:
-        yield running
-
-
-def pid_of(platform: Platform, name: str) -> int:
-    children = {child.name: child for child in platform.supervisor.children}
-    pid = children[name].pid
-    assert pid
-    return pid
-
-
-def submitted(client: Client, items: Sequence[Any], model: str = "sums") -> str:
-    lines = [json.dumps(item).encode() + b"\n" for item in items]
-    return str(client.jobs.submit(model, lines)["id"])
-
-
-def results(client: Client, platform: Platform, job: str) -> list[dict[str, Any]]:
-    """Results of a job once it has ended; processes that die meanwhile are started again."""
-
-    def ended() -> bool:
-        platform.poll()
-        return bool(client.jobs.get(job)["state"] == "completed")
-
-    eventually(ended)
-    return list(client.jobs.results(job, wait=False))
 
 
 def sums(lines: Sequence[dict[str, Any]]) -> list[int]:
     return [line["output"]["sum"] for line in lines]
 
 
-def assert_invariants(platform: Platform) -> None:
-    database = db.connect(platform.settings.database_url, pool_size=1)
-    with invariants.snapshot(database) as tx:
-        found = [v for one in invariants.INVARIANTS for v in invariants.violations(tx, one)]
-    database.dispose()
-    assert found == []
-
-
 def test_workers_of_their_own_prepare_and_device_workers_launch(
     platform: Platform, client: Client
 ) -> None:
     items = [f"item {n}" for n in range(300)]
-    lines = results(client, platform, submitted(client, items))
+    lines = run(platform, client, "sums", items)
     assert [line["seq"] for line in lines] == list(range(300))
     assert sums(lines) == [sum(item.encode()) for item in items]
     assert {line["output"]["prepared_by"] for line in lines} == {pid_of(platform, "prepare-1")}
@@ -126,15 +78,15 @@ def test_workers_of_their_own_prepare_and_device_workers_launch(
 def test_other_models_and_calls_are_prepared_where_they_are_launched(
     platform: Platform, client: Client
 ) -> None:
-    [line] = results(client, platform, submitted(client, ["x"], "alone"))
+    [line] = run(platform, client, "alone", ["x"])
     answer = client.infer("sums", "x")["output"]
     for output in (line["output"], answer):
         assert output["prepared_by"] == output["run_by"] == pid_of(platform, "worker-1")
 
 
 def test_a_bad_input_fails_alone_and_clearly(platform: Platform, client: Client) -> None:
-    items = ["good", "bad", {"input": {"no": "text"}}, "good"]
-    lines = results(client, platform, submitted(client, items))
+    items = ["good", "bad", {"no": "text"}, "good"]
+    lines = run(platform, client, "sums", items)
     assert [line["outcome"] for line in lines] == ["succeeded", "failed", "failed", "succeeded"]
     assert lines[1]["error"]["code"] == "invalid_input"
     assert "this is no picture" in lines[1]["error"]["message"]
@@ -142,7 +94,7 @@ def test_a_bad_input_fails_alone_and_clearly(platform: Platform, client: Client)
 
 
 def test_inputs_come_from_their_addresses(
-    platform: Platform, client: Client, server: Receiver
+    platform: Platform, client: Client, receiver: Receiver
 ) -> None:
     busy = Counter[str]()
 
@@ -154,10 +106,10 @@ def test_inputs_come_from_their_addresses(
             return Reply(503)
         return Reply(200, body=request.path.encode())
 
-    server.reply = answer
-    at = f"http://127.0.0.1:{server.port}"
+    receiver.reply = answer
+    at = f"http://127.0.0.1:{receiver.port}"
     urls = [f"{at}/1", f"{at}/gone", f"{at}/later", "https://10.0.0.1/x", f"{at}/2"]
-    lines = results(client, platform, submitted(client, urls))
+    lines = run(platform, client, "sums", urls)
     assert [line["outcome"] for line in lines] == [
         "succeeded", "failed", "succeeded", "failed", "succeeded",
     ]  # fmt: skip
@@ -174,7 +126,7 @@ def test_a_call_sends_its_input_itself(platform: Platform, client: Client) -> No
 
 def test_texts_are_tokenized_by_workers_without_torch(platform: Platform, client: Client) -> None:
     texts = [f"a text number {n} " * (n % 40 + 1) for n in range(60)]
-    lines = results(client, platform, submitted(client, [*texts, ["two", "texts"]], "minilm"))
+    lines = run(platform, client, "minilm", [*texts, ["two", "texts"]])
     assert len(lines[0]["output"]) == 384
     assert [len(vector) for vector in lines[60]["output"]] == [384, 384]
     alone = client.infer("minilm", texts[7])["output"]
@@ -188,41 +140,33 @@ def test_prepare_workers_that_are_killed_lose_and_double_nothing(
     platform: Platform, client: Client
 ) -> None:
     items = [f"slow {n}" for n in range(2000)]
-    job = submitted(client, items)
+    job = client.jobs.submit("sums", items).id
     for _ in range(4):
         _kill_once_it_has_prepared_more(platform, job)
-    lines = results(client, platform, job)
+    lines = finish(platform, client, job)
     assert [line["seq"] for line in lines] == list(range(2000))
     assert sums(lines) == [sum(item.encode()) for item in items]
     assert_invariants(platform)
 
 
 def _kill_once_it_has_prepared_more(platform: Platform, job: str) -> None:
-    killed, before = pid_of(platform, "prepare-1"), prepared_of(platform, job)
+    before = prepared_of(platform, job)
     eventually(lambda: prepared_of(platform, job) > before)
-    os.kill(killed, signal.SIGKILL)
-
-    def restarted() -> bool:
-        platform.poll()
-        children = {child.name: child for child in platform.supervisor.children}
-        return children["prepare-1"].pid not in (None, killed)
-
-    eventually(restarted)
+    kill_and_replace(platform, "prepare-1")
 
 
 def prepared_of(platform: Platform, job: str) -> int:
     """Items that have passed on from their preparation, so far."""
     query = """SELECT coalesce(sum(stop - start), 0) FROM slices
                WHERE job_id = :job AND version = '1'"""
-    with transaction(platform) as tx:
-        return int(tx.scalars(text(query), {"job": ids.parse("job", job)}).one())
+    return int(scalar_of(platform, job, query))
 
 
 def test_one_that_was_stopped_beyond_its_lease_writes_nothing(
     platform: Platform, client: Client
 ) -> None:
     items = [f"slow {n}" for n in range(1500)]
-    job = submitted(client, items)
+    job = client.jobs.submit("sums", items).id
     stopped = pid_of(platform, "prepare-1")
     eventually(lambda: prepared_of(platform, job))
     os.kill(stopped, signal.SIGSTOP)
@@ -231,7 +175,7 @@ def test_one_that_was_stopped_beyond_its_lease_writes_nothing(
         assert client.jobs.get(job)["state"] == "running"
     finally:
         os.kill(stopped, signal.SIGCONT)
-    lines = results(client, platform, job)
+    lines = finish(platform, client, job)
     assert sums(lines) == [sum(item.encode()) for item in items]
     assert_invariants(platform)
 
@@ -240,33 +184,30 @@ def leased_to(platform: Platform, job: str) -> int:
     """Slices that are leased for their preparation."""
     query = """SELECT count(*) FROM slices
                WHERE job_id = :job AND version LIKE '%~prepare' AND state = 'leased'"""
-    with transaction(platform) as tx:
-        return int(tx.scalars(text(query), {"job": ids.parse("job", job)}).one())
+    return int(scalar_of(platform, job, query))
 
 
 def test_an_input_that_kills_the_workers_is_found(platform: Platform, client: Client) -> None:
     items = [*(f"item {n}" for n in range(20)), "deadly", "last"]
-    lines = results(client, platform, submitted(client, items))
+    lines = run(platform, client, "sums", items)
     assert [line["seq"] for line in lines if line["outcome"] == "failed"] == [20]
     assert lines[20]["error"]["code"] == "worker_lost"
     assert_invariants(platform)
 
 
 def test_prepared_inputs_that_redis_lost_are_prepared_again(
-    platform: Platform, client: Client
+    platform: Platform, client: Client, store: "redis.Redis"
 ) -> None:
-    store = redis.Redis.from_url(platform.settings.redis_url)
     worker = pid_of(platform, "worker-1")
     os.kill(worker, signal.SIGSTOP)
     try:
-        job = submitted(client, [f"item {n}" for n in range(40)])
+        job = client.jobs.submit("sums", [f"item {n}" for n in range(40)]).id
         eventually(lambda: prepared_of(platform, job) == 40)
         keys = list(store.scan_iter("millrace:prepared:*"))
         assert len(keys) >= 40
         store.delete(*keys)
     finally:
         os.kill(worker, signal.SIGCONT)
-        store.close()
-    lines = results(client, platform, job)
+    lines = finish(platform, client, job)
     assert {line["output"]["prepared_by"] for line in lines} == {worker}
     assert sums(lines) == [sum(f"item {n}".encode()) for n in range(40)]

@@ -1,8 +1,6 @@
 """Images that a worker without torch decodes, some from their addresses, and a device worker
 classifies: the results are those of a model that prepares by itself."""
 
-import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +11,11 @@ from jobs.models.model import Limits, Model
 from millrace import Client
 from ops.bench.harness.models_files import models_file
 from ops.supervisor.platform import Platform
+from tests.support.children import pid_of
+from tests.support.jobs import run
 from tests.support.models import images
 from tests.support.platforms import POOLS, transaction
-from tests.support.servers.receiver import Receiver, Reply, receiving
+from tests.support.servers.receiver import Receiver, Reply
 
 ALONE = Model(
     "alone",
@@ -32,12 +32,6 @@ SIZES = [(80, 60), (60, 80), (100, 100), (90, 160), (320, 160)]
 TRUNCATED = 17
 
 
-@pytest.fixture
-def server() -> Iterator[Receiver]:
-    with receiving() as running:
-        yield running
-
-
 def file_of(number: int) -> bytes:
     if number == TRUNCATED:
         return images.hostile()["truncated jpeg"][0]
@@ -45,27 +39,20 @@ def file_of(number: int) -> bytes:
     return images.saved(turned, "JPEG" if number % 2 else "PNG")
 
 
-def results(client: Client, model: str, items: list[str]) -> list[dict[str, Any]]:
-    """Returns the results of a job with these items."""
-    job = client.jobs.submit(model, (json.dumps(item).encode() + b"\n" for item in items))["id"]
-    client.jobs.wait(job)
-    return list(client.jobs.results(job))
-
-
 def labels(result: dict[str, Any]) -> dict[str, float]:
     return {pair["label"]: pair["score"] for pair in result["output"]}
 
 
 def test_images_have_the_same_labels_whoever_decodes_them(
-    platform: Platform, client: Client, server: Receiver
+    platform: Platform, client: Client, receiver: Receiver
 ) -> None:
     files = [file_of(number) for number in range(60)]
-    server.reply = lambda request: Reply(200, body=files[int(request.path[1:])])
+    receiver.reply = lambda request: Reply(200, body=files[int(request.path[1:])])
     items = [
-        f"http://127.0.0.1:{server.port}/{number}" if number % 3 == 1 else images.encoded(one)
+        f"http://127.0.0.1:{receiver.port}/{number}" if number % 3 == 1 else images.encoded(one)
         for number, one in enumerate(files)
     ]
-    found, expected = results(client, "pooled", items), results(client, "alone", items)
+    found, expected = (run(platform, client, name, items) for name in ("pooled", "alone"))
     with transaction(platform) as tx:
         query = "SELECT sum(items) FROM launches WHERE model = 'pooled' AND version = '1~prepare'"
         assert tx.scalar(text(query)) >= len(items)
@@ -77,6 +64,5 @@ def test_images_have_the_same_labels_whoever_decodes_them(
             assert "can't decode this JPEG" in one["error"]["message"]
         else:
             assert labels(one) == pytest.approx(labels(other), abs=1e-4)
-    children = {child.name: child for child in platform.supervisor.children}
-    with open(f"/proc/{children['prepare-1'].pid}/maps") as maps:
+    with open(f"/proc/{pid_of(platform, 'prepare-1')}/maps") as maps:
         assert "libtorch" not in maps.read()

@@ -11,6 +11,9 @@ import pytest
 
 from millrace import Client
 from ops.supervisor.platform import Platform
+from tests.support.jobs import begun, completed, finish
+from tests.support.models.entries import model
+from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually, slowdown
 
@@ -29,14 +32,8 @@ def predict(batch):
         time.sleep(1)
     return batch
 """
-ENTRY = """
-[[model]]
-name = "slow"
-version = "1"
-engine = "python"
-options = { file = "slow.py" }
-"""
-SLOW = spec(ENTRY, workers=2, files={"slow.py": CODE}, lease_s=3.0)
+ENTRY = model("slow", "python", file="slow.py")
+SLOW = spec(ENTRY, workers=2, files={"slow.py": CODE}, lease_s=3.0 * pace())
 
 
 def runs(platform: Platform) -> list[tuple[str, int, int]]:
@@ -50,8 +47,7 @@ def runs(platform: Platform) -> list[tuple[str, int, int]]:
 def submit(client: Client) -> str:
     """Submits the job once both workers serve the model."""
     eventually(lambda: client.get("/models")["data"][0]["workers"] == 2)
-    lines = (b'"%d"\n' % n for n in range(ITEMS))
-    return str(client.jobs.submit("slow", lines)["id"])
+    return client.jobs.submit("slow", [str(n) for n in range(ITEMS)]).id
 
 
 @pytest.mark.nightly
@@ -60,9 +56,9 @@ def test_two_workers_share_a_job_of_slow_items_and_show_progress(platforms: Plat
     with platforms.running(SLOW) as platform, closing(Client(platform.url)) as client:
         since_s = time.monotonic()
         job = submit(client)
-        eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
+        eventually(lambda: begun(client, job))
         shown_s = time.monotonic() - since_s
-        eventually(lambda: client.jobs.get(job)["state"] == "completed")
+        eventually(lambda: completed(client, job))
         took_s = time.monotonic() - since_s
         shares = Counter(pid for _, pid, _ in runs(platform))
         print(f"shown after {shown_s:.1f} s, ended after {took_s:.1f} s, shares {shares}")
@@ -81,11 +77,7 @@ def test_a_kill_repeats_at_most_what_was_in_the_launch(platforms: Platforms) -> 
         _, killed, _ = runs(platform)[-1]
         os.kill(killed, signal.SIGKILL)
 
-        def ended() -> bool:
-            platform.poll()
-            return client.jobs.get(job)["state"] == "completed"
-
-        eventually(ended)
+        finish(platform, client, job)
         began = Counter(item for item, *_ in runs(platform))
         lost = {item for item, pid, _ in runs(platform) if pid == killed and began[item] > 1}
         launch = max(size for _, pid, size in runs(platform) if pid == killed)
@@ -100,15 +92,11 @@ def test_a_launch_has_as_long_to_end_as_drain_s_says(
     platforms: Platforms, drain_s: float, times: int
 ) -> None:
     files = {"slow.py": CODE.replace("time.sleep(1)", "time.sleep(4)")}
-    patient = spec(ENTRY, files=files, lease_s=3.0, drain_s=drain_s)
+    patient = spec(ENTRY, files=files, lease_s=3.0 * pace(), drain_s=drain_s)
     with platforms.running(patient) as platform, closing(Client(platform.url)) as client:
-        job = str(client.jobs.submit("slow", [b'"0"\n'])["id"])
+        job = client.jobs.submit("slow", ["0"]).id
         eventually(lambda: runs(platform))
         os.kill(runs(platform)[0][1], signal.SIGTERM)
 
-        def completed() -> bool:
-            platform.poll()  # starts the next worker
-            return bool(client.jobs.get(job)["state"] == "completed")
-
-        eventually(completed)
+        finish(platform, client, job)
         assert len(runs(platform)) == times

@@ -11,49 +11,29 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from sqlalchemy import text
 
-from jobs import ids
-from jobs.store import invariants
 from ops.supervisor.platform import Platform
-from tests.support.platforms import Platforms, database_of, spec, transaction
-from tests.support.servers.receiver import Receiver, receiving
-from tests.support.stores.s3 import BUCKET, S3, serving
+from tests.support.children import kill_and_replace, pid_of
+from tests.support.jobs import assert_invariants, scalar_of
+from tests.support.models.entries import model
+from tests.support.pace import pace
+from tests.support.platforms import Platforms, spec
+from tests.support.servers.receiver import Receiver
+from tests.support.stores.s3 import BUCKET, S3
 from tests.support.wait import PATIENCE_S, eventually, gone
 
 pytestmark = pytest.mark.nightly
 
-MODELS = """
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
-"""
+MODELS = model("echo", "echo")
 IN, OUT = f"s3://{BUCKET}/default/in", f"s3://{BUCKET}/default/out"
 
 
 @pytest.fixture(scope="module")
-def s3() -> Iterator[S3]:
-    with serving() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def platform(platforms: Platforms, s3: S3) -> Iterator[Platform]:
-    asked = spec(MODELS, lease_s=2.0, webhook_allow="127.0.0.1", s3_allow=f"{BUCKET}/{{tenant}}")
+    asked = spec(
+        MODELS, lease_s=2.0 * pace(), webhook_allow="127.0.0.1", s3_allow=f"{BUCKET}/{{tenant}}"
+    )
     with platforms.running(asked, s3_endpoint=s3.endpoint) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def http(platform: Platform) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=platform.url) as made:
-        yield made
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receiving() as started:
         yield started
 
 
@@ -213,11 +193,6 @@ class held:  # noqa: N801
         return None
 
 
-def keeper(platform: Platform) -> Any:
-    [found] = [child for child in platform.supervisor.children if child.name == "keeper"]
-    return found
-
-
 def carriers(pid: int) -> list[int]:
     """The processes that a keeper has for transfers."""
     children = Path(f"/proc/{pid}/task").glob("*/children")
@@ -229,30 +204,14 @@ def carriers(pid: int) -> list[int]:
 
 def kill_keeper(platform: Platform) -> None:
     """Kills the keeper and waits for the next one; the processes of the first die with it."""
-    pid = keeper(platform).pid
-    its = carriers(pid)
+    its = carriers(pid_of(platform, "keeper"))
     assert its
-    os.kill(pid, signal.SIGKILL)
-
-    def replaced() -> bool:
-        platform.poll()
-        return keeper(platform).pid != pid and bool(keeper(platform).alive())
-
-    eventually(replaced)
+    kill_and_replace(platform, "keeper")
     eventually(lambda: all(gone(child) for child in its))
 
 
-def is_sound(platform: Platform) -> bool:
-    with database_of(platform) as engine, invariants.snapshot(engine) as tx:
-        found = [v for i in invariants.INVARIANTS for v in invariants.violations(tx, i)]
-    return found == []
-
-
 def count(platform: Platform, table: str, id: str) -> int:
-    query = f"SELECT count(*) FROM {table} WHERE job_id = :id"
-    with transaction(platform) as tx:
-        found: int = tx.scalar(text(query), {"id": ids.parse("job", id)}) or 0
-    return found
+    return int(scalar_of(platform, id, f"SELECT count(*) FROM {table} WHERE job_id = :job"))
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
@@ -271,7 +230,7 @@ def test_whoever_is_killed_while_it_reads_or_writes_another_one_finishes(
         if victim == "keeper":
             kill_keeper(platform)
         else:
-            for pid in carriers(keeper(platform).pid):
+            for pid in carriers(pid_of(platform, "keeper")):
                 os.kill(pid, signal.SIGKILL)
         assert http.get(f"/jobs/{job['id']}").json()["output"]["state"] != "complete"
     job = ended(http, job["id"])
@@ -283,7 +242,7 @@ def test_whoever_is_killed_while_it_reads_or_writes_another_one_finishes(
     eventually(lambda: receiver.received)
     assert count(platform, "webhook_deliveries", job["id"]) == 1
     assert count(platform, "items", job["id"]) == 500
-    assert is_sound(platform)
+    assert_invariants(platform)
 
 
 def test_a_keeper_that_is_killed_again_and_again_loses_nothing(
@@ -295,7 +254,7 @@ def test_a_keeper_that_is_killed_again_and_again_loses_nothing(
         for output in ({"files": {}}, {"url": OUT, "part_items": 3000})
     ]
     for _ in range(3):
-        eventually(lambda: carriers(keeper(platform).pid))
+        eventually(lambda: carriers(pid_of(platform, "keeper")))
         kill_keeper(platform)
     for id in jobs:
         job = ended(http, id)
@@ -303,4 +262,4 @@ def test_a_keeper_that_is_killed_again_and_again_loses_nothing(
         assert sum(part["items"] for part in job["output"]["manifest"]["parts"]) == 20_000
         assert job["output"]["manifest"]["counts"]["total"] == 20_000
     assert count(platform, "transfers", jobs[0]) == 0
-    assert is_sound(platform)
+    assert_invariants(platform)

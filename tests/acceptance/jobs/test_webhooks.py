@@ -1,10 +1,7 @@
 """A job's end arrives where its webhook says, as users see it: over HTTP and the command line."""
 
 import json
-import os
-import signal
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -14,18 +11,13 @@ from standardwebhooks import Webhook
 
 from millrace import Client
 from ops.supervisor.platform import Platform
+from tests.support.children import kill, until
 from tests.support.command_line import run_millrace
 from tests.support.platforms import OPEN, transaction
-from tests.support.servers.receiver import Receiver, Reply, receiving
+from tests.support.servers.receiver import Receiver, Reply
 from tests.support.wait import PATIENCE_S, eventually, gone
 
 PLATFORM = OPEN
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receiving() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -134,14 +126,12 @@ def test_a_keeper_killed_while_it_sends_sends_again_under_the_same_id(
     receiver.reply = lambda _: Reply(204) if answering.wait(PATIENCE_S) else Reply(500)
     job = submit(http, {"url": receiver.url}).json()["id"]
     eventually(lambda: receiver.received)
-    [keeper] = [child for child in platform.supervisor.children if child.name == "keeper"]
-    killed = keeper.pid
-    os.kill(killed or 0, signal.SIGKILL)
+    killed = kill(platform, "keeper")
     eventually(lambda: gone(killed))
     answering.set()
     # As if the lease of the dead one had lapsed: it is a minute.
     with transaction(platform) as tx:
         tx.execute(text("UPDATE webhook_deliveries SET due_at = now() WHERE state = 'pending'"))
-    eventually(lambda: (platform.poll(), len(receiver.received) == 2)[1])
+    until(platform, lambda: len(receiver.received) == 2)
     assert delivered(http, job)["tries"] == 2
     assert len({request.id for request in receiver.received}) == 1

@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import openai
 import pytest
 
 from jobs.models.adapters import CONFIG, WEIGHTS, Adapter
 from jobs.models.inputs.input_size import minilm_folder
 from ops.supervisor.platform import Platform
+from tests.support.clients import http_of
 from tests.support.generation import adapters, tiny_llama
 from tests.support.generation.adapters import declared
-from tests.support.keys import make_key_at
 from tests.support.models import custom_models
+from tests.support.models.entries import model
+from tests.support.packages import openai_with
 from tests.support.platforms import Platforms, spec
-from tests.support.stores.s3 import BUCKET, S3, serving
-from tests.support.wait import PATIENCE_S, eventually
+from tests.support.stores.s3 import BUCKET, S3
+from tests.support.wait import eventually
 
 pytestmark = pytest.mark.nightly
 
@@ -29,15 +30,8 @@ LAYERS = ("attention.self.query", "attention.self.value", "output.dense")
 ASKED = {"temperature": 0, "max_tokens": 12}
 
 
-def toml(**fields: Any) -> str:
-    """A table as the fields of a TOML inline table."""
-    return ", ".join(f"{name} = {json.dumps(value)}" for name, value in fields.items())
-
-
-def model(name: str, engine: str, options: dict[str, Any], *more: str) -> str:
-    head = f'[[model]]\nname = "{name}"\nversion = "1"\nengine = "{engine}"\n'
-    times = "target_ms = 60000\ntarget_ttft_ms = 600000\nlimits = { max_batch = 4 }\n"
-    return "\n".join((head, times, f"options = {{ {toml(**options)} }}", *more))
+# times: of a machine that is busy with all of these
+TIMES: Any = {"target_ms": 60000, "target_ttft_ms": 600000, "limits": {"max_batch": 4}}
 
 
 def uploaded(s3: S3, folder: Path, name: str) -> Adapter:
@@ -63,8 +57,8 @@ def llamas(folder: Path, s3: S3) -> str:
     entries += map(adapters.entry, copies)
     options = tiny_llama.options(base) | {"adapter_slots": 2, "block_tokens": 4}
     one = adapters.merge_llama(base, folder / "legal", folder / "merged")
-    merged = model("merged-legal", "transformers", tiny_llama.options(one))
-    return "\n".join((model("tiny", "transformers", options, *entries), merged))
+    tiny = model("tiny", "transformers", **TIMES, **options) + "".join(entries)
+    return tiny + "\n" + model("merged-legal", "transformers", **TIMES, **tiny_llama.options(one))
 
 
 def encoders(folder: Path) -> str:
@@ -82,14 +76,8 @@ def encoders(folder: Path) -> str:
     save_file(adapters.merged(weights, saved), path)
     options = {"weights": str(path), "sha256": custom_models.digest(path), "threads": 1}
     entry = adapters.entry(declared(saved))
-    merged = model("merged-news", "minilm", options)
-    return "\n".join((model("minilm", "minilm", {"threads": 1}, entry), merged))
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3]:
-    with serving() as server:
-        yield server
+    minilm = model("minilm", "minilm", **TIMES, threads=1) + entry
+    return minilm + "\n" + model("merged-news", "minilm", **TIMES, **options)
 
 
 @pytest.fixture(scope="module")
@@ -104,14 +92,8 @@ def platform(
 
 @pytest.fixture(scope="module")
 def acme(platform: Platform) -> Iterator[httpx.Client]:
-    with client_of(platform, "acme") as client:
+    with http_of(platform, "acme") as client:
         yield client
-
-
-def client_of(platform: Platform, tenant: str) -> httpx.Client:
-    key, _ = make_key_at(platform.settings.database_url, tenant)
-    headers = {"Authorization": f"Bearer {key}"}
-    return httpx.Client(base_url=platform.url, headers=headers, timeout=PATIENCE_S)
 
 
 def infer(client: httpx.Client, name: str, value: Any) -> httpx.Response:
@@ -162,8 +144,7 @@ def test_vectors_of_an_adapter_equal_those_of_its_merged_model(acme: httpx.Clien
 def test_an_adapter_streams_by_its_name_in_openais_api(
     platform: Platform, acme: httpx.Client
 ) -> None:
-    key = acme.headers["Authorization"].removeprefix("Bearer ")
-    with openai.OpenAI(base_url=f"{platform.url}/v1", api_key=key, timeout=PATIENCE_S) as client:
+    with openai_with(platform, acme.headers["Authorization"].removeprefix("Bearer ")) as client:
         asked: Any = {"model": "tiny:legal", "prompt": TEXTS[0], "temperature": 0}
         chunks = list(client.completions.create(**asked, max_tokens=12, stream=True))
     text = "".join(chunk.choices[0].text for chunk in chunks if chunk.choices)
@@ -174,7 +155,7 @@ def test_an_adapter_streams_by_its_name_in_openais_api(
 def test_adapters_of_others_look_like_models_that_are_not_there(
     platform: Platform, acme: httpx.Client
 ) -> None:
-    with client_of(platform, "other") as other:
+    with http_of(platform, "other") as other:
         listed = {one["id"] for one in acme.get("/v1/models").json()["data"]}
         assert {"tiny", "tiny:legal", "tiny:private", "tiny:private@1", "minilm:news"} <= listed
         hidden = {one["id"] for one in other.get("/v1/models").json()["data"]}
@@ -243,7 +224,7 @@ def test_calls_of_an_adapter_are_503_while_s3_can_not_be_reached(
 
 
 def test_usage_is_counted_by_adapter(platform: Platform) -> None:
-    with client_of(platform, "billed") as billed:
+    with http_of(platform, "billed") as billed:
         results(billed, "tiny:tax", [{"prompt": "x", **ASKED}])
         usage = billed.get("/usage", params={"by": "model"}).json()["data"]
         assert [one["model"] for one in usage] == ["tiny:tax"]

@@ -70,12 +70,12 @@ def test_a_job_with_a_bomb_is_refused_as_a_whole_and_names_it(platform: Platform
     assert "pixels at most" in fault["message"]
 
 
-def test_no_launch_of_a_job_mixes_shapes_and_a_broken_file_fails_alone(platform: Platform) -> None:
+def test_no_launch_of_a_job_mixes_shapes_and_a_broken_file_fails_alone(
+    platform: Platform, client: Client
+) -> None:
     files = [file_of(*SIZES[n % len(SIZES)], n) for n in range(60)]
     files[17] = TRUNCATED
-    client = Client(platform.url)
-    lines = (json.dumps({"input": images.encoded(one)}).encode() + b"\n" for one in files)
-    job = client.jobs.submit("photos", lines)
+    job = client.jobs.submit("photos", map(images.encoded, files))
     counts = client.jobs.wait(job["id"])["counts"]
     assert (counts["succeeded"], counts["failed"]) == (59, 1)
     results = list(client.jobs.results(job["id"]))
@@ -91,7 +91,6 @@ def test_no_launch_of_a_job_mixes_shapes_and_a_broken_file_fails_alone(platform:
         assert launch["units"] == launch["padded_units"] == launch["items"] * size
     assert all(len(sizes) == 1 for sizes in launches.values())
     assert len(launches) < 30, "they share launches"
-    client.close()
 
 
 @pytest.mark.parametrize("binary", [True, False])

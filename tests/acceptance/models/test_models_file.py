@@ -1,34 +1,22 @@
 """A models file of one's own, and a function that misbehaves."""
 
-import json
 from contextlib import closing
 
 import httpx
 import pytest
 
 from millrace import Client
+from tests.support.children import child_of
+from tests.support.models.entries import function, model
 from tests.support.platforms import Platforms, spec
 
 pytestmark = pytest.mark.nightly
 
-MODELS = """
-[[model]]
-name = "moody"
-version = "2"
-engine = "function"
-target_ms = 100
-options = { function = "tests.support.models.broken:moody" }
-limits = { max_batch = 64, slice_items = 50 }
-"""
+MODELS = function(
+    "broken:moody", version="2", target_ms=100, limits={"max_batch": 64, "slice_items": 50}
+)
 
-STUCK = """
-[[model]]
-name = "stuck"
-version = "1"
-engine = "function"
-options = { function = "tests.support.models.stuck:same" }
-limits = { max_load_s = 3 }
-"""
+STUCK = function("stuck:same", name="stuck", limits={"max_load_s": 3})
 
 
 def test_what_an_engine_breaks_on_fails_alone_and_the_others_succeed(
@@ -42,7 +30,7 @@ def test_what_an_engine_breaks_on_fails_alone_and_the_others_succeed(
         platforms.running(spec(MODELS)) as platform,
         closing(Client(platform.url)) as client,
     ):
-        job = client.jobs.submit("moody", (json.dumps(text).encode() + b"\n" for text in texts))
+        job = client.jobs.submit("moody", texts)
         done = client.jobs.wait(job["id"])
         counts = done["counts"]
         assert (done["state"], counts["succeeded"], counts["failed"]) == ("completed", 194, 6)
@@ -65,20 +53,18 @@ def test_a_load_that_hangs_is_ended_and_tried_again(
     platforms: Platforms, caplog: pytest.LogCaptureFixture
 ) -> None:
     with platforms.running(spec(STUCK)) as platform:
-        [worker] = [c for c in platform.supervisor.children if c.name == "worker-1"]
-        assert worker.restarts == 1
+        assert child_of(platform).restarts == 1
         assert "hangs in loading stuck@1" in caplog.text
 
 
 def test_jobs_of_more_models_than_fit_all_end(platforms: Platforms) -> None:
     names = ("a", "b", "c")
-    entry = '[[model]]\nname = "{}"\nversion = "1"\nengine = "echo"\nmemory_mb = 400\n'
-    models = "".join(entry.format(name) for name in names)
+    models = "".join(model(name, "echo", memory_mb=400) for name in names)
     with (
         platforms.running(spec(models, memory_mb=500, min_stay_s=0.5)) as platform,
         closing(Client(platform.url)) as client,
     ):
-        jobs = [client.jobs.submit(name, [b'"x"\n'] * 5000)["id"] for name in names]
+        jobs = [client.jobs.submit(name, ["x"] * 5000).id for name in names]
         assert {client.jobs.wait(job)["state"] for job in jobs} == {"completed"}
-        states = [model["states"] for model in client.request("GET", "/models")["data"]]
+        states = [one["states"] for one in client.request("GET", "/models")["data"]]
         assert sum(state.get("ready", 0) for state in states) <= 1

@@ -1,6 +1,5 @@
 """Models that people bring, on a whole platform: one call and one job of each."""
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,13 +50,6 @@ def platform(platforms: Platforms, own_models: Path) -> Iterator[Platform]:
         yield started
 
 
-@pytest.fixture(scope="module")
-def client(platform: Platform) -> Iterator[Client]:
-    made = Client(platform.url)
-    yield made
-    made.close()
-
-
 def infer(platform: Platform, model: str, value: Any, **params: Any) -> httpx.Response:
     body = {"model": model, "input": value, "params": params}
     return httpx.post(f"{platform.url}/infer", json=body)
@@ -80,8 +72,7 @@ def test_a_call_and_a_job_have_the_same_answers(
         answer = infer(platform, model, value)
         assert answer.status_code == 200, answer.text
         called.append(answer.json()["output"])
-    lines = (json.dumps({"input": value}).encode() + b"\n" for value in INPUTS[model])
-    job = client.jobs.submit(model, lines)
+    job = client.jobs.submit(model, INPUTS[model])
     assert client.jobs.wait(job["id"])["counts"]["succeeded"] == len(called)
     results = [result["output"] for result in client.jobs.results(job["id"], wait=False)]
     assert same(results, called)

@@ -1,6 +1,6 @@
 """Rollouts on a whole platform: workers record launches, and the keeper judges by them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -8,68 +8,39 @@ import httpx
 import pytest
 
 from ops.supervisor.platform import Platform
-from tests.support.platforms import Platforms, spec
+from tests.support import children
+from tests.support.models.entries import function, model
+from tests.support.platforms import spec
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.nightly
 
-MODELS = """
-[[model]]
-name = "x"
-version = "1"
-engine = "echo"
-
-[[model]]
-name = "x"
-version = "2"
-engine = "echo"
-
-[[model]]
-name = "x"
-version = "3"
-engine = "function"
-[model.options]
-function = "tests.support.models.broken:moody"
-samples = ["warm"]
-
-[[model]]
-name = "x"
-version = "4"
-engine = "function"
-[model.options]
-function = "tests.support.models.broken:deadly"
-samples = ["warm"]
-
-[[model]]
-name = "chat"
-version = "1"
-engine = "echo_chat"
-
-[[model]]
-name = "chat"
-version = "2"
-engine = "echo_chat"
-"""
+MODELS = (
+    model("breaks", "echo")
+    + model("breaks", "echo", version="2")
+    + function("broken:moody", "breaks", version="3", samples=["warm"])
+    + model("liked", "echo")
+    + model("liked", "echo", version="2")
+    + model("kills", "echo")
+    + function("broken:deadly", "kills", version="4", samples=["warm"])
+    + model("chat", "echo_chat")
+    + model("chat", "echo_chat", version="2")
+)
 BREAKS_THE_THIRD, KILLS_THE_FOURTH = "raise", "segv"
 HASTY = {"steps": [50, 100], "min_launches": 10, "min_stay_s": 0, "cost_hold": 0.5}
 
 
-@pytest.fixture(scope="module")
-def platform(platforms: Platforms) -> Iterator[Platform]:
-    with platforms.running(spec(MODELS)) as started:
-        yield started
+PLATFORM = spec(MODELS)
 
 
-@pytest.fixture(scope="module")
-def http(platform: Platform) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=platform.url, timeout=60) as client:
-        models = [*(f"x@{version}" for version in "1234"), "chat@1", "chat@2"]
-        paths = [f"/models/{model}/ready" for model in models]
-        eventually(lambda: all(client.get(path).status_code == 200 for path in paths))
-        yield client
+@pytest.fixture(scope="module", autouse=True)
+def _all_are_ready(http: httpx.Client) -> None:
+    models = ["breaks@3", "liked@1", "liked@2", "kills@1", "kills@4", "chat@1", "chat@2"]
+    paths = [f"/models/{model}/ready" for model in models]
+    eventually(lambda: all(http.get(path).status_code == 200 for path in paths))
 
 
-def start(http: httpx.Client, canary: str, model: str = "x", **more: Any) -> str:
+def start(http: httpx.Client, canary: str, model: str, **more: Any) -> str:
     body = {"model": model, "canary": canary, "policy": HASTY, **more}
     answer = http.post("/rollouts", json=body)
     assert answer.status_code == 201, answer.text
@@ -77,11 +48,11 @@ def start(http: httpx.Client, canary: str, model: str = "x", **more: Any) -> str
     return id
 
 
-def call(http: httpx.Client, value: str, user: str = "") -> str:
+def call(http: httpx.Client, model: str, value: str, user: str = "") -> str:
     """Returns the version that answered; a failure must be the third one's."""
     headers = {"X-Millrace-User": user} if user else {}
-    answer = http.post("/infer", json={"model": "x", "input": value}, headers=headers)
-    version = answer.headers["X-Millrace-Model"].removeprefix("x@")
+    answer = http.post("/infer", json={"model": model, "input": value}, headers=headers)
+    version = answer.headers["X-Millrace-Model"].removeprefix(f"{model}@")
     if answer.status_code == 200:
         assert answer.json()["version"] == version
     else:
@@ -110,15 +81,15 @@ def has_ended(rollout: Any) -> bool:
 def test_a_canary_that_fails_is_rolled_back_while_the_stable_version_answers(
     http: httpx.Client,
 ) -> None:
-    id = start(http, "3", stable="1")
+    id = start(http, "3", "breaks", stable="1")
     values = BREAKS_THE_THIRD, "a", BREAKS_THE_THIRD
-    rollout = until(http, id, has_ended, lambda: [call(http, value) for value in values])
+    rollout = until(http, id, has_ended, lambda: [call(http, "breaks", value) for value in values])
     assert rollout["state"] == "rolled_back", rollout
     assert rollout["reason"].startswith("launches with a failed call: failed "), rollout
     assert rollout["events"][0]["act"] == "roll_back"
     assert rollout["events"][0]["figures"]["lanes"]["control"]["failed"] == 0
-    eventually(lambda: {call(http, "a") for _ in range(20)} == {"1"})
-    other = http.post("/rollouts", json={"model": "x", "canary": "3", "stable": "2"})
+    eventually(lambda: {call(http, "breaks", "a") for _ in range(20)} == {"1"})
+    other = http.post("/rollouts", json={"model": "breaks", "canary": "3", "stable": "2"})
     assert other.status_code == 409, other.text
     assert "means version '1'" in other.json()["detail"]
 
@@ -126,11 +97,11 @@ def test_a_canary_that_fails_is_rolled_back_while_the_stable_version_answers(
 def test_sticky_callers_of_a_canary_like_the_stable_version_move_it_on(
     http: httpx.Client,
 ) -> None:
-    id = start(http, "2", sticky="user")
+    id = start(http, "2", "liked", stable="1", sticky="user")
     users = [f"user-{n}" for n in range(60)]
 
     def make_calls() -> dict[str, str]:
-        return {user: call(http, "a", user) for user in users}
+        return {user: call(http, "liked", "a", user) for user in users}
 
     eventually(lambda: "2" in make_calls().values())
     before = make_calls()
@@ -141,7 +112,7 @@ def test_sticky_callers_of_a_canary_like_the_stable_version_move_it_on(
     assert advanced["reason"].endswith(" callers at 50 % without a finding: on to 100 %")
     rollout = until(http, id, has_ended, make_calls)
     assert rollout["state"] == "promoted", rollout
-    assert call(http, "a") == "2"
+    assert call(http, "liked", "a") == "2"
 
 
 def test_calls_that_generate_move_a_rollout_on(http: httpx.Client) -> None:
@@ -162,20 +133,20 @@ def test_a_canary_that_kills_its_worker_is_rolled_back(
     platform: Platform, http: httpx.Client
 ) -> None:
     policy = {**HASTY, "steps": [5, 100], "min_launches": 10_000, "false_alarm": 0.2}
-    id = start(http, "4", policy=policy)
+    id = start(http, "4", "kills", stable="1", policy=policy)
 
     def infer(value: str) -> int:
-        body = {"model": "x", "input": value, "timeout_ms": 5000}
+        body = {"model": "kills", "input": value, "timeout_ms": 5000}
         return http.post("/infer", json=body).status_code
 
     def make_calls() -> None:
         with ThreadPoolExecutor(8) as pool:
             calls = [pool.submit(infer, value) for value in ["a"] * 80 + [KILLS_THE_FOURTH] * 20]
             # As `millrace up` does: a worker that died is started again.
-            eventually(lambda: (platform.poll(), all(one.done() for one in calls))[1])
+            children.until(platform, lambda: all(one.done() for one in calls))
 
     rollout = until(http, id, has_ended, make_calls)
     assert rollout["state"] == "rolled_back", rollout
     assert rollout["reason"].startswith("launches with a failed call: failed "), rollout
-    eventually(lambda: (platform.poll(), infer("a"))[1] == 200)
-    assert call(http, KILLS_THE_FOURTH) == rollout["stable"]
+    children.until(platform, lambda: infer("a") == 200)
+    assert call(http, "kills", KILLS_THE_FOURTH) == rollout["stable"]

@@ -13,20 +13,21 @@ import pytest
 from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.command_line import run_millrace
+from tests.support.jobs import completed
+from tests.support.models.entries import function
+from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.nightly
 
-ENTRY = """
-[[model]]
-name = "x"
-version = "{}"
-engine = "function"
-target_ms = 5000
-options = {{ function = "tests.support.models.paced:steady" }}
-limits = {{ max_batch = 10, slice_items = 50 }}
-"""
+LIMITS = {"max_batch": 10, "slice_items": 50}
+
+
+def entry(version: str) -> str:
+    return function("paced:steady", "x", version=version, target_ms=5000, limits=LIMITS)
+
+
 ITEMS = 800  # eight seconds alone
 EVERY_S = 0.05
 ANSWERED_IN_MS = 20_000
@@ -80,13 +81,13 @@ class Callers:
 
 @pytest.fixture
 def platform(platforms: Platforms) -> Iterator[Platform]:
-    with platforms.running(spec(ENTRY.format("1"), lease_s=3.0)) as started:
+    with platforms.running(spec(entry("1"), lease_s=3.0 * pace())) as started:
         yield started
 
 
 def declare(path: Path, *versions: str) -> None:
     fresh = path.with_suffix(".new")
-    fresh.write_text("".join(ENTRY.format(version) for version in versions))
+    fresh.write_text("".join(map(entry, versions)))
     os.replace(fresh, path)
 
 
@@ -101,14 +102,14 @@ def test_a_version_follows_another_while_calls_and_a_job_run_and_none_is_lost(
     models = platform.settings.models
     assert models
     with closing(Client(platform.url)) as client:
-        job = client.jobs.submit("x@1", (b'"item %d"\n' % n for n in range(ITEMS)))["id"]
+        job = client.jobs.submit("x@1", [f"item {n}" for n in range(ITEMS)]).id
         with Callers(platform.url) as callers:
             eventually(callers.is_answered)
             declare(models, "1", "2")
             eventually(lambda: ready_versions(client) == {"1", "2"})
             declare(models, "2")
             eventually(lambda: ready_versions(client) == {"2"})
-            assert client.jobs.get(job)["state"] == "completed"
+            assert completed(client, job)
         assert set(callers.answers()) == {(200, "1"), (200, "2")}
         found = list(client.jobs.results(job, wait=False))
         assert [line["output"] for line in found] == [f"item {n}" for n in range(ITEMS)]

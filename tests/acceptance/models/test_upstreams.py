@@ -1,8 +1,6 @@
 """Models that someone else serves, through a whole platform: slow, full, broken, away and back."""
 
 import json
-import os
-import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,64 +9,43 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import text
 
-from jobs import ids
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
-from tests.acceptance.failures.test_deaths import worker_pid
-from tests.support.platforms import Platforms, spec, transaction
+from tests.support.children import kill, until
+from tests.support.jobs import scalar_of
+from tests.support.models.entries import model
+from tests.support.pace import pace
+from tests.support.platforms import Platforms, spec
 from tests.support.servers.receiver import Received
 from tests.support.servers.upstream import Answer, Upstream, held_for, serving, shout
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.nightly
 
-MODELS = """
-[[model]]
-name = "shout"
-version = "1"
-engine = "http"
-target_ms = 5000
-limits = {{ slice_items = 20, backoff_ms = 100 }}
-[model.options]
-url = "{url}/shout"
-body = {{ text = "$input" }}
-output = "/results/0/text"
-timeout_s = 5
-concurrency = {{ max = 16 }}
-breaker = {{ failures = 5, open_s = 0.3 }}
+SHOUT: Any = {
+    "target_ms": 5000, "body": {"text": "$input"}, "output": "/results/0/text", "timeout_s": 5,
+    "concurrency": {"max": 16}, "breaker": {"failures": 5, "open_s": 0.3},
+}  # fmt: skip
+THEIRS: Any = {"target_ms": 5000, "model": "theirs"}
 
-[[model]]
-name = "away"
-version = "1"
-engine = "http"
-target_ms = 5000
-limits = {{ slice_items = 20, backoff_ms = 20, max_attempts = 3 }}
-[model.options]
-url = "{away}/shout"
-body = {{ text = "$input" }}
-output = "/results/0/text"
-timeout_s = 5
-concurrency = {{ max = 16 }}
-breaker = {{ failures = 5, open_s = 0.3 }}
 
-[[model]]
-name = "chat"
-version = "1"
-engine = "openai"
-target_ms = 5000
-options = {{ url = "{url}/v1", model = "theirs", api_key = "env:UPSTREAM_KEY" }}
-
-[[model]]
-name = "embed"
-version = "1"
-engine = "openai"
-task = "embedding"
-target_ms = 5000
-options = {{ url = "{url}/v1", model = "theirs" }}
-limits = {{ max_batch = 25 }}
-"""
+def models(url: str, away: str) -> str:
+    few = {"slice_items": 20, "backoff_ms": 20, "max_attempts": 3}
+    return (
+        model(
+            "shout",
+            "http",
+            **SHOUT,
+            url=f"{url}/shout",
+            limits={"slice_items": 20, "backoff_ms": 100},
+        )
+        + model("away", "http", **SHOUT, url=f"{away}/shout", limits=few)
+        + model("chat", "openai", **THEIRS, url=f"{url}/v1", api_key="env:UPSTREAM_KEY")
+        + model(
+            "embed", "openai", **THEIRS, url=f"{url}/v1", task="embedding", limits={"max_batch": 25}
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -93,17 +70,10 @@ def away_port() -> int:
 @pytest.fixture(scope="module")
 def platform(platforms: Platforms, upstream: Upstream, away_port: int) -> Iterator[Platform]:
     away = f"http://127.0.0.1:{away_port}"
-    models = MODELS.format(url=upstream.url, away=away)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UPSTREAM_KEY", "sk-of-the-tests")
-        with platforms.running(spec(models, lease_s=3.0)) as started:
+        with platforms.running(spec(models(upstream.url, away), lease_s=3.0 * pace())) as started:
             yield started
-
-
-@pytest.fixture(scope="module")
-def http(platform: Platform) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=platform.url) as made:
-        yield made
 
 
 def submit(http: httpx.Client, model: str, items: list[Any]) -> str:
@@ -112,9 +82,7 @@ def submit(http: httpx.Client, model: str, items: list[Any]) -> str:
     return str(answer.json()["id"])
 
 
-def completed(http: httpx.Client, job: str, platform: Platform | None = None) -> bool:
-    if platform:
-        platform.poll()
+def completed(http: httpx.Client, job: str) -> bool:
     return bool(http.get(f"/jobs/{job}").json()["state"] == "completed")
 
 
@@ -241,12 +209,7 @@ def test_a_job_outlasts_an_upstream_that_is_away(
 
 
 def failed_tries(platform: Platform, job: str) -> int:
-    with transaction(platform) as tx:
-        count = tx.scalar(
-            text("SELECT count(*) FROM attempts WHERE job_id = :job"),
-            {"job": ids.parse("job", job)},
-        )
-    return int(count or 0)
+    return int(scalar_of(platform, job, "SELECT count(*) FROM attempts WHERE job_id = :job"))
 
 
 def _infer(http: httpx.Client, model: str, value: Any, **more: Any) -> httpx.Response:
@@ -299,9 +262,9 @@ def test_a_worker_killed_in_the_middle_loses_and_doubles_no_result(
     texts = [f"text {n}" for n in range(300)]
     job = submit(http, "shout", texts)
     eventually(lambda: http.get(f"/jobs/{job}").json()["counts"]["succeeded"] > 20)
-    os.kill(worker_pid(platform), signal.SIGKILL)
+    kill(platform)
     assert not completed(http, job)
-    eventually(lambda: completed(http, job, platform))
+    until(platform, lambda: completed(http, job))
     assert_shouted(http, job, texts)
 
 

@@ -16,9 +16,11 @@ from ops.processes.ports import free_port
 from ops.router.cells import Cells, Placement
 from ops.router.nginx import configuration
 from ops.supervisor.platform import Platform
+from tests.support.clients import bearer as headers
 from tests.support.command_line import run_millrace
 from tests.support.keys import make_key_at
 from tests.support.models.paced import STEADY
+from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec
 from tests.support.servers import nginx
 from tests.support.wait import eventually
@@ -34,7 +36,7 @@ TENANT = "acme"
 
 @pytest.fixture(scope="module")
 def cells(platforms: Platforms) -> Iterator[list[Platform]]:
-    cell = spec(STEADY, is_closed=True, lease_s=3.0)
+    cell = spec(STEADY, is_closed=True, lease_s=3.0 * pace())
     with ExitStack() as stack:
         yield [stack.enter_context(platforms.running(cell, secret_key=SECRET)) for _ in range(2)]
 
@@ -52,31 +54,24 @@ def move(cells: list[Platform]) -> None:
     admin(cells[1], "tenant-import", "-", input=exported.encode())
 
 
-def headers(key: str, **more: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}", **more}
-
-
 def test_an_exported_tenant_is_let_in_by_the_other_cell(cells: list[Platform]) -> None:
     admin(cells[0], "tenant", "moved", "--weight", "3")
     boss, _ = make_key_at(cells[0].settings.database_url, "ops", role="admin")
     at = ("--url", cells[0].url, "--api-key", boss)
     admin(cells[0], "limits", "moved", "--model", "steady", "--queued-items", "50", *at)
     key, _ = make_key_at(cells[0].settings.database_url, "moved")
-    first = httpx.post(
-        f"{cells[0].url}/jobs",
-        json={"model": "steady", "items": ["a"]},
-        headers=headers(key, **{"Idempotency-Key": '"again"'}),
-    )
+
+    def submit(cell: Platform) -> httpx.Response:
+        body, named = {"model": "steady", "items": ["a"]}, {"Idempotency-Key": '"again"'}
+        return httpx.post(f"{cell.url}/jobs", json=body, headers=headers(key, **named))
+
+    first = submit(cells[0])
     assert first.status_code == 202
     for _ in range(2):
         exported = admin(cells[0], "tenant-export", "moved")
         assert key not in exported
         admin(cells[1], "tenant-import", "-", input=exported.encode())
-    again = httpx.post(
-        f"{cells[1].url}/jobs",
-        json={"model": "steady", "items": ["a"]},
-        headers=headers(key, **{"Idempotency-Key": '"again"'}),
-    )
+    again = submit(cells[1])
     assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
     told = json.loads(admin(cells[1], "tenant", "moved", "--json"))
     assert told["weight"] == 3
@@ -139,21 +134,15 @@ def test_a_tenant_moves_under_load_and_loses_no_job(cells: list[Platform], tmp_p
             submitting.result()
         assert statuses == {202, 503}
         assert len(set(accepted)) == len(accepted)
-        here = {
-            job["id"]
-            for job in httpx.get(f"{cells[1].url}/jobs?limit=100", headers=headers(key)).json()[
-                "data"
-            ]
-        }
+        listed = httpx.get(f"{cells[1].url}/jobs?limit=100", headers=headers(key)).json()["data"]
+        here = {job["id"] for job in listed}
         assert here < set(accepted)  # some in each cell
         for n, job in enumerate(accepted):
+            one = f"{url}/jobs/{job}"
             eventually(
-                lambda: (
-                    httpx.get(f"{url}/jobs/{job}", headers=headers(key)).json()["state"]  # noqa: B023
-                    == "completed"
-                )
+                lambda one=one: httpx.get(one, headers=headers(key)).json()["state"] == "completed"
             )
-            results = httpx.get(f"{url}/jobs/{job}/results", headers=headers(key)).text
+            results = httpx.get(f"{one}/results", headers=headers(key)).text
             assert json.loads(results)["output"] == f"item {n}"
         nobodys = ids.show("job", ids.new())
         assert httpx.get(f"{url}/jobs/{nobodys}", headers=headers(key)).status_code == 404

@@ -13,22 +13,17 @@ from jobs.settings import Settings
 from ops.cli.main import main
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
+from tests.support.models.entries import model
 from tests.support.platforms import LIGHT, copy_database, no_durability
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.nightly
 
 ROUTE = "/admin/pools/default"
-RARE = """
-[[model]]
-name = "rare"
-version = "1"
-engine = "echo"
-on_demand = true
-"""
+RARE = model("rare", "echo", on_demand=True)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def platform(tmp_path_factory: pytest.TempPathFactory, database_folder: Path) -> Iterator[Platform]:
     folder = tmp_path_factory.mktemp("scaling")
     (folder / "models.toml").write_text(LIGHT + RARE)
@@ -89,6 +84,7 @@ def test_the_command_line_sets_pauses_shows_and_stops_it(platform: Platform) -> 
         assert bool(done.exit_code) == fails, done.output
         return done.output
 
+    scale(platform, min_replicas=1)
     rule = "queue above 500 for 30 s: +3"
     said = millrace("set", "default", "--max", "2", "--actuator", "plan", "--rule", rule)
     assert "1 to 2 by plan" in said

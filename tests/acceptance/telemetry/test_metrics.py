@@ -1,7 +1,5 @@
 """Every metric, emitted by a platform that does what it is there for, and as much as was done."""
 
-import os
-import signal
 import socket
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,57 +21,27 @@ from jobs.telemetry.reports import reader
 from jobs.telemetry.reports.reports import KEY, Report
 from millrace import Client
 from ops.supervisor.platform import Platform
-from tests.acceptance.failures.test_deaths import worker_pid
+from tests.support.children import kill
+from tests.support.children import until as polled
+from tests.support.clients import chat
+from tests.support.models.entries import function, model
+from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec
 from tests.support.servers.receiver import receiving
 from tests.support.servers.upstream import serving
 from tests.support.wait import PATIENCE_S, eventually
 
-MODELS = """
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
-target_ms = 30_000
-
-[[model]]
-name = "moody"
-version = "1"
-engine = "function"
-options = {{ function = "tests.support.models.broken:moody" }}
-
-[[model]]
-name = "flaky"
-version = "1"
-engine = "function"
-options = {{ function = "tests.support.models.broken:flaky" }}
-limits = {{ backoff_ms = 10 }}
-
-[[model]]
-name = "slow"
-version = "1"
-engine = "function"
-target_ms = 60_000
-options = {{ function = "tests.support.models.paced:slow" }}
-limits = {{ max_batch = 4, slice_items = 4 }}
-
-[[model]]
-name = "shout"
-version = "1"
-engine = "http"
-target_ms = 5000
-[model.options]
-url = "{url}/shout"
-body = {{ text = "$input" }}
-output = "/results/0/text"
-
-[[model]]
-name = "talk"
-version = "1"
-engine = "echo_chat"
-target_ttft_ms = 60_000
-options = {{ step_ms = 5, blocks = 70, context_tokens = 1024, sequences = 1 }}
-"""
+UPSTREAM = {"body": {"text": "$input"}, "output": "/results/0/text"}
+MODELS = (
+    model("echo", "echo", target_ms=30_000)
+    + function("broken:moody")
+    + function("broken:flaky", limits={"backoff_ms": 10})
+    + function("paced:slow", target_ms=60_000, limits={"max_batch": 4, "slice_items": 4})
+    + model(
+        "talk", "echo_chat", target_ttft_ms=60_000,
+        step_ms=5, blocks=70, context_tokens=1024, sequences=1,
+    )
+)  # fmt: skip
 
 DEATHS = {
     "millrace_worker_deaths_total",
@@ -186,10 +154,6 @@ def calls(client: Client, http: httpx.Client) -> list[dict[str, Any]]:
     return answers
 
 
-def chat(words: str, **fields: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": words}], **fields}
-
-
 def preempt(client: Client) -> None:
     """Calls take the place of an item that runs."""
     endless = [chat("go on", min_tokens=900, max_tokens=900)] * 2
@@ -228,8 +192,10 @@ def jobs(client: Client, http: httpx.Client, home: Path, hook: str) -> None:
 def played(tmp_path_factory: pytest.TempPathFactory, platforms: Platforms) -> Iterator[Played]:
     home = tmp_path_factory.mktemp("metrics")
     with serving() as upstream, receiving() as receiver:
-        models = MODELS.format(url=upstream.url)
-        asked = spec(models, lease_s=2.0, webhook_allow="127.0.0.1")
+        models = MODELS + model(
+            "shout", "http", target_ms=5000, url=f"{upstream.url}/shout", **UPSTREAM
+        )
+        asked = spec(models, lease_s=2.0 * pace(), webhook_allow="127.0.0.1")
         with (
             platforms.running(asked) as platform,
             closing(Client(platform.url)) as client,
@@ -272,8 +238,8 @@ def after_a_death(platform: Platform, client: Client, http: httpx.Client, home: 
         body = {"model": "slow", "input": str(called), "timeout_ms": 60_000}
         answer = pool.submit(http.post, "/infer", json=body, timeout=PATIENCE_S)
         eventually(called.exists)
-        os.kill(worker_pid(platform), signal.SIGKILL)
-        eventually(lambda: (platform.poll(), answer.done())[1])
+        kill(platform)
+        polled(platform, answer.done)
         assert answer.result().status_code == 200
     return until(platform, lambda seen: {name for name in DEATHS if not seen.sum(name)})
 

@@ -13,6 +13,7 @@ from millrace import Client
 from ops.grafana.dashboards import DASHBOARDS
 from ops.processes.ports import free_ports
 from ops.supervisor.platform import Platform
+from tests.support.models.entries import model
 from tests.support.platforms import LIGHT, Platforms, spec
 from tests.support.servers.prometheus import MISSING, ask, installed, scraping
 from tests.support.wait import eventually
@@ -27,13 +28,7 @@ RARE = (
 """Of these a platform that is well and has just begun may have nothing."""
 
 
-TALK = """
-[[model]]
-name = "talk"
-version = "1"
-engine = "echo_chat"
-options = { step_ms = 2 }
-"""
+TALK = model("talk", "echo_chat", step_ms=2)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +52,7 @@ def prometheus(
 def worked(platform: Platform, prometheus: httpx.Client) -> None:
     """A job and calls, until Prometheus has seen them grow."""
     with closing(Client(platform.url)) as client:
-        job = client.jobs.submit("echo", [b'{"input": "text"}\n'] * 300)["id"]
+        job = client.jobs.submit("echo", ["text"] * 300).id
 
         def seen() -> bool:
             assert client.infer("echo", "text")

@@ -16,7 +16,10 @@ from millrace import Client
 from ops.bench.harness.models_files import models_file, sample
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
-from tests.acceptance.failures.test_deaths import worker_pid
+from tests.support.children import pid_of
+from tests.support.clients import chat
+from tests.support.models.entries import function, model
+from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec
 from tests.support.servers.otlp_receiver import ReceivedSpan, Sink, receiving_traces
 from tests.support.servers.receiver import Received, Reply, receiving
@@ -26,20 +29,8 @@ pytestmark = pytest.mark.nightly
 
 PARENT = "00f067aa0ba902b7"
 SERVER, CLIENT = Proto.SPAN_KIND_SERVER, Proto.SPAN_KIND_CLIENT
-VECTORS = """
-[[model]]
-name = "vectors"
-version = "1"
-engine = "function"
-task = "embedding"
-options = { function = "tests.support.models.paced:vectors" }
-"""
-TALK = """
-[[model]]
-name = "talk"
-version = "1"
-engine = "echo_chat"
-"""
+VECTORS = function("paced:vectors", task="embedding")
+TALK = model("talk", "echo_chat")
 #: Two jobs of 50 items fill a launch, if the second comes within five seconds.
 PATIENT = sample("batchstring", name="patient", limits={"window_ms": 5000})
 STAGES = ("queue", "preprocess", "batch", "engine", "postprocess")
@@ -55,19 +46,12 @@ def sink() -> Iterator[Sink]:
 def platform(platforms: Platforms, sink: Sink) -> Iterator[Platform]:
     """A platform that traces what its clients trace, and nothing else."""
     models = models_file(sample("echo"), sample("batchstring"), PATIENT) + VECTORS + TALK
-    asked = spec(models, lease_s=3.0, webhook_allow="127.0.0.1", trace_share=0.0)
+    asked = spec(models, lease_s=3.0 * pace(), webhook_allow="127.0.0.1", trace_share=0.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
         patch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
         with platforms.running(asked, otlp_endpoint=sink.url) as started:
             yield started
-
-
-@pytest.fixture(scope="module")
-def client(platform: Platform) -> Iterator[Client]:
-    made = Client(platform.url)
-    yield made
-    made.close()
 
 
 def parent(trace: str, sampled: bool = True) -> dict[str, str]:
@@ -165,16 +149,15 @@ def test_an_item_that_generates_is_a_part_of_its_slice(
     platform: Platform, sink: Sink, client: Client
 ) -> None:
     trace = new_trace()
-    chat = {"messages": [{"role": "user", "content": "one two three"}]}
-    client.jobs.wait(submit(platform, parent(trace), model="talk", items=[{"input": chat}]))
+    client.jobs.wait(
+        submit(platform, parent(trace), model="talk", items=[{"input": chat("one two three")}])
+    )
     stages = ("queue", "prefill", "decode")
     found = sink.trace(trace, "slice", "chat talk@1", *stages)
     item = found["chat talk@1"]
     assert item.parent == found["slice"].id
-    assert (item.attributes["gen_ai.usage.output_tokens"], item.attributes["millrace.seq"]) == (
-        3,
-        0,
-    )
+    said = item.attributes
+    assert (said["gen_ai.usage.output_tokens"], said["millrace.seq"]) == (3, 0)
     assert {found[name].parent for name in stages} == {item.id}
 
 
@@ -202,11 +185,7 @@ def test_large_bodies_and_other_doors_carry_it_too(platform: Platform, sink: Sin
         file = http.post(
             "/v1/files", files={"file": ("a.jsonl", line)}, data={"purpose": "batch"}
         ).json()["id"]
-        batch = {
-            "input_file_id": file,
-            "endpoint": "/v1/embeddings",
-            "completion_window": "24h",
-        }
+        batch = {"input_file_id": file, "endpoint": "/v1/embeddings", "completion_window": "24h"}
         http.post("/v1/batches", json=batch, headers=parent(openai)).raise_for_status()
     found = sink.trace(openai, "POST /v1/batches", "import", "slice", "export")
     assert {
@@ -262,7 +241,7 @@ def test_a_share_of_one_traces_everything_and_who_leaves_sends_what_it_has(
             answers = [call(platform, {"traceparent": "malformed"}) for _ in range(5)]
             traces = {answer.headers["traceparent"].split("-")[1] for answer in answers}
             assert (len(traces), sink.spans) == (5, [])
-            os.kill(worker_pid(platform), signal.SIGTERM)
+            os.kill(pid_of(platform), signal.SIGTERM)
             eventually(lambda: sum(span.name == "engine" for span in sink.spans) == 5)
             assert not any(span.name == "POST /infer" for span in sink.spans)
         found = [span for span in sink.spans if span.trace in traces]
@@ -300,7 +279,8 @@ def test_a_receiver_that_takes_nothing_is_told_of_once_and_slows_no_call(
 def test_an_upstream_gets_the_trace(platforms: Platforms) -> None:
     with receiving() as upstream, receiving_traces() as sink:
         upstream.reply = _shout
-        models = MODELS.format(url=f"http://127.0.0.1:{upstream.port}")
+        url, answer = f"http://127.0.0.1:{upstream.port}/shout", {"output": "/text"}
+        models = model("shout", "http", target_ms=5000, url=url, body={"text": "$input"}, **answer)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
             with platforms.running(spec(models), otlp_endpoint=sink.url) as platform:
@@ -312,19 +292,6 @@ def test_an_upstream_gets_the_trace(platforms: Platforms) -> None:
     assert found["engine"].holds(found["POST"])
     assert asked.headers["traceparent"] == f"00-{trace}-{found['POST'].id}-01"
     assert asked.headers["tracestate"] == "vendor=x1"
-
-
-MODELS = """
-[[model]]
-name = "shout"
-version = "1"
-engine = "http"
-target_ms = 5000
-[model.options]
-url = "{url}/shout"
-body = {{ text = "$input" }}
-output = "/text"
-"""
 
 
 def _shout(request: Received) -> Reply:

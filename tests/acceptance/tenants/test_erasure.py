@@ -1,16 +1,14 @@
 """A tenant is erased on a platform that runs, and whose keeper is killed meanwhile."""
 
-import os
-import signal
 from typing import Any
 
 import httpx
-from sqlalchemy import text
+from sqlalchemy import Engine, text
 
-from jobs.api_keys import NewKey
-from jobs.store import db
-from jobs.store.tenants import api_keys
 from ops.supervisor.platform import Platform
+from tests.support.children import kill_and_replace, until
+from tests.support.clients import bearer
+from tests.support.keys import make_key
 from tests.support.platforms import CLOSED
 from tests.support.wait import eventually
 
@@ -19,27 +17,11 @@ NAMED = {"tenants", "api_keys", "audit", "usage", "spend", "spend_told"}
 PLATFORM = CLOSED
 
 
-def kill_keeper(platform: Platform) -> None:
-    [keeper] = [child for child in platform.supervisor.children if child.name == "keeper"]
-    pid = keeper.pid
-    assert pid
-    os.kill(pid, signal.SIGKILL)
-
-    def back() -> bool:
-        platform.poll()
-        return keeper.pid != pid and keeper.alive()
-
-    eventually(back)
-
-
-def test_it_ends_whatever_dies_in_between(platform: Platform) -> None:
-    database = db.connect(platform.settings.database_url, pool_size=1)
-    made = {name: NewKey(name, role="admin") for name in ("leaving", "staying")}
-    with database.begin() as tx:
-        for asked in made.values():
-            api_keys.create(tx, asked)
+def test_it_ends_whatever_dies_in_between(platform: Platform, database: Engine) -> None:
+    leaving, staying = (
+        bearer(make_key(database, name, role="admin")[0]) for name in ("leaving", "staying")
+    )
     http = httpx.Client(base_url=platform.url)
-    leaving, staying = ({"Authorization": f"Bearer {asked.secret}"} for asked in made.values())
     for headers in (leaving, staying):
         for n in range(10):
             lines = [{"custom_id": "leaving", "input": f"leaving {n}" * 10_000}] * 1
@@ -55,14 +37,13 @@ def test_it_ends_whatever_dies_in_between(platform: Platform) -> None:
     eventually(lambda: http.get("/jobs", headers=leaving).status_code == 401)
     assert http.post("/infer", json=call, headers=leaving).status_code == 401
     for _ in range(2):
-        kill_keeper(platform)
+        kill_and_replace(platform, "keeper")
 
     def complete() -> bool:
-        platform.poll()
         found = http.get("/tenants/leaving/erasure", headers=staying)
         return bool(found.raise_for_status().json()["complete"])
 
-    eventually(complete)
+    until(platform, complete)
     with database.connect() as tx:
         tables = tx.scalars(
             text("""SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
@@ -77,4 +58,3 @@ def test_it_ends_whatever_dies_in_between(platform: Platform) -> None:
     assert held <= NAMED
     assert len(http.get("/jobs", headers=staying).json()["data"]) == 10
     http.close()
-    database.dispose()

@@ -12,28 +12,24 @@ import httpx
 import pytest
 
 from ops.supervisor.platform import Platform
+from tests.support.clients import bearer, http_of
 from tests.support.command_line import run_millrace
-from tests.support.keys import make_key_at
+from tests.support.models.entries import function
 from tests.support.platforms import CLOSED
 from tests.support.wait import eventually, pause
 
-MODELS = """
-[[model]]
-name = "slow"
-version = "1"
-engine = "function"
-target_ms = 1000
-options = { function = "workers.engines.samples:batchstring" }
-limits = { max_batch = 4, in_flight = 1 }
-"""
+MODELS = function(
+    "workers.engines.samples:batchstring",
+    name="slow",
+    target_ms=1000,
+    limits={"max_batch": 4, "in_flight": 1},
+)
 PLATFORM = CLOSED
 
 
 @pytest.fixture(scope="module")
 def admin(platform: Platform) -> Iterator[httpx.Client]:
-    key, _ = make_key_at(platform.settings.database_url, "admins", role="admin")
-    headers = {"Authorization": f"Bearer {key}"}
-    with httpx.Client(base_url=platform.url, headers=headers) as http:
+    with http_of(platform, "admins", role="admin") as http:
         yield http
 
 
@@ -44,8 +40,7 @@ class Tenant:
         self.name, self._admin = name, admin
         made = admin.post("/keys", json={"tenant": name}).json()
         self.key, self.key_id = made["key"], made["id"]
-        headers = {"Authorization": f"Bearer {self.key}"}
-        self.http = httpx.Client(base_url=admin.base_url, headers=headers)
+        self.http = httpx.Client(base_url=admin.base_url, headers=bearer(self.key))
 
     def limit(self, *limits: dict[str, Any]) -> None:
         """Sets limits, and waits until they are known."""
@@ -156,17 +151,21 @@ def test_calls_in_flight_are_bounded(tenant: Tenant) -> None:
     path = f"/tenants/{tenant.name}/limits"
     assert tenant.http.get(path).json()["data"][0]["calls_in_flight"] == 3
     eventually(lambda: "RateLimit-Policy" in tenant.infer("slow").headers)
-    with ThreadPoolExecutor(12) as threads:
-        answers = list(threads.map(lambda _: tenant.infer("slow"), range(12)))
-    by_status = sorted(answer.status_code for answer in answers)
-    assert by_status.count(200) >= 3
-    refused = [answer for answer in answers if answer.status_code == 429]
-    assert refused
+
+    def refused_beside_three() -> list[httpx.Response]:
+        """Where a busy machine predicts no late answers, so that all three come through."""
+        with ThreadPoolExecutor(12) as threads:
+            answers = list(threads.map(lambda _: tenant.infer("slow"), range(12)))
+        served = sum(answer.status_code == 200 for answer in answers)
+        limited = [one for one in answers if one.json().get("code") == "quota_exceeded"]
+        return limited if served >= 3 else []
+
+    refused = eventually(refused_beside_three)
     for answer in refused:
         is_refused(answer, "calls_in_flight")
         assert answer.headers["RateLimit-Policy"] == '"calls";q=3;qu="concurrent-requests"'
         assert answer.headers["RateLimit"] == '"calls";r=0'
-    assert tenant.infer("slow").status_code == 200
+    eventually(lambda: tenant.infer("slow").status_code == 200)
 
 
 def test_every_authenticated_request_counts(tenant: Tenant) -> None:

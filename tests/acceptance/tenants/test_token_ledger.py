@@ -1,13 +1,8 @@
 """Tokens in the ledger are those that workers generated: of calls, of streams that were broken off
 and of jobs whose worker was killed. Real processes, as `millrace up` starts them."""
 
-import json
-import os
-import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
-from typing import Any
 
 import httpx
 import pytest
@@ -15,43 +10,29 @@ import redis
 from sqlalchemy import Engine, text
 
 from jobs.calls.redis import RedisLanes
-from jobs.store import db, invariants
 from millrace import Client
 from ops.supervisor.platform import Platform
+from tests.support.children import kill
+from tests.support.clients import chat
+from tests.support.jobs import assert_invariants, begun, finish
+from tests.support.models.entries import model
+from tests.support.pace import pace
 from tests.support.platforms import spec
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.nightly
 
-MODELS = """
-[[model]]
-name = "talk"
-version = "1"
-engine = "echo_chat"
-target_ttft_ms = 60_000
-[model.options]
-step_ms = 5
-[model.limits]
-slice_items = 20
-[model.price]
-per_1k_input_tokens = 2
-per_1k_cached_tokens = 1
-per_1k_output_tokens = 10
-"""
+MODELS = model(
+    "talk",
+    "echo_chat",
+    target_ttft_ms=60000,
+    limits={"slice_items": 20},
+    price={"per_1k_input_tokens": 2, "per_1k_cached_tokens": 1, "per_1k_output_tokens": 10},
+    step_ms=5,
+)
 CALLS, ITEMS, CUT = 40, 200, 8
-PLATFORM = spec(MODELS, workers=2, lease_s=2.0)
+PLATFORM = spec(MODELS, workers=2, lease_s=2.0 * pace())
 TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
-
-
-@pytest.fixture(scope="module")
-def database(platform: Platform) -> Iterator[Engine]:
-    engine = db.connect(platform.settings.database_url, pool_size=2)
-    yield engine
-    engine.dispose()
-
-
-def chat(words: str, **fields: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": words}], **fields}
 
 
 def complete(platform: Platform, n: int) -> dict[str, int]:
@@ -74,13 +55,12 @@ def cut(platform: Platform, n: int) -> None:
                 return
 
 
-def counted(platform: Platform, database: Engine) -> dict[str, int]:
+def counted(store: "redis.Redis", database: Engine) -> dict[str, int]:
     """Tokens, and ended calls, wherever they are now."""
     sums = dict.fromkeys((*TOKENS, "succeeded", "failed"), 0)
-    with redis.Redis.from_url(platform.settings.redis_url) as client:
-        for one in RedisLanes(client, "talk@1").usage(unfinished=True):
-            for name in sums:
-                sums[name] += getattr(one, name)
+    for one in RedisLanes(store, "talk@1").usage(unfinished=True):
+        for name in sums:
+            sums[name] += getattr(one, name)
     for name, count in ledger(database, "calls").items():
         sums[name] += count
     return sums
@@ -94,16 +74,17 @@ def ledger(database: Engine, kind: str) -> dict[str, int]:
         return {name: int(count) for name, count in zip(names, row.one(), strict=True)}
 
 
-def test_calls_and_broken_streams_are_counted_once(platform: Platform, database: Engine) -> None:
+def test_calls_and_broken_streams_are_counted_once(
+    platform: Platform, store: "redis.Redis", database: Engine
+) -> None:
     with ThreadPoolExecutor(16) as pool:
         cuts = [pool.submit(cut, platform, n) for n in range(CUT)]
         usages = list(pool.map(lambda n: complete(platform, n), range(CALLS)))
         for one in cuts:
             one.result()
-    whole = counted(platform, database)
-    assert whole["succeeded"] == CALLS
-    eventually(lambda: counted(platform, database)["failed"] == CUT)
-    sums = counted(platform, database)
+    assert counted(store, database)["succeeded"] == CALLS
+    eventually(lambda: counted(store, database)["failed"] == CUT)
+    sums = counted(store, database)
     most = CUT * 8000
     output = sum(usage["completion_tokens"] for usage in usages)
     assert output < sums["output_tokens"] < output + most  # what was generated until each left
@@ -115,29 +96,27 @@ def test_a_job_is_billed_for_the_tokens_of_its_results(
     platform: Platform, client: Client, database: Engine
 ) -> None:
     inputs = [chat(f"item {n} " + "and more " * 30) for n in range(ITEMS)]
-    lines = (json.dumps({"input": value}).encode() + b"\n" for value in inputs)
-    job = client.jobs.submit("talk", lines)["id"]
-    eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
-    children = {child.name: child for child in platform.supervisor.children}
-    pid = children["worker-1"].pid
-    assert pid
-    os.kill(pid, signal.SIGKILL)
-    eventually(lambda: (platform.poll(), client.jobs.get(job)["state"] == "completed")[1])
-    usages = [result["output"]["usage"] for result in client.jobs.results(job, wait=False)]
+    before = ledger(database, "items")
+    job = client.jobs.submit("talk", inputs).id
+    eventually(lambda: begun(client, job))
+    kill(platform)
+    usages = [result.output["usage"] for result in finish(platform, client, job)]
     cached = [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
-    found = ledger(database, "items")
-    assert found == {
+    after = ledger(database, "items")
+    assert {name: count - before[name] for name, count in after.items()} == {
         "input_tokens": sum(usage["prompt_tokens"] for usage in usages),
         "cached_tokens": sum(cached),
         "output_tokens": sum(usage["completion_tokens"] for usage in usages),
         "succeeded": ITEMS,
         "failed": 0,
     }
-    with invariants.snapshot(database) as tx:
-        assert not any(invariants.violations(tx, one) for one in invariants.INVARIANTS)
+    assert_invariants(platform)
 
 
-def test_usage_tells_tokens_and_their_price(platform: Platform, database: Engine) -> None:
+def test_usage_tells_tokens_and_their_price(
+    platform: Platform, client: Client, database: Engine
+) -> None:
+    client.jobs.wait(client.jobs.submit("talk", [chat("one two three")]).id)
     query = {"by": "kind"}
     groups = httpx.get(f"{platform.url}/usage", params=query).json()["data"]
     [items] = [group for group in groups if group["kind"] == "items"]

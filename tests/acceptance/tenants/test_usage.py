@@ -3,10 +3,10 @@ Real processes, as `millrace up` starts them."""
 
 import csv
 import json
-import os
-import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -18,75 +18,71 @@ from standardwebhooks import Webhook
 
 from jobs import clock, ids
 from jobs.calls.redis import RedisLanes
-from jobs.store import db, invariants
 from millrace import Client
 from ops.supervisor.platform import Platform
+from tests.support.children import kill, until
+from tests.support.clients import bearer, http_of
 from tests.support.command_line import run_millrace
+from tests.support.jobs import assert_invariants, begun, completed
+from tests.support.keys import make_key_at
+from tests.support.models.entries import function
+from tests.support.pace import pace
 from tests.support.platforms import spec
 from tests.support.servers.receiver import receiving
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.nightly
 
-MODELS = """
-[[model]]
-name = "priced"
-version = "1"
-engine = "function"
-target_ms = 60_000
-options = { function = "workers.engines.samples:batchstring" }
-limits = { max_batch = 50, slice_items = 200 }
-[model.price]
-per_item = 0.01
-per_1k_units = 0.5
-class = { interactive = 2 }
-"""
-ITEMS = 3000
-CALLS = 150
+MODELS = function(
+    "workers.engines.samples:batchstring",
+    name="priced",
+    target_ms=60000,
+    limits={"max_batch": 50, "slice_items": 200},
+    price={"per_item": 0.01, "per_1k_units": 0.5, "class": {"interactive": 2}},
+)
+ITEMS, CALLS = 3000, 150
+PLATFORM = spec(MODELS, workers=2, lease_s=2.0 * pace(), is_closed=True, webhook_allow="127.0.0.1")
 
 
-PLATFORM = spec(MODELS, workers=2, lease_s=2.0, webhook_allow="127.0.0.1")
+@dataclass(frozen=True)
+class Payer:
+    """A tenant of a test's own, with its clients; what others use doesn't count here."""
+
+    tenant: str
+    http: httpx.Client
+    client: Client
+    admin: httpx.Client
+
+    def works(self, items: int = 3000) -> str:
+        """Runs a job; every thousand items cost 12."""
+        job = self.client.jobs.submit("priced", ["item"] * items).id
+        self.client.jobs.wait(job)
+        return job
+
+    def caps(self, **caps: int) -> None:
+        self.admin.put(f"/tenants/{self.tenant}", json=caps).raise_for_status()
 
 
-@pytest.fixture(scope="module")
-def http(platform: Platform) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=platform.url) as made:
-        yield made
+@pytest.fixture
+def payer(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Payer]:
+    tenant = request.node.name.partition("[")[0][:60].replace("_", "-")
+    key, _ = make_key_at(platform.settings.database_url, tenant)
+    with (
+        httpx.Client(base_url=platform.url, headers=bearer(key)) as http,
+        http_of(platform, "admins", role="admin") as admin,
+        closing(Client(platform.url, key)) as client,
+    ):
+        yield Payer(tenant, http, client, admin)
 
 
-@pytest.fixture(scope="module")
-def database(platform: Platform) -> Iterator[Engine]:
-    engine = db.connect(platform.settings.database_url, pool_size=2)
-    yield engine
-    engine.dispose()
-
-
-def until(platform: Platform, look: Any) -> None:
-    """Waits, and starts workers that ended again, as `millrace up` does."""
-    eventually(lambda: (platform.poll(), look())[1])
-
-
-def kill_a_worker(platform: Platform) -> None:
-    children = {child.name: child for child in platform.supervisor.children}
-    pid = children["worker-1"].pid
-    assert pid
-    os.kill(pid, signal.SIGKILL)
-
-
-def ledger(database: Engine, kind: str) -> tuple[Any, ...]:
+def ledger(database: Engine, payer: Payer, kind: str) -> tuple[Any, ...]:
     query = """
         SELECT coalesce(sum(succeeded), 0), coalesce(sum(failed), 0), coalesce(sum(units), 0),
                coalesce(sum(device_us), 0), coalesce(sum(amount), 0)
-        FROM usage WHERE kind = :kind
+        FROM usage WHERE kind = :kind AND tenant_id = :tenant
     """
     with database.connect() as tx:
-        return tuple(tx.execute(text(query), {"kind": kind}).one())
-
-
-def all_holds(database: Engine) -> None:
-    with invariants.snapshot(database) as tx:
-        for one in invariants.INVARIANTS:
-            assert not invariants.violations(tx, one), one.name
+        return tuple(tx.execute(text(query), {"kind": kind, "tenant": payer.tenant}).one())
 
 
 def usage(http: httpx.Client, **query: str) -> Any:
@@ -96,75 +92,74 @@ def usage(http: httpx.Client, **query: str) -> Any:
 
 
 def test_a_job_whose_worker_is_killed_is_billed_for_its_results(
-    platform: Platform, client: Client, http: httpx.Client, database: Engine
+    platform: Platform, payer: Payer, database: Engine
 ) -> None:
-    job = client.jobs.submit("priced", (b'"item"\n' for _ in range(ITEMS)))["id"]
-    eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
-    kill_a_worker(platform)
+    client = payer.client
+    job = client.jobs.submit("priced", ["item"] * ITEMS).id
+    eventually(lambda: begun(client, job))
+    kill(platform)
     assert client.jobs.get(job)["counts"]["succeeded"] < ITEMS
-    until(platform, lambda: client.jobs.get(job)["state"] == "completed")
+    until(platform, lambda: completed(client, job))
     with database.connect() as tx:
         query = "SELECT count(*), sum(units), sum(device_us) FROM results WHERE job_id = :job"
         items, units, device_us = tx.execute(text(query), {"job": ids.parse("job", job)}).one()
     amount = Decimal("0.01") * ITEMS + Decimal("0.0005") * units
-    assert ledger(database, "items") == (ITEMS, 0, units, device_us, amount)
+    assert ledger(database, payer, "items") == (ITEMS, 0, units, device_us, amount)
     assert (items, units) == (ITEMS, 4 * ITEMS)
     assert device_us > 0
-    all_holds(database)
-    [group] = usage(http, by="model,kind")["data"]
+    assert_invariants(platform)
+    [group] = usage(payer.http, by="model,kind")["data"]
     assert (group["model"], group["kind"], group["succeeded"]) == ("priced", "items", ITEMS)
     assert (group["units"], group["amount"]) == ({"characters": 4 * ITEMS}, "36")
 
 
-def answered(platform: Platform, database: Engine) -> int:
+def answered(store: "redis.Redis", database: Engine, payer: Payer) -> int:
     """Calls that are counted, wherever they are now."""
-    with redis.Redis.from_url(platform.settings.redis_url) as client:
-        used = RedisLanes(client, "priced@1").usage(unfinished=True)
-    moved: int = ledger(database, "calls")[0]
-    return moved + sum(one.succeeded for one in used)
+    used = RedisLanes(store, "priced@1").usage(unfinished=True)
+    moved: int = ledger(database, payer, "calls")[0]
+    return moved + sum(one.succeeded for one in used if one.tenant == payer.tenant)
 
 
-def age(platform: Platform) -> None:
+def age(store: "redis.Redis") -> None:
     """Moves what was counted to a minute that is long over."""
-    with redis.Redis.from_url(platform.settings.redis_url) as client:
-        key = RedisLanes(client, "priced@1").keys("used")
-        for field, count in client.hgetall(key).items():  # type: ignore[union-attr]
-            minute, _, rest = field.partition(b" ")
-            client.hdel(key, field)
-            client.hincrby(key, b"%d %b" % (int(minute) - 5, rest), int(count))
+    key = RedisLanes(store, "priced@1").keys("used")
+    for field, count in store.hgetall(key).items():  # type: ignore[union-attr]
+        minute, _, rest = field.partition(b" ")
+        store.hdel(key, field)
+        store.hincrby(key, b"%d %b" % (int(minute) - 5, rest), int(count))
 
 
 def test_calls_are_billed_once_each_though_a_worker_is_killed(
-    platform: Platform, http: httpx.Client, database: Engine
+    platform: Platform, store: "redis.Redis", payer: Payer, database: Engine
 ) -> None:
     def call(n: int) -> int:
         body = {"model": "priced", "input": "four", "class": "interactive", "timeout_ms": 60_000}
-        return http.post("/infer", json=body).status_code
+        return payer.http.post("/infer", json=body).status_code
 
     with ThreadPoolExecutor(60) as callers:
         calls = [callers.submit(call, n) for n in range(CALLS)]
-        eventually(lambda: answered(platform, database) > 20)
-        kill_a_worker(platform)
+        eventually(lambda: answered(store, database, payer) > 20)
+        kill(platform)
         until(platform, lambda: all(call.done() for call in calls))
     good = sum(call.result() == 200 for call in calls)
     assert good > CALLS / 2
-    eventually(lambda: answered(platform, database) == good)
-    age(platform)
-    eventually(lambda: ledger(database, "calls")[0] == good)
+    eventually(lambda: answered(store, database, payer) == good)
+    age(store)
+    eventually(lambda: ledger(database, payer, "calls")[0] == good)
     price = 2 * (Decimal("0.01") + 4 * Decimal("0.0005"))
-    succeeded, _, units, device_us, amount = ledger(database, "calls")
+    succeeded, _, units, device_us, amount = ledger(database, payer, "calls")
     assert (succeeded, units, amount) == (good, 4 * good, price * good)
     assert device_us > 0
-    all_holds(database)
-    found = usage(http, by="kind,class")
+    assert_invariants(platform)
+    found = usage(payer.http, by="kind,class")
     sums = {(group["kind"], group["class"]): group["succeeded"] for group in found["data"]}
-    assert sums == {("items", "standard"): ITEMS, ("calls", "interactive"): good}
-    assert Decimal(found["total"]["amount"]) == 36 + amount
+    assert sums == {("calls", "interactive"): good}
+    assert Decimal(found["total"]["amount"]) == amount
 
 
-def test_usage_comes_as_csv_too_and_on_the_command_line(
-    platform: Platform, http: httpx.Client
-) -> None:
+def test_usage_comes_as_csv_too_and_on_the_command_line(platform: Platform, payer: Payer) -> None:
+    http, key = payer.http, payer.http.headers["Authorization"].removeprefix("Bearer ")
+    payer.works(20)
     json_ = usage(http, by="day,kind")
     answer = http.get("/usage", params={"by": "day,kind"}, headers={"Accept": "text/csv"})
     assert answer.headers["content-type"].startswith("text/csv")
@@ -176,7 +171,8 @@ def test_usage_comes_as_csv_too_and_on_the_command_line(
     assert all(int(row["characters"]) > 0 for row in rows)
 
     def run(*options: str) -> str:
-        return run_millrace("usage", "--url", platform.url, *options).stdout
+        environ = {"MILLRACE_URL": platform.url, "MILLRACE_API_KEY": key}
+        return run_millrace("usage", *options, **environ).stdout
 
     assert list(csv.DictReader(run("--by", "day,kind", "--csv").splitlines())) == rows
     assert json.loads(run("--by", "day,kind", "--json")) == json_
@@ -187,22 +183,25 @@ def test_usage_comes_as_csv_too_and_on_the_command_line(
 @pytest.mark.parametrize(
     "query", [{"by": "colour"}, {"from": "soon"}, {"tenant": "a b"}, {"format": "xml"}]
 )
-def test_a_question_that_makes_no_sense_is_refused(
-    http: httpx.Client, query: dict[str, str]
-) -> None:
-    answer = http.get("/usage", params=query)
+def test_a_question_that_makes_no_sense_is_refused(payer: Payer, query: dict[str, str]) -> None:
+    answer = payer.http.get("/usage", params=query)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
 
-def test_an_operator_asks_for_others(http: httpx.Client) -> None:
-    assert [row["tenant"] for row in usage(http, by="tenant", tenant="*")["data"]] == ["default"]
-    assert usage(http, by="tenant")["data"] == usage(http, by="tenant", tenant="*")["data"]
-    assert usage(http, by="tenant", tenant="acme")["data"] == []
+def test_an_operator_asks_for_others(payer: Payer) -> None:
+    payer.works(20)
+    mine = usage(payer.http, by="tenant")["data"]
+    assert [row["tenant"] for row in mine] == [payer.tenant]
+    assert usage(payer.admin, by="tenant", tenant=payer.tenant)["data"] == mine
+    assert mine[0] in usage(payer.admin, by="tenant", tenant="*")["data"]
+    assert usage(payer.admin, by="tenant", tenant="nobody")["data"] == []
 
 
-def test_the_endpoint_is_told_when_the_soft_cap_is_passed(http: httpx.Client) -> None:
+def test_the_endpoint_is_told_when_the_soft_cap_is_passed(payer: Payer) -> None:
+    http = payer.http
+    payer.works()
     secret = http.post("/webhooks/secret").json()["secret"]
-    assert http.put("/tenants/default", json={"soft_cap": 40}).status_code == 200
+    payer.caps(soft_cap=40)  # of which 36 are spent
     with receiving() as receiver:
         put = http.put("/webhooks/endpoint", json={"url": receiver.url})
         assert (put.status_code, put.json()["url"]) == (200, receiver.url)
@@ -226,11 +225,13 @@ def test_the_endpoint_is_told_when_the_soft_cap_is_passed(http: httpx.Client) ->
 
 
 def test_at_the_hard_cap_jobs_and_calls_are_refused_and_what_was_accepted_goes_on(
-    http: httpx.Client,
+    payer: Payer,
 ) -> None:
+    http = payer.http
+    payer.works()
     job = {"model": "priced", "items": ["x"] * 1000}
     accepted = http.post("/jobs", json=job).json()["id"]
-    assert http.put("/tenants/default", json={"hard_cap": 30}).status_code == 200
+    payer.caps(hard_cap=30)
     refused = http.post("/jobs", json=job)
     assert (refused.status_code, refused.json()["code"]) == (429, "spend_cap")
     assert int(refused.headers["retry-after"]) >= 1
@@ -238,6 +239,6 @@ def test_at_the_hard_cap_jobs_and_calls_are_refused_and_what_was_accepted_goes_o
     eventually(lambda: http.post("/infer", json=body).status_code == 429)
     assert http.post("/infer", json=body).json()["code"] == "spend_cap"
     eventually(lambda: http.get(f"/jobs/{accepted}").json()["state"] == "completed")
-    assert http.put("/tenants/default", json={}).status_code == 200
+    payer.caps()
     eventually(lambda: http.post("/infer", json=body).status_code == 200)
     assert http.post("/jobs", json=job).status_code == 202

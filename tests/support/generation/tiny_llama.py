@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.models import custom_models
+from tests.support.models.entries import model
 
 VOCABULARY = 320
 END = 1  # token id
@@ -56,6 +57,12 @@ def save(folder: Path, *, seed: int = 0, with_tools: bool = False, **config: Any
 def options(folder: Path) -> dict[str, Any]:
     """Returns options of the engine for such a folder."""
     return {"path": str(folder), "threads": 1, "device": "cpu"} | custom_models.checksums(folder)
+
+
+def entry(folder: Path, **given: Any) -> str:
+    """Returns the entry of a models file for such a folder, as `tiny`; given: further fields."""
+    given = {"target_ttft_ms": 600_000, "block_tokens": 16, **given}
+    return model("tiny", "transformers", **options(folder), **given)
 
 
 def save_tokenizer(folder: Path, template: str = TEMPLATE) -> None:

@@ -1,7 +1,5 @@
 """Lists of texts as items of jobs."""
 
-import os
-import signal
 from typing import Any
 
 import numpy as np
@@ -10,6 +8,8 @@ from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.acceptance.compat.embeddings import embeddings
 from tests.acceptance.compat.embeddings.embeddings import CAT_IDS, CLOSE, TEXTS
+from tests.support.children import kill
+from tests.support.jobs import begun, finish
 from tests.support.platforms import CHATTING
 from tests.support.wait import eventually
 
@@ -22,7 +22,7 @@ def submit(client: Client, items: list[Any], **order: Any) -> str:
     return id
 
 
-def results(client: Client, job: str) -> list[dict[str, Any]]:
+def results(client: Client, job: str) -> list[Any]:
     return list(client.jobs.results(job, wait=False))
 
 
@@ -61,17 +61,11 @@ def test_a_worker_killed_among_lists_loses_and_doubles_nothing(
 ) -> None:
     lists = [[f"text {n} of list {m}" for n in range(50)] for m in range(24)]
     job = submit(client, lists, model="minilm")
-    eventually(lambda: client.jobs.get(job)["counts"]["succeeded"])
-    pids = {child.name: child.pid for child in platform.supervisor.children}
-    os.kill(pids["worker-1"] or 0, signal.SIGKILL)
+    eventually(lambda: begun(client, job))
+    kill(platform)
     assert client.jobs.get(job)["counts"]["succeeded"] < len(lists)
 
-    def ended() -> bool:
-        platform.poll()
-        return client.jobs.get(job)["state"] == "completed"
-
-    eventually(ended)
-    found = results(client, job)
+    found = finish(platform, client, job)
     assert [line["seq"] for line in found] == list(range(len(lists)))
     assert {np.shape(line["output"]) for line in found} == {(50, 384)}
     alone = client.infer("minilm", lists[17][43])["output"]

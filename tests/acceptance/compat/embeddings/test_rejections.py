@@ -3,16 +3,17 @@
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import openai
 import pytest
 from openai import OpenAI
 
 from ops.supervisor.platform import Platform
 from tests.acceptance.compat.embeddings import embeddings
-from tests.acceptance.compat.embeddings.embeddings import TEXTS, embedded, sdk
+from tests.acceptance.compat.embeddings.embeddings import TEXTS, embedded
+from tests.support.clients import http_of
 from tests.support.keys import make_key_at
 from tests.support.models.embedding import LAUNCHES, RELEASED
+from tests.support.packages import openai_of, openai_with
 from tests.support.platforms import CHATTING
 
 PLATFORM = CHATTING
@@ -64,13 +65,13 @@ def test_a_model_that_is_not_there_is_not_found(openai_client: OpenAI) -> None:
         openai_client.embeddings.create(model="gone", input="x")
 
 
-def test_a_wrong_key_and_one_without_the_scope_get_nothing(platform: Platform, key: str) -> None:
+def test_a_wrong_key_and_one_without_the_scope_get_nothing(platform: Platform) -> None:
     reads, _ = make_key_at(platform.settings.database_url, "embeddings", scopes=frozenset({"read"}))
     for other, refused in (
         ("mk_" + "a" * 43, openai.AuthenticationError),
         (reads, openai.PermissionDeniedError),
     ):
-        with sdk(platform, other) as made, pytest.raises(refused):
+        with openai_with(platform, other) as made, pytest.raises(refused):
             made.embeddings.create(model="minilm", input="x")
 
 
@@ -128,13 +129,13 @@ def test_a_client_that_goes_takes_all_of_its_list_back(
 @pytest.fixture
 def limited(platform: Platform, request: pytest.FixtureRequest) -> Iterator[OpenAI]:
     """Makes a client of a tenant with these limits."""
-    url = platform.settings.database_url
-    admin = {"Authorization": f"Bearer {make_key_at(url, 'admins', role='admin')[0]}"}
     tenant = request.node.name.partition("[")[0][:60].replace("_", "-")
-    key, _ = make_key_at(url, tenant)
-    path, data = f"{platform.url}/tenants/{tenant}/limits", {"data": [request.param]}
-    assert httpx.put(path, json=data, headers=admin).status_code == 200
-    with sdk(platform, key) as made:
+    path, data = f"/tenants/{tenant}/limits", {"data": [request.param]}
+    with (
+        openai_of(platform, tenant) as made,
+        http_of(platform, "admins", role="admin") as admin,
+    ):
+        assert admin.put(path, json=data).status_code == 200
         yield made
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from ops.supervisor.platform import Platform
 from tests.acceptance.compat.oip.oip import Triton
+from tests.support.clients import bearer
 from tests.support.keys import make_key_at
 from tests.support.wait import eventually
 
@@ -15,7 +16,7 @@ from tests.support.wait import eventually
 def headers(platform: Platform) -> dict[str, str]:
     """Headers of an admin: since a key was made, nobody comes in without one."""
     key, _ = make_key_at(platform.settings.database_url, "oip", role="admin")
-    return {"Authorization": f"Bearer {key}"}
+    return bearer(key)
 
 
 @pytest.fixture(scope="module")

@@ -29,8 +29,6 @@ def of(name: str, datatype: str, *shape: int) -> dict[str, Any]:
 
 
 FP32 = [of("x", "FP32", -1)]
-
-
 ENTRIES = [
     sample("simple"),
     sample("simple", version="2", limits={"max_tokens": 4}),
@@ -48,8 +46,6 @@ ENTRIES = [
     served("broken", "broken", FP32),
     Model("chat", "1", "echo", task="chat", limits=Limits(max_batch=2)),
 ]
-
-
 MODELS = models_file(*ENTRIES)
 
 
@@ -82,12 +78,6 @@ def wanted(binary: bool | None, *names: str) -> list[InferRequestedOutput] | Non
 
 
 LEFT = np.arange(32, dtype=np.int32).reshape(2, 16)
-
-
 RIGHT = np.full((2, 16), 7, np.int32)
-
-
 PAIR = {"INPUT0": LEFT, "INPUT1": RIGHT}
-
-
 each_encoding = pytest.mark.parametrize("binary", [True, False])

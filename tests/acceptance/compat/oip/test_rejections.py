@@ -12,7 +12,7 @@ from jobs.models.inputs.tensors import DTYPES
 from ops.supervisor.platform import Platform
 from tests.acceptance.compat.oip import oip
 from tests.acceptance.compat.oip.oip import LEFT, PAIR, RIGHT, Triton, given_inputs, wanted
-from tests.support.keys import make_key_at
+from tests.support.clients import bearer, http_of
 from tests.support.platforms import CHATTING
 from tests.support.wait import eventually
 
@@ -81,7 +81,7 @@ def test_what_is_not_served_says_so(triton: Triton, ask: Callable[..., Any], sai
 
 @pytest.mark.parametrize("key", [None, "mk_" + "a" * 43])
 def test_nobody_infers_or_looks_without_a_good_key(triton: Triton, key: str | None) -> None:
-    said = {"Authorization": f"Bearer {key}"} if key else {}
+    said = bearer(key or "")
     for ask in (
         lambda: triton.infer("simple", given_inputs(PAIR, True), headers=dict(said)),
         lambda: triton.get_server_metadata(headers=said),
@@ -102,13 +102,11 @@ def test_a_request_that_takes_too_long_is_refused_or_ended_in_time(triton: Trito
 
 
 def test_quotas_hold_and_are_told_of(platform: Platform, http: httpx.Client) -> None:
-    path = "/tenants/limited/limits"
-    key, _ = make_key_at(platform.settings.database_url, "limited")
     limit = {"data": [{"model": "simple", "tokens_per_s": 3}]}
-    assert http.put(path, json=limit).status_code == 200
+    assert http.put("/tenants/limited/limits", json=limit).status_code == 200
     said = {"shape": [2, 16], "datatype": "INT32", "data": [1] * 32}
     body = {"inputs": [{"name": f"INPUT{n}", **said} for n in range(2)]}
-    with httpx.Client(base_url=platform.url, headers={"Authorization": f"Bearer {key}"}) as own:
+    with http_of(platform, "limited") as own:
         found = eventually(
             lambda: f if (f := own.post("/v2/models/simple/infer", json=body)).is_error else None
         )
@@ -121,10 +119,9 @@ def test_quotas_hold_and_are_told_of(platform: Platform, http: httpx.Client) -> 
 def test_texts_have_no_more_calls_in_flight_than_their_tenant_may(
     platform: Platform, http: httpx.Client
 ) -> None:
-    key, _ = make_key_at(platform.settings.database_url, "one-by-one")
     limit = {"data": [{"calls_in_flight": 2}]}
     assert http.put("/tenants/one-by-one/limits", json=limit).status_code == 200
-    with httpx.Client(base_url=platform.url, headers={"Authorization": f"Bearer {key}"}) as own:
+    with http_of(platform, "one-by-one") as own:
         said = {"name": "text", "datatype": "BYTES", "shape": [12], "data": list("abcdefghijkl")}
         found = own.post("/v2/models/minilm/infer", json={"inputs": [said]})
     assert found.status_code == 200, found.text

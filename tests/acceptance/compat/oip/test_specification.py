@@ -1,23 +1,21 @@
 """The Open Inference Protocol's own document, against a platform that runs."""
 
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import schemathesis
-from hypothesis import HealthCheck, given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance, status_code_conformance
 
 from ops.supervisor.platform import Platform
 from tests.acceptance.compat.oip import oip
+from tests.support.documented import SPECS, ask_often, operations
 from tests.support.platforms import CHATTING
 from tests.support.wait import PATIENCE_S
 
 PLATFORM = CHATTING
 MODELS = oip.MODELS
 
-SPEC = Path(__file__).parents[5] / "shared/spec/open-inference-protocol.openapi.yaml"
+SPEC = SPECS / "open-inference-protocol.openapi.yaml"
 
 
 OURS = {"MODEL_NAME": "simple", "MODEL_VERSION": "1"}
@@ -28,11 +26,9 @@ OURS = {"MODEL_NAME": "simple", "MODEL_VERSION": "1"}
 def test_the_specification_holds(
     platform: Platform, http: httpx.Client, headers: dict[str, str], named: bool
 ) -> None:
-    document = schemathesis.openapi.from_path(SPEC)
-    document.config.update(base_url=platform.url)
-    operations = [found.ok() for found in document.get_all_operations()]
-    assert len(operations) == 9
-    for operation in operations:
+    found = operations(SPEC, platform.url).values()
+    assert len(found) == 9
+    for operation in found:
         there = named or "{" not in operation.path
         statuses = asked_for(operation, headers, named)
         assert (200 in statuses) == (there and operation.method == "get"), operation.label
@@ -44,10 +40,6 @@ def asked_for(operation: Any, headers: dict[str, str], named: bool) -> set[int]:
     excluded = [positive_data_acceptance] if named else [status_code_conformance]
     statuses: set[int] = set()
 
-    @settings(
-        max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-    )
-    @given(case=operation.as_strategy())
     def holds(case: Any) -> None:
         if named:
             case.path_parameters = {name: OURS[name] for name in case.path_parameters}
@@ -56,5 +48,5 @@ def asked_for(operation: Any, headers: dict[str, str], named: bool) -> set[int]:
         )
         statuses.add(found.status_code)
 
-    holds()
+    ask_often(operation, holds, 20)
     return statuses

@@ -9,49 +9,33 @@ from openai.types import Batch
 from pydantic import TypeAdapter
 
 from ops.supervisor.platform import Platform
-from tests.support.keys import make_key_at
+from tests.support.clients import bearer, chat
+from tests.support.models.entries import function, model
 from tests.support.wait import PATIENCE_S, eventually
 
-MODELS = """
-[[model]]
-name = "vectors"
-version = "1"
-engine = "function"
-task = "embedding"
-options = { function = "tests.support.models.paced:vectors" }
-limits = { max_batch = 4, in_flight = 1, slice_items = 20 }
-
-[[model]]
-name = "talker"
-version = "1"
-engine = "echo"
-task = "chat"
-limits = { max_batch = 500, max_item_bytes = 2000 }
-"""
+MODELS = function(
+    "paced:vectors", task="embedding", limits={"max_batch": 4, "in_flight": 1, "slice_items": 20}
+) + model("talker", "echo", task="chat", limits={"max_batch": 500, "max_item_bytes": 2000})
 
 
 ENDED = {"failed", "completed", "expired", "cancelled"}
 
 
-def client_of(platform: Platform, tenant: str, **more: Any) -> openai.OpenAI:
-    key, _ = make_key_at(platform.settings.database_url, tenant, **more)
-    return openai.OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0)
-
-
 def native_of(platform: Platform, client: openai.OpenAI) -> httpx.Client:
     """The same tenant at the native routes."""
-    headers = {"Authorization": f"Bearer {client.api_key}"}
-    return httpx.Client(base_url=platform.url, headers=headers)
+    return httpx.Client(base_url=platform.url, headers=bearer(client.api_key))
+
+
+def line(custom_id: str, url: str, **body: Any) -> dict[str, Any]:
+    return {"custom_id": custom_id, "method": "POST", "url": url, "body": body}
 
 
 def embedding(custom_id: str, input: Any, model: str = "vectors", **more: Any) -> dict[str, Any]:
-    body = {"model": model, "input": input, **more}
-    return {"custom_id": custom_id, "method": "POST", "url": "/v1/embeddings", "body": body}
+    return line(custom_id, "/v1/embeddings", model=model, input=input, **more)
 
 
 def talk(custom_id: str, said: str = "hello") -> dict[str, Any]:
-    body = {"model": "talker", "messages": [{"role": "user", "content": said}]}
-    return {"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions", "body": body}
+    return line(custom_id, "/v1/chat/completions", model="talker", **chat(said))
 
 
 def upload(client: openai.OpenAI, *lines: Any, purpose: Any = "batch") -> str:
@@ -89,6 +73,21 @@ def check(batch: Batch) -> None:
     counts = batch.request_counts
     assert counts is not None
     assert counts.completed + counts.failed <= counts.total
+
+
+def faults(batch: Batch) -> list[Any]:
+    """What is wrong with the file of a batch that failed."""
+    assert batch.status == "failed"
+    assert batch.errors is not None
+    assert batch.errors.data is not None
+    return batch.errors.data
+
+
+def counts_of(batch: Batch) -> tuple[int, int, int]:
+    """All requests of a batch, those that succeeded, and those that failed."""
+    assert batch.request_counts is not None
+    found = batch.request_counts
+    return found.total, found.completed, found.failed
 
 
 def lines_of(client: openai.OpenAI, file_id: str | None) -> list[dict[str, Any]]:

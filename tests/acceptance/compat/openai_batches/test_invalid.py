@@ -11,13 +11,15 @@ from jobs.usecases import tenant_files
 from ops.supervisor.platform import Platform
 from tests.acceptance.compat.openai_batches import batches
 from tests.acceptance.compat.openai_batches.batches import (
-    client_of,
+    counts_of,
     create,
     embedding,
     ended,
+    faults,
     lines_of,
     upload,
 )
+from tests.support.packages import openai_of
 from tests.support.platforms import CHATTING
 
 PLATFORM = CHATTING
@@ -36,9 +38,7 @@ def test_a_file_with_wrong_lines_fails_the_batch_and_names_them(client: openai.O
     batch = ended(client, create(client, *lines))
     assert (batch.status, batch.output_file_id) == ("failed", None)
     assert batch.failed_at is not None
-    assert batch.errors is not None
-    assert batch.errors.data is not None
-    found = [(error.line, error.code, error.param) for error in batch.errors.data]
+    found = [(error.line, error.code, error.param) for error in faults(batch)]
     assert sorted(found, key=str) == [
         (2, "duplicate_custom_id", "custom_id"),
         (3, "invalid_json_line", None),
@@ -46,7 +46,7 @@ def test_a_file_with_wrong_lines_fails_the_batch_and_names_them(client: openai.O
         (5, "mismatched_model", "body.model"),
         (6, "invalid_url", "url"),
     ]
-    assert all(error.message for error in batch.errors.data)
+    assert all(error.message for error in faults(batch))
 
 
 def test_each_lines_first_fault_is_named_whatever_came_before(client: openai.OpenAI) -> None:
@@ -57,7 +57,7 @@ def test_each_lines_first_fault_is_named_whatever_came_before(client: openai.Ope
         embedding("c", "x") | {"method": "GET"},
         embedding("d", "x", "vectors"),
     ]
-    assert faults(client, *lines) == [
+    assert codes(client, *lines) == [
         (1, "invalid_json_line"),
         (2, "model_not_found"),
         (3, "model_not_found"),
@@ -70,7 +70,7 @@ def test_each_lines_first_fault_is_named_whatever_came_before(client: openai.Ope
         embedding("a", "") | {"url": "/v1/completions"},
         embedding("b", ["x", ""], "vectors"),
     ]
-    assert faults(client, *lines) == [
+    assert codes(client, *lines) == [
         (1, "invalid_method"),
         (2, "duplicate_custom_id"),
         (3, "invalid_url"),
@@ -78,12 +78,8 @@ def test_each_lines_first_fault_is_named_whatever_came_before(client: openai.Ope
     ]
 
 
-def faults(client: openai.OpenAI, *lines: Any) -> list[tuple[Any, Any]]:
-    batch = ended(client, create(client, *lines))
-    assert batch.status == "failed"
-    assert batch.errors is not None
-    assert batch.errors.data is not None
-    return [(error.line, error.code) for error in batch.errors.data]
+def codes(client: openai.OpenAI, *lines: Any) -> list[tuple[Any, Any]]:
+    return [(error.line, error.code) for error in faults(ended(client, create(client, *lines)))]
 
 
 def test_a_faulty_line_fails_alone_where_the_batch_says_so(client: openai.OpenAI) -> None:
@@ -97,8 +93,7 @@ def test_a_faulty_line_fails_alone_where_the_batch_says_so(client: openai.OpenAI
     ]
     batch = ended(client, create(client, *lines, extra_body={"on_invalid": "fail_item"}))
     assert batch.status == "completed", batch.errors
-    assert batch.request_counts is not None
-    assert (batch.request_counts.completed, batch.request_counts.failed) == (2, 4)
+    assert counts_of(batch) == (6, 2, 4)
     answers = lines_of(client, batch.output_file_id)
     assert [(one["custom_id"], one["error"]) for one in answers] == [("a", None), ("e", None)]
     failed = lines_of(client, batch.error_file_id)
@@ -126,10 +121,7 @@ def test_an_input_that_is_none_fails_the_batch(
     client: openai.OpenAI, lines: list[Any], code: str
 ) -> None:
     batch = ended(client, create(client, *lines))
-    assert batch.status == "failed"
-    assert batch.errors is not None
-    assert batch.errors.data is not None
-    assert [error.code for error in batch.errors.data] == [code]
+    assert [error.code for error in faults(batch)] == [code]
 
 
 def test_an_input_that_was_deleted_fails_the_batch_and_says_so(
@@ -145,10 +137,7 @@ def test_an_input_that_was_deleted_fails_the_batch_and_says_so(
     )
     assert client.files.delete(gone).deleted
     batch = ended(client, made)
-    assert batch.status == "failed"
-    assert batch.errors is not None
-    assert batch.errors.data is not None
-    assert batch.errors.data[0].code in ("no_such_file", "payload_lost")
+    assert faults(batch)[0].code in ("no_such_file", "payload_lost")
 
 
 @pytest.mark.parametrize(
@@ -193,15 +182,13 @@ def test_hostile_requests_are_refused(native: httpx.Client, raw: bytes) -> None:
 def test_a_batch_needs_a_file_of_its_tenants_own_and_for_a_batch(
     client: openai.OpenAI, platform: Platform
 ) -> None:
-    with client_of(platform, "other") as other:
+    with openai_of(platform, "other") as other:
         foreign = upload(other, embedding("a", "x"))
     wanted: Any = {"endpoint": "/v1/embeddings", "completion_window": "24h"}
     for id in (foreign, "file_01aryz6s41tsv4rrffq69g5fav", "file-abc"):
         batch = ended(client, client.batches.create(input_file_id=id, **wanted))
         assert (batch.status, batch.input_file_id) == ("failed", id)
-        assert batch.errors is not None
-        assert batch.errors.data is not None
-        assert [error.code for error in batch.errors.data] == ["no_such_file"]
+        assert [error.code for error in faults(batch)] == ["no_such_file"]
     pictures = upload(client, b"x", purpose="vision")
     with pytest.raises(openai.BadRequestError) as caught:
         client.batches.create(input_file_id=pictures, **wanted)

@@ -13,12 +13,13 @@ from jobs import ids
 from ops.supervisor.platform import Platform
 from tests.acceptance.compat.openai_batches import batches
 from tests.acceptance.compat.openai_batches.batches import (
-    client_of,
     create,
     embedding,
     ended,
+    native_of,
     upload,
 )
+from tests.support.packages import openai_of, openai_with
 from tests.support.platforms import CHATTING
 from tests.support.wait import PATIENCE_S, eventually
 
@@ -29,11 +30,10 @@ NOWHERE = "batch_01aryz6s41tsv4rrffq69g5fav"
 
 
 def test_lists_go_page_by_page_newest_first(platform: Platform) -> None:
-    with client_of(platform, "lists") as client:
+    with openai_of(platform, "lists") as client:
         assert client.batches.list().data == []
         made = [create(client, embedding("a", "x")).id for _ in range(5)]
-        headers = {"Authorization": f"Bearer {client.api_key}"}
-        with httpx.Client(base_url=platform.url, headers=headers) as http:
+        with native_of(platform, client) as http:
             job = http.post("/jobs", json={"model": "echo", "items": ["x"]}).json()["id"]
         assert [batch.id for batch in client.batches.list(limit=2)] == made[::-1]
         assert client.batches.list(after=made[1]).data[0].id == made[0]
@@ -45,7 +45,7 @@ def test_another_tenants_batch_is_one_that_does_not_exist(
     client: openai.OpenAI, platform: Platform
 ) -> None:
     made = create(client, embedding("a", "x"))
-    with client_of(platform, "stranger") as stranger:
+    with openai_of(platform, "stranger") as stranger:
         for ask in (stranger.batches.retrieve, stranger.batches.cancel):
             answers = []
             for id in (made.id, NOWHERE):
@@ -116,14 +116,11 @@ def test_retries_that_race_make_one_batch(platform: Platform, client: openai.Ope
     together = threading.Barrier(8)
 
     def ask(n: int) -> str:
-        with openai.OpenAI(base_url=client.base_url, api_key=client.api_key, max_retries=0) as own:
+        with openai_with(platform, client.api_key) as own:
             together.wait(PATIENCE_S)
-            return own.batches.create(
-                input_file_id=id,
-                endpoint="/v1/embeddings",
-                completion_window="2h",
-                extra_headers={"x-stainless-retry-count": str(n)},
-            ).id
+            more = {"x-stainless-retry-count": str(n)}
+            wanted: Any = {"endpoint": "/v1/embeddings", "completion_window": "2h"}
+            return own.batches.create(input_file_id=id, **wanted, extra_headers=more).id
 
     with ThreadPoolExecutor(8) as pool:
         made = set(pool.map(ask, range(1, 9)))

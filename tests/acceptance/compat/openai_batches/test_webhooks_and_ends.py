@@ -1,38 +1,31 @@
 """Ends of batches under /v1: their webhooks, and that nothing is left open."""
 
-from collections.abc import Iterator
-
 import httpx
 import openai
 import pytest
 from sqlalchemy import text
 
-from jobs.store import invariants
 from ops.supervisor.platform import Platform
 from tests.acceptance.compat.openai_batches import batches
 from tests.acceptance.compat.openai_batches.batches import (
     ENDED,
-    client_of,
     create,
     embedding,
+    ended,
     native_of,
 )
-from tests.support.platforms import CHATTING, database_of
-from tests.support.servers.receiver import Receiver, receiving
+from tests.support.jobs import assert_invariants
+from tests.support.packages import openai_of
+from tests.support.platforms import CHATTING, transaction
+from tests.support.servers.receiver import Receiver
 from tests.support.wait import eventually
 
 PLATFORM = CHATTING
 MODELS = batches.MODELS
 
 
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receiving() as started:
-        yield started
-
-
 def test_the_end_of_a_batch_is_told_as_openai_does(platform: Platform, receiver: Receiver) -> None:
-    with client_of(platform, "told") as client, native_of(platform, client) as native:
+    with openai_of(platform, "told") as client, native_of(platform, client) as native:
         _tell(client, native, receiver)
 
 
@@ -67,19 +60,21 @@ def _tell(client: openai.OpenAI, native: httpx.Client, receiver: Receiver) -> No
         client.webhooks.unwrap(one.body, one.headers, secret=wrong)
 
 
-def test_nothing_of_a_batch_is_left_open(platform: Platform) -> None:
-    """After all of the above: what `millrace check --invariants` would say."""
+def test_nothing_of_a_batch_is_left_open(
+    platform: Platform, client: openai.OpenAI, native: httpx.Client
+) -> None:
+    for lines in ([embedding("a", "x"), embedding("b", "fail")], [b"no line"]):
+        ended(client, create(client, *lines))
+    tenant = native.get("/usage", params={"by": "tenant"}).json()["data"][0]["tenant"]
     unfinished = text("""
-        SELECT count(*) FROM jobs
-        WHERE dialect = 'openai' AND (finished_at IS NULL OR total > 0 AND manifest IS NULL)
+        SELECT count(*) FROM jobs LEFT JOIN transfers ON transfers.job_id = jobs.id
+        WHERE jobs.tenant_id = :tenant AND dialect = 'openai' AND (
+            transfers.job_id IS NOT NULL OR finished_at IS NULL OR total > 0 AND manifest IS NULL)
     """)
 
     def all_ended() -> bool:
-        with database.begin() as tx:
-            return tx.scalar(unfinished) == 0 == tx.scalar(text("SELECT count(*) FROM transfers"))
+        with transaction(platform) as tx:
+            return tx.scalar(unfinished, {"tenant": tenant}) == 0
 
-    with database_of(platform) as database:
-        eventually(all_ended)
-        with invariants.snapshot(database) as tx:
-            found = [one for i in invariants.INVARIANTS for one in invariants.violations(tx, i)]
-    assert found == []
+    eventually(all_ended)
+    assert_invariants(platform)

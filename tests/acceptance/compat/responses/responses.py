@@ -5,18 +5,9 @@ from typing import Any
 
 from openai.types.responses import Response, ResponseStreamEvent
 
-MODELS = """
-[[model]]
-name = "chatter"
-version = "1"
-engine = "echo_chat"
+from tests.support.models.entries import model
 
-[[model]]
-name = "slow"
-version = "1"
-engine = "echo_chat"
-options = { step_ms = 50.0 }
-"""
+MODELS = model("chatter", "echo_chat") + model("slow", "echo_chat", step_ms=50.0)
 SAID = "one two three four five"
 CALL = '<tool_call>{"name":"weather","arguments":{"city":"Turin"}}</tool_call>'
 TOOLS: Any = [

@@ -1,7 +1,5 @@
 """Responses in the background: jobs of one item, streamed from any event on."""
 
-import os
-import signal
 from typing import Any
 
 import httpx
@@ -19,9 +17,9 @@ from tests.acceptance.compat.responses.responses import (
     numbers_of,
     text_of,
 )
-from tests.support.keys import make_key_at
+from tests.support.children import kill
 from tests.support.platforms import CHATTING, supervised
-from tests.support.wait import PATIENCE_S, eventually
+from tests.support.wait import eventually
 
 PLATFORM = CHATTING
 MODELS = responses.MODELS
@@ -38,22 +36,19 @@ def ended(client: openai.OpenAI, id: str) -> Response:
     return found
 
 
-def test_a_response_in_the_background_is_a_job(
-    client: openai.OpenAI, platform: Platform, key: str
-) -> None:
+def test_a_response_in_the_background_is_a_job(client: openai.OpenAI, http: httpx.Client) -> None:
     made = client.responses.create(model="chatter", input=SAID, background=True)
     assert (made.status, made.background) == ("queued", True)
     done = ended(client, made.id)
     assert (done.status, done.output_text) == ("completed", SAID)
     assert done.usage is not None
     assert (done.usage.input_tokens, done.usage.output_tokens) == (5, 5)
-    headers = {"Authorization": f"Bearer {key}"}
-    job = httpx.get(f"{platform.url}/jobs/{made.id}", headers=headers).json()
+    job = http.get(f"/jobs/{made.id}").json()
     assert (job["state"], job["counts"]["succeeded"]) == ("completed", 1)
     after = client.responses.create(model="chatter", input="six", previous_response_id=made.id)
     assert after.status == "completed"
     client.responses.delete(made.id)
-    assert httpx.get(f"{platform.url}/jobs/{made.id}", headers=headers).status_code == 404
+    assert http.get(f"/jobs/{made.id}").status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -108,20 +103,11 @@ def test_a_stream_goes_on_when_its_worker_is_killed(
         for event in client.responses.retrieve(made.id, stream=True):
             seen.append(event)
             if len(seen) == 10:
-                os.kill(worker_pid(platform), signal.SIGKILL)
+                kill(platform)
     assert seen[9].type == "response.output_text.delta"
     assert numbers_of(seen) == list(range(len(seen)))
     assert text_of(seen) == LONG
     assert list(client.responses.retrieve(made.id, stream=True)) == seen
-
-
-def worker_pid(platform: Platform) -> int:
-    """Returns the process of the only worker that is there."""
-    key, _ = make_key_at(platform.settings.database_url, "house", role="operator")
-    headers = {"Authorization": f"Bearer {key}"}
-    found = httpx.get(f"{platform.url}/workers", headers=headers, timeout=PATIENCE_S).json()["data"]
-    [name] = [str(one["name"]) for one in found if one["state"] not in ("stopped", "lost")]
-    return int(name.rpartition(":")[2])
 
 
 def test_a_cancelled_response_ends_its_streams(client: openai.OpenAI) -> None:
@@ -161,11 +147,10 @@ def test_a_conversation_waits_for_its_response(client: openai.OpenAI) -> None:
     client.responses.cancel(made.id)
 
 
-def test_a_key_makes_one_job(platform: Platform, key: str) -> None:
-    headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": '"one job"'}
-    body = {"model": "chatter", "input": SAID, "background": True}
-    answers = [
-        httpx.post(f"{platform.url}/v1/responses", json=body, headers=headers) for _ in range(2)
-    ]
-    assert answers[0].json() == answers[1].json()
-    assert answers[1].headers["Idempotency-Replayed"] == "true"
+@pytest.mark.parametrize("background", [True, False])
+def test_a_key_makes_one_response(http: httpx.Client, background: bool) -> None:
+    body = {"model": "chatter", "input": SAID, "background": background}
+    named = {"Idempotency-Key": f'"in the background: {background}"'}
+    first, again = (http.post("/v1/responses", json=body, headers=named) for _ in range(2))
+    assert first.json() == again.json()
+    assert again.headers["Idempotency-Replayed"] == "true"

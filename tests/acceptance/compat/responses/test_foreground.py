@@ -1,6 +1,5 @@
 """Responses that are answered at once, by the openai package as it is."""
 
-import json
 from typing import Any
 
 import httpx
@@ -18,8 +17,10 @@ from tests.acceptance.compat.responses.responses import (
     numbers_of,
     text_of,
 )
-from tests.support.keys import make_key_at
+from tests.support.clients import events
+from tests.support.packages import openai_of
 from tests.support.platforms import CHATTING
+from tests.support.wait import PATIENCE_S
 
 PLATFORM = CHATTING
 MODELS = responses.MODELS
@@ -135,8 +136,7 @@ def test_an_item_of_a_stored_output_may_be_named_by_its_id(
 
 def test_only_ones_own_items_can_be_named(client: openai.OpenAI, platform: Platform) -> None:
     [item] = client.responses.create(model="chatter", input=SAID).output
-    key, _ = make_key_at(platform.settings.database_url, "mallory")
-    with openai.OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0) as other:
+    with openai_of(platform, "mallory") as other:
         for asking, id in ((other, item.id), (client, "msg_nothing"), (client, f"{item.id}0")):
             named: Any = [{"type": "item_reference", "id": id}, {"role": "user", "content": "x"}]
             with pytest.raises(openai.BadRequestError, match="stored response") as caught:
@@ -219,8 +219,7 @@ def test_what_is_not_served_is_refused_with_its_name(
 
 def test_a_response_is_its_tenants_own(client: openai.OpenAI, platform: Platform) -> None:
     made = client.responses.create(model="chatter", input=SAID)
-    key, _ = make_key_at(platform.settings.database_url, "mallory")
-    with openai.OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0) as other:
+    with openai_of(platform, "mallory") as other:
         for ask in (other.responses.retrieve, other.responses.delete, other.responses.cancel):
             with pytest.raises(openai.NotFoundError):
                 ask(made.id)
@@ -238,37 +237,19 @@ def test_only_a_response_in_the_background_is_cancelled_or_streamed_again(
         client.responses.retrieve(made.id, stream=True)
 
 
-def test_a_stream_goes_on_after_the_last_event_that_came(platform: Platform, key: str) -> None:
-    headers = {"Authorization": f"Bearer {key}", "X-Millrace-Resume-Within": "60"}
+def test_a_stream_goes_on_after_the_last_event_that_came(http: httpx.Client) -> None:
     body = {"model": "slow", "input": SAID, "stream": True}
-    url = f"{platform.url}/v1/responses"
-    seen: list[bytes] = []
-    with httpx.stream("POST", url, json=body, headers=headers) as stream:
-        for piece in stream.iter_raw():
-            seen.append(piece)
-            if b"output_text.delta" in piece:
+    url, within = "/v1/responses", {"X-Millrace-Resume-Within": "60"}
+    found = []
+    with http.stream("POST", url, json=body, headers=within) as stream:
+        for event in events(stream.iter_lines()):
+            found.append(event)
+            if event.name == "response.output_text.delta":
                 break
-    first = b"".join(seen).decode().split("\n\n")[:-1]
-    last = first[-1].rpartition("id: ")[2].strip()
-    rest = httpx.post(url, json=body, headers=headers | {"Last-Event-ID": last}, timeout=60)
-    events = [
-        json.loads(line.removeprefix("data: "))
-        for event in (*first, *rest.text.split("\n\n"))
-        for line in event.splitlines()
-        if line.startswith("data: ")
-    ]
-    assert [event["sequence_number"] for event in events] == list(range(len(events)))
-    assert "".join(event.get("delta", "") for event in events) == SAID
-    done = events[-1]["response"]
-    found = httpx.get(f"{url}/{done['id']}", headers=headers)
-    assert found.json() == done
-
-
-def test_a_key_makes_one_response(platform: Platform, key: str) -> None:
-    headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": '"one response"'}
-    body = {"model": "chatter", "input": SAID}
-    answers = [
-        httpx.post(f"{platform.url}/v1/responses", json=body, headers=headers) for _ in range(2)
-    ]
-    assert answers[0].json() == answers[1].json()
-    assert answers[1].headers["Idempotency-Replayed"] == "true"
+    after = within | {"Last-Event-ID": found[-1].id}
+    rest = http.post(url, json=body, headers=after, timeout=PATIENCE_S)
+    data = [event.data for event in (*found, *events(rest.text.splitlines()))]
+    assert [one["sequence_number"] for one in data] == list(range(len(data)))
+    assert "".join(one.get("delta", "") for one in data) == SAID
+    done = data[-1]["response"]
+    assert http.get(f"{url}/{done['id']}").json() == done

@@ -2,14 +2,13 @@
 The suite itself is no package: https://github.com/openresponses/openresponses
 """
 
-import json
 from typing import Any
 
 import httpx
 import pytest
 
-from ops.supervisor.platform import Platform
 from tests.acceptance.compat.responses import responses
+from tests.support.clients import events
 from tests.support.platforms import CHATTING
 from tests.support.wait import PATIENCE_S
 
@@ -64,15 +63,11 @@ EVENTS = {
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_template_of_the_suite_passes(platform: Platform, key: str, name: str) -> None:
+def test_a_template_of_the_suite_passes(http: httpx.Client, name: str) -> None:
     body, expected = TEMPLATES[name]
     stream = "streaming" in name
-    answer = httpx.post(
-        f"{platform.url}/v1/responses",
-        json={"model": "chatter", "stream": stream, **body},
-        headers={"Authorization": f"Bearer {key}"},
-        timeout=PATIENCE_S,
-    )
+    asked = {"model": "chatter", "stream": stream, **body}
+    answer = http.post("/v1/responses", json=asked, timeout=PATIENCE_S)
     assert answer.status_code == 200, answer.text
     response = events_of(answer.text)[-1]["response"] if stream else answer.json()
     types.ResponseResource.model_validate(response)
@@ -82,8 +77,7 @@ def test_a_template_of_the_suite_passes(platform: Platform, key: str, name: str)
 
 def events_of(text: str) -> list[dict[str, Any]]:
     """Returns the events of a stream, each checked against its schema."""
-    lines = [line for line in text.splitlines() if line.startswith("data: ")]
-    events = [json.loads(line.removeprefix("data: ")) for line in lines]
-    for event in events:
+    found = [event.data for event in events(text.splitlines()) if event.data]
+    for event in found:
         EVENTS[event["type"]].model_validate(event)
-    return events
+    return found

@@ -17,80 +17,44 @@ from typing import Any
 
 import httpx
 
-from jobs.api_keys import NewKey
 from jobs.store import db
-from jobs.store.tenants import api_keys
 from ops.processes.ports import free_ports
 from ops.supervisor.platform import Platform
+from tests.support.clients import bearer
 from tests.support.command_line import run_millrace
+from tests.support.keys import make_key
+from tests.support.models.entries import function, model
+from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec
 from tests.support.servers.prometheus import firing, hurried, installed, scraping
 from tests.support.wait import eventually
 from tests.unit.ops.deploy.kit import RULES
 
-MODELS = """
-[[model]]
-name = "saturated"
-version = "1"
-engine = "function"
-target_ms = 1000
-options = { function = "tests.support.models.why:steady" }
-limits = { max_batch = 1 }
-
-[[model]]
-name = "scattered"
-version = "1"
-engine = "openai"
-task = "embedding"
-target_ms = 100
-options = { url = "URL/scattered", model = "m", concurrency = { min = 2, start = 2, max = 2 } }
-
-[[model]]
-name = "lengthy"
-version = "1"
-engine = "function"
-target_ms = 150
-options = { function = "tests.support.models.why:by_length" }
-
-[[model]]
-name = "crowded"
-version = "1"
-engine = "openai"
-task = "embedding"
-target_ms = 400
-options = { url = "URL/crowded", model = "m", concurrency = { max = 1 } }
-limits = { max_batch = 2 }
-
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
-target_ms = 5000
-"""
-
+UPSTREAM = {"task": "embedding", "model": "m"}
+MODELS = (
+    function("why:steady", "saturated", target_ms=1000, limits={"max_batch": 1})
+    + model(
+        "scattered", "openai", **UPSTREAM, target_ms=100, url="URL/scattered",
+        concurrency={"min": 2, "start": 2, "max": 2},
+    )
+    + function("why:by_length", "lengthy", target_ms=150)
+    + model(
+        "crowded", "openai", **UPSTREAM, target_ms=400, url="URL/crowded",
+        concurrency={"max": 1}, limits={"max_batch": 2},
+    )
+    + model("echo", "echo", target_ms=5000)
+)  # fmt: skip
 
 TAKES_S = {"/scattered/embeddings": 0.025, "/crowded/embeddings": 0.1}
 """Time of a launch at the upstream, however busy this machine is."""
-
-
 WINDOW_S = 12.0
-
-
 FOUND_WITHIN_S = 24.0
-
-
 IMPATIENT = 120
-
-
 SOONER = {
     "max(millrace_webhook_oldest_seconds) > 300": "max(millrace_webhook_oldest_seconds) > 2.5"
 }
-
-
 LOOK_S = 0.2
 """Interval of requests for findings: more would keep the api busy by themselves."""
-
-
 SHORT, LONG = "a few words", "more words than anybody reads, one after the other, " * 60
 
 
@@ -154,19 +118,13 @@ class Scene:
         self.prometheus: httpx.Client | None = None
         self.database = db.connect(platform.settings.database_url, pool_size=2)
         for tenant in ("alice", "bob"):
-            self.keys[tenant] = self._key(NewKey(tenant))
-        self.keys["operator"] = self._key(NewKey("house", role="operator"))
+            self.keys[tenant], _ = make_key(self.database, tenant)
+        self.keys["operator"], _ = make_key(self.database, "house", role="operator")
         self.as_operator = self.client("operator")
         eventually(lambda: httpx.get(f"{platform.url}/jobs").status_code == 401)
 
-    def _key(self, asked: NewKey) -> str:
-        with self.database.begin() as tx:
-            api_keys.create(tx, asked)
-        return asked.secret
-
     def client(self, who: str) -> httpx.Client:
-        headers = {"Authorization": f"Bearer {self.keys[who]}"}
-        return httpx.Client(base_url=self.platform.url, headers=headers)
+        return httpx.Client(base_url=self.platform.url, headers=bearer(self.keys[who]))
 
     def close(self) -> None:
         self.as_operator.close()
@@ -210,7 +168,7 @@ class Scene:
 
 @contextmanager
 def staged(platforms: Platforms, folder: Path, models: str) -> Iterator[Scene]:
-    asked = spec(models, metrics_window_s=WINDOW_S, lease_s=3.0, webhook_allow="127.0.0.1")
+    asked = spec(models, metrics_window_s=WINDOW_S, lease_s=3.0 * pace(), webhook_allow="127.0.0.1")
     with platforms.running(asked, metrics_port=free_ports(8)[0]) as platform:
         made = Scene(platform)
         try:

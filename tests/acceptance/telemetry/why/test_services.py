@@ -10,19 +10,14 @@ from sqlalchemy import text
 
 from ops.supervisor.platform import Platform
 from tests.acceptance.telemetry.why.scenes import FOUND_WITHIN_S, TROUBLES, Scene, explained, staged
+from tests.support.models.entries import function
 from tests.support.platforms import Platforms
 from tests.support.servers.receiver import Received, Reply, receiving
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.nightly
 
-DEADLY = """
-[[model]]
-name = "deadly"
-version = "1"
-engine = "function"
-options = { function = "tests.support.models.why:deadly" }
-"""
+DEADLY = function("why:deadly")
 
 
 def test_a_receiver_of_webhooks_is_slow(scene: Scene) -> None:

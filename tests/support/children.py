@@ -1,0 +1,73 @@
+"""Processes of a platform by name: killed, replaced, or waited for as `millrace up` does it."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import httpx
+
+from ops.processes.children import Child
+from ops.processes.ports import free_port
+from ops.supervisor.platform import Platform
+from tests.support.wait import eventually
+
+T = TypeVar("T")
+
+
+def child_of(platform: Platform, name: str = "worker-1") -> Child:
+    """A process of a platform by its name: api, keeper, worker-1, prepare-1, …"""
+    [found] = [child for child in platform.supervisor.children if child.name == name]
+    return found
+
+
+def pid_of(platform: Platform, name: str = "worker-1") -> int:
+    """Pid of a process of a platform."""
+    pid = child_of(platform, name).pid
+    assert pid
+    return pid
+
+
+def kill(platform: Platform, name: str = "worker-1") -> int:
+    """Kills a process of a platform; returns the pid that it had."""
+    pid = pid_of(platform, name)
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def kill_and_replace(platform: Platform, name: str) -> None:
+    """Kills a process, and waits for the next one, which the supervisor starts."""
+    killed = kill(platform, name)
+    child = child_of(platform, name)
+    until(platform, lambda: child.pid != killed and child.alive())
+
+
+def until(platform: Platform, look: Callable[[], T]) -> T:
+    """Waits, and starts again what ends meanwhile, as `millrace up` does."""
+    return eventually(lambda: (platform.poll(), look())[1])
+
+
+@contextmanager
+def second_api(platform: Platform) -> Iterator[Child]:
+    """A second api of a platform, whose address is its name."""
+    own = platform.settings.evolve(port=free_port())
+    url = f"http://{own.host}:{own.port}"
+    log = platform.settings.home / "logs" / "api-2.log"
+    child = Child(url, [sys.executable, "-m", "api"], own.environment(), log)
+    child.start()
+    try:
+        eventually(lambda: answers(url))
+        yield child
+    finally:
+        child.terminate()
+        eventually(lambda: not child.alive())
+
+
+def answers(url: str) -> bool:
+    """Returns True once an api is ready."""
+    try:
+        return httpx.get(f"{url}/readyz").is_success
+    except httpx.TransportError:
+        return False
