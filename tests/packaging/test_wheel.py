@@ -16,7 +16,7 @@ PACKAGES = {"api", "jobs", "migrations", "millrace", "millrace_command", "ops", 
 EXTRAS = {"bench", "cpu", "cuda", "dev", "docs", "generate", "huggingface", "kubernetes", "parquet"}
 DEVELOPMENT = ("ops/docs/", "ops/deploy/")
 """Folders of a package that are read in a checkout alone."""
-TOOLS = {"ops/mkdocs.yml", "ops/requirements.lock", "ops/tools.lock"}
+TOOLS = {"ops/mkdocs.yml", "ops/requirements.lock", "ops/step.sh", "ops/tools.lock"}
 MOST_BYTES = 8 << 20
 
 

@@ -136,11 +136,15 @@ class Platforms:
         if self._shared is None or self._shared[0] != asked:
             self.close()
             self._shared = asked, self._stack.enter_context(self._start(asked))
-            STARTED["shared"] += 1
+            STARTED["shared" if asked in SHARED else "own"] += 1
         platform = self._shared[1]
         platform.poll()  # a worker that the tests before have killed
-        with extra_models(platform, models, files):
-            yield platform
+        try:
+            with extra_models(platform, models, files):
+                yield platform
+        except BaseException:
+            self.close()  # the next module gets a new one: this one may not be as it was
+            raise
 
     def close(self) -> None:
         """Stops the shared platform."""

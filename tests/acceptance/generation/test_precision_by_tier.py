@@ -11,7 +11,8 @@ import pytest
 from ops.supervisor.platform import Platform
 from tests.support.clients import events
 from tests.support.models.entries import model
-from tests.support.platforms import GENERATING
+from tests.support.pace import pace
+from tests.support.platforms import spec
 from tests.support.wait import PATIENCE_S, eventually
 
 # one answer at a time, of a second
@@ -20,7 +21,7 @@ MODELS = model(
     step_ms=20.0, sequences=1,
 )  # fmt: skip
 MODELS += model("talk-int8", "echo_chat", target_ttft_ms=60000, step_ms=1.0)
-PLATFORM = GENERATING
+PLATFORM = spec(MODELS, lease_s=1.5 * pace())  # workers report predictions every half second
 
 
 SAID = "word " * 49 + "end"

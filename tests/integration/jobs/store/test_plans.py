@@ -102,7 +102,7 @@ def test_claimable_slices_are_counted_by_their_index(filled: db.Tx) -> None:
     def count() -> None:
         assert backlog.claimable(filled, [ECHO], 300) == {"echo@1": 300}
 
-    assert blocks(filled, "AS counted", count) < 100
+    assert looked_at(explained(filled, "AS counted", count)) < 2000
 
 
 @pytest.fixture
@@ -142,7 +142,8 @@ def test_the_first_gap_is_looked_for_one_seq_at_a_time(without_statistics: db.Tx
 
 
 def test_the_first_open_slice_is_found_by_its_index(as_api: db.Tx) -> None:
-    assert blocks(as_api, "ORDER BY slices.start", lambda: read_after(as_api, 39_900)) < 100
+    plan = explained(as_api, "ORDER BY slices.start", lambda: read_after(as_api, 39_900))
+    assert looked_at(plan) < 500  # rows, since pages hold what tests before have taken back
 
 
 def test_attempts_are_forgotten_at_their_own_cost(filled: db.Tx, as_api: db.Tx) -> None:
