@@ -85,7 +85,7 @@ def test_an_item_tells_which_launch_it_was_in(client: Client, http: httpx.Client
     client.jobs.wait(job["id"])
     item = http.get(f"/jobs/{job['id']}/items/1").json()
     assert (item["input"], item["output"], item["outcome"]) == ("y", "Y", "succeeded")
-    assert item["launch"]["items"] == 2
+    assert item["launch"]["items"] >= 2  # a launch may hold items of other jobs too
     assert item["timing"]["engine_ms"] >= 99
     assert (item["attempts"], item["deliveries"]) == (1, 1)
     assert http.get(f"/jobs/{job['id']}/items/2").status_code == 404
