@@ -20,14 +20,20 @@ def lanes(redis_client: "redis.Redis") -> RedisLanes:
     return lanes
 
 
-def take(lanes: RedisLanes, resume_within_s: int = 0) -> Call:
-    """Puts a call that streams, and has a worker take it."""
+def take(
+    lanes: RedisLanes, client: "redis.Redis", resume_within_s: int = 0, ago_s: float = 100.0
+) -> Call:
+    """Puts a call that streams, as if it had come so long ago, and has a worker take it."""
     call = Call(
         "a", "{}/64", "tenant", {"text": "x"}, 3, API, stream=True, resume_within_s=resume_within_s
     )
     assert lanes.put(call, target_ms=250, timeout_ms=60_000, most=9, terms=Terms()) is None
     taken = lanes.take(ticket(lanes.look("worker-1/0")))
     assert taken
+    stored = client.hget(lanes.keys("calls"), call.id)
+    assert isinstance(stored, bytes)
+    enqueued, rest = stored.split(b" ", 1)
+    client.hset(lanes.keys("calls"), call.id, b"%.3f " % (float(enqueued) - ago_s * 1000) + rest)
     return taken[0]
 
 
@@ -55,7 +61,7 @@ def dropped(lanes: RedisLanes) -> list[str]:
 def test_a_call_is_dropped_once_its_api_is_gone_for_longer_than_it_may_be_resumed(
     lanes: RedisLanes, redis_client: "redis.Redis", within_s: int, ago_s: float, ends: bool
 ) -> None:
-    call = take(lanes, within_s)
+    call = take(lanes, redis_client, within_s)
     attend(lanes, redis_client, ago_s)
     assert dropped(lanes) == ([call.id] if ends else [])
     assert redis_client.hexists(lanes.keys("calls"), call.id) != ends
@@ -63,7 +69,7 @@ def test_a_call_is_dropped_once_its_api_is_gone_for_longer_than_it_may_be_resume
 
 
 def test_an_api_is_told_of_dropped_calls(lanes: RedisLanes, redis_client: "redis.Redis") -> None:
-    call = take(lanes)
+    call = take(lanes, redis_client)
     attend(lanes, redis_client, 31)
     assert dropped(lanes) == [call.id]
     packed = redis_client.lpop(lanes.keys.replies(API))
@@ -76,7 +82,7 @@ def test_an_api_is_told_of_dropped_calls(lanes: RedisLanes, redis_client: "redis
 def test_an_api_that_could_not_be_heard_since_the_look_before_is_heard_first(
     lanes: RedisLanes, redis_client: "redis.Redis", looked_ago_s: float
 ) -> None:
-    call = take(lanes)
+    call = take(lanes, redis_client)
     attend(lanes, redis_client, 36, looked_ago_s)
     assert dropped(lanes) == []
     assert dropped(lanes) == []
@@ -84,15 +90,27 @@ def test_an_api_that_could_not_be_heard_since_the_look_before_is_heard_first(
     assert dropped(lanes) == [call.id]
 
 
-def test_calls_of_an_api_that_never_told_of_itself_run_on(lanes: RedisLanes) -> None:
-    take(lanes)
+def test_calls_of_an_api_that_never_told_of_itself_run_on(
+    lanes: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    take(lanes, redis_client)
     assert dropped(lanes) == []
+
+
+@pytest.mark.parametrize(("ago_s", "ends"), [(0, False), (34, False), (36, True)])
+def test_a_call_shows_that_its_api_lived_when_it_came(
+    lanes: RedisLanes, redis_client: "redis.Redis", ago_s: float, ends: bool
+) -> None:
+    """Of a model that isn't called often: its api has told nothing since the call before."""
+    call = take(lanes, redis_client, ago_s=ago_s)
+    attend(lanes, redis_client, 600)
+    assert dropped(lanes) == ([call.id] if ends else [])
 
 
 def test_a_call_that_another_api_has_now_is_not_dropped_for_the_one_before(
     lanes: RedisLanes, redis_client: "redis.Redis"
 ) -> None:
-    call = take(lanes)
+    call = take(lanes, redis_client)
     key = lanes.keys("calls")
     packed = redis_client.hget(key, call.id)
     assert isinstance(packed, bytes)
