@@ -51,10 +51,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.import_plugin("tests.support.fixtures")
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    return f"tier: {config.getoption('--tier')}; this machine takes {pace():g} times as long"
-
-
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     return _selection(config).leaves_out(collection_path) or None
 
@@ -109,7 +105,10 @@ def pytest_testnodedown(node: Any) -> None:
     _STARTED.update(getattr(node, "workeroutput", {}).get("platforms", {}))
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Says what repeats the run; a header is not shown by `-q`."""
+    seed = getattr(config.option, "randomly_seed", None)
+    terminalreporter.write_line(f"order: --randomly-seed={seed}; pace of the machine: {pace():g}")
     if _STARTED:
         found = ", ".join(f"{count} {kind}" for kind, count in sorted(_STARTED.items()))
         terminalreporter.write_line(f"platforms started: {found}")

@@ -56,7 +56,7 @@ IDS = {**THEIRS, "key_id": "key", "tenant": "tenant"}
 ERASURE = "GET /tenants/{tenant}/erasure"
 THERE = {"model": "echo", "seq": "0", "version": "1", "alias": "stable"}
 ABSENT = {"name": "absent", "named": "absent", "pool": "absent", "worker_id": "4711"}
-"""Of none that is there: 404."""
+"""Parameters that name nothing: the answer is 404."""
 OWN_ALONE = ("POST /jobs/{job_id}/resubmit",)
 """For what is of the caller's tenant, though others may see it."""
 

@@ -111,7 +111,7 @@ def test_secrets_keys_and_tenants_are_noted_and_nothing_secret_is(people: People
 
 
 def mine(people: People) -> list[dict[str, Any]]:
-    """What is noted of these people alone."""
+    """Entries about these people alone."""
     return [row for row in people.log() if row["actor"] in people.ids.values()]
 
 

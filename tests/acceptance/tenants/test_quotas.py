@@ -153,7 +153,7 @@ def test_calls_in_flight_are_bounded(tenant: Tenant) -> None:
     eventually(lambda: "RateLimit-Policy" in tenant.infer("slow").headers)
 
     def refused_beside_three() -> list[httpx.Response]:
-        """Where a busy machine predicts no late answers, so that all three come through."""
+        """Refusals of twelve calls at once; none while a busy machine predicts late answers."""
         with ThreadPoolExecutor(12) as threads:
             answers = list(threads.map(lambda _: tenant.infer("slow"), range(12)))
         served = sum(answer.status_code == 200 for answer in answers)

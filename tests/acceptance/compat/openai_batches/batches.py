@@ -76,7 +76,7 @@ def check(batch: Batch) -> None:
 
 
 def faults(batch: Batch) -> list[Any]:
-    """What is wrong with the file of a batch that failed."""
+    """Faults of the file of a batch that failed."""
     assert batch.status == "failed"
     assert batch.errors is not None
     assert batch.errors.data is not None

@@ -22,7 +22,7 @@ SHOWN = ["rules_test.yml", "rules_hours_test.yml", "rules_days_test.yml"]
 
 
 def cases() -> dict[str, list[Any]]:
-    """What the test files expect of each alert, case by case."""
+    """Alerts that the test files expect, case by case."""
     found: dict[str, list[Any]] = {alert["alert"]: [] for alert in alerts()}
     for file in SHOWN:
         for test in load(PROMETHEUS / file)["tests"]:
