@@ -208,7 +208,7 @@ def test_a_job_is_bounded_in_items_and_by_what_is_queued(tenant: Tenant) -> None
 
 
 def test_what_is_retried_is_queued_too(tenant: Tenant) -> None:
-    job = tenant.submit(*["x" * 200] * 40).json()["id"]
+    job = tenant.submit(*"x" * 2000).json()["id"]  # minutes of work, of which most is cancelled
     assert tenant.http.post(f"/jobs/{job}/cancel").status_code == 200
     eventually(lambda: tenant.http.get(f"/jobs/{job}").json()["state"] == "cancelled")
     tenant.limit({"queued_items": 10})
@@ -216,6 +216,7 @@ def test_what_is_retried_is_queued_too(tenant: Tenant) -> None:
     is_refused(tenant.http.post(f"/jobs/{job}/retry"), "queued_items")
     tenant.limit()
     eventually(lambda: tenant.http.post(f"/jobs/{job}/retry").status_code == 200)
+    assert tenant.http.post(f"/jobs/{job}/cancel").status_code == 200
 
 
 def test_stored_bytes_are_bounded_and_freed_by_deleting(tenant: Tenant) -> None:

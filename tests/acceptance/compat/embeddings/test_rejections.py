@@ -1,6 +1,7 @@
 """POST /v1/embeddings: what is rejected, limited, or ends early."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -15,6 +16,7 @@ from tests.support.keys import make_key_at
 from tests.support.models.embedding import LAUNCHES, RELEASED
 from tests.support.packages import openai_of, openai_with
 from tests.support.platforms import CHATTING
+from tests.support.wait import eventually
 
 PLATFORM = CHATTING
 MODELS = embeddings.MODELS
@@ -102,28 +104,45 @@ def launched(platform: Platform, prefix: str) -> int:
     return sum(line.startswith(prefix) for line in lines)
 
 
+@pytest.fixture
+def released(platform: Platform) -> Iterator[Path]:
+    """File that lets go what the model holds; there at the end, else the model is never free."""
+    path: Path = platform.settings.home / RELEASED
+    path.unlink(missing_ok=True)
+    yield path
+    path.touch()
+
+
+def until_withdrawn(platform: Platform) -> None:
+    """Waits until the api waits for no call, while the model holds one."""
+    with http_of(platform, "admins", role="admin") as admin:
+        eventually(lambda: "\nmillrace_calls_in_flight 0.0\n" in admin.get("/metrics").text)
+
+
 def test_where_one_fails_all_do_and_the_others_are_taken_back(
-    platform: Platform, openai_client: OpenAI
+    platform: Platform, openai_client: OpenAI, released: Path
 ) -> None:
-    texts = [f"spared {n}" for n in range(59)]
+    spared = [f"spared {n}" for n in range(59)]
     with pytest.raises(openai.InternalServerError, match="it is broken"):
-        openai_client.embeddings.create(model="slow", input=["broken", *texts])
+        openai_client.embeddings.create(
+            model="slow", input=["broken", *spared[:3], "hold", *spared[3:]]
+        )
+    until_withdrawn(platform)
+    released.touch()
     assert_answers_again(openai_client)
     assert launched(platform, "spared") < 30
 
 
 def test_a_client_that_goes_takes_all_of_its_list_back(
-    platform: Platform, openai_client: OpenAI
+    platform: Platform, openai_client: OpenAI, released: Path
 ) -> None:
     texts = [f"left {n}" for n in range(60)]
-    released = platform.settings.home / RELEASED
-    try:
-        with pytest.raises(openai.APITimeoutError):
-            openai_client.with_options(timeout=0.5).embeddings.create(
-                model="slow", input=["hold", *texts]
-            )
-    finally:
-        released.touch()  # else the model is never free, and can't be taken out
+    with pytest.raises(openai.APITimeoutError):
+        openai_client.with_options(timeout=0.5).embeddings.create(
+            model="slow", input=["hold", *texts]
+        )
+    until_withdrawn(platform)
+    released.touch()
     assert_answers_again(openai_client)
     assert launched(platform, "left") < 10
 
