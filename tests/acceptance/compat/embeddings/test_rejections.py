@@ -137,14 +137,19 @@ def test_a_client_that_goes_takes_all_of_its_list_back(
     platform: Platform, openai_client: OpenAI, released: Path
 ) -> None:
     texts = [f"left {n}" for n in range(60)]
-    with pytest.raises(openai.APITimeoutError):
-        openai_client.with_options(timeout=0.5).embeddings.create(
-            model="slow", input=["hold", *texts]
-        )
+    impatient, before = openai_client.with_options(timeout=0.5), launched(platform, "hold")
+
+    def leaves_while_it_runs() -> bool:
+        """A starved api may not have begun when its client goes."""
+        with pytest.raises(openai.APITimeoutError):
+            impatient.embeddings.create(model="slow", input=["hold", *texts])
+        return launched(platform, "hold") > before
+
+    eventually(leaves_while_it_runs)
     until_withdrawn(platform)
     released.touch()
     assert_answers_again(openai_client)
-    assert launched(platform, "left") < 10
+    assert launched(platform, "left") < 30
 
 
 @pytest.fixture
