@@ -1,5 +1,7 @@
 """An api of this process, and a worker of generating models that does what a test says."""
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -63,6 +65,18 @@ class Stage:
     key: str
     worker: FakeGenerationWorker
     redis: "redis.Redis"
+    loop: asyncio.AbstractEventLoop  #: of the api
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Holds the api's loop meanwhile, as a signal that stops its process."""
+        stands, goes_on = threading.Event(), threading.Event()
+        self.loop.call_soon_threadsafe(lambda: (stands.set(), goes_on.wait()))
+        stands.wait()
+        try:
+            yield
+        finally:
+            goes_on.set()
 
     @property
     def url(self) -> str:
@@ -98,8 +112,15 @@ def stage(
     key, _ = make_key(database)
     worker = FakeGenerationWorker(redis_client, "m@1")
     app = create_app(settings.evolve(models=file))
-    with serving(FastPath(app), lifespan="on") as port:
-        yield Stage(app, port, key, worker, redis_client)
+    served, loops = FastPath(app), list[asyncio.AbstractEventLoop]()
+
+    async def noting_its_loop(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            loops.append(asyncio.get_running_loop())
+        await served(scope, receive, send)
+
+    with serving(noting_its_loop, lifespan="on") as port:
+        yield Stage(app, port, key, worker, redis_client, loops[0])
 
 
 @contextmanager

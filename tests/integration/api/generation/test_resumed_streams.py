@@ -221,9 +221,10 @@ def test_a_request_whose_client_has_left_takes_the_stream_from_nobody(reader: Re
         seen = [next(found)]
         head = "".join(f"{name}: {value}\r\n" for name, value in stage.headers.items())
         request = f"GET /calls/{call.id}/stream HTTP/1.1\r\nHost: x\r\n{head}\r\n"
-        for _ in range(5):
-            with socket.create_connection(("127.0.0.1", stage.port)) as given_up:
-                given_up.sendall(request.encode())
+        with stage.stopped():
+            for _ in range(5):
+                with socket.create_connection(("127.0.0.1", stage.port)) as given_up:
+                    given_up.sendall(request.encode())
         assert stage.post("/infer", {**CALL, "model": "none"}).status_code == 404
         say(stage, call, WORDS[1:])
         seen += found
