@@ -16,8 +16,8 @@ SECRET = re.compile(r"whsec_[A-Za-z0-9+/=]+")
 
 def test_all_tenants_are_in_the_list_those_with_jobs_alone_too(people: People, jobs: Jobs) -> None:
     jobs.post(tenant="nokeys", items=7)
-    shown = people.get("operator", "/tenants").text
     for name in ("acme", "house", "mallory", "nokeys"):
+        shown = people.get("operator", f"/tenants?after={name[:-1]}").text
         assert f'href="/dashboard/tenants/{name}"' in shown
     assert (
         people.get("operator", "/tenants?after=house").text.count('href="/dashboard/tenants/') < 9
