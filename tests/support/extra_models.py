@@ -41,6 +41,8 @@ def extra_models(
     twice = keys & {_key(entry) for entry in tomllib.loads(before)["model"]}
     assert not twice, f"the platform has {twice} itself"
     waiting = {_key(entry) for entry in entries if not entry.get("on_demand")}
+    # Workers keep for seconds what has been removed; only a model of the same name is in the way.
+    eventually(lambda: not keys & _held(platform))
     _replace(path, f"{before}\n{models}")
     with httpx.Client(base_url=platform.url, headers=_headers(platform)) as http:
         eventually(lambda: all(_status(http, key) != httpx.codes.NOT_FOUND for key in keys))
@@ -48,7 +50,6 @@ def extra_models(
         yield
         _replace(path, before)
         eventually(lambda: all(_status(http, key) == httpx.codes.NOT_FOUND for key in keys))
-    eventually(lambda: not keys & _held(platform))
 
 
 def _key(entry: dict[str, Any]) -> str:

@@ -98,13 +98,17 @@ class Bench:
         self._client, self._started = client, False
         self.deltas: list[Delta] = []
         self.replies: dict[str, Any] = {}  #: (output, error, timing) by call
+        self._sent: list[Call] = []
 
     def start(self) -> None:
         self._started = True
         self.host.start()
 
     def stop(self) -> None:
+        """Stops the host; calls that still run are dropped, since a host ends what it has."""
         self.engine.go_on()
+        for call in self._sent:
+            self.lanes.drop(call)
         if self._started:
             self.host.stop()
         self.watch.close()
@@ -120,6 +124,7 @@ class Bench:
         call = Call(id, lane_name({}, 0), tenant, value, 1, "api-1", stream=stream, cohort=cohort)
         bounds = {"target_ms": target_ms, "timeout_ms": timeout_ms, "most": 1000}
         assert self.lanes.put(call, **bounds, terms=Terms()) is None
+        self._sent.append(call)
         return call
 
     def read(self) -> bool:
