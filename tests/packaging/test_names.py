@@ -8,7 +8,7 @@ from jobs.processes import packages
 from tests.packaging.kit import Environment, Wheel
 from tests.packaging.running import Running
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
 
 MODELS = """
 [[model]]

@@ -79,6 +79,7 @@ def test_no_requirement_needs_a_compiler(wheel: Wheel) -> None:
     assert compiled == {}
 
 
+@pytest.mark.nightly
 def test_the_base_runs_the_platform_and_says_what_torch_would_serve(
     wheel: Wheel, tmp_path: Path
 ) -> None:
@@ -99,6 +100,7 @@ def test_the_base_runs_the_platform_and_says_what_torch_would_serve(
     assert "Traceback" not in log.read_text()
 
 
+@pytest.mark.nightly
 def test_with_the_extra_cpu_it_embeds(wheel: Wheel, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "venv", wheel, "cpu")
     running, log = Running(environment, tmp_path / "home"), tmp_path / "up.log"

@@ -5,9 +5,13 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from ops.supervisor.platform import Platform
 from tests.support.platforms import TWO_WORKERS
 from tests.support.wait import PATIENCE_S
+
+pytestmark = pytest.mark.nightly
 
 PLATFORM = TWO_WORKERS
 

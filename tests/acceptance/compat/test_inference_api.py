@@ -109,6 +109,7 @@ def test_a_limit_of_the_caller_is_a_429(http: httpx.Client) -> None:
     assert answer.json()["retry_after_ms"] > 0
 
 
+@pytest.mark.nightly
 def test_the_benchmark_prints_what_the_devices_did(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ops", "bench", "inference", "--quick"]
     done = subprocess.run(

@@ -20,7 +20,7 @@ from ops.supervisor.platform import Platform
 from tests.support.children import child_of, kill, pid_of, until
 from tests.support.jobs import begun, finish, scalar_of
 from tests.support.pace import pace
-from tests.support.platforms import LIGHT, Platforms, spec
+from tests.support.platforms import LIGHT, Platforms, copy_database, spec
 from tests.support.wait import eventually, gone
 
 ITEMS = 3000
@@ -74,7 +74,8 @@ class Up:
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Iterator[Up]:
+def up(tmp_path: Path, database_folder: Path) -> Iterator[Up]:
+    copy_database(database_folder, tmp_path / "home")
     (tmp_path / "models.toml").write_text(LIGHT)
     started = Up(tmp_path / "home", free_port())
     yield started

@@ -27,6 +27,8 @@ from tests.support.stores.broker_faults import Broker, RabbitBroker, RedisBroker
 from tests.support.wait import PATIENCE_S, eventually, slowdown
 from workers.broker import queue_of
 
+pytestmark = pytest.mark.nightly
+
 MODELS = STEADY + function("paced:slow", limits={"max_batch": 4, "slice_items": 12})
 ITEMS = 300  # of the steady model: three seconds
 STALL_S = 10  # "a few seconds", where eight others share the machine
@@ -34,9 +36,7 @@ MARGIN_S = 2  # for the same reason; it takes 0.1 to 0.3
 SILENCE_S = 7  # longer than anybody waits for a broker's answer
 
 
-@pytest.fixture(
-    scope="module", params=["redis", pytest.param("rabbitmq", marks=pytest.mark.nightly)]
-)
+@pytest.fixture(scope="module", params=["redis", "rabbitmq"])
 def broker(
     request: pytest.FixtureRequest,
     platforms: Platforms,

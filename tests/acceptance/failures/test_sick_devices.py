@@ -21,6 +21,8 @@ from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.nightly
+
 ITEMS = 2000
 MODELS = function("sick:shout", limits={"max_batch": 16, "slice_items": 32})
 

@@ -15,6 +15,8 @@ from tests.support.pace import pace
 from tests.support.platforms import spec
 from tests.support.wait import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.nightly
+
 # one answer at a time, of a second
 MODELS = model(
     "talk", "echo_chat", target_ttft_ms=1000, degrade={"fallback": "talk-int8@1"},

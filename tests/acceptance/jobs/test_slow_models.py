@@ -17,6 +17,8 @@ from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually, slowdown
 
+pytestmark = pytest.mark.nightly
+
 ITEMS = 24
 CODE = """
 import os, time
@@ -50,7 +52,6 @@ def submit(client: Client) -> str:
     return client.jobs.submit("slow", [str(n) for n in range(ITEMS)]).id
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(400)
 def test_two_workers_share_a_job_of_slow_items_and_show_progress(platforms: Platforms) -> None:
     with platforms.running(SLOW) as platform, closing(Client(platform.url)) as client:
@@ -86,7 +87,6 @@ def test_a_kill_repeats_at_most_what_was_in_the_launch(platforms: Platforms) -> 
         assert len(lost) <= 2 * launch, "more than its launch and the one being recorded"
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(("drain_s", "times"), [(0.3, 2), (60.0, 1)], ids=["short", "long"])
 def test_a_launch_has_as_long_to_end_as_drain_s_says(
     platforms: Platforms, drain_s: float, times: int

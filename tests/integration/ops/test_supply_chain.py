@@ -35,6 +35,7 @@ def sbom(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.nightly
 def test_the_bill_of_materials_names_what_the_lock_installs(sbom: dict[str, Any]) -> None:
     assert (sbom["bomFormat"], sbom["specVersion"]) == ("CycloneDX", "1.6")
     listed = {
@@ -45,6 +46,7 @@ def test_the_bill_of_materials_names_what_the_lock_installs(sbom: dict[str, Any]
     assert all(part["purl"].startswith("pkg:pypi/") for part in sbom["components"])
 
 
+@pytest.mark.nightly
 def test_the_bill_of_materials_is_of_this_product(sbom: dict[str, Any]) -> None:
     assert sbom["metadata"]["component"]["name"] == "millrace"
 

@@ -128,6 +128,7 @@ def test_a_batch_that_is_not_done_in_its_window_expires(client: openai.OpenAI) -
     assert len(done) + len(undone) == len(lines)
 
 
+@pytest.mark.nightly
 def test_fifty_thousand_lines(client: openai.OpenAI) -> None:
     said = "x" * 600
     made = create(

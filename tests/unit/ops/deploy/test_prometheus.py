@@ -66,7 +66,7 @@ def test_promtool_takes_rules_and_configuration() -> None:
     promtool("check", "config", PROMETHEUS / "prometheus.yml")
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_alerts_fire_when_they_should_and_only_then() -> None:
     promtool("test", "rules", *SHOWN)
 

@@ -309,8 +309,9 @@ SLICED: Any = None
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("examples", [12, pytest.param(40, marks=pytest.mark.nightly)])
 def test_any_interleaving_keeps_every_invariant_and_every_job_ends(
-    database: Engine, monkeypatch: pytest.MonkeyPatch
+    database: Engine, monkeypatch: pytest.MonkeyPatch, examples: int
 ) -> None:
     from dataclasses import replace
 
@@ -321,7 +322,7 @@ def test_any_interleaving_keeps_every_invariant_and_every_job_ends(
     Protocol.database = database
     machine: Any = Protocol.TestCase
     machine.settings = settings(
-        max_examples=40,
+        max_examples=examples,
         stateful_step_count=30,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -6,22 +6,11 @@ from pathlib import Path
 import pytest
 
 from jobs.models.model import Model
-from ops.supervisor.platform import Platform
 from tests.support.generation import tiny_llama
-from tests.support.platforms import Platforms, spec
 from workers.engines.echo_chat import EchoChat
 from workers.engines.generator import Generator
 from workers.engines.transformers.engine import TransformersGenerator
 from workers.engines.upstream.streaming.openai_generator import OpenAIGenerator
-
-SERVER = spec("""
-[[model]]
-name = "echoes"
-version = "1"
-engine = "echo_chat"
-target_ttft_ms = 60000
-options = { step_ms = 2.0, context_tokens = 256 }
-""")
 
 
 @pytest.fixture(scope="session")
@@ -57,15 +46,9 @@ def generator(request: pytest.FixtureRequest) -> Iterator[Generator]:
     if request.param == "echo_chat":
         made: Generator = EchoChat(context_tokens=256)
     else:
-        made = upstream(request.getfixturevalue("server").url, "echoes")
+        made = upstream(request.getfixturevalue("platform").url, "echoes")
     yield made
     made.close()
-
-
-@pytest.fixture(scope="module")
-def server(platforms: Platforms) -> Iterator[Platform]:
-    with platforms.running(SERVER) as started:
-        yield started
 
 
 def upstream(url: str, model: str, **options: object) -> OpenAIGenerator:

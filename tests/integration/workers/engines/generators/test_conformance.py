@@ -6,9 +6,19 @@ from typing import Any
 import pytest
 
 from tests.support.generation.generating import Generated, resumed, run, sequence
+from tests.support.platforms import GENERATING
 from workers.engines.generator import Generator, NewSequence, Prompt
 from workers.engines.protocol import InvalidInput
 
+PLATFORM = GENERATING
+MODELS = """
+[[model]]
+name = "echoes"
+version = "1"
+engine = "echo_chat"
+target_ttft_ms = 60000
+options = { step_ms = 2.0, context_tokens = 256 }
+"""
 TEXTS = ["one two three four", "a", "the cat sat on the mat " * 4, "five six"]
 
 

@@ -13,7 +13,8 @@ from tests.support.servers import mock_server
 from tests.support.wait import eventually
 from workers.engines.upstream.streaming.openai_generator import OpenAIGenerator
 
-pytestmark = pytest.mark.timeout(600)  # the server is installed, and imports much
+# The server is installed, and imports much.
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 ITL_MS = 20.0
 OUTPUT = 12  # tokens of an answer
 
