@@ -12,7 +12,8 @@ from tests.support.pace import pace
 
 T = TypeVar("T")
 
-_POLL_S = 0.01
+_POLL_S, _LATER_S = 0.01, 0.1
+_SHARE = 0.03  # of the time waited so far, up to the next look: looks ask servers, which takes CPU
 _PROBE_S = 0.03  # what the probe takes on a core that nobody else uses
 _MOST_TIMES = 8.0
 _MOST_S = 200.0  # a test ends by itself, and names what it waits for, before pytest-timeout ends it
@@ -37,6 +38,11 @@ class Deadline:
         self._timeout_s = timeout_s
         self._began_s = time.monotonic()
 
+    def look_again_s(self) -> float:
+        """Returns the time until the next look, seconds."""
+        elapsed_s = time.monotonic() - self._began_s
+        return min(_LATER_S, max(_POLL_S, _SHARE * elapsed_s))
+
     def is_over(self) -> bool:
         """Returns True once the limit has passed, stretched by the load that is there now."""
         elapsed_s = time.monotonic() - self._began_s
@@ -50,11 +56,14 @@ class Deadline:
 
 
 def eventually(fn: Callable[[], T], timeout_s: float = PATIENCE_S, every_s: float = _POLL_S) -> T:
-    """Calls fn until its result is true, and returns that; fails at the deadline."""
+    """Calls fn until its result is true, and returns that; fails at the deadline.
+
+    every_s: least time between two calls, seconds; it grows up to 0.1 s in the course of a wait.
+    """
     deadline = Deadline(timeout_s)
     while not (found := fn()):
         deadline.check(fn)
-        time.sleep(every_s)
+        time.sleep(max(every_s, deadline.look_again_s()))
     return found
 
 
@@ -67,7 +76,7 @@ async def eventually_async(fn: Callable[[], T | Awaitable[T]], timeout_s: float 
         if found:
             return found
         deadline.check(fn)
-        await asyncio.sleep(_POLL_S)
+        await asyncio.sleep(deadline.look_again_s())
 
 
 def pause(seconds: float) -> None:
