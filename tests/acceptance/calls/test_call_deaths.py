@@ -1,5 +1,6 @@
 """Workers die with calls in hand; the calls are answered. Two real workers, killed for real."""
 
+import fcntl
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -39,9 +40,11 @@ class Stage:
         self._callers = ThreadPoolExecutor(16)
 
     def set_up(self) -> None:
-        """Both workers ready, and nothing launched."""
+        """Both workers ready, and nothing launched: what the test before released has ended."""
         self.until(lambda: self.lanes.look("a test").replicas == 2)
-        self._path(LAUNCHES).write_text("")
+        with self._path(LAUNCHES).open("a") as log:
+            fcntl.flock(log, fcntl.LOCK_EX)
+            log.truncate(0)
         self._path(RELEASED).unlink(missing_ok=True)
 
     def until(self, fn: Callable[[], object]) -> None:

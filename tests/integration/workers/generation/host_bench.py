@@ -128,16 +128,15 @@ class Bench:
         return call
 
     def read(self) -> bool:
-        """Reads the next message of the api process; returns False if there is none."""
-        message: Any = self._client.lpop(reply_key("api-1"))
-        if message is None:
-            return False
-        if message[:1] == DELTAS:
-            self.deltas += unpack_deltas(message)
-        else:
-            for id, output, error, _, timing in unpack_replies(message):
-                self.replies[id] = output and orjson.loads(output), error, timing
-        return True
+        """Reads what the api process was sent; returns False if there is nothing."""
+        messages: Any = self._client.lpop(reply_key("api-1"), 1000) or ()
+        for message in messages:
+            if message[:1] == DELTAS:
+                self.deltas += unpack_deltas(message)
+            else:
+                for id, output, error, _, timing in unpack_replies(message):
+                    self.replies[id] = output and orjson.loads(output), error, timing
+        return bool(messages)
 
     def reply(self, id: str) -> tuple[Any, Any, Any]:
         """(output, error, timing) of a call, once it is there."""
