@@ -3,6 +3,7 @@ exercise may need those before it: the page is read from its top."""
 
 import re
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from millrace import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
+from tests.support.cases import each
 from tests.support.keys import make_key_at
-from tests.support.pages import MINILM, ROOT, Recipe, as_shown, lay_out, recipe, run, sections
+from tests.support.pages import MINILM, ROOT, as_shown, lay_out, recipe, run, sections
 from tests.support.platforms import Platforms, close_the_door, spec, supervised
 from tests.support.wait import eventually
 
@@ -71,9 +73,9 @@ def test_there_are_twenty_exercises_with_a_solution_and_what_is_seen() -> None:
         assert len([kind for kind, _ in one.blocks if kind == "python"]) == len(one.files)
 
 
-@pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES.keys())
-def test_an_exercise_is_solved_by_its_commands(
-    exercise: Recipe, folder: Path, environ: dict[str, str]
-) -> None:
-    printed = run(exercise, folder, environ)
-    assert as_shown(exercise.shown).fullmatch(printed), printed
+@pytest.mark.timeout(1200)
+def test_each_is_solved_by_its_commands(folder: Path, environ: dict[str, str]) -> None:
+    for exercise, case in each(EXERCISES.values(), name=attrgetter("title")):
+        with case:
+            printed = run(exercise, folder, environ)
+            assert as_shown(exercise.shown).fullmatch(printed), printed

@@ -116,10 +116,13 @@ def test_a_launch_links_its_calls_and_they_link_it(platform: Platform, sink: Sin
         assert spans["engine"].links.keys() == {launch.id}
         assert launch.trace not in traces
         assert launch.attributes["millrace.model"] == "batchstring@1"
-    shared = max(launches, key=lambda launch: len(launch.links))
-    assert len(shared.links) > 1
-    assert shared.attributes["messaging.batch.message_count"] == len(shared.links)
-    assert shared.attributes["millrace.rows.calls"] == len(shared.links)
+    ids = {spans["call"].id for spans in calls}
+    shared = max(launches, key=lambda launch: len(launch.links.keys() & ids))
+    linked = len(shared.links.keys() & ids)
+    assert linked > 1
+    assert shared.attributes["millrace.rows.calls"] == linked
+    # Items of a job that a test before has left may be in it, too.
+    assert shared.attributes["messaging.batch.message_count"] >= linked
 
 
 def test_two_jobs_that_share_a_launch_are_both_linked(
