@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -42,10 +43,15 @@ class Stage:
     def set_up(self) -> None:
         """Both workers ready, and nothing launched: what the test before released has ended."""
         self.until(lambda: self.lanes.look("a test").replicas == 2)
-        with self._path(LAUNCHES).open("a") as log:
-            fcntl.flock(log, fcntl.LOCK_EX)
-            log.truncate(0)
+        self.until(self._launches_have_ended)
+        self._path(LAUNCHES).write_text("")
         self._path(RELEASED).unlink(missing_ok=True)
+
+    def _launches_have_ended(self) -> bool:
+        with self._path(LAUNCHES).open("a") as log, suppress(BlockingIOError):
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        return False
 
     def until(self, fn: Callable[[], object]) -> None:
         """Waits, and starts workers that ended again, as `millrace up` does."""

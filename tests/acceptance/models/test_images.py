@@ -90,7 +90,7 @@ def test_no_launch_of_a_job_mixes_shapes_and_a_broken_file_fails_alone(
         assert launch["bucket"] == size
         assert launch["units"] == launch["padded_units"] == launch["items"] * size
     assert all(len(sizes) == 1 for sizes in launches.values())
-    assert len(launches) < 59, "some share launches; how many depends on the machine"
+    assert len(launches) < counts["succeeded"], "some share launches, as the machine allows"
 
 
 @pytest.mark.parametrize("binary", [True, False])
