@@ -36,9 +36,8 @@ unit: $(INSTALLED)
 
 test: quick suite ## run what must pass before a change lands
 
-# Five test processes on two cores, since most tests wait for most of their time.
 suite: quick
-	$(BIN)/python -m pytest --tier test --after quick -n 5 --dist loadfile
+	$(BIN)/python -m pytest --tier test --after quick -n auto --dist loadfile
 
 nightly: $(INSTALLED) ## run everything, and print a table of its parts
 	$(BIN)/python -m tests.nightly

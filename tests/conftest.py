@@ -14,6 +14,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from tests.support import fork_servers, http_client, tiers
+from tests.support.cores import usable_cores
 from tests.support.pace import pace
 
 # No test fetches a model, nor uses one that this user has fetched.
@@ -53,6 +54,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     return _selection(config).leaves_out(collection_path) or None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Five processes on two cores, since most tests wait for most of their time; more of them on
+    few cores would have no time for the platforms that they start."""
+    return max(2, round(2.5 * usable_cores()))
 
 
 @pytest.hookimpl(optionalhook=True)

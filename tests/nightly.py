@@ -24,8 +24,8 @@ class Part:
 PARTS = [
     Part("check", ["make", "check"]),
     Part("unit", [*_PYTEST, "-n", "2", "tests/unit"]),
-    Part("integration", [*_PYTEST, "-n", "4", "tests/integration", "tests/budgets"]),
-    Part("acceptance", [*_PYTEST, "-n", "4", "tests/acceptance", "tests/packaging"]),
+    Part("integration", [*_PYTEST, "-n", "auto", "tests/integration", "tests/budgets"]),
+    Part("acceptance", [*_PYTEST, "-n", "auto", "tests/acceptance", "tests/packaging"]),
     Part("browser", [*_PYTEST, "-n", "2", "tests/browser"]),
     Part("other people's tools", ["make", "compat"]),
     Part("image", ["make", "image"]),

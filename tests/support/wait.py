@@ -8,6 +8,7 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import TypeVar
 
+from tests.support.cores import usable_cores
 from tests.support.pace import pace
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ def slowdown() -> float:
     began_s = time.perf_counter()
     sum(range(1_500_000))
     probed = (time.perf_counter() - began_s) / _PROBE_S
-    waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
+    waiting = os.getloadavg()[0] / usable_cores()
     return min(_MOST_TIMES, max(pace(), probed, waiting))
 
 
