@@ -19,13 +19,12 @@ from api.http import bodies
         (b"{" * 5000, True),
     ],
 )
-def test_what_is_long_or_of_many_values_is_heavy(body: bytes, heavy: bool) -> None:
+def test_what_is_long_or_of_many_values_is_heavy_texts_that_are_tokenized_sooner(
+    body: bytes, heavy: bool
+) -> None:
     assert bodies.is_heavy(body) is heavy
     file = io.BytesIO(body)
     assert bodies.is_heavy_file(file) is heavy
     assert file.tell() == 0
-
-
-def test_texts_that_are_tokenized_are_heavy_sooner() -> None:
     assert bodies.is_heavy(b"x" * 9000, 8192)
     assert not bodies.is_heavy(b"x" * 8000, 8192)

@@ -8,33 +8,19 @@ import pytest
 from api.http.compression import compress, decompress, gzip_stream, wants_gzip
 from jobs.errors import Malformed, TooLarge, UnsupportedMedia
 
+WANTED = [
+    "gzip", "GZip", "x-gzip", "*", "deflate, gzip;q=1.0, *;q=0.5", "gzip;q=0.001",
+    "br , gzip ; q=0.5", "gzip;q=0.5, identity;q=0.5",
+]  # fmt: skip
+UNWANTED = [
+    "", "gzip;q=0", "gzip;q=0.000, *", "*;q=0", "identity", "identity;q=1, gzip;q=0.5", "gzip;q=2",
+    "gzip;q=much", "gzip;level=1", "gzipped, br, deflate", ",,;q=1,",
+]  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("header", "wanted"),
-    [
-        ("", False),
-        ("gzip", True),
-        ("GZip", True),
-        ("x-gzip", True),
-        ("*", True),
-        ("deflate, gzip;q=1.0, *;q=0.5", True),
-        ("gzip;q=0.001", True),
-        ("br , gzip ; q=0.5", True),
-        ("gzip;q=0.5, identity;q=0.5", True),
-        ("gzip;q=0", False),
-        ("gzip;q=0.000, *", False),
-        ("*;q=0", False),
-        ("identity", False),
-        ("identity;q=1, gzip;q=0.5", False),
-        ("gzip;q=2", False),
-        ("gzip;q=much", False),
-        ("gzip;level=1", False),
-        ("gzipped, br, deflate", False),
-        (",,;q=1,", False),
-    ],
-)
-def test_gzip_is_sent_where_it_is_asked_for(header: str, wanted: bool) -> None:
-    assert wants_gzip(header) is wanted
+
+def test_gzip_is_sent_where_it_is_asked_for() -> None:
+    assert [header for header in WANTED if not wants_gzip(header)] == []
+    assert [header for header in UNWANTED if wants_gzip(header)] == []
 
 
 @pytest.mark.parametrize("chunks", [[], [b""], [b"a\n"], [b"a\n" * 100_000, b"", b"b\n"]])
@@ -44,12 +30,9 @@ def test_what_is_compressed_reads_back(chunks: list[bytes]) -> None:
 
 def test_each_chunk_can_be_read_before_the_next_is_there() -> None:
     reader = zlib.decompressobj(16 + zlib.MAX_WBITS)
-    stream = gzip_stream(f"line {n}\n".encode() for n in range(3))
-    assert [reader.decompress(next(stream)) for _ in range(3)] == [
-        b"line 0\n",
-        b"line 1\n",
-        b"line 2\n",
-    ]
+    lines = [b"line 0\n", b"line 1\n", b"line 2\n"]
+    stream = gzip_stream(iter(lines))
+    assert [reader.decompress(next(stream)) for _ in lines] == lines
 
 
 BODY = b"a body that is worth it " * 100
@@ -67,22 +50,15 @@ def test_a_body_is_compressed_as_it_was_asked_for_and_comes_back(
     assert said == coding
     assert (len(sent) < len(BODY)) == bool(coding)
     assert decompress(sent, said, len(BODY)) == BODY
-
-
-def test_a_short_body_goes_as_it_is() -> None:
-    assert compress(b"short", "gzip") == (b"short", "")
+    assert compress(b"short", accepted) == (b"short", "")
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
-def test_no_body_takes_more_memory_than_it_may(coding: str) -> None:
+def test_a_body_that_is_too_large_or_not_what_it_says_is_refused(coding: str) -> None:
     sent, _ = compress(bytes(10_000_000), coding)
     assert len(sent) < 100_000
     with pytest.raises(TooLarge, match="more than 1,000 bytes"):
         decompress(sent, coding, 1000)
-
-
-@pytest.mark.parametrize("coding", ["gzip", "deflate"])
-def test_a_body_that_is_not_what_it_says_is_refused(coding: str) -> None:
     sent, _ = compress(BODY, coding)
     for wrong in (BODY, sent[:-1], sent + b"more", b"", b"\x1f"):
         with pytest.raises(Malformed):

@@ -1,10 +1,8 @@
 """Errors of the framework itself."""
 
-import asyncio
 import re
 from typing import Annotated, Any
 
-import httpx
 import pytest
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
@@ -12,6 +10,7 @@ from pydantic import BaseModel, Field
 from api.http import errors
 from jobs import ids
 from jobs.errors import Invalid
+from tests.unit.api.asking import ask
 
 
 def _route() -> None:
@@ -33,14 +32,9 @@ def test_the_paths_are_compiled_once_for_all_wrong_methods(monkeypatch: pytest.M
         app.get(path)(_route)
         app.delete(path)(_route)
 
-    async def allowed() -> list[str]:
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-            found = [await http.post(path) for path in ("/one", "/two/2", "/one")]
-        assert [each.status_code for each in found] == [405, 405, 405]
-        return [each.headers["allow"] for each in found]
-
-    assert asyncio.run(allowed()) == ["DELETE, GET"] * 3
+    found = ask(app, *[("POST", path) for path in ("/one", "/two/2", "/one")])
+    assert [answer.status_code for answer in found] == [405] * 3
+    assert [answer.headers["allow"] for answer in found] == ["DELETE, GET"] * 3
     assert compiled == ["/one", "/two/{id}"]
 
 
@@ -63,15 +57,8 @@ def test_an_unknown_path_is_answered_with_the_nearest_one(
     app.post("/v1/completions")(_route)
     app.get("/jobs/{job_id}")(_route)
 
-    async def missing() -> dict[str, Any]:
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-            found: dict[str, Any] = (
-                await http.request(method, path, follow_redirects=False)
-            ).json()
-            return found
-
-    problem = asyncio.run(missing())  # in OpenAI's words where its routes were imported
+    [answer] = ask(app, (method, path), follow_redirects=False)
+    problem = answer.json()  # in OpenAI's words where its routes were imported
     message: str = problem.get("detail") or problem["error"]["message"]
     assert message.endswith(f"here; {named}")
 
@@ -80,10 +67,7 @@ def test_an_unknown_path_is_answered_with_the_nearest_one(
     ("text", "message"),
     [
         ("nope", "'nope' is no id; one begins with job_ or batch_"),
-        (
-            "job_nope",
-            "'job_nope' is no id: after job_ come 26 digits and lower-case letters",
-        ),
+        ("job_nope", "'job_nope' is no id: after job_ come 26 digits and lower-case letters"),
     ],
 )
 def test_a_text_that_is_no_id_is_told_how_it_differs(text: str, message: str) -> None:

@@ -2,23 +2,15 @@
 
 from typing import Any
 
-import pytest
-from click.testing import CliRunner
-
-from ops.cli.commands import common
-from ops.cli.commands.models.rollout import rollout
+from tests.support.command_line import run_millrace
+from tests.unit.ops.cli.conftest import Client
 
 LANE = {"launches": 300, "calls": 2400, "failed": 0, "empty": 0, "truncated": 0, "invalid": 0}
 FIGURES = {
     "lanes": {
-        "canary": {
-            **LANE,
-            "failed": 12,
-            "failed_share": [0.04, 0.012, 0.093],
-            "latency_ms": [11.0, 24.0],
-            "device_ms": 1.25,
-            "price": 0.0021,
-        },
+        "canary": LANE
+        | {"failed": 12, "failed_share": [0.04, 0.012, 0.093], "latency_ms": [11.0, 24.0]}
+        | {"device_ms": 1.25, "price": 0.0021},
         "control": {**LANE, "failed_share": [0.0, 0.0, 0.034], "latency_ms": [10.0, 21.5]},
     },
     "evidence": {"errors": 22.36, "latency": 1.0, "ttft": 1.0, "itl": 1.0, "output": 1.0},
@@ -37,26 +29,13 @@ ROLLOUT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def status(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any], *more: str) -> str:
-    class Client:
-        """Takes the place of a client."""
-
-        def close(self) -> None: ...
-
-        def get(self, path: str) -> Any:
-            assert path == "/rollouts/m"
-            return found
-
-    monkeypatch.setattr(common, "_connect", lambda url, key: Client())
-    done = CliRunner().invoke(rollout, ["status", "m", *more])
-    assert done.exit_code == 0, done.output
-    return done.output
+def status(client: Client, found: dict[str, Any], *more: str) -> str:
+    client.answers["/rollouts/m"] = [found]
+    return run_millrace("rollout", "status", "m", *more).output
 
 
-def test_a_rollout_is_told_with_lanes_evidence_costs_and_history(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    said = status(monkeypatch, ROLLOUT).splitlines()
+def test_a_rollout_is_told_with_lanes_evidence_costs_and_history(client: Client) -> None:
+    said = status(client, ROLLOUT).splitlines()
     assert said[:3] == [
         "rollout_1  m 1 to 2  running at 5 %",
         "steps: 1 %  [5 %]  100 %",
@@ -77,7 +56,7 @@ def test_a_rollout_is_told_with_lanes_evidence_costs_and_history(
         assert expected in said, "\n".join(said)
 
 
-def test_a_rollout_of_an_older_release_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rollout_of_an_older_release_has_no_figures(client: Client) -> None:
     older = {name: ROLLOUT[name] for name in ROLLOUT if name not in ("figures", "waits_for")}
-    assert "no figures yet" in status(monkeypatch, older)
-    assert '"id": "rollout_1"' in status(monkeypatch, older, "--json")
+    assert "no figures yet" in status(client, older)
+    assert '"id": "rollout_1"' in status(client, older, "--json")

@@ -1,14 +1,12 @@
 """`millrace simulate --generation`: traces with token counts."""
 
-import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from ops.cli.main import main
 from ops.simulation import generation_trace
 from ops.simulation.traces import TraceError
+from tests.support.command_line import json_of, run_millrace
 
 TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:50.9951690,396,109
@@ -47,17 +45,12 @@ def test_a_trace_that_isnt_one_is_refused_with_its_line(
 
 
 def test_the_command_prints_times_tokens_and_preemptions(trace: Path) -> None:
-    ran = CliRunner().invoke(main, ["simulate", "--generation", str(trace)])
-    assert ran.exit_code == 0, ran.output
-    assert "first token" in ran.output
-    assert "preemptions" in ran.output
-    ran = CliRunner().invoke(main, ["simulate", f"--generation={trace}", "--job", "--json"])
-    figures = json.loads(ran.output)
+    shown = run_millrace("simulate", "--generation", str(trace)).output
+    assert "first token" in shown
+    assert "preemptions" in shown
+    figures = json_of("simulate", f"--generation={trace}", "--job")
     assert figures["calls_tokens"] == 153
     assert figures["items_tokens"] > 0
-
-
-def test_without_it_the_command_is_the_one_of_launches() -> None:
-    ran = CliRunner().invoke(main, ["simulate", "--help"])
-    assert "--replicas" in ran.output
-    assert "--generation TRACE" in ran.output
+    shown = run_millrace("simulate", "--help").output  # the one of launches
+    assert "--replicas" in shown
+    assert "--generation TRACE" in shown

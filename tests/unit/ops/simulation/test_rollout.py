@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from jobs.rollouts.policy import parse
-from ops.cli.main import main
 from ops.simulation.rollout import Played, Regression, play
+from tests.support.command_line import json_of, run_millrace
 from tests.unit.workers.simulation.made import BATCHSTRING, poisson
 from workers.simulation.costs import LaunchTimes
 
@@ -89,13 +88,11 @@ def test_the_command_tells_each_act_and_why(tmp_path: Path) -> None:
         *("--replicas", "2", "--launch-ms", "10", "--rollout", "errors=0.3"),
         *("--policy", json.dumps(POLICY)),
     ]
-    done = CliRunner().invoke(main, words)
-    assert done.exit_code == 0, done.output
-    assert "roll_back" in done.output
-    assert "launches with a failed call" in done.output
-    found = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
+    shown = run_millrace(*words).output
+    assert "roll_back" in shown
+    assert "launches with a failed call" in shown
+    found = json_of(*words)
     assert found["state"] == "rolled_back"
     assert found["events"][-1]["act"] == "roll_back"
-    refused = CliRunner().invoke(main, [*words, "--policy", '{"steps": [60, 100]}'])
-    assert refused.exit_code == 2
+    refused = run_millrace(*words, "--policy", '{"steps": [60, 100]}', status=2)
     assert "none between 50 and 100" in refused.output

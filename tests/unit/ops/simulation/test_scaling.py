@@ -1,6 +1,5 @@
 """The simulation of pools: what a fluid does, and the autoscaler in it."""
 
-import json
 import sys
 from math import ceil
 from pathlib import Path
@@ -15,6 +14,7 @@ from ops.simulation.scaling.compare import compare
 from ops.simulation.scaling.controllers import Autoscaler, Static
 from ops.simulation.scaling.fluid import Load, simulate
 from ops.simulation.scaling.oracle import foresee
+from tests.support.command_line import json_of, run_millrace
 from tests.unit.workers.simulation.made import poisson
 
 POLICY = Policy(max_replicas=50, boot_s=30, forecast=0)
@@ -36,9 +36,11 @@ def test_replicas_count_and_cost_from_when_they_are_asked_for() -> None:
 def test_a_clairvoyant_has_what_each_moment_needs() -> None:
     assert foresee(Load([1.5] * 100, 1.0), 30.0).replica_s == 200
     # A gap shorter than a boot is bridged; after a longer one the boot is paid.
-    burst, pause = [2.0] * 10, [0.5] * 20
-    assert foresee(Load([*burst, *pause, *burst], 1.0), 30.0).replica_s == 2 * 40
-    assert foresee(Load([*burst, *pause, *burst], 1.0), 10.0).replica_s == 40 + 2 * 10 + 10
+    load = Load([2.0] * 10 + [0.5] * 20 + [2.0] * 10, 1.0)
+    assert foresee(load, 30.0).replica_s == 2 * 40
+    found = foresee(load, 10.0)
+    assert list(found.ready) == [2, 1, 1, 2]
+    assert found.replica_s == 60 + 10  # a boot
 
 
 def test_the_autoscaler_costs_little_more_than_a_clairvoyant_on_days() -> None:
@@ -56,25 +58,6 @@ def test_dead_metrics_take_nothing_away() -> None:
     assert run.replicas[-1] == 11
 
 
-def test_the_command_compares_controllers(tmp_path: Path) -> None:
-    trace = tmp_path / "calls.csv"
-    trace.write_text("\n".join(f"{at_s:.4f}" for at_s, _ in poisson(20, 300)))
-    words = ["simulate", "--autoscale", str(trace), "--work", "3", "--boot-s", "20"]
-    said = CliRunner().invoke(main, words)
-    assert said.exit_code == 0, said.output
-    assert "HPA 70%" in said.output
-    found = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
-    names = [one["name"].split()[0] for one in found["controllers"]]
-    assert names == ["autoscaler", "HPA", "queue", "static"]
-
-
-def test_a_policy_that_is_wrong_is_refused(tmp_path: Path) -> None:
-    trace = tmp_path / "calls.csv"
-    trace.write_text("0\n1\n")
-    words = ["simulate", "--autoscale", str(trace), "--policy", '{"min_replicas": -1}']
-    assert "min_replicas: 0 up to" in CliRunner().invoke(main, words).output
-
-
 def test_items_do_what_calls_leave_and_yield_to_them() -> None:
     load = Load([1.0] * 10 + [3.0] * 10, 1.0, items=2.0, backlog_s=100.0)
     run = simulate(Static(3), load, 0.0, 3)
@@ -82,24 +65,33 @@ def test_items_do_what_calls_leave_and_yield_to_them() -> None:
     assert run.items_s == pytest.approx(10 * 2.0)
 
 
-def test_the_replicas_of_a_clairvoyant_are_those_that_it_pays() -> None:
-    found = foresee(Load([2.0] * 10 + [0.5] * 20 + [2.0] * 10, 1.0), 10.0)
-    assert list(found.ready) == [2, 1, 1, 2]
-    assert found.replica_s == 60 + 10  # a boot
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    """A comparison of controllers on a trace."""
+    trace = tmp_path / "calls.csv"
+    trace.write_text("\n".join(f"{at_s:.4f}" for at_s, _ in poisson(20, 300)))
+    return ["simulate", "--autoscale", str(trace), "--work", "3"]
+
+
+def test_the_command_compares_controllers(words: list[str]) -> None:
+    words += ["--boot-s", "20"]
+    assert "HPA 70%" in run_millrace(*words).output
+    names = [one["name"].split()[0] for one in json_of(*words)["controllers"]]
+    assert names == ["autoscaler", "HPA", "queue", "static"]
+    wrong = CliRunner().invoke(main, [*words, "--policy", '{"min_replicas": -1}'])
+    assert "min_replicas: 0 up to" in wrong.output
 
 
 def test_a_picture_shows_all_controllers_or_what_it_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trace, picture = tmp_path / "calls.csv", tmp_path / "picture.svg"
-    trace.write_text("\n".join(f"{at_s:.4f}" for at_s, _ in poisson(20, 300)))
-    words = ["simulate", "--autoscale", str(trace), "--work", "3", "--picture", str(picture)]
+    picture = tmp_path / "picture.svg"
+    words += ["--picture", str(picture)]
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert "pip install 'millrace[bench]'" in CliRunner().invoke(main, words).output
     monkeypatch.undo()
     pytest.importorskip("matplotlib")
-    done = CliRunner().invoke(main, words)
-    assert done.exit_code == 0, done.output
+    run_millrace(*words)
     text = picture.read_text()
     for name in ("autoscaler", "HPA 70%", "queue length", "static", "clairvoyant"):
         assert name in text

@@ -54,9 +54,8 @@ def test_arrivals_are_read_in_order_from_the_first_on(
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_line(path: Path, text: str, said: str) -> None:
     path.write_text(text)
-    with pytest.raises(TraceError) as caught:
+    with pytest.raises(TraceError, match=said) as caught:
         traces.read(path)
-    assert said in caught.value.message
     assert str(path) in caught.value.message
 
 

@@ -88,10 +88,7 @@ def test_parquet_has_outputs_of_other_kinds_as_json(tmp_path: Path, outputs: lis
     path = write(tmp_path / "out.parquet", [line(n, output) for n, output in enumerate(outputs)])
     texts = [row["output"] for row in rows(path)]
     assert texts == [o if isinstance(o, str) else json.dumps(o) for o in outputs]
-
-
-def test_parquet_without_results_is_a_table(tmp_path: Path) -> None:
-    assert rows(write(tmp_path / "out.parquet", [])) == []
+    assert rows(write(tmp_path / "none.parquet", [])) == []
 
 
 def test_an_output_that_does_not_fit_the_first_ones_is_named(tmp_path: Path) -> None:
@@ -131,22 +128,16 @@ def test_a_link_stays_one_and_a_pipe_is_written_into(tmp_path: Path) -> None:
     assert (tmp_path / "pipe").is_fifo()
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
+def test_what_cannot_be_written_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, why in (
         ("out.xlsx", ".xlsx is none of .jsonl, .ndjson, .csv, .parquet"),
         ("nowhere/out.csv", "there is no folder"),
         ("out.parquet.gz", "Parquet is compressed inside"),
-    ],
-)
-def test_what_cannot_be_written_is_refused_at_once(tmp_path: Path, name: str, why: str) -> None:
-    with pytest.raises(OutputError, match=why):
-        Target.of(tmp_path / name)
-
-
-def test_without_pyarrow_it_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    ):
+        with pytest.raises(OutputError, match=why):
+            Target.of(tmp_path / name)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(OutputError, match=r"pip install 'millrace\[parquet\]'"):
         Target.of(tmp_path / "out.parquet")
