@@ -28,9 +28,10 @@ def test_a_call_goes_as_asked_then_shorter_then_to_the_fallback() -> None:
     ]
 
 
-def test_what_is_short_enough_is_not_cut() -> None:
+def test_what_is_short_enough_is_not_cut_and_without_an_entry_there_is_one_way() -> None:
     assert [way[0] for way in found("short", LARGE, SMALL)] == ["m@2", "m@1"]
     assert [way[0] for way in found(LONG, LARGE, SMALL, truncate=5)] == ["m@2", "m@1"]
+    assert [way[0] for way in found(LONG, SMALL)] == ["m@1"]
 
 
 def test_a_fallback_degrades_as_its_own_entry_says() -> None:
@@ -43,20 +44,13 @@ def test_a_fallback_degrades_as_its_own_entry_says() -> None:
     ]
 
 
-def test_a_fallback_goes_without_the_parameters_that_it_doesnt_take() -> None:
+def test_a_fallback_gets_what_it_takes_or_is_passed_over() -> None:
     shout = Model("shout", "1", "function")
     model = replace(LARGE, degrade=Degrade(fallback="shout@1"))
     [_, way] = found("short", model, shout, normalize=False)
     assert way == ("shout@1", {}, len("short"), {"fallback_from": "m@2"})
-
-
-def test_a_fallback_that_takes_no_such_input_is_passed_over() -> None:
     narrow = replace(SMALL, limits=Limits(max_item_bytes=10))
     assert [way[0] for way in found(LONG, LARGE, narrow)] == ["m@2", "m@2"]
-
-
-def test_without_an_entry_there_is_one_way() -> None:
-    assert [way[0] for way in found(LONG, SMALL)] == ["m@1"]
 
 
 def test_output_is_estimated_by_what_a_call_allows() -> None:

@@ -105,16 +105,10 @@ def test_a_body_that_is_too_large_is_read_no_further() -> None:
     assert code(post(headers=declared)) == (413, "too_large")
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"content-type": "text/plain"},
-        {"content-type": "application/json", "content-encoding": "gzip"},
-    ],
-)
-def test_other_media_types_are_refused_unread(headers: dict[str, str]) -> None:
-    assert code(post(headers=headers)) == (415, "unsupported_media_type")
+def test_other_media_types_are_refused_unread() -> None:
+    zipped = {"content-type": "application/json", "content-encoding": "gzip"}
+    for headers in ({}, {"content-type": "text/plain"}, zipped):
+        assert code(post(headers=headers)) == (415, "unsupported_media_type")
 
 
 @pytest.mark.parametrize(

@@ -52,29 +52,24 @@ async def order(places: int, *tenants: str, each: int | None = None) -> tuple[li
     return at_once, log
 
 
-def test_a_flood_of_one_tenant_delays_another_by_one_turn() -> None:
-    at_once, all_of_them = asyncio.run(order(1, *["flood"] * 5, "other", "other"))
+async def test_a_flood_of_one_tenant_delays_another_by_one_turn() -> None:
+    at_once, all_of_them = await order(1, *["flood"] * 5, "other", "other")
     assert at_once == ["flood"]
     assert all_of_them[:4] == ["flood", "flood", "other", "flood"]
     assert all_of_them.count("flood") == 5
-
-
-def test_one_tenant_holds_no_more_than_its_part() -> None:
-    at_once, all_of_them = asyncio.run(order(4, *["flood"] * 6, "other", each=2))
-    assert at_once == ["flood", "flood", "other"]
+    at_once, all_of_them = await order(4, *["flood"] * 6, "other", each=2)
+    assert at_once == ["flood", "flood", "other"], "one tenant holds no more than its part"
     assert len(all_of_them) == 7
 
 
 async def test_who_leaves_while_it_waits_takes_no_place() -> None:
     turns, log = TenantTurns(1), list[str]()
     end = asyncio.get_running_loop().create_future()
-    first = asyncio.create_task(hold(turns, "a", log, end))
+    tasks = [asyncio.create_task(hold(turns, name, log, end)) for name in ("a", "b", "c")]
     await settle()
-    waiting = [asyncio.create_task(hold(turns, name, log, end)) for name in ("b", "c")]
-    await settle()
-    waiting[0].cancel()
+    tasks[1].cancel()
     end.set_result(None)
-    await asyncio.gather(first, *waiting, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
     assert log == ["a", "c"]
     assert await free(turns) == 1
 
@@ -82,14 +77,12 @@ async def test_who_leaves_while_it_waits_takes_no_place() -> None:
 async def test_a_place_that_comes_with_the_cancellation_is_given_back() -> None:
     turns, log = TenantTurns(1), list[str]()
     end = asyncio.get_running_loop().create_future()
-    first = asyncio.create_task(hold(turns, "a", log, end))
-    await settle()
-    second = asyncio.create_task(hold(turns, "b", log, end))
+    tasks = [asyncio.create_task(hold(turns, name, log, end)) for name in ("a", "b")]
     await settle()
     end.set_result(None)
     await asyncio.sleep(0)  # the first ends, and the second has not run yet
-    second.cancel()
-    await asyncio.gather(first, second, return_exceptions=True)
+    tasks[1].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
     assert log == ["a"]
     assert await free(turns) == 1
 

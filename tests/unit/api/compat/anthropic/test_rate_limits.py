@@ -31,6 +31,7 @@ def test_each_kind_of_limit_has_its_headers() -> None:
         "anthropic-ratelimit-tokens-remaining": "900",
         "anthropic-ratelimit-tokens-reset": "2026-05-01T12:00:06Z",
     }
+    assert anthropic_headers({"content-type": "application/json"}) == {}
 
 
 def test_of_two_limits_of_a_kind_that_with_the_least_left_is_told() -> None:
@@ -49,7 +50,3 @@ def test_a_refused_request_is_told_what_refused_it() -> None:
         "anthropic-ratelimit-tokens-remaining": "7",
         "anthropic-ratelimit-tokens-reset": "2026-05-01T12:00:30Z",
     }
-
-
-def test_without_limits_there_are_none() -> None:
-    assert anthropic_headers({"content-type": "application/json"}) == {}

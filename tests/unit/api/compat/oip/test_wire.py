@@ -25,9 +25,8 @@ from jobs.models.model import Model
 from jobs.models.registry import Registry
 from tests.support.json_values import json_values
 
-EVERY = Signature({name: Spec(name, name, (-1, -1)) for name in DTYPES}, {
-    name: Spec(name, name, (-1, -1)) for name in DTYPES
-})  # fmt: skip
+SPECS = {name: Spec(name, name, (-1, -1)) for name in DTYPES}
+EVERY = Signature(SPECS, SPECS)
 SIMPLE = signatures.signature(SAMPLES.resolve("simple"))
 FINITE = {"allow_nan": False, "allow_infinity": False}
 SHAPES = st.tuples(st.just(2), st.integers(0, 3))
@@ -110,6 +109,10 @@ def with_first(**changed: Any) -> dict[str, Any]:
     return said
 
 
+def with_output(**parameters: Any) -> dict[str, Any]:
+    return simple(outputs=[{"name": "OUTPUT0", "parameters": parameters}])
+
+
 @given(st.binary(max_size=200), st.none() | st.integers(0, 200))
 def test_any_bytes_are_refused_and_nothing_breaks(body: bytes, length: int | None) -> None:
     with pytest.raises(Malformed) as caught:
@@ -187,14 +190,8 @@ def test_a_header_length_is_a_number_within_the_body(length: str) -> None:
         (simple(outputs={}), "outputs must be a list of objects"),
         (simple(outputs=[{}]), "no output null; there are: OUTPUT0, OUTPUT1"),
         (simple(outputs=[{"name": "OUTPUT0"}] * 2), "twice"),
-        (
-            simple(outputs=[{"name": "OUTPUT0", "parameters": {"classification": 3}}]),
-            "classification extension is not served",
-        ),
-        (
-            simple(outputs=[{"name": "OUTPUT0", "parameters": {"shared_memory_region": "x"}}]),
-            "shared memory is not served",
-        ),
+        (with_output(classification=3), "classification extension is not served"),
+        (with_output(shared_memory_region="x"), "shared memory is not served"),
         (with_first(name="INPUT9"), "no input 'INPUT9'; there are: INPUT0, INPUT1"),
         (with_first(name="INPUT1"), "INPUT1: sent twice"),
         (with_first(datatype="FP32"), "INPUT0: is of 'FP32', not INT32"),
@@ -216,43 +213,39 @@ def test_what_is_wrong_is_said_with_its_place(said: Any, message: str) -> None:
     assert len(caught.value.detail.encode()) < 500
 
 
-def test_an_id_must_be_a_text() -> None:
+def test_an_id_must_be_a_text_and_null_is_what_was_left_out() -> None:
     with pytest.raises(Malformed, match="lone surrogate"):
         read(json.dumps(simple(id="\ud800")).encode(), None, SIMPLE)
-
-
-def test_null_is_what_was_left_out() -> None:
     said = simple(id=None, parameters=None, outputs=None)
     said["inputs"][0]["parameters"] = None
     asked = read(orjson.dumps(said), None, SIMPLE)
     assert (asked.id, asked.outputs[0]) == ("", Wanted("OUTPUT0", False))
 
 
-@pytest.mark.parametrize(
-    ("priority", "job_class"),
-    [(0, "interactive"), (1, "interactive"), (2, "standard"), (3, "bulk"), (2**40, "bulk")],
-)
-def test_a_priority_is_a_class(priority: int, job_class: str) -> None:
-    asked = read(orjson.dumps(simple(parameters={"priority": priority})), None, SIMPLE)
-    assert asked.job_class == job_class
+CLASSES = {0: "interactive", 1: "interactive", 2: "standard", 3: "bulk", 2**40: "bulk"}
 
 
 @pytest.mark.parametrize(
-    ("timeout", "timeout_ms"), [(0, 10_000), (1, 1), (1001, 2), (600_000_000, 600_000)]
+    ("name", "field", "values"),
+    [
+        ("priority", "job_class", CLASSES),
+        ("timeout", "timeout_ms", {0: 10_000, 1: 1, 1001: 2, 600_000_000: 600_000}),
+    ],
 )
-def test_a_timeout_is_in_microseconds(timeout: int, timeout_ms: int) -> None:
-    asked = read(orjson.dumps(simple(parameters={"timeout": timeout})), None, SIMPLE)
-    assert asked.timeout_ms == timeout_ms
+def test_a_priority_is_a_class_and_a_timeout_is_in_microseconds(
+    name: str, field: str, values: dict[int, object]
+) -> None:
+    for value, found in values.items():
+        asked = read(orjson.dumps(simple(parameters={name: value})), None, SIMPLE)
+        assert getattr(asked, field) == found, value
 
 
 def test_each_output_says_how_it_comes() -> None:
     outputs = [InferRequestedOutput("OUTPUT1", binary_data=True),
                InferRequestedOutput("OUTPUT0", binary_data=False)]  # fmt: skip
-    zeros = {f"INPUT{n}": np.zeros((1, 16), np.int32) for n in range(2)}
-    inputs = []
-    for name, array in zeros.items():
-        inputs.append(InferInput(name, [1, 16], "INT32"))
-        inputs[-1].set_data_from_numpy(array)
+    inputs = [InferInput(f"INPUT{n}", [1, 16], "INT32") for n in range(2)]
+    for one in inputs:
+        one.set_data_from_numpy(np.zeros((1, 16), np.int32))
     body, length = Client.generate_request_body(inputs, outputs=outputs)
     asked = read(body, length, SIMPLE)
     assert asked.outputs == [Wanted("OUTPUT1", True), Wanted("OUTPUT0", False)]

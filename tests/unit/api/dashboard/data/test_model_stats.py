@@ -8,19 +8,17 @@ from jobs.telemetry.reports.reports import Report, ReportSet
 from jobs.telemetry.reports.window import Window, WindowDelta
 
 
+def read(registry: CollectorRegistry) -> ReportSet:
+    """What a worker reports of its metrics."""
+    return ReportSet([Report("worker_1", "worker", 0.0, Window(registry).advance(), {})])
+
+
 def test_launches_of_each_size_are_counted_where_they_belong() -> None:
-    registry = CollectorRegistry()
-    rows = Histogram(
-        "millrace_launch_rows",
-        "",
-        ["model"],
-        registry=registry,
-        buckets=EDGES["millrace_launch_rows"],
-    )
+    registry, name = CollectorRegistry(), "millrace_launch_rows"
+    rows = Histogram(name, "", ["model"], registry=registry, buckets=EDGES[name])
     for entries in (1, 1, 1, 2, 3, 8, 25, 5000):
         rows.labels("m@1").observe(entries)
-    reading = ReportSet([Report("worker_1", "worker", 0.0, Window(registry).advance(), {})])
-    sizes = launch_sizes(reading, model="m@1")
+    sizes = launch_sizes(read(registry), model="m@1")
     assert {name: count for name, count in sizes.items() if count} == {
         "1": 3, "2": 1, "3–4": 1, "5–8": 1, "17–32": 1, "1025+": 1,
     }  # fmt: skip
@@ -35,16 +33,12 @@ def reporting(name: str, **blocks: float) -> Report:
     return Report(name, "worker", 0.0, WindowDelta(60.0, {}, gauges), {})
 
 
-def test_kv_blocks_are_those_of_all_workers_by_tenant() -> None:
+def test_kv_blocks_are_those_of_all_workers_by_tenant_and_small_ones_share_a_part() -> None:
     reports = ReportSet([reporting("1", acme=20, other=30, gone=0), reporting("2", acme=50)])
     found = kv_cache(reports, "m@1")
     assert list(found.items()) == [("acme", 70), ("other", 30), ("(free)", 100)]
     assert kv_cache(reports, "other@1") == {}
-
-
-def test_small_tenants_share_a_part_of_the_bar() -> None:
-    tenants = {f"t{n}": 10.0 - n for n in range(9)}
-    found = kv_cache(ReportSet([reporting("1", **tenants)]), "m@1")
+    found = kv_cache(ReportSet([reporting("1", **{f"t{n}": 10.0 - n for n in range(9)})]), "m@1")
     assert list(found)[-2:] == ["(others)", "(free)"]
     assert found["(others)"] == 4 + 3 + 2
     assert sum(found.values()) == 100
@@ -59,7 +53,7 @@ def test_tokens_are_those_of_models_that_generate() -> None:
     first.labels("m@1", "item").observe(9)
     for name, count in (("prefix_cache_queries", 40), ("prefix_cache_hits", 10)):
         Counter(f"millrace_{name}", "", ["model"], registry=registry).labels("m@1").inc(count)
-    reports = ReportSet([Report("worker_1", "worker", 0.0, Window(registry).advance(), {})])
+    reports = read(registry)
     found = tokens(reports, "m@1")
     assert 0.25 < (found["ttft_p95_s"] or 0) <= 0.5
     assert (found["itl_p50_s"], found["cached"]) == (None, 0.25)

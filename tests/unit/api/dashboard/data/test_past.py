@@ -18,12 +18,8 @@ def test_there_is_a_point_for_each_step_known_or_not() -> None:
     found = past.fill("model:m@1", "30m", [row(5, calls_s=1.0), row(2, calls_s=3.0)], NOW)
     assert len(found.times) == len(found.points) == 31
     assert found.times[-1] == NOW.replace(second=0)
-    known = [n for n, point in enumerate(found.points) if point]
-    assert known == [25, 28]
-
-
-def test_a_row_of_a_clock_that_is_ahead_is_the_last() -> None:
-    found = past.fill("model:m@1", "30m", [row(-1, calls_s=1.0)], NOW)
+    assert [n for n, point in enumerate(found.points) if point] == [25, 28]
+    found = past.fill("model:m@1", "30m", [row(-1, calls_s=1.0)], NOW)  # by a clock that is ahead
     assert found.points[-1] == Figures(calls_s=1.0)
 
 

@@ -66,10 +66,7 @@ def test_a_guess_is_said_in_one_unit(least: float, most: float, said: str) -> No
 def test_commands_are_code_and_all_else_is_text() -> None:
     assert formatting.coded("`a <b>` & c") == "<code>a &lt;b&gt;</code> &amp; c"
     assert formatting.coded("none") == "none"
-
-
-def test_every_reason_to_launch_is_explained() -> None:
-    assert set(formatting.REASONS) == set(get_args(FlushReason))
+    assert set(formatting.REASONS) == set(get_args(FlushReason)), "each reason is explained"
 
 
 def test_a_time_is_an_element_with_the_exact_one_in_utc() -> None:
@@ -83,7 +80,5 @@ def test_a_time_is_an_element_with_the_exact_one_in_utc() -> None:
 
 
 def test_a_url_breaks_before_its_separators() -> None:
-    shown = formatting.url("https://a.example/of/<b>?x=1&y=2")
-    assert shown.split("<wbr>") == [
-        "https://a.example", "/of", "/&lt;b&gt;", "?x=1", "&amp;y=2",
-    ]  # fmt: skip
+    shown = formatting.url("https://a.example/of/<b>?x=1&y=2").split("<wbr>")
+    assert shown == ["https://a.example", "/of", "/&lt;b&gt;", "?x=1", "&amp;y=2"]

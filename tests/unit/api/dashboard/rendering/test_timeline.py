@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -13,18 +12,14 @@ from tests.support.stores.rows import made
 BEGAN = datetime(2026, 5, 1, tzinfo=UTC)
 
 
-def run(worker: int, since_s: float, until_s: float | None, name: str = "") -> SliceRun:
-    values: dict[str, Any] = {
-        "worker": worker,
-        "worker_name": name or None,
-        "claimed_at": BEGAN + timedelta(seconds=since_s),
-        "finished_at": None if until_s is None else BEGAN + timedelta(seconds=until_s),
-    }
-    return made(SliceRun, values)
-
-
 def at(seconds: float) -> datetime:
     return BEGAN + timedelta(seconds=seconds)
+
+
+def run(worker: int, since_s: float, until_s: float | None, name: str = "") -> SliceRun:
+    ended = None if until_s is None else at(until_s)
+    times = {"claimed_at": at(since_s), "finished_at": ended}
+    return made(SliceRun, {"worker": worker, "worker_name": name or None, **times})
 
 
 def test_what_runs_at_once_lies_in_lines_of_its_own() -> None:
@@ -36,21 +31,15 @@ def test_what_runs_at_once_lies_in_lines_of_its_own() -> None:
         assert all(bar.x >= end for bar, end in zip(line.bars, ends, strict=False))
 
 
-def test_bars_are_shares_of_the_whole_time() -> None:
+def test_bars_are_shares_of_the_whole_time_and_what_goes_on_ends_now() -> None:
     found = timeline([run(1, 0, 5), run(2, 5, 10)], at(99))
     assert found
     assert (found.since, found.until) == (at(0), at(10))
     assert [(bar.x, bar.width) for line in found.lines for bar in line.bars] == [(0, 50), (50, 50)]
-
-
-def test_what_goes_on_ends_now() -> None:
     found = timeline([run(1, 0, None, "gpu-1")], at(20))
     assert found
     assert found.until == at(20)
     assert (found.lines[0].name, found.lines[0].bars[0].width) == ("gpu-1", 100)
-
-
-def test_nothing_ran() -> None:
     assert timeline([], at(0)) is None
 
 
@@ -77,7 +66,4 @@ def test_a_bar_shows_the_share_that_failed(
 ) -> None:
     ended = replace(run(1, 0, 5), n_succeeded=succeeded, n_failed=failed)
     assert {part.name: part.height for part in Bar(0, 1, ended).parts} == parts
-
-
-def test_a_bar_of_what_runs_is_of_one_part() -> None:
     assert [part.name for part in Bar(0, 1, run(1, 0, None)).parts] == ["running"]

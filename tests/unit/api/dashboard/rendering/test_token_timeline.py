@@ -14,7 +14,7 @@ def record(timing: dict[str, Any], *token_ms: int) -> CallRecord:
 TIMING = {"queue_ms": 10.0, "prefill_ms": 30.0, "decode_ms": 160.0, "ttft_ms": 40.0}
 
 
-def test_stages_and_tokens_lie_at_their_times() -> None:
+def test_stages_and_tokens_lie_at_their_times_where_there_are_any() -> None:
     found = token_timeline(record(TIMING, 40, 120, 200))
     assert found
     assert found.total_ms == 200
@@ -23,10 +23,7 @@ def test_stages_and_tokens_lie_at_their_times() -> None:
     assert drawn.count('class="mark"') == 3
     assert 'class="mark" x1="600.0"' in drawn
     assert "queue 10 ms, prefill 30 ms, decode 160 ms; 3 marks, tokens from 40 to 200 ms" in drawn
-
-
-def test_a_call_without_tokens_has_its_stages_and_one_that_did_not_generate_none() -> None:
-    found = token_timeline(record({"ttft_ms": 0.0}))
-    assert found
-    assert "no tokens" in found.drawn()
+    without = token_timeline(record({"ttft_ms": 0.0}))
+    assert without
+    assert "no tokens" in without.drawn()
     assert token_timeline(record({"queue_ms": 3.0, "engine_ms": 9.0})) is None

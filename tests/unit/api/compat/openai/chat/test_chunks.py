@@ -96,25 +96,25 @@ def test_a_stream_begins_with_the_role_and_ends_with_done() -> None:
 def test_the_usage_comes_last_where_it_is_wanted() -> None:
     body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
     *found, usage, done = streamed(body, *DELTAS)
-    assert done == "[DONE]"
-    assert usage["choices"] == []
+    assert (done, usage["choices"]) == ("[DONE]", [])
     assert usage["usage"]["completion_tokens"] == 2
     assert [one["usage"] for one in found] == [None] * 4
 
 
-def test_each_choice_has_its_role_and_its_end() -> None:
+def test_each_choice_has_its_role_and_its_end_and_each_text_its_logprobs() -> None:
     deltas = [ChoiceDelta(n, "a", (1,), (), "stop") for n in (1, 0)]
     found = streamed({**CHAT, "n": 2}, *deltas)[:-1]
     assert [one["choices"][0]["index"] for one in found] == [0, 1, 1, 1, 0, 0]
-
-
-def test_logprobs_come_with_their_text() -> None:
     found = streamed({**CHAT, "logprobs": True}, ChoiceDelta(0, "a", (1,), (TOKEN,)))
     assert found[1]["choices"][0]["logprobs"] == {"content": [TOKEN], "refusal": None}
 
 
-def test_a_delta_without_text_is_no_chunk() -> None:
+def test_a_delta_without_text_is_no_chunk_and_an_output_in_one_piece_is_one() -> None:
     assert len(streamed(CHAT, ChoiceDelta(0, "", (1,)))) == 2
+    *found, done = streamed(CHAT, output=completion("hello", 1))
+    assert done == "[DONE]"
+    assert [one["choices"][0]["delta"].get("content") for one in found] == ["", "hello", None]
+    assert found[-1]["choices"][0]["finish_reason"] == "stop"
 
 
 def test_a_tool_call_is_one_chunk_and_the_reason_of_the_end() -> None:
@@ -136,13 +136,6 @@ def test_without_tools_the_text_stays_as_the_model_wrote_it() -> None:
     assert found[1]["choices"][0]["delta"] == {"content": text}
 
 
-def test_an_output_that_came_in_one_piece_is_one_chunk() -> None:
-    *found, done = streamed(CHAT, output=completion("hello", 1))
-    assert done == "[DONE]"
-    assert [one["choices"][0]["delta"].get("content") for one in found] == ["", "hello", None]
-    assert found[-1]["choices"][0]["finish_reason"] == "stop"
-
-
 def test_chunks_of_completions_are_text_completions() -> None:
     output = completion("ab", 2, chat=False)
     legacy = ChoiceDelta(0, "a", (1,), (TOKEN,)), ChoiceDelta(0, "a", (1,), (TOKEN,), "length")
@@ -155,8 +148,8 @@ def test_chunks_of_completions_are_text_completions() -> None:
 
 def test_an_error_in_a_stream_is_an_object_that_sdks_raise() -> None:
     [found] = chunks(ChatChunks(answer(CHAT)).fail(StreamBroken("part 1 was lost"), "req_1"))
-    assert found["error"]["code"] == "stream_broken"
-    assert found["error"]["message"] == "part 1 was lost"
+    error = found["error"]
+    assert (error["code"], error["message"]) == ("stream_broken", "part 1 was lost")
 
 
 @pytest.mark.parametrize("logprobs", [None, {"content": [TOKEN], "refusal": None}])
