@@ -1,4 +1,4 @@
-"""What the pages name is there: files, links, settings, commands."""
+"""What the pages name is there: files, links, settings, commands, targets of make."""
 
 import re
 from collections import Counter
@@ -105,3 +105,14 @@ def _is_defined(dotted: str) -> bool:
         if source.exists():
             return True
     return False
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_targets_of_make_that_pages_name_are_there() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in ("CONTRIBUTING.md", "README.md"):
+        named = set(re.findall(r"\bmake ([a-z-]+)`", (ROOT / page).read_text()))
+        assert named, page
+        assert named <= targets, page

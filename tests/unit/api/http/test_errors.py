@@ -1,5 +1,6 @@
-"""Errors of the framework itself."""
+"""Errors of the framework itself, and those of POST /api/inference."""
 
+import json
 import re
 from typing import Annotated, Any
 
@@ -7,9 +8,21 @@ import pytest
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
 
+from api.compat.inference import PATH
 from api.http import errors
+from api.http.errors import problem_response
 from jobs import ids
-from jobs.errors import Invalid
+from jobs.errors import (
+    DeadlinePassed,
+    Invalid,
+    Malformed,
+    MillraceError,
+    Overloaded,
+    TooLate,
+    Unauthenticated,
+    Unavailable,
+    WorkerLost,
+)
 from tests.unit.api.asking import ask
 
 
@@ -76,3 +89,30 @@ def test_a_text_that_is_no_id_is_told_how_it_differs(text: str, message: str) ->
 
     with pytest.raises(Invalid, match=re.escape(message)):
         errors.validated(Asked, {"id": text})
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (Malformed("no"), 400, "INVALID_REQUEST"),
+        (Invalid("no"), 400, "INVALID_REQUEST"),
+        (Unauthenticated("no"), 401, "UNAUTHORIZED"),
+        (TooLate("no", retry_after_s=0.25), 503, "SERVICE_OVERLOADED"),
+        (Overloaded("no", retry_after_s=0.25), 503, "SERVICE_OVERLOADED"),
+        (Unavailable("no", retry_after_s=0.25), 503, "SERVICE_OVERLOADED"),
+        (WorkerLost("no", retry_after_s=0.25), 503, "SERVICE_OVERLOADED"),
+        (DeadlinePassed("no"), 504, "TIMEOUT"),
+        (MillraceError("no"), 500, "INTERNAL_ERROR"),
+    ],
+)
+def test_an_error_has_its_status_and_code(error: MillraceError, status: int, code: str) -> None:
+    answer = problem_response(error, "req_1", PATH)
+    body: dict[str, Any] = json.loads(bytes(answer.body))
+    assert (answer.status_code, body.pop("error")) == (status, code)
+    assert body.pop("retry_after_ms", None) == (250 if error.retry_after_s else None)
+    assert body == {"message": "no", "request_id": "req_1"}
+    assert answer.media_type == "application/json"
+
+
+def test_other_paths_keep_their_errors() -> None:
+    assert b'"status":429' in bytes(problem_response(TooLate("no"), "req_1", "/infer").body)

@@ -1,4 +1,4 @@
-"""The simulation of pools: what a fluid does, and the autoscaler in it."""
+"""The simulation of pools: what a fluid does, the autoscaler in it, and spot replicas."""
 
 import sys
 from math import ceil
@@ -9,11 +9,12 @@ from click.testing import CliRunner
 
 from jobs.scaling.policy import Policy
 from ops.cli.main import main
-from ops.simulation.scaling import loads
+from ops.simulation.scaling import loads, spot
 from ops.simulation.scaling.compare import compare
 from ops.simulation.scaling.controllers import Autoscaler, Static
 from ops.simulation.scaling.fluid import Load, simulate
 from ops.simulation.scaling.oracle import foresee
+from ops.simulation.scaling.spot import Market, Prices, SpotRun, cheaper
 from tests.support.command_line import json_of, run_millrace
 from tests.unit.workers.simulation.made import poisson
 
@@ -95,3 +96,39 @@ def test_a_picture_shows_all_controllers_or_what_it_lacks(
     text = picture.read_text()
     for name in ("autoscaler", "HPA 70%", "queue length", "static", "clairvoyant"):
         assert name in text
+
+
+HOUR = Load([8.0] * 3600, 1.0)
+ALONE = Policy(max_replicas=40, boot_s=60)
+MIXED = Policy(max_replicas=40, boot_s=60, spot_pool="spot", spot_share=0.75, on_demand_floor=2)
+CALM = Market(life_s=1e9, wave_s=1e9)
+WILD = Market(life_s=900, wave_s=1200, wave_share=0.5, drought_s=300)
+
+
+def run_spot(policy: Policy, market: Market, seed: int = 1, staying: float = 0.15) -> SpotRun:
+    return spot.simulate(HOUR, policy, market, Prices(), staying=staying, seed=seed)
+
+
+def test_without_reclaims_spot_replicas_cost_less_and_nothing_is_late() -> None:
+    mixed, alone = run_spot(MIXED, CALM), run_spot(ALONE, CALM)
+    assert (mixed.reclaims, mixed.late, alone.late, alone.spot_s) == (0, 0, 0, 0)
+    assert 0.4 < cheaper([mixed], [alone]) < 0.49
+    assert 0.7 < mixed.spot_s / (mixed.spot_s + mixed.on_demand_s) < 0.8
+
+
+def test_on_demand_replicas_stand_in_while_machines_are_reclaimed() -> None:
+    calm, wild = run_spot(MIXED, CALM), run_spot(MIXED, WILD)
+    assert wild.reclaims > 20
+    assert 0 < wild.unwarned < wild.reclaims
+    assert wild.on_demand_s > calm.on_demand_s
+    assert wild.late < 0.05
+    assert wild.late_staying == 0
+    assert run_spot(MIXED, WILD) == wild  # fixed by its seed
+    assert run_spot(MIXED, WILD, seed=2) != wild
+
+
+def test_what_stays_is_done_by_spot_replicas_where_there_are_no_others() -> None:
+    policy = Policy(max_replicas=40, boot_s=60, spot_pool="spot", spot_share=1.0)
+    found = run_spot(policy, CALM, staying=0.5)
+    assert found.late_staying == 0
+    assert found.on_demand_s == 0

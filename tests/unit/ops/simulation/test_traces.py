@@ -1,12 +1,13 @@
-"""Files of arrivals: what is read of them, and what is said of those that can't be."""
+"""Files of arrivals, also with tokens: what is read of them, and what is said of wrong ones."""
 
 from pathlib import Path
 
 import pytest
 
 from jobs.models.builtin_models import SAMPLES
-from ops.simulation import traces
+from ops.simulation import generation_trace, traces
 from ops.simulation.traces import TraceError
+from tests.support.command_line import json_of, run_millrace
 
 SECONDS = "t_s,in_tokens,out_tokens\n10.5,4092,45\n10.0,425,87\n"
 MOMENTS = (
@@ -78,3 +79,51 @@ def test_a_compressed_trace_has_so_many_times_the_rate() -> None:
     assert traces.rate_per_s(arrivals) == 1.0
     assert traces.rate_per_s(traces.compressed(arrivals, 5)) == 5.0
     assert traces.rate_per_s([(0.0, 1)]) == 1.0
+
+
+TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:15:50.9951690,396,109
+2023-11-16 18:15:46.6805900,374,44
+"""
+
+
+@pytest.fixture
+def generation(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    path.write_text(TRACE)
+    return path
+
+
+def test_arrivals_are_read_in_order_with_their_tokens(generation: Path) -> None:
+    first, second = generation_trace.read(generation)
+    assert (first.at_s, first.input, first.output) == (0.0, 374, 44)
+    assert second.at_s == pytest.approx(4.3146, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("t_s,in_tokens\n1,2\n", "GeneratedTokens"),
+        ("t_s,in_tokens,out_tokens\n", "no arrivals"),
+        ("t_s,in_tokens,out_tokens\n1,x,2\n", "line 2"),
+    ],
+)
+def test_a_trace_that_isnt_one_is_refused_with_its_line(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=said):
+        generation_trace.read(path)
+
+
+def test_the_command_prints_times_tokens_and_preemptions(generation: Path) -> None:
+    shown = run_millrace("simulate", "--generation", str(generation)).output
+    assert "first token" in shown
+    assert "preemptions" in shown
+    figures = json_of("simulate", f"--generation={generation}", "--job")
+    assert figures["calls_tokens"] == 153
+    assert figures["items_tokens"] > 0
+    shown = run_millrace("simulate", "--help").output  # the one of launches
+    assert "--replicas" in shown
+    assert "--generation TRACE" in shown

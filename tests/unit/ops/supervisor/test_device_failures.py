@@ -1,10 +1,14 @@
-"""Failures of a device in a row, as the supervisor of its worker counts them."""
+"""Failures of a device in a row, and deaths of a worker while it loads a model."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
 
+from jobs.models.model import Model
 from ops.supervisor.device_failures import DeviceFailures
+from ops.supervisor.load_deaths import MOST_DEATHS, LoadDeaths
+from workers.device.monitoring.load_history import LoadHistory
 from workers.device.monitoring.watchdog import (
     DEVICE_CRASH_EXIT_CODE,
     FIRST_LAUNCH_EXIT_CODE,
@@ -47,3 +51,39 @@ def test_a_worker_that_lived_long_and_ended_otherwise_has_a_healthy_device() -> 
     for code, lived_s in ((SICK, 1.0), (SICK, 1.0), (1, 60.0), (SICK, 1.0)):
         device.count(code, lived_s)
     assert device.pause_s() == 1.0
+
+
+A, B = Model("a", "1", "echo"), Model("b", "1", "echo")
+
+
+def test_a_model_is_loaded_last_after_a_death_and_left_out_after_three() -> None:
+    deaths = LoadDeaths()
+    for _ in range(MOST_DEATHS - 1):
+        assert not deaths.count(A, "crashed")
+        assert deaths.history([A, B]) == LoadHistory(("a@1",))
+    assert deaths.count(A, "hung")
+    found = deaths.history([A, B])
+    assert found.late == ()
+    assert "hung 3 times while it loaded" in found.left_out["a@1"]
+
+
+def test_deaths_that_an_item_may_have_caused_count_a_third() -> None:
+    deaths = LoadDeaths()
+    left_out = [deaths.count(A, "crashed", busy=True) for _ in range(3 * MOST_DEATHS)]
+    assert left_out.index(True) == 3 * MOST_DEATHS - 1
+
+
+def test_a_changed_entry_and_an_orderly_end_begin_anew() -> None:
+    deaths = LoadDeaths()
+    for _ in range(MOST_DEATHS):
+        deaths.count(A, "crashed")
+    assert deaths.history([replace(A, memory_mb=1)]) == LoadHistory()
+    deaths.forget()
+    assert deaths.history([A]) == LoadHistory()
+
+
+def test_a_history_that_is_too_long_is_told_in_part() -> None:
+    reasons = {f"model-{n}@1": "it crashed" for n in range(100)}
+    told = LoadHistory.unpack(LoadHistory(("late@1",), reasons).pack(1000))
+    assert 0 < len(told.left_out) < 100
+    assert LoadHistory.unpack(LoadHistory().pack(1000)) == LoadHistory()

@@ -13,7 +13,6 @@ from api.compat.generation.answering import Answer
 from api.compat.generation.preparation import prepare_light
 from api.gateway.routing.target import Target
 from jobs.calls.messages import ChoiceDelta, Delta
-from jobs.errors import Overloaded
 from jobs.models.registry import Registry
 from tests.support.generation.generation_worker import completion
 from tests.unit.api.compat.openai.chat.test_chunks import MODEL, result
@@ -79,17 +78,6 @@ def test_the_start_tells_the_tokens_of_the_prompt() -> None:
         assert (usage["input_tokens"], usage["output_tokens"]) == (3 - cached, 0)
 
 
-def test_a_tool_call_is_a_block_of_its_own() -> None:
-    found = streamed([*f"Well.{CALL}"], tools=TOOLS)
-    starts = [one["content_block"]["type"] for one in found if "content_block" in one]
-    assert starts == ["text", "tool_use"]
-    [json_delta] = [one for one in found if one.get("delta", {}).get("type") == "input_json_delta"]
-    assert json_delta["index"] == 1
-    assert json.loads(json_delta["delta"]["partial_json"]) == {"city": "Turin"}
-    assert [one["index"] for one in found if one["type"] == "content_block_stop"] == [0, 1]
-    assert found[-2]["delta"]["stop_reason"] == "tool_use"
-
-
 def test_the_end_says_why_it_came() -> None:
     assert streamed(["one"], "length")[-2]["delta"]["stop_reason"] == "max_tokens"
     for texts in (["one"], []):
@@ -97,9 +85,3 @@ def test_the_end_says_why_it_came() -> None:
         assert delta == {"stop_reason": "stop_sequence", "stop_sequence": "END"}
     called = streamed([CALL], stopped_by="END", tools=TOOLS)[-2]["delta"]
     assert called == {"stop_reason": "tool_use", "stop_sequence": None}
-
-
-def test_an_error_is_an_event() -> None:
-    [found] = events(writer().fail(Overloaded("too many calls wait"), "req_1"))
-    assert found["type"] == "error"
-    assert found["error"] == {"type": "overloaded_error", "message": "too many calls wait"}

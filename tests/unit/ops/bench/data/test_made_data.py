@@ -47,34 +47,23 @@ def test_data_is_made_alike_each_time(make: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "count", "expected"),
+    ("make", "count", "expected", "tokens"),
     [
-        (texts.questions, 1319, lengths.QUESTIONS),
-        (answers, 1319, lengths.ANSWERS),
-        (reviews, 200, lengths.REVIEWS),
-        (sentences, 2758, lengths.SENTENCES),
+        (texts.questions, 1319, lengths.QUESTIONS, 58.1),
+        (answers, 1319, lengths.ANSWERS, 106.3),
+        (reviews, 200, lengths.REVIEWS, 243.5),  # cut at 256 tokens, as minilm cuts them
+        (sentences, 2758, lengths.SENTENCES, 14.2),
     ],
 )
-def test_texts_have_the_lengths_of_real_ones(
-    make: Callable[[], list[str]], count: int, expected: Quantiles
+def test_texts_have_the_lengths_and_the_tokens_of_real_ones(
+    make: Callable[[], list[str]], count: int, expected: Quantiles, tokens: float
 ) -> None:
     words = [len(text.split()) for text in make()]
     assert len(words) == count
     between = [share for share in expected if 0 < share < 1]
-    assert np.quantile(words, between) == pytest.approx(
-        [expected[share] for share in between], rel=TOLERANCE
-    )
+    found = np.quantile(words, between)
+    assert found == pytest.approx([expected[share] for share in between], rel=TOLERANCE)
     assert expected[0] <= min(words) <= max(words) <= expected[1]
-
-
-@pytest.mark.parametrize(
-    ("make", "tokens"),
-    [(texts.questions, 58.1), (answers, 106.3), (reviews, 243.5), (sentences, 14.2)],
-)
-def test_texts_have_about_as_many_tokens_as_real_ones(
-    make: Callable[[], list[str]], tokens: float
-) -> None:
-    """Those of reviews are cut at 256, as minilm cuts them."""
     engine = MiniLM(**{**SAMPLES.resolve("minilm").options, "device": "cpu"})
     sizes = [text.size for text in engine.prepare(make(), {}) if isinstance(text, Prepared)]
     assert sum(sizes) / len(sizes) == pytest.approx(tokens, rel=TOLERANCE)

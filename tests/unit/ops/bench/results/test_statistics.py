@@ -1,4 +1,4 @@
-"""The formulas behind the figures of calls."""
+"""The formulas behind the figures of calls, and the confidence interval of a cost."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,7 @@ from ops.bench.results.statistics import (
     flush_shares,
     goodput_per_s,
     highest,
+    interval,
     jain,
     mean_launch,
     padding_share,
@@ -51,10 +52,7 @@ def test_a_prediction_counts_once_a_launch_however_many_calls_were_in_it() -> No
         predicted_ms=[10, 10, 10, 11, 30], engine_ms=[20, 20, 20, 10, 20],
     )  # fmt: skip
     assert predict_error(calls) == pytest.approx(0.5)
-
-
-def test_there_is_no_prediction_error_of_answers_that_do_not_say_it() -> None:
-    assert predict_error(made([0], [0.1], [200])) is None
+    assert predict_error(made([0], [0.1], [200])) is None, "answers that do not say it"
 
 
 def test_calls_stand_for_their_launches() -> None:
@@ -64,13 +62,9 @@ def test_calls_stand_for_their_launches() -> None:
         batch_size=[3, 3, 3, 1, np.nan], flush=["deadline"] * 3 + ["pace", ""],
     )  # fmt: skip
     assert mean_launch(calls) == pytest.approx(2)
-    assert flush_shares(calls) == pytest.approx({"deadline": 0.5, "pace": 0.5})
-
-
-def test_shares_are_compared_reason_by_reason() -> None:
-    assert points_apart({"pace": 0.9, "full": 0.1}, {"pace": 0.96, "knee": 0.04}) == pytest.approx(
-        10
-    )
+    shares = flush_shares(calls)
+    assert shares == pytest.approx({"deadline": 0.5, "pace": 0.5})
+    assert points_apart(shares, {"deadline": 0.6, "knee": 0.04}) == pytest.approx(50)
 
 
 def test_fairness_is_one_of_equal_shares_and_none_of_nothing() -> None:
@@ -86,8 +80,15 @@ def test_a_share_is_held_against_its_weight() -> None:
     weights = {"one": 1.0, "two": 2.0, "four": 4.0}
     assert share_error({"one": 10, "two": 20, "four": 40}, weights) == pytest.approx(0)
     assert share_error({"one": 1.5, "two": 2, "four": 3.5}, weights) == pytest.approx(0.5)
-
-
-def test_one_that_got_nothing_is_as_far_off_as_can_be() -> None:
+    # One that got nothing is as far off as can be.
     assert share_error({"a": 1.0}, {"a": 1.0, "b": 9.0}) == pytest.approx(9)
     assert share_error({"b": 1.0}, {"a": 1.0, "b": 9.0}) == pytest.approx(1)
+
+
+def test_the_interval_holds_a_difference_that_is_there_in_noise_that_both_have() -> None:
+    random = np.random.default_rng(1)
+    noise = random.normal(5, 1, 40)
+    off, on = noise, noise + 0.05 + random.normal(0, 0.01, 40)
+    low, high = interval(lambda a, b: float(np.median(b - a)), off, on)
+    assert 0.04 < low < 0.05 < high < 0.06
+    assert interval(lambda a, b: float(np.median(b - a)), off, off) == (0, 0)
