@@ -27,16 +27,13 @@ def test_the_dockerfile_is_tidy() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_image_has_what_the_lock_names_and_no_root() -> None:
+def test_the_image_has_what_the_lock_names_of_packages_that_there_are_and_no_root() -> None:
     text = DOCKERFILE.read_text()
     installs = re.findall(r"^RUN (pip install .*)", text, re.MULTILINE)
     assert all("-c ops/requirements.lock" in one or "--no-deps" in one for one in installs)
     assert re.findall(r"^USER (.*)", text, re.MULTILINE)[-1] == "10001:10001"
     assert re.search(r"^ARG BASE=python:3\.11\.\d+-", text, re.MULTILINE)
     assert text.count("\nFROM ${BASE}") == 2
-
-
-def test_the_image_is_built_from_packages_that_there_are() -> None:
     lines = (DEPLOY / "Dockerfile.dockerignore").read_text().split("\n")
     kept = [line.removeprefix("!") for line in lines if line.startswith("!")]
     assert [name for name in kept if not (ROOT / name).exists()] == []

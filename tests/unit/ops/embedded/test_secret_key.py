@@ -2,6 +2,7 @@
 
 import stat
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,35 +16,29 @@ from ops.embedded.errors import EmbeddedError
 
 def test_whoever_makes_it_at_the_same_time_reads_the_same_key(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    read: list[str] = []
+    together = threading.Barrier(8)
 
-    def use() -> None:
+    def use(_: int) -> str:
+        together.wait()
         secret_key.ensure(home)
-        read.append(secret_key.read(home))
+        return secret_key.read(home)
 
-    threads = [threading.Thread(target=use) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(read)) == 1
-    assert len(read[0]) >= 32
+    with ThreadPoolExecutor(8) as pool:
+        [key] = set(pool.map(use, range(8)))
+    assert len(key) >= 32
     assert [path.name for path in home.iterdir()] == ["secret.key"]
     assert stat.S_IMODE((home / "secret.key").stat().st_mode) == 0o600
 
 
 def test_it_belongs_to_the_embedded_database_alone(tmp_path: Path) -> None:
-    secret_key.ensure(tmp_path)
-    key = secret_key.read(tmp_path)
-    embedded = Settings(home=tmp_path)
-    assert defaults.fill_in(embedded).secret_key == key
+    home = tmp_path / "home"
+    embedded = Settings(home=home)
+    assert defaults.fill_in(embedded).secret_key == ""
+    assert not home.exists(), "reading makes none"
+    secret_key.ensure(home)
+    assert defaults.fill_in(embedded).secret_key == secret_key.read(home)
     assert defaults.fill_in(embedded.evolve(database_url="postgresql://h/d")).secret_key == ""
     assert defaults.fill_in(embedded.evolve(secret_key="k" * 32)).secret_key == "k" * 32
-
-
-def test_reading_makes_no_home(tmp_path: Path) -> None:
-    assert defaults.fill_in(Settings(home=tmp_path / "none")).secret_key == ""
-    assert not (tmp_path / "none").exists()
 
 
 def test_several_keys_stand_one_a_line(tmp_path: Path) -> None:

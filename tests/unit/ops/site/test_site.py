@@ -22,7 +22,9 @@ def pages(document: dict) -> dict[str, str]:
     return reference(document)
 
 
-def test_every_operation_is_on_one_page_and_in_the_index(document: dict, pages: dict) -> None:
+def test_every_operation_is_on_one_page_and_in_the_index_and_every_schema_has_a_section(
+    document: dict, pages: dict
+) -> None:
     operations = [
         f"`{method.upper()} {path}`"
         for path, methods in document["paths"].items()
@@ -33,9 +35,6 @@ def test_every_operation_is_on_one_page_and_in_the_index(document: dict, pages: 
     for operation in operations:
         assert sum(len(re.findall(f"^{re.escape(operation)}", text, re.M)) for text in others) == 1
         assert f"| {operation} |" in index
-
-
-def test_every_schema_has_a_section(document: dict, pages: dict) -> None:
     sections = re.findall(r"^## (\w+)$", pages[f"{FOLDER}/schemas.md"], re.M)
     assert sections == sorted(document["components"]["schemas"])
 
@@ -52,9 +51,8 @@ def test_an_operation_has_its_parameters_body_example_and_errors(pages: dict) ->
 
 def test_a_field_has_its_type_bounds_and_default(pages: dict) -> None:
     text = pages[f"{FOLDER}/schemas.md"].partition("## JobWithItems")[2].partition("\n## ")[0]
-    assert (
-        "| `model` * | string, ≥ 1 characters, ≤ 200 characters | name, or name@version |" in text
-    )
+    model = "| `model` * | string, ≥ 1 characters, ≤ 200 characters | name, or name@version |"
+    assert model in text
     assert '| `class` | `"interactive"`, `"standard"`, `"bulk"` | default `"standard"` |' in text
     assert "| `webhook` | [Webhook](schemas.md#webhook) or null |" in text
 
@@ -91,16 +89,11 @@ def test_pages_stand_in_their_room_by_title_and_its_index_first() -> None:
     assert rooms["Decisions"] == ["decisions/index.md", "decisions/calls.md"]
 
 
-def test_a_page_outside_leads_to_pages_inside() -> None:
+def test_links_lead_to_pages_on_the_site_also_if_these_stand_outside_its_folder() -> None:
     text = page_inside("README.md")
     assert "](reference/client.md)" in text
     assert "](changes.md)" in text
     assert "ops/docs/" not in text
-
-
-def test_links_to_pages_outside_lead_to_their_pages_on_the_site() -> None:
-    text = "[a](../../../../README.md#a-call) [b](openai.md#x) [c](https://example.com/README.md)"
-    found = with_links_inside(text, "how-to/clients/oip.md")
-    assert (
-        found == "[a](../../readme.md#a-call) [b](openai.md#x) [c](https://example.com/README.md)"
-    )
+    other = "[b](openai.md#x) [c](https://example.com/README.md)"
+    found = with_links_inside(f"[a](../../../../README.md#a-call) {other}", "how-to/clients/oip.md")
+    assert found == f"[a](../../readme.md#a-call) {other}"

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from math import inf
 
-import pytest
-
 from jobs.models.model import Model
 from ops.supervisor.device_failures import DeviceFailures
 from ops.supervisor.load_deaths import MOST_DEATHS, LoadDeaths
@@ -32,17 +30,13 @@ def test_a_device_on_which_nothing_works_is_quarantined_at_the_third_failure() -
     assert pauses([SICK, SICK, SICK]) == [1.0, 4.0, inf]
 
 
-@pytest.mark.parametrize("codes", [[SICK, FIRST, FIRST, FIRST], [CRASH] * ONE_OF_1000])
-def test_one_item_that_makes_launches_fail_quarantines_no_worker(codes: list[int]) -> None:
-    assert inf not in pauses(codes)
-
-
-@pytest.mark.parametrize("code", [FIRST, CRASH])
-def test_launches_that_fail_for_ever_quarantine_the_worker(code: int) -> None:
-    assert set(pauses([code] * 2 * ONE_OF_1000)) == {1.0, 4.0, inf}
-
-
-def test_a_device_that_worked_for_long_between_its_failures_goes_on() -> None:
+def test_launches_that_fail_quarantine_a_worker_only_if_they_fail_for_ever() -> None:
+    for code in (FIRST, CRASH):
+        assert set(pauses([code] * 2 * ONE_OF_1000)) == {1.0, 4.0, inf}
+    # One item makes its launches fail, and stands alone in the end.
+    assert inf not in pauses([SICK, FIRST, FIRST, FIRST])
+    assert inf not in pauses([CRASH] * ONE_OF_1000)
+    # It worked for long between its failures.
     assert set(pauses([CRASH] * 50, lived_s=400.0)) == {1.0}
 
 
@@ -71,12 +65,7 @@ def test_deaths_that_an_item_may_have_caused_count_a_third() -> None:
     deaths = LoadDeaths()
     left_out = [deaths.count(A, "crashed", busy=True) for _ in range(3 * MOST_DEATHS)]
     assert left_out.index(True) == 3 * MOST_DEATHS - 1
-
-
-def test_a_changed_entry_and_an_orderly_end_begin_anew() -> None:
-    deaths = LoadDeaths()
-    for _ in range(MOST_DEATHS):
-        deaths.count(A, "crashed")
+    # A changed entry and an orderly end begin anew.
     assert deaths.history([replace(A, memory_mb=1)]) == LoadHistory()
     deaths.forget()
     assert deaths.history([A]) == LoadHistory()
