@@ -4,12 +4,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from api.dashboard.rendering.timeline import Bar, timeline
 from api.dashboard.rendering.token_timeline import token_timeline
 from jobs.calls.records import CallRecord
 from jobs.store.jobs.detail import SliceRun
+from tests.support.cases import each
 from tests.support.stores.rows import made
 
 BEGAN = datetime(2026, 5, 1, tzinfo=UTC)
@@ -53,22 +52,19 @@ def test_lines_that_are_too_many_are_counted() -> None:
     assert found.left_out > 0
 
 
-@pytest.mark.parametrize(
-    ("succeeded", "failed", "parts"),
-    [
+def test_a_bar_shows_the_share_that_failed() -> None:
+    shares = [
         (8, 0, {"succeeded": 10.0}),
         (0, 8, {"failed": 10.0}),
         (6, 2, {"succeeded": 7.5, "failed": 2.5}),
         (999, 1, {"succeeded": 8.5, "failed": 1.5}),
         (1, 999, {"succeeded": 1.5, "failed": 8.5}),
         (0, 0, {"cancelled": 10.0}),
-    ],
-)
-def test_a_bar_shows_the_share_that_failed(
-    succeeded: int, failed: int, parts: dict[str, float]
-) -> None:
-    ended = replace(run(1, 0, 5), n_succeeded=succeeded, n_failed=failed)
-    assert {part.name: part.height for part in Bar(0, 1, ended).parts} == parts
+    ]
+    for (succeeded, failed, parts), case in each(shares):
+        with case:
+            ended = replace(run(1, 0, 5), n_succeeded=succeeded, n_failed=failed)
+            assert {part.name: part.height for part in Bar(0, 1, ended).parts} == parts
     assert [part.name for part in Bar(0, 1, run(1, 0, None)).parts] == ["running"]
 
 
