@@ -70,9 +70,7 @@ sys.path.append({installed!r})
 
 
 @pytest.mark.parametrize("hook", ["build_wheel", "build_editable"])
-def test_it_is_installed_as_millrace_without_what_the_platform_needs(
-    hook: str, tmp_path: Path
-) -> None:
+def test_the_client_is_installed_without_the_platforms_needs(hook: str, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     for name in ("api", "jobs", "migrations", "ops", "workers", "pyproject.toml", "README.md",

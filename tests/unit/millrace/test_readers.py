@@ -34,9 +34,7 @@ def items(path: Path, content: bytes, **how: str) -> list[Any]:
         ("a.csv", b'text\nx\n\n"y,\nz"\n', ["x", "y,\nz"]),
     ],
 )
-def test_each_suffix_has_its_format(
-    tmp_path: Path, name: str, content: bytes, found: list[Any]
-) -> None:
+def test_suffixes_have_formats(tmp_path: Path, name: str, content: bytes, found: list[Any]) -> None:
     assert items(tmp_path / name, content) == found
     assert items(tmp_path / f"{name}.gz", gzip.compress(content)) == found
 
@@ -109,17 +107,13 @@ def test_rows_of_parquet_are_items_of_any_json_type(tmp_path: Path) -> None:
         ({"column": "b"}, "column 'b': Object of type datetime is not JSON serializable"),
     ],
 )
-def test_a_fault_of_parquet_names_the_column(
-    tmp_path: Path, how: dict[str, str], said: str
-) -> None:
+def test_faults_of_parquet_name_columns(tmp_path: Path, how: dict[str, str], said: str) -> None:
     path = table(tmp_path / "a.parquet", a=["x"], b=[datetime(2026, 1, 1)])
     with pytest.raises(InputError, match=re.escape(said)):
         list(Input(path, "parquet", **how).lines())
 
 
-def test_parquet_without_pyarrow_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parquet_needs_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = table(tmp_path / "a.parquet", a=["x"])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"pip install 'millrace\[parquet\]'"):

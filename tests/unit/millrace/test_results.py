@@ -78,9 +78,7 @@ def test_where_nobody_ever_answered_there_is_one_try() -> None:
     assert len(tries) == 1
 
 
-def test_results_that_never_come_are_given_up(
-    pauses: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_may_be_given_up(pauses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millrace.sync.results.OUTAGE_S", 0.0)
     with breaking(SEVEN, [2, *[0] * 9], 1) as server, pytest.raises(APIConnectionError):
         read(server.url)
@@ -192,9 +190,7 @@ def test_inputs_of_a_map_are_read_as_they_are_sent() -> None:
     assert list(filter(None, sent)) == [b'"a"\n"b"\n"c"\n']
 
 
-def test_ctrl_c_leaves_the_job_running_and_says_how_to_come_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ctrl_c_says_how_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt
 

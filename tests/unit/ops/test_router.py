@@ -50,9 +50,7 @@ def test_a_tenant_is_known_by_its_name_and_its_keys(tmp_path: Path) -> None:
         ("[cells]", "cells]", "not valid TOML"),
     ],
 )
-def test_problems_of_the_file_are_named(
-    tmp_path: Path, before: str, after: str, problem: str
-) -> None:
+def test_problems_are_named(tmp_path: Path, before: str, after: str, problem: str) -> None:
     assert before in CELLS
     with pytest.raises(SettingsError, match=problem):
         load(tmp_path, CELLS.replace(before, after))

@@ -61,9 +61,7 @@ async def test_all_who_ask_at_once_wait_for_one_look(registrar: Registrar) -> No
     assert registrar.asked == [b"a"]
 
 
-async def test_who_is_known_is_looked_up_beside_the_requests(
-    registrar: Registrar, time: Clock
-) -> None:
+async def test_the_known_are_looked_up_beside_requests(registrar: Registrar, time: Clock) -> None:
     assert await registrar.get(b"a") == [ACME]
     time.now_s += cache.SOFT_TTL_S + 0.1
     registrar.slow.clear()
@@ -72,9 +70,7 @@ async def test_who_is_known_is_looked_up_beside_the_requests(
     assert registrar.asked == [b"a"] * 2
 
 
-async def test_who_was_not_asked_for_lately_is_looked_up_first(
-    registrar: Registrar, time: Clock
-) -> None:
+async def test_the_known_are_looked_up_first_when_old(registrar: Registrar, time: Clock) -> None:
     assert await registrar.get(b"a") == [ACME]
     time.now_s += cache.HARD_TTL_S + 0.1
     del registrar.callers[b"a"]
@@ -132,9 +128,7 @@ async def test_nobodies_are_remembered_too_but_not_for_long_and_not_all(
     assert await registrar.get(b"9") == [BETA]
 
 
-async def test_who_was_used_last_is_kept(
-    registrar: Registrar, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_last_used_stay(registrar: Registrar, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_MAX_CALLERS", 2)
     registrar.callers[b"c"] = BETA
     await registrar.get(b"a", b"b", b"a", b"c", b"a")
@@ -161,9 +155,7 @@ async def test_strangers_by_the_thousand_are_turned_away_and_delay_nobody_who_is
     assert await asyncio.gather(*waiting) == [[None]] * 10
 
 
-async def test_what_cant_be_told_is_said_to_strangers_and_tried_again(
-    registrar: Registrar, time: Clock
-) -> None:
+async def test_what_cant_be_told_is_tried_again(registrar: Registrar, time: Clock) -> None:
     registrar.away = True
     with pytest.raises(Unavailable):
         await registrar.get(b"a")

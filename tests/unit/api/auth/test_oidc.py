@@ -47,9 +47,7 @@ def encoded(part: bytes) -> str:
 
 
 @pytest.mark.parametrize("kid", MADE)
-def test_a_token_says_who_it_is(
-    provider: IdentityProvider, tokens: TokenVerifier, kid: str
-) -> None:
+def test_a_token_has_a_caller(provider: IdentityProvider, tokens: TokenVerifier, kid: str) -> None:
     ends = int(clock.now().timestamp()) + 60
     said = tokens.read(provider.token(kid, exp=ends))
     assert said
@@ -67,9 +65,7 @@ def test_claims_may_be_called_otherwise(provider: IdentityProvider) -> None:
     assert provider.asked == ["/keys"]
 
 
-def test_a_scope_claim_narrows_what_the_role_may(
-    provider: IdentityProvider, tokens: TokenVerifier
-) -> None:
+def test_a_scope_claim_narrows_the_role(provider: IdentityProvider, tokens: TokenVerifier) -> None:
     scopes: list[tuple[str | list[str], set[str]]] = [
         ("read", {"read"}),
         ("openid read infer", {"read", "infer"}),
@@ -96,9 +92,7 @@ OTHER: dict[str, list[Any]] = {
 }
 
 
-def test_a_token_that_says_something_else_is_none(
-    provider: IdentityProvider, tokens: TokenVerifier
-) -> None:
+def test_wrong_claims_make_no_token(provider: IdentityProvider, tokens: TokenVerifier) -> None:
     assert tokens.read(provider.token()) is not None
     assert tokens.read(provider.token(iat=int(clock.now().timestamp()) + 5)) is not None
     wrong = [{claim: value} for claim in OTHER for value in OTHER[claim]]
@@ -107,9 +101,7 @@ def test_a_token_that_says_something_else_is_none(
             assert tokens.read(provider.token(**claims)) is None
 
 
-def test_a_signature_that_proves_nothing_is_refused(
-    provider: IdentityProvider, tokens: TokenVerifier
-) -> None:
+def test_a_false_signature_is_refused(provider: IdentityProvider, tokens: TokenVerifier) -> None:
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     public = MADE["RS256"].public_key().public_bytes(serialization.Encoding.PEM, form)
     claims = jwt.decode(provider.token(), options={"verify_signature": False})
@@ -187,9 +179,7 @@ def test_while_its_keys_are_away_nobody_can_tell_and_it_is_left_alone(
     assert tokens.read(provider.token())
 
 
-def test_a_provider_that_is_another_or_has_no_keys_is_not_believed(
-    provider: IdentityProvider,
-) -> None:
+def test_another_provider_or_one_without_keys_is_not_believed(provider: IdentityProvider) -> None:
     for says in (
         {"issuer": "https://another"},
         {"jwks_uri": "http://keys.example/"},

@@ -45,9 +45,7 @@ BODY = b"a body that is worth it " * 100
     [("", ""), ("br", ""), ("gzip", "gzip"), ("deflate", "deflate"), ("deflate, gzip", "gzip"),
      ("deflate;q=0", ""), ("identity, deflate;q=0.5", "")],
 )  # fmt: skip
-def test_a_body_is_compressed_as_it_was_asked_for_and_comes_back(
-    accepted: str, coding: str
-) -> None:
+def test_a_body_is_compressed_as_asked_for_and_comes_back(accepted: str, coding: str) -> None:
     sent, said = compress(BODY, accepted)
     assert said == coding
     assert (len(sent) < len(BODY)) == bool(coding)
@@ -86,9 +84,7 @@ def test_other_codings_are_refused() -> None:
         (b"{" * 5000, True),
     ],
 )
-def test_what_is_long_or_of_many_values_is_heavy_texts_that_are_tokenized_sooner(
-    body: bytes, heavy: bool
-) -> None:
+def test_long_bodies_are_heavy_and_so_are_many_values(body: bytes, heavy: bool) -> None:
     assert bodies.is_heavy(body) is heavy
     file = io.BytesIO(body)
     assert bodies.is_heavy_file(file) is heavy

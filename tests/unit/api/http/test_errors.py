@@ -61,9 +61,7 @@ def test_the_paths_are_compiled_once_for_all_wrong_methods(monkeypatch: pytest.M
         ("GET", "/jobs" * 100, "/docs shows what there is"),
     ],
 )
-def test_an_unknown_path_is_answered_with_the_nearest_one(
-    method: str, path: str, named: str
-) -> None:
+def test_an_unknown_path_is_told_the_nearest_one(method: str, path: str, named: str) -> None:
     app = FastAPI()
     errors.install(app)
     app.post("/v1/chat/completions")(_route)
@@ -98,9 +96,7 @@ def test_a_text_that_is_no_id_is_told_how_it_differs() -> None:
         ([MillraceError], 500, "INTERNAL_ERROR"),
     ],
 )
-def test_an_error_has_its_status_and_code(
-    kinds: list[type[MillraceError]], status: int, code: str
-) -> None:
+def test_errors_have_their_status(kinds: list[type[MillraceError]], status: int, code: str) -> None:
     wait_s = 0.25 if status == 503 else None
     for kind in kinds:
         answer = problem_response(kind("no", retry_after_s=wait_s), "req_1", PATH)

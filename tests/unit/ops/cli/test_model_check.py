@@ -151,9 +151,7 @@ def test_inputs_of_ones_own_take_the_place_of_samples(own_models: Path, tmp_path
         ),
     ],
 )
-def test_what_is_wrong_with_a_model_is_said_and_ends_in_failure(
-    tmp_path: Path, text: str, said: str
-) -> None:
+def test_what_is_wrong_with_a_model_is_said(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "mine.py").write_text(text)
     (tmp_path / "models.toml").write_text(custom_models.entry("mine", "python", file="mine.py"))
     assert said in check("--file", tmp_path / "models.toml", status=1)
@@ -208,9 +206,7 @@ def test_the_example_of_the_page_has_ten_lines_and_works(tmp_path: Path) -> None
     assert 'first of 2 inputs: {"positive":0.7310585786300049}' in said
 
 
-def test_the_archive_of_the_page_is_exported_and_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_archive_of_the_page_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [export] = [code for code in blocks("python") if "torch.export.save" in code]
     [entry] = [text for text in blocks("toml") if "net.pt2" in text]
     monkeypatch.chdir(tmp_path)

@@ -69,9 +69,7 @@ def test_lines_are_as_a_terminal_shows_them(client: Client) -> None:
     ]  # fmt: skip
 
 
-def test_a_log_is_followed_from_where_it_ended(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_is_followed_from_its_end(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     second = {**LINE, "id": "2-0", "message": "it is back", "exception": ""}
     client.answers["/workers/12/logs"] = [
         {"data": [LINE], "next": "1-0"}, {"data": [second], "next": "2-0"}, None,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs import encryption
-from jobs.settings import Settings, SettingsError, load
+from jobs.settings import Settings
 from ops.cli import check
 from ops.embedded import defaults, secret_key
 from ops.embedded.errors import EmbeddedError
@@ -51,9 +51,7 @@ def test_several_keys_stand_one_a_line(tmp_path: Path) -> None:
         secret_key.read(tmp_path)
 
 
-def test_a_key_is_long_and_shown_nowhere() -> None:
-    with pytest.raises(SettingsError, match="MILLRACE_SECRET_KEY: must be 32 characters"):
-        load({"MILLRACE_SECRET_KEY": "short"})
+def test_a_key_is_shown_nowhere() -> None:
     settings = Settings(secret_key="k" * 32)
     assert "kkkk" not in repr(settings)
     assert "kkkk" not in str(list(check.setting_values(settings)))

@@ -13,9 +13,7 @@ from ops.embedded.servers import EmbeddedServers
 from ops.processes.children import Started
 
 
-def test_a_server_that_cannot_start_delays_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_server_delays_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     servers, started = EmbeddedServers(tmp_path), list[str]()
 
     def start(server: Server) -> None:

@@ -112,9 +112,7 @@ def refused(*words: str) -> str:
         (("--launch-ms", "1", "--trace", "nowhere.csv"), "nowhere.csv can't be read"),
     ],
 )
-def test_what_is_wrong_with_the_options_is_said(
-    files: list[str], words: tuple[str, ...], said: str
-) -> None:
+def test_faulty_options_are_refused(files: list[str], words: tuple[str, ...], said: str) -> None:
     assert said in refused("simulate", *files, "--replicas", "1", *words)
 
 
@@ -167,9 +165,7 @@ def test_the_formula_rounds_up_once(per_s: float, replicas: int, busy_first: int
     assert capacity.rounded_first(per_s, 0.7) == busy_first
 
 
-def test_without_a_trace_calls_come_at_random_times_at_a_rate(
-    files: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_may_come_at_a_rate(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulate, "_POISSON_CALLS", 500)
     words = ("plan", *files[2:], "--launch-ms", "100", "--utilisation", "0.7")
     found = json_of(*words, "--rate", "1000")

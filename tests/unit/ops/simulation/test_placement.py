@@ -29,9 +29,7 @@ def test_the_exact_optimum_of_a_small_case_is_known() -> None:
     assert sum(device.load.values()) == pytest.approx(0.7)
 
 
-def test_kinds_that_are_too_few_or_scipy_that_is_missing_are_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_too_few_kinds_or_no_scipy_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("scipy")
     demands = [Demand("m@1", 2, 1000, {"small": 100})]
     with pytest.raises(exact.click.ClickException, match="no placement by these kinds"):
@@ -151,9 +149,7 @@ def test_a_model_that_fits_nowhere_is_said(files: list[str], tmp_path: Path) -> 
     assert "shout@1 fits no kind of device: it needs 20 GiB" in said
 
 
-def test_curves_of_a_check_give_the_launch_times_of_a_device(
-    files: list[str], tmp_path: Path
-) -> None:
+def test_curves_of_a_check_give_launch_times(files: list[str], tmp_path: Path) -> None:
     """Curves in the format of `millrace model check --json`."""
     points = [{"rows": n, "launch_ms": 20 + 5 * n, "items_per_s": 1000 * n / (20 + 5 * n)}
               for n in (1, 2, 4, 8, 16, 32)]  # fmt: skip

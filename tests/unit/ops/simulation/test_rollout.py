@@ -53,9 +53,7 @@ def test_a_version_that_fails_is_rolled_back() -> None:
         ("latency=1.3", "roll_back", "launches slower than the control's"),
     ],
 )
-def test_a_version_that_takes_more_is_held_or_rolled_back(
-    regression: str, act: str, reason: str
-) -> None:
+def test_a_dearer_version_is_held_or_rolled_back(regression: str, act: str, reason: str) -> None:
     rollout = played(regression, min_stay_s=60)
     assert acts(rollout) == ["start", act]
     assert rollout.reason.startswith(reason)

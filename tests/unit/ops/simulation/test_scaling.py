@@ -26,6 +26,10 @@ def test_a_static_pool_refuses_what_is_above_it_and_its_queue() -> None:
     run = simulate(Static(2), Load([3.0] * 100, 1.0, target_s=1.0), 0.0, 2)
     assert run.refused == pytest.approx((100 - 2) / 300)
     assert (run.replica_s, run.most, run.changes) == (200, 2, 0)
+    load = Load([1.0] * 10 + [3.0] * 10, 1.0, items=2.0, backlog_s=100.0)
+    run = simulate(Static(3), load, 0.0, 3)
+    assert run.refused == 0
+    assert run.items_s == pytest.approx(10 * 2.0), "items do what calls leave"
 
 
 def test_replicas_count_and_cost_from_when_they_are_asked_for() -> None:
@@ -57,13 +61,6 @@ def test_dead_metrics_take_nothing_away() -> None:
     load = Load([8.0 if n < 100 else 0.5 for n in range(400)], 1.0)
     run = simulate(own, load, 30.0, 11, faults=[range(100, 400)])
     assert run.replicas[-1] == 11
-
-
-def test_items_do_what_calls_leave_and_yield_to_them() -> None:
-    load = Load([1.0] * 10 + [3.0] * 10, 1.0, items=2.0, backlog_s=100.0)
-    run = simulate(Static(3), load, 0.0, 3)
-    assert run.refused == 0
-    assert run.items_s == pytest.approx(10 * 2.0)
 
 
 @pytest.fixture

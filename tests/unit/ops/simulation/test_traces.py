@@ -32,9 +32,7 @@ def path(tmp_path: Path) -> Path:
     ],
     ids=["seconds", "moments", "no sizes", "plain"],
 )
-def test_arrivals_are_read_in_order_from_the_first_on(
-    path: Path, text: str, arrivals: list[tuple[float, int]]
-) -> None:
+def test_arrivals_are_in_order(path: Path, text: str, arrivals: list[tuple[float, int]]) -> None:
     path.write_text(text)
     assert traces.read(path) == arrivals
 
@@ -108,9 +106,7 @@ def test_arrivals_are_read_in_order_with_their_tokens(generation: Path) -> None:
         ("t_s,in_tokens,out_tokens\n1,x,2\n", "line 2"),
     ],
 )
-def test_a_trace_that_isnt_one_is_refused_with_its_line(
-    tmp_path: Path, text: str, said: str
-) -> None:
+def test_what_is_no_trace_is_refused_with_its_line(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(text)
     with pytest.raises(TraceError, match=said):

@@ -66,9 +66,7 @@ ENCODINGS = st.fixed_dictionaries({name: st.booleans() for name in DTYPES})
 
 
 @given(one_of_each(), ENCODINGS)
-def test_what_tritons_client_writes_is_read(
-    found: dict[str, NDArray[Any]], binary: dict[str, bool]
-) -> None:
+def test_tritons_requests_are_read(found: dict[str, NDArray[Any]], binary: dict[str, bool]) -> None:
     body, length = Client.generate_request_body(written(found, binary), request_id="7")
     asked = read(body, length, EVERY)
     assert (asked.id, asked.rows) == ("7", 2)
@@ -78,9 +76,7 @@ def test_what_tritons_client_writes_is_read(
 
 
 @given(one_of_each(), ENCODINGS)
-def test_what_is_written_tritons_client_reads(
-    found: dict[str, NDArray[Any]], binary: dict[str, bool]
-) -> None:
+def test_tritons_client_reads_all(found: dict[str, NDArray[Any]], binary: dict[str, bool]) -> None:
     tensors = {name: Tensor.from_array(name, array) for name, array in found.items()}
     wanted = [Wanted(name, binary[name]) for name in found]
     body, length = wire.write({"model_name": "every"}, tensors, wanted)
@@ -121,9 +117,7 @@ def test_any_bytes_are_refused_and_nothing_breaks(body: bytes, length: int | Non
 
 
 @given(json_values, st.sampled_from(["inputs", "outputs", "parameters", "id"]), st.binary())
-def test_any_json_in_the_place_of_a_part_is_read_or_refused(
-    value: Any, key: str, behind: bytes
-) -> None:
+def test_any_json_as_a_part_is_read_or_refused(value: Any, key: str, behind: bytes) -> None:
     head = orjson.dumps({**simple(), key: value})
     try:
         asked = read(head + behind, len(head), SIMPLE)
@@ -138,9 +132,7 @@ def test_any_json_in_the_place_of_a_part_is_read_or_refused(
     st.sampled_from(["name", "shape", "datatype", "data", "parameters"]),
     st.binary(max_size=80),
 )
-def test_any_json_in_the_place_of_a_tensors_part_is_read_or_refused(
-    value: Any, key: str, behind: bytes
-) -> None:
+def test_any_json_as_a_tensors_part_is_read_or_refused(value: Any, key: str, behind: bytes) -> None:
     head = orjson.dumps(with_first(**{key: value}))
     try:
         assert read(head + behind, len(head), SIMPLE).inputs["INPUT0"].shape == (1, 16)
@@ -232,9 +224,7 @@ CLASSES = {0: "interactive", 1: "interactive", 2: "standard", 3: "bulk", 2**40: 
         ("timeout", "timeout_ms", {0: 10_000, 1: 1, 1001: 2, 600_000_000: 600_000}),
     ],
 )
-def test_a_priority_is_a_class_and_a_timeout_is_in_microseconds(
-    name: str, field: str, values: dict[int, object]
-) -> None:
+def test_priority_and_timeout_are_ours(name: str, field: str, values: dict[int, object]) -> None:
     for value, found in values.items():
         asked = read(orjson.dumps(simple(parameters={name: value})), None, SIMPLE)
         assert getattr(asked, field) == found, value

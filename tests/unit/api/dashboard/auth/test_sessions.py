@@ -48,18 +48,15 @@ def test_none_but_ours_is_taken() -> None:
     assert found(elsewhere) is None
 
 
-def test_it_is_of_who_signed_in_with_the_rights_of_then() -> None:
+def test_it_is_of_who_signed_in_with_the_rights_of_then_and_a_form_is_of_one() -> None:
     session = sessions.begin("mk_secret", ANN)
     assert sessions.matches(session, ANN)
     assert not sessions.matches(session, replace(ANN, role="admin"))
     assert not sessions.matches(session, replace(ANN, actor="key_other"))
-
-
-def test_a_form_is_of_one_session() -> None:
     token = sessions.form_token("one", SETTINGS)
     assert sessions.is_form_token(token, "one", SETTINGS)
-    for wrong, session in ((token, "other"), ("", "one"), ("é", "one")):
-        assert not sessions.is_form_token(wrong, session, SETTINGS)
+    for wrong, other in ((token, "other"), ("", "one"), ("é", "one")):
+        assert not sessions.is_form_token(wrong, other, SETTINGS)
 
 
 def test_sessions_and_forms_outlive_a_new_key_while_the_old_one_is_still_there() -> None:
@@ -81,13 +78,6 @@ def test_without_a_secret_key_or_by_a_long_token_nobody_signs_in() -> None:
         kept(sessions.begin("x" * 4000, ANN))
 
 
-def test_under_tls_the_cookie_goes_nowhere_else() -> None:
-    response = Response()
-    sessions.set_session(response, sessions.begin("mk_x", ANN), SETTINGS, https=True)
-    said = response.headers["set-cookie"].split("; ")
-    assert {"Secure", "HttpOnly", "SameSite=strict"} <= set(said)
-
-
 def test_pages_of_the_dashboard_are_come_back_to_and_nothing_else_is() -> None:
     for path in ("/dashboard", "/dashboard/jobs?state=running&q=a%20b", "/dashboard?x=1"):
         assert inside(path) == path
@@ -98,9 +88,13 @@ def test_pages_of_the_dashboard_are_come_back_to_and_nothing_else_is() -> None:
         assert inside(path) == "/dashboard", path
 
 
-def test_a_browser_comes_by_https_to_us_or_to_the_proxy_in_front_of_us(tmp_path: Path) -> None:
+def test_a_cookie_of_https_goes_nowhere_else_also_behind_a_proxy(tmp_path: Path) -> None:
     (tmp_path / "cert.pem").touch()
     assert sessions.is_https({}, SETTINGS.evolve(tls_cert=tmp_path / "cert.pem"))
     assert sessions.is_https({"x-forwarded-proto": "https"}, SETTINGS)
     assert not sessions.is_https({"x-forwarded-proto": "http"}, SETTINGS)
     assert not sessions.is_https({}, SETTINGS)
+    response = Response()
+    sessions.set_session(response, sessions.begin("mk_x", ANN), SETTINGS, https=True)
+    said = response.headers["set-cookie"].split("; ")
+    assert {"Secure", "HttpOnly", "SameSite=strict"} <= set(said)

@@ -31,9 +31,7 @@ def test_an_answer_is_good_for_longer_the_longer_it_took(queries: Queries) -> No
     assert queries.ask("slow", 0.0) == "at 60"
 
 
-def test_each_question_has_its_own_answer_and_of_many_the_oldest_is_forgotten(
-    queries: Queries,
-) -> None:
+def test_questions_have_their_answers_until_there_are_too_many(queries: Queries) -> None:
     assert [queries.ask(n, 1.0) for n in range(300)] == [f"at {n + 1}" for n in range(300)]
     assert queries.ask(299, 1.0) == "at 300"
     assert queries.ask(0, 1.0) == "at 301"

@@ -65,9 +65,7 @@ def test_an_axis_reaches_what_it_measures_in_few_round_steps(most: float) -> Non
 
 
 @pytest.mark.parametrize("bounds", [(-0.1, 0.0, 0.1), (0.02, 0.04, 0.06), (0.0, 0.0, 0.0)])
-def test_an_interval_lies_in_its_place_among_zero_and_its_marks(
-    bounds: tuple[float, float, float],
-) -> None:
+def test_an_interval_lies_among_zero_and_its_marks(bounds: tuple[float, float, float]) -> None:
     drawn = charts.interval(bounds, "cost", {"hold": 0.0, "limit": 0.5})
     found = ElementTree.fromstring(drawn)
     [bar], [dot] = found.iter("rect"), found.iter("circle")

@@ -52,13 +52,10 @@ def test_a_canary_that_cannot_answer_falls_back_to_the_stable_version() -> None:
     assert target(CANARY, OLD, models=without) == Target(OLD, "missed#r")
 
 
-def test_a_split_falls_back_to_the_version_listed_first_and_this_to_none() -> None:
+def test_a_split_falls_back_to_the_version_listed_first_and_the_stable_alias_to_any() -> None:
     assert target(routed(("1", 0), ("2", 100)), OLD, NEXT) == Target(OLD, missed=NEW)
     assert target(routed(("1", 100), ("2", 0)), NEW, NEXT) == Target(OLD)
     assert target(routed(("9", 100)), NEW) == Target(NEW), "it is not served here"
-
-
-def test_the_stable_alias_falls_back_to_any_ready_version() -> None:
     stable = RoutingTable({("m", "stable"): "1"})
     assert target(stable, OLD, NEW) == Target(OLD)
     assert target(stable, NEW) == Target(NEW, missed=OLD)
@@ -97,12 +94,9 @@ def test_a_key_leaves_a_version_that_was_rolled_back_or_is_gone() -> None:
     assert again("m@2", back, Registry([OLD, OTHER]))[0] == Target(OLD)
 
 
-def test_a_shadow_goes_with_the_target() -> None:
+def test_a_shadow_goes_with_the_target_and_adapters_by_the_route_of_their_model() -> None:
     assert target(routed(("1", 100), shadow=Share("3", 100)), OLD) == Target(OLD, shadow=NEXT)
     assert target(routed(("1", 100), shadow=Share("9", 100)), OLD) == Target(OLD)
-
-
-def test_adapters_go_by_the_route_of_their_model() -> None:
     adapters = (Adapter("legal"),)
     models = Registry([replace(one, adapters=adapters) for one in (OLD, NEW)])
     for version, name in (("1", "m:legal"), ("2", "legal")):
@@ -110,12 +104,9 @@ def test_adapters_go_by_the_route_of_their_model() -> None:
         assert found.model.key == f"m:legal@{version}"
 
 
-def test_the_user_of_a_header_goes_before_that_of_a_body() -> None:
+def test_the_user_of_a_header_goes_before_that_of_a_body_and_to_a_child_process() -> None:
     assert Asker("t", "ann").named("bob").user == "ann"
     assert Asker("t").named("bob").user == "bob"
     assert Asker("t").named(7).user == Asker("t").named(None).user == ""
-
-
-def test_it_goes_to_a_child_process_and_back() -> None:
     ready = ReadyVersions(CANARY, ASKER, frozenset({"m@2"}))
     assert pickle.loads(pickle.dumps(ready)).target(MODELS, "m") == Target(NEW, "canary#r")

@@ -105,9 +105,7 @@ def test_a_stream_that_redis_lost_is_counted_by_its_error() -> None:
 @pytest.mark.parametrize(
     ("code", "wrong"), [("unavailable", 1), ("404", 1), ("worker_lost", 0), ("deadline_passed", 1)]
 )
-def test_an_error_that_blames_redis_is_wrong_while_redis_lost_nothing(
-    code: str, wrong: int
-) -> None:
+def test_errors_of_redis_are_wrong_while_it_lost_nothing(code: str, wrong: int) -> None:
     tally, troubles = judged(stream(0, 1, ended=False, error=f"{code}: …"), redis_lost=False)
     assert (tally.wrong, len(troubles), tally.lost_with_redis) == (wrong, wrong, 0)
 

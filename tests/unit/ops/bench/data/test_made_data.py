@@ -102,9 +102,7 @@ def test_arrivals_have_the_rate_of_a_real_service(
     assert variance**0.5 / counts.mean() == pytest.approx(swing, abs=0.05)
 
 
-def test_a_folder_that_is_named_is_used_and_the_result_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_named_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(folder.SETTING, str(tmp_path))
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "gsm8k_test.jsonl").write_text('{"question": "Why?", "answer": "So."}\n')

@@ -91,9 +91,7 @@ def test_every_call_is_sent_when_due_and_its_answer_kept(url: str) -> None:
     assert calls.cpu_s > 0
 
 
-def test_an_answer_that_is_not_the_one_expected_is_an_error_and_a_job_taken_in_is_none(
-    url: str,
-) -> None:
+def test_an_unexpected_answer_is_an_error_and_a_job_is_none(url: str) -> None:
     wrong = Load(url, [0.0, 0.0], [json.dumps({"input": "a"})], ["B"])
     assert drive(wrong).errors == 2
     calls = drive(Load(url, [0.0], [json.dumps({"input": "job"})]))

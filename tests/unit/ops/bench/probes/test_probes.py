@@ -57,9 +57,7 @@ def test_only_samples_within_the_job_count() -> None:
 
 
 @pytest.mark.heavy
-def test_the_drivers_figures_are_read_while_watched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_figures_of_the_driver_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\nprintf '97\\n[N/A]\\n3\\n'\nexec sleep 60\n")
     program.chmod(0o755)

@@ -28,12 +28,9 @@ def test_the_highest_step_is_the_last_one_before_one_that_fails() -> None:
     assert highest(lambda step: False, STEPS, 300) == 0
 
 
-def test_calls_take_one_row_slot_each() -> None:
+def test_calls_take_one_row_slot_each_and_what_is_late_wrong_or_refused_is_no_goodput() -> None:
     assert slots_left(300, 6, 100, 0.1) == pytest.approx(0.95)
     assert slots_left(320, 1, 32, 0.1) == pytest.approx(0.0)
-
-
-def test_what_is_late_wrong_or_refused_is_no_goodput() -> None:
     calls = made([0, 1, 2, 4], [0.1, 0.3, 0.1, 0.1], [200, 200, 429, 200])
     assert goodput_per_s(calls, 200) == pytest.approx(2 / 4)
 
@@ -72,7 +69,6 @@ def test_fairness_is_one_of_equal_shares_and_none_of_nothing() -> None:
     assert jain([5.0, 0.0, 0.0, 0.0]) == pytest.approx(1 / 4)
     assert jain([1.0, 2.0]) == pytest.approx(9 / 10)
     assert jain([0.0, 0.0]) is None
-    assert share_error({"a": 0.0}, {"a": 1.0, "b": 2.0}) is None
 
 
 def test_a_share_is_held_against_its_weight() -> None:
@@ -80,6 +76,7 @@ def test_a_share_is_held_against_its_weight() -> None:
     weights = {"one": 1.0, "two": 2.0, "four": 4.0}
     assert share_error({"one": 10, "two": 20, "four": 40}, weights) == pytest.approx(0)
     assert share_error({"one": 1.5, "two": 2, "four": 3.5}, weights) == pytest.approx(0.5)
+    assert share_error({"a": 0.0}, {"a": 1.0, "b": 2.0}) is None
     # One that got nothing is as far off as can be.
     assert share_error({"a": 1.0}, {"a": 1.0, "b": 9.0}) == pytest.approx(9)
     assert share_error({"b": 1.0}, {"a": 1.0, "b": 9.0}) == pytest.approx(1)

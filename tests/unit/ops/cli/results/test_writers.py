@@ -128,9 +128,7 @@ def test_a_link_stays_one_and_a_pipe_is_written_into(tmp_path: Path) -> None:
     assert (tmp_path / "pipe").is_fifo()
 
 
-def test_what_cannot_be_written_is_refused_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, why in (
         ("out.xlsx", ".xlsx is none of .jsonl, .ndjson, .csv, .parquet"),
         ("nowhere/out.csv", "there is no folder"),

@@ -56,7 +56,7 @@ def test_settings_that_are_wrong_come_first() -> None:
     assert "MILLRACE_PORT" in found["settings"]["words"]
 
 
-def test_a_full_disk_little_memory_and_few_open_files_are_told(
+def test_what_there_is_too_little_of_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = machine.disk(Settings(home=tmp_path, min_free_mb=1 << 40))

@@ -31,9 +31,7 @@ def test_files_that_are_there_are_overwritten_only_by_force(tmp_path: Path) -> N
     assert "MILLRACE_MODELS=models.toml" in (tmp_path / ".env").read_text()
 
 
-def test_the_settings_of_the_folder_are_read_after_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_beats_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_millrace("init", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     environ = {"MILLRACE_HOME": "/elsewhere"}
@@ -55,9 +53,7 @@ def test_the_settings_of_the_folder_are_read_after_the_environment(
         ("LD_PRELOAD=x.so", None),
     ],
 )
-def test_lines_are_read_as_shells_do_and_only_ours(
-    line: str, value: str | None, tmp_path: Path
-) -> None:
+def test_our_lines_are_read_as_shells_do(line: str, value: str | None, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(f"{line}\n")
     environ: dict[str, str] = {}
     dotenv.load(tmp_path, environ)
