@@ -14,6 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from millrace.readers import Input, InputError, format_of
+from tests.support.cases import each
 
 
 def items(path: Path, content: bytes, **how: str) -> list[Any]:
@@ -98,23 +99,19 @@ def test_rows_of_parquet_are_items_of_any_json_type(tmp_path: Path) -> None:
     assert [json.loads(line) for line in Input(more, "parquet").lines()] == list(range(2500))
 
 
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
+def test_faults_of_parquet_name_the_column_or_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = table(tmp_path / "a.parquet", a=["x"], b=[datetime(2026, 1, 1)])
+    faults: list[tuple[dict[str, str], str]] = [
         ({}, "has several columns; name one with column: a, b"),
         ({"column": "c"}, "has no column 'c'; name one with column: a, b"),
         ({"column": "a", "id_column": "c"}, "name one with id_column: a, b"),
         ({"column": "b"}, "column 'b': Object of type datetime is not JSON serializable"),
-    ],
-)
-def test_faults_of_parquet_name_columns(tmp_path: Path, how: dict[str, str], said: str) -> None:
-    path = table(tmp_path / "a.parquet", a=["x"], b=[datetime(2026, 1, 1)])
-    with pytest.raises(InputError, match=re.escape(said)):
-        list(Input(path, "parquet", **how).lines())
-
-
-def test_parquet_needs_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = table(tmp_path / "a.parquet", a=["x"])
+    ]
+    for (how, said), case in each(faults):
+        with case, pytest.raises(InputError, match=re.escape(said)):
+            list(Input(path, "parquet", **how).lines())
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"pip install 'millrace\[parquet\]'"):
-        list(Input(path, "parquet").lines())
+        list(Input(path, "parquet", column="a").lines())

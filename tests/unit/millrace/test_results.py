@@ -3,21 +3,12 @@
 import asyncio
 import json
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
 
-from millrace import (
-    APIConnectionError,
-    AsyncClient,
-    Client,
-    ItemError,
-    JobChanged,
-    JobFailed,
-    NotFoundError,
-    PermissionDeniedError,
-    WaitTimeout,
-)
+from millrace import AsyncClient, Client, errors
 from millrace.progress import Progress
 from tests.unit.millrace.servers import answered_by, async_answered_by, breaking
 
@@ -50,19 +41,19 @@ def test_results_go_on_where_the_connection_broke(
 def test_results_of_two_generations_are_never_mixed(pauses: list[float]) -> None:
     with (
         breaking(SEVEN, [3, 7], 1, 2) as server,
-        pytest.raises(JobChanged, match="read them again"),
+        pytest.raises(errors.JobChanged, match="read them again"),
     ):
         read(server.url)
     job = Job(2, 5)
     results = answered_by(job).jobs.results("job_1")
     assert [next(results), next(results)] == ALL[:2]
     job.generation = 2  # retried between two polls
-    with pytest.raises(JobChanged, match="job_1 was retried"):
+    with pytest.raises(errors.JobChanged, match="job_1 was retried"):
         next(results)
     job = Job(7)
     mapped = answered_by(job).map("echo", ["x"] * 7)
     job.generation = 2  # before the results of the map were read
-    with pytest.raises(JobChanged):
+    with pytest.raises(errors.JobChanged):
         next(mapped)
 
 
@@ -73,14 +64,14 @@ def test_where_nobody_ever_answered_there_is_one_try() -> None:
         tries.append(request)
         raise httpx.ConnectError("nobody")
 
-    with pytest.raises(APIConnectionError):
+    with pytest.raises(errors.APIConnectionError):
         next(answered_by(refuse).jobs.results("job_1"))
     assert len(tries) == 1
 
 
 def test_results_may_be_given_up(pauses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millrace.sync.results.OUTAGE_S", 0.0)
-    with breaking(SEVEN, [2, *[0] * 9], 1) as server, pytest.raises(APIConnectionError):
+    with breaking(SEVEN, [2, *[0] * 9], 1) as server, pytest.raises(errors.APIConnectionError):
         read(server.url)
     assert len(server.positions) == 6
 
@@ -116,13 +107,12 @@ def test_those_of_a_running_job_are_waited_for_more_and_more_patiently(pauses: l
     assert pauses[5] < pauses[4]
 
 
-def test_without_waiting_they_are_those_so_far() -> None:
+def test_they_are_those_so_far_without_waiting_or_a_wait_for_them_ends_in_time() -> None:
     assert list(answered_by(Job(2, 5)).jobs.results("job_1", wait=False)) == ALL[:2]
-
-
-def test_a_wait_for_them_ends_in_time_and_the_job_goes_on(pauses: list[float]) -> None:
     results = answered_by(Job(2, 5)).jobs.results("job_1", timeout_s=0.0)
-    with pytest.raises(WaitTimeout, match="job_1 has not ended within 0 s; it goes on") as found:
+    with pytest.raises(
+        errors.WaitTimeout, match="job_1 has not ended within 0 s; it goes on"
+    ) as found:
         list(results)
     assert found.value.job_id == "job_1"
     assert isinstance(found.value, TimeoutError)
@@ -136,13 +126,10 @@ def test_outputs_are_those_of_items_that_succeeded() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, json={**failed, "generation": 1}, headers=headers)
 
-    with pytest.raises(ItemError, match="item 0 failed: c: m") as found:
+    with pytest.raises(errors.ItemError, match="item 0 failed: c: m") as found:
         next(answered_by(answer).jobs.results("job_1").outputs())
     assert found.value.result["outcome"] == "failed"
-
-
-def test_a_job_whose_input_could_not_be_read_has_none_and_says_why() -> None:
-    with pytest.raises(JobFailed, match="job_1 failed: bad"):
+    with pytest.raises(errors.JobFailed, match="job_1 failed: bad"):  # its input could not be read
         list(answered_by(Job(0, state="failed")).jobs.results("job_1"))
 
 
@@ -150,10 +137,17 @@ class Seen(Progress):
     """Records the calls of a bar."""
 
     def __init__(self) -> None:
-        self.count, self.notes = 0, [""]
+        self.count = 0
+        self.notes, self.states = list[str](), list[str]()
 
     def read(self, results: int, failed: int) -> None:
         self.count += results
+
+    def show(self, job: Any) -> None:
+        self.states.append(job["state"])
+
+    def away(self) -> None:
+        self.states.append("away")
 
     def close(self, note: str = "") -> None:
         self.notes.append(note)
@@ -165,20 +159,11 @@ def test_a_map_that_is_left_says_how_to_come_back() -> None:
     assert next(results).seq == 0
     results.close()
     assert seen.count == 7
-    assert (
-        "come back with client.jobs.results('job_1'), or `millrace results job_1`" in seen.notes[1]
-    )
+    [note] = seen.notes
+    assert "come back with client.jobs.results('job_1'), or `millrace results job_1`" in note
 
 
-def test_a_map_of_nothing_makes_no_job() -> None:
-    def answer(request: httpx.Request) -> httpx.Response:
-        raise AssertionError(request)
-
-    made = answered_by(answer)
-    assert list(made.map("echo", [])) == list(made.map("echo", iter([]))) == []
-
-
-def test_inputs_of_a_map_are_read_as_they_are_sent() -> None:
+def test_inputs_of_a_map_are_read_as_they_are_sent_and_nothing_makes_no_job() -> None:
     sent: list[bytes] = []
     job = Job(3)
 
@@ -186,7 +171,10 @@ def test_inputs_of_a_map_are_read_as_they_are_sent() -> None:
         sent.append(request.read())
         return job(request)
 
-    assert len(list(answered_by(answer).map("echo", iter("abc")))) == 3
+    made = answered_by(answer)
+    assert list(made.map("echo", [])) == list(made.map("echo", iter([]))) == []
+    assert sent == []
+    assert len(list(made.map("echo", iter("abc")))) == 3
     assert list(filter(None, sent)) == [b'"a"\n"b"\n"c"\n']
 
 
@@ -230,18 +218,10 @@ def test_a_job_is_waited_for_while_the_api_is_away(pauses: list[float]) -> None:
             return httpx.Response(found)
         return httpx.Response(200, json=found)
 
-    class Watched(Progress):
-        shown: list[str] = []  # noqa: RUF012
-
-        def show(self, job: object) -> None:
-            self.shown.append(job["state"])  # type: ignore[index]
-
-        def away(self) -> None:
-            self.shown.append("away")
-
-    done = answered_by(handle).jobs.wait("job_1", progress=Watched())
+    seen = Seen()
+    done = answered_by(handle).jobs.wait("job_1", progress=seen)
     assert done.state == "completed"
-    assert Watched.shown == ["running", *["away"] * 3, "running", "away", "completed"]
+    assert seen.states == ["running", *["away"] * 3, "running", "away", "completed"]
 
 
 def test_a_job_is_waited_for_until_its_output_is_written(pauses: list[float]) -> None:
@@ -257,7 +237,7 @@ def test_a_job_is_waited_for_until_its_output_is_written(pauses: list[float]) ->
 
 @pytest.mark.parametrize(
     ("status", "raised", "timeout_s"),
-    [(404, NotFoundError, None), (403, PermissionDeniedError, 0.0)],
+    [(404, errors.NotFoundError, None), (403, errors.PermissionDeniedError, 0.0)],
 )
 def test_what_no_time_would_mend_is_told_as_it_is(
     status: int, raised: type[Exception], timeout_s: float | None
@@ -281,7 +261,7 @@ def test_the_last_poll_has_time_for_its_answer_and_waiting_ends_in_time() -> Non
     assert answered_by(handle).jobs.wait("job_1", timeout_s=0.0).state == "completed"
     assert limits == [pytest.approx(1.0, abs=0.5)]
     job["state"] = "running"
-    with pytest.raises(WaitTimeout):
+    with pytest.raises(errors.WaitTimeout):
         answered_by(handle).jobs.wait("job_1", timeout_s=0.0)
 
 
@@ -302,6 +282,6 @@ def test_a_poll_that_fails_when_no_time_is_left_is_the_end_of_the_wait(
         lambda: made.jobs.wait("job_1", timeout_s=0.1),
         lambda: list(made.jobs.results("job_1", timeout_s=0.1)),
     ):
-        with pytest.raises(WaitTimeout, match="has not ended within 0"):
+        with pytest.raises(errors.WaitTimeout, match="has not ended within 0"):
             wait()
     assert sum(pauses) < 2

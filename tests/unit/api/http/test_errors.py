@@ -51,27 +51,25 @@ def test_the_paths_are_compiled_once_for_all_wrong_methods(monkeypatch: pytest.M
     assert compiled == ["/one", "/two/{id}"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "named"),
-    [
-        ("POST", "/v1/chat/completion", "the nearest is POST /v1/chat/completions"),
-        ("GET", "/v1/completion", "the nearest is POST /v1/completions"),
-        ("GET", "/job/job_01h455vb4pex5vsknk084sn02q", "the nearest is GET /jobs/{job_id}"),
-        ("GET", "/nonsense", "/docs shows what there is"),
-        ("GET", "/jobs" * 100, "/docs shows what there is"),
-    ],
-)
-def test_an_unknown_path_is_told_the_nearest_one(method: str, path: str, named: str) -> None:
+NEAREST = {
+    ("POST", "/v1/chat/completion"): "the nearest is POST /v1/chat/completions",
+    ("GET", "/v1/completion"): "the nearest is POST /v1/completions",
+    ("GET", "/job/job_01h455vb4pex5vsknk084sn02q"): "the nearest is GET /jobs/{job_id}",
+    ("GET", "/nonsense"): "/docs shows what there is",
+    ("GET", "/jobs" * 100): "/docs shows what there is",
+}
+
+
+def test_an_unknown_path_is_told_the_nearest_one() -> None:
     app = FastAPI()
     errors.install(app)
     app.post("/v1/chat/completions")(_route)
     app.post("/v1/completions")(_route)
     app.get("/jobs/{job_id}")(_route)
-
-    [answer] = ask(app, (method, path), follow_redirects=False)
-    problem = answer.json()  # in OpenAI's words where its routes were imported
-    message: str = problem.get("detail") or problem["error"]["message"]
-    assert message.endswith(f"here; {named}")
+    for answer, named in zip(ask(app, *NEAREST), NEAREST.values(), strict=True):
+        problem = answer.json()  # in OpenAI's words where its routes were imported
+        message: str = problem.get("detail") or problem["error"]["message"]
+        assert message.endswith(f"here; {named}")
 
 
 def test_a_text_that_is_no_id_is_told_how_it_differs() -> None:

@@ -45,12 +45,9 @@ def test_an_upload_that_went_silent_gives_way_and_takes_nothing_with_it(time: Cl
             time.now_s = 20
             stack.enter_context(uploads.alone(upload()))
         refused(uploads)
-
-
-def test_what_is_being_worked_on_is_never_silent(time: Clock) -> None:
-    uploads, first = Uploads(), upload()
-    with uploads.alone(first):
-        first.finish()
+    working = upload()
+    with uploads.alone(working):
+        working.finish()  # what is being worked on is never silent
         time.now_s = 10_000
         refused(uploads)
 

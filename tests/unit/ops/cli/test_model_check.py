@@ -112,16 +112,15 @@ def test_what_is_printed_is_the_curve_and_what_to_write(slow: Path) -> None:
     assert any(line.startswith("limits = { max_batch = 8, slice_items = ") for line in lines)
 
 
-def test_programs_read_a_line_of_json_a_model(own_models: Path) -> None:
+def test_programs_read_a_line_of_json_a_model_also_of_inputs_of_ones_own(
+    own_models: Path, tmp_path: Path
+) -> None:
     said = check("embedding", "python", "--file", own_models, "--json")
     first, second = map(json.loads, said.splitlines())
     assert (first["model"], second["model"]) == ("embedding@1", "python@1")
     assert [curve["bucket"] for curve in first["curves"]] == [16, 32, 64]
     assert first["advice"].keys() == {"max_batch", "max_tokens", "slice_items", "memory_mb"}
     assert second["output"] == '"a!"'
-
-
-def test_inputs_of_ones_own_take_the_place_of_samples(own_models: Path, tmp_path: Path) -> None:
     inputs = tmp_path / "inputs.jsonl"
     inputs.write_text('"a cat"\n\n{"input": "the dog", "custom_id": "x"}\n')
     said = check("torch-text", "--file", own_models, "--input", inputs)

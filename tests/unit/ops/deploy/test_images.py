@@ -68,8 +68,7 @@ def test_what_is_ours_is_configured_as_it_can_be_and_may_do_no_more_than_it_must
             ours = OURS[name]
             assert is_command(ours["command"])
             assert ours["environment"].keys() <= SETTINGS
-            assert ours["read_only"] is True
-            assert ours["cap_drop"] == ["ALL"]
+            assert (ours["read_only"], ours["cap_drop"]) == (True, ["ALL"])
             assert (DEPLOY / ours["build"]["context"]).resolve() == ROOT
 
 

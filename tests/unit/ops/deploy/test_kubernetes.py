@@ -187,7 +187,12 @@ def test_selectors_find_the_pods_of_their_deployment_and_no_others() -> None:
             assert [name_of(one) for one in its] == [name_of(found)]
 
 
-def test_probes_ask_at_ports_that_there_are() -> None:
+def test_probes_and_the_service_ask_at_ports_that_there_are() -> None:
+    [service] = of("Service")
+    api = DEPLOYMENTS["api"]
+    assert service["spec"]["selector"].items() <= labels(api).items()
+    assert service["spec"]["ports"][0]["targetPort"] in ports(api)
+    assert int(told(api)["MILLRACE_PORT"]) == ports(api)["http"]
     for found, case in each(DEPLOYMENTS.values(), name=named):
         with case:
             inside = container(found)
@@ -214,14 +219,6 @@ def test_metrics_are_where_monitor_and_policy_look() -> None:
             assert job.startswith("millrace-")  # MillraceScrapeDown
 
 
-def test_the_service_leads_to_the_api() -> None:
-    [service] = of("Service")
-    api = DEPLOYMENTS["api"]
-    assert service["spec"]["selector"].items() <= labels(api).items()
-    assert service["spec"]["ports"][0]["targetPort"] in ports(api)
-    assert int(told(api)["MILLRACE_PORT"]) == ports(api)["http"]
-
-
 def test_a_pod_may_do_what_policies_say_and_nothing_else() -> None:
     [default] = [spec for spec in POLICIES.values() if spec["podSelector"] == {}]
     assert set(default["policyTypes"]) == {"Ingress", "Egress"}
@@ -237,14 +234,10 @@ def test_a_pod_may_do_what_policies_say_and_nothing_else() -> None:
             its = labels(found)
             on_it = {name for name, spec in POLICIES.items() if selects(spec["podSelector"], its)}
             assert on_it == shared | own.get(its["app"], set())
-
-
-def test_webhooks_have_no_way_into_private_networks() -> None:
-    [rule] = POLICIES["webhooks-out"]["egress"]
-    kept_out = {net for to in rule["to"] for net in to["ipBlock"]["except"]}
-    assert kept_out >= {
-        "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7"
-    }  # fmt: skip
+    [webhooks] = POLICIES["webhooks-out"]["egress"]
+    kept_out = {net for to in webhooks["to"] for net in to["ipBlock"]["except"]}
+    private = "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 169.254.0.0/16 fc00::/7"
+    assert kept_out >= set(private.split())
 
 
 def test_what_scales_itself_has_no_number_and_one_who_scales_it() -> None:
@@ -320,7 +313,7 @@ def asked_by(trigger: Manifest) -> str:
     return str(said["query"])
 
 
-def test_a_worker_has_the_time_that_its_drain_takes() -> None:
+def test_a_worker_has_the_time_that_its_drain_takes_and_its_device() -> None:
     """20 s for what is in hand, 30 s until its supervisor kills it, and some to tell of it."""
     drain = SHARED.get("MILLRACE_DRAIN_S")
     configured = Settings(drain_s=float(drain)) if drain else Settings()
@@ -328,12 +321,9 @@ def test_a_worker_has_the_time_that_its_drain_takes() -> None:
         with case:
             period_s = pod(found)["spec"]["terminationGracePeriodSeconds"]
             assert configured.drain_s < grace_s(configured) < period_s - 5
-
-
-def test_a_worker_of_the_pool_gpu_has_one() -> None:
-    worker = DEPLOYMENTS["worker-gpu"]
-    assert container(worker)["resources"]["limits"]["nvidia.com/gpu"] == "1"
-    assert told(worker)["MILLRACE_DEVICE"] == "cuda"
+    gpu = DEPLOYMENTS["worker-gpu"]
+    assert container(gpu)["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert told(gpu)["MILLRACE_DEVICE"] == "cuda"
 
 
 def test_the_models_are_ones_and_their_pools_have_workers(tmp_path: Path) -> None:

@@ -9,26 +9,16 @@ import pytest
 
 from jobs.telemetry.metrics.metrics import REGISTRY
 from tests.support.cases import each
-from tests.unit.ops.deploy.kit import (
-    PROMETHEUS,
-    ROOT,
-    RULES,
-    alerts,
-    load,
-    promtool,
-    rules,
-    series,
-    wrong,
-)
+from tests.unit.ops.deploy import kit
 
 SHOWN = ["rules_test.yml", "rules_hours_test.yml", "rules_days_test.yml"]
 
 
 def cases() -> dict[str, list[Any]]:
     """Alerts that the test files expect, case by case."""
-    found: dict[str, list[Any]] = {alert["alert"]: [] for alert in alerts()}
+    found: dict[str, list[Any]] = {alert["alert"]: [] for alert in kit.alerts()}
     for file in SHOWN:
-        for test in load(PROMETHEUS / file)["tests"]:
+        for test in kit.load(kit.PROMETHEUS / file)["tests"]:
             for case in test.get("alert_rule_test", ()):
                 found[case["alertname"]].append(case["exp_alerts"])
     return found
@@ -47,33 +37,33 @@ def test_a_name_that_nobody_has_is_found() -> None:
     ]  # fmt: skip
     for (expression, found), case in each(nobodys, name=itemgetter(0)):
         with case:
-            assert list(wrong(expression)) == found
+            assert list(kit.wrong(expression)) == found
 
 
 def test_rules_ask_for_what_there_is_which_is_every_metric_of_the_registry() -> None:
     families = {family.name for family in REGISTRY.collect()}
     assert len(families) > 60
-    missing = [name for name in families if not any(s.startswith(name) for s in series())]
+    missing = [name for name in families if not any(s.startswith(name) for s in kit.series())]
     assert missing == []
-    for rule, case in each(rules(), name=lambda rule: rule.get("alert") or rule["record"]):
+    for rule, case in each(kit.rules(), name=lambda rule: rule.get("alert") or rule["record"]):
         with case:
-            assert list(wrong(rule["expr"])) == []
+            assert list(kit.wrong(rule["expr"])) == []
 
 
 @pytest.mark.heavy
 def test_promtool_takes_rules_and_configuration() -> None:
-    promtool("check", "rules", RULES, PROMETHEUS / "objectives.yml")
-    promtool("check", "config", PROMETHEUS / "prometheus.yml")
+    kit.promtool("check", "rules", kit.RULES, kit.PROMETHEUS / "objectives.yml")
+    kit.promtool("check", "config", kit.PROMETHEUS / "prometheus.yml")
 
 
 @pytest.mark.nightly
 def test_alerts_fire_when_they_should_and_only_then() -> None:
-    promtool("test", "rules", *SHOWN)
+    kit.promtool("test", "rules", *SHOWN)
 
 
 def test_an_alert_is_shown_firing_and_silent_and_says_what_is_wrong_and_where_to_read_on() -> None:
     expected = cases()
-    for alert, case in each(alerts(), name=itemgetter("alert")):
+    for alert, case in each(kit.alerts(), name=itemgetter("alert")):
         with case:
             assert any(expected[alert["alert"]])
             assert not all(expected[alert["alert"]])
@@ -84,28 +74,28 @@ def test_an_alert_is_shown_firing_and_silent_and_says_what_is_wrong_and_where_to
             assert "$value" in said["description"] or "absent" in alert["expr"]
 
 
-RUNBOOK = ROOT / "ops" / "docs" / "runbook"
+RUNBOOK = kit.ROOT / "ops" / "docs" / "runbook"
 PAGES = sorted(RUNBOOK.glob("*.md"))
-WHY = ROOT / "ops" / "docs" / "how-to" / "operations" / "why.md"
+WHY = kit.ROOT / "ops" / "docs" / "how-to" / "operations" / "why.md"
 FINDINGS = set(re.findall(r"^\| `(\w+)` \|", WHY.read_text(), re.MULTILINE))
 SECTIONS = ["What it means", "Where it shows", "What to do", "Whom to call"]
 
 
 def test_every_alert_has_its_page_and_every_page_its_alert() -> None:
-    named = {(alert["alert"], alert["annotations"]["runbook"]) for alert in alerts()}
-    titles = {(page.read_text().split("\n")[0].removeprefix("# "), str(page.relative_to(ROOT)))
+    named = {(alert["alert"], alert["annotations"]["runbook"]) for alert in kit.alerts()}
+    titles = {(page.read_text().split("\n")[0].removeprefix("# "), str(page.relative_to(kit.ROOT)))
               for page in PAGES}  # fmt: skip
     assert named == titles
 
 
 def test_a_page_tells_all_that_is_needed_at_night() -> None:
     """Names of commands, settings and files are tested with those of all pages."""
-    known = {alert["alert"] for alert in alerts()}
+    known = {alert["alert"] for alert in kit.alerts()}
     for page, case in each(PAGES, name=lambda page: page.stem):
         with case:
             text = page.read_text()
             assert re.findall(r"^## (.*)", text, re.MULTILINE) == SECTIONS
-            severities = {f"Severity: {alert['labels']['severity']}" for alert in alerts()
+            severities = {f"Severity: {alert['labels']['severity']}" for alert in kit.alerts()
                           if alert["annotations"]["runbook"].endswith(f"/{page.name}")}  # fmt: skip
             assert severities == set(re.findall(r"Severity: \w+", text))
             assert re.search(r"^1\. ", text, re.MULTILINE)

@@ -116,23 +116,19 @@ def test_faulty_options_are_refused(files: list[str], words: tuple[str, ...], sa
     assert said in refused("simulate", *files, "--replicas", "1", *words)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_what_is_wrong_with_kept_launch_times_is_said_and_without_any_they_are_measured(
+    tmp_path: Path,
+) -> None:
+    for text, said in (
         ("{", "is not JSON"),
         ("[]", "has no launch_times"),
         ('{"fixed_ms": "1"}', "must be numbers"),
         ('{"fixed_ms": 1, "ratios": []}', "must be numbers"),
         ('{"fixed_ms": 1, "model": "other@1"}', "holds the times of other@1"),
-    ],
-)
-def test_what_is_wrong_with_kept_launch_times_is_said(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "kept.json").write_text(text)
-    with pytest.raises(TimesError, match=said):
-        launches.from_file(tmp_path / "kept.json", SAMPLES.resolve("minilm"))
-
-
-def test_without_times_the_model_itself_is_measured() -> None:
+    ):
+        (tmp_path / "kept.json").write_text(text)
+        with pytest.raises(TimesError, match=said):
+            launches.from_file(tmp_path / "kept.json", SAMPLES.resolve("minilm"))
     times = launches.measured(SAMPLES.resolve("echo"), "")
     assert isinstance(times, LaunchTimes)
     assert 0 < times.fixed_s < 0.1
@@ -154,15 +150,12 @@ def test_a_picture_is_drawn_or_what_it_lacks_is_said(
 # -- the formula and its numbers
 
 
-@pytest.mark.parametrize(
-    ("per_s", "replicas", "busy_first"),
-    [(10_000 / 60, 1, 2), (500, 3, 3), (1000, 5, 6), (5000, 23, 23), (10_000, 45, 46)],
-)
-def test_the_formula_rounds_up_once(per_s: float, replicas: int, busy_first: int) -> None:
+def test_the_formula_rounds_up_once() -> None:
     """Launches of 32 in 100 ms, at 70 %."""
     capacity = Capacity.of(batches_of(32), LaunchTimes(0.1), [1])
-    assert capacity.replicas(per_s, 0.7) == replicas
-    assert capacity.rounded_first(per_s, 0.7) == busy_first
+    rates = [10_000 / 60, 500, 1000, 5000, 10_000]
+    assert [capacity.replicas(per_s, 0.7) for per_s in rates] == [1, 3, 5, 23, 45]
+    assert [capacity.rounded_first(per_s, 0.7) for per_s in rates] == [2, 3, 6, 23, 46]
 
 
 def test_calls_may_come_at_a_rate(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

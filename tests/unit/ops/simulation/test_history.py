@@ -39,6 +39,8 @@ def test_calls_of_a_minute_come_at_random_within_it() -> None:
     assert {size for _, size in found} == {10}
     assert found == history.arrivals(ROWS, "shout@1", 1000)
     assert sum(at_s < 60 for at_s, _ in found) >= 120
+    with pytest.raises(TraceError, match=r"no calls of other@1; it has shout@1"):
+        history.arrivals(ROWS, "other@1", 1000)
 
 
 def test_a_long_history_is_cut_to_its_busiest_time() -> None:
@@ -63,11 +65,6 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, said: st
     path.write_text(f"t_s,lasts_s,kind,name,count,units,device_s\n{text}\n")
     with pytest.raises(TraceError, match=said):
         history.read(path)
-
-
-def test_a_history_without_a_model_names_those_that_it_has() -> None:
-    with pytest.raises(TraceError, match=r"no calls of other@1; it has shout@1"):
-        history.arrivals(ROWS, "other@1", 1000)
 
 
 def test_the_autoscaler_runs_on_the_work_of_a_pool(tmp_path: Path) -> None:

@@ -98,19 +98,15 @@ def test_arrivals_are_read_in_order_with_their_tokens(generation: Path) -> None:
     assert second.at_s == pytest.approx(4.3146, abs=0.001)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_what_is_no_trace_is_refused_with_its_line(path: Path) -> None:
+    for text, said in (
         ("t_s,in_tokens\n1,2\n", "GeneratedTokens"),
         ("t_s,in_tokens,out_tokens\n", "no arrivals"),
         ("t_s,in_tokens,out_tokens\n1,x,2\n", "line 2"),
-    ],
-)
-def test_what_is_no_trace_is_refused_with_its_line(tmp_path: Path, text: str, said: str) -> None:
-    path = tmp_path / "trace.csv"
-    path.write_text(text)
-    with pytest.raises(TraceError, match=said):
-        generation_trace.read(path)
+    ):
+        path.write_text(text)
+        with pytest.raises(TraceError, match=said):
+            generation_trace.read(path)
 
 
 def test_the_command_prints_times_tokens_and_preemptions(generation: Path) -> None:

@@ -6,14 +6,11 @@ from math import inf
 from jobs.models.model import Model
 from ops.supervisor.device_failures import DeviceFailures
 from ops.supervisor.load_deaths import MOST_DEATHS, LoadDeaths
+from workers.device.monitoring import watchdog
 from workers.device.monitoring.load_history import LoadHistory
-from workers.device.monitoring.watchdog import (
-    DEVICE_CRASH_EXIT_CODE,
-    FIRST_LAUNCH_EXIT_CODE,
-    SICK_EXIT_CODE,
-)
 
-SICK, FIRST, CRASH = SICK_EXIT_CODE, FIRST_LAUNCH_EXIT_CODE, DEVICE_CRASH_EXIT_CODE
+SICK, FIRST = watchdog.SICK_EXIT_CODE, watchdog.FIRST_LAUNCH_EXIT_CODE
+CRASH = watchdog.DEVICE_CRASH_EXIT_CODE
 ONE_OF_1000 = 15  # deaths that one item of a slice of 1,000 causes until it stands alone
 
 
@@ -24,10 +21,6 @@ def pauses(codes: list[int], lived_s: float = 5.0) -> list[float]:
         device.count(code, lived_s)
         found.append(device.pause_s())
     return found
-
-
-def test_a_device_on_which_nothing_works_is_quarantined_at_the_third_failure() -> None:
-    assert pauses([SICK, SICK, SICK]) == [1.0, 4.0, inf]
 
 
 def test_launches_that_fail_quarantine_a_worker_only_if_they_fail_for_ever() -> None:
@@ -45,6 +38,7 @@ def test_a_worker_that_lived_long_and_ended_otherwise_has_a_healthy_device() -> 
     for code, lived_s in ((SICK, 1.0), (SICK, 1.0), (1, 60.0), (SICK, 1.0)):
         device.count(code, lived_s)
     assert device.pause_s() == 1.0
+    assert pauses([SICK, SICK, SICK]) == [1.0, 4.0, inf], "it is quarantined at the third"
 
 
 A, B = Model("a", "1", "echo"), Model("b", "1", "echo")

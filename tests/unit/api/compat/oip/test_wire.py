@@ -23,6 +23,7 @@ from jobs.models.inputs.signature import Signature, Spec
 from jobs.models.inputs.tensors import BYTES, DTYPES, Tensor
 from jobs.models.model import Model
 from jobs.models.registry import Registry
+from tests.support.cases import each
 from tests.support.json_values import json_values
 
 SPECS = {name: Spec(name, name, (-1, -1)) for name in DTYPES}
@@ -127,11 +128,10 @@ def test_any_json_as_a_part_is_read_or_refused(value: Any, key: str, behind: byt
     assert asked.rows == 1
 
 
-@given(
-    json_values,
-    st.sampled_from(["name", "shape", "datatype", "data", "parameters"]),
-    st.binary(max_size=80),
-)
+PARTS = st.sampled_from(["name", "shape", "datatype", "data", "parameters"])
+
+
+@given(json_values, PARTS, st.binary(max_size=80))
 def test_any_json_as_a_tensors_part_is_read_or_refused(value: Any, key: str, behind: bytes) -> None:
     head = orjson.dumps(with_first(**{key: value}))
     try:
@@ -156,10 +156,10 @@ def test_lengths_that_lie_are_refused(first: int, second: int) -> None:
         read(head + bytes(128), len(head), SIMPLE)
 
 
-@pytest.mark.parametrize("length", ["-1", "+5", " 5", "5.0", "x", "", "9" * 30, "٣", "1000"])
-def test_a_header_length_is_a_number_within_the_body(length: str) -> None:
-    with pytest.raises(Malformed, match="Inference-Header-Content-Length"):
-        wire.header_length(length, bytes(10))
+def test_a_header_length_is_a_number_within_the_body() -> None:
+    for length, case in each(["-1", "+5", " 5", "5.0", "x", "", "9" * 30, "٣", "1000"]):
+        with case, pytest.raises(Malformed, match="Inference-Header-Content-Length"):
+            wire.header_length(length, bytes(10))
 
 
 @pytest.mark.parametrize(
@@ -258,21 +258,16 @@ def test_what_json_cant_hold_is_refused_unless_it_is_binary() -> None:
         assert wire.write({}, {"x": tensor}, [Wanted("x", True)])[0].endswith(tensor.raw)
 
 
-def test_a_model_of_texts_takes_a_tensor_of_texts_one_of_something_else_none() -> None:
-    minilm, echo = (
-        signatures.metadata_object(m, [m]) for m in map(SAMPLES.resolve, ("minilm", "echo"))
-    )
-    assert minilm["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
-    assert minilm["outputs"] == [{"name": "embedding", "datatype": "FP32", "shape": [-1, -1]}]
-    assert echo["outputs"] == [{"name": "output", "datatype": "BYTES", "shape": [-1]}]
+def test_a_model_of_texts_takes_a_tensor_of_texts_and_answers_vectors_texts_or_json() -> None:
     chat = Model("chat", "1", "echo", task="chat")
-    assert signatures.metadata_object(chat, [chat])["inputs"] == []
+    minilm, echo = map(SAMPLES.resolve, ("minilm", "echo"))
+    texts, said, none = (signatures.metadata_object(one, [one]) for one in (minilm, echo, chat))
+    assert texts["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
+    assert texts["outputs"] == [{"name": "embedding", "datatype": "FP32", "shape": [-1, -1]}]
+    assert said["outputs"] == [{"name": "output", "datatype": "BYTES", "shape": [-1]}]
+    assert none["inputs"] == []
     with pytest.raises(Malformed, match="use POST /infer"):
         signatures.call_signature(chat)
-
-
-def test_answers_to_texts_are_vectors_texts_or_json() -> None:
-    minilm, echo = map(SAMPLES.resolve, ("minilm", "echo"))
     vectors = signatures.joined_outputs(minilm, [b"[0.5,1]", b"[2,3]"])["embedding"]
     assert vectors.array().tolist() == [[0.5, 1], [2, 3]]
     said = signatures.joined_outputs(echo, ['"ä"'.encode(), b'{"a":[1]}', b"null"])["output"]

@@ -99,11 +99,9 @@ def test_the_code_says_the_same_whatever_is_in_it(call: dict[str, Any]) -> None:
     words = shlex.split(call_code.curl(URL, call).replace("\\\n", " "))
     assert orjson.loads(words[words.index("-d") + 1]) == call
     tree = ast.parse(call_code.python(URL, call))
-    [assigned] = [
-        node for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "value"
-    ]  # fmt: skip
-    assert ast.literal_eval(assigned.value) == call["input"]
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    [value] = [node.value for node in assigned if ast.unparse(node.targets[0]) == "value"]
+    assert ast.literal_eval(value) == call["input"]
 
 
 def test_the_code_of_an_image_reads_a_file() -> None:

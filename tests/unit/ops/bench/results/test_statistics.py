@@ -1,38 +1,26 @@
-"""The formulas behind the figures of calls, and the confidence interval of a cost."""
+"""The formulas behind the figures of calls, and the confidence statistics.interval of a cost."""
 
 import numpy as np
 import pytest
 
-from ops.bench.results.statistics import (
-    flush_shares,
-    goodput_per_s,
-    highest,
-    interval,
-    jain,
-    mean_launch,
-    padding_share,
-    points_apart,
-    predict_error,
-    share_error,
-    slots_left,
-)
+from ops.bench.results import statistics
 from tests.unit.ops.bench.made import made
 
 STEPS = (100, 200, 300, 400)
 
 
 def test_the_highest_step_is_the_last_one_before_one_that_fails() -> None:
-    assert highest(lambda step: step != 300, STEPS, 100) == 200
-    assert highest(lambda step: True, STEPS, 200) == 400
-    assert highest(lambda step: step < 300, STEPS, 300) == 200
-    assert highest(lambda step: False, STEPS, 300) == 0
+    assert statistics.highest(lambda step: step != 300, STEPS, 100) == 200
+    assert statistics.highest(lambda step: True, STEPS, 200) == 400
+    assert statistics.highest(lambda step: step < 300, STEPS, 300) == 200
+    assert statistics.highest(lambda step: False, STEPS, 300) == 0
 
 
 def test_calls_take_one_row_slot_each_and_what_is_late_wrong_or_refused_is_no_goodput() -> None:
-    assert slots_left(300, 6, 100, 0.1) == pytest.approx(0.95)
-    assert slots_left(320, 1, 32, 0.1) == pytest.approx(0.0)
+    assert statistics.slots_left(300, 6, 100, 0.1) == pytest.approx(0.95)
+    assert statistics.slots_left(320, 1, 32, 0.1) == pytest.approx(0.0)
     calls = made([0, 1, 2, 4], [0.1, 0.3, 0.1, 0.1], [200, 200, 429, 200])
-    assert goodput_per_s(calls, 200) == pytest.approx(2 / 4)
+    assert statistics.goodput_per_s(calls, 200) == pytest.approx(2 / 4)
 
 
 def test_padding_is_weighed_by_what_launches_computed() -> None:
@@ -40,7 +28,7 @@ def test_padding_is_weighed_by_what_launches_computed() -> None:
     calls = made(
         [0, 1, 2], [0.1] * 3, [200] * 3, units=[10, 30, 100], padding=[1 / 3, 1 / 3, np.nan]
     )
-    assert padding_share(calls) == pytest.approx(20 / 160)
+    assert statistics.padding_share(calls) == pytest.approx(20 / 160)
 
 
 def test_a_prediction_counts_once_a_launch_however_many_calls_were_in_it() -> None:
@@ -48,8 +36,8 @@ def test_a_prediction_counts_once_a_launch_however_many_calls_were_in_it() -> No
         [0] * 5, [0.1] * 5, [200] * 5,
         predicted_ms=[10, 10, 10, 11, 30], engine_ms=[20, 20, 20, 10, 20],
     )  # fmt: skip
-    assert predict_error(calls) == pytest.approx(0.5)
-    assert predict_error(made([0], [0.1], [200])) is None, "answers that do not say it"
+    assert statistics.predict_error(calls) == pytest.approx(0.5)
+    assert statistics.predict_error(made([0], [0.1], [200])) is None, "answers that do not say it"
 
 
 def test_calls_stand_for_their_launches() -> None:
@@ -58,34 +46,36 @@ def test_calls_stand_for_their_launches() -> None:
         [0, 1, 2, 3, 4], [0.1] * 5, [200, 200, 200, 200, 503],
         batch_size=[3, 3, 3, 1, np.nan], flush=["deadline"] * 3 + ["pace", ""],
     )  # fmt: skip
-    assert mean_launch(calls) == pytest.approx(2)
-    shares = flush_shares(calls)
+    assert statistics.mean_launch(calls) == pytest.approx(2)
+    shares = statistics.flush_shares(calls)
     assert shares == pytest.approx({"deadline": 0.5, "pace": 0.5})
-    assert points_apart(shares, {"deadline": 0.6, "knee": 0.04}) == pytest.approx(50)
+    assert statistics.points_apart(shares, {"deadline": 0.6, "knee": 0.04}) == pytest.approx(50)
 
 
 def test_fairness_is_one_of_equal_shares_and_none_of_nothing() -> None:
-    assert jain([3.0, 3.0, 3.0]) == pytest.approx(1)
-    assert jain([5.0, 0.0, 0.0, 0.0]) == pytest.approx(1 / 4)
-    assert jain([1.0, 2.0]) == pytest.approx(9 / 10)
-    assert jain([0.0, 0.0]) is None
+    assert statistics.jain([3.0, 3.0, 3.0]) == pytest.approx(1)
+    assert statistics.jain([5.0, 0.0, 0.0, 0.0]) == pytest.approx(1 / 4)
+    assert statistics.jain([1.0, 2.0]) == pytest.approx(9 / 10)
+    assert statistics.jain([0.0, 0.0]) is None
 
 
 def test_a_share_is_held_against_its_weight() -> None:
     """7 of 7: one of weight 1 got 1.5 instead of 1, one of weight 4 got 3.5."""
     weights = {"one": 1.0, "two": 2.0, "four": 4.0}
-    assert share_error({"one": 10, "two": 20, "four": 40}, weights) == pytest.approx(0)
-    assert share_error({"one": 1.5, "two": 2, "four": 3.5}, weights) == pytest.approx(0.5)
-    assert share_error({"a": 0.0}, {"a": 1.0, "b": 2.0}) is None
+    assert statistics.share_error({"one": 10, "two": 20, "four": 40}, weights) == pytest.approx(0)
+    assert statistics.share_error({"one": 1.5, "two": 2, "four": 3.5}, weights) == pytest.approx(
+        0.5
+    )
+    assert statistics.share_error({"a": 0.0}, {"a": 1.0, "b": 2.0}) is None
     # One that got nothing is as far off as can be.
-    assert share_error({"a": 1.0}, {"a": 1.0, "b": 9.0}) == pytest.approx(9)
-    assert share_error({"b": 1.0}, {"a": 1.0, "b": 9.0}) == pytest.approx(1)
+    assert statistics.share_error({"a": 1.0}, {"a": 1.0, "b": 9.0}) == pytest.approx(9)
+    assert statistics.share_error({"b": 1.0}, {"a": 1.0, "b": 9.0}) == pytest.approx(1)
 
 
 def test_the_interval_holds_a_difference_that_is_there_in_noise_that_both_have() -> None:
     random = np.random.default_rng(1)
     noise = random.normal(5, 1, 40)
     off, on = noise, noise + 0.05 + random.normal(0, 0.01, 40)
-    low, high = interval(lambda a, b: float(np.median(b - a)), off, on)
+    low, high = statistics.interval(lambda a, b: float(np.median(b - a)), off, on)
     assert 0.04 < low < 0.05 < high < 0.06
-    assert interval(lambda a, b: float(np.median(b - a)), off, off) == (0, 0)
+    assert statistics.interval(lambda a, b: float(np.median(b - a)), off, off) == (0, 0)

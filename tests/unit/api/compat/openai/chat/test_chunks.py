@@ -67,11 +67,9 @@ def is_valid(schema: str, value: Any) -> None:
     if not SPECIFICATION.exists():
         pytest.skip("OpenAI's specification is not on this machine")
     document = nullable(json.loads(SPECIFICATION.read_text()))
-    components = {"components": document["components"]}
-    validator = jsonschema_rs.Draft202012Validator(
-        {"$ref": f"#/components/schemas/{schema}", **components}
-    )
-    assert [str(error) for error in validator.iter_errors(value)] == []
+    whole = {"$ref": f"#/components/schemas/{schema}", "components": document["components"]}
+    found = jsonschema_rs.Draft202012Validator(whole).iter_errors(value)
+    assert [str(error) for error in found] == []
 
 
 DELTAS = ChoiceDelta(0, "a", (1,)), ChoiceDelta(0, "b", (2,), (), "stop")
@@ -87,9 +85,8 @@ def test_a_stream_begins_with_the_role_and_ends_with_done() -> None:
         {},
     ]
     assert [one["choices"][0]["finish_reason"] for one in found] == [None, None, None, "stop"]
-    assert {(one["id"], one["created"], one["model"]) for one in found} == {
-        ("chatcmpl-1", 1_763_629_200, "m")
-    }
+    named = {(one["id"], one["created"], one["model"]) for one in found}
+    assert named == {("chatcmpl-1", 1_763_629_200, "m")}
     assert all("usage" not in one for one in found)
 
 
@@ -173,9 +170,7 @@ def test_a_whole_completion_has_logprobs_in_the_older_form() -> None:
 
 
 def test_a_fallback_model_is_named() -> None:
-    other = replace(
-        result(completion("ab", 2)),
-        plan=FallbackPlan(Model("o", "1", "echo"), {}, 1, {"fallback_from": "m@1"}),
-    )
+    plan = FallbackPlan(Model("o", "1", "echo"), {}, 1, {"fallback_from": "m@1"})
+    other = replace(result(completion("ab", 2)), plan=plan)
     found = chat_completion(answer(CHAT), other)
     assert (found["model"], found["degraded"]) == ("o@1", {"fallback_from": "m@1"})
