@@ -37,16 +37,12 @@ def test_every_planned_kind_must_fire_with_its_proof() -> None:
     assert described() == []
 
 
-@pytest.mark.parametrize("name", DURABLE)
-def test_relaxed_durability_is_a_gap(name: str) -> None:
-    assert described(durability={**DURABLE, name: "off"}) == [f"{name} is off, not {DURABLE[name]}"]
-
-
-def test_a_run_without_jobs_reads_or_whole_streams_is_a_gap() -> None:
+def test_relaxed_durability_and_a_run_without_jobs_reads_or_whole_streams_are_gaps() -> None:
+    for name, value in DURABLE.items():
+        assert described(durability={**DURABLE, name: "off"}) == [f"{name} is off, not {value}"]
     assert described(found=replace(FOUND, jobs=0)) == ["no job was acknowledged"]
-    assert described(found=replace(FOUND, read_while_running=0)) == [
-        "no result was read while its job ran"
-    ]
+    unread = described(found=replace(FOUND, read_while_running=0))
+    assert unread == ["no result was read while its job ran"]
     failed = StreamTally(streams=1)
     failed.errors["unavailable"] = 1
     assert described(streams=failed) == ["none of 1 streams came to its end"]
@@ -73,15 +69,11 @@ def judged(found: ReadStream, redis_lost: bool = True) -> tuple[StreamTally, lis
     return tally, troubles
 
 
-def test_a_whole_stream_is_right() -> None:
+def test_a_stream_that_differs_or_does_not_say_why_it_ended_is_wrong() -> None:
     tally, troubles = judged(stream(0, 1, 2, 3))
     assert (tally.streams, tally.resumed, tally.tokens, tally.wrong) == (1, 1, 4, 0)
     assert troubles == []
-
-
-@pytest.mark.parametrize(
-    "found",
-    [
+    for found in (
         stream(0, 1, 2),
         stream(0, 1, 3, 2),
         stream(0, 1, 1, 2, 3),
@@ -89,25 +81,18 @@ def test_a_whole_stream_is_right() -> None:
         stream(0, 2, ended=False, error="unavailable: Redis lost it"),
         stream(0, 1, ended=False, error="stream_broken: a delta is missing"),
         stream(0, 1, ended=False),
-    ],
-)
-def test_a_stream_that_differs_or_does_not_say_why_it_ended_is_wrong(found: ReadStream) -> None:
-    tally, troubles = judged(found)
-    assert tally.wrong == len(troubles) == 1
+    ):
+        tally, troubles = judged(found)
+        assert tally.wrong == len(troubles) == 1, found
 
 
-def test_a_stream_that_redis_lost_is_counted_by_its_error() -> None:
+def test_an_error_that_blames_redis_is_counted_and_wrong_while_redis_lost_nothing() -> None:
     tally, troubles = judged(stream(0, 1, ended=False, error="unavailable: Redis lost it"))
     assert (tally.errors, tally.wrong, troubles) == ({"unavailable": 1}, 0, [])
     assert tally.lost_with_redis == 1
-
-
-@pytest.mark.parametrize(
-    ("code", "wrong"), [("unavailable", 1), ("404", 1), ("worker_lost", 0), ("deadline_passed", 1)]
-)
-def test_errors_of_redis_are_wrong_while_it_lost_nothing(code: str, wrong: int) -> None:
-    tally, troubles = judged(stream(0, 1, ended=False, error=f"{code}: …"), redis_lost=False)
-    assert (tally.wrong, len(troubles), tally.lost_with_redis) == (wrong, wrong, 0)
+    for code, wrong in {"unavailable": 1, "404": 1, "worker_lost": 0, "deadline_passed": 1}.items():
+        tally, troubles = judged(stream(0, 1, ended=False, error=f"{code}: …"), redis_lost=False)
+        assert (tally.wrong, len(troubles), tally.lost_with_redis) == (wrong, wrong, 0), code
 
 
 @pytest.mark.parametrize(("index", "lost", "repeated"), [(2, 1, 0), (0, 0, 1)])

@@ -20,6 +20,7 @@ BURN = f"import time\nwhile time.process_time() < {BURN_S}: pass"
 CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', '''{BURN}''']); input()"
 
 
+@pytest.mark.heavy
 def test_children_count_while_they_run_and_once_they_ended() -> None:
     with subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE) as process:
         meter = Meter({"tree": [process.pid]}, {"alone": process.pid})
@@ -30,20 +31,16 @@ def test_children_count_while_they_run_and_once_they_ended() -> None:
         process.communicate(b"\n")
     assert used["tree"] >= BURN_S
     assert used["alone"] < used["tree"] - BURN_S / 2
+    assert Meter({"gone": [process.pid]}, {}).read() == {"gone": 0.0}
 
 
+@pytest.mark.heavy
 def test_what_this_process_burns_is_measured() -> None:
     meter = Meter({}, {"this": os.getpid()})
     before_s, until_s = meter.read()["this"], time.process_time() + BURN_S
     while time.process_time() < until_s:
         pass
     assert abs(meter.read()["this"] - before_s - BURN_S) < BURN_S / 2
-
-
-def test_a_process_that_is_gone_has_used_nothing() -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        process.wait()
-    assert Meter({"gone": [process.pid]}, {}).read() == {"gone": 0.0}
 
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
