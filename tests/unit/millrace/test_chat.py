@@ -82,7 +82,11 @@ def test_a_chat_goes_on_after_its_connection_was_lost(
     assert api.asked == [PATH, *[f"{PATH} {ID}/1"] * 3]
 
 
-def test_a_chat_that_is_left_is_cancelled() -> None:
+def test_a_chat_is_answered_whole_or_cancelled_where_it_is_left() -> None:
+    answer = {"id": "x", "choices": [{"message": {"content": "hello"}}]}
+    client, api = client_of(httpx.Response(200, json=answer))
+    assert client.chat.create("m", [{"role": "user", "content": "hi"}]).text == "hello"
+    assert api.asked == [PATH]
     client, api = client_of(
         httpx.Response(200, content=event(0) + event(1)), httpx.Response(200, json={})
     )
@@ -114,10 +118,3 @@ def test_a_stream_that_was_not_begun_is_not_begun_twice(pauses: list[float]) -> 
     assert list(client.chat.stream("m", [], on_retry=said.append)) == []
     assert [error.message for error in said] == ["no worker"]
     assert len(api.asked) == 2
-
-
-def test_a_whole_answer_has_its_text() -> None:
-    answer = {"id": "x", "choices": [{"message": {"content": "hello"}}]}
-    client, api = client_of(httpx.Response(200, json=answer))
-    assert client.chat.create("m", [{"role": "user", "content": "hi"}]).text == "hello"
-    assert api.asked == [PATH]

@@ -53,14 +53,10 @@ def test_a_job_whose_answer_was_lost_is_sent_again_under_the_same_key(pauses: li
         assert sent[0].endswith(repr(b"".join(LINES)))
         assert pauses == sorted(pauses)
         pauses.clear()
-
-
-def test_each_job_has_a_key_of_its_own() -> None:
     made, sent = client_of(202, 202, 202)
-    made.jobs.submit("echo", LINES)
-    made.jobs.submit("echo", LINES)
-    made.jobs.submit("echo", LINES, idempotency_key="mine")
-    assert len(set(sent)) == 3
+    for key in (None, None, "mine"):
+        made.jobs.submit("echo", LINES, idempotency_key=key)
+    assert len(set(sent)) == 3, "each job has a key of its own"
     assert sent[2].startswith('"mine" ')
 
 
@@ -307,9 +303,6 @@ def test_an_error_of_a_proxy_is_one_too() -> None:
     ]):  # fmt: skip
         with case:
             assert str(problem_of(**fields)) == said
-
-
-def test_so_is_one_that_is_no_json_object() -> None:
     for body in (b"", b"\xff", b"null", b"[" * 100_000):
         assert errors.APIStatusError.of(502, body, {}).status == 502
     assert errors.APIStatusError.of(500, b"<html>", {}).message == "<html>"

@@ -61,17 +61,15 @@ async def test_all_who_ask_at_once_wait_for_one_look(registrar: Registrar) -> No
     assert registrar.asked == [b"a"]
 
 
-async def test_the_known_are_looked_up_beside_requests(registrar: Registrar, time: Clock) -> None:
+async def test_the_known_are_looked_up_beside_requests_or_first_if_old(
+    registrar: Registrar, time: Clock
+) -> None:
     assert await registrar.get(b"a") == [ACME]
     time.now_s += cache.SOFT_TTL_S + 0.1
     registrar.slow.clear()
     assert await registrar.get(*[b"a"] * 5) == [ACME] * 5
     await registrar.settled()
     assert registrar.asked == [b"a"] * 2
-
-
-async def test_the_known_are_looked_up_first_when_old(registrar: Registrar, time: Clock) -> None:
-    assert await registrar.get(b"a") == [ACME]
     time.now_s += cache.HARD_TTL_S + 0.1
     del registrar.callers[b"a"]
     assert await registrar.get(b"a") == [None]

@@ -101,37 +101,32 @@ async def test_no_more_than_so_many_of_a_tenant_wait() -> None:
     assert sorted(log) == sorted(names)
 
 
-async def test_a_stream_holds_a_place_for_each_piece_alone() -> None:
-    turns, ran_on = TenantTurns(1), list[int]()
+class Source:
+    """Generator whose thread and whose closing are seen."""
 
-    def source() -> object:
-        for n in range(3):
-            ran_on.append(threading.get_ident())
-            yield n
+    def __init__(self) -> None:
+        self.left, self.ran_on, self.closed = [0, 1, 2], set[int](), False
 
-    found = []
-    async for piece in turns.pieces("a", source()):  # type: ignore[arg-type]
+    def __next__(self) -> int:
+        self.ran_on.add(threading.get_ident())
+        if not self.left:
+            raise StopIteration
+        return self.left.pop(0)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+async def test_a_stream_holds_a_place_for_each_piece_alone_and_is_closed_if_broken_off() -> None:
+    turns, source, found = TenantTurns(1), Source(), []
+    async for piece in turns.pieces("a", source):  # type: ignore[arg-type]
         assert await free(turns) == 1
         found.append(piece)
     assert found == [0, 1, 2]
-    assert threading.get_ident() not in ran_on
+    assert threading.get_ident() not in source.ran_on
     assert await free(turns) == 1
-
-
-async def test_the_source_of_a_stream_that_is_broken_off_is_closed() -> None:
-    class Source:
-        """Generator whose closing is seen."""
-
-        closed = False
-
-        def __next__(self) -> int:
-            return 1
-
-        def close(self) -> None:
-            self.closed = True
-
     source = Source()
-    pieces = TenantTurns(1).pieces("a", source)  # type: ignore[arg-type]
+    pieces = turns.pieces("a", source)  # type: ignore[arg-type]
     await anext(pieces)
     await pieces.aclose()
     assert source.closed

@@ -62,16 +62,14 @@ def test_a_version_needs_no_list_and_may_have_no_figures(client: Client) -> None
     assert "there is no model x" in unknown.output
 
 
-def test_lines_are_as_a_terminal_shows_them(client: Client) -> None:
-    client.answers["/workers/12/logs"] = [{"data": [LINE], "next": "1-0"}]
-    assert run_millrace("worker", "logs", "12", "--level", "warning").output.splitlines() == [
-        "2026-05-01 12:00:00.123 warning a.b: it hung [job_id=job_1]", "Traceback",
-    ]  # fmt: skip
-
-
 def test_a_log_is_followed_from_its_end(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "/workers/12/logs"
+    client.answers[path] = [{"data": [LINE], "next": "1-0"}]
+    shown = run_millrace("worker", "logs", "12", "--level", "warning").output.splitlines()
+    assert shown == ["2026-05-01 12:00:00.123 warning a.b: it hung [job_id=job_1]", "Traceback"]
+    client.asked.clear()
     second = {**LINE, "id": "2-0", "message": "it is back", "exception": ""}
-    client.answers["/workers/12/logs"] = [
+    client.answers[path] = [
         {"data": [LINE], "next": "1-0"}, {"data": [second], "next": "2-0"}, None,
     ]  # fmt: skip
     monkeypatch.setattr("ops.cli.commands.admin.worker_logs.EVERY_S", 0.0)

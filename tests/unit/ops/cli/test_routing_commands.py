@@ -37,15 +37,12 @@ def test_shares_are_sent_in_their_order_and_shown(client: Client) -> None:
     )
 
 
-def test_without_right_shares_it_changes_nothing(client: Client) -> None:
+def test_without_right_shares_it_changes_nothing_and_may_remove_a_route(client: Client) -> None:
     assert "1=95" in run("m")
     assert client.sent == []
     assert "goes with the shares" in run("m", "--shadow", "2=5", status=2)
     assert "'2' is no VERSION=PERCENT" in run("m", "1=95", "2", status=2)
     assert client.sent == []
-
-
-def test_a_route_is_removed(client: Client) -> None:
     assert run("m", "--tenant", "acme", "--remove") == "removed\n"
     assert client.sent == [("DELETE", "/admin/models/m/routes/acme", None)]
 

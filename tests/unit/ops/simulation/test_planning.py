@@ -115,9 +115,7 @@ def test_a_plan_finds_what_is_obvious() -> None:
     assert found.formula == 5
     assert found.price_per_hour == 8.0
     assert found.price_per_million == pytest.approx(8 / (1120 * 3600) * 1e6, rel=0.05)
-
-
-def test_a_device_of_twice_the_speed_is_needed_half_as_often() -> None:
+    # A device of twice the speed is needed half as often.
     slow, fast = planned(1200, Device("slow")), planned(1200, Device("fast", speed=2.0))
     assert slow.result is not None
     assert fast.result is not None

@@ -37,7 +37,7 @@ def test_every_operation_is_on_one_page_and_every_schema_too(document: dict, pag
     assert sections == sorted(document["components"]["schemas"])
 
 
-def test_an_operation_has_its_parameters_body_example_and_errors(pages: dict) -> None:
+def test_an_operation_has_its_parameters_and_a_field_its_bounds(pages: dict) -> None:
     text = pages[f"{FOLDER}/jobs.md"].partition("## List Jobs")[0]
     assert "with a key" in text
     assert "| `Idempotency-Key` (header) | string | Chosen by the client" in text
@@ -45,9 +45,6 @@ def test_an_operation_has_its_parameters_body_example_and_errors(pages: dict) ->
     assert '"model": "minilm"' in text
     assert "**202** `application/json`: [Job](schemas.md#job)" in text
     assert re.search(r"^Errors: 400, 401, .*507$", text, re.M)
-
-
-def test_a_field_has_its_type_bounds_and_default(pages: dict) -> None:
     text = pages[f"{FOLDER}/schemas.md"].partition("## JobWithItems")[2].partition("\n## ")[0]
     model = "| `model` * | string, ≥ 1 characters, ≤ 200 characters | name, or name@version |"
     assert model in text

@@ -97,9 +97,8 @@ def test_a_job_as_a_plain_loop_computes_it_passes() -> None:
     assert (found.broken, found.items) == (False, 4)
 
 
-@pytest.mark.parametrize(
-    ("name", "lines"),
-    [
+def test_a_result_that_is_not_as_it_should_be_is_found() -> None:
+    for name, lines in (
         ("lost", RIGHT[:3]),
         ("duplicated", [*RIGHT[:3], RIGHT[2], RIGHT[3]]),
         ("out_of_order", [RIGHT[1], RIGHT[0], *RIGHT[2:]]),
@@ -109,12 +108,10 @@ def test_a_job_as_a_plain_loop_computes_it_passes() -> None:
         ("wrong", [*RIGHT[:3], line(3, "expired")]),
         ("innocent_failed", [line(0, "failed", "worker_lost"), *RIGHT[1:]]),
         ("changed", [line(0, "succeeded", WORK.text(0).upper() + " "), *RIGHT[1:]]),
-    ],
-)
-def test_a_result_that_is_not_as_it_should_be_is_found(name: str, lines: list[bytes]) -> None:
-    found = judged(lines)
-    assert getattr(found, name) >= 1
-    assert found.broken
+    ):
+        found = judged(lines)
+        assert getattr(found, name) >= 1, lines
+        assert found.broken
 
 
 def test_counts_and_cancelled_items_are_held_against_the_results_and_the_verbs() -> None:

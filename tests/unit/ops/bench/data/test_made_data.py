@@ -69,13 +69,10 @@ def test_texts_have_the_lengths_and_the_tokens_of_real_ones(
     assert sum(sizes) / len(sizes) == pytest.approx(tokens, rel=TOLERANCE)
 
 
-def test_a_mix_has_short_and_long_texts() -> None:
+def test_a_mix_has_short_and_long_texts_and_an_answer_adds_up() -> None:
     mixed = texts.mixed()
     assert sum(len(text) <= 150 for text in mixed) > 200
     assert sum(len(text) >= 1200 for text in mixed) >= 200
-
-
-def test_an_answer_adds_up() -> None:
     for answer in answers()[:100]:
         *steps, last = answer.splitlines()
         for step in steps:
@@ -102,18 +99,15 @@ def test_arrivals_have_the_rate_of_a_real_service(
     assert variance**0.5 / counts.mean() == pytest.approx(swing, abs=0.05)
 
 
-def test_a_folder_that_is_named_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(folder.SETTING, str(tmp_path))
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "gsm8k_test.jsonl").write_text('{"question": "Why?", "answer": "So."}\n')
-    assert texts.questions() == ["Why?"]
-    assert folder.origin() == "real"
-
-
-@pytest.mark.parametrize("make", [*MAKERS, texts.published_vector])
-def test_a_folder_that_lacks_a_file_is_an_error_and_not_made_up_for(
-    make: Callable[[], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_folder_that_is_named_is_used_and_nothing_is_made_up_for_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(folder.SETTING, str(tmp_path))
-    with pytest.raises(folder.BenchError, match="there is no"):
-        make()
+    for make in (*MAKERS, texts.published_vector):
+        with pytest.raises(folder.BenchError, match="there is no"):
+            make()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "gsm8k_test.jsonl").write_text('{"question": "Why?", "answer": "So."}\n')
+    folder.forget()
+    assert texts.questions() == ["Why?"]
+    assert folder.origin() == "real"

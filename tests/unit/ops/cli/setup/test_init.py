@@ -41,33 +41,26 @@ def test_the_environment_beats_the_folder(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.home == Path("/elsewhere")
 
 
-@pytest.mark.parametrize(
-    ("line", "value"),
-    [
-        ("MILLRACE_PORT=8001", "8001"),
-        ("export MILLRACE_PORT = 8001  # of the api", "8001"),
-        ("MILLRACE_PORT='80 #01'", "80 #01"),
-        ("MILLRACE_PORT=# none", ""),
-        ("# MILLRACE_PORT=8001", None),
-        ("PORT=8001", None),
-        ("LD_PRELOAD=x.so", None),
-    ],
-)
-def test_our_lines_are_read_as_shells_do(line: str, value: str | None, tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text(f"{line}\n")
-    environ: dict[str, str] = {}
-    dotenv.load(tmp_path, environ)
-    assert environ == ({} if value is None else {"MILLRACE_PORT": value})
-
-
-def test_the_file_of_another_user_is_not_read(
+def test_our_lines_are_read_as_shells_do_but_not_those_of_another_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / ".env").write_text("MILLRACE_URL=http://127.0.0.1:1\n")
-    uid = (tmp_path / ".env").stat().st_uid
-    monkeypatch.setattr("os.geteuid", lambda: uid + 1)
-    environ: dict[str, str] = {}
-    if uid:
+    def loaded(line: str) -> dict[str, str]:
+        (tmp_path / ".env").write_text(f"{line}\n")
+        environ: dict[str, str] = {}
         dotenv.load(tmp_path, environ)
+        return environ
+
+    read = {
+        "MILLRACE_PORT=8001": "8001",
+        "export MILLRACE_PORT = 8001  # of the api": "8001",
+        "MILLRACE_PORT='80 #01'": "80 #01",
+        "MILLRACE_PORT=# none": "",
+    }
+    for line, value in read.items():
+        assert loaded(line) == {"MILLRACE_PORT": value}
+    for line in ("# MILLRACE_PORT=8001", "PORT=8001", "LD_PRELOAD=x.so"):
+        assert loaded(line) == {}
+    if uid := (tmp_path / ".env").stat().st_uid:
+        monkeypatch.setattr("os.geteuid", lambda: uid + 1)
+        assert loaded("MILLRACE_URL=http://127.0.0.1:1") == {}
         assert "belongs to another user" in capsys.readouterr().err
-        assert environ == {}
