@@ -84,26 +84,20 @@ def test_a_text_that_is_no_id_is_told_how_it_differs() -> None:
             errors.validated(Asked, {"id": text})
 
 
-@pytest.mark.parametrize(
-    ("kinds", "status", "code"),
-    [
-        ([Malformed, Invalid], 400, "INVALID_REQUEST"),
-        ([Unauthenticated], 401, "UNAUTHORIZED"),
-        ([TooLate, Overloaded, Unavailable, WorkerLost], 503, "SERVICE_OVERLOADED"),
-        ([DeadlinePassed], 504, "TIMEOUT"),
-        ([MillraceError], 500, "INTERNAL_ERROR"),
-    ],
-)
-def test_errors_have_their_status(kinds: list[type[MillraceError]], status: int, code: str) -> None:
-    wait_s = 0.25 if status == 503 else None
-    for kind in kinds:
-        answer = problem_response(kind("no", retry_after_s=wait_s), "req_1", PATH)
-        body: dict[str, Any] = json.loads(bytes(answer.body))
-        assert (answer.status_code, body.pop("error")) == (status, code)
-        assert body.pop("retry_after_ms", None) == (250 if wait_s else None)
-        assert body == {"message": "no", "request_id": "req_1"}
-        assert answer.media_type == "application/json"
-
-
-def test_other_paths_keep_their_errors() -> None:
+def test_errors_have_their_status() -> None:
+    for status, code, kinds in (
+        (400, "INVALID_REQUEST", [Malformed, Invalid]),
+        (401, "UNAUTHORIZED", [Unauthenticated]),
+        (503, "SERVICE_OVERLOADED", [TooLate, Overloaded, Unavailable, WorkerLost]),
+        (504, "TIMEOUT", [DeadlinePassed]),
+        (500, "INTERNAL_ERROR", [MillraceError]),
+    ):
+        wait_s = 0.25 if status == 503 else None
+        for kind in kinds:
+            answer = problem_response(kind("no", retry_after_s=wait_s), "req_1", PATH)
+            body: dict[str, Any] = json.loads(bytes(answer.body))
+            assert (answer.status_code, body.pop("error")) == (status, code)
+            assert body.pop("retry_after_ms", None) == (250 if wait_s else None)
+            assert body == {"message": "no", "request_id": "req_1"}
+            assert answer.media_type == "application/json"
     assert b'"status":429' in bytes(problem_response(TooLate("no"), "req_1", "/infer").body)

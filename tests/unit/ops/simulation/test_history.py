@@ -9,6 +9,7 @@ from ops.cli.main import main
 from ops.simulation import history
 from ops.simulation.history import Row
 from ops.simulation.traces import TraceError
+from tests.support.cases import each
 from tests.support.command_line import json_of
 
 ROWS = [
@@ -49,22 +50,20 @@ def test_a_long_history_is_cut_to_its_busiest_time() -> None:
     assert len(history.arrivals(rows, "m@1", 1)) == 100
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "has no rows"),
-        ("0,60,calls,m@1,x,0,0", "could not convert"),
-        ("0,60,calls,m@1,-1,0,0", "below 0"),
-        ("0,0,calls,m@1,1,0,0", "lasts_s must be above 0"),
-        ("0,60,cals,m@1,1,0,0", "kind 'cals' is none of calls, items, work"),
-        ("0,60,calls,m@1", "no column count, units, device_s"),
-    ],
-)
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_wrong_is_said_with_its_line(tmp_path: Path) -> None:
+    wrong = {
+        "": "has no rows",
+        "0,60,calls,m@1,x,0,0": "could not convert",
+        "0,60,calls,m@1,-1,0,0": "below 0",
+        "0,0,calls,m@1,1,0,0": "lasts_s must be above 0",
+        "0,60,cals,m@1,1,0,0": "kind 'cals' is none of calls, items, work",
+        "0,60,calls,m@1": "no column count, units, device_s",
+    }
     path = tmp_path / "history.csv"
-    path.write_text(f"t_s,lasts_s,kind,name,count,units,device_s\n{text}\n")
-    with pytest.raises(TraceError, match=said):
-        history.read(path)
+    for text, case in each(wrong):
+        path.write_text(f"t_s,lasts_s,kind,name,count,units,device_s\n{text}\n")
+        with case, pytest.raises(TraceError, match=wrong[text]):
+            history.read(path)
 
 
 def test_the_autoscaler_runs_on_the_work_of_a_pool(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from ops.simulation import devices
 from ops.simulation.capacity import Capacity
 from ops.simulation.devices import Device
 from ops.simulation.plan import MOST_REPLICAS, Plan, PlanRequest, cheapest, least, plan
+from tests.support.cases import each
 from tests.unit.workers.simulation.made import BATCHSTRING, batches_of, poisson
 from workers.simulation.costs import LaunchTimes, Overheads
 from workers.simulation.result import CallEnd, Result
@@ -53,30 +54,27 @@ def test_devices_stand_beside_the_models(tmp_path: Path) -> None:
     assert devices.read(None) == read(tmp_path, "") == [devices.THIS], "that was measured"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[device]\nname = 'x'", "under [[device]], in double brackets"),
-        ("[[device]]", "name is missing"),
-        (X + "price_per_hour = '1 EUR'", "must be a valid number"),
-        (X + "price_per_hour = -1", "must be greater than or equal to 0"),
-        (X + "speed = 0", "speed must be greater than 0"),
-        (X + "speed = true", "speed must be a valid number"),
-        (X + "colour = 'red'", "unknown key 'colour'"),
-        (X + "launch_ms = 7", "launch_ms must be a table"),
-        (X + "launch_ms = { m = [1] }", "it takes model@version"),
-        (X + "launch_ms = { 'm@1' = [] }", "must be a list of up to four"),
-        (X + "launch_ms = { 'm@1' = [-1] }", "must be a list of up to four"),
-        (X + X, "declares the device 'x' twice"),
-        ("[[device", "is not valid TOML"),
-    ],
-)
-def test_what_is_wrong_with_a_declaration_is_said(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(SettingsError, match=re.escape(said)):
-        read(tmp_path, text)
+WRONG = {
+    "[device]\nname = 'x'": "under [[device]], in double brackets",
+    "[[device]]": "name is missing",
+    X + "price_per_hour = '1 EUR'": "must be a valid number",
+    X + "price_per_hour = -1": "must be greater than or equal to 0",
+    X + "speed = 0": "speed must be greater than 0",
+    X + "speed = true": "speed must be a valid number",
+    X + "colour = 'red'": "unknown key 'colour'",
+    X + "launch_ms = 7": "launch_ms must be a table",
+    X + "launch_ms = { m = [1] }": "it takes model@version",
+    X + "launch_ms = { 'm@1' = [] }": "must be a list of up to four",
+    X + "launch_ms = { 'm@1' = [-1] }": "must be a list of up to four",
+    X + X: "declares the device 'x' twice",
+    "[[device": "is not valid TOML",
+}
 
 
-def test_every_problem_is_said_at_once(tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_declaration_is_said_all_at_once(tmp_path: Path) -> None:
+    for text, case in each(WRONG, name=repr):
+        with case, pytest.raises(SettingsError, match=re.escape(WRONG[text])):
+            read(tmp_path, text)
     with pytest.raises(SettingsError) as caught:
         read(tmp_path, "[[device]]\nspeed = 0\n[[device]]\nname = ''\nprice_per_hour = -1")
     assert len(caught.value.problems) == 4

@@ -7,6 +7,7 @@ import pytest
 from jobs.models.builtin_models import SAMPLES
 from ops.simulation import generation_trace, traces
 from ops.simulation.traces import TraceError
+from tests.support.cases import each
 from tests.support.command_line import json_of, run_millrace
 
 SECONDS = "t_s,in_tokens,out_tokens\n10.5,4092,45\n10.0,425,87\n"
@@ -37,30 +38,25 @@ def test_arrivals_are_in_order(path: Path, text: str, arrivals: list[tuple[float
     assert traces.read(path) == arrivals
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "is empty"),
-        ("t_s,in_tokens\n", "no arrivals"),
-        ("when,how_much\n1,2\n", "line 1: no column t_s or TIMESTAMP in 'when,how_much'"),
-        ("soon\n", "line 1: no column"),
-        ("1\n2\nsoon\n", "line 3: 'soon' is not a number of seconds"),
-        ("1\nnan\n", "line 2: 'nan' is not a number of seconds"),
-        ("t_s,in_tokens\n1,many\n", "line 2: 'many' is not a whole number of tokens"),
-        ("t_s,in_tokens\n1\n", "line 2: 1 columns"),
-        ("TIMESTAMP\nnoon\n", "line 2: 'noon' is not a time like 2023-11-16"),
-    ],
-)
-def test_what_is_wrong_with_a_file_is_said_with_its_line(path: Path, text: str, said: str) -> None:
-    path.write_text(text)
-    with pytest.raises(TraceError, match=said) as caught:
-        traces.read(path)
-    assert str(path) in caught.value.message
-
-
-def test_a_file_that_is_not_there_or_no_text_is_said_so(path: Path) -> None:
+def test_what_is_wrong_with_a_file_is_said_with_its_line(path: Path) -> None:
+    wrong = {
+        "": "is empty",
+        "t_s,in_tokens\n": "no arrivals",
+        "when,how_much\n1,2\n": "line 1: no column t_s or TIMESTAMP in 'when,how_much'",
+        "soon\n": "line 1: no column",
+        "1\n2\nsoon\n": "line 3: 'soon' is not a number of seconds",
+        "1\nnan\n": "line 2: 'nan' is not a number of seconds",
+        "t_s,in_tokens\n1,many\n": "line 2: 'many' is not a whole number of tokens",
+        "t_s,in_tokens\n1\n": "line 2: 1 columns",
+        "TIMESTAMP\nnoon\n": "line 2: 'noon' is not a time like 2023-11-16",
+    }
     with pytest.raises(TraceError, match="can't be read: No such file"):
         traces.read(path)
+    for text, case in each(wrong, name=repr):
+        path.write_text(text)
+        with case, pytest.raises(TraceError, match=wrong[text]) as caught:
+            traces.read(path)
+        assert str(path) in caught.value.message
     path.write_bytes(b"\xff\xfe\n")
     with pytest.raises(TraceError, match="is no text"):
         traces.read(path)
