@@ -57,7 +57,13 @@ def test_results_of_two_generations_are_never_mixed(pauses: list[float]) -> None
         next(mapped)
 
 
-def test_where_nobody_ever_answered_there_is_one_try() -> None:
+def test_results_may_be_given_up_also_at_once(
+    pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millrace.sync.results.OUTAGE_S", 0.0)
+    with breaking(SEVEN, [2, *[0] * 9], 1) as server, pytest.raises(errors.APIConnectionError):
+        read(server.url)
+    assert len(server.positions) == 6
     tries: list[httpx.Request] = []
 
     def refuse(request: httpx.Request) -> httpx.Response:
@@ -67,13 +73,6 @@ def test_where_nobody_ever_answered_there_is_one_try() -> None:
     with pytest.raises(errors.APIConnectionError):
         next(answered_by(refuse).jobs.results("job_1"))
     assert len(tries) == 1
-
-
-def test_results_may_be_given_up(pauses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millrace.sync.results.OUTAGE_S", 0.0)
-    with breaking(SEVEN, [2, *[0] * 9], 1) as server, pytest.raises(errors.APIConnectionError):
-        read(server.url)
-    assert len(server.positions) == 6
 
 
 class Job:

@@ -22,7 +22,7 @@ LIMITS = (
 )
 
 
-def test_every_limit_that_binds_is_a_policy() -> None:
+def test_every_limit_that_binds_is_a_policy_and_without_any_all_is_free() -> None:
     quota = quota_of("t", LIMITS, "m")
     left = [Remaining(9, 100), Remaining(0, 999_999), Remaining(2, 400)]
     assert rate_limit_headers(quota, left) == {
@@ -30,9 +30,6 @@ def test_every_limit_that_binds_is_a_policy() -> None:
         '"tokens/m";q=5;w=2;qu="tokens", "key-calls";q=4;qu="concurrent-requests"',
         "RateLimit": '"requests";r=9;t=1, "key-requests";r=0;t=1000, "tokens/m";r=2;t=1',
     }
-
-
-def test_who_has_no_limit_that_binds_is_free() -> None:
     assert quota_of("t", (), "m") is FREE
     assert quota_of("t", (Limit(model="other", requests_per_s=1), Limit(job_items=1)), "m") is FREE
     assert requests_of("t", (Limit(model="m", requests_per_s=1), Limit(tokens_per_s=1))) is FREE
@@ -112,15 +109,12 @@ def test_each_kind_of_limit_has_its_headers() -> None:
     assert anthropic_headers({"content-type": "application/json"}) == {}
 
 
-def test_of_two_limits_of_a_kind_that_with_the_least_left_is_told() -> None:
+def test_the_limit_with_the_least_left_or_that_refused_is_told() -> None:
     limits = Limit(tokens_per_min=1000), Limit(model="m", tokens_per_min=500)
     left = [Remaining(900, 6000), Remaining(20, 57_600)]
     found = anthropic_headers(rate_limit_headers(quota_of("t", limits, "m"), left))
     assert found["anthropic-ratelimit-tokens-limit"] == "500"
     assert found["anthropic-ratelimit-tokens-remaining"] == "20"
-
-
-def test_a_refused_request_is_told_what_refused_it() -> None:
     quota = quota_of("t", (Limit(requests_per_s=5, tokens_per_min=600),), "m")
     error = quota_exceeded(quota, Exceeded(quota.rates[1], 30_000, 7))
     assert anthropic_headers(error.headers) == {

@@ -240,11 +240,17 @@ def test_a_pod_may_do_what_policies_say_and_nothing_else() -> None:
     assert kept_out >= set(private.split())
 
 
-def test_what_scales_itself_has_no_number_and_one_who_scales_it() -> None:
+def test_what_scales_itself_has_no_number_and_one_who_scales_it_for_all_pools(
+    tmp_path: Path,
+) -> None:
     scalers = [*of("HorizontalPodAutoscaler"), *of("ScaledObject")]
     free = {name for name, found in DEPLOYMENTS.items() if "replicas" not in found["spec"]}
     assert sorted(map(scaled_by, scalers)) == sorted(free)
     assert free == {"api", "worker-cpu", "worker-gpu"}
+    [text] = [one["data"]["models.toml"] for one in of("ConfigMap") if "models.toml" in one["data"]]
+    (tmp_path / "models.toml").write_text(text)
+    pools = set(models_file.load(tmp_path / "models.toml").pools())
+    assert pools == {labels(one)["pool"] for one in WORKERS}
 
 
 def scaled_by(scaler: Manifest) -> str:
@@ -324,10 +330,3 @@ def test_a_worker_has_the_time_that_its_drain_takes_and_its_device() -> None:
     gpu = DEPLOYMENTS["worker-gpu"]
     assert container(gpu)["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert told(gpu)["MILLRACE_DEVICE"] == "cuda"
-
-
-def test_the_models_are_ones_and_their_pools_have_workers(tmp_path: Path) -> None:
-    [text] = [one["data"]["models.toml"] for one in of("ConfigMap") if "models.toml" in one["data"]]
-    (tmp_path / "models.toml").write_text(text)
-    pools = set(models_file.load(tmp_path / "models.toml").pools())
-    assert pools == {labels(one)["pool"] for one in WORKERS}

@@ -76,7 +76,7 @@ def test_whoever_makes_it_at_the_same_time_reads_the_same_key(tmp_path: Path) ->
     assert stat.S_IMODE((home / "secret.key").stat().st_mode) == 0o600
 
 
-def test_it_belongs_to_the_embedded_database_alone(tmp_path: Path) -> None:
+def test_a_key_belongs_to_the_embedded_database_alone_and_is_shown_nowhere(tmp_path: Path) -> None:
     home = tmp_path / "home"
     embedded = Settings(home=home)
     assert defaults.fill_in(embedded).secret_key == ""
@@ -85,6 +85,9 @@ def test_it_belongs_to_the_embedded_database_alone(tmp_path: Path) -> None:
     assert defaults.fill_in(embedded).secret_key == secret_key.read(home)
     assert defaults.fill_in(embedded.evolve(database_url="postgresql://h/d")).secret_key == ""
     assert defaults.fill_in(embedded.evolve(secret_key="k" * 32)).secret_key == "k" * 32
+    settings = Settings(secret_key="k" * 32)
+    assert "kkkk" not in repr(settings)
+    assert "kkkk" not in str(list(check.setting_values(settings)))
 
 
 def test_several_keys_stand_one_a_line(tmp_path: Path) -> None:
@@ -95,9 +98,3 @@ def test_several_keys_stand_one_a_line(tmp_path: Path) -> None:
     path.write_text(f"{'n' * 32}\nshort\n")
     with pytest.raises(EmbeddedError, match=r"secret\.key has a key of fewer than 32 characters"):
         secret_key.read(tmp_path)
-
-
-def test_a_key_is_shown_nowhere() -> None:
-    settings = Settings(secret_key="k" * 32)
-    assert "kkkk" not in repr(settings)
-    assert "kkkk" not in str(list(check.setting_values(settings)))

@@ -32,7 +32,7 @@ def test_what_is_written_is_read_again(tmp_path: Path, name: str) -> None:
     assert not history.is_history(tmp_path / "absent.csv")
 
 
-def test_calls_of_a_minute_come_at_random_within_it() -> None:
+def test_calls_of_a_minute_come_at_random_within_it_in_the_busiest_time() -> None:
     found = history.arrivals(ROWS, "shout@1", 1000)
     assert len(found) == 126
     assert found[0][0] == 0
@@ -42,9 +42,6 @@ def test_calls_of_a_minute_come_at_random_within_it() -> None:
     assert sum(at_s < 60 for at_s, _ in found) >= 120
     with pytest.raises(TraceError, match=r"no calls of other@1; it has shout@1"):
         history.arrivals(ROWS, "other@1", 1000)
-
-
-def test_a_long_history_is_cut_to_its_busiest_time() -> None:
     rows = [Row(60.0 * n, 60.0, "calls", "m@1", 10.0 * (n + 1)) for n in range(10)]
     assert len(history.arrivals(rows, "m@1", 270)) == 100 + 90 + 80
     assert len(history.arrivals(rows, "m@1", 1)) == 100
@@ -66,16 +63,13 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path) -> None:
             history.read(path)
 
 
-def test_the_autoscaler_runs_on_the_work_of_a_pool(tmp_path: Path) -> None:
+def test_a_history_is_work_for_the_autoscaler_or_a_trace_of_one_model(tmp_path: Path) -> None:
     rows = [Row(300.0 * n, 300.0, "work", "gpu", 2.0 + 3 * (n >= 6)) for n in range(12)]
     history.write(tmp_path / "history.csv", rows)
     words = ["simulate", "--autoscale", str(tmp_path / "history.csv")]
     assert json_of(*words)["mean_replicas"] == 3.5
     said = CliRunner().invoke(main, [*words, "--pool", "cpu"]).output
     assert "the history has no pool 'cpu'; it has gpu" in said
-
-
-def test_a_history_is_a_trace_of_one_model(tmp_path: Path) -> None:
     rows = [Row(60.0 * n, 60.0, "calls", "batchstring@1", 600.0, 600.0) for n in range(3)]
     history.write(tmp_path / "history.csv", rows)
     trace = ("--trace", str(tmp_path / "history.csv"))

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.heavy
 KINDS = [Kind("small", 16, 1.0), Kind("large", 80, 4.0)]
 
 
-def test_the_exact_optimum_of_a_small_case_is_known() -> None:
+def test_the_optimum_of_a_small_case_is_known_and_greedy_costs_hardly_more() -> None:
     pytest.importorskip("scipy")
     demands = [Demand(f"m{n}@1", 2, 10, {"small": 100, "large": 500}) for n in range(7)]
     found = exact.solve(demands, KINDS, 0.7)
@@ -27,6 +27,11 @@ def test_the_exact_optimum_of_a_small_case_is_known() -> None:
     [device] = exact.spread(demands, KINDS, found)
     assert device.models == tuple(f"m{n}@1" for n in range(7))
     assert sum(device.load.values()) == pytest.approx(0.7)
+    pytest.importorskip("scipy")
+    demands, kinds = bench.demands(seed=0, count=20), bench.kinds()
+    plan, best = place(demands, kinds), exact.solve(demands, kinds, time_limit_s=20)
+    assert best.bound <= plan.price * (1 + 1e-6)
+    assert plan.price <= 1.08 * best.price
 
 
 def test_too_few_kinds_or_no_scipy_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,14 +42,6 @@ def test_too_few_kinds_or_no_scipy_are_said(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(exact.click.ClickException, match=r"pip install 'millrace\[bench\]'"):
         exact.solve(demands, KINDS)
-
-
-def test_greedy_costs_hardly_more_than_the_optimum() -> None:
-    pytest.importorskip("scipy")
-    demands, kinds = bench.demands(seed=0, count=20), bench.kinds()
-    plan, best = place(demands, kinds), exact.solve(demands, kinds, time_limit_s=20)
-    assert best.bound <= plan.price * (1 + 1e-6)
-    assert plan.price <= 1.08 * best.price
 
 
 # -- histories

@@ -32,10 +32,14 @@ def test_a_static_pool_refuses_what_is_above_it_and_its_queue() -> None:
     assert run.items_s == pytest.approx(10 * 2.0), "items do what calls leave"
 
 
-def test_replicas_count_and_cost_from_when_they_are_asked_for() -> None:
+def test_replicas_cost_from_when_they_are_asked_for_and_stay_while_metrics_are_dead() -> None:
     run = simulate(Autoscaler(POLICY, 2), STEP, 30.0, 2)
     assert run.most == run.replicas[-1] == ceil(8 / POLICY.target_used)
     assert 0 < run.refused < 0.2
+    own = Autoscaler(Policy(max_replicas=50, min_stay_s=0), 11)
+    load = Load([8.0 if n < 100 else 0.5 for n in range(400)], 1.0)
+    run = simulate(own, load, 30.0, 11, faults=[range(100, 400)])
+    assert run.replicas[-1] == 11
 
 
 def test_a_clairvoyant_has_what_each_moment_needs() -> None:
@@ -54,13 +58,6 @@ def test_the_autoscaler_costs_little_more_than_a_clairvoyant_on_days() -> None:
     assert found.over_oracle(found.runs[0]) <= 1.5
     assert found.runs[0].refused <= 0.01
     assert found.runs[0].replica_s < found.runs[-1].replica_s  # the static pool's
-
-
-def test_dead_metrics_take_nothing_away() -> None:
-    own = Autoscaler(Policy(max_replicas=50, min_stay_s=0), 11)
-    load = Load([8.0 if n < 100 else 0.5 for n in range(400)], 1.0)
-    run = simulate(own, load, 30.0, 11, faults=[range(100, 400)])
-    assert run.replicas[-1] == 11
 
 
 @pytest.fixture
@@ -111,6 +108,10 @@ def test_without_reclaims_spot_replicas_cost_less_and_nothing_is_late() -> None:
     assert (mixed.reclaims, mixed.late, alone.late, alone.spot_s) == (0, 0, 0, 0)
     assert 0.4 < cheaper([mixed], [alone]) < 0.49
     assert 0.7 < mixed.spot_s / (mixed.spot_s + mixed.on_demand_s) < 0.8
+    policy = Policy(max_replicas=40, boot_s=60, spot_pool="spot", spot_share=1.0)
+    found = run_spot(policy, CALM, staying=0.5)
+    assert found.late_staying == 0
+    assert found.on_demand_s == 0
 
 
 def test_on_demand_replicas_stand_in_while_machines_are_reclaimed() -> None:
@@ -122,10 +123,3 @@ def test_on_demand_replicas_stand_in_while_machines_are_reclaimed() -> None:
     assert wild.late_staying == 0
     assert run_spot(MIXED, WILD) == wild  # fixed by its seed
     assert run_spot(MIXED, WILD, seed=2) != wild
-
-
-def test_what_stays_is_done_by_spot_replicas_where_there_are_no_others() -> None:
-    policy = Policy(max_replicas=40, boot_s=60, spot_pool="spot", spot_share=1.0)
-    found = run_spot(policy, CALM, staying=0.5)
-    assert found.late_staying == 0
-    assert found.on_demand_s == 0

@@ -62,13 +62,10 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(path: Path) -> None:
         traces.read(path)
 
 
-def test_sizes_are_cut_to_the_longest_bucket() -> None:
+def test_sizes_are_cut_to_the_longest_bucket_and_times_compressed() -> None:
     arrivals = [(0.0, 0), (1.0, 100), (2.0, 4092)]
     assert traces.fitted(arrivals, SAMPLES.resolve("minilm")) == [(0.0, 1), (1.0, 100), (2.0, 256)]
     assert traces.fitted(arrivals, SAMPLES.resolve("batchstring")) == [(0.0, 1), (1.0, 1), (2.0, 1)]
-
-
-def test_a_compressed_trace_has_so_many_times_the_rate() -> None:
     arrivals = [(float(n), 1) for n in range(11)]
     assert traces.rate_per_s(arrivals) == 1.0
     assert traces.rate_per_s(traces.compressed(arrivals, 5)) == 5.0

@@ -71,14 +71,11 @@ def test_a_text_is_one_block_between_start_and_stop() -> None:
     assert texts == ["whole"]
 
 
-def test_the_start_tells_the_tokens_of_the_prompt() -> None:
+def test_the_start_tells_the_tokens_of_the_prompt_and_the_end_why_it_came() -> None:
     for texts, cached in ((["one", " two"], 1), ([], 0)):
         usage = streamed(texts)[0]["message"]["usage"]
         assert usage["cache_read_input_tokens"] == cached
         assert (usage["input_tokens"], usage["output_tokens"]) == (3 - cached, 0)
-
-
-def test_the_end_says_why_it_came() -> None:
     assert streamed(["one"], "length")[-2]["delta"]["stop_reason"] == "max_tokens"
     for texts in (["one"], []):
         delta = streamed(texts, stopped_by="END")[-2]["delta"]

@@ -28,15 +28,12 @@ def found(cookie: str, settings: Settings = SETTINGS) -> sessions.Session | None
     return sessions.from_cookies({sessions.COOKIE: cookie}, settings)
 
 
-def test_what_was_kept_is_found_again_until_it_ends() -> None:
+def test_what_was_kept_is_found_again_until_it_ends_and_none_but_ours() -> None:
     session = sessions.begin("mk_secret", ANN)
     cookie = kept(session)
     assert found(cookie) == session
     assert b"secret" not in base64.urlsafe_b64decode(cookie + "==")
     assert found(kept(replace(session, ends=session.ends - sessions.MAX_AGE_S))) is None
-
-
-def test_none_but_ours_is_taken() -> None:
     cookie = kept(sessions.begin("mk_secret", ANN))
     other = Settings(secret_key="another key, of 32 characters or more")
     changed = cookie[:8] + ("B" if cookie[8] == "A" else "A") + cookie[9:]

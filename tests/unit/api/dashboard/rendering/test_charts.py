@@ -49,11 +49,6 @@ def test_a_chart_is_well_formed_and_has_words() -> None:
                 assert "style" not in one.attrib  # the pages' policy lets none in
 
 
-def test_a_spark_says_how_it_stands_and_keeps_its_gaps() -> None:
-    assert "now 2, at most 3" in charts.spark([1.0, 3.0, 2.0], "calls")
-    assert charts.spark([1, 2, None, 3, 4], "x").count("<polyline") == 2
-
-
 def test_an_axis_reaches_what_it_measures_in_few_round_steps() -> None:
     for most, case in each([1e-6, 0.3, 1, 7, 64, 99, 1234.5]):
         with case:
@@ -92,13 +87,15 @@ def test_labels_of_a_histogram_have_room_and_bars_the_heights_of_their_counts(co
     assert heights[1] == 2 * heights[0] > 0
 
 
-def test_lines_over_time_have_gaps_and_a_lone_point_shows() -> None:
+def test_lines_have_gaps_and_say_how_they_stand() -> None:
     line = [1.0, None, 2.0, 4.0, None, None]
     drawn = charts.over_time({"calls": line}, HOURS[:6], "throughput", "per second")
     [path] = [one for one in ElementTree.fromstring(drawn) if one.tag == "path"]
     pieces = path.attrib["d"].split("M")[1:]
     assert [len(piece.split()) for piece in pieces] == [2, 2]  # a point is a line to itself
     assert "throughput, per second: calls now 4, mean 2.33, at most 4" in drawn
+    assert "now 2, at most 3" in charts.spark([1.0, 3.0, 2.0], "calls")
+    assert charts.spark([1, 2, None, 3, 4], "x").count("<polyline") == 2
 
 
 @pytest.mark.parametrize(

@@ -32,20 +32,19 @@ GUESSES = {
 }
 
 
-def test_a_figure_is_said_as_people_read_it() -> None:
+def test_figures_and_guesses_are_said_as_people_read_them() -> None:
     for say, case in each(SAID, name=lambda say: say.__name__):
         with case:
             assert {value: say(value) for value in SAID[say]} == SAID[say]
-
-
-def test_a_guess_is_said_in_one_unit() -> None:
     assert {bounds: formatting.between(*bounds) for bounds in GUESSES} == GUESSES
 
 
-def test_commands_are_code_and_all_else_is_text() -> None:
+def test_commands_are_code_and_urls_break_before_their_separators() -> None:
     assert formatting.coded("`a <b>` & c") == "<code>a &lt;b&gt;</code> &amp; c"
     assert formatting.coded("none") == "none"
     assert set(formatting.REASONS) == set(get_args(FlushReason)), "each reason is explained"
+    shown = formatting.url("https://a.example/of/<b>?x=1&y=2").split("<wbr>")
+    assert shown == ["https://a.example", "/of", "/&lt;b&gt;", "?x=1", "&amp;y=2"]
 
 
 def test_a_time_is_an_element_with_the_exact_one_in_utc() -> None:
@@ -56,8 +55,3 @@ def test_a_time_is_an_element_with_the_exact_one_in_utc() -> None:
     assert formatting.moment(at.isoformat()) == shown
     assert f'<time class="relative" {exact}>' in formatting.age(at)
     assert formatting.moment(None) == formatting.age(None) == "–"
-
-
-def test_a_url_breaks_before_its_separators() -> None:
-    shown = formatting.url("https://a.example/of/<b>?x=1&y=2").split("<wbr>")
-    assert shown == ["https://a.example", "/of", "/&lt;b&gt;", "?x=1", "&amp;y=2"]

@@ -24,13 +24,17 @@ def run(worker: int, since_s: float, until_s: float | None, name: str = "") -> S
     return made(SliceRun, {"worker": worker, "worker_name": name or None, **times})
 
 
-def test_what_runs_at_once_lies_in_lines_of_its_own() -> None:
+def test_what_runs_at_once_lies_in_lines_of_its_own_as_many_as_fit() -> None:
     found = timeline([run(1, 0, 4), run(2, 1, 3), run(1, 2, 6), run(1, 5, 10)], at(99))
     assert found
     assert [(line.worker, len(line.bars)) for line in found.lines] == [(1, 2), (1, 1), (2, 1)]
     for line in found.lines:
         ends = [0.0, *(bar.x + bar.width for bar in line.bars)]
         assert all(bar.x >= end for bar, end in zip(line.bars, ends, strict=False))
+    found = timeline([run(n, 0, 9) for n in range(30)], at(9))
+    assert found
+    assert len(found.lines) + found.left_out == 30
+    assert found.left_out > 0
 
 
 def test_bars_are_shares_of_the_whole_time_and_what_goes_on_ends_now() -> None:
@@ -43,13 +47,6 @@ def test_bars_are_shares_of_the_whole_time_and_what_goes_on_ends_now() -> None:
     assert found.until == at(20)
     assert (found.lines[0].name, found.lines[0].bars[0].width) == ("gpu-1", 100)
     assert timeline([], at(0)) is None
-
-
-def test_lines_that_are_too_many_are_counted() -> None:
-    found = timeline([run(n, 0, 9) for n in range(30)], at(9))
-    assert found
-    assert len(found.lines) + found.left_out == 30
-    assert found.left_out > 0
 
 
 def test_a_bar_shows_the_share_that_failed() -> None:

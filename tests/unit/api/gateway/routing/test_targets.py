@@ -79,14 +79,11 @@ def test_a_call_under_a_key_stays_with_the_version_that_took_it() -> None:
     assert again("other@1", stable)[0] == Target(NEXT), "the key had another model"
 
 
-def test_a_call_under_a_key_keeps_its_cohort_but_no_fallback() -> None:
+def test_a_call_under_a_key_keeps_its_cohort_unless_its_version_is_gone() -> None:
     [first, fallback] = targets(MODELS, CANARY, "m", ASKER)
     assert (first.taken, fallback.taken) == ("m@2\ncanary", "m@1")
     assert again(first.taken, CANARY) == [Target(NEW)]  # it counts once
     assert again(fallback.taken, CANARY) == [Target(OLD)]
-
-
-def test_a_key_leaves_a_version_that_was_rolled_back_or_is_gone() -> None:
     back = RoutingTable({("m", "stable"): "1"})
     promoted = RoutingTable({("m", "stable"): "2"})
     assert again("m@2\ncanary", back)[0] == Target(OLD)

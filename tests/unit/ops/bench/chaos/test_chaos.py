@@ -17,16 +17,13 @@ from ops.bench.chaos.workload import MOST_ITEMS, Work, invent
 WORK = Work("1-1-1", "moody", 4, {1: "raise", 2: "exit"})
 
 
-def test_a_thousand_faults_are_a_hundred_of_each_kind_that_matters() -> None:
+def test_faults_have_their_shares_in_a_long_run_and_in_ci() -> None:
     kinds = [planned.kind for planned in plan(1, 1000, 1200.0)]
     counts = {kind: kinds.count(kind) for kind in FAULTS}
     assert counts == {kind: fault.share for kind, fault in FAULTS.items()}
     matter = "worker_killed worker_stopped worker_terminated api_killed keeper_killed"
     assert min(counts[kind] for kind in (*matter.split(), "postgres_stopped")) >= 100
     assert counts["redis_killed"] + counts["redis_flushed"] >= 100
-
-
-def test_a_disk_is_filled_five_times_in_the_three_minutes_of_ci() -> None:
     planned = plan(1, 150, 180.0)
     assert [fault.kind for fault in planned].count(DISK_FULL) == 5
     without = plan(1, 150, 180.0, [DISK_FULL])
@@ -92,9 +89,14 @@ def judged(
     return found
 
 
-def test_a_job_as_a_plain_loop_computes_it_passes() -> None:
+def test_results_counts_and_verbs_that_fit_pass() -> None:
     found = judged(RIGHT)
     assert (found.broken, found.items) == (False, 4)
+    assert judged(RIGHT, COUNTS | {"failed": 1}).wrong == 1
+    counts = COUNTS | {"succeeded": 1, "cancelled": 1}
+    lines = [*RIGHT[:3], line(3, "cancelled")]
+    assert judged(lines, counts).wrong == 1
+    assert judged(lines, counts, verb="cancel").wrong == 0
 
 
 def test_a_result_that_is_not_as_it_should_be_is_found() -> None:
@@ -112,14 +114,6 @@ def test_a_result_that_is_not_as_it_should_be_is_found() -> None:
         found = judged(lines)
         assert getattr(found, name) >= 1, lines
         assert found.broken
-
-
-def test_counts_and_cancelled_items_are_held_against_the_results_and_the_verbs() -> None:
-    assert judged(RIGHT, COUNTS | {"failed": 1}).wrong == 1
-    counts = COUNTS | {"succeeded": 1, "cancelled": 1}
-    lines = [*RIGHT[:3], line(3, "cancelled")]
-    assert judged(lines, counts).wrong == 1
-    assert judged(lines, counts, verb="cancel").wrong == 0
 
 
 def test_the_picture_has_the_curve_and_a_mark_for_each_fault() -> None:

@@ -23,15 +23,12 @@ def test_calls_take_one_row_slot_each_and_what_is_late_wrong_or_refused_is_no_go
     assert statistics.goodput_per_s(calls, 200) == pytest.approx(2 / 4)
 
 
-def test_padding_is_weighed_by_what_launches_computed() -> None:
+def test_padding_and_predictions_count_by_launches() -> None:
     """One launch of 10 and 30 units, padded to 2 x 30, and one of 100 without padding."""
     calls = made(
         [0, 1, 2], [0.1] * 3, [200] * 3, units=[10, 30, 100], padding=[1 / 3, 1 / 3, np.nan]
     )
     assert statistics.padding_share(calls) == pytest.approx(20 / 160)
-
-
-def test_a_prediction_counts_once_a_launch_however_many_calls_were_in_it() -> None:
     calls = made(
         [0] * 5, [0.1] * 5, [200] * 5,
         predicted_ms=[10, 10, 10, 11, 30], engine_ms=[20, 20, 20, 10, 20],
@@ -52,14 +49,11 @@ def test_calls_stand_for_their_launches() -> None:
     assert statistics.points_apart(shares, {"deadline": 0.6, "knee": 0.04}) == pytest.approx(50)
 
 
-def test_fairness_is_one_of_equal_shares_and_none_of_nothing() -> None:
+def test_fairness_is_of_equal_shares_or_of_weights() -> None:
     assert statistics.jain([3.0, 3.0, 3.0]) == pytest.approx(1)
     assert statistics.jain([5.0, 0.0, 0.0, 0.0]) == pytest.approx(1 / 4)
     assert statistics.jain([1.0, 2.0]) == pytest.approx(9 / 10)
     assert statistics.jain([0.0, 0.0]) is None
-
-
-def test_a_share_is_held_against_its_weight() -> None:
     """7 of 7: one of weight 1 got 1.5 instead of 1, one of weight 4 got 3.5."""
     weights = {"one": 1.0, "two": 2.0, "four": 4.0}
     assert statistics.share_error({"one": 10, "two": 20, "four": 40}, weights) == pytest.approx(0)

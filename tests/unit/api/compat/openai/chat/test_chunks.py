@@ -106,12 +106,15 @@ def test_each_choice_has_its_role_and_its_end_and_each_text_its_logprobs() -> No
     assert found[1]["choices"][0]["logprobs"] == {"content": [TOKEN], "refusal": None}
 
 
-def test_a_delta_without_text_is_no_chunk_and_an_output_in_one_piece_is_one() -> None:
+def test_a_text_is_a_chunk_as_the_model_wrote_it() -> None:
     assert len(streamed(CHAT, ChoiceDelta(0, "", (1,)))) == 2
     *found, done = streamed(CHAT, output=completion("hello", 1))
     assert done == "[DONE]"
     assert [one["choices"][0]["delta"].get("content") for one in found] == ["", "hello", None]
     assert found[-1]["choices"][0]["finish_reason"] == "stop"
+    text = '<tool_call>{"name": "weather"}</tool_call>'
+    found = streamed(CHAT, ChoiceDelta(0, text, (1,)))
+    assert found[1]["choices"][0]["delta"] == {"content": text}
 
 
 def test_a_tool_call_is_one_chunk_and_the_reason_of_the_end() -> None:
@@ -125,12 +128,6 @@ def test_a_tool_call_is_one_chunk_and_the_reason_of_the_end() -> None:
     assert found[-1]["choices"][0]["finish_reason"] == "tool_calls"
     for one in found:
         is_valid("CreateChatCompletionStreamResponse", one)
-
-
-def test_without_tools_the_text_stays_as_the_model_wrote_it() -> None:
-    text = '<tool_call>{"name": "weather"}</tool_call>'
-    found = streamed(CHAT, ChoiceDelta(0, text, (1,)))
-    assert found[1]["choices"][0]["delta"] == {"content": text}
 
 
 def test_chunks_of_completions_are_text_completions() -> None:
@@ -161,15 +158,12 @@ def test_whole_answers_and_chunks_are_valid_by_openais_specification(logprobs: A
         is_valid("CreateChatCompletionStreamResponse", one)
 
 
-def test_a_whole_completion_has_logprobs_in_the_older_form() -> None:
+def test_whole_answers_have_logprobs_in_the_older_form_and_name_a_fallback() -> None:
     output = completion("a", 1, chat=False)
     output["choices"][0]["logprobs"] = {"content": [TOKEN]}
     found = text_completion(answer(TEXT), result(output))
     assert found["choices"][0]["logprobs"]["tokens"] == ["a"]
     is_valid("CreateCompletionResponse", found)
-
-
-def test_a_fallback_model_is_named() -> None:
     plan = FallbackPlan(Model("o", "1", "echo"), {}, 1, {"fallback_from": "m@1"})
     other = replace(result(completion("ab", 2)), plan=plan)
     found = chat_completion(answer(CHAT), other)
