@@ -51,11 +51,21 @@ def test_inputs_are_texts_values_items_or_lines(inputs: Any, found: list[Any]) -
     assert items(inputs) == found
 
 
-def test_tables_give_columns_by_name() -> None:
+def test_tables_and_files_give_columns_by_name(tmp_path: Path) -> None:
     table = {"id": [7, None], "text": ["x", "y"], "note": ["", ""]}
     wanted = [{"custom_id": "7", "input": "x"}, {"input": "y"}]
     assert items(table, column="text", id_column="id") == wanted
     assert items(Frame(**table), column="text", id_column="id") == wanted
+    (tmp_path / "a.txt").write_text("x\ny\n")
+    (tmp_path / "a.csv").write_text("id,text\n1,x\n")
+    (tmp_path / "a.jsonl").write_text('"x"\n{"input": 2}\n')
+    assert items(tmp_path / "a.txt") == ["x", "y"]
+    assert items(str(tmp_path / "a.csv"), column="text", id_column="id") == [
+        {"custom_id": "1", "input": "x"}
+    ]
+    assert items(tmp_path / "a.jsonl") == ["x", {"input": 2}]
+    with pytest.raises(InputError, match="column and id_column are for CSV"):
+        items(tmp_path / "a.txt", column="a")
 
 
 def test_an_iterator_is_read_once_and_as_far_as_it_is_sent() -> None:
@@ -106,19 +116,6 @@ def test_it_is_not_sent_again(pauses: list[float]) -> None:
         with pytest.raises(InputError, match="broke off after 1: ReadError: reset"):
             answered_by(api).jobs.submit("echo", inputs)
     assert (api.seen, pauses) == ([], [])
-
-
-def test_files_are_read_by_their_suffix(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("x\ny\n")
-    (tmp_path / "a.csv").write_text("id,text\n1,x\n")
-    (tmp_path / "a.jsonl").write_text('"x"\n{"input": 2}\n')
-    assert items(tmp_path / "a.txt") == ["x", "y"]
-    assert items(str(tmp_path / "a.csv"), column="text", id_column="id") == [
-        {"custom_id": "1", "input": "x"}
-    ]
-    assert items(tmp_path / "a.jsonl") == ["x", {"input": 2}]
-    with pytest.raises(InputError, match="column and id_column are for CSV"):
-        items(tmp_path / "a.txt", column="a")
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_a_call_is_a_line_of_what_is_known_of_it(client: Client) -> None:
     assert (query["outcome"], query["slower_ms"]) == ("late", 5.0)
 
 
-def test_the_history_of_a_name_is_that_of_its_versions(client: Client) -> None:
+def test_the_history_of_a_name_is_that_of_its_versions_if_there_are_any(client: Client) -> None:
     named = [{"name": "m", "version": "1"}, {"name": "n", "version": "1"}]
     client.answers["/models"] = [{"data": named}]
     client.answers["/history"] = [{"about": "model:m@1", "step_s": 600, "data": [POINT]}]
@@ -51,9 +51,7 @@ def test_the_history_of_a_name_is_that_of_its_versions(client: Client) -> None:
     assert row.split() == ["2026-05-01", "12:10", "4.5", "0", "20", "-", "12", "0.25", "0", "0.5"]
     assert len(columns) == len(row)
     assert client.asked[-1] == ("/history", {"about": "model:m@1", "range": "6h"})
-
-
-def test_a_version_needs_no_list_and_may_have_no_figures(client: Client) -> None:
+    client.asked.clear()
     client.answers["/history"] = [{"about": "model:m@1", "step_s": 600, "data": []}]
     assert "no figures" in run_millrace("models", "history", "m@1").output
     assert [path for path, _ in client.asked] == ["/history"]

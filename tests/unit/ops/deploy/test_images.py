@@ -62,7 +62,9 @@ def test_a_service_is_pinned_and_waits_for_and_mounts_what_is_there() -> None:
             assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
 
 
-def test_what_is_ours_is_configured_as_it_can_be_and_may_do_no_more_than_it_must() -> None:
+def test_what_is_ours_is_configured_as_it_can_be_and_has_its_metrics_where_prometheus_looks() -> (
+    None
+):
     for name, case in each(OURS):
         with case:
             ours = OURS[name]
@@ -70,9 +72,6 @@ def test_what_is_ours_is_configured_as_it_can_be_and_may_do_no_more_than_it_must
             assert ours["environment"].keys() <= SETTINGS
             assert (ours["read_only"], ours["cap_drop"]) == (True, ["ALL"])
             assert (DEPLOY / ours["build"]["context"]).resolve() == ROOT
-
-
-def test_prometheus_looks_where_processes_have_their_metrics() -> None:
     scraped = load(DEPLOY / "prometheus" / "prometheus.yml")["scrape_configs"]
     for job in scraped:
         [found] = job["dns_sd_configs"]

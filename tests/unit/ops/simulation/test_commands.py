@@ -59,13 +59,12 @@ def test_a_simulation_says_what_became_of_the_calls(files: list[str]) -> None:
     assert 100 < found["latency_ms"]["95"] < 200
 
 
-def test_a_job_beside_the_calls_is_counted(files: list[str]) -> None:
+def test_a_job_beside_the_calls_is_counted_and_printed_times_are_used_again(
+    files: list[str], tmp_path: Path
+) -> None:
     words = ("simulate", *files, "--replicas", "1", "--launch-ms", "50", "--rate", "300")
     assert json_of(*words)["items_run"] == 0
     assert json_of(*words, "--job")["items_per_s"] > 100
-
-
-def test_launch_times_that_were_printed_can_be_used_again(files: list[str], tmp_path: Path) -> None:
     words = ("simulate", *files, "--replicas", "2", "--rate", "50", "--seed", "3")
     first = json_of(*words, "--launch-ms", "20,0.5,0.01,0.001")
     (tmp_path / "kept.json").write_text(json.dumps(first))

@@ -45,13 +45,19 @@ def read(folder: Path, text: str) -> list[Device]:
     return devices.read(path)
 
 
-def test_devices_stand_beside_the_models(tmp_path: Path) -> None:
+def test_devices_stand_beside_the_models_and_faults_are_said_all_at_once(tmp_path: Path) -> None:
     l4, t4 = read(tmp_path, GOOD)
     assert (l4.name, l4.price_per_hour, l4.speed) == ("l4", 0.71, 2.0)
     [shout] = models_file.load(tmp_path / "models.toml")
     assert l4.own_times(shout) is None
     assert t4.own_times(shout) == LaunchTimes(0.004, 0.0005)
     assert devices.read(None) == read(tmp_path, "") == [devices.THIS], "that was measured"
+    for text, case in each(WRONG, name=repr):
+        with case, pytest.raises(SettingsError, match=re.escape(WRONG[text])):
+            read(tmp_path, text)
+    with pytest.raises(SettingsError) as caught:
+        read(tmp_path, "[[device]]\nspeed = 0\n[[device]]\nname = ''\nprice_per_hour = -1")
+    assert len(caught.value.problems) == 4
 
 
 WRONG = {
@@ -69,15 +75,6 @@ WRONG = {
     X + X: "declares the device 'x' twice",
     "[[device": "is not valid TOML",
 }
-
-
-def test_what_is_wrong_with_a_declaration_is_said_all_at_once(tmp_path: Path) -> None:
-    for text, case in each(WRONG, name=repr):
-        with case, pytest.raises(SettingsError, match=re.escape(WRONG[text])):
-            read(tmp_path, text)
-    with pytest.raises(SettingsError) as caught:
-        read(tmp_path, "[[device]]\nspeed = 0\n[[device]]\nname = ''\nprice_per_hour = -1")
-    assert len(caught.value.problems) == 4
 
 
 # -- how many

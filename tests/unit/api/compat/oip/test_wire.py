@@ -151,10 +151,16 @@ def test_lengths_that_lie_are_refused(first: int, second: int) -> None:
         read(head + bytes(128), len(head), SIMPLE)
 
 
-def test_a_header_length_is_a_number_within_the_body() -> None:
+def test_lengths_are_numbers_ids_texts_and_null_is_what_was_left_out() -> None:
     for length, case in each(["-1", "+5", " 5", "5.0", "x", "", "9" * 30, "٣", "1000"]):
         with case, pytest.raises(Malformed, match="Inference-Header-Content-Length"):
             wire.header_length(length, bytes(10))
+    with pytest.raises(Malformed, match="lone surrogate"):
+        read(json.dumps(simple(id="\ud800")).encode(), None, SIMPLE)
+    said = simple(id=None, parameters=None, outputs=None)
+    said["inputs"][0]["parameters"] = None
+    asked = read(orjson.dumps(said), None, SIMPLE)
+    assert (asked.id, asked.outputs[0]) == ("", Wanted("OUTPUT0", False))
 
 
 @pytest.mark.parametrize(
@@ -198,15 +204,6 @@ def test_what_is_wrong_is_said_with_its_place(said: Any, message: str) -> None:
         read(json.dumps(said).encode(), None, SIMPLE)
     assert message in caught.value.detail
     assert len(caught.value.detail.encode()) < 500
-
-
-def test_an_id_must_be_a_text_and_null_is_what_was_left_out() -> None:
-    with pytest.raises(Malformed, match="lone surrogate"):
-        read(json.dumps(simple(id="\ud800")).encode(), None, SIMPLE)
-    said = simple(id=None, parameters=None, outputs=None)
-    said["inputs"][0]["parameters"] = None
-    asked = read(orjson.dumps(said), None, SIMPLE)
-    assert (asked.id, asked.outputs[0]) == ("", Wanted("OUTPUT0", False))
 
 
 CLASSES = {0: "interactive", 1: "interactive", 2: "standard", 3: "bulk", 2**40: "bulk"}

@@ -49,7 +49,9 @@ def test_a_gap_ends_the_call_once() -> None:
     assert isinstance(inbox.check_end({"deltas": 3}), StreamBroken), "the last ones are missing"
 
 
-def test_a_client_that_reads_nothing_for_long_is_cut(time: Clock) -> None:
+def test_a_client_that_reads_nothing_for_long_or_too_little_is_cut(
+    time: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ends: list[MillraceError] = []
     inbox = made(ends, slow_reader_s=30.0)
     for number in range(5):
@@ -61,9 +63,6 @@ def test_a_client_that_reads_nothing_for_long_is_cut(time: Clock) -> None:
         assert ends == []
         inbox.put(Delta("a", number))
     assert [type(error) for error in ends] == [SlowReader]
-
-
-def test_no_more_deltas_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_WAITING", 2)
     ends: list[MillraceError] = []
     inbox = made(ends)
