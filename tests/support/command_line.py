@@ -1,7 +1,9 @@
 """The command line: its commands and settings, and commands run in the process of the test, since a
 process of its own takes a second."""
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import click
 from click.testing import CliRunner, Result
@@ -43,3 +45,8 @@ def run_millrace(*arguments: str, input: bytes = b"", status: int = 0, **environ
     done = CliRunner().invoke(main, arguments, input=input, env=environ)
     assert done.exit_code == status, (done.output, done.exception)
     return done
+
+
+def json_of(*arguments: str, status: int = 0) -> Any:
+    """What a command prints with --json."""
+    return json.loads(run_millrace(*arguments, "--json", status=status).stdout)

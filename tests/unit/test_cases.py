@@ -33,11 +33,8 @@ def test_it_goes_on_and_names_every_failure_with_message_and_place() -> None:
     ]  # fmt: skip
 
 
-def test_without_a_case_it_fails() -> None:
+def test_without_a_case_it_fails_and_a_skip_ends_it() -> None:
     with pytest.raises(AssertionError, match="no cases"):
         loop([], print)
-
-
-def test_a_skip_ends_it() -> None:
     with pytest.raises(pytest.skip.Exception):
         loop("ab", pytest.skip)

@@ -1,4 +1,4 @@
-"""What the pages name is there: files, links, settings, commands."""
+"""What the pages name is there: files, links, settings, commands, targets of make."""
 
 import re
 from collections import Counter
@@ -61,14 +61,11 @@ def _exists(name: str) -> bool:
     return (ROOT / name).exists() or any(path.endswith(f"/{name}") for path in SOURCES)
 
 
-def test_no_exception_is_stale() -> None:
+def test_no_exception_is_stale_and_every_invariant_is_named() -> None:
     assert not OUTSIDE_SETTINGS & SETTINGS
     assert not FORMER & COMMANDS.keys()
     text = "".join(page.read_text() for page in PAGES)
     assert [name for name in OUTSIDE_SETTINGS | FORMER if name not in text] == []
-
-
-def test_the_page_of_guarantees_names_every_invariant() -> None:
     text = (DOCS / "reference" / "semantics.md").read_text()
     assert [found.name for found in INVARIANTS if f"`{found.name}`" not in text] == []
 
@@ -92,16 +89,19 @@ def test_files_and_modules_that_the_code_names_exist() -> None:
 def _is_defined(dotted: str) -> bool:
     """True if the name is a module, or defined in one (a class's attribute included)."""
     parts = dotted.split(".")
+    if ROOT.joinpath(*parts).is_dir():
+        return True
     for n in range(len(parts), 0, -1):
         module = ROOT.joinpath(*parts[:n])
-        source = module.with_suffix(".py") if n > 1 else module / "__init__.py"
-        if module.is_dir() and n == len(parts):
-            return True
-        if not source.exists():
-            source = module / "__init__.py"
-        if source.exists() and n < len(parts):
-            words = set(re.findall(r"\w+", source.read_text()))
-            return set(parts[n:]) <= words
-        if source.exists():
-            return True
+        for source in (module.with_suffix(".py"), module / "__init__.py"):
+            if source.exists():
+                return set(parts[n:]) <= set(re.findall(r"\w+", source.read_text()))
     return False
+
+
+def test_targets_of_make_that_pages_name_are_there() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in ("CONTRIBUTING.md", "README.md"):
+        named = set(re.findall(r"\bmake ([a-z-]+)`", (ROOT / page).read_text()))
+        assert named, page
+        assert named <= targets, page

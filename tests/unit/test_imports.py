@@ -1,6 +1,8 @@
-"""Import rules: layers of packages and sub-packages, no cycle, heavy libraries loaded on demand."""
+"""Import rules: layers of packages and sub-packages, no cycle, heavy libraries loaded on demand,
+and rows of the database that stay within the store."""
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -103,7 +105,8 @@ def graph() -> Mapping[str, set[str]]:
     }
 
 
-def test_a_package_imports_only_the_layers_below_it() -> None:
+def test_a_package_imports_only_the_layers_below_it_and_no_module_itself() -> None:
+    TopologicalSorter(graph()).prepare()  # raises CycleError with the modules
     found = {
         f"{module}: {name}"
         for module, path in MODULES.items()
@@ -123,16 +126,9 @@ def test_no_two_modules_share_a_source() -> None:
             names[Path(str(spec.origin)).resolve()].add(one.name)
     assert [found for found in names.values() if len(found) > 1] == []
     assert {name for found in names.values() for name in found} == MODULES.keys() - ALLOWED.keys()
-
-
-def test_the_client_has_one_name() -> None:
     assert millrace.APIError.__module__ == "millrace.errors"
     with pytest.raises(ModuleNotFoundError):
         import_module("ops.client.errors")
-
-
-def test_no_module_imports_itself_through_others() -> None:
-    TopologicalSorter(graph()).prepare()  # raises CycleError with the modules
 
 
 def test_sub_packages_import_only_those_below_them() -> None:
@@ -166,3 +162,51 @@ def test_no_module_outside_the_engines_imports_a_heavy_library() -> None:
     }
     allowed = {"jobs.models.inputs.input_size"}
     assert {name for name in found - allowed if not name.startswith("workers.engines.")} == set()
+
+
+ROOT = Path(__file__).parents[2]
+RAW = {"RowMapping", "Row"}
+
+
+def _public(path: Path) -> list[ast.FunctionDef]:
+    tree = ast.parse(path.read_text())
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return [node for node in nodes if not node.name.startswith("_")]
+
+
+def _names(node: ast.AST | None) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} if node else set()
+
+
+def raw_signatures(folder: Path) -> list[str]:
+    """Public functions whose annotations name a row of SQLAlchemy."""
+    return [
+        f"{path.name}: {function.name}"
+        for path in sorted(folder.rglob("*.py"))
+        for function in _public(path)
+        if RAW & (_names(function.returns) | _names(function.args))
+    ]
+
+
+def raw_readers(root: Path) -> list[str]:
+    """Files outside the store that take rows of SQLAlchemy."""
+    packages = ("api", "jobs", "workers", "ops")
+    paths = [path for name in packages for path in sorted((root / name).rglob("*.py"))]
+    outside = [path for path in paths if not path.is_relative_to(root / "jobs" / "store")]
+    raw = re.compile(r"RowMapping|\.mappings\(\)")
+    return [str(path.relative_to(root)) for path in outside if raw.search(path.read_text())]
+
+
+def test_no_raw_row_leaves_the_store() -> None:
+    assert raw_signatures(ROOT / "jobs" / "store") == []
+    assert raw_readers(ROOT) == []
+
+
+def test_a_raw_row_is_found(tmp_path: Path) -> None:
+    store = tmp_path / "jobs" / "store"
+    store.mkdir(parents=True)
+    name = "b.py"
+    (store / "a.py").write_text("def get(tx: Tx) -> list[RowMapping]: ...\n")
+    (tmp_path / "jobs" / name).write_text("rows = tx.execute(query).mappings()\n")
+    assert raw_signatures(store) == ["a.py: get"]
+    assert raw_readers(tmp_path) == [f"jobs/{name}"]

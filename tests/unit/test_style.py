@@ -55,18 +55,14 @@ def test_a_function_holds_one_thought() -> None:
     assert long == set()
 
 
-def definitions(tree: ast.AST) -> Iterator[Documented]:
-    for node in ast.walk(tree):
-        if isinstance(node, Documented):
-            yield node
-
-
 def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     found = {
         f"{path}:{getattr(node, 'lineno', 1)}: {text.splitlines()[0]}"
         for path, tree in TREES.items()
-        for node in definitions(tree)
-        if (text := ast.get_docstring(node)) and text.split()[0].strip(",:;`") in FIRST_WORDS
+        for node in ast.walk(tree)
+        if isinstance(node, Documented)
+        and (text := ast.get_docstring(node))
+        and text.split()[0].strip(",:;`") in FIRST_WORDS
     }
     assert found == set()
 

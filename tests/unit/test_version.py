@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
+from tests.support.cases import each
 
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -31,28 +31,18 @@ def releases() -> list[tuple[str, str]]:
     return [(match[1], match[2]) if match else ("no version", "no date") for match in matches]
 
 
-def test_the_version_is_that_of_the_newest_release() -> None:
+def test_the_version_is_that_of_the_newest_release_everywhere() -> None:
     assert next(iter(sections())) == "Unreleased"
     assert releases()[0][0] == VERSION
+    for name, case in each(ELSEWHERE):
+        with case:
+            assert set(re.findall(ELSEWHERE[name], (ROOT / name).read_text())) == {VERSION}
 
 
-def test_releases_stand_newest_first_with_their_dates() -> None:
+def test_releases_stand_newest_first_with_their_dates_and_tell_how_to_upgrade() -> None:
     numbers = [tuple(map(int, version.split("."))) for version, _ in releases()]
     dates = [date for _, date in releases()]
     assert numbers == sorted(numbers, reverse=True)
     assert dates == sorted(dates, reverse=True)
-
-
-def test_a_section_says_how_to_upgrade_from_the_release_before() -> None:
-    texts = list(sections().values())
-    missing = [
-        version
-        for (version, _), text in zip(releases(), texts, strict=False)
-        if f"### Upgrading from {version}\n" not in text
-    ]
-    assert missing == []
-
-
-@pytest.mark.parametrize("name", ELSEWHERE)
-def test_a_file_that_repeats_the_version_has_it(name: str) -> None:
-    assert set(re.findall(ELSEWHERE[name], (ROOT / name).read_text())) == {VERSION}
+    for (version, _), text in zip(releases(), sections().values(), strict=False):
+        assert f"### Upgrading from {version}\n" in text

@@ -27,6 +27,28 @@ def async_answered_by(handle: Handler) -> AsyncClient:
     return AsyncClient(URL, http_client=httpx.AsyncClient(transport=httpx.MockTransport(handle)))
 
 
+class Recorder:
+    """Gives each request the same answer, and keeps them."""
+
+    def __init__(self, answer: object) -> None:
+        self.seen: list[httpx.Request] = []
+        self._answer = answer
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        self.seen.append(request)
+        return httpx.Response(200, json=self._answer)
+
+
+class Quiet(BaseHTTPRequestHandler):
+    """Keeps connections, and logs nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 class Breaking:
     """A real server of a job whose results are sent in pieces; between them the connection breaks,
     or the api answers 503 instead. generations: of the job at each answer; the last one stays."""
@@ -44,9 +66,7 @@ class Breaking:
         return list(filter(None, found))
 
     def _handler(breaking) -> type[BaseHTTPRequestHandler]:  # noqa: N805
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Handler(Quiet):
             def do_GET(self) -> None:
                 breaking.asked.append(self.path)
                 if "/results" not in self.path:
@@ -74,9 +94,6 @@ class Breaking:
                 self.end_headers()
                 self.wfile.write(body)
                 self.close_connection = len(body) < length
-
-            def log_message(self, *_: object) -> None:
-                pass
 
         return Handler
 
@@ -112,9 +129,7 @@ class Meeting:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def _handler(meeting) -> type[BaseHTTPRequestHandler]:  # noqa: N805
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Handler(Quiet):
             def setup(self) -> None:
                 super().setup()
                 meeting.connections.append(self.client_address)
@@ -125,9 +140,6 @@ class Meeting:
                 self.send_header("content-length", "2")
                 self.end_headers()
                 self.wfile.write(b"{}")
-
-            def log_message(self, *_: object) -> None:
-                pass
 
         return Handler
 

@@ -1,29 +1,17 @@
 """Streams of a conversation go on after the last event, at any api."""
 
 import asyncio
+from collections.abc import Callable
 
 import httpx
 import orjson
 import pytest
 
-from millrace import APIStatusError, Client, StreamError
-from millrace.wire import Events, Lines
+from millrace import APIError, APIStatusError, ChatChunk, Client, StreamError
 from tests.unit.millrace.servers import answered_by, async_answered_by
 
 ID = "call_01kajf7q5rf0h8zq2m4w6y8a0b"
 PATH = "/v1/chat/completions"
-
-
-def test_an_event_is_whole_or_is_not_there() -> None:
-    lines = ["data: 1", "id: a/0", "", ": keep-alive", "", "event: x", "data: 2", "id: a/1"]
-    events = Events()
-    assert list(filter(None, map(events.feed, lines))) == [("a/0", "1")]
-
-
-def test_lines_end_at_newlines_alone_wherever_a_chunk_ends() -> None:
-    lines = Lines()
-    found = [line for chunk in (b"a\xe2\x80", b"\xa8b\nc", b"\n\nd") for line in lines.feed(chunk)]
-    assert [*found, *lines.end()] == ["a\u2028b".encode(), b"c", b"", b"d"]
 
 
 def event(n: int, text: str = "", **data: object) -> bytes:
@@ -72,26 +60,33 @@ def client_of(*answers: httpx.Response) -> tuple[Client, Api]:
     return answered_by(api), api
 
 
-def test_a_chat_goes_on_after_its_connection_was_lost(pauses: list[float]) -> None:
+def read(api: Api) -> list[ChatChunk]:
+    return list(answered_by(api).chat.stream("m", []))
+
+
+def read_asynchronously(api: Api) -> list[ChatChunk]:
+    async def chunks() -> list[ChatChunk]:
+        return [chunk async for chunk in async_answered_by(api).chat.stream("m", [])]
+
+    return asyncio.run(chunks())
+
+
+@pytest.mark.parametrize("read_all", [read, read_asynchronously])
+def test_a_chat_goes_on_after_its_connection_was_lost(
+    pauses: list[float], read_all: Callable[[Api], list[ChatChunk]]
+) -> None:
     api = interrupted()
-    chunks = list(answered_by(api).chat.stream("m", []))
+    chunks = read_all(api)
     assert [chunk["n"] for chunk in chunks] == [0, 1, 2]
     assert "".join(chunk.text for chunk in chunks) == "abc"
     assert api.asked == [PATH, *[f"{PATH} {ID}/1"] * 3]
 
 
-def test_so_does_one_of_the_asynchronous_client(pauses: list[float]) -> None:
-    api = interrupted()
-
-    async def read() -> list[int]:
-        client = async_answered_by(api)
-        return [chunk["n"] async for chunk in client.chat.stream("m", [])]
-
-    assert asyncio.run(read()) == [0, 1, 2]
-    assert api.asked == [PATH, *[f"{PATH} {ID}/1"] * 3]
-
-
-def test_a_chat_that_is_left_is_cancelled() -> None:
+def test_a_chat_is_answered_whole_or_cancelled_where_it_is_left() -> None:
+    answer = {"id": "x", "choices": [{"message": {"content": "hello"}}]}
+    client, api = client_of(httpx.Response(200, json=answer))
+    assert client.chat.create("m", [{"role": "user", "content": "hi"}]).text == "hello"
+    assert api.asked == [PATH]
     client, api = client_of(
         httpx.Response(200, content=event(0) + event(1)), httpx.Response(200, json={})
     )
@@ -119,16 +114,7 @@ def test_a_stream_that_was_not_begun_is_not_begun_twice(pauses: list[float]) -> 
         next(client.chat.stream("m", []))
     busy = httpx.Response(503, json={"detail": "no worker", "retryable": True})
     client, api = client_of(busy, httpx.Response(200, content=b"data: [DONE]\nid: x\n\n"))
-    said: list[str] = []
-    assert (
-        list(client.chat.stream("m", [], on_retry=lambda error: said.append(error.message))) == []
-    )
-    assert said == ["no worker"]
+    said: list[APIError] = []
+    assert list(client.chat.stream("m", [], on_retry=said.append)) == []
+    assert [error.message for error in said] == ["no worker"]
     assert len(api.asked) == 2
-
-
-def test_a_whole_answer_has_its_text() -> None:
-    answer = {"id": "x", "choices": [{"message": {"content": "hello"}}]}
-    client, api = client_of(httpx.Response(200, json=answer))
-    assert client.chat.create("m", [{"role": "user", "content": "hi"}]).text == "hello"
-    assert api.asked == [PATH]

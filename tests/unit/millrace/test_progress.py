@@ -47,13 +47,16 @@ def test_it_shows_share_counts_rate_time_left_and_failures(time: list[float]) ->
     )
 
 
-def test_it_counts_from_where_it_began(time: list[float]) -> None:
+def test_it_counts_from_where_it_began_and_has_no_bar_without_a_total(time: list[float]) -> None:
     log = io.StringIO()
     bar = Bar(job(pending=2), log)
     time[0] += 1
     bar.show(job(pending=1))
     bar.close()
     assert log.getvalue().splitlines()[-1].endswith("3/4 [00:01<00:01, 1.00 items/s]")
+    log = io.StringIO()
+    Bar(job("validating", total=0), log)
+    assert log.getvalue() == "m: 0/? [00:00<?, 0.00 items/s]\n"
 
 
 def test_in_a_log_it_is_a_line_every_few_seconds(time: list[float]) -> None:
@@ -65,12 +68,6 @@ def test_in_a_log_it_is_a_line_every_few_seconds(time: list[float]) -> None:
     assert 3 <= log.getvalue().count("\n") <= 4
     assert "the api is away" in log.getvalue()
     assert "\r" not in log.getvalue()
-
-
-def test_a_total_that_is_not_known_yet_has_no_bar(time: list[float]) -> None:
-    log = io.StringIO()
-    Bar(job("validating", total=0), log)
-    assert log.getvalue() == "m: 0/? [00:00<?, 0.00 items/s]\n"
 
 
 def test_by_default_there_is_one_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,22 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
 
-from millrace import (
-    APIConnectionError,
-    AsyncClient,
-    Client,
-    ItemError,
-    JobChanged,
-    JobFailed,
-    NotFoundError,
-    PermissionDeniedError,
-    WaitTimeout,
-)
+from millrace import AsyncClient, Client, errors
 from millrace.progress import Progress
 from tests.unit.millrace.servers import answered_by, async_answered_by, breaking
 
@@ -30,66 +21,58 @@ def read(url: str) -> list[bytes]:
         return list(made.jobs.results("job_1").lines())
 
 
-def test_results_go_on_where_the_connection_broke(pauses: list[float]) -> None:
-    with breaking(SEVEN, [3, 0, -1, 2, 7], 1) as server:
-        assert read(server.url) == SEVEN
-    assert server.positions == ["-1", "2", "2", "2", "4"]
-
-
-def test_so_do_those_of_the_asynchronous_client(pauses: list[float]) -> None:
-    async def read_them(url: str) -> list[object]:
+def read_asynchronously(url: str) -> list[object]:
+    async def results() -> list[object]:
         async with AsyncClient(url) as made:
             return [result async for result in made.jobs.results("job_1")]
 
+    return asyncio.run(results())
+
+
+@pytest.mark.parametrize(("read_all", "found"), [(read, SEVEN), (read_asynchronously, ALL)])
+def test_results_go_on_where_the_connection_broke(
+    pauses: list[float], read_all: Callable[[str], list[object]], found: list[object]
+) -> None:
     with breaking(SEVEN, [3, 0, -1, 2, 7], 1) as server:
-        assert asyncio.run(read_them(server.url)) == ALL
+        assert read_all(server.url) == found
     assert server.positions == ["-1", "2", "2", "2", "4"]
 
 
 def test_results_of_two_generations_are_never_mixed(pauses: list[float]) -> None:
     with (
         breaking(SEVEN, [3, 7], 1, 2) as server,
-        pytest.raises(JobChanged, match="read them again"),
+        pytest.raises(errors.JobChanged, match="read them again"),
     ):
         read(server.url)
-
-
-def test_nor_are_they_where_a_job_is_retried_between_two_polls(pauses: list[float]) -> None:
     job = Job(2, 5)
     results = answered_by(job).jobs.results("job_1")
     assert [next(results), next(results)] == ALL[:2]
-    job.generation = 2
-    with pytest.raises(JobChanged, match="job_1 was retried"):
+    job.generation = 2  # retried between two polls
+    with pytest.raises(errors.JobChanged, match="job_1 was retried"):
         next(results)
-
-
-def test_nor_those_of_a_map_that_were_not_read_before_the_retry() -> None:
     job = Job(7)
-    results = answered_by(job).map("echo", ["x"] * 7)
-    job.generation = 2
-    with pytest.raises(JobChanged):
-        next(results)
+    mapped = answered_by(job).map("echo", ["x"] * 7)
+    job.generation = 2  # before the results of the map were read
+    with pytest.raises(errors.JobChanged):
+        next(mapped)
 
 
-def test_where_nobody_ever_answered_there_is_one_try() -> None:
+def test_results_may_be_given_up_also_at_once(
+    pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millrace.sync.results.OUTAGE_S", 0.0)
+    with breaking(SEVEN, [2, *[0] * 9], 1) as server, pytest.raises(errors.APIConnectionError):
+        read(server.url)
+    assert len(server.positions) == 6
     tries: list[httpx.Request] = []
 
     def refuse(request: httpx.Request) -> httpx.Response:
         tries.append(request)
         raise httpx.ConnectError("nobody")
 
-    with pytest.raises(APIConnectionError):
+    with pytest.raises(errors.APIConnectionError):
         next(answered_by(refuse).jobs.results("job_1"))
     assert len(tries) == 1
-
-
-def test_results_that_never_come_are_given_up(
-    pauses: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("millrace.sync.results.OUTAGE_S", 0.0)
-    with breaking(SEVEN, [2, *[0] * 9], 1) as server, pytest.raises(APIConnectionError):
-        read(server.url)
-    assert len(server.positions) == 6
 
 
 class Job:
@@ -114,8 +97,7 @@ class Job:
 
 
 def test_those_of_a_running_job_are_waited_for_more_and_more_patiently(pauses: list[float]) -> None:
-    made = answered_by(Job(2, 0, 0, 0, 0, 4, 0, 1))
-    results = made.jobs.results("job_1")
+    results = answered_by(Job(2, 0, 0, 0, 0, 4, 0, 1)).jobs.results("job_1")
     assert next(results) == ALL[0]
     assert results.after == 0
     assert list(results) == ALL[1:]
@@ -124,47 +106,47 @@ def test_those_of_a_running_job_are_waited_for_more_and_more_patiently(pauses: l
     assert pauses[5] < pauses[4]
 
 
-def test_without_waiting_they_are_those_so_far() -> None:
-    made = answered_by(Job(2, 5))
-    assert list(made.jobs.results("job_1", wait=False)) == ALL[:2]
-
-
-def test_a_wait_for_them_ends_in_time_and_the_job_goes_on(pauses: list[float]) -> None:
-    made = answered_by(Job(2, 5))
-    with pytest.raises(WaitTimeout, match="job_1 has not ended within 0 s; it goes on") as found:
-        list(made.jobs.results("job_1", timeout_s=0.0))
+def test_they_are_those_so_far_without_waiting_or_a_wait_for_them_ends_in_time() -> None:
+    assert list(answered_by(Job(2, 5)).jobs.results("job_1", wait=False)) == ALL[:2]
+    results = answered_by(Job(2, 5)).jobs.results("job_1", timeout_s=0.0)
+    with pytest.raises(
+        errors.WaitTimeout, match="job_1 has not ended within 0 s; it goes on"
+    ) as found:
+        list(results)
     assert found.value.job_id == "job_1"
     assert isinstance(found.value, TimeoutError)
 
 
 def test_outputs_are_those_of_items_that_succeeded() -> None:
-    made = answered_by(Job(7))
-    assert list(made.jobs.results("job_1").outputs()) == ["a\u2028b"] * 7
+    assert list(answered_by(Job(7)).jobs.results("job_1").outputs()) == ["a\u2028b"] * 7
     failed = {"seq": 0, "outcome": "failed", "output": None, "error": {"code": "c", "message": "m"}}
     headers = {"X-Next-After": "0", "X-Complete": "true", "X-Generation": "1"}
 
     def answer(request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, json={**failed, "generation": 1}, headers=headers)
 
-    with pytest.raises(ItemError, match="item 0 failed: c: m") as found:
+    with pytest.raises(errors.ItemError, match="item 0 failed: c: m") as found:
         next(answered_by(answer).jobs.results("job_1").outputs())
     assert found.value.result["outcome"] == "failed"
-
-
-def test_a_job_whose_input_could_not_be_read_has_none_and_says_why() -> None:
-    made = answered_by(Job(0, state="failed"))
-    with pytest.raises(JobFailed, match="job_1 failed: bad"):
-        list(made.jobs.results("job_1"))
+    with pytest.raises(errors.JobFailed, match="job_1 failed: bad"):  # its input could not be read
+        list(answered_by(Job(0, state="failed")).jobs.results("job_1"))
 
 
 class Seen(Progress):
     """Records the calls of a bar."""
 
     def __init__(self) -> None:
-        self.count, self.notes = 0, [""]
+        self.count = 0
+        self.notes, self.states = list[str](), list[str]()
 
     def read(self, results: int, failed: int) -> None:
         self.count += results
+
+    def show(self, job: Any) -> None:
+        self.states.append(job["state"])
+
+    def away(self) -> None:
+        self.states.append("away")
 
     def close(self, note: str = "") -> None:
         self.notes.append(note)
@@ -176,45 +158,32 @@ def test_a_map_that_is_left_says_how_to_come_back() -> None:
     assert next(results).seq == 0
     results.close()
     assert seen.count == 7
-    assert (
-        "come back with client.jobs.results('job_1'), or `millrace results job_1`" in seen.notes[1]
-    )
+    [note] = seen.notes
+    assert "come back with client.jobs.results('job_1'), or `millrace results job_1`" in note
 
 
-def test_a_map_of_nothing_makes_no_job() -> None:
-    def answer(request: httpx.Request) -> httpx.Response:
-        raise AssertionError(request)
-
-    made = answered_by(answer)
-    assert list(made.map("echo", [])) == list(made.map("echo", iter([]))) == []
-
-
-def test_inputs_of_a_map_are_read_as_they_are_sent() -> None:
+def test_inputs_of_a_map_are_read_as_they_are_sent_and_nothing_makes_no_job() -> None:
     sent: list[bytes] = []
     job = Job(3)
 
     def answer(request: httpx.Request) -> httpx.Response:
-        if request.method == "POST":
-            sent.append(request.read())
+        sent.append(request.read())
         return job(request)
 
-    def texts() -> Iterator[str]:
-        yield from ("a", "b", "c")
+    made = answered_by(answer)
+    assert list(made.map("echo", [])) == list(made.map("echo", iter([]))) == []
+    assert sent == []
+    assert len(list(made.map("echo", iter("abc")))) == 3
+    assert list(filter(None, sent)) == [b'"a"\n"b"\n"c"\n']
 
-    assert len(list(answered_by(answer).map("echo", texts()))) == 3
-    assert sent == [b'"a"\n"b"\n"c"\n']
 
-
-def test_ctrl_c_leaves_the_job_running_and_says_how_to_come_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ctrl_c_says_how_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("millrace.clock.sleep", interrupted)
-    made = answered_by(Job(2, 5))
     with pytest.raises(KeyboardInterrupt) as found:
-        list(made.map("echo", ["x"] * 7))
+        list(answered_by(Job(2, 5)).map("echo", ["x"] * 7))
     assert "client.jobs.results('job_1')" in found.value.__notes__[0]
 
 
@@ -248,18 +217,10 @@ def test_a_job_is_waited_for_while_the_api_is_away(pauses: list[float]) -> None:
             return httpx.Response(found)
         return httpx.Response(200, json=found)
 
-    class Watched(Progress):
-        shown: list[str] = []  # noqa: RUF012
-
-        def show(self, job: object) -> None:
-            self.shown.append(job["state"])  # type: ignore[index]
-
-        def away(self) -> None:
-            self.shown.append("away")
-
-    done = answered_by(handle).jobs.wait("job_1", progress=Watched())
+    seen = Seen()
+    done = answered_by(handle).jobs.wait("job_1", progress=seen)
     assert done.state == "completed"
-    assert Watched.shown == ["running", *["away"] * 3, "running", "away", "completed"]
+    assert seen.states == ["running", *["away"] * 3, "running", "away", "completed"]
 
 
 def test_a_job_is_waited_for_until_its_output_is_written(pauses: list[float]) -> None:
@@ -273,30 +234,34 @@ def test_a_job_is_waited_for_until_its_output_is_written(pauses: list[float]) ->
     assert answered_by(handle).jobs.wait("job_1").output == {"state": "complete"}
 
 
-def test_a_job_that_is_not_there_is_not_waited_for() -> None:
-    answer = httpx.Response(404, json={"title": "Not found", "detail": "there is none"})
-    with pytest.raises(NotFoundError, match="there is none"):
-        answered_by(lambda request: answer).jobs.wait("job_1")
+@pytest.mark.parametrize(
+    ("status", "raised", "timeout_s"),
+    [(404, errors.NotFoundError, None), (403, errors.PermissionDeniedError, 0.0)],
+)
+def test_what_no_time_would_mend_is_told_as_it_is(
+    status: int, raised: type[Exception], timeout_s: float | None
+) -> None:
+    answer = httpx.Response(status, json={"title": "No", "detail": "there is none"})
+    with pytest.raises(raised, match="there is none"):
+        answered_by(lambda request: answer).jobs.wait("job_1", timeout_s=timeout_s)
 
 
 RUNNING = {"id": "job_1", "counts": {}, "state": "running"}
 
 
-def test_waiting_ends_in_time() -> None:
-    job = httpx.Response(200, json=RUNNING)
-    with pytest.raises(WaitTimeout):
-        answered_by(lambda request: job).jobs.wait("job_1", timeout_s=0.0)
-
-
-def test_the_last_poll_has_time_for_its_answer() -> None:
+def test_the_last_poll_has_time_for_its_answer_and_waiting_ends_in_time() -> None:
+    job = {**RUNNING, "state": "completed"}
     limits: list[float] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
         limits.append(request.extensions["timeout"]["read"])
-        return httpx.Response(200, json={**RUNNING, "state": "completed"})
+        return httpx.Response(200, json=job)
 
     assert answered_by(handle).jobs.wait("job_1", timeout_s=0.0).state == "completed"
     assert limits == [pytest.approx(1.0, abs=0.5)]
+    job["state"] = "running"
+    with pytest.raises(errors.WaitTimeout):
+        answered_by(handle).jobs.wait("job_1", timeout_s=0.0)
 
 
 LATE = [httpx.ReadTimeout("late"), httpx.ReadError("reset"), httpx.Response(503)]
@@ -316,12 +281,6 @@ def test_a_poll_that_fails_when_no_time_is_left_is_the_end_of_the_wait(
         lambda: made.jobs.wait("job_1", timeout_s=0.1),
         lambda: list(made.jobs.results("job_1", timeout_s=0.1)),
     ):
-        with pytest.raises(WaitTimeout, match="has not ended within 0"):
+        with pytest.raises(errors.WaitTimeout, match="has not ended within 0"):
             wait()
     assert sum(pauses) < 2
-
-
-def test_what_no_time_would_mend_is_told_as_it_is() -> None:
-    answer = httpx.Response(403, json={"detail": "no"})
-    with pytest.raises(PermissionDeniedError):
-        answered_by(lambda request: answer).jobs.wait("job_1", timeout_s=0.0)

@@ -11,9 +11,9 @@ from millrace.tls import verification
 from tests.support.tls import Authority, tls_proxy
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("ca"), "ca")
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "ca")
 
 
 @pytest.fixture
@@ -32,14 +32,11 @@ def error_of(url: str, verify: ssl.SSLContext | bool = True) -> str:
     return str(found.value)
 
 
-@pytest.mark.parametrize("scheme", ["https", "HTTPS", "Https"])
-def test_a_certificate_of_an_unknown_ca_is_refused(port: int, scheme: str) -> None:
-    assert "CERTIFICATE_VERIFY_FAILED" in error_of(f"{scheme}://127.0.0.1:{port}")
-
-
-def test_one_of_a_ca_of_the_system_or_your_own_is_taken(
+def test_a_certificate_of_a_ca_of_the_system_or_your_own_is_taken_and_no_other(
     port: int, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for scheme in ("https", "HTTPS", "Https"):
+        assert "CERTIFICATE_VERIFY_FAILED" in error_of(f"{scheme}://127.0.0.1:{port}")
     own = tls_context(authority.cert)
     assert "CERTIFICATE_VERIFY_FAILED" not in error_of(f"https://127.0.0.1:{port}", own)
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.cert))  # where OpenSSL has them

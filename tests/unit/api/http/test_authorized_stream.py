@@ -45,15 +45,17 @@ class Client:
         return [message["body"] for message in self.sent if "body" in message]
 
 
-async def test_it_is_sent_whole_while_it_may_be_read() -> None:
-    client = Client(checks=1_000_000)
-
-    async def pieces() -> AsyncIterator[bytes]:
+async def test_it_is_sent_whole_while_it_may_be_read_and_errors_of_its_pieces_are_raised() -> None:
+    async def pieces(*more: Exception) -> AsyncIterator[bytes]:
         yield b"1"
+        for error in more:
+            raise error
         await asyncio.sleep(0.01)
         yield b"2"
 
-    assert await client.read(pieces()) == [b"1", b"2", b""]
+    assert await Client(checks=1_000_000).read(pieces()) == [b"1", b"2", b""]
+    with pytest.raises(ValueError, match="broken"):
+        await Client(checks=1_000_000).read(pieces(ValueError("broken")))
 
 
 async def test_it_ends_without_an_end_though_the_next_piece_never_comes() -> None:
@@ -70,12 +72,3 @@ async def test_it_ends_without_an_end_though_the_next_piece_never_comes() -> Non
 
     assert await client.read(pieces()) == [b"1", b"2"]
     assert closed.is_set()
-
-
-async def test_errors_of_its_pieces_are_raised() -> None:
-    async def pieces() -> AsyncIterator[bytes]:
-        yield b"1"
-        raise ValueError("broken")
-
-    with pytest.raises(ValueError, match="broken"):
-        await Client(checks=9).read(pieces())

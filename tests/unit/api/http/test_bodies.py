@@ -1,15 +1,76 @@
-"""Bodies that may be parsed beside other requests."""
+"""Bodies: who gets gzip, readable as it comes, and which are parsed beside other requests."""
 
+import gzip
 import io
+import zlib
 
 import pytest
 
 from api.http import bodies
+from api.http.compression import compress, decompress, gzip_stream, wants_gzip
+from jobs.errors import Malformed, TooLarge, UnsupportedMedia
+
+WANTED = [
+    "gzip", "GZip", "x-gzip", "*", "deflate, gzip;q=1.0, *;q=0.5", "gzip;q=0.001",
+    "br , gzip ; q=0.5", "gzip;q=0.5, identity;q=0.5",
+]  # fmt: skip
+UNWANTED = [
+    "", "gzip;q=0", "gzip;q=0.000, *", "*;q=0", "identity", "identity;q=1, gzip;q=0.5", "gzip;q=2",
+    "gzip;q=much", "gzip;level=1", "gzipped, br, deflate", ",,;q=1,",
+]  # fmt: skip
+
+
+def test_gzip_is_sent_where_it_is_asked_for_and_other_codings_are_refused() -> None:
+    assert [header for header in WANTED if not wants_gzip(header)] == []
+    assert [header for header in UNWANTED if wants_gzip(header)] == []
+    assert decompress(BODY, "identity", 1) == BODY
+    for coding in ("br", "gzip, deflate", "x"):
+        with pytest.raises(UnsupportedMedia):
+            decompress(BODY, coding, len(BODY))
+
+
+@pytest.mark.parametrize("chunks", [[], [b""], [b"a\n"], [b"a\n" * 100_000, b"", b"b\n"]])
+def test_what_is_compressed_reads_back(chunks: list[bytes]) -> None:
+    assert gzip.decompress(b"".join(gzip_stream(chunks))) == b"".join(chunks)
+
+
+def test_each_chunk_can_be_read_before_the_next_is_there() -> None:
+    reader = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    lines = [b"line 0\n", b"line 1\n", b"line 2\n"]
+    stream = gzip_stream(iter(lines))
+    assert [reader.decompress(next(stream)) for _ in lines] == lines
+
+
+BODY = b"a body that is worth it " * 100
 
 
 @pytest.mark.parametrize(
-    ("body", "heavy"),
-    [
+    ("accepted", "coding"),
+    [("", ""), ("br", ""), ("gzip", "gzip"), ("deflate", "deflate"), ("deflate, gzip", "gzip"),
+     ("deflate;q=0", ""), ("identity, deflate;q=0.5", "")],
+)  # fmt: skip
+def test_a_body_is_compressed_as_asked_for_and_comes_back(accepted: str, coding: str) -> None:
+    sent, said = compress(BODY, accepted)
+    assert said == coding
+    assert (len(sent) < len(BODY)) == bool(coding)
+    assert decompress(sent, said, len(BODY)) == BODY
+    assert compress(b"short", accepted) == (b"short", "")
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_a_body_that_is_too_large_or_not_what_it_says_is_refused(coding: str) -> None:
+    sent, _ = compress(bytes(10_000_000), coding)
+    assert len(sent) < 100_000
+    with pytest.raises(TooLarge, match="more than 1,000 bytes"):
+        decompress(sent, coding, 1000)
+    sent, _ = compress(BODY, coding)
+    for wrong in (BODY, sent[:-1], sent + b"more", b"", b"\x1f"):
+        with pytest.raises(Malformed):
+            decompress(wrong, coding, len(BODY))
+
+
+def test_long_bodies_are_heavy_and_so_are_many_values() -> None:
+    for body, heavy in (
         (b'{"model": "echo", "input": "x"}', False),
         (b'"' + b"x" * 65_000 + b'"', False),
         (b'"' + b"x" * 65_536 + b'"', True),
@@ -17,15 +78,10 @@ from api.http import bodies
         (b"[" + b"[]," * 4000 + b"[]]", True),
         (b"{" + b'"a":1,' * 4000 + b'"b":1}', True),
         (b"{" * 5000, True),
-    ],
-)
-def test_what_is_long_or_of_many_values_is_heavy(body: bytes, heavy: bool) -> None:
-    assert bodies.is_heavy(body) is heavy
-    file = io.BytesIO(body)
-    assert bodies.is_heavy_file(file) is heavy
-    assert file.tell() == 0
-
-
-def test_texts_that_are_tokenized_are_heavy_sooner() -> None:
-    assert bodies.is_heavy(b"x" * 9000, 8192)
+    ):
+        assert bodies.is_heavy(body) is heavy, body[:30]
+        file = io.BytesIO(body)
+        assert bodies.is_heavy_file(file) is heavy
+        assert file.tell() == 0
+    assert bodies.is_heavy(b"x" * 9000, 8192), "texts that are tokenized are so sooner"
     assert not bodies.is_heavy(b"x" * 8000, 8192)

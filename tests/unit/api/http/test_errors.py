@@ -1,17 +1,29 @@
-"""Errors of the framework itself."""
+"""Errors of the framework itself, and those of POST /api/inference."""
 
-import asyncio
+import json
 import re
 from typing import Annotated, Any
 
-import httpx
 import pytest
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
 
+from api.compat.inference import PATH
 from api.http import errors
+from api.http.errors import problem_response
 from jobs import ids
-from jobs.errors import Invalid
+from jobs.errors import (
+    DeadlinePassed,
+    Invalid,
+    Malformed,
+    MillraceError,
+    Overloaded,
+    TooLate,
+    Unauthenticated,
+    Unavailable,
+    WorkerLost,
+)
+from tests.unit.api.asking import ask
 
 
 def _route() -> None:
@@ -33,62 +45,59 @@ def test_the_paths_are_compiled_once_for_all_wrong_methods(monkeypatch: pytest.M
         app.get(path)(_route)
         app.delete(path)(_route)
 
-    async def allowed() -> list[str]:
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-            found = [await http.post(path) for path in ("/one", "/two/2", "/one")]
-        assert [each.status_code for each in found] == [405, 405, 405]
-        return [each.headers["allow"] for each in found]
-
-    assert asyncio.run(allowed()) == ["DELETE, GET"] * 3
+    found = ask(app, *[("POST", path) for path in ("/one", "/two/2", "/one")])
+    assert [answer.status_code for answer in found] == [405] * 3
+    assert [answer.headers["allow"] for answer in found] == ["DELETE, GET"] * 3
     assert compiled == ["/one", "/two/{id}"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "named"),
-    [
-        ("POST", "/v1/chat/completion", "the nearest is POST /v1/chat/completions"),
-        ("GET", "/v1/completion", "the nearest is POST /v1/completions"),
-        ("GET", "/job/job_01h455vb4pex5vsknk084sn02q", "the nearest is GET /jobs/{job_id}"),
-        ("GET", "/nonsense", "/docs shows what there is"),
-        ("GET", "/jobs" * 100, "/docs shows what there is"),
-    ],
-)
-def test_an_unknown_path_is_answered_with_the_nearest_one(
-    method: str, path: str, named: str
-) -> None:
+NEAREST = {
+    ("POST", "/v1/chat/completion"): "the nearest is POST /v1/chat/completions",
+    ("GET", "/v1/completion"): "the nearest is POST /v1/completions",
+    ("GET", "/job/job_01h455vb4pex5vsknk084sn02q"): "the nearest is GET /jobs/{job_id}",
+    ("GET", "/nonsense"): "/docs shows what there is",
+    ("GET", "/jobs" * 100): "/docs shows what there is",
+}
+
+
+def test_an_unknown_path_is_told_the_nearest_one() -> None:
     app = FastAPI()
     errors.install(app)
     app.post("/v1/chat/completions")(_route)
     app.post("/v1/completions")(_route)
     app.get("/jobs/{job_id}")(_route)
-
-    async def missing() -> dict[str, Any]:
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-            found: dict[str, Any] = (
-                await http.request(method, path, follow_redirects=False)
-            ).json()
-            return found
-
-    problem = asyncio.run(missing())  # in OpenAI's words where its routes were imported
-    message: str = problem.get("detail") or problem["error"]["message"]
-    assert message.endswith(f"here; {named}")
+    for answer, named in zip(ask(app, *NEAREST), NEAREST.values(), strict=True):
+        problem = answer.json()  # in OpenAI's words where its routes were imported
+        message: str = problem.get("detail") or problem["error"]["message"]
+        assert message.endswith(f"here; {named}")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("nope", "'nope' is no id; one begins with job_ or batch_"),
-        (
-            "job_nope",
-            "'job_nope' is no id: after job_ come 26 digits and lower-case letters",
-        ),
-    ],
-)
-def test_a_text_that_is_no_id_is_told_how_it_differs(text: str, message: str) -> None:
+def test_a_text_that_is_no_id_is_told_how_it_differs() -> None:
     class Asked(BaseModel):
         id: Annotated[str, Field(pattern=ids.pattern("job", "batch"))]
 
-    with pytest.raises(Invalid, match=re.escape(message)):
-        errors.validated(Asked, {"id": text})
+    for text, message in (
+        ("nope", "'nope' is no id; one begins with job_ or batch_"),
+        ("job_nope", "'job_nope' is no id: after job_ come 26 digits and lower-case letters"),
+    ):
+        with pytest.raises(Invalid, match=re.escape(message)):
+            errors.validated(Asked, {"id": text})
+
+
+def test_errors_have_their_status() -> None:
+    for status, code, kinds in (
+        (400, "INVALID_REQUEST", [Malformed, Invalid]),
+        (401, "UNAUTHORIZED", [Unauthenticated]),
+        (503, "SERVICE_OVERLOADED", [TooLate, Overloaded, Unavailable, WorkerLost]),
+        (504, "TIMEOUT", [DeadlinePassed]),
+        (500, "INTERNAL_ERROR", [MillraceError]),
+    ):
+        wait_s = 0.25 if status == 503 else None
+        for kind in kinds:
+            answer = problem_response(kind("no", retry_after_s=wait_s), "req_1", PATH)
+            body: dict[str, Any] = json.loads(bytes(answer.body))
+            assert (answer.status_code, body.pop("error")) == (status, code)
+            assert body.pop("retry_after_ms", None) == (250 if wait_s else None)
+            assert body == {"message": "no", "request_id": "req_1"}
+            assert answer.media_type == "application/json"
+    assert b'"status":429' in bytes(problem_response(TooLate("no"), "req_1", "/infer").body)

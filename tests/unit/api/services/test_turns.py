@@ -52,29 +52,24 @@ async def order(places: int, *tenants: str, each: int | None = None) -> tuple[li
     return at_once, log
 
 
-def test_a_flood_of_one_tenant_delays_another_by_one_turn() -> None:
-    at_once, all_of_them = asyncio.run(order(1, *["flood"] * 5, "other", "other"))
+async def test_a_flood_of_one_tenant_delays_another_by_one_turn() -> None:
+    at_once, all_of_them = await order(1, *["flood"] * 5, "other", "other")
     assert at_once == ["flood"]
     assert all_of_them[:4] == ["flood", "flood", "other", "flood"]
     assert all_of_them.count("flood") == 5
-
-
-def test_one_tenant_holds_no_more_than_its_part() -> None:
-    at_once, all_of_them = asyncio.run(order(4, *["flood"] * 6, "other", each=2))
-    assert at_once == ["flood", "flood", "other"]
+    at_once, all_of_them = await order(4, *["flood"] * 6, "other", each=2)
+    assert at_once == ["flood", "flood", "other"], "one tenant holds no more than its part"
     assert len(all_of_them) == 7
 
 
 async def test_who_leaves_while_it_waits_takes_no_place() -> None:
     turns, log = TenantTurns(1), list[str]()
     end = asyncio.get_running_loop().create_future()
-    first = asyncio.create_task(hold(turns, "a", log, end))
+    tasks = [asyncio.create_task(hold(turns, name, log, end)) for name in ("a", "b", "c")]
     await settle()
-    waiting = [asyncio.create_task(hold(turns, name, log, end)) for name in ("b", "c")]
-    await settle()
-    waiting[0].cancel()
+    tasks[1].cancel()
     end.set_result(None)
-    await asyncio.gather(first, *waiting, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
     assert log == ["a", "c"]
     assert await free(turns) == 1
 
@@ -82,14 +77,12 @@ async def test_who_leaves_while_it_waits_takes_no_place() -> None:
 async def test_a_place_that_comes_with_the_cancellation_is_given_back() -> None:
     turns, log = TenantTurns(1), list[str]()
     end = asyncio.get_running_loop().create_future()
-    first = asyncio.create_task(hold(turns, "a", log, end))
-    await settle()
-    second = asyncio.create_task(hold(turns, "b", log, end))
+    tasks = [asyncio.create_task(hold(turns, name, log, end)) for name in ("a", "b")]
     await settle()
     end.set_result(None)
     await asyncio.sleep(0)  # the first ends, and the second has not run yet
-    second.cancel()
-    await asyncio.gather(first, second, return_exceptions=True)
+    tasks[1].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
     assert log == ["a"]
     assert await free(turns) == 1
 
@@ -108,37 +101,32 @@ async def test_no_more_than_so_many_of_a_tenant_wait() -> None:
     assert sorted(log) == sorted(names)
 
 
-async def test_a_stream_holds_a_place_for_each_piece_alone() -> None:
-    turns, ran_on = TenantTurns(1), list[int]()
+class Source:
+    """Generator whose thread and whose closing are seen."""
 
-    def source() -> object:
-        for n in range(3):
-            ran_on.append(threading.get_ident())
-            yield n
+    def __init__(self) -> None:
+        self.left, self.ran_on, self.closed = [0, 1, 2], set[int](), False
 
-    found = []
-    async for piece in turns.pieces("a", source()):  # type: ignore[arg-type]
+    def __next__(self) -> int:
+        self.ran_on.add(threading.get_ident())
+        if not self.left:
+            raise StopIteration
+        return self.left.pop(0)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+async def test_a_stream_holds_a_place_for_each_piece_alone_and_is_closed_if_broken_off() -> None:
+    turns, source, found = TenantTurns(1), Source(), []
+    async for piece in turns.pieces("a", source):  # type: ignore[arg-type]
         assert await free(turns) == 1
         found.append(piece)
     assert found == [0, 1, 2]
-    assert threading.get_ident() not in ran_on
+    assert threading.get_ident() not in source.ran_on
     assert await free(turns) == 1
-
-
-async def test_the_source_of_a_stream_that_is_broken_off_is_closed() -> None:
-    class Source:
-        """Generator whose closing is seen."""
-
-        closed = False
-
-        def __next__(self) -> int:
-            return 1
-
-        def close(self) -> None:
-            self.closed = True
-
     source = Source()
-    pieces = TenantTurns(1).pieces("a", source)  # type: ignore[arg-type]
+    pieces = turns.pieces("a", source)  # type: ignore[arg-type]
     await anext(pieces)
     await pieces.aclose()
     assert source.closed

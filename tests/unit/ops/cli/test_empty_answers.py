@@ -49,11 +49,11 @@ def test_an_empty_answer_says_what_to_do_next(command: str, next_step: str) -> N
     assert said == ""
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_missing_key_is_named_with_the_command_that_makes_one(status: int) -> None:
+def test_a_missing_key_is_named_with_the_command_that_makes_one() -> None:
     problem = {"title": "No valid credential", "detail": "the request has no credential"}
-    reply = Reply(status, body=json.dumps(problem).encode())
-    _, said = asked("limits", "acme", status=1, reply=reply)
-    assert "the request has no credential" in said
-    assert "MILLRACE_API_KEY" in said
-    assert "`millrace keys create --tenant NAME --role admin`" in said
+    for status in (401, 403):
+        reply = Reply(status, body=json.dumps(problem).encode())
+        _, said = asked("limits", "acme", status=1, reply=reply)
+        assert "the request has no credential" in said
+        assert "MILLRACE_API_KEY" in said
+        assert "`millrace keys create --tenant NAME --role admin`" in said

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from ops.cli.main import main
+from tests.support.command_line import run_millrace
 from tests.support.generation import adapters, tiny_llama
 
 pytestmark = pytest.mark.heavy
@@ -28,30 +27,24 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def check(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["model", "check", *map(str, arguments)])
+def check(*arguments: str | Path, status: int = 0) -> str:
+    return run_millrace("model", "check", *map(str, arguments), status=status).output
 
 
 def test_a_plan_tells_what_fits_and_loads_nothing(models: Path) -> None:
-    done = check("tiny", "--file", models, "--plan", "--memory-mb", "2000")
-    assert done.exit_code == 0, done.output
-    assert "of 2,000 MiB that are free" in done.output
-    assert "1024 tokens of 256 bytes" in done.output  # 4 sequences of 256
-    assert "sequences at a time, by their tokens: 4 of 256" in done.output
-    assert "more adapters of rank 16" in done.output
-    assert "MiB  4 slots" in done.output
-    assert "loaded in" not in done.output
-
-
-def test_a_model_that_does_not_fit_is_a_failure(models: Path) -> None:
-    done = check("tiny", "--file", models, "--plan", "--memory-mb", "100", "--json")
-    assert done.exit_code == 1
-    plan = json.loads(done.output)["plan"]
+    words = ("tiny", "--file", models, "--plan", "--memory-mb")
+    said = check(*words, "2000")
+    assert "of 2,000 MiB that are free" in said
+    assert "1024 tokens of 256 bytes" in said  # 4 sequences of 256
+    assert "sequences at a time, by their tokens: 4 of 256" in said
+    assert "more adapters of rank 16" in said
+    assert "MiB  4 slots" in said
+    assert "loaded in" not in said
+    plan = json.loads(check(*words, "100", "--json", status=1))["plan"]
     assert (plan["fits"], plan["available_mb"]) == (False, 100.0)
 
 
 def test_a_model_that_is_loaded_shows_its_rates(models: Path) -> None:
-    done = check("talk", "--file", models)
-    assert done.exit_code == 0, done.output
-    assert "first answer: Tell me about the mills" in done.output
-    assert "16 streams" in done.output
+    said = check("talk", "--file", models)
+    assert "first answer: Tell me about the mills" in said
+    assert "16 streams" in said

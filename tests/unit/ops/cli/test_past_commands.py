@@ -1,15 +1,12 @@
-"""Commands that show what was: calls, figures of a model, lines of a worker's log."""
+"""Commands that show calls, figures of a model, workers, and lines of their logs."""
 
 from typing import Any
 
-import click
 import pytest
-from click.testing import CliRunner
 
-from ops.cli.commands import common
-from ops.cli.commands.admin.worker_logs import logs
-from ops.cli.commands.jobs.ended_calls import calls
-from ops.cli.commands.models.history import history
+from ops.cli.commands.admin import workers
+from tests.support.command_line import run_millrace
+from tests.unit.ops.cli.conftest import Client
 
 CALL = {
     "id": "call_1", "tenant": "acme", "model": "m", "version": "1", "outcome": "succeeded",
@@ -30,37 +27,11 @@ LINE = {
 }  # fmt: skip
 
 
-class Client:
-    """Answers each path with what the test gave for it, in turn."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.answers: dict[str, list[Any]] = {}
-
-    def close(self) -> None: ...
-
-    def get(self, path: str, **query: Any) -> Any:
-        self.asked.append((path, query))
-        answers = self.answers[path]
-        return answers.pop(0) if len(answers) > 1 else answers[0]
-
-
-@pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    made = Client()
-    monkeypatch.setattr(common, "_connect", lambda url, key: made)
-    return made
-
-
-def run(command: click.Command, *arguments: str) -> str:
-    done = CliRunner().invoke(command, arguments)
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
 def test_a_call_is_a_line_of_what_is_known_of_it(client: Client) -> None:
     client.answers["/calls"] = [{"data": [CALL, REFUSED], "next": "call_0", "left_out": 3}]
-    late, refused, *more = run(calls, "--outcome", "late", "--slower", "5").splitlines()
+    late, refused, *more = run_millrace(
+        "calls", "--outcome", "late", "--slower", "5"
+    ).output.splitlines()
     assert late == (
         "2026-05-01 12:00:00  call_1  acme  m@1  succeeded late  412.0 ms  queue 3.0 ms  "
         "batch 8  size 9  worker 12"
@@ -71,45 +42,56 @@ def test_a_call_is_a_line_of_what_is_known_of_it(client: Client) -> None:
     assert (query["outcome"], query["slower_ms"]) == ("late", 5.0)
 
 
-def test_the_history_of_a_name_is_that_of_its_versions(client: Client) -> None:
+def test_the_history_of_a_name_is_that_of_its_versions_if_there_are_any(client: Client) -> None:
     named = [{"name": "m", "version": "1"}, {"name": "n", "version": "1"}]
     client.answers["/models"] = [{"data": named}]
     client.answers["/history"] = [{"about": "model:m@1", "step_s": 600, "data": [POINT]}]
-    head, columns, row = run(history, "m", "--range", "6h").splitlines()
+    head, columns, row = run_millrace("models", "history", "m", "--range", "6h").output.splitlines()
     assert head == "m@1, every 10 min"
     assert row.split() == ["2026-05-01", "12:10", "4.5", "0", "20", "-", "12", "0.25", "0", "0.5"]
     assert len(columns) == len(row)
     assert client.asked[-1] == ("/history", {"about": "model:m@1", "range": "6h"})
-
-
-def test_a_version_needs_no_list_and_may_have_no_figures(client: Client) -> None:
+    client.asked.clear()
     client.answers["/history"] = [{"about": "model:m@1", "step_s": 600, "data": []}]
-    assert "no figures" in run(history, "m@1")
+    assert "no figures" in run_millrace("models", "history", "m@1").output
     assert [path for path, _ in client.asked] == ["/history"]
-
-
-def test_an_unknown_name_is_told(client: Client) -> None:
     client.answers["/models"] = [{"data": []}]
-    done = CliRunner().invoke(history, ["x"])
-    assert done.exit_code == 2
-    assert "there is no model x" in done.output
+    unknown = run_millrace("models", "history", "x", status=2)
+    assert "there is no model x" in unknown.output
 
 
-def test_lines_are_as_a_terminal_shows_them(client: Client) -> None:
-    client.answers["/workers/12/logs"] = [{"data": [LINE], "next": "1-0"}]
-    assert run(logs, "12", "--level", "warning").splitlines() == [
-        "2026-05-01 12:00:00.123 warning a.b: it hung [job_id=job_1]", "Traceback",
-    ]  # fmt: skip
-
-
-def test_a_log_is_followed_from_where_it_ended(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_is_followed_from_its_end(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "/workers/12/logs"
+    client.answers[path] = [{"data": [LINE], "next": "1-0"}]
+    shown = run_millrace("worker", "logs", "12", "--level", "warning").output.splitlines()
+    assert shown == ["2026-05-01 12:00:00.123 warning a.b: it hung [job_id=job_1]", "Traceback"]
+    client.asked.clear()
     second = {**LINE, "id": "2-0", "message": "it is back", "exception": ""}
-    client.answers["/workers/12/logs"] = [
+    client.answers[path] = [
         {"data": [LINE], "next": "1-0"}, {"data": [second], "next": "2-0"}, None,
     ]  # fmt: skip
     monkeypatch.setattr("ops.cli.commands.admin.worker_logs.EVERY_S", 0.0)
-    done = CliRunner().invoke(logs, ["12", "--follow"])  # ends with the answer that is none
-    assert "it is back" in done.output
+    followed = run_millrace("worker", "logs", "12", "--follow", status=1)  # until one is none
+    assert "it is back" in followed.output
     assert [query["after"] for _, query in client.asked] == ["", "1-0", "2-0"]
+
+
+WORKER = {
+    "id": 7, "name": "vm:5", "pool": "default", "device": "auto", "state": "ready", "died": None,
+    "drain_asked": False, "models": [{"model": "m@1", "state": "ready"}],
+}  # fmt: skip
+SICK = {"state": "quarantined", "died": "sick", "drain_asked": True, "device_error": "ECC"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, "7  vm:5  default  auto  ready  m@1:ready"),
+        ({"drain_asked": True}, "7  vm:5  default  auto  ready  drain asked  m@1:ready"),
+        ({"state": "lost", "died": "killed"}, "7  vm:5  default  auto  lost  killed"),
+        (SICK, "7  vm:5  default  auto  quarantined  sick  ECC"),
+        ({"state": "stopped"}, "7  vm:5  default  auto  stopped"),
+    ],
+)
+def test_a_worker_that_ended_has_no_model_ready(changed: dict[str, object], said: str) -> None:
+    assert workers.line(WORKER | changed) == said

@@ -27,16 +27,13 @@ def test_the_dockerfile_is_tidy() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_image_has_what_the_lock_names_and_no_root() -> None:
+def test_the_image_has_what_the_lock_names_of_packages_that_there_are_and_no_root() -> None:
     text = DOCKERFILE.read_text()
     installs = re.findall(r"^RUN (pip install .*)", text, re.MULTILINE)
     assert all("-c ops/requirements.lock" in one or "--no-deps" in one for one in installs)
     assert re.findall(r"^USER (.*)", text, re.MULTILINE)[-1] == "10001:10001"
     assert re.search(r"^ARG BASE=python:3\.11\.\d+-", text, re.MULTILINE)
     assert text.count("\nFROM ${BASE}") == 2
-
-
-def test_the_image_is_built_from_packages_that_there_are() -> None:
     lines = (DEPLOY / "Dockerfile.dockerignore").read_text().split("\n")
     kept = [line.removeprefix("!") for line in lines if line.startswith("!")]
     assert [name for name in kept if not (ROOT / name).exists()] == []
@@ -65,18 +62,16 @@ def test_a_service_is_pinned_and_waits_for_and_mounts_what_is_there() -> None:
             assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
 
 
-def test_what_is_ours_is_configured_as_it_can_be_and_may_do_no_more_than_it_must() -> None:
+def test_what_is_ours_is_configured_as_it_can_be_and_has_its_metrics_where_prometheus_looks() -> (
+    None
+):
     for name, case in each(OURS):
         with case:
             ours = OURS[name]
             assert is_command(ours["command"])
             assert ours["environment"].keys() <= SETTINGS
-            assert ours["read_only"] is True
-            assert ours["cap_drop"] == ["ALL"]
+            assert (ours["read_only"], ours["cap_drop"]) == (True, ["ALL"])
             assert (DEPLOY / ours["build"]["context"]).resolve() == ROOT
-
-
-def test_prometheus_looks_where_processes_have_their_metrics() -> None:
     scraped = load(DEPLOY / "prometheus" / "prometheus.yml")["scrape_configs"]
     for job in scraped:
         [found] = job["dns_sd_configs"]

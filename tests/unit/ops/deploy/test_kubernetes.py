@@ -61,8 +61,7 @@ EACH = [
 
 
 def name_of(found: Manifest) -> str:
-    name: str = found["metadata"]["name"]
-    return name
+    return str(found["metadata"]["name"])
 
 
 def named(found: Manifest) -> str:
@@ -73,19 +72,17 @@ def of(kind: str) -> list[Manifest]:
     return [found for found in EACH if found["kind"] == kind]
 
 
-def pod(found: Manifest) -> Manifest:
-    template: Manifest = found["spec"]["template"]
-    return template
+def pod(found: Manifest) -> Any:
+    return found["spec"]["template"]
 
 
-def labels(found: Manifest) -> dict[str, str]:
-    given: dict[str, str] = pod(found)["metadata"]["labels"]
-    return given
+def labels(found: Manifest) -> Any:
+    return pod(found)["metadata"]["labels"]
 
 
-def container(found: Manifest) -> Manifest:
+def container(found: Manifest) -> Any:
     [only] = pod(found)["spec"]["containers"]
-    return only  # type: ignore[no-any-return]
+    return only
 
 
 def told(found: Manifest) -> dict[str, str]:
@@ -98,8 +95,7 @@ def ports(found: Manifest) -> dict[str, int]:
 
 
 def selects(selector: Manifest, labels: dict[str, str]) -> bool:
-    wanted: dict[str, str] = selector.get("matchLabels", {})
-    return wanted.items() <= labels.items()
+    return selector.get("matchLabels", {}).items() <= labels.items()
 
 
 DEPLOYMENTS = {name_of(found): found for found in of("Deployment")}
@@ -111,11 +107,8 @@ POLICIES = {name_of(found): found["spec"] for found in of("NetworkPolicy")}
 
 @pytest.mark.heavy
 def test_yaml_is_tidy() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "yamllint", "--strict", "-c", DEPLOY / ".yamllint", DEPLOY],
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "yamllint", "--strict", "-c", DEPLOY / ".yamllint", DEPLOY]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
@@ -194,7 +187,12 @@ def test_selectors_find_the_pods_of_their_deployment_and_no_others() -> None:
             assert [name_of(one) for one in its] == [name_of(found)]
 
 
-def test_probes_ask_at_ports_that_there_are() -> None:
+def test_probes_and_the_service_ask_at_ports_that_there_are() -> None:
+    [service] = of("Service")
+    api = DEPLOYMENTS["api"]
+    assert service["spec"]["selector"].items() <= labels(api).items()
+    assert service["spec"]["ports"][0]["targetPort"] in ports(api)
+    assert int(told(api)["MILLRACE_PORT"]) == ports(api)["http"]
     for found, case in each(DEPLOYMENTS.values(), name=named):
         with case:
             inside = container(found)
@@ -221,14 +219,6 @@ def test_metrics_are_where_monitor_and_policy_look() -> None:
             assert job.startswith("millrace-")  # MillraceScrapeDown
 
 
-def test_the_service_leads_to_the_api() -> None:
-    [service] = of("Service")
-    api = DEPLOYMENTS["api"]
-    assert service["spec"]["selector"].items() <= labels(api).items()
-    assert service["spec"]["ports"][0]["targetPort"] in ports(api)
-    assert int(told(api)["MILLRACE_PORT"]) == ports(api)["http"]
-
-
 def test_a_pod_may_do_what_policies_say_and_nothing_else() -> None:
     [default] = [spec for spec in POLICIES.values() if spec["podSelector"] == {}]
     assert set(default["policyTypes"]) == {"Ingress", "Egress"}
@@ -241,32 +231,30 @@ def test_a_pod_may_do_what_policies_say_and_nothing_else() -> None:
     }
     for found, case in each(RUNNING, name=named):
         with case:
-            on_it = {
-                name
-                for name, spec in POLICIES.items()
-                if selects(spec["podSelector"], labels(found))
-            }
-            assert on_it == shared | own.get(labels(found)["app"], set())
+            its = labels(found)
+            on_it = {name for name, spec in POLICIES.items() if selects(spec["podSelector"], its)}
+            assert on_it == shared | own.get(its["app"], set())
+    [webhooks] = POLICIES["webhooks-out"]["egress"]
+    kept_out = {net for to in webhooks["to"] for net in to["ipBlock"]["except"]}
+    private = "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 169.254.0.0/16 fc00::/7"
+    assert kept_out >= set(private.split())
 
 
-def test_webhooks_have_no_way_into_private_networks() -> None:
-    [rule] = POLICIES["webhooks-out"]["egress"]
-    kept_out = {net for to in rule["to"] for net in to["ipBlock"]["except"]}
-    assert kept_out >= {
-        "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7"
-    }  # fmt: skip
-
-
-def test_what_scales_itself_has_no_number_and_one_who_scales_it() -> None:
+def test_what_scales_itself_has_no_number_and_one_who_scales_it_for_all_pools(
+    tmp_path: Path,
+) -> None:
     scalers = [*of("HorizontalPodAutoscaler"), *of("ScaledObject")]
     free = {name for name, found in DEPLOYMENTS.items() if "replicas" not in found["spec"]}
     assert sorted(map(scaled_by, scalers)) == sorted(free)
     assert free == {"api", "worker-cpu", "worker-gpu"}
+    [text] = [one["data"]["models.toml"] for one in of("ConfigMap") if "models.toml" in one["data"]]
+    (tmp_path / "models.toml").write_text(text)
+    pools = set(models_file.load(tmp_path / "models.toml").pools())
+    assert pools == {labels(one)["pool"] for one in WORKERS}
 
 
 def scaled_by(scaler: Manifest) -> str:
-    name: str = scaler["spec"]["scaleTargetRef"]["name"]
-    return name
+    return str(scaler["spec"]["scaleTargetRef"]["name"])
 
 
 def scaled_here() -> dict[str, workloads.Workload]:
@@ -291,12 +279,9 @@ def test_a_pool_is_scaled_by_keda_or_by_the_scaler_and_never_by_both() -> None:
             assert (its.kind, its.namespace) == ("deployment", "millrace")
 
 
-def test_the_scaler_scales_each_pool_by_its_name() -> None:
+def test_the_scaler_may_read_and_set_the_scale_of_each_pool_and_nothing_else() -> None:
     pools = {labels(one)["pool"]: name_of(one) for one in WORKERS}
     assert {pool: one.name for pool, one in scaled_here().items()} == pools
-
-
-def test_the_scaler_may_read_and_set_those_scales_and_nothing_else() -> None:
     by_kind = {one["kind"]: one for one in SCALER}
     [rule] = by_kind["Role"]["rules"]
     assert rule == {
@@ -326,15 +311,15 @@ def test_a_pool_scales_by_what_waits_for_it() -> None:
 
 def asked_by(trigger: Manifest) -> str:
     """Returns the query of a trigger, which is checked."""
-    said: dict[str, str] = trigger["metadata"]
+    said = trigger["metadata"]
     assert (trigger["type"], trigger["metricType"]) == ("prometheus", "Value")
     assert list(wrong(said["query"])) == []
     assert all(isinstance(value, str) for value in said.values())
     assert float(said["threshold"]) > 0
-    return said["query"]
+    return str(said["query"])
 
 
-def test_a_worker_has_the_time_that_its_drain_takes() -> None:
+def test_a_worker_has_the_time_that_its_drain_takes_and_its_device() -> None:
     """20 s for what is in hand, 30 s until its supervisor kills it, and some to tell of it."""
     drain = SHARED.get("MILLRACE_DRAIN_S")
     configured = Settings(drain_s=float(drain)) if drain else Settings()
@@ -342,16 +327,6 @@ def test_a_worker_has_the_time_that_its_drain_takes() -> None:
         with case:
             period_s = pod(found)["spec"]["terminationGracePeriodSeconds"]
             assert configured.drain_s < grace_s(configured) < period_s - 5
-
-
-def test_a_worker_of_the_pool_gpu_has_one() -> None:
-    worker = DEPLOYMENTS["worker-gpu"]
-    assert container(worker)["resources"]["limits"]["nvidia.com/gpu"] == "1"
-    assert told(worker)["MILLRACE_DEVICE"] == "cuda"
-
-
-def test_the_models_are_ones_and_their_pools_have_workers(tmp_path: Path) -> None:
-    [text] = [one["data"]["models.toml"] for one in of("ConfigMap") if "models.toml" in one["data"]]
-    (tmp_path / "models.toml").write_text(text)
-    pools = set(models_file.load(tmp_path / "models.toml").pools())
-    assert pools == {labels(one)["pool"] for one in WORKERS}
+    gpu = DEPLOYMENTS["worker-gpu"]
+    assert container(gpu)["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert told(gpu)["MILLRACE_DEVICE"] == "cuda"

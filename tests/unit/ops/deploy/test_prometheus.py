@@ -1,5 +1,7 @@
-"""Rules and alerts: true to the metrics that there are, and each shown to fire and to be silent."""
+"""Rules and alerts: true to the metrics that there are, each shown to fire and to be silent, and
+with its page of the runbook."""
 
+import re
 from operator import itemgetter
 from typing import Any
 
@@ -7,35 +9,19 @@ import pytest
 
 from jobs.telemetry.metrics.metrics import REGISTRY
 from tests.support.cases import each
-from tests.unit.ops.deploy.kit import (
-    PROMETHEUS,
-    RULES,
-    alerts,
-    load,
-    promtool,
-    rules,
-    series,
-    wrong,
-)
+from tests.unit.ops.deploy import kit
 
 SHOWN = ["rules_test.yml", "rules_hours_test.yml", "rules_days_test.yml"]
 
 
 def cases() -> dict[str, list[Any]]:
     """Alerts that the test files expect, case by case."""
-    found: dict[str, list[Any]] = {alert["alert"]: [] for alert in alerts()}
+    found: dict[str, list[Any]] = {alert["alert"]: [] for alert in kit.alerts()}
     for file in SHOWN:
-        for test in load(PROMETHEUS / file)["tests"]:
+        for test in kit.load(kit.PROMETHEUS / file)["tests"]:
             for case in test.get("alert_rule_test", ()):
                 found[case["alertname"]].append(case["exp_alerts"])
     return found
-
-
-def test_every_metric_of_the_registry_may_be_asked_for() -> None:
-    families = {family.name for family in REGISTRY.collect()}
-    assert len(families) > 60
-    missing = [name for name in families if not any(s.startswith(name) for s in series())]
-    assert missing == []
 
 
 def test_a_name_that_nobody_has_is_found() -> None:
@@ -51,38 +37,68 @@ def test_a_name_that_nobody_has_is_found() -> None:
     ]  # fmt: skip
     for (expression, found), case in each(nobodys, name=itemgetter(0)):
         with case:
-            assert list(wrong(expression)) == found
+            assert list(kit.wrong(expression)) == found
 
 
-def test_rules_ask_for_what_there_is() -> None:
-    for rule, case in each(rules(), name=lambda rule: rule.get("alert") or rule["record"]):
+def test_rules_ask_for_what_there_is_which_is_every_metric_of_the_registry() -> None:
+    families = {family.name for family in REGISTRY.collect()}
+    assert len(families) > 60
+    missing = [name for name in families if not any(s.startswith(name) for s in kit.series())]
+    assert missing == []
+    for rule, case in each(kit.rules(), name=lambda rule: rule.get("alert") or rule["record"]):
         with case:
-            assert list(wrong(rule["expr"])) == []
+            assert list(kit.wrong(rule["expr"])) == []
 
 
 @pytest.mark.heavy
 def test_promtool_takes_rules_and_configuration() -> None:
-    promtool("check", "rules", RULES, PROMETHEUS / "objectives.yml")
-    promtool("check", "config", PROMETHEUS / "prometheus.yml")
+    kit.promtool("check", "rules", kit.RULES, kit.PROMETHEUS / "objectives.yml")
+    kit.promtool("check", "config", kit.PROMETHEUS / "prometheus.yml")
 
 
 @pytest.mark.nightly
 def test_alerts_fire_when_they_should_and_only_then() -> None:
-    promtool("test", "rules", *SHOWN)
+    kit.promtool("test", "rules", *SHOWN)
 
 
-def test_every_alert_is_shown_firing_and_silent() -> None:
-    for (_, expected), case in each(cases().items(), name=itemgetter(0)):
+def test_an_alert_is_shown_firing_and_silent_and_says_what_is_wrong_and_where_to_read_on() -> None:
+    expected = cases()
+    for alert, case in each(kit.alerts(), name=itemgetter("alert")):
         with case:
-            assert any(expected)
-            assert not all(expected)
-
-
-def test_an_alert_says_what_is_wrong_and_where_to_read_on() -> None:
-    for alert, case in each(alerts(), name=itemgetter("alert")):
-        with case:
+            assert any(expected[alert["alert"]])
+            assert not all(expected[alert["alert"]])
             said = alert["annotations"]
             assert alert["labels"]["severity"] in ("critical", "warning")
             assert said["summary"]
             assert said["runbook"]
             assert "$value" in said["description"] or "absent" in alert["expr"]
+
+
+RUNBOOK = kit.ROOT / "ops" / "docs" / "runbook"
+PAGES = sorted(RUNBOOK.glob("*.md"))
+WHY = kit.ROOT / "ops" / "docs" / "how-to" / "operations" / "why.md"
+FINDINGS = set(re.findall(r"^\| `(\w+)` \|", WHY.read_text(), re.MULTILINE))
+SECTIONS = ["What it means", "Where it shows", "What to do", "Whom to call"]
+
+
+def test_every_alert_has_its_page_and_every_page_its_alert() -> None:
+    named = {(alert["alert"], alert["annotations"]["runbook"]) for alert in kit.alerts()}
+    titles = {(page.read_text().split("\n")[0].removeprefix("# "), str(page.relative_to(kit.ROOT)))
+              for page in PAGES}  # fmt: skip
+    assert named == titles
+
+
+def test_a_page_tells_all_that_is_needed_at_night() -> None:
+    """Names of commands, settings and files are tested with those of all pages."""
+    known = {alert["alert"] for alert in kit.alerts()}
+    for page, case in each(PAGES, name=lambda page: page.stem):
+        with case:
+            text = page.read_text()
+            assert re.findall(r"^## (.*)", text, re.MULTILINE) == SECTIONS
+            severities = {f"Severity: {alert['labels']['severity']}" for alert in kit.alerts()
+                          if alert["annotations"]["runbook"].endswith(f"/{page.name}")}  # fmt: skip
+            assert severities == set(re.findall(r"Severity: \w+", text))
+            assert re.search(r"^1\. ", text, re.MULTILINE)
+            [says] = re.findall(r"^says: (.*?)\n\n", text, re.MULTILINE | re.DOTALL)
+            assert set(re.findall(r"`([a-z_]{5,})`", says)) <= FINDINGS
+            assert set(re.findall(r"Millrace[A-Z]\w+", text)) <= known

@@ -1,11 +1,18 @@
-"""Restarts of embedded servers, and the ballast on their disk."""
+"""Restarts of embedded servers, the ballast on their disk, and the key of a home."""
 
 import os
 import signal
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from jobs import encryption
+from jobs.settings import Settings
+from ops.cli import check
+from ops.embedded import defaults, secret_key
 from ops.embedded.ballast import Ballast
 from ops.embedded.errors import EmbeddedError
 from ops.embedded.server import Server
@@ -13,9 +20,7 @@ from ops.embedded.servers import EmbeddedServers
 from ops.processes.children import Started
 
 
-def test_a_server_that_cannot_start_delays_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_server_delays_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     servers, started = EmbeddedServers(tmp_path), list[str]()
 
     def start(server: Server) -> None:
@@ -53,3 +58,43 @@ def test_a_server_that_the_kernel_keeps_is_left_behind(
     assert f"redis (pid {process.pid}) doesn't end" in caplog.text
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def test_whoever_makes_it_at_the_same_time_reads_the_same_key(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    together = threading.Barrier(8)
+
+    def use(_: int) -> str:
+        together.wait()
+        secret_key.ensure(home)
+        return secret_key.read(home)
+
+    with ThreadPoolExecutor(8) as pool:
+        [key] = set(pool.map(use, range(8)))
+    assert len(key) >= 32
+    assert [path.name for path in home.iterdir()] == ["secret.key"]
+    assert stat.S_IMODE((home / "secret.key").stat().st_mode) == 0o600
+
+
+def test_a_key_belongs_to_the_embedded_database_alone_and_is_shown_nowhere(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    embedded = Settings(home=home)
+    assert defaults.fill_in(embedded).secret_key == ""
+    assert not home.exists(), "reading makes none"
+    secret_key.ensure(home)
+    assert defaults.fill_in(embedded).secret_key == secret_key.read(home)
+    assert defaults.fill_in(embedded.evolve(database_url="postgresql://h/d")).secret_key == ""
+    assert defaults.fill_in(embedded.evolve(secret_key="k" * 32)).secret_key == "k" * 32
+    settings = Settings(secret_key="k" * 32)
+    assert "kkkk" not in repr(settings)
+    assert "kkkk" not in str(list(check.setting_values(settings)))
+
+
+def test_several_keys_stand_one_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "secret.key"
+    path.write_text(f"{'n' * 32}\n{'o' * 32}\n")
+    filled = defaults.fill_in(Settings(home=tmp_path)).secret_key
+    assert encryption.keys(filled) == ("n" * 32, "o" * 32)
+    path.write_text(f"{'n' * 32}\nshort\n")
+    with pytest.raises(EmbeddedError, match=r"secret\.key has a key of fewer than 32 characters"):
+        secret_key.read(tmp_path)

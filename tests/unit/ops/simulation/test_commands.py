@@ -3,10 +3,9 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from jobs.models.builtin_models import SAMPLES
 from ops.cli.commands.platform import simulate
@@ -14,6 +13,7 @@ from ops.cli.main import main
 from ops.simulation import launches
 from ops.simulation.capacity import Capacity
 from ops.simulation.launches import TimesError
+from tests.support.command_line import json_of, run_millrace
 from tests.unit.workers.simulation.made import batches_of, poisson
 from workers.simulation.costs import LaunchTimes
 
@@ -48,63 +48,54 @@ def files(tmp_path: Path) -> list[str]:
     return ["--trace", str(trace), "--model", "shout", "--models", str(models)]
 
 
-def millrace(*words: str) -> Result:
-    return CliRunner().invoke(main, words)
-
-
-def printed(*words: str) -> Any:
-    done = millrace(*words, "--json")
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
-
-
 def test_a_simulation_says_what_became_of_the_calls(files: list[str]) -> None:
-    done = millrace("simulate", *files, "--replicas", "2", "--launch-ms", "100")
-    assert done.exit_code == 0, done.output
+    words = ("simulate", *files, "--replicas", "2", "--launch-ms", "100")
+    shown = run_millrace(*words).output
     for word in ("shout@1", "p95", "missed", "refused", "pace", "launches", "device time"):
-        assert word in done.output
-
-
-def test_a_load_is_a_share_of_what_the_replicas_can_do(files: list[str]) -> None:
-    found = printed("simulate", *files, "--replicas", "2", "--launch-ms", "100", "--load", "0.5")
+        assert word in shown
+    found = json_of(*words, "--load", "0.5")  # of what the replicas can do
     assert found["rate_per_s"] == pytest.approx(0.5 * 2 * 320)
     assert found["miss_share"] == 0
     assert 100 < found["latency_ms"]["95"] < 200
 
 
-def test_a_job_beside_the_calls_is_counted(files: list[str]) -> None:
-    options = ("--replicas", "1", "--launch-ms", "50", "--rate", "300")
-    assert printed("simulate", *files, *options)["items_run"] == 0
-    assert printed("simulate", *files, *options, "--job")["items_per_s"] > 100
-
-
-def test_launch_times_that_were_printed_can_be_used_again(files: list[str], tmp_path: Path) -> None:
-    options = ("--replicas", "2", "--rate", "50", "--seed", "3")
-    first = printed("simulate", *files, *options, "--launch-ms", "20,0.5,0.01,0.001")
+def test_a_job_beside_the_calls_is_counted_and_printed_times_are_used_again(
+    files: list[str], tmp_path: Path
+) -> None:
+    words = ("simulate", *files, "--replicas", "1", "--launch-ms", "50", "--rate", "300")
+    assert json_of(*words)["items_run"] == 0
+    assert json_of(*words, "--job")["items_per_s"] > 100
+    words = ("simulate", *files, "--replicas", "2", "--rate", "50", "--seed", "3")
+    first = json_of(*words, "--launch-ms", "20,0.5,0.01,0.001")
     (tmp_path / "kept.json").write_text(json.dumps(first))
-    assert printed("simulate", *files, *options, "--profile", str(tmp_path / "kept.json")) == first
+    assert json_of(*words, "--profile", str(tmp_path / "kept.json")) == first
 
 
 def test_a_plan_names_the_least_of_each_kind_and_the_cheapest(files: list[str]) -> None:
-    options = ("--launch-ms", "100", "--rate", "900")
-    found = printed("plan", *files, *options)
+    words = ("plan", *files, "--launch-ms", "100", "--rate", "900")
+    found = json_of(*words)
     small, large = found["devices"]
     assert found["cheapest"] == "large"
     assert (small["formula_replicas"], large["formula_replicas"]) == (4, 2)
     assert (small["replicas"], large["replicas"]) == (3, 2)
     assert large["price_per_hour"] == 2.8
-    table = millrace("plan", *files, *options).output
+    table = run_millrace(*words).output
     assert "<- cheapest" in table
     assert "replicas = ceil(rate x time per item / batch / utilisation)" in table
     assert "ceil(900.0/s x 3.125 ms / 0.8) = 4" in table
 
 
 def test_a_plan_may_be_for_more_load_than_the_trace_has(files: list[str]) -> None:
-    options = ("--launch-ms", "100", "--rate", "300")
-    once = printed("plan", *files, *options)
-    thrice = printed("plan", *files, *options, "--load-factor", "3")
+    words = ("plan", *files, "--launch-ms", "100", "--rate", "300")
+    once, thrice = json_of(*words), json_of(*words, "--load-factor", "3")
     assert thrice["rate_per_s"] == pytest.approx(3 * once["rate_per_s"])
     assert thrice["devices"][0]["replicas"] > once["devices"][0]["replicas"]
+
+
+def refused(*words: str) -> str:
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code != 0
+    return done.output
 
 
 @pytest.mark.parametrize(
@@ -120,32 +111,23 @@ def test_a_plan_may_be_for_more_load_than_the_trace_has(files: list[str]) -> Non
         (("--launch-ms", "1", "--trace", "nowhere.csv"), "nowhere.csv can't be read"),
     ],
 )
-def test_what_is_wrong_with_the_options_is_said(
-    files: list[str], words: tuple[str, ...], said: str
+def test_faulty_options_are_refused(files: list[str], words: tuple[str, ...], said: str) -> None:
+    assert said in refused("simulate", *files, "--replicas", "1", *words)
+
+
+def test_what_is_wrong_with_kept_launch_times_is_said_and_without_any_they_are_measured(
+    tmp_path: Path,
 ) -> None:
-    done = millrace("simulate", *files, "--replicas", "1", *words)
-    assert done.exit_code != 0
-    assert said in done.output
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+    for text, said in (
         ("{", "is not JSON"),
         ("[]", "has no launch_times"),
         ('{"fixed_ms": "1"}', "must be numbers"),
         ('{"fixed_ms": 1, "ratios": []}', "must be numbers"),
         ('{"fixed_ms": 1, "model": "other@1"}', "holds the times of other@1"),
-    ],
-)
-def test_what_is_wrong_with_kept_launch_times_is_said(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "kept.json").write_text(text)
-    with pytest.raises(TimesError) as caught:
-        launches.from_file(tmp_path / "kept.json", SAMPLES.resolve("minilm"))
-    assert said in caught.value.message
-
-
-def test_without_times_the_model_itself_is_measured() -> None:
+    ):
+        (tmp_path / "kept.json").write_text(text)
+        with pytest.raises(TimesError, match=said):
+            launches.from_file(tmp_path / "kept.json", SAMPLES.resolve("minilm"))
     times = launches.measured(SAMPLES.resolve("echo"), "")
     assert isinstance(times, LaunchTimes)
     assert 0 < times.fixed_s < 0.1
@@ -157,39 +139,31 @@ def test_a_picture_is_drawn_or_what_it_lacks_is_said(
     words = ("simulate", *files, "--replicas", "1", "--launch-ms", "50", "--picture")
     path = tmp_path / "picture.svg"
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    done = millrace(*words, str(path))
-    assert done.exit_code != 0
-    assert "pip install 'millrace[bench]'" in done.output
+    assert "pip install 'millrace[bench]'" in refused(*words, str(path))
     monkeypatch.undo()
     pytest.importorskip("matplotlib")
-    assert millrace(*words, str(path)).exit_code == 0
+    run_millrace(*words, str(path))
     assert path.read_text().startswith("<?xml")
 
 
 # -- the formula and its numbers
 
 
-@pytest.mark.parametrize(
-    ("per_s", "replicas", "busy_first"),
-    [(10_000 / 60, 1, 2), (500, 3, 3), (1000, 5, 6), (5000, 23, 23), (10_000, 45, 46)],
-)
-def test_the_formula_rounds_up_once(per_s: float, replicas: int, busy_first: int) -> None:
+def test_the_formula_rounds_up_once() -> None:
     """Launches of 32 in 100 ms, at 70 %."""
     capacity = Capacity.of(batches_of(32), LaunchTimes(0.1), [1])
-    assert capacity.replicas(per_s, 0.7) == replicas
-    assert capacity.rounded_first(per_s, 0.7) == busy_first
+    rates = [10_000 / 60, 500, 1000, 5000, 10_000]
+    assert [capacity.replicas(per_s, 0.7) for per_s in rates] == [1, 3, 5, 23, 45]
+    assert [capacity.rounded_first(per_s, 0.7) for per_s in rates] == [2, 3, 6, 23, 46]
 
 
-def test_without_a_trace_calls_come_at_random_times_at_a_rate(
-    files: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_may_come_at_a_rate(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulate, "_POISSON_CALLS", 500)
     words = ("plan", *files[2:], "--launch-ms", "100", "--utilisation", "0.7")
-    found = printed(*words, "--rate", "1000")
+    found = json_of(*words, "--rate", "1000")
     assert found["rate_per_s"] == pytest.approx(1000)
     assert found["devices"][0]["formula_replicas"] == 5
     assert found["devices"][0]["rounded_first_replicas"] == 6
-    assert "; whole busy devices first: 6" in millrace(*words, "--rate", "1000").output
-    assert "a --trace, or a --rate, is needed" in millrace(*words).output
-    words = ("plan", "--model", "minilm", "--rate", "5")
-    assert "takes inputs of different lengths: give a --trace" in millrace(*words).output
+    assert "; whole busy devices first: 6" in run_millrace(*words, "--rate", "1000").output
+    assert "a --trace, or a --rate, is needed" in refused(*words)
+    assert "lengths: give a --trace" in refused("plan", "--model", "minilm", "--rate", "5")

@@ -1,5 +1,6 @@
 """Kinds of devices, and how many of each it takes."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from ops.simulation import devices
 from ops.simulation.capacity import Capacity
 from ops.simulation.devices import Device
 from ops.simulation.plan import MOST_REPLICAS, Plan, PlanRequest, cheapest, least, plan
+from tests.support.cases import each
 from tests.unit.workers.simulation.made import BATCHSTRING, batches_of, poisson
 from workers.simulation.costs import LaunchTimes, Overheads
 from workers.simulation.result import CallEnd, Result
@@ -43,46 +45,36 @@ def read(folder: Path, text: str) -> list[Device]:
     return devices.read(path)
 
 
-def test_devices_stand_beside_the_models(tmp_path: Path) -> None:
+def test_devices_stand_beside_the_models_and_faults_are_said_all_at_once(tmp_path: Path) -> None:
     l4, t4 = read(tmp_path, GOOD)
     assert (l4.name, l4.price_per_hour, l4.speed) == ("l4", 0.71, 2.0)
     [shout] = models_file.load(tmp_path / "models.toml")
     assert l4.own_times(shout) is None
     assert t4.own_times(shout) == LaunchTimes(0.004, 0.0005)
-
-
-def test_without_a_declaration_there_is_the_device_that_was_measured(tmp_path: Path) -> None:
-    assert devices.read(None) == read(tmp_path, "") == [devices.THIS]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[device]\nname = 'x'", "under [[device]], in double brackets"),
-        ("[[device]]", "name is missing"),
-        (X + "price_per_hour = '1 EUR'", "must be a valid number"),
-        (X + "price_per_hour = -1", "must be greater than or equal to 0"),
-        (X + "speed = 0", "speed must be greater than 0"),
-        (X + "speed = true", "speed must be a valid number"),
-        (X + "colour = 'red'", "unknown key 'colour'"),
-        (X + "launch_ms = 7", "launch_ms must be a table"),
-        (X + "launch_ms = { m = [1] }", "it takes model@version"),
-        (X + "launch_ms = { 'm@1' = [] }", "must be a list of up to four"),
-        (X + "launch_ms = { 'm@1' = [-1] }", "must be a list of up to four"),
-        (X + X, "declares the device 'x' twice"),
-        ("[[device", "is not valid TOML"),
-    ],
-)
-def test_what_is_wrong_with_a_declaration_is_said(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        read(tmp_path, text)
-    assert said in str(caught.value)
-
-
-def test_every_problem_is_said_at_once(tmp_path: Path) -> None:
+    assert devices.read(None) == read(tmp_path, "") == [devices.THIS], "that was measured"
+    for text, case in each(WRONG, name=repr):
+        with case, pytest.raises(SettingsError, match=re.escape(WRONG[text])):
+            read(tmp_path, text)
     with pytest.raises(SettingsError) as caught:
         read(tmp_path, "[[device]]\nspeed = 0\n[[device]]\nname = ''\nprice_per_hour = -1")
     assert len(caught.value.problems) == 4
+
+
+WRONG = {
+    "[device]\nname = 'x'": "under [[device]], in double brackets",
+    "[[device]]": "name is missing",
+    X + "price_per_hour = '1 EUR'": "must be a valid number",
+    X + "price_per_hour = -1": "must be greater than or equal to 0",
+    X + "speed = 0": "speed must be greater than 0",
+    X + "speed = true": "speed must be a valid number",
+    X + "colour = 'red'": "unknown key 'colour'",
+    X + "launch_ms = 7": "launch_ms must be a table",
+    X + "launch_ms = { m = [1] }": "it takes model@version",
+    X + "launch_ms = { 'm@1' = [] }": "must be a list of up to four",
+    X + "launch_ms = { 'm@1' = [-1] }": "must be a list of up to four",
+    X + X: "declares the device 'x' twice",
+    "[[device": "is not valid TOML",
+}
 
 
 # -- how many
@@ -99,10 +91,7 @@ def test_the_least_that_does_is_found_from_any_guess(needed: int, guess: int) ->
     found = least(lambda replicas: result_of(replicas, 2 if replicas < needed else 1), 0.01, guess)
     assert found
     assert found.replicas == needed
-
-
-def test_what_no_number_of_replicas_can_do_is_given_up() -> None:
-    assert least(lambda replicas: result_of(replicas, 2), 0.01, 1) is None
+    assert least(lambda replicas: result_of(replicas, 2), 0.01, guess) is None
 
 
 def asked(rate_per_s: float, lasts_s: float = 2.0) -> PlanRequest:
@@ -121,9 +110,7 @@ def test_a_plan_finds_what_is_obvious() -> None:
     assert found.formula == 5
     assert found.price_per_hour == 8.0
     assert found.price_per_million == pytest.approx(8 / (1120 * 3600) * 1e6, rel=0.05)
-
-
-def test_a_device_of_twice_the_speed_is_needed_half_as_often() -> None:
+    # A device of twice the speed is needed half as often.
     slow, fast = planned(1200, Device("slow")), planned(1200, Device("fast", speed=2.0))
     assert slow.result is not None
     assert fast.result is not None
@@ -131,16 +118,11 @@ def test_a_device_of_twice_the_speed_is_needed_half_as_often() -> None:
     assert fast.formula == 3
 
 
-def test_a_launch_that_outlasts_the_target_has_no_answer() -> None:
-    found = planned(20, Device("slow", 1.0), launch_s=0.25)
-    assert found.result is None
-    assert found.price_per_hour is None
-    assert cheapest([found]) is None
-
-
-def test_the_cheapest_is_the_one_with_the_lowest_price_per_hour() -> None:
+def test_the_cheapest_is_the_one_with_the_lowest_price_per_hour_that_keeps_the_target() -> None:
     plans = [planned(300, Device(name, price)) for name, price in (("a", 3.0), ("b", 1.0))]
-    best = cheapest(plans)
+    found = planned(20, Device("slow", 0.5), launch_s=0.25)
+    assert (found.result, found.price_per_hour, cheapest([found])) == (None, None, None)
+    best = cheapest([*plans, found])
     assert best is not None
     assert best.device.name == "b"
 

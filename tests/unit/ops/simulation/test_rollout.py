@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from jobs.rollouts.policy import parse
-from ops.cli.main import main
 from ops.simulation.rollout import Played, Regression, play
+from tests.support.command_line import json_of, run_millrace
 from tests.unit.workers.simulation.made import BATCHSTRING, poisson
 from workers.simulation.costs import LaunchTimes
 
@@ -38,48 +37,37 @@ def test_a_version_like_the_one_before_is_promoted() -> None:
     assert rollout.failed == 0
 
 
-def test_a_version_that_fails_is_rolled_back() -> None:
+def test_a_version_that_fails_is_rolled_back_if_the_trace_lasts() -> None:
     rollout = played("errors=0.3", min_stay_s=30)
     assert acts(rollout) == ["start", "roll_back"]
     assert rollout.reason.startswith("launches with a failed call")
     assert rollout.events[-1].percent == 0
     assert rollout.failed == rollout.events[-1].figures["lanes"]["canary"]["failed"]
     assert rollout.calls["stable"] > rollout.calls["canary"]
-
-
-@pytest.mark.parametrize(
-    ("regression", "act", "reason"),
-    [
-        ("cost=1.1", "hold", "price a call +10.0%"),
-        ("latency=1.3", "roll_back", "launches slower than the control's"),
-    ],
-)
-def test_a_version_that_takes_more_is_held_or_rolled_back(
-    regression: str, act: str, reason: str
-) -> None:
-    rollout = played(regression, min_stay_s=60)
-    assert acts(rollout) == ["start", act]
-    assert rollout.reason.startswith(reason)
-
-
-def test_a_trace_that_ends_too_soon_says_what_is_missing() -> None:
     rollout = played("none", min_stay_s=3600)
     assert rollout.state == "running"
     assert rollout.reason.endswith("of 3600 s at this step")
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
+def test_a_dearer_version_is_held_and_a_slower_one_rolled_back() -> None:
+    for regression, act, reason in (
+        ("cost=1.1", "hold", "price a call +10.0%"),
+        ("latency=1.3", "roll_back", "launches slower than the control's"),
+    ):
+        rollout = played(regression, min_stay_s=60)
+        assert acts(rollout) == ["start", act]
+        assert rollout.reason.startswith(reason)
+
+
+def test_a_faulty_regression_is_refused() -> None:
+    for text, problem in (
         ("errors", "'errors' must be NAME=NUMBER"),
         ("speed=2", "speed: it takes errors, latency and cost"),
         ("errors=2", "errors is a share from 0 to 1"),
         ("latency=0", "factors above 0"),
-    ],
-)
-def test_a_faulty_regression_is_refused(text: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        Regression.parse(text)
+    ):
+        with pytest.raises(ValueError, match=problem):
+            Regression.parse(text)
 
 
 def test_the_command_tells_each_act_and_why(tmp_path: Path) -> None:
@@ -89,13 +77,11 @@ def test_the_command_tells_each_act_and_why(tmp_path: Path) -> None:
         *("--replicas", "2", "--launch-ms", "10", "--rollout", "errors=0.3"),
         *("--policy", json.dumps(POLICY)),
     ]
-    done = CliRunner().invoke(main, words)
-    assert done.exit_code == 0, done.output
-    assert "roll_back" in done.output
-    assert "launches with a failed call" in done.output
-    found = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
+    shown = run_millrace(*words).output
+    assert "roll_back" in shown
+    assert "launches with a failed call" in shown
+    found = json_of(*words)
     assert found["state"] == "rolled_back"
     assert found["events"][-1]["act"] == "roll_back"
-    refused = CliRunner().invoke(main, [*words, "--policy", '{"steps": [60, 100]}'])
-    assert refused.exit_code == 2
+    refused = run_millrace(*words, "--policy", '{"steps": [60, 100]}', status=2)
     assert "none between 50 and 100" in refused.output

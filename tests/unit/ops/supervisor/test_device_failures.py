@@ -1,17 +1,16 @@
-"""Failures of a device in a row, as the supervisor of its worker counts them."""
+"""Failures of a device in a row, and deaths of a worker while it loads a model."""
 
+from dataclasses import replace
 from math import inf
 
-import pytest
-
+from jobs.models.model import Model
 from ops.supervisor.device_failures import DeviceFailures
-from workers.device.monitoring.watchdog import (
-    DEVICE_CRASH_EXIT_CODE,
-    FIRST_LAUNCH_EXIT_CODE,
-    SICK_EXIT_CODE,
-)
+from ops.supervisor.load_deaths import MOST_DEATHS, LoadDeaths
+from workers.device.monitoring import watchdog
+from workers.device.monitoring.load_history import LoadHistory
 
-SICK, FIRST, CRASH = SICK_EXIT_CODE, FIRST_LAUNCH_EXIT_CODE, DEVICE_CRASH_EXIT_CODE
+SICK, FIRST = watchdog.SICK_EXIT_CODE, watchdog.FIRST_LAUNCH_EXIT_CODE
+CRASH = watchdog.DEVICE_CRASH_EXIT_CODE
 ONE_OF_1000 = 15  # deaths that one item of a slice of 1,000 causes until it stands alone
 
 
@@ -24,21 +23,13 @@ def pauses(codes: list[int], lived_s: float = 5.0) -> list[float]:
     return found
 
 
-def test_a_device_on_which_nothing_works_is_quarantined_at_the_third_failure() -> None:
-    assert pauses([SICK, SICK, SICK]) == [1.0, 4.0, inf]
-
-
-@pytest.mark.parametrize("codes", [[SICK, FIRST, FIRST, FIRST], [CRASH] * ONE_OF_1000])
-def test_one_item_that_makes_launches_fail_quarantines_no_worker(codes: list[int]) -> None:
-    assert inf not in pauses(codes)
-
-
-@pytest.mark.parametrize("code", [FIRST, CRASH])
-def test_launches_that_fail_for_ever_quarantine_the_worker(code: int) -> None:
-    assert set(pauses([code] * 2 * ONE_OF_1000)) == {1.0, 4.0, inf}
-
-
-def test_a_device_that_worked_for_long_between_its_failures_goes_on() -> None:
+def test_launches_that_fail_quarantine_a_worker_only_if_they_fail_for_ever() -> None:
+    for code in (FIRST, CRASH):
+        assert set(pauses([code] * 2 * ONE_OF_1000)) == {1.0, 4.0, inf}
+    # One item makes its launches fail, and stands alone in the end.
+    assert inf not in pauses([SICK, FIRST, FIRST, FIRST])
+    assert inf not in pauses([CRASH] * ONE_OF_1000)
+    # It worked for long between its failures.
     assert set(pauses([CRASH] * 50, lived_s=400.0)) == {1.0}
 
 
@@ -47,3 +38,35 @@ def test_a_worker_that_lived_long_and_ended_otherwise_has_a_healthy_device() -> 
     for code, lived_s in ((SICK, 1.0), (SICK, 1.0), (1, 60.0), (SICK, 1.0)):
         device.count(code, lived_s)
     assert device.pause_s() == 1.0
+    assert pauses([SICK, SICK, SICK]) == [1.0, 4.0, inf], "it is quarantined at the third"
+
+
+A, B = Model("a", "1", "echo"), Model("b", "1", "echo")
+
+
+def test_a_model_is_loaded_last_after_a_death_and_left_out_after_three() -> None:
+    deaths = LoadDeaths()
+    for _ in range(MOST_DEATHS - 1):
+        assert not deaths.count(A, "crashed")
+        assert deaths.history([A, B]) == LoadHistory(("a@1",))
+    assert deaths.count(A, "hung")
+    found = deaths.history([A, B])
+    assert found.late == ()
+    assert "hung 3 times while it loaded" in found.left_out["a@1"]
+
+
+def test_deaths_that_an_item_may_have_caused_count_a_third() -> None:
+    deaths = LoadDeaths()
+    left_out = [deaths.count(A, "crashed", busy=True) for _ in range(3 * MOST_DEATHS)]
+    assert left_out.index(True) == 3 * MOST_DEATHS - 1
+    # A changed entry and an orderly end begin anew.
+    assert deaths.history([replace(A, memory_mb=1)]) == LoadHistory()
+    deaths.forget()
+    assert deaths.history([A]) == LoadHistory()
+
+
+def test_a_history_that_is_too_long_is_told_in_part() -> None:
+    reasons = {f"model-{n}@1": "it crashed" for n in range(100)}
+    told = LoadHistory.unpack(LoadHistory(("late@1",), reasons).pack(1000))
+    assert 0 < len(told.left_out) < 100
+    assert LoadHistory.unpack(LoadHistory().pack(1000)) == LoadHistory()

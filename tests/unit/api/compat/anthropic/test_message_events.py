@@ -13,7 +13,6 @@ from api.compat.generation.answering import Answer
 from api.compat.generation.preparation import prepare_light
 from api.gateway.routing.target import Target
 from jobs.calls.messages import ChoiceDelta, Delta
-from jobs.errors import Overloaded
 from jobs.models.registry import Registry
 from tests.support.generation.generation_worker import completion
 from tests.unit.api.compat.openai.chat.test_chunks import MODEL, result
@@ -60,59 +59,26 @@ def streamed(
 
 def test_a_text_is_one_block_between_start_and_stop() -> None:
     found = streamed(["one", " two"])
-    assert [one["type"] for one in found] == [
-        "message_start",
-        "ping",
-        "content_block_start",
-        "content_block_delta",
-        "content_block_delta",
-        "content_block_stop",
-        "message_delta",
-        "message_stop",
-    ]
+    types = "message_start ping content_block_start content_block_delta content_block_delta"
+    types += " content_block_stop message_delta message_stop"
+    assert [one["type"] for one in found] == types.split()
     assert found[0]["message"]["id"] == "msg_1"
     assert "".join(one["delta"]["text"] for one in found[3:5]) == "one two"
     assert found[6]["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
     assert (found[6]["usage"]["input_tokens"], found[6]["usage"]["output_tokens"]) == (3, 2)
+    whole = streamed([])  # an output in one piece is one delta
+    texts = [one["delta"]["text"] for one in whole if one["type"] == "content_block_delta"]
+    assert texts == ["whole"]
 
 
-def test_the_start_tells_the_tokens_of_the_prompt() -> None:
+def test_the_start_tells_the_tokens_of_the_prompt_and_the_end_why_it_came() -> None:
     for texts, cached in ((["one", " two"], 1), ([], 0)):
         usage = streamed(texts)[0]["message"]["usage"]
         assert usage["cache_read_input_tokens"] == cached
         assert (usage["input_tokens"], usage["output_tokens"]) == (3 - cached, 0)
-
-
-def test_a_tool_call_is_a_block_of_its_own() -> None:
-    found = streamed([*f"Well.{CALL}"], tools=TOOLS)
-    starts = [one["content_block"]["type"] for one in found if "content_block" in one]
-    assert starts == ["text", "tool_use"]
-    [json_delta] = [one for one in found if one.get("delta", {}).get("type") == "input_json_delta"]
-    assert json_delta["index"] == 1
-    assert json.loads(json_delta["delta"]["partial_json"]) == {"city": "Turin"}
-    assert [one["index"] for one in found if one["type"] == "content_block_stop"] == [0, 1]
-    assert found[-2]["delta"]["stop_reason"] == "tool_use"
-
-
-def test_a_cut_answer_says_so() -> None:
     assert streamed(["one"], "length")[-2]["delta"]["stop_reason"] == "max_tokens"
-
-
-def test_the_stop_string_that_ended_it_is_named() -> None:
     for texts in (["one"], []):
         delta = streamed(texts, stopped_by="END")[-2]["delta"]
         assert delta == {"stop_reason": "stop_sequence", "stop_sequence": "END"}
     called = streamed([CALL], stopped_by="END", tools=TOOLS)[-2]["delta"]
     assert called == {"stop_reason": "tool_use", "stop_sequence": None}
-
-
-def test_an_output_in_one_piece_is_one_delta() -> None:
-    found = streamed([])
-    texts = [one["delta"]["text"] for one in found if one["type"] == "content_block_delta"]
-    assert texts == ["whole"]
-
-
-def test_an_error_is_an_event() -> None:
-    [found] = events(writer().fail(Overloaded("too many calls wait"), "req_1"))
-    assert found["type"] == "error"
-    assert found["error"] == {"type": "overloaded_error", "message": "too many calls wait"}

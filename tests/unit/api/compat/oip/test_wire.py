@@ -23,11 +23,11 @@ from jobs.models.inputs.signature import Signature, Spec
 from jobs.models.inputs.tensors import BYTES, DTYPES, Tensor
 from jobs.models.model import Model
 from jobs.models.registry import Registry
+from tests.support.cases import each
 from tests.support.json_values import json_values
 
-EVERY = Signature({name: Spec(name, name, (-1, -1)) for name in DTYPES}, {
-    name: Spec(name, name, (-1, -1)) for name in DTYPES
-})  # fmt: skip
+SPECS = {name: Spec(name, name, (-1, -1)) for name in DTYPES}
+EVERY = Signature(SPECS, SPECS)
 SIMPLE = signatures.signature(SAMPLES.resolve("simple"))
 FINITE = {"allow_nan": False, "allow_infinity": False}
 SHAPES = st.tuples(st.just(2), st.integers(0, 3))
@@ -67,9 +67,7 @@ ENCODINGS = st.fixed_dictionaries({name: st.booleans() for name in DTYPES})
 
 
 @given(one_of_each(), ENCODINGS)
-def test_what_tritons_client_writes_is_read(
-    found: dict[str, NDArray[Any]], binary: dict[str, bool]
-) -> None:
+def test_tritons_requests_are_read(found: dict[str, NDArray[Any]], binary: dict[str, bool]) -> None:
     body, length = Client.generate_request_body(written(found, binary), request_id="7")
     asked = read(body, length, EVERY)
     assert (asked.id, asked.rows) == ("7", 2)
@@ -79,9 +77,7 @@ def test_what_tritons_client_writes_is_read(
 
 
 @given(one_of_each(), ENCODINGS)
-def test_what_is_written_tritons_client_reads(
-    found: dict[str, NDArray[Any]], binary: dict[str, bool]
-) -> None:
+def test_tritons_client_reads_all(found: dict[str, NDArray[Any]], binary: dict[str, bool]) -> None:
     tensors = {name: Tensor.from_array(name, array) for name, array in found.items()}
     wanted = [Wanted(name, binary[name]) for name in found]
     body, length = wire.write({"model_name": "every"}, tensors, wanted)
@@ -110,6 +106,10 @@ def with_first(**changed: Any) -> dict[str, Any]:
     return said
 
 
+def with_output(**parameters: Any) -> dict[str, Any]:
+    return simple(outputs=[{"name": "OUTPUT0", "parameters": parameters}])
+
+
 @given(st.binary(max_size=200), st.none() | st.integers(0, 200))
 def test_any_bytes_are_refused_and_nothing_breaks(body: bytes, length: int | None) -> None:
     with pytest.raises(Malformed) as caught:
@@ -117,33 +117,23 @@ def test_any_bytes_are_refused_and_nothing_breaks(body: bytes, length: int | Non
     assert caught.value.detail
 
 
-@given(json_values, st.sampled_from(["inputs", "outputs", "parameters", "id"]), st.binary())
-def test_any_json_in_the_place_of_a_part_is_read_or_refused(
-    value: Any, key: str, behind: bytes
-) -> None:
-    head = orjson.dumps({**simple(), key: value})
-    try:
-        asked = read(head + behind, len(head), SIMPLE)
-    except Malformed:
-        return
-    assert not behind
-    assert asked.rows == 1
+REQUEST = st.sampled_from(["inputs", "outputs", "parameters", "id"])
+TENSOR = st.sampled_from(["name", "shape", "datatype", "data", "parameters"])
 
 
-@given(
-    json_values,
-    st.sampled_from(["name", "shape", "datatype", "data", "parameters"]),
-    st.binary(max_size=80),
-)
-def test_any_json_in_the_place_of_a_tensors_part_is_read_or_refused(
-    value: Any, key: str, behind: bytes
+@given(json_values, REQUEST, TENSOR, st.binary(max_size=80))
+def test_any_json_as_a_part_is_read_or_refused(
+    value: Any, of_request: str, of_tensor: str, behind: bytes
 ) -> None:
-    head = orjson.dumps(with_first(**{key: value}))
-    try:
-        assert read(head + behind, len(head), SIMPLE).inputs["INPUT0"].shape == (1, 16)
-    except Malformed:
-        return
-    assert not behind
+    for said in ({**simple(), of_request: value}, with_first(**{of_tensor: value})):
+        head = orjson.dumps(said)
+        try:
+            asked = read(head + behind, len(head), SIMPLE)
+        except Malformed:
+            continue
+        assert not behind
+        assert asked.rows == 1
+        assert asked.inputs["INPUT0"].shape == (1, 16)
 
 
 @given(st.integers(-10, 300), st.integers(-10, 300))
@@ -161,10 +151,16 @@ def test_lengths_that_lie_are_refused(first: int, second: int) -> None:
         read(head + bytes(128), len(head), SIMPLE)
 
 
-@pytest.mark.parametrize("length", ["-1", "+5", " 5", "5.0", "x", "", "9" * 30, "٣", "1000"])
-def test_a_header_length_is_a_number_within_the_body(length: str) -> None:
-    with pytest.raises(Malformed, match="Inference-Header-Content-Length"):
-        wire.header_length(length, bytes(10))
+def test_lengths_are_numbers_ids_texts_and_null_is_what_was_left_out() -> None:
+    for length, case in each(["-1", "+5", " 5", "5.0", "x", "", "9" * 30, "٣", "1000"]):
+        with case, pytest.raises(Malformed, match="Inference-Header-Content-Length"):
+            wire.header_length(length, bytes(10))
+    with pytest.raises(Malformed, match="lone surrogate"):
+        read(json.dumps(simple(id="\ud800")).encode(), None, SIMPLE)
+    said = simple(id=None, parameters=None, outputs=None)
+    said["inputs"][0]["parameters"] = None
+    asked = read(orjson.dumps(said), None, SIMPLE)
+    assert (asked.id, asked.outputs[0]) == ("", Wanted("OUTPUT0", False))
 
 
 @pytest.mark.parametrize(
@@ -187,14 +183,8 @@ def test_a_header_length_is_a_number_within_the_body(length: str) -> None:
         (simple(outputs={}), "outputs must be a list of objects"),
         (simple(outputs=[{}]), "no output null; there are: OUTPUT0, OUTPUT1"),
         (simple(outputs=[{"name": "OUTPUT0"}] * 2), "twice"),
-        (
-            simple(outputs=[{"name": "OUTPUT0", "parameters": {"classification": 3}}]),
-            "classification extension is not served",
-        ),
-        (
-            simple(outputs=[{"name": "OUTPUT0", "parameters": {"shared_memory_region": "x"}}]),
-            "shared memory is not served",
-        ),
+        (with_output(classification=3), "classification extension is not served"),
+        (with_output(shared_memory_region="x"), "shared memory is not served"),
         (with_first(name="INPUT9"), "no input 'INPUT9'; there are: INPUT0, INPUT1"),
         (with_first(name="INPUT1"), "INPUT1: sent twice"),
         (with_first(datatype="FP32"), "INPUT0: is of 'FP32', not INT32"),
@@ -216,43 +206,28 @@ def test_what_is_wrong_is_said_with_its_place(said: Any, message: str) -> None:
     assert len(caught.value.detail.encode()) < 500
 
 
-def test_an_id_must_be_a_text() -> None:
-    with pytest.raises(Malformed, match="lone surrogate"):
-        read(json.dumps(simple(id="\ud800")).encode(), None, SIMPLE)
-
-
-def test_null_is_what_was_left_out() -> None:
-    said = simple(id=None, parameters=None, outputs=None)
-    said["inputs"][0]["parameters"] = None
-    asked = read(orjson.dumps(said), None, SIMPLE)
-    assert (asked.id, asked.outputs[0]) == ("", Wanted("OUTPUT0", False))
+CLASSES = {0: "interactive", 1: "interactive", 2: "standard", 3: "bulk", 2**40: "bulk"}
 
 
 @pytest.mark.parametrize(
-    ("priority", "job_class"),
-    [(0, "interactive"), (1, "interactive"), (2, "standard"), (3, "bulk"), (2**40, "bulk")],
+    ("name", "field", "values"),
+    [
+        ("priority", "job_class", CLASSES),
+        ("timeout", "timeout_ms", {0: 10_000, 1: 1, 1001: 2, 600_000_000: 600_000}),
+    ],
 )
-def test_a_priority_is_a_class(priority: int, job_class: str) -> None:
-    asked = read(orjson.dumps(simple(parameters={"priority": priority})), None, SIMPLE)
-    assert asked.job_class == job_class
-
-
-@pytest.mark.parametrize(
-    ("timeout", "timeout_ms"), [(0, 10_000), (1, 1), (1001, 2), (600_000_000, 600_000)]
-)
-def test_a_timeout_is_in_microseconds(timeout: int, timeout_ms: int) -> None:
-    asked = read(orjson.dumps(simple(parameters={"timeout": timeout})), None, SIMPLE)
-    assert asked.timeout_ms == timeout_ms
+def test_priority_and_timeout_are_ours(name: str, field: str, values: dict[int, object]) -> None:
+    for value, found in values.items():
+        asked = read(orjson.dumps(simple(parameters={name: value})), None, SIMPLE)
+        assert getattr(asked, field) == found, value
 
 
 def test_each_output_says_how_it_comes() -> None:
     outputs = [InferRequestedOutput("OUTPUT1", binary_data=True),
                InferRequestedOutput("OUTPUT0", binary_data=False)]  # fmt: skip
-    zeros = {f"INPUT{n}": np.zeros((1, 16), np.int32) for n in range(2)}
-    inputs = []
-    for name, array in zeros.items():
-        inputs.append(InferInput(name, [1, 16], "INT32"))
-        inputs[-1].set_data_from_numpy(array)
+    inputs = [InferInput(f"INPUT{n}", [1, 16], "INT32") for n in range(2)]
+    for one in inputs:
+        one.set_data_from_numpy(np.zeros((1, 16), np.int32))
     body, length = Client.generate_request_body(inputs, outputs=outputs)
     asked = read(body, length, SIMPLE)
     assert asked.outputs == [Wanted("OUTPUT1", True), Wanted("OUTPUT0", False)]
@@ -275,21 +250,16 @@ def test_what_json_cant_hold_is_refused_unless_it_is_binary() -> None:
         assert wire.write({}, {"x": tensor}, [Wanted("x", True)])[0].endswith(tensor.raw)
 
 
-def test_a_model_of_texts_takes_a_tensor_of_texts_one_of_something_else_none() -> None:
-    minilm, echo = (
-        signatures.metadata_object(m, [m]) for m in map(SAMPLES.resolve, ("minilm", "echo"))
-    )
-    assert minilm["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
-    assert minilm["outputs"] == [{"name": "embedding", "datatype": "FP32", "shape": [-1, -1]}]
-    assert echo["outputs"] == [{"name": "output", "datatype": "BYTES", "shape": [-1]}]
+def test_a_model_of_texts_takes_a_tensor_of_texts_and_answers_vectors_texts_or_json() -> None:
     chat = Model("chat", "1", "echo", task="chat")
-    assert signatures.metadata_object(chat, [chat])["inputs"] == []
+    minilm, echo = map(SAMPLES.resolve, ("minilm", "echo"))
+    texts, said, none = (signatures.metadata_object(one, [one]) for one in (minilm, echo, chat))
+    assert texts["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
+    assert texts["outputs"] == [{"name": "embedding", "datatype": "FP32", "shape": [-1, -1]}]
+    assert said["outputs"] == [{"name": "output", "datatype": "BYTES", "shape": [-1]}]
+    assert none["inputs"] == []
     with pytest.raises(Malformed, match="use POST /infer"):
         signatures.call_signature(chat)
-
-
-def test_answers_to_texts_are_vectors_texts_or_json() -> None:
-    minilm, echo = map(SAMPLES.resolve, ("minilm", "echo"))
     vectors = signatures.joined_outputs(minilm, [b"[0.5,1]", b"[2,3]"])["embedding"]
     assert vectors.array().tolist() == [[0.5, 1], [2, 3]]
     said = signatures.joined_outputs(echo, ['"ä"'.encode(), b'{"a":[1]}', b"null"])["output"]

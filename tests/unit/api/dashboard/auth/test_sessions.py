@@ -28,19 +28,12 @@ def found(cookie: str, settings: Settings = SETTINGS) -> sessions.Session | None
     return sessions.from_cookies({sessions.COOKIE: cookie}, settings)
 
 
-def test_what_was_kept_is_found_again() -> None:
+def test_what_was_kept_is_found_again_until_it_ends_and_none_but_ours() -> None:
     session = sessions.begin("mk_secret", ANN)
     cookie = kept(session)
     assert found(cookie) == session
     assert b"secret" not in base64.urlsafe_b64decode(cookie + "==")
-
-
-def test_it_ends() -> None:
-    session = sessions.begin("mk_secret", ANN)
     assert found(kept(replace(session, ends=session.ends - sessions.MAX_AGE_S))) is None
-
-
-def test_none_but_ours_is_taken() -> None:
     cookie = kept(sessions.begin("mk_secret", ANN))
     other = Settings(secret_key="another key, of 32 characters or more")
     changed = cookie[:8] + ("B" if cookie[8] == "A" else "A") + cookie[9:]
@@ -52,19 +45,15 @@ def test_none_but_ours_is_taken() -> None:
     assert found(elsewhere) is None
 
 
-def test_it_is_of_who_signed_in_with_the_rights_of_then() -> None:
+def test_it_is_of_who_signed_in_with_the_rights_of_then_and_a_form_is_of_one() -> None:
     session = sessions.begin("mk_secret", ANN)
     assert sessions.matches(session, ANN)
     assert not sessions.matches(session, replace(ANN, role="admin"))
     assert not sessions.matches(session, replace(ANN, actor="key_other"))
-
-
-def test_a_form_is_of_one_session() -> None:
     token = sessions.form_token("one", SETTINGS)
     assert sessions.is_form_token(token, "one", SETTINGS)
-    assert not sessions.is_form_token(token, "other", SETTINGS)
-    assert not sessions.is_form_token("", "one", SETTINGS)
-    assert not sessions.is_form_token("é", "one", SETTINGS)
+    for wrong, other in ((token, "other"), ("", "one"), ("é", "one")):
+        assert not sessions.is_form_token(wrong, other, SETTINGS)
 
 
 def test_sessions_and_forms_outlive_a_new_key_while_the_old_one_is_still_there() -> None:
@@ -79,44 +68,30 @@ def test_sessions_and_forms_outlive_a_new_key_while_the_old_one_is_still_there()
     assert sessions.form_token("one", both) == sessions.form_token("one", after)
 
 
-def test_without_a_secret_key_nobody_signs_in() -> None:
+def test_without_a_secret_key_or_by_a_long_token_nobody_signs_in() -> None:
     with pytest.raises(NotConfigured, match="MILLRACE_SECRET_KEY"):
         kept(sessions.begin("mk_secret", ANN), Settings())
-
-
-def test_a_token_that_no_cookie_holds_is_refused() -> None:
     with pytest.raises(Malformed, match="too long"):
         kept(sessions.begin("x" * 4000, ANN))
 
 
-def test_under_tls_the_cookie_goes_nowhere_else() -> None:
-    response = Response()
-    sessions.set_session(response, sessions.begin("mk_x", ANN), SETTINGS, https=True)
-    said = response.headers["set-cookie"]
-    assert "Secure" in said
-    assert "HttpOnly" in said
-    assert "SameSite=strict" in said
+def test_pages_of_the_dashboard_are_come_back_to_and_nothing_else_is() -> None:
+    for path in ("/dashboard", "/dashboard/jobs?state=running&q=a%20b", "/dashboard?x=1"):
+        assert inside(path) == path
+    for path in (
+        "", "//evil", "https://evil/dashboard", "/dashboardx", "/jobs", "/dashboard//evil",
+        "/dashboard/../jobs", "/dashboard\\evil", "/dashboard/\r\nX: y", "/dashboard/é",
+    ):  # fmt: skip
+        assert inside(path) == "/dashboard", path
 
 
-@pytest.mark.parametrize(
-    "path", ["/dashboard", "/dashboard/jobs?state=running&q=a%20b", "/dashboard?x=1"]
-)
-def test_pages_of_the_dashboard_are_come_back_to(path: str) -> None:
-    assert inside(path) == path
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["", "//evil", "https://evil/dashboard", "/dashboardx", "/jobs", "/dashboard//evil",
-     "/dashboard/../jobs", "/dashboard\\evil", "/dashboard/\r\nX: y", "/dashboard/é"],
-)  # fmt: skip
-def test_nothing_else_is(path: str) -> None:
-    assert inside(path) == "/dashboard"
-
-
-def test_a_browser_comes_by_https_to_us_or_to_the_proxy_in_front_of_us(tmp_path: Path) -> None:
+def test_a_cookie_of_https_goes_nowhere_else_also_behind_a_proxy(tmp_path: Path) -> None:
     (tmp_path / "cert.pem").touch()
     assert sessions.is_https({}, SETTINGS.evolve(tls_cert=tmp_path / "cert.pem"))
     assert sessions.is_https({"x-forwarded-proto": "https"}, SETTINGS)
     assert not sessions.is_https({"x-forwarded-proto": "http"}, SETTINGS)
     assert not sessions.is_https({}, SETTINGS)
+    response = Response()
+    sessions.set_session(response, sessions.begin("mk_x", ANN), SETTINGS, https=True)
+    said = response.headers["set-cookie"].split("; ")
+    assert {"Secure", "HttpOnly", "SameSite=strict"} <= set(said)

@@ -3,37 +3,35 @@
 import pytest
 
 from api.dashboard.data.adaptive_cache import AdaptiveCache
-from jobs import clock
+from tests.unit.api.conftest import Clock
 
 
-class Clock:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
-        monkeypatch.setattr(clock, "monotonic", lambda: self.now)
+class Queries:
+    def __init__(self, time: Clock) -> None:
+        self.time, self.kept = time, AdaptiveCache[str]()
 
-    def takes(self, seconds: float) -> str:
-        self.now += seconds
-        return f"at {self.now:g}"
+    def ask(self, question: object, takes_s: float) -> str:
+        def answer() -> str:
+            self.time.now_s += takes_s
+            return f"at {self.time.now_s:g}"
 
-
-def test_an_answer_is_good_for_longer_the_longer_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    time, kept = Clock(monkeypatch), AdaptiveCache[str]()
-    assert kept.get("slow", lambda: time.takes(0.1)) == "at 0.1"
-    time.now = 40.0
-    assert kept.get("slow", lambda: time.takes(0.1)) == "at 0.1"
-    time.now = 60.0
-    assert kept.get("slow", lambda: time.takes(0.0)) == "at 60"
+        return self.kept.get(question, answer)
 
 
-def test_each_question_has_its_own_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    time, kept = Clock(monkeypatch), AdaptiveCache[str]()
-    assert kept.get("one", lambda: time.takes(1.0)) == "at 1"
-    assert kept.get("other", lambda: time.takes(1.0)) == "at 2"
+@pytest.fixture
+def queries(time: Clock) -> Queries:
+    return Queries(time)
 
 
-def test_of_many_questions_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    time, kept = Clock(monkeypatch), AdaptiveCache[str]()
-    for n in range(300):
-        kept.get(n, lambda: time.takes(1.0))
-    assert kept.get(0, lambda: "asked again") == "asked again"
-    assert kept.get(299, lambda: "asked again") != "asked again"
+def test_an_answer_is_good_for_longer_the_longer_it_took(queries: Queries) -> None:
+    assert queries.ask("slow", 0.1) == "at 0.1"
+    queries.time.now_s = 40.0
+    assert queries.ask("slow", 0.1) == "at 0.1"
+    queries.time.now_s = 60.0
+    assert queries.ask("slow", 0.0) == "at 60"
+
+
+def test_questions_have_their_answers_until_there_are_too_many(queries: Queries) -> None:
+    assert [queries.ask(n, 1.0) for n in range(300)] == [f"at {n + 1}" for n in range(300)]
+    assert queries.ask(299, 1.0) == "at 300"
+    assert queries.ask(0, 1.0) == "at 301"

@@ -1,26 +1,29 @@
-"""Figures of models, from what processes tell of themselves."""
+"""Figures of models, and what charts of the past are drawn from."""
+
+from datetime import UTC, datetime, timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from api.dashboard.data import past
 from api.dashboard.data.model_stats import kv_cache, launch_sizes, tokens
+from jobs.store.monitoring.history import PointRow
 from jobs.telemetry.metrics.metrics import EDGES
+from jobs.telemetry.reports.figures import Figures
 from jobs.telemetry.reports.reports import Report, ReportSet
 from jobs.telemetry.reports.window import Window, WindowDelta
 
 
+def read(registry: CollectorRegistry) -> ReportSet:
+    """What a worker reports of its metrics."""
+    return ReportSet([Report("worker_1", "worker", 0.0, Window(registry).advance(), {})])
+
+
 def test_launches_of_each_size_are_counted_where_they_belong() -> None:
-    registry = CollectorRegistry()
-    rows = Histogram(
-        "millrace_launch_rows",
-        "",
-        ["model"],
-        registry=registry,
-        buckets=EDGES["millrace_launch_rows"],
-    )
+    registry, name = CollectorRegistry(), "millrace_launch_rows"
+    rows = Histogram(name, "", ["model"], registry=registry, buckets=EDGES[name])
     for entries in (1, 1, 1, 2, 3, 8, 25, 5000):
         rows.labels("m@1").observe(entries)
-    reading = ReportSet([Report("worker_1", "worker", 0.0, Window(registry).advance(), {})])
-    sizes = launch_sizes(reading, model="m@1")
+    sizes = launch_sizes(read(registry), model="m@1")
     assert {name: count for name, count in sizes.items() if count} == {
         "1": 3, "2": 1, "3–4": 1, "5–8": 1, "17–32": 1, "1025+": 1,
     }  # fmt: skip
@@ -35,16 +38,12 @@ def reporting(name: str, **blocks: float) -> Report:
     return Report(name, "worker", 0.0, WindowDelta(60.0, {}, gauges), {})
 
 
-def test_kv_blocks_are_those_of_all_workers_by_tenant() -> None:
+def test_kv_blocks_are_those_of_all_workers_by_tenant_and_small_ones_share_a_part() -> None:
     reports = ReportSet([reporting("1", acme=20, other=30, gone=0), reporting("2", acme=50)])
     found = kv_cache(reports, "m@1")
     assert list(found.items()) == [("acme", 70), ("other", 30), ("(free)", 100)]
     assert kv_cache(reports, "other@1") == {}
-
-
-def test_small_tenants_share_a_part_of_the_bar() -> None:
-    tenants = {f"t{n}": 10.0 - n for n in range(9)}
-    found = kv_cache(ReportSet([reporting("1", **tenants)]), "m@1")
+    found = kv_cache(ReportSet([reporting("1", **{f"t{n}": 10.0 - n for n in range(9)})]), "m@1")
     assert list(found)[-2:] == ["(others)", "(free)"]
     assert found["(others)"] == 4 + 3 + 2
     assert sum(found.values()) == 100
@@ -59,8 +58,43 @@ def test_tokens_are_those_of_models_that_generate() -> None:
     first.labels("m@1", "item").observe(9)
     for name, count in (("prefix_cache_queries", 40), ("prefix_cache_hits", 10)):
         Counter(f"millrace_{name}", "", ["model"], registry=registry).labels("m@1").inc(count)
-    reports = ReportSet([Report("worker_1", "worker", 0.0, Window(registry).advance(), {})])
+    reports = read(registry)
     found = tokens(reports, "m@1")
     assert 0.25 < (found["ttft_p95_s"] or 0) <= 0.5
     assert (found["itl_p50_s"], found["cached"]) == (None, 0.25)
     assert tokens(reports, "other@1") == {}
+
+
+NOW = datetime(2026, 5, 1, 12, 34, 56, tzinfo=UTC)
+
+
+def row(minutes_ago: int, **figures: float) -> PointRow:
+    at = NOW.replace(second=0) - timedelta(minutes=minutes_ago)
+    return PointRow(at, Figures(**figures))
+
+
+def test_there_is_a_point_for_each_step_and_a_table_of_few_rows() -> None:
+    found = past.fill("model:m@1", "30m", [row(5, calls_s=1.0), row(2, calls_s=3.0)], NOW)
+    assert len(found.times) == len(found.points) == 31
+    assert found.times[-1] == NOW.replace(second=0)
+    assert [n for n, point in enumerate(found.points) if point] == [25, 28]
+    found = past.fill("model:m@1", "30m", [row(-1, calls_s=1.0)], NOW)  # by a clock that is ahead
+    assert found.points[-1] == Figures(calls_s=1.0)
+    rows = [row(minutes, calls_s=float(minutes)) for minutes in range(30, 0, -1)]
+    table = past.fill("everything", "30m", rows, NOW).table
+    assert len(table) == 15
+    assert table[0][1].calls_s == 1.0
+    assert past.fill("everything", "30m", [], NOW).table == []
+
+
+def test_charts_are_of_what_is_known() -> None:
+    model = past.fill("model:m@1", "30m", [row(5, calls_s=1.0, busy=1.5, p50_s=0.2)], NOW)
+    titles = [chart.title for chart in model.charts]
+    assert titles == ["Throughput", "Latency of calls", "Devices busy"]
+    [latency] = [chart for chart in model.charts if chart.unit == "ms"]
+    assert list(latency.lines) == ["p50"]
+    assert max(value or 0 for value in latency.lines["p50"]) == 200.0
+    worker = past.fill("worker:1", "30m", [row(5, calls_s=1.0, busy=0.5, p50_s=0.2)], NOW)
+    titles = [chart.title for chart in worker.charts]
+    assert titles == ["Throughput", "Latency of launches", "Utilization"]
+    assert max(value or 0 for value in worker.charts[-1].lines["busy"]) == 50.0

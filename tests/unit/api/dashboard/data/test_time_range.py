@@ -11,15 +11,8 @@ from jobs.errors import Invalid
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
 
-def test_without_parameters_nothing_is_asked_for() -> None:
-    assert parse_range() == TimeRange()
-    assert parse_range().pairs == ()
-
-
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_ends_now_and_its_query_changes_once_a_minute(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_preset_changes_once_a_minute(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = set()
     for second in (0, 17, 59):
         monkeypatch.setattr(clock, "now", lambda second=second: NOON + timedelta(seconds=second))
@@ -29,12 +22,11 @@ def test_a_preset_ends_now_and_its_query_changes_once_a_minute(
     assert one.pairs == (("range", name),)
 
 
-def test_times_win_over_a_preset() -> None:
+def test_times_win_over_a_preset_and_without_parameters_nothing_is_asked_for() -> None:
     found = parse_range(preset="1h", since="2026-01-31", until="2026-01-31T12:00")
     assert found.pairs == (("since", "2026-01-31T00:00"), ("until", "2026-01-31T12:00"))
     assert (found.start, found.end) == (datetime(2026, 1, 31, tzinfo=UTC), NOON)
-
-
-def test_what_is_no_time_is_refused() -> None:
+    assert parse_range() == TimeRange()
+    assert parse_range().pairs == ()
     with pytest.raises(Invalid, match="write 2026-01-31T12:00"):
         parse_range(since="2026-02-31")

@@ -25,12 +25,9 @@ def body(model: Model, raw: bytes = b"", **fields: str) -> dict[str, Any]:
     return trial.body_of(model, model.name, Form(BytesIO(raw), "a.jpg" if raw else "", fields))
 
 
-def test_a_text_and_its_parameters() -> None:
+def test_a_text_and_its_parameters_or_json_in_place_of_every_other_form() -> None:
     found = body(SAMPLES.resolve("minilm"), text="a\r\nb", params='{"truncate": 64}')
     assert found == {"model": "minilm", "input": "a\nb", "params": {"truncate": 64}}
-
-
-def test_json_is_taken_in_place_of_every_other_form() -> None:
     for model in SAMPLES:
         assert body(model, kind="json", json='{"a": 1}')["input"] == {"a": 1}
 
@@ -47,14 +44,10 @@ def test_a_conversation_goes_on() -> None:
     assert not validation.refuse_input(CHAT, found["input"])
 
 
-def test_an_image_is_sent_in_base64() -> None:
+def test_an_image_is_sent_in_base64_and_tensors_in_the_shapes_of_their_fields() -> None:
     model = SAMPLES.resolve("efficientnet-lite0")
     assert body(model, b"\xff\xd8\xff", kind="image")["input"] == "/9j/"
-
-
-def test_tensors_have_the_shapes_and_data_of_their_fields() -> None:
-    model = SAMPLES.resolve("simple")
-    fields = {}
+    model, fields = SAMPLES.resolve("simple"), {}
     for n in range(2):
         fields |= {f"shape-{n}": "1, 16", f"data-{n}": str([list(range(16))])}
     found = body(model, **fields)["input"]
@@ -65,26 +58,20 @@ def test_tensors_have_the_shapes_and_data_of_their_fields() -> None:
 @pytest.mark.parametrize(
     ("model", "fields"),
     [
-        ("minilm", {"kind": "json", "json": "{"}),
-        ("minilm", {"text": "a", "params": "{"}),
-        ("efficientnet-lite0", {}),
-        ("simple", {"shape-0": "1, x", "data-0": "[]"}),
-        ("simple", {"shape-0": "1, 16", "data-0": "["}),
+        (SAMPLES.resolve("minilm"), {"kind": "json", "json": "{"}),
+        (SAMPLES.resolve("minilm"), {"text": "a", "params": "{"}),
+        (SAMPLES.resolve("efficientnet-lite0"), {}),
+        (SAMPLES.resolve("simple"), {"shape-0": "1, x", "data-0": "[]"}),
+        (SAMPLES.resolve("simple"), {"shape-0": "1, 16", "data-0": "["}),
+        (CHAT, {"message": ""}),
+        (CHAT, {"message": "a", "temperature": "hot"}),
+        (CHAT, {"message": "a", "history": "{}"}),
     ],
 )
-def test_what_is_wrong_is_said(model: str, fields: dict[str, str]) -> None:
+def test_what_is_wrong_is_said(model: Model, fields: dict[str, str]) -> None:
     with pytest.raises(Invalid) as found:
-        body(SAMPLES.resolve(model), **fields)
+        body(model, **fields)
     assert found.value.faults
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [{"message": ""}, {"message": "a", "temperature": "hot"}, {"message": "a", "history": "{}"}],
-)
-def test_what_is_wrong_with_a_conversation_is_said(fields: dict[str, str]) -> None:
-    with pytest.raises(Invalid):
-        body(CHAT, **fields)
 
 
 def test_every_model_takes_its_example() -> None:
@@ -112,11 +99,9 @@ def test_the_code_says_the_same_whatever_is_in_it(call: dict[str, Any]) -> None:
     words = shlex.split(call_code.curl(URL, call).replace("\\\n", " "))
     assert orjson.loads(words[words.index("-d") + 1]) == call
     tree = ast.parse(call_code.python(URL, call))
-    [assigned] = [
-        node for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "value"
-    ]  # fmt: skip
-    assert ast.literal_eval(assigned.value) == call["input"]
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    [value] = [node.value for node in assigned if ast.unparse(node.targets[0]) == "value"]
+    assert ast.literal_eval(value) == call["input"]
 
 
 def test_the_code_of_an_image_reads_a_file() -> None:

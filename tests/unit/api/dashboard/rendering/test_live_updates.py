@@ -14,12 +14,13 @@ from tests.support.wait import eventually_async
 pytestmark = pytest.mark.anyio
 
 
-def request() -> Request:
-    return Request({"type": "http", "method": "GET", "path": "/dashboard", "headers": []})
+async def page(_: Request) -> Parts:
+    return Parts({"live_x": "there"})
 
 
 def watch(handle: Callable[[Request], Awaitable[Parts]], tenant: str = "acme") -> _Watch:
-    return _Watch(request(), handle, tenant, {})  # type: ignore[arg-type]
+    request = Request({"type": "http", "method": "GET", "path": "/dashboard", "headers": []})
+    return _Watch(request, handle, tenant, {})  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
@@ -30,13 +31,13 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_one_looks_for_all_who_see_the_same() -> None:
     looks, before = 0, asyncio.all_tasks()
 
-    async def page(_: Request) -> Parts:
+    async def counted(_: Request) -> Parts:
         nonlocal looks
         looks += 1
         return Parts({"live_x": str(looks)})
 
     lives = LiveUpdates()
-    watches = [watch(page) for _ in range(20)]
+    watches = [watch(counted) for _ in range(20)]
     for each in watches:
         lives.begin("same", each)
     for each in watches:
@@ -54,11 +55,8 @@ async def test_a_page_that_fails_for_one_goes_on_for_the_others() -> None:
     async def gone(_: Request) -> Parts:
         raise NotFound("deleted")
 
-    async def there(_: Request) -> Parts:
-        return Parts({"live_x": "there"})
-
     lives = LiveUpdates()
-    first, second = watch(gone), watch(there)
+    first, second = watch(gone), watch(page)
     lives.begin("same", first)
     lives.begin("same", second)
     await first.wait()
@@ -70,10 +68,7 @@ async def test_a_page_that_fails_for_one_goes_on_for_the_others() -> None:
     await lives.stop()
 
 
-async def test_so_many_streams_and_no_more() -> None:
-    async def page(_: Request) -> Parts:
-        return Parts({})
-
+async def test_so_many_streams_and_no_more_nor_all_of_them_for_one_tenant() -> None:
     lives = LiveUpdates()
     watches = [watch(page, f"tenant-{n}") for n in range(live_updates.MOST_STREAMS)]
     for n, each in enumerate(watches):
@@ -83,12 +78,6 @@ async def test_so_many_streams_and_no_more() -> None:
     lives.end(0, watches[0])
     lives.begin("more", watch(page))
     await lives.stop()
-
-
-async def test_no_tenant_takes_all_of_them() -> None:
-    async def page(_: Request) -> Parts:
-        return Parts({})
-
     lives = LiveUpdates()
     for n in range(live_updates.MOST_OF_A_TENANT):
         lives.begin(n % 2, watch(page, "mallory"))
@@ -99,9 +88,6 @@ async def test_no_tenant_takes_all_of_them() -> None:
 
 
 async def test_a_process_that_stops_ends_them_all() -> None:
-    async def page(_: Request) -> Parts:
-        return Parts({"live_x": "there"})
-
     lives = LiveUpdates()
     each = watch(page)
     lives.begin("same", each)

@@ -23,7 +23,5 @@ from api.gateway.routing.comparison import compare
         (b"null", b"0", "different"),
     ],
 )
-def test_numbers_may_differ_a_little_and_nothing_else(
-    one: bytes, other: bytes, outcome: str
-) -> None:
+def test_numbers_alone_may_differ_a_little(one: bytes, other: bytes, outcome: str) -> None:
     assert compare(one, other) == compare(other, one) == outcome

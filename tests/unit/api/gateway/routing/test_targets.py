@@ -34,15 +34,14 @@ def target(
     return ReadyVersions(routing, ASKER, keys).target(models, name)
 
 
-def test_without_routes_a_bare_name_is_the_newest_ready_version() -> None:
+def test_without_routes_a_bare_name_is_the_newest_ready_version_and_a_full_one_beats_all() -> None:
     assert target(RoutingTable(), OLD, NEW) == Target(NEW)
     assert target(RoutingTable()) == Target(NEXT)
     assert targets(MODELS, RoutingTable(), "other", ASKER) == [Target(OTHER)]
-
-
-@pytest.mark.parametrize("routing", [CANARY, routed(("3", 100))])
-def test_a_version_that_is_named_beats_every_route(routing: RoutingTable) -> None:
-    assert target(routing, OLD, name="m@2") == Target(NEW)
+    for routing in (CANARY, routed(("3", 100))):
+        assert target(routing, OLD, name="m@2") == Target(NEW)
+    with pytest.raises(UnknownModel):
+        targets(MODELS, CANARY, "nothing", ASKER)
 
 
 def test_a_canary_that_cannot_answer_falls_back_to_the_stable_version() -> None:
@@ -53,20 +52,14 @@ def test_a_canary_that_cannot_answer_falls_back_to_the_stable_version() -> None:
     assert target(CANARY, OLD, models=without) == Target(OLD, "missed#r")
 
 
-def test_a_split_falls_back_to_the_version_listed_first_and_this_to_none() -> None:
+def test_a_split_falls_back_to_the_version_listed_first_and_the_stable_alias_to_any() -> None:
     assert target(routed(("1", 0), ("2", 100)), OLD, NEXT) == Target(OLD, missed=NEW)
     assert target(routed(("1", 100), ("2", 0)), NEW, NEXT) == Target(OLD)
-
-
-def test_the_stable_alias_falls_back_to_any_ready_version() -> None:
+    assert target(routed(("9", 100)), NEW) == Target(NEW), "it is not served here"
     stable = RoutingTable({("m", "stable"): "1"})
     assert target(stable, OLD, NEW) == Target(OLD)
     assert target(stable, NEW) == Target(NEW, missed=OLD)
     assert target(stable) == Target(OLD)
-
-
-def test_a_route_to_versions_that_are_not_served_here_routes_nothing() -> None:
-    assert target(routed(("9", 100)), NEW) == Target(NEW)
 
 
 def again(
@@ -86,14 +79,11 @@ def test_a_call_under_a_key_stays_with_the_version_that_took_it() -> None:
     assert again("other@1", stable)[0] == Target(NEXT), "the key had another model"
 
 
-def test_a_call_under_a_key_keeps_its_cohort_but_no_fallback() -> None:
+def test_a_call_under_a_key_keeps_its_cohort_unless_its_version_is_gone() -> None:
     [first, fallback] = targets(MODELS, CANARY, "m", ASKER)
     assert (first.taken, fallback.taken) == ("m@2\ncanary", "m@1")
     assert again(first.taken, CANARY) == [Target(NEW)]  # it counts once
     assert again(fallback.taken, CANARY) == [Target(OLD)]
-
-
-def test_a_key_leaves_a_version_that_was_rolled_back_or_is_gone() -> None:
     back = RoutingTable({("m", "stable"): "1"})
     promoted = RoutingTable({("m", "stable"): "2"})
     assert again("m@2\ncanary", back)[0] == Target(OLD)
@@ -101,12 +91,9 @@ def test_a_key_leaves_a_version_that_was_rolled_back_or_is_gone() -> None:
     assert again("m@2", back, Registry([OLD, OTHER]))[0] == Target(OLD)
 
 
-def test_a_shadow_goes_with_the_target() -> None:
+def test_a_shadow_goes_with_the_target_and_adapters_by_the_route_of_their_model() -> None:
     assert target(routed(("1", 100), shadow=Share("3", 100)), OLD) == Target(OLD, shadow=NEXT)
     assert target(routed(("1", 100), shadow=Share("9", 100)), OLD) == Target(OLD)
-
-
-def test_adapters_go_by_the_route_of_their_model() -> None:
     adapters = (Adapter("legal"),)
     models = Registry([replace(one, adapters=adapters) for one in (OLD, NEW)])
     for version, name in (("1", "m:legal"), ("2", "legal")):
@@ -114,17 +101,9 @@ def test_adapters_go_by_the_route_of_their_model() -> None:
         assert found.model.key == f"m:legal@{version}"
 
 
-def test_the_user_of_a_header_goes_before_that_of_a_body() -> None:
+def test_the_user_of_a_header_goes_before_that_of_a_body_and_to_a_child_process() -> None:
     assert Asker("t", "ann").named("bob").user == "ann"
     assert Asker("t").named("bob").user == "bob"
     assert Asker("t").named(7).user == Asker("t").named(None).user == ""
-
-
-def test_it_goes_to_a_child_process_and_back() -> None:
     ready = ReadyVersions(CANARY, ASKER, frozenset({"m@2"}))
     assert pickle.loads(pickle.dumps(ready)).target(MODELS, "m") == Target(NEW, "canary#r")
-
-
-def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(UnknownModel):
-        targets(MODELS, CANARY, "nothing", ASKER)

@@ -6,9 +6,9 @@ import pytest
 
 from api.gateway.streaming import inbox as module
 from api.gateway.streaming.inbox import DeltaInbox, StreamDeadlines
-from jobs import clock
 from jobs.calls.messages import Delta
 from jobs.errors import DeadlinePassed, MillraceError, SlowReader, StreamBroken
+from tests.unit.api.conftest import Clock
 
 pytestmark = pytest.mark.anyio
 
@@ -30,53 +30,39 @@ def test_deltas_are_taken_in_order_and_once() -> None:
     inbox = made(ends)
     for number in range(3):
         inbox.put(Delta("a", number))
-    assert numbers(inbox) == [0, 1, 2]
-    assert numbers(inbox) == []
+    assert (numbers(inbox), numbers(inbox)) == ([0, 1, 2], [])
     assert ends == []
 
 
-@pytest.mark.parametrize(("number", "message"), [(2, "parts 1 to 1 were lost"), (0, "once more")])
-def test_a_gap_ends_the_call_once(number: int, message: str) -> None:
-    ends: list[MillraceError] = []
-    inbox = made(ends)
-    inbox.put(Delta("a", 0))
-    inbox.put(Delta("a", number))
-    inbox.put(Delta("a", 9))
-    [error] = ends
-    assert isinstance(error, StreamBroken)
-    assert message in error.detail
-    assert numbers(inbox) == [0]
-
-
-def test_a_call_whose_last_deltas_are_missing_ends_with_an_error() -> None:
-    inbox = made([])
-    inbox.put(Delta("a", 0))
+def test_a_gap_ends_the_call_once() -> None:
+    for number, message in ((2, "parts 1 to 1 were lost"), (0, "once more")):
+        ends: list[MillraceError] = []
+        inbox = made(ends)
+        for one in (0, number, 9):
+            inbox.put(Delta("a", one))
+        [error] = ends
+        assert isinstance(error, StreamBroken)
+        assert message in error.detail
+        assert numbers(inbox) == [0]
     assert inbox.check_end({"deltas": 1}) is None
     assert inbox.check_end({}) is None
-    assert isinstance(inbox.check_end({"deltas": 3}), StreamBroken)
+    assert isinstance(inbox.check_end({"deltas": 3}), StreamBroken), "the last ones are missing"
 
 
-def test_a_client_that_reads_nothing_for_long_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    ends: list[MillraceError] = []
-    inbox = made(ends, slow_reader_s=30.0)
-    for now_s in (0.0, 30.0, 31.0):
-        monkeypatch.setattr(clock, "monotonic", lambda now_s=now_s: now_s)
-        assert ends == []
-        inbox.put(Delta("a", int(bool(now_s)) + int(now_s > 30)))
-    assert [type(error) for error in ends] == [SlowReader]
-
-
-def test_a_client_that_reads_now_and_then_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_reads_nothing_for_long_or_too_little_is_cut(
+    time: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ends: list[MillraceError] = []
     inbox = made(ends, slow_reader_s=30.0)
     for number in range(5):
-        monkeypatch.setattr(clock, "monotonic", lambda number=number: 100.0 * number)
+        time.now_s = 100.0 * number
         inbox.put(Delta("a", number))
-        inbox.take()
-    assert ends == []
-
-
-def test_no_more_deltas_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+        inbox.take()  # now and then
+    for number, after_s in enumerate((0.0, 30.0, 31.0), 5):
+        time.now_s = 500.0 + after_s
+        assert ends == []
+        inbox.put(Delta("a", number))
+    assert [type(error) for error in ends] == [SlowReader]
     monkeypatch.setattr(module, "MOST_WAITING", 2)
     ends: list[MillraceError] = []
     inbox = made(ends)
@@ -95,16 +81,12 @@ async def ended(deadlines: StreamDeadlines, *deltas: Delta) -> MillraceError:
     return await future
 
 
-def test_a_first_token_that_does_not_come_ends_the_call() -> None:
-    error = asyncio.run(ended(StreamDeadlines(20, 3_600_000)))
-    assert isinstance(error, DeadlinePassed)
-    assert error.detail == "no token came within 20 ms"
-
-
-def test_silence_after_the_first_token_ends_the_call() -> None:
-    error = asyncio.run(ended(StreamDeadlines(3_600_000, 20), Delta("a", 0)))
-    assert isinstance(error, DeadlinePassed)
-    assert error.detail == "no more came within 20 ms"
+async def test_a_first_token_that_does_not_come_ends_the_call_and_silence_after_it() -> None:
+    first = await ended(StreamDeadlines(20, 3_600_000))
+    more = await ended(StreamDeadlines(3_600_000, 20), Delta("a", 0))
+    assert type(first) is type(more) is DeadlinePassed
+    assert first.detail == "no token came within 20 ms"
+    assert more.detail == "no more came within 20 ms"
 
 
 async def test_a_reader_waits_for_a_delta_or_for_its_time() -> None:

@@ -39,37 +39,21 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     return made
 
 
-def commit() -> GroupCommit:
-    return GroupCommit(DATABASE, WorkNotifier(""))
-
-
-async def stored(commit: GroupCommit, job: str) -> Any:
-    return await commit.store(job)  # type: ignore[arg-type]
+def storing(group: GroupCommit, *jobs: str) -> list["asyncio.Task[Any]"]:
+    return [asyncio.create_task(group.store(job)) for job in jobs]  # type: ignore[arg-type]
 
 
 async def test_jobs_that_arrive_while_one_commits_share_the_next_transaction(store: Store) -> None:
-    group = commit()
-    first = asyncio.create_task(stored(group, "first"))
+    group = GroupCommit(DATABASE, WorkNotifier(""))
+    [first] = storing(group, "first")
     await asyncio.to_thread(store.began.acquire)  # a job that is alone doesn't wait
-    rest = [asyncio.create_task(stored(group, job)) for job in ("a", "refused", "b")]
+    rest = storing(group, "a", "refused", "b", "leaving")
     await asyncio.sleep(0)
+    rest[3].cancel()  # its request ends
     store.commit.release(2)
     assert await first == "row of first"
-    found = await asyncio.gather(*rest, return_exceptions=True)
-    assert found[::2] == ["row of a", "row of b"]
-    assert isinstance(found[1], SpendCap)
-    assert store.groups == [["first"], ["a", "refused", "b"]]
+    a, refused, b = await asyncio.gather(*rest[:3], return_exceptions=True)
+    assert (a, b) == ("row of a", "row of b")
+    assert isinstance(refused, SpendCap)
     await group.stop()
-
-
-async def test_a_job_is_stored_though_its_request_ends(store: Store) -> None:
-    group = commit()
-    first = asyncio.create_task(stored(group, "first"))
-    await asyncio.to_thread(store.began.acquire)
-    leaving = asyncio.create_task(stored(group, "leaving"))
-    await asyncio.sleep(0)
-    leaving.cancel()
-    store.commit.release(2)
-    assert await first == "row of first"
-    await group.stop()
-    assert store.groups == [["first"], ["leaving"]]
+    assert store.groups == [["first"], ["a", "refused", "b", "leaving"]]

@@ -47,46 +47,32 @@ def test_data_is_made_alike_each_time(make: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "count", "expected"),
+    ("make", "count", "expected", "tokens"),
     [
-        (texts.questions, 1319, lengths.QUESTIONS),
-        (answers, 1319, lengths.ANSWERS),
-        (reviews, 200, lengths.REVIEWS),
-        (sentences, 2758, lengths.SENTENCES),
+        (texts.questions, 1319, lengths.QUESTIONS, 58.1),
+        (answers, 1319, lengths.ANSWERS, 106.3),
+        (reviews, 200, lengths.REVIEWS, 243.5),  # cut at 256 tokens, as minilm cuts them
+        (sentences, 2758, lengths.SENTENCES, 14.2),
     ],
 )
-def test_texts_have_the_lengths_of_real_ones(
-    make: Callable[[], list[str]], count: int, expected: Quantiles
+def test_texts_have_the_lengths_and_the_tokens_of_real_ones(
+    make: Callable[[], list[str]], count: int, expected: Quantiles, tokens: float
 ) -> None:
     words = [len(text.split()) for text in make()]
     assert len(words) == count
     between = [share for share in expected if 0 < share < 1]
-    assert np.quantile(words, between) == pytest.approx(
-        [expected[share] for share in between], rel=TOLERANCE
-    )
+    found = np.quantile(words, between)
+    assert found == pytest.approx([expected[share] for share in between], rel=TOLERANCE)
     assert expected[0] <= min(words) <= max(words) <= expected[1]
-
-
-@pytest.mark.parametrize(
-    ("make", "tokens"),
-    [(texts.questions, 58.1), (answers, 106.3), (reviews, 243.5), (sentences, 14.2)],
-)
-def test_texts_have_about_as_many_tokens_as_real_ones(
-    make: Callable[[], list[str]], tokens: float
-) -> None:
-    """Those of reviews are cut at 256, as minilm cuts them."""
     engine = MiniLM(**{**SAMPLES.resolve("minilm").options, "device": "cpu"})
     sizes = [text.size for text in engine.prepare(make(), {}) if isinstance(text, Prepared)]
     assert sum(sizes) / len(sizes) == pytest.approx(tokens, rel=TOLERANCE)
 
 
-def test_a_mix_has_short_and_long_texts() -> None:
+def test_a_mix_has_short_and_long_texts_and_an_answer_adds_up() -> None:
     mixed = texts.mixed()
     assert sum(len(text) <= 150 for text in mixed) > 200
     assert sum(len(text) >= 1200 for text in mixed) >= 200
-
-
-def test_an_answer_adds_up() -> None:
     for answer in answers()[:100]:
         *steps, last = answer.splitlines()
         for step in steps:
@@ -113,20 +99,15 @@ def test_arrivals_have_the_rate_of_a_real_service(
     assert variance**0.5 / counts.mean() == pytest.approx(swing, abs=0.05)
 
 
-def test_a_folder_that_is_named_is_used_and_the_result_says_so(
+def test_a_folder_that_is_named_is_used_and_nothing_is_made_up_for_what_it_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(folder.SETTING, str(tmp_path))
+    for make in (*MAKERS, texts.published_vector):
+        with pytest.raises(folder.BenchError, match="there is no"):
+            make()
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "gsm8k_test.jsonl").write_text('{"question": "Why?", "answer": "So."}\n')
+    folder.forget()
     assert texts.questions() == ["Why?"]
     assert folder.origin() == "real"
-
-
-@pytest.mark.parametrize("make", [*MAKERS, texts.published_vector])
-def test_a_folder_that_lacks_a_file_is_an_error_and_not_made_up_for(
-    make: Callable[[], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(folder.SETTING, str(tmp_path))
-    with pytest.raises(folder.BenchError, match="there is no"):
-        make()

@@ -91,31 +91,21 @@ def test_every_call_is_sent_when_due_and_its_answer_kept(url: str) -> None:
     assert calls.cpu_s > 0
 
 
-def test_an_answer_that_is_not_the_one_expected_is_an_error(url: str) -> None:
+def test_an_unexpected_answer_is_an_error_and_each_body_has_its_key(url: str) -> None:
     wrong = Load(url, [0.0, 0.0], [json.dumps({"input": "a"})], ["B"])
     assert drive(wrong).errors == 2
-
-
-def test_each_body_comes_with_its_key(url: str) -> None:
+    calls = drive(Load(url, [0.0], [json.dumps({"input": "job"})]))
+    assert (calls.status.tolist(), calls.errors) == ([202], 0)
     bodies = [json.dumps({"input": "who"})] * 2
     outputs = ["Bearer a", "Bearer b"]
     assert drive(Load(url, [0.0] * 4, bodies, outputs, keys=["a", "b"])).errors == 0
     assert drive(Load(url, [0.0] * 2, bodies, outputs)).errors == 2
 
 
-def test_a_job_that_was_taken_in_is_no_error(url: str) -> None:
-    calls = drive(Load(url, [0.0], [json.dumps({"input": "job"})]))
-    assert calls.status.tolist() == [202]
-    assert calls.errors == 0
-
-
-def test_calls_do_not_wait_for_each_other_in_an_open_loop(url: str) -> None:
+def test_calls_wait_for_each_other_in_a_closed_loop_alone(url: str) -> None:
     calls = drive(load(url, ["slow"], [0.0] * 20))
     assert calls.errors == 0
     assert calls.sent_s.max() < calls.ended_s.min()
-
-
-def test_in_a_closed_loop_no_more_than_so_many_are_in_flight(url: str) -> None:
     calls = drive(load(url, ["slow"], [0.0] * 6, max_in_flight=2))
     assert calls.errors == 0
     for sent_s in calls.sent_s:
@@ -129,33 +119,23 @@ def test_a_driver_that_is_stopped_sends_nothing_more(url: str) -> None:
         assert len(running.calls()) <= 1
 
 
-def test_what_cannot_be_reached_has_no_answer() -> None:
+def test_what_cannot_be_reached_or_fails_is_no_measurement() -> None:
     calls = drive(load("http://127.0.0.1:1/infer", ["a"], [0.0]))
     assert calls.status.tolist() == [0]
     with pytest.raises(BenchError, match="none of 1 calls was answered"):
         calls.percentiles(50)
+    assert made([0], [0.1], [200]).all_right().errors == 0
+    with pytest.raises(BenchError, match="1 of 2 calls failed"):
+        made([0, 1], [0.1] * 2, [200, 500]).all_right()
 
 
-def test_latency_counts_from_the_due_time_and_only_of_right_answers() -> None:
+def test_latency_and_parts_count_from_the_due_time() -> None:
     calls = made([0, 1, 2, 3], [0.1, 0.2, 0.001, 0.3], [200, 200, 429, 200])
     assert calls.percentiles(0, 50, 100) == pytest.approx([100, 200, 300])
     assert calls.miss_share(250) == 0.5
-
-
-def test_a_part_of_the_calls_is_told_by_when_they_were_due() -> None:
     calls = made([0, 1, 2, 3], [5.0] * 4, [200] * 4)
     assert calls.since(1).due_s.tolist() == [1, 2, 3]
     assert calls.between(1001, 1003).due_s.tolist() == [1, 2]
     assert calls.statuses() == {"200": 4}
-
-
-def test_a_phase_that_is_too_short_for_a_call_has_the_last_one_before_its_end() -> None:
-    calls = made([0, 1, 2, 3], [5.0] * 4, [200] * 4)
     assert calls.phase(1000.5, 1002.5).due_s.tolist() == [1, 2]
-    assert calls.phase(1002.5, 1002.6).due_s.tolist() == [2]
-
-
-def test_calls_with_an_error_are_no_measurement() -> None:
-    assert made([0], [0.1], [200]).all_right().errors == 0
-    with pytest.raises(BenchError, match="1 of 2 calls failed"):
-        made([0, 1], [0.1] * 2, [200, 500]).all_right()
+    assert calls.phase(1002.5, 1002.6).due_s.tolist() == [2], "the last one before its end"

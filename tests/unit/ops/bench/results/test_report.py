@@ -8,22 +8,15 @@ from ops.bench.results.report import Report, holds
 from tests.unit.ops.bench.made import made
 
 
-@pytest.mark.parametrize(
-    ("limit", "value", "within"),
-    [("<= 5", 5.0, True), (">= 0.95", 0.9, False), ("0.82 ± 0.01", 0.811, True)],
-)
-def test_a_threshold_has_three_forms(limit: str, value: float, within: bool) -> None:
-    assert holds(limit, value) is within
-
-
-def test_an_unknown_form_is_an_error() -> None:
+def test_a_threshold_has_three_forms_and_no_other() -> None:
+    assert holds("<= 5", 5.0)
+    assert not holds(">= 0.95", 0.9)
+    assert holds("0.82 ± 0.01", 0.811)
     with pytest.raises(ValueError, match="unknown form"):
         holds("about 5", 5.0)
 
 
-def test_figures_have_their_prefix_and_latencies_their_percentile(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_figures_and_latencies_have_their_names(capsys: pytest.CaptureFixture[str]) -> None:
     report = Report("x", ["a_cost_ms <= 5", "missing <= 1"])
     report.add("a_", cost_ms=4.0)
     report.spread("b_", rate=[1.0, 2.0, 3.0])
@@ -38,9 +31,7 @@ def test_figures_have_their_prefix_and_latencies_their_percentile(
     assert [row["holds"] for row in line["asked"]] == [True, False]
 
 
-def test_a_figure_that_is_left_out_says_why_and_neither_holds_nor_fails(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_figure_that_is_left_out_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     report = Report("x", ["spearman >= 0.8", "cost_ms <= 5"])
     report.add(cost_ms=4.0)
     report.leave_out("spearman", "no scores here")

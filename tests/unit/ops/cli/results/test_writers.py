@@ -7,7 +7,6 @@ import os
 import sys
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from ops.cli.results.writers import OutputError, Target
+from tests.support.cases import each
 
 
 def line(seq: int, output: Any = None, code: str = "", id: str | None = None) -> bytes:
@@ -38,29 +38,24 @@ def write(path: Path, lines: list[bytes]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["out", "out.jsonl", "out.ndjson.gz"])
-def test_json_lines_are_as_they_came(tmp_path: Path, name: str) -> None:
-    raw = write(tmp_path / name, LINES).read_bytes()
-    raw = gzip.decompress(raw) if name.endswith(".gz") else raw
-    assert raw == b"".join(found + b"\n" for found in LINES)
-
-
-def test_csv_holds_the_same(tmp_path: Path) -> None:
+def test_json_lines_are_as_they_came_and_csv_holds_the_same(tmp_path: Path) -> None:
+    for name in ("out", "out.jsonl", "out.ndjson.gz"):
+        raw = write(tmp_path / name, LINES).read_bytes()
+        raw = gzip.decompress(raw) if name.endswith(".gz") else raw
+        assert raw == b"".join(found + b"\n" for found in LINES)
     with write(tmp_path / "out.csv", LINES).open(newline="") as file:
         found = list(csv.DictReader(file))
     assert [row["output"] for row in found] == ['a,\n"b"', "", "é\u2028"]
-    assert [row["error"] and json.loads(row["error"])["code"] for row in found] == [
-        "", "invalid_output", ""
-    ]  # fmt: skip
+    errors = [row["error"] and json.loads(row["error"])["code"] for row in found]
+    assert errors == ["", "invalid_output", ""]
     assert (found[0]["custom_id"], found[1]["outcome"], found[2]["units"]) == ("x", "failed", "2")
 
 
-@pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
-def test_results_of_a_routed_job_have_their_version(tmp_path: Path, name: str) -> None:
-    routed = [each[:-1] + b', "version": "%d"}' % n for n, each in enumerate(LINES)]
-    path = write(tmp_path / name, routed)
-    with path.open(newline="") if name == "out.csv" else nullcontext() as file:
-        found = list(csv.DictReader(file)) if file else rows(path)
+def test_results_of_a_routed_job_have_their_version(tmp_path: Path) -> None:
+    routed = [line[:-1] + b', "version": "%d"}' % n for n, line in enumerate(LINES)]
+    with write(tmp_path / "out.csv", routed).open(newline="") as file:
+        assert [row["version"] for row in csv.DictReader(file)] == ["0", "1", "2"]
+    found = rows(write(tmp_path / "out.parquet", routed))
     assert [row["version"] for row in found] == ["0", "1", "2"]
 
 
@@ -81,17 +76,13 @@ def test_parquet_has_outputs_as_they_are(tmp_path: Path, outputs: list[Any], kin
     assert json.loads(rows(path)[-1]["error"])["message"] == "it is engine_error"
 
 
-@pytest.mark.parametrize(
-    "outputs", [[{"label": "a"}], ["a", 1], [[1], "a"], [True], [[], [1]], [["a"]], [[1], [[1]]]]
-)
-def test_parquet_has_outputs_of_other_kinds_as_json(tmp_path: Path, outputs: list[Any]) -> None:
-    path = write(tmp_path / "out.parquet", [line(n, output) for n, output in enumerate(outputs)])
-    texts = [row["output"] for row in rows(path)]
-    assert texts == [o if isinstance(o, str) else json.dumps(o) for o in outputs]
-
-
-def test_parquet_without_results_is_a_table(tmp_path: Path) -> None:
-    assert rows(write(tmp_path / "out.parquet", [])) == []
+def test_parquet_has_outputs_of_other_kinds_as_json(tmp_path: Path) -> None:
+    kinds = [[{"label": "a"}], ["a", 1], [[1], "a"], [True], [[], [1]], [["a"]], [[1], [[1]]], []]
+    for outputs, case in each(kinds):
+        with case:
+            lines = [line(n, output) for n, output in enumerate(outputs)]
+            texts = [row["output"] for row in rows(write(tmp_path / "out.parquet", lines))]
+            assert texts == [o if isinstance(o, str) else json.dumps(o) for o in outputs]
 
 
 def test_an_output_that_does_not_fit_the_first_ones_is_named(tmp_path: Path) -> None:
@@ -131,22 +122,14 @@ def test_a_link_stays_one_and_a_pipe_is_written_into(tmp_path: Path) -> None:
     assert (tmp_path / "pipe").is_fifo()
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
+def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, why in (
         ("out.xlsx", ".xlsx is none of .jsonl, .ndjson, .csv, .parquet"),
         ("nowhere/out.csv", "there is no folder"),
         ("out.parquet.gz", "Parquet is compressed inside"),
-    ],
-)
-def test_what_cannot_be_written_is_refused_at_once(tmp_path: Path, name: str, why: str) -> None:
-    with pytest.raises(OutputError, match=why):
-        Target.of(tmp_path / name)
-
-
-def test_without_pyarrow_it_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    ):
+        with pytest.raises(OutputError, match=why):
+            Target.of(tmp_path / name)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(OutputError, match=r"pip install 'millrace\[parquet\]'"):
         Target.of(tmp_path / "out.parquet")

@@ -56,23 +56,16 @@ def test_settings_that_are_wrong_come_first() -> None:
     assert "MILLRACE_PORT" in found["settings"]["words"]
 
 
-def test_a_full_disk_is_a_problem_before_jobs_are_refused(tmp_path: Path) -> None:
+def test_what_there_is_too_little_of_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     full = machine.disk(Settings(home=tmp_path, min_free_mb=1 << 40))
     assert full.state == "problem"
     assert "MILLRACE_HOME" in full.mend
-
-
-@pytest.mark.parametrize(("free_mb", "state"), [(255, "problem"), (1023, "warning"), (1025, "ok")])
-def test_little_memory_is_told(
-    free_mb: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {free_mb * 1024} kB\n")
     monkeypatch.setattr(machine, "_MEMORY", tmp_path / "meminfo")
-    assert machine.memory().state == state
-
-
-def test_few_open_files_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (256, 512))
-    assert machine.open_files().state == "problem"
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (256, 4096))
-    assert machine.open_files().state == "warning"
+    for free_mb, state in ((255, "problem"), (1023, "warning"), (1025, "ok")):
+        (tmp_path / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {free_mb * 1024} kB\n")
+        assert machine.memory().state == state
+    for most, state in ((512, "problem"), (4096, "warning")):
+        monkeypatch.setattr(machine.resource, "getrlimit", lambda _, most=most: (256, most))
+        assert machine.open_files().state == state

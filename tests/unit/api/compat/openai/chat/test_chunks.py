@@ -67,11 +67,9 @@ def is_valid(schema: str, value: Any) -> None:
     if not SPECIFICATION.exists():
         pytest.skip("OpenAI's specification is not on this machine")
     document = nullable(json.loads(SPECIFICATION.read_text()))
-    components = {"components": document["components"]}
-    validator = jsonschema_rs.Draft202012Validator(
-        {"$ref": f"#/components/schemas/{schema}", **components}
-    )
-    assert [str(error) for error in validator.iter_errors(value)] == []
+    whole = {"$ref": f"#/components/schemas/{schema}", "components": document["components"]}
+    found = jsonschema_rs.Draft202012Validator(whole).iter_errors(value)
+    assert [str(error) for error in found] == []
 
 
 DELTAS = ChoiceDelta(0, "a", (1,)), ChoiceDelta(0, "b", (2,), (), "stop")
@@ -87,34 +85,36 @@ def test_a_stream_begins_with_the_role_and_ends_with_done() -> None:
         {},
     ]
     assert [one["choices"][0]["finish_reason"] for one in found] == [None, None, None, "stop"]
-    assert {(one["id"], one["created"], one["model"]) for one in found} == {
-        ("chatcmpl-1", 1_763_629_200, "m")
-    }
+    named = {(one["id"], one["created"], one["model"]) for one in found}
+    assert named == {("chatcmpl-1", 1_763_629_200, "m")}
     assert all("usage" not in one for one in found)
 
 
 def test_the_usage_comes_last_where_it_is_wanted() -> None:
     body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
     *found, usage, done = streamed(body, *DELTAS)
-    assert done == "[DONE]"
-    assert usage["choices"] == []
+    assert (done, usage["choices"]) == ("[DONE]", [])
     assert usage["usage"]["completion_tokens"] == 2
     assert [one["usage"] for one in found] == [None] * 4
 
 
-def test_each_choice_has_its_role_and_its_end() -> None:
+def test_each_choice_has_its_role_and_its_end_and_each_text_its_logprobs() -> None:
     deltas = [ChoiceDelta(n, "a", (1,), (), "stop") for n in (1, 0)]
     found = streamed({**CHAT, "n": 2}, *deltas)[:-1]
     assert [one["choices"][0]["index"] for one in found] == [0, 1, 1, 1, 0, 0]
-
-
-def test_logprobs_come_with_their_text() -> None:
     found = streamed({**CHAT, "logprobs": True}, ChoiceDelta(0, "a", (1,), (TOKEN,)))
     assert found[1]["choices"][0]["logprobs"] == {"content": [TOKEN], "refusal": None}
 
 
-def test_a_delta_without_text_is_no_chunk() -> None:
+def test_a_text_is_a_chunk_as_the_model_wrote_it() -> None:
     assert len(streamed(CHAT, ChoiceDelta(0, "", (1,)))) == 2
+    *found, done = streamed(CHAT, output=completion("hello", 1))
+    assert done == "[DONE]"
+    assert [one["choices"][0]["delta"].get("content") for one in found] == ["", "hello", None]
+    assert found[-1]["choices"][0]["finish_reason"] == "stop"
+    text = '<tool_call>{"name": "weather"}</tool_call>'
+    found = streamed(CHAT, ChoiceDelta(0, text, (1,)))
+    assert found[1]["choices"][0]["delta"] == {"content": text}
 
 
 def test_a_tool_call_is_one_chunk_and_the_reason_of_the_end() -> None:
@@ -130,19 +130,6 @@ def test_a_tool_call_is_one_chunk_and_the_reason_of_the_end() -> None:
         is_valid("CreateChatCompletionStreamResponse", one)
 
 
-def test_without_tools_the_text_stays_as_the_model_wrote_it() -> None:
-    text = '<tool_call>{"name": "weather"}</tool_call>'
-    found = streamed(CHAT, ChoiceDelta(0, text, (1,)))
-    assert found[1]["choices"][0]["delta"] == {"content": text}
-
-
-def test_an_output_that_came_in_one_piece_is_one_chunk() -> None:
-    *found, done = streamed(CHAT, output=completion("hello", 1))
-    assert done == "[DONE]"
-    assert [one["choices"][0]["delta"].get("content") for one in found] == ["", "hello", None]
-    assert found[-1]["choices"][0]["finish_reason"] == "stop"
-
-
 def test_chunks_of_completions_are_text_completions() -> None:
     output = completion("ab", 2, chat=False)
     legacy = ChoiceDelta(0, "a", (1,), (TOKEN,)), ChoiceDelta(0, "a", (1,), (TOKEN,), "length")
@@ -155,8 +142,8 @@ def test_chunks_of_completions_are_text_completions() -> None:
 
 def test_an_error_in_a_stream_is_an_object_that_sdks_raise() -> None:
     [found] = chunks(ChatChunks(answer(CHAT)).fail(StreamBroken("part 1 was lost"), "req_1"))
-    assert found["error"]["code"] == "stream_broken"
-    assert found["error"]["message"] == "part 1 was lost"
+    error = found["error"]
+    assert (error["code"], error["message"]) == ("stream_broken", "part 1 was lost")
 
 
 @pytest.mark.parametrize("logprobs", [None, {"content": [TOKEN], "refusal": None}])
@@ -171,18 +158,13 @@ def test_whole_answers_and_chunks_are_valid_by_openais_specification(logprobs: A
         is_valid("CreateChatCompletionStreamResponse", one)
 
 
-def test_a_whole_completion_has_logprobs_in_the_older_form() -> None:
+def test_whole_answers_have_logprobs_in_the_older_form_and_name_a_fallback() -> None:
     output = completion("a", 1, chat=False)
     output["choices"][0]["logprobs"] = {"content": [TOKEN]}
     found = text_completion(answer(TEXT), result(output))
     assert found["choices"][0]["logprobs"]["tokens"] == ["a"]
     is_valid("CreateCompletionResponse", found)
-
-
-def test_a_fallback_model_is_named() -> None:
-    other = replace(
-        result(completion("ab", 2)),
-        plan=FallbackPlan(Model("o", "1", "echo"), {}, 1, {"fallback_from": "m@1"}),
-    )
+    plan = FallbackPlan(Model("o", "1", "echo"), {}, 1, {"fallback_from": "m@1"})
+    other = replace(result(completion("ab", 2)), plan=plan)
     found = chat_completion(answer(CHAT), other)
     assert (found["model"], found["degraded"]) == ("o@1", {"fallback_from": "m@1"})
