@@ -11,6 +11,7 @@ from jobs.api_keys import NewKey
 from jobs.errors import Invalid
 from jobs.identity import ROLES
 from ops.cli import main
+from tests.support.cases import each
 
 
 def test_a_key_is_256_random_bits_and_stored_as_their_hash() -> None:
@@ -22,11 +23,11 @@ def test_a_key_is_256_random_bits_and_stored_as_their_hash() -> None:
         assert api_keys.hash_key(key) == hashlib.sha256(key.encode()).digest()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "mk_", "mk_" + "x" * 42, "mk_" + "x" * 44, "mk_" + "+" * 43, "MK_" + "x" * 43]
-)
-def test_what_is_no_key_is_told_by_its_looks(text: str) -> None:
-    assert not api_keys.is_key(text)
+def test_what_is_no_key_is_told_by_its_looks() -> None:
+    cases = ["", "mk_", "mk_" + "x" * 42, "mk_" + "x" * 44, "mk_" + "+" * 43, "MK_" + "x" * 43]
+    for text, case in each(cases):
+        with case:
+            assert not api_keys.is_key(text)
 
 
 def test_a_new_key_does_not_show_itself() -> None:

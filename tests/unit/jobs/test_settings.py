@@ -6,6 +6,7 @@ import pytest
 
 from jobs.blobs import store
 from jobs.settings import Settings, SettingsError, load, redacted
+from tests.support.cases import each
 
 
 def problems(environ: dict[str, str]) -> list[str]:
@@ -72,68 +73,70 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "absent.toml can't be read" in problem
 
 
-@pytest.mark.parametrize(
-    ("host", "url"),
-    [
+def test_the_api_is_reached_where_it_listens() -> None:
+    cases = [
         ("127.0.0.1", "http://127.0.0.1:8000"),
         ("::1", "http://[::1]:8000"),
         ("0.0.0.0", "http://127.0.0.1:8000"),
         ("::", "http://[::1]:8000"),
         ("millrace.example", "http://millrace.example:8000"),
-    ],
-)
-def test_the_api_is_reached_where_it_listens(host: str, url: str) -> None:
-    assert load({"MILLRACE_HOST": host}).url == url
+    ]
+    for (host, url), case in each(cases):
+        with case:
+            assert load({"MILLRACE_HOST": host}).url == url
 
 
 OIDC = {"MILLRACE_OIDC_ISSUER": "https://id.example", "MILLRACE_OIDC_AUDIENCE": "millrace"}
 
 
-@pytest.mark.parametrize(
-    "more", [{}, {"MILLRACE_OIDC_JWKS_URL": "http://127.0.0.1:1/keys"}, {"MILLRACE_HOST": "::"}]
-)
-def test_an_identity_provider_is_taken(more: dict[str, str]) -> None:
-    assert load(OIDC | more).oidc_tenant_claim == "tenant"
+def test_an_identity_provider_is_taken() -> None:
+    cases = [{}, {"MILLRACE_OIDC_JWKS_URL": "http://127.0.0.1:1/keys"}, {"MILLRACE_HOST": "::"}]
+    for more, case in each(cases):
+        with case:
+            assert load(OIDC | more).oidc_tenant_claim == "tenant"
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
+def test_an_identity_provider_that_nobody_could_trust_is_refused() -> None:
+    cases = [
         ({"MILLRACE_OIDC_ISSUER": ""}, "AUDIENCE is set, but not MILLRACE_OIDC_ISSUER"),
         ({"MILLRACE_OIDC_AUDIENCE": ""}, "AUDIENCE must be set with MILLRACE_OIDC_ISSUER"),
         ({"MILLRACE_OIDC_ISSUER": "http://id.example"}, "ISSUER: must be https://"),
         ({"MILLRACE_OIDC_ISSUER": "id.example"}, "ISSUER: must be https://"),
         ({"MILLRACE_OIDC_JWKS_URL": "file:///keys"}, "JWKS_URL: must be https://"),
-    ],
-)
-def test_an_identity_provider_that_nobody_could_trust_is_refused(
-    changes: dict[str, str], named: str
-) -> None:
-    [problem] = problems(OIDC | changes)
-    assert named in problem
+    ]
+    for (changes, named), case in each(cases):
+        with case:
+            [problem] = problems(OIDC | changes)
+            assert named in problem
 
 
-@pytest.mark.parametrize(
-    "blobs",
-    ["/srv/blobs", "file:blobs", "file:", "s3:bucket", "s3://", "s3:///prefix", "gs://bucket"],
-)
-def test_a_blob_store_that_is_none_is_refused(blobs: str) -> None:
-    [problem] = problems({"MILLRACE_BLOBS": blobs})
-    assert problem.startswith("MILLRACE_BLOBS: ")
+def test_a_blob_store_that_is_none_is_refused() -> None:
+    cases = [
+        "/srv/blobs",
+        "file:blobs",
+        "file:",
+        "s3:bucket",
+        "s3://",
+        "s3:///prefix",
+        "gs://bucket",
+    ]
+    for blobs, case in each(cases):
+        with case:
+            [problem] = problems({"MILLRACE_BLOBS": blobs})
+            assert problem.startswith("MILLRACE_BLOBS: ")
 
 
-@pytest.mark.parametrize(
-    ("blobs", "place"),
-    [
+def test_a_blob_store_is_a_folder_or_a_bucket() -> None:
+    cases = [
         ("file:/srv/blobs", Path("/srv/blobs")),
         ("file:///srv/a b", Path("/srv/a b")),
         ("file:~/blobs", Path.home() / "blobs"),
         ("s3://bucket", ("bucket", "")),
         ("s3://bucket/a/b/", ("bucket", "a/b")),
-    ],
-)
-def test_a_blob_store_is_a_folder_or_a_bucket(blobs: str, place: object) -> None:
-    assert store.parse(load({"MILLRACE_BLOBS": blobs}).blobs) == place
+    ]
+    for (blobs, place), case in each(cases):
+        with case:
+            assert store.parse(load({"MILLRACE_BLOBS": blobs}).blobs) == place
 
 
 @pytest.mark.parametrize("lease", ["nan", "inf", "0", "-1", "soon"])
@@ -142,16 +145,15 @@ def test_a_lease_that_no_clock_can_keep_is_refused(lease: str) -> None:
     assert "MILLRACE_LEASE_S" in problem
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
+def test_a_child_process_reads_the_same_settings() -> None:
+    cases = [
         Settings(),
         Settings(home=Path("/srv/a b"), port=0, await_workers=True, lease_s=1.5),
         Settings(models=Path("/m.toml"), database_url="postgresql+psycopg://u@/d?host=/run/x"),
-    ],
-)
-def test_a_child_process_reads_the_same_settings(settings: Settings) -> None:
-    assert load(settings.environment()) == settings
+    ]
+    for settings, case in each(cases):
+        with case:
+            assert load(settings.environment()) == settings
 
 
 def test_evolving_changes_what_is_named_and_nothing_else() -> None:
@@ -159,18 +161,15 @@ def test_evolving_changes_what_is_named_and_nothing_else() -> None:
     assert settings.evolve(port=9001) == Settings(port=9001, pool="gpu")
 
 
-@pytest.mark.parametrize(
-    ("redis_url", "broker_url", "broker"),
-    [
+def test_the_broker_is_the_redis_unless_one_is_named() -> None:
+    cases = [
         ("redis://h:1/0", "", "redis://h:1/0"),
         ("redis://h:1/0", "amqp://h", "amqp://h"),
         ("unix:///run/redis.sock?db=0", "", "redis+socket:///run/redis.sock"),
-    ],
-)
-def test_the_broker_is_the_redis_unless_one_is_named(
-    redis_url: str, broker_url: str, broker: str
-) -> None:
-    assert Settings(redis_url=redis_url, broker_url=broker_url).broker == broker
+    ]
+    for (redis_url, broker_url, broker), case in each(cases):
+        with case:
+            assert Settings(redis_url=redis_url, broker_url=broker_url).broker == broker
 
 
 @pytest.mark.parametrize("broker", ["", "redis+cluster://b"])
@@ -181,25 +180,24 @@ def test_nudges_need_a_broker_that_is_no_cluster(broker: str) -> None:
     load(environ | {"MILLRACE_BROKER_URL": "redis://c"})
 
 
-@pytest.mark.parametrize(
-    ("items", "results", "jobs"), [("0", "0", "0"), ("7", "0", "0"), ("0.5", "30", "30")]
-)
-def test_ages_that_fit_together_are_taken(items: str, results: str, jobs: str) -> None:
-    load(ages(items, results, jobs))
+def test_ages_that_fit_together_are_taken() -> None:
+    cases = [("0", "0", "0"), ("7", "0", "0"), ("0.5", "30", "30")]
+    for (items, results, jobs), case in each(cases):
+        with case:
+            load(ages(items, results, jobs))
 
 
-@pytest.mark.parametrize(
-    ("items", "results", "jobs", "named"),
-    [
+def test_a_job_outlives_its_payloads() -> None:
+    cases = [
         ("7", "0", "30", "KEEP_JOBS_DAYS is 30.0: a job is deleted last"),
         ("7", "31", "30", "KEEP_JOBS_DAYS is 30.0: a job is deleted last"),
         ("-1", "0", "0", "KEEP_ITEMS_DAYS must be greater than or equal to 0, not '-1'"),
         ("1", "nan", "0", "KEEP_RESULTS_DAYS must be a finite number, not 'nan'"),
-    ],
-)
-def test_a_job_outlives_its_payloads(items: str, results: str, jobs: str, named: str) -> None:
-    [problem] = problems(ages(items, results, jobs))
-    assert named in problem
+    ]
+    for (items, results, jobs, named), case in each(cases):
+        with case:
+            [problem] = problems(ages(items, results, jobs))
+            assert named in problem
 
 
 def ages(items: str, results: str, jobs: str) -> dict[str, str]:
@@ -248,35 +246,33 @@ def test_a_child_process_reads_no_secret_from_a_file(tmp_path: Path) -> None:
     assert load(environ | settings.environment()) == settings
 
 
-@pytest.mark.parametrize(
-    ("url", "as_shown"),
-    [
+def test_an_address_is_shown_without_what_is_secret() -> None:
+    cases = [
         ("redis://h:1/0", "redis://h:1/0"),
         ("redis://:pw@h:1/0?password=pw&db=1", "redis://@h:1/0?password=…&db=1"),
         ("postgresql://u:pw@h/d?sslmode=verify-full", "postgresql://u@h/d?sslmode=verify-full"),
         ("postgresql://u:p%40w:x@h/d?sslpassword=pw", "postgresql://u@h/d?sslpassword=…"),
         ("amqp://u:pw@[::1]:5672//", "amqp://u@[::1]:5672//"),
         ("amqp://u:pw@[::1:5672//", "(set)"),
-    ],
-)
-def test_an_address_is_shown_without_what_is_secret(url: str, as_shown: str) -> None:
-    assert redacted(url) == as_shown
+    ]
+    for (url, as_shown), case in each(cases):
+        with case:
+            assert redacted(url) == as_shown
 
 
-@pytest.mark.parametrize(
-    ("url", "broker"),
-    [
+def test_a_broker_by_tls_checks_certificates() -> None:
+    cases = [
         ("rediss://h:1/0", "rediss://h:1/0?ssl_cert_reqs=required"),
         (
             "rediss://h/0?ssl_ca_certs=/ca.pem",
             "rediss://h/0?ssl_ca_certs=/ca.pem&ssl_cert_reqs=required",
         ),
         ("rediss://h/0?ssl_cert_reqs=none", "rediss://h/0?ssl_cert_reqs=none"),
-    ],
-)
-def test_a_broker_by_tls_checks_certificates(url: str, broker: str) -> None:
-    assert Settings(redis_url=url).broker == broker
-    assert Settings(broker_url=url).broker == broker
+    ]
+    for (url, broker), case in each(cases):
+        with case:
+            assert Settings(redis_url=url).broker == broker
+            assert Settings(broker_url=url).broker == broker
 
 
 def test_certificates_and_keys_belong_together_and_are_there(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from jobs.artifacts.manifest import ArtifactFile, Manifest
 from jobs.artifacts.trust import Trust
 from jobs.settings import SettingsError
 from tests.support import signing
+from tests.support.cases import each
 
 REFERENCE = Path(__file__).parent / "reference"
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
@@ -162,22 +163,19 @@ def test_what_the_bundle_says_should_be_ignored_never_counts(
         policy.check(folder.read(model), [text])
 
 
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
+def test_a_key_counts_only_in_its_time(model: Path, tmp_path: Path, key: Key) -> None:
+    cases = [
         ("valid_until = 2026-11-30T00:00:00Z", "'release' expired at 2026-11-30"),
         ("valid_from = 2026-12-02T00:00:00Z", "'release' is not valid before 2026-12-02"),
         ("revoked_at = 2026-11-30T12:30:00Z", "'release' was revoked at 2026-11-30 12:30"),
-    ],
-)
-def test_a_key_counts_only_in_its_time(
-    model: Path, tmp_path: Path, key: Key, more: str, reason: str
-) -> None:
-    manifest = folder.read(model)
-    text = bundle.sign(manifest, "model", key)
-    policy = trust.read(signing.write_trust(tmp_path / "trust", key, more=more))
-    with pytest.raises(Untrusted, match=reason):
-        policy.check(manifest, [text], NOW)
+    ]
+    for (more, reason), case in each(cases):
+        with case:
+            manifest = folder.read(model)
+            text = bundle.sign(manifest, "model", key)
+            policy = trust.read(signing.write_trust(tmp_path / "trust", key, more=more))
+            with pytest.raises(Untrusted, match=reason):
+                policy.check(manifest, [text], NOW)
 
 
 def test_a_key_that_is_not_trusted_is_named(model: Path, policy: Trust, key: Key) -> None:
@@ -200,9 +198,8 @@ def test_a_hint_that_names_another_key_is_refused(model: Path, policy: Trust, ke
         policy.check(manifest, [forged])
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_a_mutated_bundle_is_refused(model: Path, policy: Trust, key: Key) -> None:
+    cases = [
         lambda one: one.update(mediaType="application/json"),
         lambda one: one.update(more=1),
         lambda one: one["verificationMaterial"].update(publicKey=5),
@@ -216,19 +213,14 @@ def test_a_hint_that_names_another_key_is_refused(model: Path, policy: Trust, ke
         lambda one: one["dsseEnvelope"]["signatures"].append(one["dsseEnvelope"]["signatures"][0]),
         lambda one: one["dsseEnvelope"]["signatures"][0].update(sig="MAA="),
         lambda one: one["dsseEnvelope"]["signatures"][0].update(sig="*"),
-    ],
-)
-def test_a_mutated_bundle_is_refused(
-    model: Path,
-    policy: Trust,
-    key: Key,
-    change: Callable[[dict[str, Any]], object],
-) -> None:
-    manifest = folder.read(model)
-    signed = json.loads(bundle.sign(manifest, "model", key))
-    change(signed)
-    with pytest.raises(Untrusted):
-        policy.check(manifest, [json.dumps(signed)])
+    ]
+    for change, case in each(cases):
+        with case:
+            manifest = folder.read(model)
+            signed = json.loads(bundle.sign(manifest, "model", key))
+            change(signed)
+            with pytest.raises(Untrusted):
+                policy.check(manifest, [json.dumps(signed)])
 
 
 def test_warn_and_off_take_what_nobody_signed(
@@ -263,38 +255,34 @@ def issued(fault: str, root: signing.Authority) -> tuple[Key, list[x509.Certific
     return key, [leaf], ""
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
+def test_a_certificate_with_a_fault_is_refused(model: Path, tmp_path: Path) -> None:
+    cases = [
         ("expired", "CN=signer.*not valid"),
         ("not for signatures", "not for signatures"),
         ("of another authority", "'CN=signer' is not trusted"),
         ("its issuer is no authority", "'CN=fake' is not trusted"),
         ("revoked", "{serial:x} of 'CN=signer' is revoked"),
-    ],
-)
-def test_a_certificate_with_a_fault_is_refused(
-    model: Path, tmp_path: Path, fault: str, said: str
-) -> None:
-    root, manifest = signing.Authority.create("root"), folder.read(model)
-    key, chain, more = issued(fault, root)
-    signed = bundle.sign(manifest, "model", key, chain)
-    with pytest.raises(Untrusted, match=said.format(serial=chain[0].serial_number)):
-        _authority(tmp_path, root.pem, more).check(manifest, [signed], NOW)
+    ]
+    for (fault, said), case in each(cases):
+        with case:
+            root, manifest = signing.Authority.create("root"), folder.read(model)
+            key, chain, more = issued(fault, root)
+            signed = bundle.sign(manifest, "model", key, chain)
+            with pytest.raises(Untrusted, match=said.format(serial=chain[0].serial_number)):
+                _authority(tmp_path, root.pem, more).check(manifest, [signed], NOW)
 
 
-@pytest.mark.parametrize(
-    ("toml", "problem"),
-    [
+def test_a_broken_trust_file_is_refused(tmp_path: Path) -> None:
+    cases = [
         ("", "policy is missing"),
         ('policy = "perhaps"', "policy must be"),
         ('policy = "require"', "nothing would load"),
         ('policy = "off"\nkeys = []', "unknown key 'keys'"),
         ('policy = "warn"\n[[key]]\nname = "a"\nfile = "no.pub"', r"no\.pub can't be read"),
         ('policy = "warn"\n[[key]]\nname = "a"\nfile = "trust.toml"', "holds no public key"),
-    ],
-)
-def test_a_broken_trust_file_is_refused(tmp_path: Path, toml: str, problem: str) -> None:
-    path = signing.write(tmp_path / "trust.toml", toml.encode())
-    with pytest.raises(SettingsError, match=problem):
-        trust.read(path)
+    ]
+    for (toml, problem), case in each(cases):
+        with case:
+            path = signing.write(tmp_path / "trust.toml", toml.encode())
+            with pytest.raises(SettingsError, match=problem):
+                trust.read(path)

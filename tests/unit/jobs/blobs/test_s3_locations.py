@@ -7,11 +7,11 @@ import pytest
 from jobs.blobs import s3_locations
 from jobs.blobs.s3_locations import S3Location
 from jobs.errors import Untransferable
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
-    ("url", "says"),
-    [
+def test_what_is_no_place() -> None:
+    cases = [
         ("https://bucket/key", "begin with s3://"),
         ("s3:/bucket/key", "begin with s3://"),
         ("s3:///key", "no name of a bucket"),
@@ -22,11 +22,10 @@ from jobs.errors import Untransferable
         ("s3://bucket/a\x00b", "has '\\x00' in it"),
         ("s3://bucket/a\\..\\b", "in it"),
         ("s3://bucket/" + "k" * 1025, "longer than"),
-    ],
-)
-def test_what_is_no_place(url: str, says: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(says)):
-        s3_locations.parse(url)
+    ]
+    for (url, says), case in each(cases):
+        with case, pytest.raises(ValueError, match=re.escape(says)):
+            s3_locations.parse(url)
 
 
 def test_a_place_is_shown_as_it_was_written() -> None:

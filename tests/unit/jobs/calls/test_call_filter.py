@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
-
-import pytest
 
 from jobs import clock, ids
 from jobs.calls.records import CallFilter, CallRecord
+from tests.support.cases import each
 
 RECORD = CallRecord(
     ids.show("call", ids.new()), "acme", "minilm", "2", "standard", "succeeded", 0.0, 250, 5000, 7,
@@ -17,9 +15,8 @@ LATE = replace(RECORD, timing={"total_ms": 300.0})
 NOW = clock.now()
 
 
-@pytest.mark.parametrize(
-    ("wanted", "yes", "no"),
-    [
+def test_a_filter_wants_some_and_not_others() -> None:
+    cases = [
         ({}, RECORD, None),
         ({"tenant": "acme"}, RECORD, replace(RECORD, tenant="acme2")),
         ({"model": "minilm"}, RECORD, replace(RECORD, model="minilm2")),
@@ -40,14 +37,12 @@ NOW = clock.now()
         ({"since": NOW - timedelta(minutes=1)}, RECORD, None),
         ({"until": NOW + timedelta(minutes=1)}, RECORD, None),
         ({"text": RECORD.id[-8:]}, RECORD, replace(RECORD, id=ids.show("call", ids.new()))),
-    ],
-)
-def test_a_filter_wants_some_and_not_others(
-    wanted: dict[str, Any], yes: CallRecord, no: CallRecord | None
-) -> None:
-    assert CallFilter(**wanted).matches(yes)
-    if no:
-        assert not CallFilter(**wanted).matches(no)
+    ]
+    for (wanted, yes, no), case in each(cases):
+        with case:
+            assert CallFilter(**wanted).matches(yes)
+            if no:
+                assert not CallFilter(**wanted).matches(no)
 
 
 def test_times_are_those_at_which_calls_were_made() -> None:

@@ -1,4 +1,5 @@
-"""Calls as messages, between releases: workers and apis are not replaced at one moment."""
+"""Calls, replies and deltas as messages, between releases: workers and apis are not replaced at one
+moment."""
 
 from dataclasses import replace
 
@@ -6,12 +7,17 @@ import orjson
 import pytest
 
 from jobs.calls.messages import (
+    DELTAS,
     FRAMED,
     Call,
+    ChoiceDelta,
+    Delta,
     Reply,
     pack_call,
+    pack_deltas,
     pack_replies,
     unpack_call,
+    unpack_deltas,
     unpack_replies,
 )
 
@@ -21,10 +27,9 @@ BEFORE = orjson.dumps(["acme", "text", 7, 2.0, "bulk"])
 """As the release before packs them, and reads them."""
 
 
-def test_a_call_and_its_trace_come_as_they_were_sent() -> None:
-    assert unpack_call(CALL.id, HEAD, pack_call(CALL)) == CALL
-    traced = Call("call_1", "{}/0", "acme", "text", 7, "api_1", 2.0, "bulk", 10.0, 20.0, "00-x")
-    assert unpack_call(CALL.id, HEAD, pack_call(traced)) == traced
+def test_a_call_comes_as_it_was_sent() -> None:
+    for call in (CALL, replace(CALL, trace="00-x"), replace(CALL, stream=True)):
+        assert unpack_call(CALL.id, HEAD, pack_call(call)) == call
 
 
 def test_calls_are_read_by_the_releases_before_and_after() -> None:
@@ -70,25 +75,19 @@ REPLIES_BEFORE = (
 """As the release before packs them, and reads them."""
 
 
-def test_outputs_come_as_they_were_written() -> None:
+def test_outputs_come_as_they_were_written_and_are_not_parsed() -> None:
     assert unpack_replies(pack_replies(REPLIES, NEW_API)) == [
         ("a", b'"line\\n"', None, 1, {"queue_ms": 0.5}),
         ("b", None, ["engine_error", "it\nbroke"], 2, {}),
         ("c", b"[1.50, {}]", None, 3, {}),
     ]
-
-
-def test_outputs_are_not_parsed() -> None:
     no_json = Reply("a", b"{no JSON\n[", None, 1, {})
     [(_, output, *_)] = unpack_replies(pack_replies([no_json], NEW_API))
     assert output == no_json.output
 
 
-def test_an_api_of_the_release_before_reads_replies() -> None:
+def test_replies_are_read_by_the_release_before_and_read_as_it_writes_them() -> None:
     assert pack_replies(REPLIES, "api_1") == REPLIES_BEFORE
-
-
-def test_replies_of_the_release_before_and_of_scripts_are_read() -> None:
     assert unpack_replies(REPLIES_BEFORE) == [
         ("a", b'"line\\n"', None, 1, {"queue_ms": 0.5}),
         ("b", None, ["engine_error", "it\nbroke"], 2, {}),
@@ -97,3 +96,17 @@ def test_replies_of_the_release_before_and_of_scripts_are_read() -> None:
     assert unpack_replies(b'[["a",null,["worker_lost","died"],0,{}]]') == [
         ("a", None, ["worker_lost", "died"], 0, {})
     ]
+
+
+def test_deltas_come_out_as_they_went_in() -> None:
+    logprobs = [{"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}]
+    deltas = [
+        Delta("call_1", 0, [ChoiceDelta(0, "a\n~", [5], logprobs), ChoiceDelta(1, "ü", [6, 7])]),
+        Delta("call_2", 3, [ChoiceDelta(0, finish="stop")]),
+    ]
+    packed = pack_deltas(deltas)
+    assert packed.startswith(DELTAS)
+    read = unpack_deltas(packed)
+    assert [(one.id, one.number) for one in read] == [("call_1", 0), ("call_2", 3)]
+    assert read[0].choices[0] == ChoiceDelta(0, "a\n~", [5], logprobs)
+    assert read[1].choices[0].finish == "stop"

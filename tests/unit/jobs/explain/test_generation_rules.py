@@ -1,8 +1,7 @@
 """Rules on models that generate: each speaks just beyond its thresholds, and is silent below."""
 
-import pytest
-
 from jobs.explain.diagnosis import visible_to_tenants
+from tests.support.cases import each
 from tests.unit.jobs.explain.made import M, Process, found, worker
 
 
@@ -14,27 +13,21 @@ def generating(usage: float = 0.5, waiting: float = 0.0, preemptions: float = 0.
     return made.count("num_preemptions_total", preemptions, **M, kind="call")
 
 
-@pytest.mark.parametrize(
-    ("usage", "waiting", "preemptions", "says"),
-    [
+def test_a_full_cache_matters_where_requests_wait_or_give_way() -> None:
+    cases = [
         (0.96, 1, 0, True),
         (0.94, 1, 0, False),
         (0.96, 0, 0, False),
         (0.96, 0, 10, True),
         (0.96, 0, 9, False),
-    ],
-)
-def test_a_full_cache_matters_where_requests_wait_or_give_way(
-    usage: float, waiting: float, preemptions: float, says: bool
-) -> None:
-    said = found(generating(usage, waiting, preemptions))
-    assert ("kv_cache_full" in said) == says
-    if says:
-        words = said["kv_cache_full"].words
-        assert words.startswith("96 % of the KV blocks of m@1 are in use: 8 sequences run")
-
-
-def test_tenants_are_told_of_a_full_cache_without_figures() -> None:
+    ]
+    for (usage, waiting, preemptions, says), case in each(cases):
+        with case:
+            said = found(generating(usage, waiting, preemptions))
+            assert ("kv_cache_full" in said) == says
+            if says:
+                words = said["kv_cache_full"].words
+                assert words.startswith("96 % of the KV blocks of m@1 are in use: 8 sequences run")
     [one] = visible_to_tenants([found(generating(0.99, 3))["kv_cache_full"]])
     assert "wait until others end" in one.words
     assert not one.evidence
@@ -52,21 +45,20 @@ def stepping(
     return made
 
 
-@pytest.mark.parametrize(
-    ("process", "says"),
-    [
+def test_prompts_starve_decoding_where_their_steps_are_long() -> None:
+    cases = [
         (stepping(0.06, 0.2, 0.1), True),
         (stepping(0.04, 0.2, 0.1), False),
         (stepping(0.06, 0.19, 0.1), False),
         (stepping(0.06, 0.2, 0.1, steps=9), False),
         (stepping(0.06, 0.2, 0.1, judged=19), False),
-    ],
-)
-def test_prompts_starve_decoding_where_their_steps_are_long(process: Process, says: bool) -> None:
-    said = found(process)
-    assert ("prefill_starves_decode" in said) == says
-    if says:
-        assert "target_itl_ms" in said["prefill_starves_decode"].advice
+    ]
+    for (process, says), case in each(cases):
+        with case:
+            said = found(process)
+            assert ("prefill_starves_decode" in said) == says
+            if says:
+                assert "target_itl_ms" in said["prefill_starves_decode"].advice
 
 
 def adapting(evictions: float, load_s: float) -> Process:
@@ -76,26 +68,23 @@ def adapting(evictions: float, load_s: float) -> Process:
     return made.gauge("adapter_slots_used", 4, **M)
 
 
-@pytest.mark.parametrize(
-    ("process", "says"),
-    [
+def test_adapters_thrash_where_their_loads_take_much_of_the_time() -> None:
+    cases = [
         (adapting(40, 0.1), True),
         (adapting(9, 1.0), False),
         (adapting(40, 0.05), False),
-    ],
-)
-def test_adapters_thrash_where_their_loads_take_much_of_the_time(
-    process: Process, says: bool
-) -> None:
-    said = found(process)
-    assert ("adapter_thrash" in said) == says
-    if says:
-        one = said["adapter_thrash"]
-        assert one.words == (
-            "40 adapters of m@1 left their slot to another in the last minute: more are in use "
-            "than the 4 slots of a worker hold; loads of 100 ms take 7 % of its time"
-        )
-        assert visible_to_tenants([one])[0].evidence == {}
+    ]
+    for (process, says), case in each(cases):
+        with case:
+            said = found(process)
+            assert ("adapter_thrash" in said) == says
+            if says:
+                one = said["adapter_thrash"]
+                assert one.words == (
+                    "40 adapters of m@1 left their slot to another in the last minute: more are in "
+                    "use than the 4 slots of a worker hold; loads of 100 ms take 7 % of its time"
+                )
+                assert visible_to_tenants([one])[0].evidence == {}
 
 
 def held(usage: float, waiting: float, **blocks: float) -> Process:
@@ -105,26 +94,22 @@ def held(usage: float, waiting: float, **blocks: float) -> Process:
     return made
 
 
-@pytest.mark.parametrize(
-    ("process", "says"),
-    [
+def test_a_tenant_hogs_the_cache_where_others_wait_by_blocks_of_all_workers() -> None:
+    cases = [
         (held(0.96, 1, acme=50, other=50), True),
         (held(0.96, 1, acme=50, other=49, third=2), False),
         (held(0.94, 1, acme=90, other=10), False),
         (held(0.96, 0, acme=90, other=10), False),
         (held(0.96, 1, acme=90), False),
         (held(0.96, 1, acme=90, other=0), True),
-    ],
-)
-def test_a_tenant_hogs_the_cache_where_others_wait(process: Process, says: bool) -> None:
-    said = found(process)
-    assert ("kv_cache_hogged" in said) == says
-    if says:
-        assert said["kv_cache_hogged"].about == "tenant:acme"
-        assert visible_to_tenants([said["kv_cache_hogged"]]) == []
-
-
-def test_blocks_of_several_workers_are_added_up() -> None:
+    ]
+    for (process, says), case in each(cases):
+        with case:
+            said = found(process)
+            assert ("kv_cache_hogged" in said) == says
+            if says:
+                assert said["kv_cache_hogged"].about == "tenant:acme"
+                assert visible_to_tenants([said["kv_cache_hogged"]]) == []
     one, two = held(0.96, 1, acme=30, other=60), held(0.9, 0, acme=60)
     two._name = "2"  # noqa: SLF001
     assert found(one, two)["kv_cache_hogged"].evidence["blocks"] == 90

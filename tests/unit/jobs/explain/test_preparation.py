@@ -1,9 +1,8 @@
 """Which of two tiers keeps the other waiting: devices, or the workers that prepare for them."""
 
-import pytest
-
 from jobs.explain import Diagnosis
 from jobs.store.monitoring.observations import ModelObservation, Observations
+from tests.support.cases import each
 from tests.unit.jobs.explain.made import Process, found, keeper, launched, worker
 
 STAGE = {"model": "m@1~prepare"}
@@ -24,27 +23,21 @@ def said(devices: float, preparation: float | None, waiting: float = 500.0) -> d
     return found(*processes, seen=Observations(models=states))
 
 
-@pytest.mark.parametrize(
-    ("devices", "preparation", "code", "advice"),
-    [
+def test_the_tier_that_keeps_the_other_waiting_is_told() -> None:
+    cases = [
         (0.2, 0.97, "preparation_saturated", "pool prepare"),
         (0.97, 0.2, "preparation_ahead", "more workers in its pool"),
         (0.0, None, "no_prepare_worker", "`millrace prepare`"),
-    ],
-)
-def test_the_tier_that_keeps_the_other_waiting_is_told(
-    devices: float, preparation: float | None, code: str, advice: str
-) -> None:
-    one = said(devices, preparation)
-    assert one.keys() == {code}
-    assert one[code].about == "model:m@1"
-    assert advice in one[code].advice
+    ]
+    for (devices, preparation, code, advice), case in each(cases):
+        with case:
+            one = said(devices, preparation)
+            assert one.keys() == {code}
+            assert one[code].about == "model:m@1"
+            assert advice in one[code].advice
 
 
-@pytest.mark.parametrize(("devices", "preparation"), [(0.95, 0.95), (0.3, 0.3), (0.7, 0.7)])
-def test_tiers_that_are_alike_have_nothing_to_say(devices: float, preparation: float) -> None:
-    assert not said(devices, preparation)
-
-
-def test_without_waiting_items_nobody_waits() -> None:
+def test_tiers_that_are_alike_or_without_waiting_items_have_nothing_to_say() -> None:
+    for busy in (0.95, 0.3, 0.7):
+        assert not said(busy, busy)
     assert not said(devices=0.2, preparation=0.97, waiting=0)

@@ -2,14 +2,12 @@
 
 from io import BytesIO
 
-import pytest
-
 from jobs.intake.formats import guess, read_head, text_lines
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
-    ("content", "found"),
-    [
+def test_the_format_of_what_has_no_name_is_guessed() -> None:
+    cases = [
         (b"", "jsonl"),
         (b'"a"\n"b"\n', "jsonl"),
         (b'\n{"input": 1}\n{"input": \n', "jsonl"),  # the api names the line
@@ -24,10 +22,10 @@ from jobs.intake.formats import guess, read_head, text_lines
         (b"[1] A footnote\n[2] Another\n", "text"),
         (b'"Hello," she said.\n', "text"),
         ("\xe9\n".encode("latin-1"), "text"),
-    ],
-)
-def test_the_format_of_what_has_no_name_is_guessed(content: bytes, found: str) -> None:
-    assert guess(content.splitlines(keepends=True)) == found
+    ]
+    for (content, found), case in each(cases):
+        with case:
+            assert guess(content.splitlines(keepends=True)) == found
 
 
 def test_the_head_of_a_file_is_bounded() -> None:

@@ -14,6 +14,7 @@ from jobs.intake import validation
 from jobs.intake.validation import Item
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.model import Limits, Model
+from tests.support.cases import each
 from tests.support.json_values import json_values
 
 ECHO, MINILM = SAMPLES.resolve("echo"), SAMPLES.resolve("minilm")
@@ -39,14 +40,14 @@ def test_any_json_value_is_read_as_it_was_written(value: Any) -> None:
     assert validation.parse_json(json.dumps(value).encode()) == value
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [b"", b"{", b"nul", b"[1,]", b"'a'", b"NaN", b"[Infinity]", b"1e400", b'["\\ud800", -1e999]',
-     b"[" * 5000, b'"\xff"', b'"a\nb"', b"1 2"],
-)  # fmt: skip
-def test_what_is_no_json_is_malformed(raw: bytes) -> None:
-    with pytest.raises(Malformed, match="not valid JSON"):
-        validation.parse_json(raw)
+def test_what_is_no_json_is_malformed() -> None:
+    cases = [
+        b"", b"{", b"nul", b"[1,]", b"'a'", b"NaN", b"[Infinity]", b"1e400",
+        b'["\\ud800", -1e999]', b"[" * 5000, b'"\xff"', b'"a\nb"', b"1 2",
+    ]  # fmt: skip
+    for raw, case in each(cases):
+        with case, pytest.raises(Malformed, match="not valid JSON"):
+            validation.parse_json(raw)
 
 
 def test_what_is_no_text_is_told_so() -> None:
@@ -96,19 +97,18 @@ def test_a_custom_id_that_can_not_be_shown_is_refused(custom_id: Any) -> None:
     assert faults({"custom_id": custom_id, "input": 1}) == [("custom_id", "custom_id")]
 
 
-@pytest.mark.parametrize(
-    ("value", "code"),
-    [
+def test_an_input_that_can_not_be_stored_is_refused() -> None:
+    cases = [
         ("a\0b", "nul"),
         ({"input": ["a\0b"]}, "nul"),
         ({"input": {"a\0": 1}}, "nul"),
         ("\ud800", "lone_surrogate"),
         ({"input": {"\ud800": 1}}, "lone_surrogate"),
         ({"input": 2**64}, "not_storable"),
-    ],
-)
-def test_an_input_that_can_not_be_stored_is_refused(value: Any, code: str) -> None:
-    assert [fault[-1] for fault in faults(value)] == [code]
+    ]
+    for (value, code), case in each(cases):
+        with case:
+            assert [fault[-1] for fault in faults(value)] == [code]
 
 
 def nested(levels: int, opening: str = "[", closing: str = "]") -> Any:
@@ -127,18 +127,17 @@ def test_a_value_is_nested_200_levels_at_most(opening: str, closing: str) -> Non
 PASSING = Model("up", "1", "http", options={"url": "http://up", "body": {"p": "$params"}})
 
 
-@pytest.mark.parametrize(
-    ("params", "code"),
-    [
+def test_parameters_that_can_not_be_stored_are_refused() -> None:
+    cases = [
         ({"a": "\ud800"}, "lone_surrogate"),
         ({"\ud800": 1}, "lone_surrogate"),
         ({"a": nested(300)}, "too_deep"),
         ({"a": "\0"}, "nul"),
         ({"a": 2**64}, "not_storable"),
-    ],
-)
-def test_parameters_that_can_not_be_stored_are_refused(params: Any, code: str) -> None:
-    assert faults({"input": 1, "params": params}, PASSING) == [("params", code)]
+    ]
+    for (params, code), case in each(cases):
+        with case:
+            assert faults({"input": 1, "params": params}, PASSING) == [("params", code)]
 
 
 def test_the_letters_of_an_escape_are_no_nul() -> None:
@@ -206,9 +205,8 @@ def test_what_the_model_refuses_is_a_fault_only_where_the_job_is_strict(value: A
     assert isinstance(check(value, MINILM, strict=False), Item)
 
 
-@pytest.mark.parametrize(
-    ("params", "code"),
-    [
+def test_parameters_are_those_of_the_model() -> None:
+    cases = [
         ({"normalise": True}, "unknown_param"),
         ({"normalize": "yes"}, "type"),
         ({"normalize": None}, "type"),
@@ -221,10 +219,10 @@ def test_what_the_model_refuses_is_a_fault_only_where_the_job_is_strict(value: A
         ({"truncate": 2}, "range"),
         ({"truncate": 513}, "range"),
         ({"truncate": -(2**80)}, "range"),
-    ],
-)
-def test_parameters_are_those_of_the_model(params: Any, code: str) -> None:
-    assert faults({"input": "a", "params": params}, MINILM) == [("params", code)]
+    ]
+    for (params, code), case in each(cases):
+        with case:
+            assert faults({"input": "a", "params": params}, MINILM) == [("params", code)]
 
 
 def test_a_fault_can_be_sent_whatever_the_client_called_its_keys() -> None:

@@ -14,6 +14,7 @@ from jobs.models.pricing import Price
 from jobs.models.registry import Registry
 from jobs.models.watcher import ModelsFile
 from jobs.settings import SettingsError
+from tests.support.cases import each
 
 SHA = "a" * 64
 BASE = Model("m", "1", "minilm")
@@ -111,9 +112,8 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
         assert problem in text
 
 
-@pytest.mark.parametrize(
-    ("engine", "options", "adapters", "problem"),
-    [
+def test_what_an_engine_can_not_serve_is_refused(tmp_path: Path) -> None:
+    cases = [
         ("echo", "", [entry("a")], "takes none"),
         ("openai", 'options = { url = "http://127.0.0.1:1/v1", model = "x" }', [entry("a")], "out"),
         (
@@ -122,13 +122,10 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
             [entry("a", pinned=True), entry("b")],
             "leaves no slot",
         ),
-    ],
-)
-def test_what_an_engine_can_not_serve_is_refused(
-    tmp_path: Path, engine: str, options: str, adapters: list[str], problem: str
-) -> None:
-    with pytest.raises(SettingsError, match=problem):
-        models_file.read(written(tmp_path, *adapters, engine=engine, options=options))
+    ]
+    for (engine, options, adapters, problem), case in each(cases):
+        with case, pytest.raises(SettingsError, match=problem):
+            models_file.read(written(tmp_path, *adapters, engine=engine, options=options))
 
 
 def test_a_server_has_adapters_by_name_alone(tmp_path: Path) -> None:

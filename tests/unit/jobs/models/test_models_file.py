@@ -12,6 +12,7 @@ from jobs.models.engines.engine_spec import TOKEN_BUCKETS
 from jobs.models.model import Degrade, Limits, Model
 from jobs.models.registry import Registry
 from jobs.settings import SettingsError
+from tests.support.cases import each
 
 
 def entry(name: str, version: str, engine: str) -> str:
@@ -128,9 +129,8 @@ def test_every_problem_is_named_with_its_place(tmp_path: Path) -> None:
         assert word in problem
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
+def test_a_file_with_one_problem_is_refused(tmp_path: Path) -> None:
+    cases = [
         ("", "declares no [[model]]"),
         ("[[models]]\n", "declares no [[model]]"),
         ('[model]\nname = "a"\n', "in double brackets"),
@@ -142,11 +142,11 @@ def test_every_problem_is_named_with_its_place(tmp_path: Path) -> None:
         (entry("m", "1", "minilm") + "fetch = true", "take no bytes"),
         (entry("m", "1", "minilm") + 'prepare = "gpu"', "prepare"),
         (entry("m", "1~prepare", "echo"), "~prepare"),
-    ],
-)
-def test_a_file_with_one_problem_is_refused(tmp_path: Path, text: str, problem: str) -> None:
-    [found] = problems(tmp_path, text)
-    assert problem in found
+    ]
+    for (text, problem), case in each(cases):
+        with case:
+            [found] = problems(tmp_path, text)
+            assert problem in found
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -161,15 +161,19 @@ def test_units_and_keys_of_models_need_no_file() -> None:
     assert {one: 1}[same] == 1
 
 
-@pytest.mark.parametrize(
-    ("max_tokens", "largest"), [(3, 16), (16, 16), (17, 24), (256, 256), (300, 384), (512, 512)]
-)
-def test_buckets_go_as_far_as_texts_are_cut(max_tokens: int, largest: int) -> None:
-    model = Model("a", "1", "minilm", options={"max_tokens": max_tokens, "layout": "padded"})
-    assert (
-        model.buckets == model.size_buckets == tuple(top for top in TOKEN_BUCKETS if top <= largest)
-    )
-    assert model.size("word " * 1000, {}) == max_tokens
+def test_buckets_go_as_far_as_texts_are_cut() -> None:
+    cases = [(3, 16), (16, 16), (17, 24), (256, 256), (300, 384), (512, 512)]
+    for (max_tokens, largest), case in each(cases):
+        with case:
+            model = Model(
+                "a", "1", "minilm", options={"max_tokens": max_tokens, "layout": "padded"}
+            )
+            assert (
+                model.buckets
+                == model.size_buckets
+                == tuple(top for top in TOKEN_BUCKETS if top <= largest)
+            )
+            assert model.size("word " * 1000, {}) == max_tokens
 
 
 def test_only_a_layout_that_pads_has_buckets_as_lanes() -> None:
@@ -204,9 +208,8 @@ def test_an_entry_may_allow_to_degrade(tmp_path: Path) -> None:
     assert models.resolve("embed@1").degrade == Degrade()
 
 
-@pytest.mark.parametrize(
-    ("engine", "degrade", "problem"),
-    [
+def test_what_is_wrong_with_degrade_is_named(tmp_path: Path) -> None:
+    cases = [
         ("minilm", "5", "must be a table"),
         ("minilm", "{ shorten = 5 }", "unknown key 'shorten'"),
         ("minilm", "{ shed = 1 }", "shed must be true or false"),
@@ -218,14 +221,12 @@ def test_an_entry_may_allow_to_degrade(tmp_path: Path) -> None:
         ("echo", '{ fallback = "a" }', "'a' is not declared here"),
         ("echo", '{ fallback = "a@1" }', "'a@1' leads back to it"),
         ("echo", '{ fallback = "b@1" }', "'b@1' takes texts alone"),
-    ],
-)
-def test_what_is_wrong_with_degrade_is_named(
-    tmp_path: Path, engine: str, degrade: str, problem: str
-) -> None:
-    text = entry("a", "1", engine) + f"degrade = {degrade}\n" + entry("b", "1", "minilm")
-    [found] = problems(tmp_path, text)
-    assert problem in found
+    ]
+    for (engine, degrade, problem), case in each(cases):
+        with case:
+            text = entry("a", "1", engine) + f"degrade = {degrade}\n" + entry("b", "1", "minilm")
+            [found] = problems(tmp_path, text)
+            assert problem in found
 
 
 def test_a_cycle_of_fallbacks_is_named_at_each_of_its_models(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from jobs.models import models_file
 from jobs.models.pricing import FREE, Price
 from jobs.settings import SettingsError
+from tests.support.cases import each
 
 ENTRY = {"per_item": 0.001, "per_1k_units": 0.02, "per_device_s": 3, "class": {"bulk": 0.5}}
 
@@ -45,9 +46,8 @@ def test_without_a_price_all_is_free() -> None:
     assert not any(FREE.rates("interactive"))
 
 
-@pytest.mark.parametrize(
-    ("entry", "problem"),
-    [
+def test_what_is_wrong_with_a_price_is_said() -> None:
+    cases = [
         (7, "must be a table"),
         ({"per_token": 1}, "unknown key 'per_token'"),
         ({"per_item": -1}, "price.per_item: must be a number"),
@@ -63,13 +63,13 @@ def test_without_a_price_all_is_free() -> None:
             "price.class.express must be 'interactive', 'standard' or 'bulk', not",
         ),
         ({"class": {"bulk": -1}}, "price.class.bulk: must be a number"),
-    ],
-)
-def test_what_is_wrong_with_a_price_is_said(entry: object, problem: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        models_file.read_table(Price, entry, "price")
-    [found] = caught.value.problems
-    assert problem in found
+    ]
+    for (entry, problem), case in each(cases):
+        with case:
+            with pytest.raises(SettingsError) as caught:
+                models_file.read_table(Price, entry, "price")
+            [found] = caught.value.problems
+            assert problem in found
 
 
 def test_the_models_file_has_prices(tmp_path: Path) -> None:

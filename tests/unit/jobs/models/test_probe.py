@@ -1,13 +1,11 @@
-from typing import Any
-
 import pytest
 
 from jobs.models.probe import Probe
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
-    ("known", "given", "place"),
-    [
+def test_answers_are_compared_within_the_tolerance() -> None:
+    cases = [
         (1.0, 1.0005, ""),
         (1.0, 1.01, "output is 1.01"),
         (100.0, 100.05, ""),
@@ -22,11 +20,11 @@ from jobs.models.probe import Probe
         ({"a": 1}, {"b": 1}, "output is {'b': 1}"),
         (1.0, None, "output is None"),
         (1.0, float("nan"), "output is nan"),
-    ],
-)
-def test_answers_are_compared_within_the_tolerance(known: Any, given: Any, place: str) -> None:
-    problem = Probe(["x"], [known]).problem([given])
-    assert (place in problem) if place else problem == ""
+    ]
+    for (known, given, place), case in each(cases):
+        with case:
+            problem = Probe(["x"], [known]).problem([given])
+            assert (place in problem) if place else problem == ""
 
 
 def test_a_probe_survives_its_json() -> None:

@@ -1,15 +1,14 @@
 """Order in which workers drain."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.scaling.drain_order import drain_order
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
-    ("held", "staying", "order"),
-    [
+def test_workers_go_by_what_would_be_lost_and_then_by_their_age() -> None:
+    cases = [
         ({"old": ["a"], "new": ["a"], "newest": ["a"]}, [], ["newest", "new", "old"]),
         ({}, [], []),
         # Weights that only one worker has are last to go.
@@ -19,16 +18,12 @@ from jobs.scaling.drain_order import drain_order
         # Copies in workers that stay count.
         ({"old": ["a"], "new": ["b"]}, [["b"]], ["new", "old"]),
         ({"old": ["a"], "new": ["b"]}, [["a"]], ["old", "new"]),
-    ],
-)
-def test_workers_go_by_what_would_be_lost_and_then_by_their_age(
-    held: dict[str, list[str]], staying: list[list[str]], order: list[str]
-) -> None:
-    assert drain_order(held, staying) == order
-
-
-def test_one_that_loads_still_has_nothing_to_lose() -> None:
-    assert drain_order({"loads": [], "new": ["a"], "rare": ["b"]})[0] == "loads"
+    ]
+    for (held, staying, order), case in each(cases):
+        with case:
+            assert drain_order(held, staying) == order
+    still_loading = drain_order({"loads": [], "new": ["a"], "rare": ["b"]})
+    assert still_loading[0] == "loads", "it has nothing to lose"
 
 
 @given(st.dictionaries(st.integers(), st.sets(st.sampled_from("abcde")), max_size=6))

@@ -11,6 +11,7 @@ from jobs.scaling.measure import ModelQueues, Queue, measure
 from jobs.scaling.signals import Signals
 from jobs.telemetry.reports.reports import ProcessKind, Report, ReportSet
 from jobs.telemetry.reports.window import Recent, Series, WindowDelta
+from tests.support.cases import each
 
 MODEL = Model("m", "1", "echo", target_ms=100, limits=Limits(max_batch=32))
 PROFILE = Profile(buckets={0: Times(full_rows=32, full_ms=64.0, one_ms=5.0)})  # 2 ms an entry
@@ -55,11 +56,13 @@ def load(
     return measure("default", named, ReportSet(reports), queues, states, 7.0)
 
 
-def test_work_is_device_time_at_full_launches_whatever_they_were() -> None:
+def test_work_is_device_time_at_full_launches_whatever_they_were_also_of_adapters() -> None:
     busy = {series("millrace_model_device_seconds_total", model="m@1"): 59.0}
     found = load(report("api", calls("succeeded", 1000)), report("worker", increases=busy))
     assert found.offered == pytest.approx(100 * 0.002)
     assert (found.used, found.missing) == (found.offered, ())
+    found = load(report("api", calls("succeeded", 1000, "m:adapter@1")), report("worker"))
+    assert found.offered == pytest.approx(100 * 0.002)
 
 
 def test_refused_calls_are_demand_and_the_faults_of_clients_are_not() -> None:
@@ -71,16 +74,13 @@ def test_refused_calls_are_demand_and_the_faults_of_clients_are_not() -> None:
     assert found.late == pytest.approx(20 / 500)
 
 
-def test_calls_of_adapters_are_work_of_their_base() -> None:
-    found = load(report("api", calls("succeeded", 1000, "m:adapter@1")), report("worker"))
-    assert found.offered == pytest.approx(100 * 0.002)
-
-
-def test_items_are_a_backlog_and_no_use() -> None:
+def test_items_are_a_backlog_and_what_waits_says_how_long_and_until_when() -> None:
     items = {series("millrace_queue_items", model="m@1"): 6000.0}
     found = load(report("api"), report("worker"), report("keeper", gauges=items))
     assert (found.used, found.backlog_s, found.items) == (0.0, pytest.approx(12.0), 6000)
     assert found.drain_s == pytest.approx(12.0)
+    found = load(report("api"), report("worker"), queue=Queue(12, 0.03))
+    assert (found.queue, found.slack_s, found.wait_s) == (12, 0.03, pytest.approx(0.07))
 
 
 def test_a_mean_over_the_buckets_in_use() -> None:
@@ -96,11 +96,6 @@ def test_a_mean_over_the_buckets_in_use() -> None:
     assert found.offered == pytest.approx(100 * (0.75 * 0.002 + 0.25 * 0.010) / 2)
 
 
-def test_what_waits_says_how_long_and_until_when() -> None:
-    found = load(report("api"), report("worker"), queue=Queue(12, 0.03))
-    assert (found.queue, found.slack_s, found.wait_s) == (12, 0.03, pytest.approx(0.07))
-
-
 def test_a_model_that_generates_uses_its_cache() -> None:
     state = {
         series("millrace_kv_cache_usage_perc", model="c@1"): 0.9,
@@ -112,23 +107,17 @@ def test_a_model_that_generates_uses_its_cache() -> None:
     assert found.offered == pytest.approx(0.9 * 3 / 6)
 
 
-@pytest.mark.parametrize(
-    ("reports", "queue", "ready", "missing"),
-    [
+def test_what_is_not_known_is_said_but_a_pool_without_workers_misses_nothing() -> None:
+    cases = [
         ((report("worker"),), Queue(), 1, "reports of apis"),
         ((report("api"),), Queue(), 1, "reports of workers (0 of 1 came)"),
         ((report("api"), report("worker", pool="gpu")), Queue(), 1, "0 of 1"),
         ((report("api"), report("worker")), None, 1, "the queues of m@1"),
-    ],
-)
-def test_what_is_not_known_is_said(
-    reports: tuple[Report, ...], queue: Queue | None, ready: int, missing: str
-) -> None:
-    found = load(*reports, queue=queue, workers={"ready": ready})
-    assert missing in ", ".join(found.missing)
-
-
-def test_a_pool_without_workers_misses_nothing() -> None:
+    ]
+    for (reports, queue, ready, missing), case in each(cases):
+        with case:
+            found = load(*reports, queue=queue, workers={"ready": ready})
+            assert missing in ", ".join(found.missing)
     found = load(report("api", calls("no_worker", 100)), workers={"loading": 2})
     assert (found.missing, found.booting, found.used) == ((), 2, pytest.approx(0.02))
 
@@ -191,13 +180,10 @@ def prepares(busy_s: float, ready: int = 2) -> Signals:
     return measure("prepare", [(PREPARATION, [key])], reports, queues, {"ready": ready}, 7.0)
 
 
-def test_preparation_is_used_by_the_time_that_it_takes() -> None:
+def test_preparation_is_used_by_the_time_that_it_takes_and_idle_has_no_backlog() -> None:
     found = prepares(busy_s=9.0)
     assert found.used == pytest.approx(0.9)
     assert (found.offered, found.wait_s, found.missing) == (0.0, 9.0, ())
     assert found.backlog_s == pytest.approx(60.0)
-
-
-def test_what_waits_for_idle_preparation_waits_for_devices_and_is_no_backlog() -> None:
     assert prepares(busy_s=2.0).backlog_s == 0.0
     assert prepares(busy_s=0.0, ready=0).backlog_s > 0

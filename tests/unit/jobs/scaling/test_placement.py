@@ -41,14 +41,11 @@ def check(plan: Plan, demands: list[Demand], kinds: tuple[Kind, ...] = KINDS) ->
     assert plan.price == sum(by_name[device.kind].price for device in plan.devices)
 
 
-def test_a_target_allows_launches_of_half_of_it() -> None:
+def test_a_target_allows_launches_of_half_of_it_and_a_model_must_fit() -> None:
     points = [Point(1, 10, 100), Point(8, 40, 200), Point(32, 110, 290)]
     assert rate_within(points, 100) == 200
     assert rate_within(points, None) == 290
     assert rate_within(points, 15) == 0
-
-
-def test_a_model_that_fits_nowhere_is_a_problem() -> None:
     large = demand("large@1", 20, 1, small=100, large=0)
     [problem] = problems_of([large], KINDS)
     assert "large@1 fits no kind of device: it needs 20 GiB" in problem
@@ -62,13 +59,10 @@ def test_every_device_has_memory_and_time_for_what_is_on_it(seed: int) -> None:
     check(plan, demands)
 
 
-def test_small_models_share_a_device() -> None:
+def test_small_models_share_a_device_and_a_large_demand_is_spread_over_the_cheapest() -> None:
     plan = place([demand(f"m{n}@1", 2, 9, 100, 500) for n in range(7)], KINDS)
     assert plan.counts == {"small": 1}
     assert plan.pools == [("small", tuple(f"m{n}@1" for n in range(7)), 1)]
-
-
-def test_a_large_demand_is_spread_over_devices_of_the_cheapest_kind() -> None:
     plan = place([demand("m@1", 2, 1000, small=100, large=500)], KINDS)
     assert plan.counts == {"large": 3}, "4 an hour for 333/s, in place of 1 for 67/s"
 
@@ -100,13 +94,16 @@ def test_a_plan_for_the_same_demand_changes_nothing() -> None:
         assert later.price < plan.price
 
 
-def test_more_of_one_model_moves_no_other() -> None:
+def test_more_of_one_model_moves_no_other_and_what_nobody_asks_for_goes() -> None:
     demands = [demand("a@1", 10, 60, 100, 0), demand("b@1", 10, 60, 100, 0)]
     plan = place(demands, KINDS)
     more = [replace(demands[0], per_s=130), demands[1]]
     later = place(more, KINDS, plan.devices, at_s=1000.0, min_stay_s=600.0)
     assert later.counts == {"small": 3}
     assert sorted(homes(plan)) == sorted(home for home in homes(later) if home[2] == 0)
+    before = [Placed("small", {"a@1": 0.5, "gone@1": 0.1}, {"a@1": 0.0, "gone@1": 0.0})]
+    plan = place([demand("a@1", 2, 50, 100, 0)], KINDS, before, at_s=1000.0)
+    assert [device.models for device in plan.devices] == [("a@1",)]
 
 
 @pytest.mark.parametrize(("age_s", "devices"), [(100.0, 2), (700.0, 1)])
@@ -115,12 +112,6 @@ def test_a_placement_that_is_younger_than_its_stay_is_not_moved(age_s: float, de
     before = [Placed("small", {its.model: 0.1}, {its.model: 0.0}) for its in demands]
     plan = place(demands, KINDS, before, at_s=age_s, min_stay_s=600.0)
     assert len(plan.devices) == devices
-
-
-def test_what_nobody_asks_for_any_more_goes() -> None:
-    before = [Placed("small", {"a@1": 0.5, "gone@1": 0.1}, {"a@1": 0.0, "gone@1": 0.0})]
-    plan = place([demand("a@1", 2, 50, 100, 0)], KINDS, before, at_s=1000.0)
-    assert [device.models for device in plan.devices] == [("a@1",)]
 
 
 def homes(plan: Plan) -> list[tuple[str, str, float]]:

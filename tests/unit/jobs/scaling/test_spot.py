@@ -7,13 +7,13 @@ import pytest
 from jobs.scaling.policy import Policy, parse
 from jobs.scaling.signals import Signals
 from jobs.scaling.spot import Split, split
+from tests.support.cases import each
 
 MIXED = Policy(max_replicas=20, spot_pool="spot", spot_share=0.75, on_demand_floor=2)
 
 
-@pytest.mark.parametrize(
-    ("desired", "coming", "on_demand", "spot"),
-    [
+def test_on_demand_replicas_stand_in_for_spot_ones_that_are_missing() -> None:
+    cases = [
         (12, 10, 3, 10),  # a quarter stays, and one is spare
         (12, 4, 8, 10),  # five are missing, one of them the spare
         (12, 0, 12, 10),
@@ -22,26 +22,19 @@ MIXED = Policy(max_replicas=20, spot_pool="spot", spot_share=0.75, on_demand_flo
         (2, 5, 2, 0),
         (1, 0, 1, 0),
         (0, 0, 0, 0),
-    ],
-)
-def test_on_demand_replicas_stand_in_for_spot_ones_that_are_missing(
-    desired: int, coming: int, on_demand: int, spot: int
-) -> None:
-    assert split(desired, coming, MIXED) == Split(on_demand, spot)
+    ]
+    for (desired, coming, on_demand, spot), case in each(cases):
+        with case:
+            assert split(desired, coming, MIXED) == Split(on_demand, spot)
 
 
-def test_without_a_share_nothing_is_spot() -> None:
+def test_without_a_share_nothing_is_spot_and_all_may_be() -> None:
     assert split(7, 0, Policy(max_replicas=9)) == Split(7, 0)
+    assert split(5, 6, replace(MIXED, spot_share=1.0, on_demand_floor=0)) == Split(0, 6)
 
 
-def test_all_may_be_spot() -> None:
-    policy = replace(MIXED, spot_share=1.0, on_demand_floor=0)
-    assert split(5, 6, policy) == Split(0, 6)
-
-
-@pytest.mark.parametrize(
-    ("fields", "problem"),
-    [
+def test_policies_that_make_no_sense_are_refused() -> None:
+    cases = [
         ({"spot_share": 0.5}, "spot_share, spot_pool: both or none"),
         ({"spot_pool": "x"}, "spot_share, spot_pool: both or none"),
         ({"spot_share": 1.5, "spot_pool": "x"}, "spot_share: 0 up to 1"),
@@ -50,11 +43,10 @@ def test_all_may_be_spot() -> None:
             {"spot_share": 0.5, "spot_pool": "x", "actuator": "local"},
             "spot_pool: not with the actuator local",
         ),
-    ],
-)
-def test_policies_that_make_no_sense_are_refused(fields: dict[str, object], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        parse({"max_replicas": 8, **fields})
+    ]
+    for (fields, problem), case in each(cases):
+        with case, pytest.raises(ValueError, match=problem):
+            parse({"max_replicas": 8, **fields})
 
 
 def test_the_load_of_both_parts_counts_calls_of_shared_models_once() -> None:

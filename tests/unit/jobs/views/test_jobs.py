@@ -5,9 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
-import pytest
-
 from jobs.views.jobs import job_object
+from tests.support.cases import each
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -24,13 +23,12 @@ def ended(state: str, **outcomes: int) -> Any:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("row", "rate"),
-    [
+def test_the_rate_of_an_ended_job_is_that_of_the_items_that_ran() -> None:
+    cases = [
         (ended("completed", succeeded=90, failed=10), 10.0),
         (ended("cancelled", succeeded=20, cancelled=80), 2.0),
         (ended("expired", expired=100), None),
-    ],
-)
-def test_the_rate_of_an_ended_job_is_that_of_the_items_that_ran(row: Any, rate: float) -> None:
-    assert job_object(row)["progress"] == {"items_per_s": rate, "eta_s": None}
+    ]
+    for (row, rate), case in each(cases):
+        with case:
+            assert job_object(row)["progress"] == {"items_per_s": rate, "eta_s": None}

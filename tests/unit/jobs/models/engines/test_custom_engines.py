@@ -13,6 +13,7 @@ from jobs.models.engines.engine_spec import GENERAL_TASKS
 from jobs.models.registry import Registry
 from jobs.settings import SettingsError
 from ops.cli import check as checks
+from tests.support.cases import each
 from tests.support.models import custom_models
 
 HUGGINGFACE = 'path = "x", sha256 = "0", config_sha256 = "0", tokenizer_sha256 = "0"'
@@ -69,9 +70,8 @@ def test_own_code_may_do_anything_and_a_folder_what_its_entry_says(tmp_path: Pat
 NET = 'file = "a", build = "N"'
 
 
-@pytest.mark.parametrize(
-    ("engine", "task", "options", "said"),
-    [
+def test_what_is_wrong_with_options_is_named(tmp_path: Path) -> None:
+    cases = [
         ("python", "", "", ["options: one of file, module must be set; there is none"]),
         ("python", "", 'file = "a", module = "b"',
          ["one of file, module must be set; there are file and module"]),
@@ -105,14 +105,12 @@ NET = 'file = "a", build = "N"'
          ["must be 'sigmoid' or 'none', not"]),
         ("huggingface", "tokens", HUGGINGFACE + ", max_tokens = 2",
          ["max_tokens must be greater than or equal to 3, not 2"]),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_with_options_is_named(
-    tmp_path: Path, engine: str, task: str, options: str, said: list[str]
-) -> None:
-    found = problems(tmp_path, engine, options, f'task = "{task}"' if task else "")
-    assert len(found) == len(said)
-    assert all(word in problem for word, problem in zip(said, found, strict=True))
+    ]  # fmt: skip
+    for (engine, task, options, said), case in each(cases):
+        with case:
+            found = problems(tmp_path, engine, options, f'task = "{task}"' if task else "")
+            assert len(found) == len(said)
+            assert all(word in problem for word, problem in zip(said, found, strict=True))
 
 
 @pytest.mark.heavy

@@ -7,6 +7,7 @@ import pytest
 from jobs.intake import validation
 from jobs.models import models_file
 from jobs.settings import SettingsError
+from tests.support.cases import each
 from tests.support.models import custom_models
 
 OPTIONS = {"path": "x", "sha256": "0", "config_sha256": "0", "tokenizer_sha256": "0"}
@@ -25,19 +26,17 @@ def test_it_generates_chats_in_tokens(tmp_path: Path) -> None:
     assert model.size({"messages": [{"role": "user", "content": "word " * 40}]}, {}) >= 40
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_options_are_checked(tmp_path: Path) -> None:
+    cases = [
         ({"dtype": "int8"}, "options.dtype"),
         ({"sequences": 0}, "options.sequences"),
         ({"blocks": 10, "cache_mb": 10}, "leave one out"),
         ({"threads": 0}, "options.threads"),
         ({"pages": 3}, "pages"),
-    ],
-)
-def test_options_are_checked(tmp_path: Path, options: dict[str, object], said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
-        read(tmp_path, **options)
+    ]
+    for (options, said), case in each(cases):
+        with case, pytest.raises(SettingsError, match=said):
+            read(tmp_path, **options)
 
 
 def test_inputs_are_checked_where_they_come_in(tmp_path: Path) -> None:

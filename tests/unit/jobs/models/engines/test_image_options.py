@@ -1,18 +1,17 @@
 """Entries of the engine `image_classifier`: what fits together."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from jobs.models.engines.engine_spec import EntryContext
 from jobs.models.engines.image_options import ImageOptions
 from jobs.models.model import Model
+from tests.support.cases import each
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_what_does_not_fit_together_is_told() -> None:
+    cases = [
         ({}, "one of builtin, file, module must be set; there is none"),
         ({"module": "m"}, "build is missing"),
         ({"builtin": "resnet"}, "efficientnet-lite0"),
@@ -24,12 +23,12 @@ from jobs.models.model import Model
         ({"module": "m", "build": "B", "weights": "w.bin", "sha256": "0"}, "only .safetensors"),
         ({"module": "m", "build": "B", "weights": "w.safetensors"}, "weights goes with sha256"),
         ({"module": "m", "build": "B", "labels": "cat"}, "labels"),
-    ],
-)
-def test_what_does_not_fit_together_is_told(options: dict[str, Any], said: str) -> None:
-    context = EntryContext(Path("/folder"), "image_classification", {})
-    with pytest.raises(ValueError, match=said):
-        ImageOptions.model_validate(options, context=context)
+    ]
+    for (options, said), case in each(cases):
+        with case:
+            context = EntryContext(Path("/folder"), "image_classification", {})
+            with pytest.raises(ValueError, match=said):
+                ImageOptions.model_validate(options, context=context)
 
 
 def test_lanes_go_by_shapes() -> None:

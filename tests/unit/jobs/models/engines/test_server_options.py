@@ -8,6 +8,7 @@ import pytest
 from jobs.models import models_file
 from jobs.models.engines.server_options import ServerOptions
 from jobs.settings import SettingsError
+from tests.support.cases import each
 
 FULL = {"server": '"vllm"', "version": '"0.33.0"', "path": '"llama"'}
 
@@ -29,9 +30,8 @@ def test_paths_begin_in_the_folder_of_the_file_and_bare_programs_in_path(tmp_pat
     assert read(tmp_path, **FULL, program='"vllm"').options["program"] == "vllm"
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
+def test_faults_of_an_entry_are_reported(tmp_path: Path) -> None:
+    cases = [
         ({}, "one of server, command must be set"),
         ({"server": '"vllm"'}, "server goes with version, which is missing"),
         (FULL | {"command": '["x", "{port}"]'}, "one of server, command"),
@@ -41,14 +41,12 @@ def test_paths_begin_in_the_folder_of_the_file_and_bare_programs_in_path(tmp_pat
         (FULL | {"devices": '["cuda:0"]'}, "UUIDs"),
         (FULL | {"environment": '{ HF_TOKEN = "hf_1" }'}, "env:NAME"),
         (FULL | {"ready_s": "590.0"}, "limits.max_load_s"),
-    ],
-)
-def test_faults_of_an_entry_are_reported(
-    tmp_path: Path, options: dict[str, str], problem: str
-) -> None:
-    with pytest.raises(SettingsError) as error:
-        read(tmp_path, **options)
-    assert problem in str(error.value)
+    ]
+    for (options, problem), case in each(cases):
+        with case:
+            with pytest.raises(SettingsError) as error:
+                read(tmp_path, **options)
+            assert problem in str(error.value)
 
 
 def test_a_model_that_is_not_there_is_a_problem_of_its_files(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from jobs.models.engines.upstream_options import (
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 from jobs.settings import SettingsError
+from tests.support.cases import each
 
 
 def read(folder: Path, options: str, rest: str = "", engine: str = "http") -> Registry:
@@ -49,26 +50,22 @@ def test_what_follows_from_its_options_are_its_limits(tmp_path: Path) -> None:
     assert model.effective_task == "embedding"
 
 
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [
+def test_what_concurrency_leaves_out_is_nearest_to_the_usual(tmp_path: Path) -> None:
+    cases = [
         ("{}", Concurrency(1, 4, 32)),
         ("{ max = 2 }", Concurrency(1, 2, 2)),
         ("{ min = 50 }", Concurrency(50, 50, 50)),
         ("{ start = 100 }", Concurrency(1, 100, 100)),
         ("{ min = 2, start = 3, max = 4 }", Concurrency(2, 3, 4)),
-    ],
-)
-def test_what_concurrency_leaves_out_is_nearest_to_the_usual(
-    tmp_path: Path, given: str, meant: Concurrency
-) -> None:
-    (model,) = read(tmp_path, URL + f"concurrency = {given}")
-    assert HttpOptions(**model.options).concurrency == meant
+    ]
+    for (given, meant), case in each(cases):
+        with case:
+            (model,) = read(tmp_path, URL + f"concurrency = {given}")
+            assert HttpOptions(**model.options).concurrency == meant
 
 
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
+def test_what_is_wrong_with_an_option_is_said(tmp_path: Path) -> None:
+    cases = [
         ("", "options.url is missing: an address"),
         ('url = "ftp://x/"', "options.url: must be an address"),
         ('url = "https://user:pw@x/"', "with no user, password"),
@@ -95,12 +92,12 @@ def test_what_concurrency_leaves_out_is_nearest_to_the_usual(
         ),
         (URL + 'health = "well"', "must be a path that begins with /"),
         (URL + 'modle = "x"', "unknown key 'modle' in options; there are: url, headers"),
-    ],
-)
-def test_what_is_wrong_with_an_option_is_said(tmp_path: Path, option: str, said: str) -> None:
-    (problem,) = problems(tmp_path, option)
-    assert said in problem
-    assert "sk-123" not in problem
+    ]
+    for (option, said), case in each(cases):
+        with case:
+            (problem,) = problems(tmp_path, option)
+            assert said in problem
+            assert "sk-123" not in problem
 
 
 def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
@@ -112,17 +109,16 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("rest", "said"),
-    [
+def test_limits_and_options_fit_together(tmp_path: Path) -> None:
+    cases = [
         ("limits = { max_batch = 8 }", "limits.max_batch is 1: a request takes one input"),
         ("limits = { in_flight = 8 }", "options: concurrency.max says how many"),
         ("limits = { max_launch_s = 35 }", "must be less than limits.max_launch_s (35 s)"),
         ('task = "tokens"', "no task 'tokens'; there are: chat, embedding"),
-    ],
-)
-def test_limits_and_options_fit_together(tmp_path: Path, rest: str, said: str) -> None:
-    assert any(said in problem for problem in problems(tmp_path, CHAT, rest, "openai"))
+    ]
+    for (rest, said), case in each(cases):
+        with case:
+            assert any(said in problem for problem in problems(tmp_path, CHAT, rest, "openai"))
 
 
 def test_parameters_are_taken_where_there_is_a_place_for_them() -> None:
@@ -136,12 +132,11 @@ def test_parameters_are_taken_where_there_is_a_place_for_them() -> None:
     assert validation.refuse_params(Model("m", "1", "openai"), {"dimensions": 256}) is not None
 
 
-@pytest.mark.parametrize(
-    ("value", "size"),
-    [("", 1), ("x" * 400, 100), ([1, 2, 3], 3), ({"messages": [{"content": "x" * 80}]}, 20)],
-)
-def test_tokens_are_guessed(value: object, size: int) -> None:
-    assert Model("m", "1", "openai").size(value, {}) == size
+def test_tokens_are_guessed() -> None:
+    cases = [("", 1), ("x" * 400, 100), ([1, 2, 3], 3), ({"messages": [{"content": "x" * 80}]}, 20)]
+    for (value, size), case in each(cases):
+        with case:
+            assert Model("m", "1", "openai").size(value, {}) == size
 
 
 @pytest.mark.parametrize(("engine", "options"), [("http", HttpOptions), ("openai", OpenAIOptions)])

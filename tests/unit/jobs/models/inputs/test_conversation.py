@@ -6,6 +6,7 @@ import pytest
 
 from jobs.models.inputs.conversation import read_messages
 from jobs.models.inputs.fields import FieldError
+from tests.support.cases import each
 
 CALL = {
     "id": "call_1",
@@ -31,9 +32,8 @@ def test_arguments_of_earlier_calls_become_objects_for_the_template() -> None:
     assert tool["tool_call_id"] == "call_1"
 
 
-@pytest.mark.parametrize(
-    ("message", "place"),
-    [
+def test_a_message_that_no_template_takes_is_refused_with_its_place() -> None:
+    cases = [
         ("hello", "messages[0].role"),
         ({"role": "nobody", "content": "x"}, "messages[0].role"),
         ({"role": [], "content": "x"}, "messages[0].role"),
@@ -50,14 +50,12 @@ def test_arguments_of_earlier_calls_become_objects_for_the_template() -> None:
             {"role": "user", "content": [{"type": "image_url", "image_url": {}}]},
             "messages[0].content[0].type",
         ),
-    ],
-)
-def test_a_message_that_no_template_takes_is_refused_with_its_place(
-    message: Any, place: str
-) -> None:
-    with pytest.raises(FieldError) as raised:
-        read_messages([message])
-    assert raised.value.field == place
+    ]
+    for (message, place), case in each(cases):
+        with case:
+            with pytest.raises(FieldError) as raised:
+                read_messages([message])
+            assert raised.value.field == place
 
 
 @pytest.mark.parametrize("arguments", ["{", "[]", 5])

@@ -12,6 +12,7 @@ from jobs.models.builtin_models import SAMPLES
 from jobs.models.inputs import embeddings
 from jobs.models.inputs.embeddings import MOST_INPUTS, MOST_TOKEN_IDS
 from jobs.models.model import Model
+from tests.support.cases import each
 from tests.support.json_values import json_values
 
 MINILM, ECHO = SAMPLES.resolve("minilm"), SAMPLES.resolve("echo")
@@ -39,9 +40,8 @@ def test_whatever_is_taken_has_right_inputs_alone(value: Any) -> None:
         assert all(isinstance(one, str) or embeddings.is_token_ids(one) for one in inputs)
 
 
-@pytest.mark.parametrize(
-    ("value", "code", "words"),
-    [
+def test_what_is_wrong_is_named_with_its_place() -> None:
+    cases = [
         (7, "type", "takes a text, its token ids, or a list of either, not a number"),
         ({"a": 1}, "type", "not an object"),
         ([], "empty", "is empty"),
@@ -56,21 +56,21 @@ def test_whatever_is_taken_has_right_inputs_alone(value: Any) -> None:
         ([[1], [2, 30522]], "range", "input 1 of the list: token id 1"),
         ([1] * (MOST_TOKEN_IDS + 1), "too_long", "8193 token ids"),
         (["a"] * (MOST_INPUTS + 1), "too_many", "2049 inputs"),
-    ],
-)
-def test_what_is_wrong_is_named_with_its_place(value: Any, code: str, words: str) -> None:
-    found = validation.refuse_input(MINILM, value)
-    assert found is not None
-    assert found[0] == code
-    assert words in found[1]
+    ]
+    for (value, code, words), case in each(cases):
+        with case:
+            found = validation.refuse_input(MINILM, value)
+            assert found is not None
+            assert found[0] == code
+            assert words in found[1]
 
 
-@pytest.mark.parametrize(
-    ("value", "words"), [([1], "it must be a string"), (["a", [1]], "input 1"), (7, "of texts")]
-)
-def test_without_a_vocabulary_there_are_texts_alone(value: Any, words: str) -> None:
-    assert words in (validation.refuse_input(TEXTS_ALONE, value) or ("", ""))[1]
-    assert validation.refuse_input(TEXTS_ALONE, ["a", "b"]) is None
+def test_without_a_vocabulary_there_are_texts_alone() -> None:
+    cases = [([1], "it must be a string"), (["a", [1]], "input 1"), (7, "of texts")]
+    for (value, words), case in each(cases):
+        with case:
+            assert words in (validation.refuse_input(TEXTS_ALONE, value) or ("", ""))[1]
+            assert validation.refuse_input(TEXTS_ALONE, ["a", "b"]) is None
 
 
 def test_what_does_no_embeddings_takes_a_list_as_one_input() -> None:
@@ -89,18 +89,15 @@ def test_minilm_has_384_dimensions(wanted: int, fine: bool) -> None:
     assert (validation.refuse_params(MINILM, {"dimensions": wanted}) is None) == fine
 
 
-@pytest.mark.parametrize(
-    ("value", "params", "size"),
-    [
+def test_token_ids_are_sized_with_the_special_ones() -> None:
+    cases = [
         ([7], {}, 3),
         ([101, 7, 102], {}, 3),
         ([101, 7], {}, 4),
         ([101], {}, 3),
         ([7] * 300, {}, 256),
         ([7] * 300, {"truncate": 9}, 9),
-    ],
-)
-def test_token_ids_are_sized_with_the_special_ones(
-    value: list[int], params: dict[str, int], size: int
-) -> None:
-    assert MINILM.size(value, params) == size
+    ]
+    for (value, params, size), case in each(cases):
+        with case:
+            assert MINILM.size(value, params) == size

@@ -13,6 +13,7 @@ from jobs.models.inputs.generation import (
     parse_all,
     refuse,
 )
+from tests.support.cases import each
 
 CHAT = {"messages": [{"role": "user", "content": "hello"}]}
 PROMPT = {"prompt": "hello"}
@@ -57,12 +58,11 @@ def test_sampling_parameters_have_their_usual_forms() -> None:
     assert type(chat(temperature=1).sampling.temperature) is float
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0)],
-)
-def test_logprobs_of_a_chat_are_a_flag(fields: dict[str, Any], expected: int | None) -> None:
-    assert chat(**fields).sampling.logprobs == expected
+def test_logprobs_of_a_chat_are_a_flag() -> None:
+    cases = [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0)]
+    for (fields, expected), case in each(cases):
+        with case:
+            assert chat(**fields).sampling.logprobs == expected
 
 
 def test_logprobs_of_a_completion_are_a_number() -> None:
@@ -88,30 +88,28 @@ def test_several_prompts_are_a_request_each() -> None:
     assert [one.prompt for one in parse_all({"prompt": [[1], [2, 3]]})] == [[1], [2, 3]]
 
 
-@pytest.mark.parametrize(
-    ("value", "field"),
-    [
+def test_a_wrong_prompt_among_several_is_named() -> None:
+    cases = [
         ({"prompt": ["a", ""]}, "prompt[1]"),
         ({"prompt": ["a", "b", {}]}, "prompt[2]"),
         ({"prompt": [[1], [2, "x"]]}, "prompt[1]"),
         ({"prompt": ["a"] * 65, "n": 2}, "prompt"),
         ({"prompt": []}, "prompt"),
         ({"prompt": [""]}, "prompt"),
-    ],
-)
-def test_a_wrong_prompt_among_several_is_named(value: Any, field: str) -> None:
-    with pytest.raises(FieldError) as raised:
-        parse_all(value)
-    assert raised.value.field == field
+    ]
+    for (value, field), case in each(cases):
+        with case:
+            with pytest.raises(FieldError) as raised:
+                parse_all(value)
+            assert raised.value.field == field
 
 
 def test_a_completion_may_echo_its_prompt() -> None:
     assert completion(echo=True, n=2, best_of=2).echo
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_fields_that_leave_the_output_as_it_is_are_accepted() -> None:
+    cases = [
         ("user", "u1"),
         ("metadata", {"k": "v"}),
         ("store", True),
@@ -126,15 +124,14 @@ def test_a_completion_may_echo_its_prompt() -> None:
         ("tools", []),
         ("audio", None),
         ("stream", False),
-    ],
-)
-def test_fields_that_leave_the_output_as_it_is_are_accepted(name: str, value: Any) -> None:
-    assert chat(**{name: value}) == chat()
+    ]
+    for (name, value), case in each(cases):
+        with case:
+            assert chat(**{name: value}) == chat()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_fields_that_would_change_the_output_are_refused_by_name() -> None:
+    cases = [
         ("audio", {"voice": "alloy"}),
         ("modalities", ["text", "audio"]),
         ("reasoning_effort", "low"),
@@ -152,18 +149,23 @@ def test_fields_that_leave_the_output_as_it_is_are_accepted(name: str, value: An
         ("echo", True),
         ("prompt_logprobs", 1),
         ("invented", 1),
-    ],
-)
-def test_fields_that_would_change_the_output_are_refused_by_name(name: str, value: Any) -> None:
-    assert problem({**CHAT, name: value}).startswith(f"{name} isn't")
+    ]
+    for (name, value), case in each(cases):
+        with case:
+            assert problem({**CHAT, name: value}).startswith(f"{name} isn't")
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{"suffix": "end"}, {"best_of": 2}, {"best_of": 0}, {"tools": [TOOL]}, {"top_logprobs": 1}],
-)
-def test_completions_refuse_what_only_others_have(fields: dict[str, Any]) -> None:
-    assert problem({**PROMPT, **fields}).startswith(f"{next(iter(fields))} ")
+def test_completions_refuse_what_only_others_have() -> None:
+    cases = [
+        {"suffix": "end"},
+        {"best_of": 2},
+        {"best_of": 0},
+        {"tools": [TOOL]},
+        {"top_logprobs": 1},
+    ]
+    for fields, case in each(cases):
+        with case:
+            assert problem({**PROMPT, **fields}).startswith(f"{next(iter(fields))} ")
 
 
 OUT_OF_RANGE: dict[str, list[Any]] = {

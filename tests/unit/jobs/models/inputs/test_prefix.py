@@ -3,9 +3,9 @@
 from typing import Any
 
 import orjson
-import pytest
 
 from jobs.models.inputs.prefix import prefix_digest
+from tests.support.cases import each
 
 LONG = "be kind to every guest, " * 30
 IDS = list(range(400))
@@ -20,19 +20,18 @@ def chat(first: str, *others: str) -> dict[str, Any]:
     return {"messages": [system, *({"role": "user", "content": one} for one in others)]}
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_requests_that_begin_alike_have_one_digest() -> None:
+    cases = [
         (chat(LONG, "who?"), chat(LONG, "why?")),
         (chat("short", LONG, "who?"), chat("short", LONG, "why?")),
         (chat(LONG), {"max_tokens": 7, **chat(LONG), "n": 2}),
         ({"prompt": LONG + "who?"}, {"temperature": 0, "prompt": LONG + "why?", "n": 2}),
         ({"prompt": [*IDS, 1]}, {"prompt": [*IDS, 2]}),
-    ],
-)
-def test_requests_that_begin_alike_have_one_digest(one: Any, other: Any) -> None:
-    assert digest(one)
-    assert digest(one) == digest(other)
+    ]
+    for (one, other), case in each(cases):
+        with case:
+            assert digest(one)
+            assert digest(one) == digest(other)
 
 
 def test_other_beginnings_roles_tenants_and_adapters_have_others() -> None:
@@ -43,8 +42,8 @@ def test_other_beginnings_roles_tenants_and_adapters_have_others() -> None:
     assert len(digests) == len(whose) * len(values)
 
 
-@pytest.mark.parametrize(
-    "value", ["text" * 200, None, {}, chat("short", "too"), {"prompt": "short"}, {"prompt": [1, 2]}]
-)
-def test_what_is_short_or_no_prompt_has_none(value: Any) -> None:
-    assert digest(value) is None
+def test_what_is_short_or_no_prompt_has_none() -> None:
+    cases = ["text" * 200, None, {}, chat("short", "too"), {"prompt": "short"}, {"prompt": [1, 2]}]
+    for value, case in each(cases):
+        with case:
+            assert digest(value) is None

@@ -18,6 +18,7 @@ from jobs.models.inputs import signature, tensor_inputs, tensors
 from jobs.models.inputs.signature import Signature, Spec
 from jobs.models.inputs.tensors import BYTES, DTYPES, Tensor, TensorError, shape_of
 from jobs.settings import SettingsError
+from tests.support.cases import each
 from tests.support.json_values import json_values
 
 SHAPES = arrays.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
@@ -93,9 +94,8 @@ def test_a_shape_is_whole_numbers_that_may_be(value: Any) -> None:
         assert not good or len(value) > 32
 
 
-@pytest.mark.parametrize(
-    ("datatype", "data", "said"),
-    [
+def test_what_is_wrong_with_data_is_said() -> None:
+    cases = [
         ("INT8", [128, 0], "-128 to 127"),
         ("UINT64", [-1, 0], "0 to 18,446,744,073,709,551,615"),
         ("INT32", [1.5, 0], "a fraction"),
@@ -113,12 +113,12 @@ def test_a_shape_is_whole_numbers_that_may_be(value: Any) -> None:
         ("INT32", {"0": 1}, "must be a list"),
         ("INT32", [1, [2]], "a list where a number belongs"),
         ("INT32", [[1, 2]], "nested data must have the shape [2]"),
-    ],
-)
-def test_what_is_wrong_with_data_is_said(datatype: str, data: Any, said: str) -> None:
-    with pytest.raises(TensorError) as caught:
-        Tensor.from_data(datatype, (2,), data)
-    assert said in str(caught.value)
+    ]
+    for (datatype, data, said), case in each(cases):
+        with case:
+            with pytest.raises(TensorError) as caught:
+                Tensor.from_data(datatype, (2,), data)
+            assert said in str(caught.value)
 
 
 def test_data_is_flat_or_nested_as_the_shape_says() -> None:
@@ -129,9 +129,8 @@ def test_data_is_flat_or_nested_as_the_shape_says() -> None:
         Tensor.from_data("INT32", (2, 3), [[1, 2], [3, 4], [5, 6]])
 
 
-@pytest.mark.parametrize(
-    ("datatype", "raw", "said"),
-    [
+def test_what_is_wrong_with_bytes_is_said() -> None:
+    cases = [
         ("INT32", b"\0" * 7, "has 7 bytes; INT32 [2] has 8"),
         ("BOOL", b"\1\2", "byte 0 or 1"),
         (BYTES, b"\1\0\0\0a", "has 1 elements"),
@@ -139,12 +138,12 @@ def test_data_is_flat_or_nested_as_the_shape_says() -> None:
         (BYTES, b"\1\0\0\0a\xff\xff\xff\xffb", "ends within an element"),
         (BYTES, b"\1\0\0\0a\0\0", "ends within an element"),
         ("BF16", b"\0" * 4, "BF16"),
-    ],
-)
-def test_what_is_wrong_with_bytes_is_said(datatype: str, raw: bytes, said: str) -> None:
-    with pytest.raises(TensorError) as caught:
-        Tensor.from_bytes(datatype, (2,), raw)
-    assert said in str(caught.value)
+    ]
+    for (datatype, raw, said), case in each(cases):
+        with case:
+            with pytest.raises(TensorError) as caught:
+                Tensor.from_bytes(datatype, (2,), raw)
+            assert said in str(caught.value)
 
 
 def test_texts_that_no_memory_could_hold_are_refused_by_their_number() -> None:
@@ -184,9 +183,8 @@ def test_an_input_is_read_whole() -> None:
     assert again.outputs == ["c", "d"]
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
+def test_what_is_wrong_with_an_input_is_said() -> None:
+    cases = [
         ("text", "the input must be"),
         ({"inputs": []}, "the input must be"),
         ({"inputs": {"a": A, "b": B}, "more": 1}, "unknown key 'more'"),
@@ -211,12 +209,12 @@ def test_an_input_is_read_whole() -> None:
             {"inputs": {"a": {"datatype": "INT32", "shape": [1, 2], "base64": "*"}, "b": B}},
             "a: base64 can't be read",
         ),
-    ],
-)
-def test_what_is_wrong_with_an_input_is_said(value: Any, said: str) -> None:
-    with pytest.raises(TensorError) as caught:
-        signature.read(value, TWO)
-    assert said in str(caught.value)
+    ]
+    for (value, said), case in each(cases):
+        with case:
+            with pytest.raises(TensorError) as caught:
+                signature.read(value, TWO)
+            assert said in str(caught.value)
 
 
 def rows(count: int) -> dict[str, Any]:
@@ -252,9 +250,8 @@ def declared(**options: Any) -> list[str]:
     return caught.value.problems
 
 
-@pytest.mark.parametrize(
-    ("entry", "said"),
-    [
+def test_what_is_wrong_with_a_declaration_is_said() -> None:
+    cases = [
         ({"name": "x", "datatype": "INT8"}, "number 1.shape is missing: a list"),
         ({**GOOD, "more": 1}, "unknown key 'more' in options.outputs number 1; there are: name, d"),
         ({**GOOD, "name": ""}, "number 1.name must have at least 1 character"),
@@ -266,12 +263,12 @@ def declared(**options: Any) -> list[str]:
         ({**GOOD, "shape": [-1, 1.5]}, "whole numbers"),
         ({**GOOD, "shape": [-1] * 33}, "at most 32"),
         ("x", " must be a table"),
-    ],
-)
-def test_what_is_wrong_with_a_declaration_is_said(entry: Any, said: str) -> None:
-    [problem] = declared(inputs=[GOOD], outputs=[entry])
-    assert "options.outputs number 1" in problem
-    assert said in problem
+    ]
+    for (entry, said), case in each(cases):
+        with case:
+            [problem] = declared(inputs=[GOOD], outputs=[entry])
+            assert "options.outputs number 1" in problem
+            assert said in problem
 
 
 def test_a_declaration_says_all_that_is_wrong_with_it() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from jobs.models.inputs.tool_calls import Parsed, ToolCallParser, with_tool_calls
+from tests.support.cases import each
 
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Turin"}}\n</tool_call>'
 WEATHER = {"name": "weather", "arguments": '{"city":"Turin"}'}
@@ -24,11 +25,10 @@ def test_calls_are_found_however_the_text_is_cut(size: int) -> None:
     assert found.text.strip() == "Let me look."
 
 
-@pytest.mark.parametrize(
-    "text", ["a < b", "<tool", "<tool_call>{", CALL.replace("name", "nom"), ""]
-)
-def test_a_text_without_a_whole_call_stays_as_it_is(text: str) -> None:
-    assert parsed(*text) == Parsed(text)
+def test_a_text_without_a_whole_call_stays_as_it_is() -> None:
+    for text, case in each(["a < b", "<tool", "<tool_call>{", CALL.replace("name", "nom"), ""]):
+        with case:
+            assert parsed(*text) == Parsed(text)
 
 
 def test_text_that_can_be_no_call_is_not_held_back() -> None:

@@ -1,10 +1,9 @@
 """Precedence of rollouts, routes and aliases; faults of routes."""
 
-import pytest
-
 from jobs.models.routing.rollout import ActiveRollout
 from jobs.models.routing.route import Route, Share, problems_of
 from jobs.models.routing.table import Choice, RoutingTable
+from tests.support.cases import each
 
 OF_ALL = Route("m", [Share("1", 100)])
 OF_ACME = Route("m", [Share("2", 100)], tenant="acme")
@@ -69,9 +68,8 @@ def test_a_share_of_calls_is_copied_but_not_to_the_version_that_answers() -> Non
     assert itself.choose("m", "t") == Choice("2")
 
 
-@pytest.mark.parametrize(
-    ("route", "words"),
-    [
+def test_a_faulty_route_is_described() -> None:
+    cases = [
         (Route("m", []), "at least one version"),
         (Route("m", [Share("1", 60), Share("2", 50)]), "make 110: they must make 100"),
         (Route("m", [Share("1", 50), Share("1", 50)]), "named 2 times"),
@@ -81,10 +79,10 @@ def test_a_share_of_calls_is_copied_but_not_to_the_version_that_answers() -> Non
         (Route("m", [Share("1", 100)], shadow=Share("9", 5)), "no active version '9'"),
         (Route("m", [Share("1", 100)], shadow=Share("1", 5)), "answers all calls itself"),
         (Route("m", [Share("1", 100)], shadow=Share("2", 120)), "from 0 to 100"),
-    ],
-)
-def test_a_faulty_route_is_described(route: Route, words: str) -> None:
-    assert words in " ".join(problems_of(route, {"1", "2"}))
+    ]
+    for (route, words), case in each(cases):
+        with case:
+            assert words in " ".join(problems_of(route, {"1", "2"}))
 
 
 def test_a_sound_route_has_no_problems() -> None:

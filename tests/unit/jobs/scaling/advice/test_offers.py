@@ -1,13 +1,15 @@
-"""Offers of workers, as their reports tell."""
+"""Offers of workers, as their reports tell, and those that leave items to cheaper ones."""
 
 from typing import Any
 
 import pytest
 
 from jobs.models.model import Limits, Model
+from jobs.scaling.advice.cheapest import leaving
 from jobs.scaling.advice.offers import Offer, offers
 from jobs.telemetry.reports.reports import Report, ReportSet
 from jobs.telemetry.reports.window import WindowDelta
+from tests.support.cases import each
 
 M = Model("m", "1", "echo", pool=("l4", "h100"), limits=Limits(max_batch=10))
 OTHER = Model("o", "1", "echo", pool=("l4", "h100"), limits=Limits(max_batch=10))
@@ -42,13 +44,10 @@ def test_an_offer_has_the_time_and_cost_of_an_item_and_of_all_that_waits() -> No
     assert its.keys() == {"m@1", "o@1"}
 
 
-def test_models_whose_workers_have_one_price_are_left_out() -> None:
+def test_workers_of_one_price_and_those_that_take_no_work_offer_nothing() -> None:
     assert found(worker("1", "l4", 1.0, 400.0), worker("2", "h100", 1.0, 100.0)) == {}
     alone = worker("2", "h100", 4.0, 100.0, models={"m@1": {"state": "ready", "profile": {}}})
     assert found(worker("1", "l4", 1.0, 400.0), alone) == {}
-
-
-def test_workers_that_take_no_work_offer_nothing() -> None:
     loading = {"state": "loading", "profile": {"0": times(9.0)}}
     reports = [
         worker("1", "l4", 0.5, 400.0),
@@ -57,3 +56,43 @@ def test_workers_that_take_no_work_offer_nothing() -> None:
         worker("4", "l4", 0.5, 400.0, models={"m@1": loading}),
     ]
     assert [offer.worker for offer in found(*reports)["m@1"]] == ["1", "2"]
+
+
+CHEAP = Offer("cheap", "l4", 1.0, item_s=0.02, drain_s=100.0)
+DEAR = Offer("dear", "h100", 6.0, item_s=0.01, drain_s=50.0)  # three times the cost of an item
+
+
+def test_a_dear_worker_leaves_items_as_long_as_the_cheap_one_is_in_time() -> None:
+    cases = [
+        (None, (), True),  # no job: whatever comes is for the cheap one
+        (145.0, (), True),  # 100 s are 69 % of it
+        (140.0, (), False),
+        (115.0, ("dear",), True),  # goes on with it until 90 %
+        (110.0, ("dear",), False),
+        (0.0, ("dear",), False),
+        (-60.0, (), False),
+    ]
+    for (left_s, before, leaves), case in each(cases):
+        with case:
+            assert leaving([DEAR, CHEAP], left_s, before) == ({"dear"} if leaves else set())
+
+
+def test_only_as_many_dear_workers_take_part_as_are_needed() -> None:
+    dear = [Offer(f"dear-{n}", "h100", 6.0, 0.01, 50.0) for n in range(4)]
+    assert leaving([CHEAP, *dear], 100.0) == {"dear-1", "dear-2", "dear-3"}
+    assert leaving([CHEAP, *dear], 30.0) == {"dear-2", "dear-3"}
+    assert leaving(dear[1:], 100.0) == set()  # the cheap one is gone
+
+
+def test_the_cheaper_worker_may_have_a_higher_price_and_nearly_the_same_costs_are_alike() -> None:
+    quick = Offer("quick", "h100", 6.0, item_s=0.002, drain_s=10.0)
+    assert leaving([CHEAP, quick], 300.0) == {"cheap"}
+    other = Offer("other", "l40", 1.2, 0.02, 100.0)
+    assert leaving([CHEAP, other], None) == set()
+
+
+def test_nothing_that_waits_is_done_at_once() -> None:
+    idle = [Offer(one.worker, one.pool, one.price, one.item_s, 0.0) for one in (CHEAP, DEAR)]
+    assert leaving(idle, 5.0) == {"dear"}
+    assert leaving(idle, -5.0) == set()
+    assert leaving([], None) == set()

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import pytest
-
 from jobs.scaling.advice.replicas import candidates, needs_another, replicas
 from jobs.scaling.measure import ModelLoad, Queue
 from jobs.telemetry.reports.reports import Report, ReportSet
 from jobs.telemetry.reports.window import WindowDelta
+from tests.support.cases import each
 
 
 def load(**figures: Any) -> ModelLoad:
@@ -19,9 +18,8 @@ def load(**figures: Any) -> ModelLoad:
     return ModelLoad(**{**quiet, **figures})
 
 
-@pytest.mark.parametrize(
-    ("figures", "needs"),
-    [
+def test_a_model_needs_another_worker_by_its_calls_or_items() -> None:
+    cases = [
         ({}, False),
         ({"offered": 0.84}, False),
         ({"offered": 0.86}, True),
@@ -32,12 +30,10 @@ def load(**figures: Any) -> ModelLoad:
         ({"backlog_s": 83.0}, False),  # in what calls leave
         ({"backlog_s": 85.0}, True),
         ({"offered": 3.0, "backlog_s": 1.0}, True),
-    ],
-)
-def test_a_model_needs_another_worker_by_its_calls_or_items(
-    figures: dict[str, float], needs: bool
-) -> None:
-    assert needs_another(load(**figures), 1) == needs
+    ]
+    for (figures, needs), case in each(cases):
+        with case:
+            assert needs_another(load(**figures), 1) == needs
 
 
 def worker(name: str, state: str = "ready", **models: str) -> Report:
@@ -45,9 +41,8 @@ def worker(name: str, state: str = "ready", **models: str) -> Report:
     return Report(name, "worker", 0.0, WindowDelta(60, {}, {}), details)
 
 
-@pytest.mark.parametrize(
-    ("reports", "found"),
-    [
+def test_one_is_added_at_a_time_where_a_worker_could_load_it() -> None:
+    cases = [
         ((worker("1", m="ready"), worker("2", m="absent")), {"m@1": 2}),
         ((worker("1", m="ready"), worker("2", m="ready"), worker("3", m="absent")), {"m@1": 3}),
         ((worker("1", m="ready"), worker("2", m="loading"), worker("3", m="absent")), {}),
@@ -55,11 +50,9 @@ def worker(name: str, state: str = "ready", **models: str) -> Report:
         ((worker("1", m="absent"), worker("2", m="absent")), {}),  # a request brings the first
         ((worker("1", m="ready"), worker("2", "draining", m="absent")), {}),
         ((), {}),
-    ],
-)
-def test_one_is_added_at_a_time_where_a_worker_could_load_it(
-    reports: tuple[Report, ...], found: dict[str, int]
-) -> None:
-    ready = candidates(ReportSet(reports))
-    assert replicas([load(offered=5.0)], ready) == found
-    assert replicas([load()], ready) == {}
+    ]
+    for (reports, found), case in each(cases):
+        with case:
+            ready = candidates(ReportSet(reports))
+            assert replicas([load(offered=5.0)], ready) == found
+            assert replicas([load()], ready) == {}

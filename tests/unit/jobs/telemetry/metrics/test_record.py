@@ -12,6 +12,7 @@ from jobs.telemetry.metrics.metrics import REGISTRY
 from jobs.telemetry.reports import child_processes
 from jobs.telemetry.reports.child_processes import ChildCounters
 from jobs.telemetry.reports.window import snapshot
+from tests.support.cases import each
 from workers.device.monitoring.utilization import Utilization
 
 
@@ -50,19 +51,18 @@ def test_a_lane_is_named_at_no_great_length() -> None:
     assert max(map(len, series("lane_entries", "long@1", "lane"))) < 110
 
 
-@pytest.mark.parametrize(
-    ("model", "seconds", "predicted_s", "ratio"),
-    [
+def test_what_is_over_at_once_needs_no_prediction() -> None:
+    cases = [
         ("brief@1", 0.0004, 0.000001, 1.0),
         ("woken@1", 0.004, 0.0001, 4.0),
         ("long@2", 0.3, 0.2, 1.5),
-    ],
-)
-def test_what_is_over_at_once_needs_no_prediction(
-    model: str, seconds: float, predicted_s: float, ratio: float
-) -> None:
-    record.launch(model, "pace", {"call": 1}, 0.1, seconds, predicted_s, seconds, 1, 1, {})
-    assert value("millrace_launch_prediction_ratio_sum", model=model) == pytest.approx(ratio)
+    ]
+    for (model, seconds, predicted_s, ratio), case in each(cases):
+        with case:
+            record.launch(model, "pace", {"call": 1}, 0.1, seconds, predicted_s, seconds, 1, 1, {})
+            assert value("millrace_launch_prediction_ratio_sum", model=model) == pytest.approx(
+                ratio
+            )
 
 
 def test_calls_are_timed_as_if_one_by_one() -> None:

@@ -7,6 +7,7 @@ from jobs.settings import load
 from jobs.telemetry.tracing import spans as tracing
 from jobs.telemetry.tracing.context import CURRENT, new_trace
 from jobs.telemetry.tracing.spans import NO_SPAN
+from tests.support.cases import each
 from tests.unit.kept_spans import Kept
 
 
@@ -56,9 +57,8 @@ def test_without_a_receiver_nothing_is_made() -> None:
     assert tracing.current_context() is None
 
 
-@pytest.mark.parametrize(
-    ("environ", "endpoint"),
-    [
+def test_the_usual_variables_name_the_receiver() -> None:
+    cases = [
         ({}, ""),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://o:4318/"}, "http://o:4318/v1/traces"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "https://o/otlp"}, "https://o/otlp/v1/traces"),
@@ -68,7 +68,7 @@ def test_without_a_receiver_nothing_is_made() -> None:
             {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://o", "MILLRACE_OTLP_ENDPOINT": "http://m"},
             "http://m",
         ),
-    ],
-)
-def test_the_usual_variables_name_the_receiver(environ: dict[str, str], endpoint: str) -> None:
-    assert load(environ).otlp_endpoint == endpoint
+    ]
+    for (environ, endpoint), case in each(cases):
+        with case:
+            assert load(environ).otlp_endpoint == endpoint

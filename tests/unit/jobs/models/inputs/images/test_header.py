@@ -9,6 +9,7 @@ from PIL import Image
 from jobs.models.inputs.images import header
 from jobs.models.inputs.images.header import MAX_PIXELS, ImageError
 from jobs.models.inputs.images.shapes import BUCKETS, SHAPES, pixels, shape_of
+from tests.support.cases import each
 from tests.support.models import images
 
 HOSTILE = images.hostile()
@@ -27,9 +28,8 @@ def test_it_is_refused_by_its_header_alone(name: str, monkeypatch: pytest.Monkey
     assert said in refused
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
+def test_what_is_no_image_is_told_what_is_taken() -> None:
+    cases = [
         (None, "takes an image in base64, as a string"),
         (5, "takes an image in base64, as a string"),
         (["iVBORw0KGgo="], "takes an image in base64, as a string"),
@@ -40,12 +40,12 @@ def test_it_is_refused_by_its_header_alone(name: str, monkeypatch: pytest.Monkey
         ("https://example.com/a.png", "not an address of it"),
         ("s3://bucket/a.png", "not an address of it"),
         ("", "takes a JPEG or a PNG"),
-    ],
-)
-def test_what_is_no_image_is_told_what_is_taken(value: Any, said: str) -> None:
-    refused = header.refuse(value)
-    assert refused is not None
-    assert said in refused
+    ]
+    for (value, said), case in each(cases):
+        with case:
+            refused = header.refuse(value)
+            assert refused is not None
+            assert said in refused
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
@@ -89,9 +89,8 @@ def test_no_two_shapes_have_the_same_number_of_pixels() -> None:
     assert max(BUCKETS) < 1.15 * min(BUCKETS)
 
 
-@pytest.mark.parametrize(
-    ("size", "shape"),
-    [
+def test_an_image_gets_the_shape_of_the_nearest_aspect_ratio() -> None:
+    cases = [
         ((1, 1), (224, 224)),
         ((640, 427), (288, 192)),
         ((427, 640), (184, 272)),
@@ -101,9 +100,7 @@ def test_no_two_shapes_have_the_same_number_of_pixels() -> None:
         ((1080, 1920), (168, 304)),
         ((10_000, 10), (320, 160)),
         ((10, 10_000), (160, 312)),
-    ],
-)
-def test_an_image_gets_the_shape_of_the_nearest_aspect_ratio(
-    size: tuple[int, int], shape: tuple[int, int]
-) -> None:
-    assert shape_of(*size) == shape
+    ]
+    for (size, shape), case in each(cases):
+        with case:
+            assert shape_of(*size) == shape

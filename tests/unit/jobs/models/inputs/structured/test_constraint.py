@@ -8,6 +8,7 @@ import pytest
 from jobs.models.inputs.fields import FieldError, Fields
 from jobs.models.inputs.structured.caps import MOST_BYTES, MOST_LEVELS
 from jobs.models.inputs.structured.constraint import Constraint, read_constraint
+from tests.support.cases import each
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 
@@ -33,19 +34,18 @@ def nested(levels: int) -> dict[str, Any]:
     return schema
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_nothing_is_no_constraint() -> None:
+    cases = [
         {},
         {"response_format": None},
         {"response_format": {"type": "text"}},
         {"structured_outputs": {}},
         {"structured_outputs": {"regex": None, "json_object": False}},
         {"regex": None, "guided_json": None},
-    ],
-)
-def test_nothing_is_no_constraint(fields: dict[str, Any]) -> None:
-    assert read(**fields) is None
+    ]
+    for fields, case in each(cases):
+        with case:
+            assert read(**fields) is None
 
 
 def test_a_schema_of_openai_is_read() -> None:
@@ -55,9 +55,8 @@ def test_a_schema_of_openai_is_read() -> None:
     assert read(response_format=by_schema(SCHEMA)) == Constraint("json", SCHEMA, place, False, "a")
 
 
-@pytest.mark.parametrize(
-    ("fields", "kind", "value", "place"),
-    [
+def test_every_name_of_a_constraint_is_read() -> None:
+    cases = [
         ({"response_format": {"type": "json_object"}}, "json", {"type": "object"},
          "response_format"),
         ({"regex": "a+"}, "regex", "a+", "regex"),
@@ -71,19 +70,16 @@ def test_a_schema_of_openai_is_read() -> None:
          "structured_outputs.json"),
         ({"structured_outputs": {"choice": ["x"], "disable_fallback": False}}, "choice", ["x"],
          "structured_outputs.choice"),
-    ],
-)  # fmt: skip
-def test_every_name_of_a_constraint_is_read(
-    fields: dict[str, Any], kind: str, value: Any, place: str
-) -> None:
-    found = read(**fields)
-    assert found
-    assert (found.kind, found.value, found.field) == (kind, value, place)
+    ]  # fmt: skip
+    for (fields, kind, value, place), case in each(cases):
+        with case:
+            found = read(**fields)
+            assert found
+            assert (found.kind, found.value, found.field) == (kind, value, place)
 
 
-@pytest.mark.parametrize(
-    ("fields", "place"),
-    [
+def test_what_is_none_is_refused_with_its_place() -> None:
+    cases = [
         ({"response_format": "json"}, "response_format.type"),
         ({"response_format": {"type": "json"}}, "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
@@ -106,34 +102,32 @@ def test_every_name_of_a_constraint_is_read(
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
         ({"regex": "a", "choice": ["a"]}, "regex"),
         ({"regex": "a", "response_format": {"type": "json_object"}}, "response_format"),
-    ],
-)  # fmt: skip
-def test_what_is_none_is_refused_with_its_place(fields: dict[str, Any], place: str) -> None:
-    assert refused_at(**fields) == place
+    ]  # fmt: skip
+    for (fields, place), case in each(cases):
+        with case:
+            assert refused_at(**fields) == place
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_what_is_beyond_the_bounds_is_refused() -> None:
+    cases = [
         {"regex": "a" * MOST_BYTES},
         {"grammar": "a" * MOST_BYTES},
         {"choice": ["a" * 64] * 1000},
         {"guided_json": {"enum": ["a" * MOST_BYTES]}},
         {"guided_json": nested(MOST_LEVELS + 1)},
         {"guided_json": nested(100_000)},
-    ],
-)
-def test_what_is_beyond_the_bounds_is_refused(fields: dict[str, Any]) -> None:
-    assert refused_at(**fields) == next(iter(fields))
+    ]
+    for fields, case in each(cases):
+        with case:
+            assert refused_at(**fields) == next(iter(fields))
 
 
 def test_a_schema_may_be_as_deep_as_the_bound() -> None:
     assert read(guided_json=nested(MOST_LEVELS - 1))
 
 
-@pytest.mark.parametrize(
-    ("fields", "sent"),
-    [
+def test_another_server_gets_it_as_it_takes_it() -> None:
+    cases = [
         ({"regex": "a"}, {"structured_outputs": {"regex": "a"}}),
         ({"guided_choice": ["a"]}, {"structured_outputs": {"choice": ["a"]}}),
         ({"structured_outputs": {"json_object": True}},
@@ -143,11 +137,9 @@ def test_a_schema_may_be_as_deep_as_the_bound() -> None:
         ({"guided_json": SCHEMA},
          {"response_format": {"type": "json_schema", "json_schema": {
              "name": "answer", "schema": SCHEMA, "strict": False}}}),
-    ],
-)  # fmt: skip
-def test_another_server_gets_it_as_it_takes_it(
-    fields: dict[str, Any], sent: dict[str, Any]
-) -> None:
-    found = read(**fields)
-    assert found
-    assert found.as_upstream == sent
+    ]  # fmt: skip
+    for (fields, sent), case in each(cases):
+        with case:
+            found = read(**fields)
+            assert found
+            assert found.as_upstream == sent

@@ -7,6 +7,7 @@ import pytest
 from jobs.models.inputs.fields import FieldError, Fields
 from jobs.models.inputs.structured.caps import MOST_BYTES
 from jobs.models.inputs.structured.tools import MOST_TOOLS, ToolUse, read_tools
+from tests.support.cases import each
 
 FUNCTION = {"name": "weather", "description": "of a city", "parameters": {"type": "object"}}
 TOOL = {"type": "function", "function": FUNCTION}
@@ -23,9 +24,8 @@ def test_tools_are_passed_on_as_they_are() -> None:
     assert tools() == ToolUse()
 
 
-@pytest.mark.parametrize(
-    ("tool", "place"),
-    [
+def test_a_tool_that_is_not_supported_is_refused_with_its_place() -> None:
+    cases = [
         ("weather", "tools[0].type"),
         ({"type": "custom", "custom": {"name": "x"}}, "tools[0].type"),
         ({"type": "function"}, "tools[0].function"),
@@ -40,12 +40,12 @@ def test_tools_are_passed_on_as_they_are() -> None:
             {"type": "function", "function": {**FUNCTION, "description": 5}},
             "tools[0].function.description",
         ),
-    ],
-)
-def test_a_tool_that_is_not_supported_is_refused_with_its_place(tool: Any, place: str) -> None:
-    with pytest.raises(FieldError) as raised:
-        read_tools(Fields({"tools": [tool]}))
-    assert raised.value.field == place
+    ]
+    for (tool, place), case in each(cases):
+        with case:
+            with pytest.raises(FieldError) as raised:
+                read_tools(Fields({"tools": [tool]}))
+            assert raised.value.field == place
 
 
 def test_more_tools_than_openai_takes_are_refused() -> None:
@@ -53,9 +53,8 @@ def test_more_tools_than_openai_takes_are_refused() -> None:
         read_tools(Fields({"tools": [TOOL] * (MOST_TOOLS + 1)}))
 
 
-@pytest.mark.parametrize(
-    ("fields", "by"),
-    [
+def test_a_grammar_is_needed_where_the_model_is_not_free() -> None:
+    cases = [
         ({}, ""),
         ({"parallel_tool_calls": False}, ""),
         ({"tools": [TOOL]}, ""),
@@ -65,10 +64,10 @@ def test_more_tools_than_openai_takes_are_refused() -> None:
         ({"tools": [TOOL, STRICT], "tool_choice": NAMED}, "tool_choice"),
         ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
         ({"tools": [TOOL], "parallel_tool_calls": False}, "parallel_tool_calls"),
-    ],
-)
-def test_a_grammar_is_needed_where_the_model_is_not_free(fields: dict[str, Any], by: str) -> None:
-    assert tools(**fields).constrained_by == by
+    ]
+    for (fields, by), case in each(cases):
+        with case:
+            assert tools(**fields).constrained_by == by
 
 
 def test_a_named_function_is_the_only_one_that_may_be_called() -> None:
@@ -77,20 +76,19 @@ def test_a_named_function_is_the_only_one_that_may_be_called() -> None:
     assert use.is_forced
 
 
-@pytest.mark.parametrize(
-    ("choice", "place"),
-    [
+def test_a_choice_that_is_none_is_refused() -> None:
+    cases = [
         ("any", "tool_choice"),
         (["auto"], "tool_choice"),
         ({"type": "allowed_tools", "allowed_tools": {}}, "tool_choice"),
         ({"type": "function"}, "tool_choice"),
         ({"type": "function", "function": {"name": "other"}}, "tool_choice.function.name"),
-    ],
-)
-def test_a_choice_that_is_none_is_refused(choice: Any, place: str) -> None:
-    with pytest.raises(FieldError) as raised:
-        tools(tools=[TOOL], tool_choice=choice)
-    assert raised.value.field == place
+    ]
+    for (choice, place), case in each(cases):
+        with case:
+            with pytest.raises(FieldError) as raised:
+                tools(tools=[TOOL], tool_choice=choice)
+            assert raised.value.field == place
 
 
 def test_a_call_cannot_be_required_without_tools() -> None:
