@@ -12,17 +12,16 @@ from tests.support.cases import each
 ZEROS, ONES = "0" * 64, "1" * 64
 
 
-def test_a_manifest_survives_its_json(tmp_path: Path) -> None:
+def test_a_manifest_has_its_files_in_order_of_their_parts_and_survives_its_json(
+    tmp_path: Path,
+) -> None:
+    files = [ArtifactFile(name, 1, ZEROS) for name in ("a.txt", "a/b", "B", "a0")]
+    ordered = [file.path for file in Manifest.create(files).files]
+    assert ordered == ["B", "a/b", "a.txt", "a0"]
     signing.write_tree(tmp_path, {"ä.bin": b"", "b/c": b"xyz"})
     manifest = folder.read(tmp_path)
     assert Manifest.from_json(manifest.as_json()) == manifest
     assert manifest.size == 3
-
-
-def test_files_are_in_the_order_of_their_parts() -> None:
-    files = [ArtifactFile(name, 1, ZEROS) for name in ("a.txt", "a/b", "B", "a0")]
-    ordered = [file.path for file in Manifest.create(files).files]
-    assert ordered == ["B", "a/b", "a.txt", "a0"]
 
 
 def test_a_path_that_leads_elsewhere_is_refused() -> None:
@@ -64,14 +63,13 @@ def hugging_face(cache: Path) -> Path:
     return snapshot
 
 
-def test_links_of_hugging_face_are_the_files_that_they_mean(tmp_path: Path) -> None:
+def test_links_of_hugging_face_and_into_its_cache_are_the_files_that_they_mean(
+    tmp_path: Path,
+) -> None:
     plain = signing.write_tree(
         tmp_path / "plain", {"config.json": b"{}", "sub/model.safetensors": b"weights"}
     )
     assert folder.read(hugging_face(tmp_path)) == folder.read(plain)
-
-
-def test_a_folder_of_links_into_a_hugging_face_cache_is_taken_in(tmp_path: Path) -> None:
     snapshot, local = hugging_face(tmp_path / "cache"), tmp_path / "local"
     local.mkdir()
     (local / "config.json").symlink_to(snapshot / "config.json")  # which is a link itself

@@ -28,15 +28,12 @@ def test_what_is_no_place() -> None:
             s3_locations.parse(url)
 
 
-def test_a_place_is_shown_as_it_was_written() -> None:
+def test_a_place_is_shown_as_it_was_written_and_so_is_what_lies_below() -> None:
     for url in ("s3://bucket/key", "s3://bucket/a/b/", "s3://bucket/"):
         assert str(s3_locations.parse(url)) == url
     assert s3_locations.parse("s3://bucket") == S3Location("bucket", "")
-
-
-@pytest.mark.parametrize("folder", ["s3://bucket/out", "s3://bucket/out/"])
-def test_what_lies_below_a_folder(folder: str) -> None:
-    assert str(s3_locations.parse(folder).below("x")) == "s3://bucket/out/x"
+    for folder in ("s3://bucket/out", "s3://bucket/out/"):
+        assert str(s3_locations.parse(folder).below("x")) == "s3://bucket/out/x"
     assert str(s3_locations.parse("s3://bucket").below("x")) == "s3://bucket/x"
 
 
@@ -60,25 +57,22 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("allow", "url"), ALLOWED)
-def test_what_is_allowed(allow: str, url: str) -> None:
-    s3_locations.check(s3_locations.parse(url), "acme", allow)
+def test_what_is_allowed_and_how_to_allow_what_is_not() -> None:
+    for (allow, url), case in each(ALLOWED):
+        with case:
+            s3_locations.check(s3_locations.parse(url), "acme", allow)
+    for (allow, url), case in each(REFUSED):
+        with case:
+            with pytest.raises(Untransferable, match="MILLRACE_S3_ALLOW") as raised:
+                s3_locations.check(s3_locations.parse(url), "acme", allow)
+            assert raised.value.how == "not_allowed"
 
 
-@pytest.mark.parametrize(("allow", "url"), REFUSED)
-def test_what_is_not_allowed_says_how_to_allow_it(allow: str, url: str) -> None:
-    with pytest.raises(Untransferable, match="MILLRACE_S3_ALLOW") as raised:
-        s3_locations.check(s3_locations.parse(url), "acme", allow)
-    assert raised.value.how == "not_allowed"
-
-
-@pytest.mark.parametrize("blobs", ["s3://bucket/payloads", "s3://bucket"])
-def test_the_platforms_own_blobs_are_never_allowed(blobs: str) -> None:
-    with pytest.raises(Untransferable):
-        s3_locations.check(s3_locations.parse("s3://bucket/payloads/in/x"), "acme", "bucket", blobs)
-
-
-def test_beside_the_platforms_own_blobs_is_allowed() -> None:
+def test_the_platforms_own_blobs_are_never_allowed_but_what_is_beside_them() -> None:
+    own = s3_locations.parse("s3://bucket/payloads/in/x")
+    for blobs in ("s3://bucket/payloads", "s3://bucket"):
+        with pytest.raises(Untransferable):
+            s3_locations.check(own, "acme", "bucket", blobs)
     place = s3_locations.parse("s3://bucket/payloads2/x")
     s3_locations.check(place, "acme", "bucket", "s3://bucket/payloads")
     s3_locations.check(place, "acme", "bucket", "file:/var/payloads")

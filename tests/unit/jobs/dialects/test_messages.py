@@ -61,52 +61,40 @@ def test_tools_and_their_results_are_converted() -> None:
 
 
 def test_what_is_not_served_is_refused_with_its_place() -> None:
+    def said(role: str, *content: Any) -> dict[str, Any]:
+        return {"messages": [{"role": role, "content": [*content] or "x"}]}
+
+    schemaless = {"format": {"type": "json_schema"}}
     cases = [
-        ({"thinking": {"type": "enabled", "budget_tokens": 1}}, ("thinking",)),
-        ({"max_tokens": 0}, ("max_tokens",)),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, ("tools", 0)),
-        ({"tools": [{"name": "x"}]}, ("tools", 0)),
-        ({"tools": [TOOL], "tool_choice": {"type": "some"}}, ("tool_choice", "type")),
-        ({"tools": [TOOL], "tool_choice": {"type": "tool"}}, ("tool_choice", "name")),
-        ({"tool_choice": {"type": "any"}}, ("tool_choice",)),
-        ({"output_config": 5}, ("output_config",)),
-        ({"output_config": {"invented": 1}}, ("output_config", "invented")),
-        ({"output_config": {"format": {"type": "x"}}}, ("output_config", "format", "type")),
-        (
-            {"output_config": {"format": {"type": "json_schema"}}},
-            ("output_config", "format", "schema"),
-        ),
-        ({"output_format": {"type": "json_object"}}, ("output_format", "type")),
-        ({"messages": []}, ("messages",)),
-        ({"messages": [{"role": "system", "content": "x"}]}, ("messages", 0, "role")),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
-            ("messages", 0, "content", 0),
-        ),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]},
-            ("messages", 0, "content", 0, "tool_use_id"),
-        ),
-        (
-            {"messages": [{"role": "assistant", "content": [{"type": "tool_use"}]}]},
-            ("messages", 0, "content", 0),
-        ),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1}}, "thinking"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0"),
+        ({"tools": [{"name": "x"}]}, "tools.0"),
+        ({"tools": [TOOL], "tool_choice": {"type": "some"}}, "tool_choice.type"),
+        ({"tools": [TOOL], "tool_choice": {"type": "tool"}}, "tool_choice.name"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"output_config": 5}, "output_config"),
+        ({"output_config": {"invented": 1}}, "output_config.invented"),
+        ({"output_config": {"format": {"type": "x"}}}, "output_config.format.type"),
+        ({"output_config": schemaless}, "output_config.format.schema"),
+        ({"output_format": {"type": "json_object"}}, "output_format.type"),
+        ({"messages": []}, "messages"),
+        (said("system"), "messages.0.role"),
+        (said("user", {"type": "image"}), "messages.0.content.0"),
+        (said("user", {"type": "tool_result"}), "messages.0.content.0.tool_use_id"),
+        (said("assistant", {"type": "tool_use"}), "messages.0.content.0"),
     ]
     for (params, where), case in each(cases):
         with case:
-            assert refused(**params) == [where]
+            assert [".".join(map(str, place)) for place in refused(**params)] == [where]
 
 
 def test_a_choice_of_tools_is_converted() -> None:
+    alone = {"type": "tool", "name": "weather", "disable_parallel_tool_use": True}
+    named = {"type": "function", "function": {"name": "weather"}}
     cases = [
         ({"type": "any"}, {"tool_choice": "required"}),
-        (
-            {"type": "tool", "name": "weather", "disable_parallel_tool_use": True},
-            {
-                "tool_choice": {"type": "function", "function": {"name": "weather"}},
-                "parallel_tool_calls": False,
-            },
-        ),
+        (alone, {"tool_choice": named, "parallel_tool_calls": False}),
         ({"type": "auto", "disable_parallel_tool_use": False}, {"tool_choice": "auto"}),
     ]
     for (choice, expected), case in each(cases):

@@ -28,13 +28,10 @@ def test_the_format_of_what_has_no_name_is_guessed() -> None:
             assert guess(content.splitlines(keepends=True)) == found
 
 
-def test_the_head_of_a_file_is_bounded() -> None:
+def test_the_head_of_a_file_is_bounded_and_each_line_of_a_text_is_an_item() -> None:
     assert read_head(BytesIO(b"a\nb\n")) == [b"a\n", b"b\n"]
     long = BytesIO(b"x" * 300_000)
     assert sum(map(len, read_head(long, 1000))) < 70_000
-
-
-def test_each_line_of_a_text_is_an_item() -> None:
     lines = [b'say "hi"\r\n', "\xe9\n".encode(), b"\n", None, b"\xff\n", b"last"]
     assert list(text_lines(lines)) == [
         b'"say \\"hi\\""', '"\xe9"'.encode(), b'""', None, b"\xff", b'"last"'

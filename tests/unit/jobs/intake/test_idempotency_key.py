@@ -35,7 +35,7 @@ def test_a_key_is_read_quoted_or_bare() -> None:
             assert parse_key(field) == key
 
 
-def test_what_is_no_key_is_refused_with_the_way_to_write_one() -> None:
+def test_what_is_no_key_is_refused_with_the_way_to_write_one_and_the_limit() -> None:
     cases = [
         "", " ", '"', '"a', 'a"', '"a" "b"', '"a", "b"', "a b", "a,b", "a;b", "a\\b", "'a'",
         '"a\\"', '"\\a"', '"ü"', "ü", '"a\tb"', '"a\n"', "a\x7f", '"a";', '"a";B', '"a";b=',
@@ -44,12 +44,9 @@ def test_what_is_no_key_is_refused_with_the_way_to_write_one() -> None:
     for field, case in each(cases):
         with case, pytest.raises(Malformed, match="in double quotes"):
             parse_key(field)
-
-
-@pytest.mark.parametrize("key", ["x" * (MAX_LENGTH + 1), f'"{" " * (MAX_LENGTH + 1)}"'])
-def test_a_key_that_is_too_long_is_refused_with_the_limit(key: str) -> None:
-    with pytest.raises(Malformed, match=f"{MAX_LENGTH + 1} characters.*at most {MAX_LENGTH}"):
-        parse_key(key)
+    for key in ("x" * (MAX_LENGTH + 1), f'"{" " * (MAX_LENGTH + 1)}"'):
+        with pytest.raises(Malformed, match=f"{MAX_LENGTH + 1} characters.*at most {MAX_LENGTH}"):
+            parse_key(key)
 
 
 @pytest.mark.skipif(not VECTORS.exists(), reason="the vectors in ../shared/spec are not here")

@@ -3,6 +3,7 @@
 import gzip
 import json
 from dataclasses import replace
+from itertools import product
 from typing import Any, cast
 
 import orjson
@@ -50,16 +51,13 @@ def test_what_is_no_json_is_malformed() -> None:
             validation.parse_json(raw)
 
 
-def test_what_is_no_text_is_told_so() -> None:
+def test_what_is_no_text_or_in_another_encoding_is_malformed() -> None:
     with pytest.raises(Malformed, match="not UTF-8"):
         validation.parse_json(gzip.compress(b'"a"'))
-
-
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32", "utf-32-be"])
-@pytest.mark.parametrize("text", ['{"a": 1}', '["\\ud800"]'])
-def test_json_in_another_encoding_is_malformed(encoding: str, text: str) -> None:
-    with pytest.raises(Malformed, match="not valid JSON"):
-        validation.parse_json(text.encode(encoding))
+    encodings = ["utf-8-sig", "utf-16", "utf-16-le", "utf-32", "utf-32-be"]
+    for (encoding, text), case in each(product(encodings, ['{"a": 1}', '["\\ud800"]'])):
+        with case, pytest.raises(Malformed, match="not valid JSON"):
+            validation.parse_json(text.encode(encoding))
 
 
 def test_a_lone_surrogate_is_read_so_that_its_place_can_be_named() -> None:
@@ -85,16 +83,13 @@ def test_a_value_is_an_item_or_the_input_of_one() -> None:
     assert check({"custom_id": None, "input": None, "params": None}) == Item(None, b"null", None)
 
 
-@pytest.mark.parametrize("custom_id", ["a", "ä b", "x" * 512, "\\N", "\\"])
-def test_a_custom_id_is_printable_text(custom_id: str) -> None:
-    item = check({"custom_id": custom_id, "input": 1})
-    assert isinstance(item, Item)
-    assert item.custom_id == custom_id
-
-
-@pytest.mark.parametrize("custom_id", ["", "x" * 513, 7, True, ["a"], "a\nb", "a\0", "\ud800"])
-def test_a_custom_id_that_can_not_be_shown_is_refused(custom_id: Any) -> None:
-    assert faults({"custom_id": custom_id, "input": 1}) == [("custom_id", "custom_id")]
+def test_a_custom_id_is_text_that_can_be_shown() -> None:
+    for custom_id, case in each(["a", "ä b", "x" * 512, "\\N", "\\"]):
+        with case:
+            assert check({"custom_id": custom_id, "input": 1}) == Item(custom_id, b"1", None)
+    for wrong, case in each(["", "x" * 513, 7, True, ["a"], "a\nb", "a\0", "\ud800"], name=repr):
+        with case:
+            assert faults({"custom_id": wrong, "input": 1}) == [("custom_id", "custom_id")]
 
 
 def test_an_input_that_can_not_be_stored_is_refused() -> None:
@@ -109,19 +104,20 @@ def test_an_input_that_can_not_be_stored_is_refused() -> None:
     for (value, code), case in each(cases):
         with case:
             assert [fault[-1] for fault in faults(value)] == [code]
+    assert isinstance(check("\\u0000"), Item), "the letters of an escape are no NUL"
 
 
 def nested(levels: int, opening: str = "[", closing: str = "]") -> Any:
     return json.loads(opening * levels + "1" + closing * levels)
 
 
-@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
-def test_a_value_is_nested_200_levels_at_most(opening: str, closing: str) -> None:
-    assert validation.storable(nested(200, opening, closing))
-    assert validation.storable([nested(199, opening, closing)] * 300)
-    for levels in (201, 254, 255, 300):
-        with pytest.raises(ValueError, match="too_deep"):
-            validation.storable(nested(levels, opening, closing))
+def test_a_value_is_nested_200_levels_at_most() -> None:
+    for opening, closing in (("[", "]"), ('{"a":', "}")):
+        assert validation.storable(nested(200, opening, closing))
+        assert validation.storable([nested(199, opening, closing)] * 300)
+        for levels in (201, 254, 255, 300):
+            with pytest.raises(ValueError, match="too_deep"):
+                validation.storable(nested(levels, opening, closing))
 
 
 PASSING = Model("up", "1", "http", options={"url": "http://up", "body": {"p": "$params"}})
@@ -140,10 +136,6 @@ def test_parameters_that_can_not_be_stored_are_refused() -> None:
             assert faults({"input": 1, "params": params}, PASSING) == [("params", code)]
 
 
-def test_the_letters_of_an_escape_are_no_nul() -> None:
-    assert isinstance(check("\\u0000"), Item)
-
-
 def test_everything_that_is_wrong_with_an_item_is_named() -> None:
     value = {"custom_id": 7, "input": 3, "params": [], "prio": 1, "inputs": 2}
     assert faults(value, MINILM) == [
@@ -153,40 +145,26 @@ def test_everything_that_is_wrong_with_an_item_is_named() -> None:
         ("params", "type"),
         ("prio", "unknown_key"),
     ]
-
-
-def test_an_object_without_an_input_is_refused() -> None:
     assert faults({}) == [("input", "missing")]
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5},
-        {"prompt": "Hi", "custom_id": "a"},
-        "Hi",
-        {"input": "Hi"},
-        [{"role": "user", "content": "Hi"}],
-    ],
-)
-@pytest.mark.parametrize(
-    "model", [Model("m", "1", "echo_chat"), Model("m", "1", "python", task="chat")]
-)
-def test_a_conversation_without_its_item_is_told_an_example(value: Any, model: Model) -> None:
-    [fault] = validation.check(value, (), None, model, strict=True)
-    assert isinstance(fault, Fault)
-    assert fault.message.endswith('{"input": {"messages": [{"role": "user", "content": "Hello"}]}}')
+def test_a_conversation_without_its_item_is_told_an_example() -> None:
+    hi = [{"role": "user", "content": "Hi"}]
+    values = [{"messages": hi, "max_tokens": 5}, {"prompt": "Hi", "custom_id": "a"}]
+    models = [Model("m", "1", "echo_chat"), Model("m", "1", "python", task="chat")]
+    for (value, model), case in each(product([*values, "Hi", {"input": "Hi"}, hi], models)):
+        with case:
+            [fault] = validation.check(value, (), None, model, strict=True)
+            assert isinstance(fault, Fault)
+            item = '{"input": {"messages": [{"role": "user", "content": "Hello"}]}}'
+            assert fault.message.endswith(item)
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_the_longest_input_is_measured_as_json(wrapped: bool) -> None:
+def test_the_longest_input_is_measured_as_json() -> None:
     model = Model("m", "1", "echo", limits=Limits(max_item_bytes=8))
-
-    def item(text: str) -> Any:
-        return {"input": text} if wrapped else text
-
-    assert isinstance(check(item("sixfit"), model), Item)
-    assert [fault[-1] for fault in faults(item("seven!!"), model)] == ["too_long"]
+    for fits, long in (("sixfit", "seven!!"), ({"input": "sixfit"}, {"input": "seven!!"})):
+        assert isinstance(check(fits, model), Item)
+        assert [fault[-1] for fault in faults(long, model)] == ["too_long"]
 
 
 def test_an_input_and_its_parameters_are_measured_together() -> None:
@@ -199,10 +177,11 @@ def test_an_input_and_its_parameters_are_measured_together() -> None:
     assert faults({"input": "x" * 29, "params": params}, model) == [("input", "too_long")]
 
 
-@pytest.mark.parametrize("value", [None, 7, True, [["text"]], {"input": {"a": 1}}])
-def test_what_the_model_refuses_is_a_fault_only_where_the_job_is_strict(value: Any) -> None:
-    assert [fault[-1] for fault in faults(value, MINILM)] == ["type"]
-    assert isinstance(check(value, MINILM, strict=False), Item)
+def test_what_the_model_refuses_is_a_fault_only_where_the_job_is_strict() -> None:
+    for value, case in each([None, 7, True, [["text"]], {"input": {"a": 1}}]):
+        with case:
+            assert [fault[-1] for fault in faults(value, MINILM)] == ["type"]
+            assert isinstance(check(value, MINILM, strict=False), Item)
 
 
 def test_parameters_are_those_of_the_model() -> None:
@@ -231,13 +210,10 @@ def test_a_fault_can_be_sent_whatever_the_client_called_its_keys() -> None:
     assert (sent["loc"], sent["line"], sent["code"]) == (["?"], 4, "unknown_key")
 
 
-@pytest.mark.parametrize("tokens", [3, 512])
-def test_a_text_may_be_cut_to_so_many_tokens(tokens: int) -> None:
-    found = check({"input": "a", "params": {"truncate": tokens}}, MINILM)
-    assert found == Item(None, b'"a"', b'{"truncate":%d}' % tokens)
-
-
-def test_a_parameter_out_of_range_is_told_its_range() -> None:
+def test_a_text_may_be_cut_to_so_many_tokens_within_the_range_that_is_told() -> None:
+    for tokens in (3, 512):
+        found = check({"input": "a", "params": {"truncate": tokens}}, MINILM)
+        assert found == Item(None, b'"a"', b'{"truncate":%d}' % tokens)
     [fault] = validation.check({"input": "a", "params": {"truncate": 2}}, (), None, MINILM, True)  # type: ignore[misc]
     assert fault.message == "parameter 'truncate' must be a whole number of tokens, 3 to 512"
 

@@ -47,9 +47,8 @@ def line(stream: io.StringIO) -> dict[str, Any]:
 @pytest.mark.parametrize("form", ["json", "human"])
 def test_what_postgres_quotes_of_a_row_is_left_out(configure: Configure, form: str) -> None:
     written = configure(form)
-    said = (
-        "canceling statement\nDETAIL:  Failing row (secret)\nCONTEXT:  COPY items: secret\nHINT: x"
-    )
+    quoted = "DETAIL:  Failing row (secret)\nCONTEXT:  COPY items: secret"
+    said = f"canceling statement\n{quoted}\nHINT: x"
     logging.getLogger("a").warning("can't store: %s", said)
     try:
         raise ValueError(said)
@@ -105,13 +104,8 @@ def test_a_line_says_what_it_is_about(configure: Configure) -> None:
     assert about == {"worker": "7", "job_id": "job_1", "tenant": "acme", "request_id": "req_1"}
     assert "payload" not in written.getvalue()
     assert "trace_id" not in found
-
-
-def test_it_is_about_nothing_any_more_once_that_is_over(configure: Configure) -> None:
     written = configure("json")
-    with logs.bound_fields(job_id="job_1"):
-        pass
-    logging.getLogger("a").warning("x")
+    logging.getLogger("a").warning("that is over")
     assert "job_id" not in line(written)
 
 
@@ -125,19 +119,16 @@ def test_a_line_names_the_span_that_it_is_written_in(configure: Configure) -> No
     assert context.header == f"00-{found['trace_id']}-{found['span_id']}-01"
 
 
-def test_people_read_the_same_in_words(configure: Configure) -> None:
-    written = configure("human")
-    with logs.bound_fields(job_id="job_1"):
-        logging.getLogger("a").warning("it waits")
-    assert written.getvalue().endswith(" test WARNING a: it waits [job_id=job_1]\n")
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
-def test_a_terminal_gets_words(configure: Configure) -> None:
+def test_people_and_a_terminal_read_the_same_in_words(configure: Configure) -> None:
+    written = configure("human")
+    with logs.bound_fields(job_id="job_1"):
+        logging.getLogger("a").warning("it waits")
+    assert written.getvalue().endswith(" test WARNING a: it waits [job_id=job_1]\n")
     written = configure("auto", Terminal())
     logging.getLogger("a").warning("it waits")
     assert written.getvalue().endswith(" test WARNING a: it waits\n")
@@ -149,13 +140,8 @@ def test_warnings_and_uncaught_exceptions_are_lines_too() -> None:
         "import warnings; from jobs.telemetry import logs; logs.configure('x', 'json');"
         "warnings.warn('old'); raise ValueError('gone')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        timeout=PATIENCE_S,
-        check=False,
-        text=True,
-    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False, text=True)
     first, last = map(orjson.loads, done.stderr.splitlines())
     assert (first["logger"], "old" in first["message"]) == ("py.warnings", True)
     assert (last["level"], last["message"]) == ("critical", "terminated by ValueError")

@@ -1,14 +1,68 @@
-"""What is made into spans, and what is left out."""
+"""W3C trace context, as it is read and passed on, and spans: what is made into one."""
 
 import pytest
 
 from jobs.errors import NotFound
 from jobs.settings import load
 from jobs.telemetry.tracing import spans as tracing
-from jobs.telemetry.tracing.context import CURRENT, new_trace
+from jobs.telemetry.tracing.context import CURRENT, TraceContext, new_trace, parse, unpack
 from jobs.telemetry.tracing.spans import NO_SPAN
 from tests.support.cases import each
 from tests.unit.kept_spans import Kept
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+HEADER = f"00-{TRACE}-{SPAN}-01"
+
+
+def read(*header: str) -> TraceContext:
+    found = parse(*header)
+    assert found
+    return found
+
+
+def test_a_header_is_read_and_written_alike_with_its_sampled_flag() -> None:
+    found = read(HEADER)
+    assert found.header == HEADER
+    assert found.headers == {"traceparent": HEADER}
+    later = f"cc-{TRACE}-{SPAN}-01-what-comes-later"
+    assert read(later).header == HEADER
+    found = read(f"00-{TRACE}-{SPAN}-fe")
+    assert not found.sampled
+    assert found.header.endswith("-00")
+
+
+def test_what_is_malformed_is_no_context() -> None:
+    cases = [
+        "",
+        None,
+        "nonsense",
+        f"00-{TRACE[1:]}-{SPAN}-01",
+        f"00-{TRACE}-{SPAN}",
+        f"ff-{TRACE}-{SPAN}-01",
+        f"00-{'0' * 32}-{SPAN}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"00-{TRACE.upper()}-{SPAN}-01",
+        f"00-{TRACE}-{SPAN}-01é",
+    ]
+    for header, case in each(cases):
+        with case:
+            assert parse(header) is None
+    assert unpack(None) is unpack("") is unpack("x") is None
+
+
+def test_a_state_goes_with_it_through_rows_and_messages() -> None:
+    found = read(HEADER, "a=1, b=x y")
+    child = found.child()
+    assert unpack(child.pack()) == child
+    assert child.headers["tracestate"] == "a=1, b=x y"
+    assert (child.trace_id, child.span_id == found.span_id) == (found.trace_id, False)
+    for state, case in each(["a=1\r\nEvil: 1", "a=\x00", "é=1", "a=" + 600 * "x"]):
+        with case:
+            assert read(HEADER, state).headers == {"traceparent": HEADER}, "that is no header"
+
+
+def test_a_trace_of_our_own_is_sampled_by_its_share() -> None:
+    assert (new_trace(0.0).sampled, new_trace(1.0).sampled) == (False, True)
 
 
 def test_what_runs_in_a_span_is_a_part_of_it(kept: Kept) -> None:

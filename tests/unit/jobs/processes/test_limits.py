@@ -1,4 +1,4 @@
-"""The limit of open files."""
+"""Limits: open files of a process, and slots that tenants share."""
 
 import logging
 import resource
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from jobs.processes import open_files
+from jobs.processes.tenant_slots import TenantSlots
 
 Limits = tuple[int, int]
 SetLimits = Callable[[int, int], list[Limits]]
@@ -50,3 +51,16 @@ def test_one_that_is_too_low_is_told(limits: SetLimits, caplog: pytest.LogCaptur
     [told] = caplog.messages
     assert "may open 4096 files" in told
     assert "hard limit to 16384" in told
+
+
+@pytest.mark.parametrize(("slots", "most"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)])
+def test_a_tenant_alone_has_half_of_the_slots(slots: int, most: int) -> None:
+    found = TenantSlots(slots)
+    for _ in range(most):
+        assert found.has_room("a")
+        found.take("a")
+    assert found.full() == ["a"]
+    assert found.has_room("b") == (slots > 1)
+    found.give_back("a")
+    assert found.full() == []
+    assert found.used("a") == most - 1
