@@ -18,6 +18,7 @@ from tests.support.cases import each
 
 SHA = "a" * 64
 BASE = Model("m", "1", "minilm")
+SERVER = 'options = { url = "http://127.0.0.1:1/v1", model = "x" }'
 
 
 def adapter(name: str, **fields: object) -> Adapter:
@@ -53,15 +54,11 @@ def test_an_adapter_is_a_model_by_both_its_names(tmp_path: Path) -> None:
     assert models.adapters_of("m@1")["legal"].adapter.path == str(tmp_path / "legal")
 
 
-def test_an_own_name_of_several_adapters_must_be_said_in_full() -> None:
-    other = Model("n", "1", "minilm")
-    models = Registry([with_adapters(adapter("a")), with_adapters(adapter("a"), model=other)])
+def test_a_bare_name_means_a_model_and_then_the_newest_adapter_if_of_one_model() -> None:
+    both = with_adapters(adapter("a")), with_adapters(adapter("a"), model=Model("n", "1", "minilm"))
     with pytest.raises(UnknownModel, match="m:a, n:a"):
-        models.resolve("a")
-    assert models.resolve("n:a").served_by.name == "n"
-
-
-def test_a_bare_name_means_a_model_and_then_the_newest_adapter() -> None:
+        Registry(both).resolve("a")
+    assert Registry(both).resolve("n:a").served_by.name == "n"
     other = Model("a", "1", "minilm")
     models = Registry([with_adapters(adapter("a")), other])
     assert models.resolve("a") == other
@@ -91,16 +88,9 @@ def test_an_adapter_costs_what_its_base_costs_unless_it_says() -> None:
 
 
 def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
-        entry("a b"),
-        entry("c", sha256="xyz", more=1),
-        entry("d", path=None),
-        entry("e"),
-        entry("e"),
-    )
+    wrong_ones = [entry("a b"), entry("c", sha256="xyz", more=1), entry("d", path=None)]
     with pytest.raises(SettingsError) as wrong:
-        models_file.read(path)
+        models_file.read(written(tmp_path, *wrong_ones, entry("e"), entry("e")))
     text = "\n".join(wrong.value.problems)
     for problem in (
         "adapters number 1.name: must be of letters",
@@ -113,26 +103,18 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_what_an_engine_can_not_serve_is_refused(tmp_path: Path) -> None:
+    pinned = [entry("a", pinned=True), entry("b")]
     cases = [
         ("echo", "", [entry("a")], "takes none"),
-        ("openai", 'options = { url = "http://127.0.0.1:1/v1", model = "x" }', [entry("a")], "out"),
-        (
-            "minilm",
-            "options = { adapter_slots = 1 }",
-            [entry("a", pinned=True), entry("b")],
-            "leaves no slot",
-        ),
+        ("openai", SERVER, [entry("a")], "out"),
+        ("minilm", "options = { adapter_slots = 1 }", pinned, "leaves no slot"),
     ]
     for (engine, options, adapters, problem), case in each(cases):
         with case, pytest.raises(SettingsError, match=problem):
             models_file.read(written(tmp_path, *adapters, engine=engine, options=options))
-
-
-def test_a_server_has_adapters_by_name_alone(tmp_path: Path) -> None:
-    options = 'options = { url = "http://127.0.0.1:1/v1", model = "x" }'
     only_name = entry("a", path=None, sha256=None)
-    models = models_file.read(written(tmp_path, only_name, engine="openai", options=options))
-    assert models.resolve("m:a").adapter_name == "a"
+    models = models_file.read(written(tmp_path, only_name, engine="openai", options=SERVER))
+    assert models.resolve("m:a").adapter_name == "a", "a server has adapters by name alone"
 
 
 def test_adapters_come_and_go_while_one_that_changes_stays_as_it_was(tmp_path: Path) -> None:

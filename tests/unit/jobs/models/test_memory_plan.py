@@ -1,6 +1,7 @@
 """Memory plans, against what folders hold and tensors take."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,10 @@ EIGHT_B = NetworkShape(
 
 
 def plan(
-    available_gb: float = 0,
-    *,
-    on_cpu: bool = False,
-    adapters: Sequence[Adapter] = (),
-    **options: Any,
+    available_gb: float = 0, *, adapters: Sequence[Adapter] = (), **options: Any
 ) -> MemoryPlan:
     given = TransformersOptions(builtin="smollm2", **{"dtype": "bfloat16", **options})
-    planned = memory_plan.with_defaults(given, on_cpu=on_cpu, adapters=adapters)
+    planned = memory_plan.with_defaults(given, on_cpu=False, adapters=adapters)
     return memory_plan.make_plan("llama@1", EIGHT_B, planned, int(available_gb * 2**30))
 
 
@@ -55,18 +52,10 @@ def test_weights_and_cache_of_a_known_model() -> None:
     assert EIGHT_B.parameters == 8_030_261_248
     assert made.weights == 2 * EIGHT_B.parameters
     assert made.token_bytes == 128 * 1024
+    assert replace(EIGHT_B, kv_heads=32).token_bytes(2) == 4 * EIGHT_B.token_bytes(2)
     assert made.problem() == ""
     assert made.sequences_of(8192) == 55  # of 1 GiB each: 85 % of what the weights leave
     assert plan(80, sequences=16, context_tokens=8192).sequences_of(8192) == 16
-
-
-def test_keys_and_values_are_counted_by_the_heads_that_have_their_own() -> None:
-    ungrouped = NetworkShape(**{**vars_of(EIGHT_B), "kv_heads": 32})
-    assert ungrouped.token_bytes(2) == 4 * EIGHT_B.token_bytes(2)
-
-
-def vars_of(shape: NetworkShape) -> dict[str, Any]:
-    return {name: getattr(shape, name) for name in NetworkShape.__dataclass_fields__}
 
 
 def test_eight_bits_are_half_of_sixteen_but_for_the_embedding() -> None:
@@ -125,16 +114,15 @@ def test_slots_of_adapters_have_the_largest_rank_for_the_layers_of_any(tmp_path:
     assert made.as_json()["adapters_mb"] == round(made.adapters / MIB, 1)
 
 
-def test_adapters_leave_less_of_a_gpu_to_the_cache(tmp_path: Path) -> None:
+def test_adapters_leave_less_of_a_gpu_to_the_cache_and_one_in_s3_has_a_common_rank(
+    tmp_path: Path,
+) -> None:
     one = adapter(tmp_path / "one", 256, *[name for name in _LAYER if "proj" in name])
     with_it, without = plan(24, adapters=[one]), plan(24)
     cache = memory_plan.CACHE_SHARE * with_it.adapters
     assert without.cache - with_it.cache == pytest.approx(cache, abs=2 * MIB * 64)
-
-
-def test_an_adapter_in_s3_counts_as_one_of_all_layers_with_a_common_rank(tmp_path: Path) -> None:
     remote = Adapter("remote", "s3://models/remote", "0" * 64)
-    made = plan(80, adapters=[remote, adapter(tmp_path / "one", 4, "self_attn.q_proj")])
+    made = plan(80, adapters=[remote, adapter(tmp_path / "two", 4, "self_attn.q_proj")])
     assert made.adapters == 4 * made.adapter_bytes
 
 
