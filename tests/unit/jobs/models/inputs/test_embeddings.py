@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,20 +72,17 @@ def test_without_a_vocabulary_there_are_texts_alone() -> None:
             assert validation.refuse_input(TEXTS_ALONE, ["a", "b"]) is None
 
 
-def test_what_does_no_embeddings_takes_a_list_as_one_input() -> None:
-    assert ECHO.split_inputs(["a", "b"]) is None
+def test_an_item_knows_how_many_inputs_it_stands_for() -> None:
+    for value, inputs in (("a", 1), ([1, 2], 1), (["a"], 1), (["a"] * 7, 7)):
+        found = validation.check({"input": value}, (), None, MINILM, True)
+        assert isinstance(found, Item)
+        assert found.inputs == inputs
+    assert ECHO.split_inputs(["a", "b"]) is None, "it does no embeddings"
 
 
-@pytest.mark.parametrize(("value", "inputs"), [("a", 1), ([1, 2], 1), (["a"], 1), (["a"] * 7, 7)])
-def test_an_item_knows_how_many_inputs_it_stands_for(value: Any, inputs: int) -> None:
-    found = validation.check({"input": value}, (), None, MINILM, True)
-    assert isinstance(found, Item)
-    assert found.inputs == inputs
-
-
-@pytest.mark.parametrize(("wanted", "fine"), [(1, True), (384, True), (0, False), (385, False)])
-def test_minilm_has_384_dimensions(wanted: int, fine: bool) -> None:
-    assert (validation.refuse_params(MINILM, {"dimensions": wanted}) is None) == fine
+def test_minilm_has_384_dimensions() -> None:
+    for wanted, fine in ((1, True), (384, True), (0, False), (385, False)):
+        assert (validation.refuse_params(MINILM, {"dimensions": wanted}) is None) == fine
 
 
 def test_token_ids_are_sized_with_the_special_ones() -> None:

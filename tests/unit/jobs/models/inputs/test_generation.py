@@ -56,35 +56,24 @@ def test_sampling_parameters_have_their_usual_forms() -> None:
     assert sampling.top_k == 0
     assert 0 < sampling.top_p < 1e-3
     assert type(chat(temperature=1).sampling.temperature) is float
+    assert chat(max_tokens=3).sampling.max_tokens == 3
+    assert chat(max_tokens=3, max_completion_tokens=3).sampling.max_tokens == 3
+    assert completion(echo=True, n=2, best_of=2).echo
 
 
-def test_logprobs_of_a_chat_are_a_flag() -> None:
-    cases = [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0)]
-    for (fields, expected), case in each(cases):
-        with case:
-            assert chat(**fields).sampling.logprobs == expected
-
-
-def test_logprobs_of_a_completion_are_a_number() -> None:
+def test_logprobs_of_a_chat_are_a_flag_and_of_a_completion_a_number() -> None:
+    for fields, expected in (({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0)):
+        assert chat(**fields).sampling.logprobs == expected
     assert completion(logprobs=5).sampling.logprobs == 5
 
 
-def test_either_name_of_the_most_tokens_is_taken() -> None:
-    assert chat(max_tokens=3).sampling.max_tokens == 3
-    assert chat(max_tokens=3, max_completion_tokens=3).sampling.max_tokens == 3
-
-
-@pytest.mark.parametrize("prompt", ["hi", [1, 2], ["hi"], [[1, 2]]])
-def test_a_prompt_is_a_text_or_token_ids(prompt: Any) -> None:
-    [only] = parse_all({"prompt": prompt})
-    assert only.prompt in ("hi", [1, 2])
-
-
-def test_several_prompts_are_a_request_each() -> None:
+def test_a_prompt_is_a_text_or_token_ids_and_several_are_a_request_each() -> None:
+    for prompt in ("hi", [1, 2], ["hi"], [[1, 2]]):
+        [only] = parse_all({"prompt": prompt})
+        assert only.prompt in ("hi", [1, 2])
     texts = parse_all({"prompt": ["a", "b"], "n": 2, "temperature": 0})
-    assert [(one.prompt, one.n, one.sampling.temperature) for one in texts] == [
-        ("a", 2, 0.0), ("b", 2, 0.0)
-    ]  # fmt: skip
+    found = [(one.prompt, one.n, one.sampling.temperature) for one in texts]
+    assert found == [("a", 2, 0.0), ("b", 2, 0.0)]
     assert [one.prompt for one in parse_all({"prompt": [[1], [2, 3]]})] == [[1], [2, 3]]
 
 
@@ -102,10 +91,6 @@ def test_a_wrong_prompt_among_several_is_named() -> None:
             with pytest.raises(FieldError) as raised:
                 parse_all(value)
             assert raised.value.field == field
-
-
-def test_a_completion_may_echo_its_prompt() -> None:
-    assert completion(echo=True, n=2, best_of=2).echo
 
 
 def test_fields_that_leave_the_output_as_it_is_are_accepted() -> None:
@@ -192,21 +177,21 @@ OUT_OF_RANGE: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [(name, value) for name in OUT_OF_RANGE for value in OUT_OF_RANGE[name]]
-)
-def test_a_value_out_of_range_is_refused_with_its_field(name: str, value: Any) -> None:
-    with pytest.raises(FieldError) as raised:
-        chat(**{name: value})
-    assert raised.value.field == name
-    assert str(raised.value).startswith(f"{name} ")
+def test_a_value_out_of_range_is_refused_with_its_field() -> None:
+    cases = [(name, value) for name, values in OUT_OF_RANGE.items() for value in values]
+    for (name, value), case in each(cases):
+        with case:
+            with pytest.raises(FieldError) as raised:
+                chat(**{name: value})
+            assert raised.value.field == name
+            assert str(raised.value).startswith(f"{name} ")
 
 
-@pytest.mark.parametrize("read", [chat, completion])
-def test_either_input_may_be_constrained(read: Any) -> None:
-    assert read().constrained_by == ""
-    assert read(regex="a").constrained_by == "regex"
-    assert read(response_format={"type": "json_object"}).constrained_by == "response_format"
+def test_either_input_may_be_constrained() -> None:
+    for read in (chat, completion):
+        assert read().constrained_by == ""
+        assert read(regex="a").constrained_by == "regex"
+        assert read(response_format={"type": "json_object"}).constrained_by == "response_format"
 
 
 def test_only_json_may_stand_in_place_of_a_call() -> None:
@@ -222,17 +207,13 @@ def test_numbers_of_tokens_that_contradict_each_other_are_refused() -> None:
     assert problem({**CHAT, "max_tokens": 3, "min_tokens": 4}).startswith("min_tokens")
 
 
-@pytest.mark.parametrize("prompt", ["", [], None, 5, ["a", "b"], [1, "a"], [-1], [True]])
-def test_a_prompt_that_no_model_takes_is_refused(prompt: Any) -> None:
-    assert problem({"prompt": prompt}).startswith("prompt must be")
-
-
-@pytest.mark.parametrize("value", ["hello", None, [], {}, {**CHAT, **PROMPT}])
-def test_an_input_is_either_a_conversation_or_a_prompt(value: Any) -> None:
-    assert problem(value).startswith("input must")
-
-
-def test_the_refusal_of_an_input_reads_after_the_name_of_its_model() -> None:
+def test_an_input_is_either_a_conversation_or_a_prompt_that_a_model_takes() -> None:
+    for prompt, case in each(["", [], None, 5, ["a", "b"], [1, "a"], [-1], [True]]):
+        with case:
+            assert problem({"prompt": prompt}).startswith("prompt must be")
+    for value, case in each(["hello", None, [], {}, {**CHAT, **PROMPT}]):
+        with case:
+            assert problem(value).startswith("input must")
     assert refuse({"prompt": ""}) == (
         "doesn't take this input: prompt must be a text or a list of token ids, and not be empty"
     )

@@ -144,23 +144,17 @@ def test_what_is_wrong_with_bytes_is_said() -> None:
             with pytest.raises(TensorError) as caught:
                 Tensor.from_bytes(datatype, (2,), raw)
             assert said in str(caught.value)
-
-
-def test_texts_that_no_memory_could_hold_are_refused_by_their_number() -> None:
-    with pytest.raises(TensorError, match="has 1 elements"):
+    with pytest.raises(TensorError, match="has 1 elements"):  # more than any memory could hold
         Tensor.from_bytes(BYTES, (2**31 - 1,) * 3, bytes(4))
 
 
-def test_an_array_of_another_type_is_none_of_the_declared() -> None:
+def test_an_array_may_have_any_layout_and_is_of_the_declared_type() -> None:
+    array = np.arange(6, dtype=np.int32).reshape(2, 3).T
+    assert same(Tensor.from_array("INT32", array).array(), np.ascontiguousarray(array))
     with pytest.raises(TensorError, match="int64; INT32 is int32"):
         Tensor.from_array("INT32", np.zeros(2, np.int64))
     with pytest.raises(TensorError, match="a number where a text belongs"):
         Tensor.from_array(BYTES, np.zeros(2, object))
-
-
-def test_an_array_may_have_any_layout() -> None:
-    array = np.arange(6, dtype=np.int32).reshape(2, 3).T
-    assert same(Tensor.from_array("INT32", array).array(), np.ascontiguousarray(array))
 
 
 TWO = Signature(
@@ -168,7 +162,8 @@ TWO = Signature(
     {"c": Spec("c", "INT32", (-1,)), "d": Spec("d", "INT32", (-1,))},
     most_rows=3,
 )
-A = {"datatype": "INT32", "shape": [1, 2], "data": [1, 2]}
+SHAPED = {"datatype": "INT32", "shape": [1, 2]}
+A = {**SHAPED, "data": [1, 2]}
 B = {"datatype": "FP32", "shape": [1, 1], "data": [1]}
 
 
@@ -176,8 +171,7 @@ def test_an_input_is_read_whole() -> None:
     asked = signature.read({"inputs": {"b": B, "a": A}, "outputs": ["d"]}, TWO)
     assert (asked.rows, asked.outputs, asked.plain) == (1, ["d"], True)
     assert asked.tensors["a"].array().tolist() == [[1, 2]]
-    in_base64 = {**A, "base64": "AQAAAAIAAAA="}
-    del in_base64["data"]
+    in_base64 = {**SHAPED, "base64": "AQAAAAIAAAA="}
     again = signature.read({"inputs": {"a": in_base64, "b": B}}, TWO)
     assert (again.tensors["a"], again.plain) == (asked.tensors["a"], False)
     assert again.outputs == ["c", "d"]
@@ -205,10 +199,7 @@ def test_what_is_wrong_with_an_input_is_said() -> None:
         ({"inputs": {"a": A, "b": B}, "outputs": ["x"]}, "no output 'x'; there are: c, d"),
         ({"inputs": {"a": A, "b": B}, "outputs": [{}]}, "no output an object"),
         ({"inputs": {"a": {**A, "data": [1]}, "b": B}}, "a: has 1 elements"),
-        (
-            {"inputs": {"a": {"datatype": "INT32", "shape": [1, 2], "base64": "*"}, "b": B}},
-            "a: base64 can't be read",
-        ),
+        ({"inputs": {"a": {**SHAPED, "base64": "*"}, "b": B}}, "a: base64 can't be read"),
     ]
     for (value, said), case in each(cases):
         with case:
@@ -222,11 +213,13 @@ def rows(count: int) -> dict[str, Any]:
             "b": {**B, "shape": [count, 1], "data": [0] * count}}  # fmt: skip
 
 
-def test_a_request_has_one_row_at_least_and_no_more_than_the_model_takes() -> None:
+def test_a_request_has_as_many_rows_as_the_model_takes_in_a_launch_and_one_at_least() -> None:
     assert signature.read({"inputs": rows(3)}, TWO).rows == 3
     for count, said in ((0, "one at least"), (4, "takes 3 at a time")):
         with pytest.raises(TensorError, match=said):
             signature.read({"inputs": rows(count)}, TWO)
+    assert tensor_inputs.signature(SAMPLES.resolve("simple")).most_rows == 256
+    assert tensor_inputs.most_rows(SAMPLES.resolve("batchstring")) == 100
 
 
 @given(json_values)
@@ -234,11 +227,6 @@ def test_any_json_is_an_input_or_is_refused(value: Any) -> None:
     for asked in (value, {"inputs": value}, {"inputs": {"a": value, "b": B}}):
         with pytest.raises(TensorError):
             signature.read(asked, TWO)
-
-
-def test_the_rows_of_a_request_are_those_of_a_launch() -> None:
-    assert tensor_inputs.signature(SAMPLES.resolve("simple")).most_rows == 256
-    assert tensor_inputs.most_rows(SAMPLES.resolve("batchstring")) == 100
 
 
 GOOD = {"name": "x", "datatype": "INT32", "shape": [-1, 2]}
@@ -269,9 +257,6 @@ def test_what_is_wrong_with_a_declaration_is_said() -> None:
             [problem] = declared(inputs=[GOOD], outputs=[entry])
             assert "options.outputs number 1" in problem
             assert said in problem
-
-
-def test_a_declaration_says_all_that_is_wrong_with_it() -> None:
     models_file.read_table(TensorOptions, {"inputs": [GOOD], "outputs": [GOOD], "function": "a:b"})
     assert declared(inputs=[GOOD, GOOD]) == [
         "options.inputs: 'x' is declared twice",

@@ -16,16 +16,15 @@ HOSTILE = images.hostile()
 OF_PIXELS = {"truncated jpeg", "truncated png", "png with a wrong checksum", "png without pixels"}
 
 
-@pytest.mark.parametrize("name", sorted(HOSTILE.keys() - OF_PIXELS))
-def test_it_is_refused_by_its_header_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_refused_by_its_header_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(_: Any) -> None:
         pytest.fail("a pixel was decoded")
 
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", load)
-    data, said = HOSTILE[name]
-    refused = header.refuse(images.encoded(data))
-    assert refused is not None
-    assert said in refused
+    for name, case in each(sorted(HOSTILE.keys() - OF_PIXELS)):
+        with case:
+            data, said = HOSTILE[name]
+            assert said in (header.refuse(images.encoded(data)) or "")
 
 
 def test_what_is_no_image_is_told_what_is_taken() -> None:
@@ -43,19 +42,17 @@ def test_what_is_no_image_is_told_what_is_taken() -> None:
     ]
     for (value, said), case in each(cases):
         with case:
-            refused = header.refuse(value)
-            assert refused is not None
-            assert said in refused
+            assert said in (header.refuse(value) or "")
 
 
-@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
-def test_an_image_may_come_as_base64_wrapped_as_a_url_or_as_bytes(kind: str) -> None:
-    data = images.saved(images.picture(), kind)
-    texts = [images.encoded(data), encodebytes(data).decode()]
-    texts.append(f"data:image/{kind.lower()};base64,{texts[0]}")
-    for value in (*texts, data):
-        assert header.refuse(value) is None
-        assert header.content(value) == data
+def test_an_image_may_come_as_base64_wrapped_as_a_url_or_as_bytes() -> None:
+    for kind in ("PNG", "JPEG"):
+        data = images.saved(images.picture(), kind)
+        texts = [images.encoded(data), encodebytes(data).decode()]
+        texts.append(f"data:image/{kind.lower()};base64,{texts[0]}")
+        for value in (*texts, data):
+            assert header.refuse(value) is None
+            assert header.content(value) == data
 
 
 def test_the_bound_is_on_pixels_and_not_on_a_side() -> None:
@@ -84,11 +81,6 @@ def test_broken_exif_leaves_an_image_as_it_is(exif: bytes) -> None:
     assert header.size(images.encoded(data)) == pixels((256, 192))
 
 
-def test_no_two_shapes_have_the_same_number_of_pixels() -> None:
-    assert len(set(BUCKETS)) == len(SHAPES)
-    assert max(BUCKETS) < 1.15 * min(BUCKETS)
-
-
 def test_an_image_gets_the_shape_of_the_nearest_aspect_ratio() -> None:
     cases = [
         ((1, 1), (224, 224)),
@@ -104,3 +96,5 @@ def test_an_image_gets_the_shape_of_the_nearest_aspect_ratio() -> None:
     for (size, shape), case in each(cases):
         with case:
             assert shape_of(*size) == shape
+    assert len(set(BUCKETS)) == len(SHAPES), "no two have the same number of pixels"
+    assert max(BUCKETS) < 1.15 * min(BUCKETS)

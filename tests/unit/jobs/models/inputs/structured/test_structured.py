@@ -1,4 +1,4 @@
-"""Constraints of a text, by the names of OpenAI and of vLLM."""
+"""Constraints of a text, by the names of OpenAI and of vLLM; tools, and which must be called."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ import pytest
 from jobs.models.inputs.fields import FieldError, Fields
 from jobs.models.inputs.structured.caps import MOST_BYTES, MOST_LEVELS
 from jobs.models.inputs.structured.constraint import Constraint, read_constraint
+from jobs.models.inputs.structured.tools import MOST_TOOLS, ToolUse, read_tools
 from tests.support.cases import each
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -117,12 +118,9 @@ def test_what_is_beyond_the_bounds_is_refused() -> None:
         {"guided_json": nested(MOST_LEVELS + 1)},
         {"guided_json": nested(100_000)},
     ]
-    for fields, case in each(cases):
+    for fields, case in each(cases, name=list):
         with case:
-            assert refused_at(**fields) == next(iter(fields))
-
-
-def test_a_schema_may_be_as_deep_as_the_bound() -> None:
+            assert [refused_at(**fields)] == list(fields)
     assert read(guided_json=nested(MOST_LEVELS - 1))
 
 
@@ -143,3 +141,90 @@ def test_another_server_gets_it_as_it_takes_it() -> None:
             found = read(**fields)
             assert found
             assert found.as_upstream == sent
+
+
+FUNCTION = {"name": "weather", "description": "of a city", "parameters": {"type": "object"}}
+
+
+def function(**more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {**FUNCTION, **more}}
+
+
+TOOL, STRICT = function(), function(name="strict", strict=True)
+NAMED = {"type": "function", "function": {"name": "weather"}}
+
+
+def tools(**fields: Any) -> ToolUse:
+    return read_tools(Fields(fields))
+
+
+def test_tools_are_passed_on_as_they_are() -> None:
+    assert tools(tools=[TOOL], tool_choice="auto") == ToolUse((TOOL,), "auto")
+    assert tools() == ToolUse()
+
+
+def test_a_tool_that_is_not_supported_is_refused_with_its_place() -> None:
+    cases = [
+        ("weather", "tools[0].type"),
+        ({"type": "custom", "custom": {"name": "x"}}, "tools[0].type"),
+        ({"type": "function"}, "tools[0].function"),
+        (function(name="a b"), "tools[0].function.name"),
+        (function(strict=1), "tools[0].function.strict"),
+        (function(x=1), "tools[0].function.x"),
+        (function(parameters="x"), "tools[0].function.parameters"),
+        (function(description=5), "tools[0].function.description"),
+    ]
+    for (tool, place), case in each(cases):
+        with case:
+            with pytest.raises(FieldError) as raised:
+                read_tools(Fields({"tools": [tool]}))
+            assert raised.value.field == place
+
+
+def test_a_grammar_is_needed_where_the_model_is_not_free() -> None:
+    cases = [
+        ({}, ""),
+        ({"parallel_tool_calls": False}, ""),
+        ({"tools": [TOOL]}, ""),
+        ({"tools": [TOOL], "tool_choice": "auto", "parallel_tool_calls": True}, ""),
+        ({"tools": [STRICT], "tool_choice": "none"}, ""),
+        ({"tools": [TOOL, STRICT]}, "tools"),
+        ({"tools": [TOOL, STRICT], "tool_choice": NAMED}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [TOOL], "parallel_tool_calls": False}, "parallel_tool_calls"),
+    ]
+    for (fields, by), case in each(cases):
+        with case:
+            assert tools(**fields).constrained_by == by
+
+
+def test_a_named_function_is_the_only_one_that_may_be_called() -> None:
+    use = tools(tools=[TOOL, STRICT], tool_choice=NAMED)
+    assert [function["name"] for function in use.callable] == ["weather"]
+    assert use.is_forced
+
+
+def test_a_choice_that_is_none_or_without_tools_is_refused() -> None:
+    cases = [
+        ("any", "tool_choice"),
+        (["auto"], "tool_choice"),
+        ({"type": "allowed_tools", "allowed_tools": {}}, "tool_choice"),
+        ({"type": "function"}, "tool_choice"),
+        ({"type": "function", "function": {"name": "other"}}, "tool_choice.function.name"),
+    ]
+    for (choice, place), case in each(cases):
+        with case:
+            with pytest.raises(FieldError) as raised:
+                tools(tools=[TOOL], tool_choice=choice)
+            assert raised.value.field == place
+    with pytest.raises(FieldError, match="tool_choice"):
+        tools(tool_choice="required")
+
+
+def test_tools_have_a_bound_by_number_and_together_where_they_make_a_grammar() -> None:
+    long = function(description="x" * MOST_BYTES)
+    assert tools(tools=[long]).tools
+    with pytest.raises(FieldError, match=f"tools has .* there may be {MOST_BYTES:,}"):
+        tools(tools=[long], tool_choice="required")
+    with pytest.raises(FieldError, match="tools must be a list"):
+        tools(tools=[TOOL] * (MOST_TOOLS + 1))
