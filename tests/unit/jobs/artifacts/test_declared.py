@@ -36,14 +36,13 @@ def test_weights_that_are_declared_are_loaded_unless_a_single_bit_changed(copied
         MiniLM(str(copied), SHA256, device="cpu")
 
 
-def test_weights_of_ones_own_need_a_file_and_its_checksum(copied: Path, tmp_path: Path) -> None:
+def test_weights_need_a_file_and_its_checksum_and_the_packages_own_are_verified(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(Untrusted, match=r"options\.sha256 is missing"):
         MiniLM(str(copied), device="cpu")
     with pytest.raises(Untrusted, match=r"absent\.safetensors can't be read"):
         MiniLM(str(tmp_path / "absent.safetensors"), SHA256, device="cpu")
-
-
-def test_the_packages_own_weights_are_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.engines.minilm.SHA256", "0" * 64)
     with pytest.raises(Untrusted, match="not the file that was declared"):
         MiniLM(device="cpu")
@@ -56,7 +55,7 @@ class Evil:
         return Path.touch, (Path("pwned"),)
 
 
-def test_a_pickle_is_refused_whatever_its_checksum_and_name(
+def test_a_pickle_is_refused_whatever_its_name_and_so_are_safetensors_of_another_shape(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -70,10 +69,6 @@ def test_a_pickle_is_refused_whatever_its_checksum_and_name(
             with pytest.raises(error, match=said):
                 MiniLM(str(path), sha256(path.read_bytes()).hexdigest(), device="cpu")
             assert not (tmp_path / "pwned").exists()
-
-
-def test_safetensors_of_another_shape_are_no_weights(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
     save_file({"x": torch.zeros(2)}, path)
     with pytest.raises(KeyError):
         MiniLM(str(path), sha256(path.read_bytes()).hexdigest(), device="cpu")

@@ -28,23 +28,24 @@ def test_an_answer_is_due_within_target_and_timeout_less_a_margin() -> None:
     assert allowed_ms(hopeless, timeout_ms=10_000) == pytest.approx(10_000 - 5)
 
 
-def test_a_lower_class_may_wait_for_less_where_the_entry_says_shed() -> None:
+def test_a_lower_class_may_wait_for_less_and_nothing_is_refused_while_no_time_is_known() -> None:
     assert allowed_ms(SHEDDING, share=1.0) == pytest.approx(195)
     assert allowed_ms(SHEDDING, share=0.75) == pytest.approx(100 + 0.75 * 95)
     assert allowed_ms(SHEDDING, share=0.5) == pytest.approx(100 + 0.5 * 95)
     assert allowed_ms(MODEL, share=0.5) == allowed_ms(MODEL, share=1.0)
-
-
-def test_nothing_is_refused_for_its_time_while_none_is_known() -> None:
     assert terms(Profile(), MODEL, 0, 1, 1.0).allowed_ms == float("inf")
     assert terms(PROFILE, MODEL, 64, 1, 1.0).allowed_ms == float("inf")
 
 
-def test_the_launches_at_a_time_that_a_worker_tells_go_before_those_declared() -> None:
+def test_a_profile_tells_of_slots_and_a_further_row_and_is_read_by_the_release_before() -> None:
     assert terms(PROFILE, MODEL, 0, 1000).slots == MODEL.limits.in_flight
     assert terms(replace(PROFILE, slots=7), MODEL, 0, 1000).slots == 7
     assert terms(Profile(slots=7), MODEL, 0, 1000).slots == 7
     assert Profile.unpack(replace(PROFILE, slots=7).pack()).slots == 7
+    times = Times(full_rows=16, full_ms=1300, one_ms=20, step_ms=5)
+    profile = Profile.unpack(Profile(buckets={0: times}).pack())
+    assert (profile.terms(0, 1, 1000).step_ms, profile.terms(0, 1, 1000).full_ms) == (5, 1300)
+    assert not {b"step_ms", b"alone_ms"} & set(PROFILE.pack().split(b'"'))
 
 
 def test_late_answers_widen_the_margin_up_to_a_quarter_of_the_target() -> None:
@@ -62,13 +63,6 @@ def test_late_answers_widen_the_margin_up_to_a_quarter_of_the_target() -> None:
     for _ in range(1000):
         margin.record(late=True)
     assert margin.ms == 50
-
-
-def test_a_profile_tells_of_a_further_row_and_is_read_by_the_release_before() -> None:
-    times = Times(full_rows=16, full_ms=1300, one_ms=20, step_ms=5)
-    profile = Profile.unpack(Profile(buckets={0: times}).pack())
-    assert (profile.terms(0, 1, 1000).step_ms, profile.terms(0, 1, 1000).full_ms) == (5, 1300)
-    assert not {b"step_ms", b"alone_ms"} & set(PROFILE.pack().split(b'"'))
 
 
 def test_what_others_take_puts_no_target_out_of_reach() -> None:

@@ -175,16 +175,15 @@ def test_a_first_line_without_a_model_to_go_by_fails_the_whole(faults: Any) -> N
             assert faults(body(model=model)) == [(1, code, "body.model")]
 
 
-def test_faults_before_the_first_model_are_named_too(faults: Any) -> None:
+def test_faults_before_the_first_model_are_named_too_but_no_more_than_anybody_reads(
+    faults: Any,
+) -> None:
     assert faults(b"{", without("url"), GOOD, GOOD) == [
         (1, "invalid_json_line", None),
         (2, "missing_required_parameter", "url"),
         (3, "duplicate_custom_id", "custom_id"),
         (4, "duplicate_custom_id", "custom_id"),
     ]
-
-
-def test_an_empty_file_is_told_and_no_more_faults_than_anybody_reads(faults: Any) -> None:
     assert faults() == [(None, "empty_file", None)]
     assert len(faults(*[b"{"] * (MAX_FAULTS + 5))) == MAX_FAULTS
 
@@ -204,15 +203,22 @@ def test_what_is_said_of_a_long_line_is_short(take: Take) -> None:
             assert len(json.dumps(fault.as_json())) < 1500
 
 
-def test_a_conversation_that_is_refused_names_its_field(faults: Any) -> None:
-    cases = [
+def test_a_conversation_or_prompt_that_is_refused_names_its_field(faults: Any) -> None:
+    chats = [
         ({"model": "talker", "messages": None}, "missing_required_parameter", "body.messages"),
         ({"model": "talker", "messages": []}, "invalid_type", "body.messages"),
         ({"model": "writer", "messages": HI, "n": 0}, "invalid_value", "body.n"),
     ]
-    for (body, code, param), case in each(cases):
+    prompts = [
+        ({"model": "writer"}, "missing_required_parameter", "body.prompt"),
+        ({"model": "writer", "prompt": "x", "top_p": 2}, "invalid_value", "body.top_p"),
+        ({"model": "writer", "prompt": "x", "suffix": "y"}, "invalid_value", "body.suffix"),
+        ({"model": "talker", "prompt": "x"}, "model_not_supported", "body.model"),
+    ]
+    for (body, code, param), case in each(chats + prompts):
         with case:
-            assert faults(TALK | {"body": body}, asked=CHAT) == [(1, code, param)]
+            line, asked = (TALK, CHAT) if "messages" in body else (PROMPT, PROMPTS)
+            assert faults(line | {"body": body}, asked=asked) == [(1, code, param)]
 
 
 def row(**more: Any) -> dict[str, Any]:
@@ -242,7 +248,7 @@ def test_a_vector_is_an_answer_to_a_request_for_embeddings() -> None:
     assert body_of(output="[0.5]", version="7")["model"] == "minilm@7", "that of a routed batch"
 
 
-def test_a_long_output_comes_as_bytes_and_several_vectors_are_several_embeddings() -> None:
+def test_a_long_output_comes_as_bytes_and_vectors_are_embeddings_of_32_bit_floats() -> None:
     for output, case in each(["[0.5]", b"[0.5]"]):
         with case:
             for reply, vector in ((None, [0.5]), ('"base64"', "AAAAPw==")):
@@ -251,25 +257,19 @@ def test_a_long_output_comes_as_bytes_and_several_vectors_are_several_embeddings
             assert body_of(CHAT, output=output)["choices"][0]["message"]["content"] == "[0.5]"
     data = body_of(output="[[0.5],[1.0]]")["data"]
     assert [(one["index"], one["embedding"]) for one in data] == [(0, [0.5]), (1, [1.0])]
+    for output in ("[0.1,1e-7]", "[[0.1,1e-7],[3.0,4.0]]"):
+        data = body_of(output=output, reply='"base64"')["data"]
+        wanted = np.atleast_2d(np.asarray(json.loads(output), "<f4"))
+        found = [np.frombuffer(base64.b64decode(one["embedding"]), "<f4") for one in data]
+        assert np.array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("output", ["[0.1,1e-7]", "[[0.1,1e-7],[3.0,4.0]]"])
-def test_base64_is_of_32_bit_floats(output: str) -> None:
-    data = body_of(output=output, reply='"base64"')["data"]
-    wanted = np.atleast_2d(np.asarray(json.loads(output), "<f4"))
-    found = [np.frombuffer(base64.b64decode(one["embedding"]), "<f4") for one in data]
-    assert np.array_equal(found, wanted)
-
-
-def test_a_text_is_what_the_assistant_said_and_a_completion_passes_as_it_is() -> None:
+def test_a_text_is_what_the_assistant_said_and_only_tokens_are_counted() -> None:
     answer = ChatCompletion.model_validate(body_of(CHAT, output='"hello"'), strict=True)
     assert (answer.model, answer.created) == ("talker", 17)
     assert answer.choices[0].message.content == "hello"
     output = {"id": "x", "choices": [{"index": 0}], "model": "another"}
     assert body_of(CHAT, output=json.dumps(output)) == output | {"object": "chat.completion"}
-
-
-def test_what_is_not_counted_in_tokens_is_not_said_to_be() -> None:
     for asked, output in ((ASKED, "[0.5]"), (CHAT, '"hello"')):
         _, line = dialect("openai").result_line(row(output=output), "characters", asked)
         assert json.loads(line)["response"]["body"]["usage"]["total_tokens"] == 0
@@ -305,15 +305,3 @@ def test_what_was_not_run_has_no_answer_and_what_is_no_vector_is_an_error_of_its
             part, line = written(output=output, reply='"base64"')
             assert (part, line["response"]["status_code"]) == ("errors", 500)
             assert line["response"]["body"]["error"]["code"] == "invalid_output"
-
-
-def test_a_prompt_that_is_refused_names_its_field(faults: Any) -> None:
-    cases = [
-        ({"model": "writer"}, "missing_required_parameter", "body.prompt"),
-        ({"model": "writer", "prompt": "x", "top_p": 2}, "invalid_value", "body.top_p"),
-        ({"model": "writer", "prompt": "x", "suffix": "y"}, "invalid_value", "body.suffix"),
-        ({"model": "talker", "prompt": "x"}, "model_not_supported", "body.model"),
-    ]
-    for (body, code, param), case in each(cases):
-        with case:
-            assert faults(PROMPT | {"body": body}, asked=PROMPTS) == [(1, code, param)]

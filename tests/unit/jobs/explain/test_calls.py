@@ -1,10 +1,12 @@
-"""Where the time of a call went, by what was kept of it."""
+"""Where the time of a call went, by what was kept of it; the page that explains each diagnosis."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 from jobs.calls.records import CallRecord
 from jobs.explain.calls import explain_call
-from jobs.explain.diagnosis import Diagnosis
+from jobs.explain.diagnosis import CODES, Diagnosis
 from tests.support.cases import each
 
 
@@ -81,3 +83,11 @@ def test_a_late_first_token_says_what_took_most_of_the_time() -> None:
             assert (first.code, last.code) == (code, "call_late")
             assert words in first.words
             assert "2 preemptions" in last.words
+
+
+PAGE = Path(__file__).parents[4] / "ops/docs/how-to/operations/why.md"
+
+
+def test_every_diagnosis_is_explained() -> None:
+    told = re.findall(r"^\| `([a-z_]+)` \|", PAGE.read_text(), re.MULTILINE)
+    assert sorted(told) == sorted(CODES)

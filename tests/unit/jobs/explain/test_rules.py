@@ -55,7 +55,7 @@ def test_on_saturated_devices_full_launches_need_room_and_a_long_drain_is_worth_
         assert [one.severity for one in said.values() if one.code == "device_saturated"] == severity
 
 
-def test_calls_wait_for_a_device_or_for_company_by_how_busy_devices_are() -> None:
+def test_calls_wait_for_a_device_or_for_company_by_how_busy_devices_are_if_they_wait_long() -> None:
     def code(busy: float, queue_s: float = 0.3, reason: str = "pace") -> set[str]:
         stages = {"queue": queue_s, "engine": 0.4}
         return {*found(calls(LATE, stages=stages), launched(worker(busy), reason=reason))}
@@ -65,14 +65,11 @@ def test_calls_wait_for_a_device_or_for_company_by_how_busy_devices_are() -> Non
     assert not {"waiting_for_device", "waiting_to_batch"} & code(0.61, queue_s=0.26)
     assert not {"waiting_for_device", "waiting_to_batch"} & code(0.59, queue_s=0.26)
     assert "waiting_to_batch" not in code(0.59, reason="full")
-
-
-def test_calls_that_wait_little_are_not_late_for_it() -> None:
-    """Others were refused, as where no worker is ready, and count as late."""
-    for busy, code in ((0.7, "waiting_for_device"), (0.3, "waiting_to_batch")):
+    # Others were refused, as where no worker is ready, and count as late.
+    for busy, told in ((0.7, "waiting_for_device"), (0.3, "waiting_to_batch")):
         for queue_s, says in ((0.065, True), (0.06, False)):
             late = calls(0.5, stages={"queue": queue_s, "engine": 0.001})
-            assert (code in found(late, launched(worker(busy), reason="pace"))) == says
+            assert (told in found(late, launched(worker(busy), reason="pace"))) == says
 
 
 def test_a_model_is_slow_where_its_engine_alone_takes_the_target() -> None:
@@ -113,7 +110,7 @@ def waiting(claimable_s: float = 0.0) -> Process:
     return told.gauge("queue_oldest_seconds", claimable_s, **M)
 
 
-def test_one_worker_has_all_that_is_left_of_a_slow_model() -> None:
+def test_one_worker_has_all_that_is_left_of_a_slow_model_and_is_not_soon_done() -> None:
     said = found(launching(32, 11), worker(name="2"), waiting())["one_worker"]
     assert said.severity == "warning"
     assert "worker 1 has all that is left of m@1: 40 items in 2 slices, 32 of them" in said.words
@@ -121,9 +118,6 @@ def test_one_worker_has_all_that_is_left_of_a_slow_model() -> None:
     alone = found(launching(32, 11), waiting())["one_worker"]
     assert alone.severity == "info"
     assert "more workers in its pool take part" in alone.advice
-
-
-def test_work_that_is_shared_or_soon_done_is_in_nobodys_hands() -> None:
     another_slice = worker(name="2").gauge("slices_in_hand", 1, **M)
     cases = [
         ("a launch soon over", launching(32, 9), worker(name="2"), waiting()),
@@ -136,14 +130,13 @@ def test_work_that_is_shared_or_soon_done_is_in_nobodys_hands() -> None:
             assert "one_worker" not in found(*processes)
 
 
-def test_workers_that_the_autoscaler_asks_for_in_vain_are_found() -> None:
+def test_workers_that_the_autoscaler_asks_for_in_vain_and_reclaims_of_spot_workers_are_told() -> (
+    None
+):
     short = keeper().gauge("pool_overdue_replicas", 2, pool="gpu")
     said = found(short.gauge("pool_overdue_replicas", 0, pool="cpu"))["pool_short"]
     assert said.words.startswith("2 workers of pool gpu that the autoscaler asked for")
     assert "pool_short" not in found(keeper().gauge("pool_overdue_replicas", 0, pool="gpu"))
-
-
-def test_reclaims_of_spot_workers_are_told_by_their_notices() -> None:
     by = keeper().gauge("pool_reclaimed_workers", 3, pool="gpu", notice="aws")
     said = found(by)["spot_reclaimed"]
     assert said.words.startswith("3 machines of spot workers of pool gpu reclaimed in the last")
@@ -237,7 +230,7 @@ def test_one_lane_that_has_most_of_the_waiting_is_hot() -> None:
     assert "hot_lane" not in hot(16, entries=400)  # nobody of them waits long
 
 
-def test_padding_is_wasted_where_devices_are_busy() -> None:
+def test_padding_and_launches_that_take_what_nobody_predicted_are_told() -> None:
     def padded(share: float, busy: float = 0.6) -> dict[str, Diagnosis]:
         process = launched(worker(busy)).count("launch_padded_units_total", 1000, **M)
         return found(process.count("launch_units_total", 1000 * (1 - share), **M))
@@ -245,9 +238,6 @@ def test_padding_is_wasted_where_devices_are_busy() -> None:
     assert "51 % of what launches of m@1 compute is padding" in padded(0.51)["padding_waste"].words
     assert "padding_waste" not in padded(0.49)
     assert "padding_waste" not in padded(0.9, busy=0.49)
-
-
-def test_launches_that_take_what_nobody_predicted() -> None:
     for ratio, says in ((1.7, True), (1.2, False), (0.85, False), (0.4, True)):
         process = launched(worker()).seen("launch_prediction_ratio", ratio, 20, **M)
         assert ("misprediction" in found(process)) == says
@@ -465,7 +455,7 @@ def test_a_keeper_is_absent_or_fails_again_and_again() -> None:
     assert failing(2, 0) == failing(3, 4) == {}
 
 
-def test_a_receiver_that_is_away_is_not_called_slow() -> None:
+def test_a_receiver_of_webhooks_that_is_away_is_not_called_slow() -> None:
     told = keeper().count("webhook_attempts_total", 4, outcome="failed")
     one = found(told.seen("webhook_seconds", 0.016, 4))["slow_webhook_receiver"]
     assert one.words.startswith("webhooks fail: a try takes 16 ms, 100 % of 4 failed")

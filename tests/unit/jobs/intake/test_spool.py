@@ -22,9 +22,10 @@ from tests.support.json_values import custom_ids, json_values
 
 
 def new(
-    slice_items: int = 1000, max_items: int = 100, tenant: str = "default", **options: Any
-) -> Intake:
-    model = Model("echo", "1", "echo", limits=Limits(slice_items=slice_items))
+    slice_items: int = 1000, max_items: int = 100, tenant: str = "default", engine: str = "echo",
+    **options: Any,
+) -> Intake:  # fmt: skip
+    model = Model(engine, "1", engine, limits=Limits(slice_items=slice_items))
     return Intake(ids.new(), tenant, model, strict=True, max_items=max_items, **options)
 
 
@@ -134,29 +135,23 @@ def test_texts_that_are_taken_at_once_are_stored_as_one_by_one(
 
 def test_slices_are_cut_by_the_number_of_items_and_of_their_inputs() -> None:
     assert bounds(["x"] * 7, slice_items=3) == [0, 3, 6, 7]
-    model = Model("m", "1", "minilm", limits=Limits(slice_items=4))
     values = ["a", ["b", "c"], "d", ["e"] * 9, ["f"] * 3, [1, 2, 3, 4, 5], "g"]
-    with closing(Intake(ids.new(), "t", model, strict=True, max_items=99)) as taken:
+    with closing(new(slice_items=4, engine="minilm")) as taken:
         add_array(taken, values)
         assert list(taken.bounds) == [0, 3, 4, 6, 7]
         assert list(taken.inputs) == [2, 9, 2, 1]  # rounded up: 4 inputs of 3 items
 
 
-def test_slices_are_cut_before_they_outgrow_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_are_cut_before_they_outgrow_their_bytes_and_all_that_is_stored_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(spool, "_SLICE_BYTES", 100)
     sizes = [40, 60, 3, 502, 40]  # as JSON, quotes included
     assert bounds("x" * (size - 2) for size in sizes) == [0, 2, 3, 4, 5]
-    model = Model("minilm", "1", "minilm")
     item = {"input": "x" * 19, "params": {"normalize": False}}  # 40 bytes
-    with closing(Intake(ids.new(), "t", model, strict=True, max_items=99)) as taken:
-        add_array(taken, [item] * 5)
-        assert list(taken.bounds) == [0, 2, 4, 5]
-
-
-def test_all_that_is_stored_of_an_item_counts() -> None:
-    model = Model("minilm", "1", "minilm")
+    assert bounds([item] * 5, engine="minilm") == [0, 2, 4, 5]
     item = {"input": "x", "custom_id": "é\\", "params": {"normalize": False}}
-    with closing(Intake(ids.new(), "t", model, strict=True, max_items=99)) as taken:
+    with closing(new(engine="minilm")) as taken:
         taken.add(item, (), reply=b'"base64"')
         assert taken.input_bytes == 3 + 3 + 19 + 8
 
@@ -237,9 +232,6 @@ def test_a_job_lists_a_thousand_faults_and_then_reads_no_more() -> None:
         add_lines(taken, then_nothing(*[b"{"] * 1001))
     assert [fault.line for fault in caught.value.faults] == list(range(1, 1001))
     assert len(refusal(new(max_items=9999), *[b"{"] * 1000)) == 1000
-
-
-def test_more_duplicates_than_are_listed() -> None:
     for names in ([b"a"], [b"a", b"b"], [b"%d" % n for n in range(1500)]):
         lines = [b'{"custom_id": "%b", "input": 1}' % name for name in names * (3000 // len(names))]
         found = refusal(new(max_items=9999), *lines)

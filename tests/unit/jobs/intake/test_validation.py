@@ -1,8 +1,9 @@
-"""One item: what is right with it, and everything that is wrong."""
+"""One item: its format, what is right with it, and everything that is wrong."""
 
 import gzip
 import json
 from dataclasses import replace
+from io import BytesIO
 from itertools import product
 from typing import Any, cast
 
@@ -12,11 +13,45 @@ from hypothesis import given
 
 from jobs.errors import Fault, Malformed
 from jobs.intake import validation
+from jobs.intake.formats import guess, read_head, text_lines
 from jobs.intake.validation import Item
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.model import Limits, Model
 from tests.support.cases import each
 from tests.support.json_values import json_values
+
+
+def test_the_format_of_what_has_no_name_is_guessed() -> None:
+    cases = [
+        (b"", "jsonl"),
+        (b'"a"\n"b"\n', "jsonl"),
+        (b'\n{"input": 1}\n{"input": \n', "jsonl"),  # the api names the line
+        (b'{"input: 1}\nx\n', "jsonl"),
+        (b"1\n2\n", "jsonl"),
+        (b"[1, 2]\n", "jsonl"),  # an input may be a list
+        (b'[\n "a",\n "b"\n]\n', "json"),
+        (b'{\n "messages": [{"role": "us', "json"),
+        (b'[{"input": 1},\n {"input": 2}]', "json"),
+        (b"a text\nanother\n", "text"),
+        (b"1\ntwo\n", "text"),
+        (b"[1] A footnote\n[2] Another\n", "text"),
+        (b'"Hello," she said.\n', "text"),
+        ("\xe9\n".encode("latin-1"), "text"),
+    ]
+    for (content, found), case in each(cases):
+        with case:
+            assert guess(content.splitlines(keepends=True)) == found
+
+
+def test_the_head_of_a_file_is_bounded_and_each_line_of_a_text_is_an_item() -> None:
+    assert read_head(BytesIO(b"a\nb\n")) == [b"a\n", b"b\n"]
+    long = BytesIO(b"x" * 300_000)
+    assert sum(map(len, read_head(long, 1000))) < 70_000
+    lines = [b'say "hi"\r\n', "\xe9\n".encode(), b"\n", None, b"\xff\n", b"last"]
+    assert list(text_lines(lines)) == [
+        b'"say \\"hi\\""', '"\xe9"'.encode(), b'""', None, b"\xff", b'"last"'
+    ]  # fmt: skip
+
 
 ECHO, MINILM = SAMPLES.resolve("echo"), SAMPLES.resolve("minilm")
 
@@ -60,11 +95,6 @@ def test_what_is_no_text_or_in_another_encoding_is_malformed() -> None:
             validation.parse_json(text.encode(encoding))
 
 
-def test_a_lone_surrogate_is_read_so_that_its_place_can_be_named() -> None:
-    value = validation.parse_json(b'{"input": ["\\ud800"], "custom_id": "a"}')
-    assert faults(value) == [("input", "lone_surrogate")]
-
-
 # -- checking
 
 
@@ -92,7 +122,7 @@ def test_a_custom_id_is_text_that_can_be_shown() -> None:
             assert faults({"custom_id": wrong, "input": 1}) == [("custom_id", "custom_id")]
 
 
-def test_an_input_that_can_not_be_stored_is_refused() -> None:
+def test_an_input_or_parameter_that_can_not_be_stored_is_refused() -> None:
     cases = [
         ("a\0b", "nul"),
         ({"input": ["a\0b"]}, "nul"),
@@ -104,6 +134,8 @@ def test_an_input_that_can_not_be_stored_is_refused() -> None:
     for (value, code), case in each(cases):
         with case:
             assert [fault[-1] for fault in faults(value)] == [code]
+    value = validation.parse_json(b'{"input": ["\\ud800"], "custom_id": "a"}')
+    assert faults(value) == [("input", "lone_surrogate")], "it is read to name its place"
     assert isinstance(check("\\u0000"), Item), "the letters of an escape are no NUL"
 
 
@@ -136,7 +168,7 @@ def test_parameters_that_can_not_be_stored_are_refused() -> None:
             assert faults({"input": 1, "params": params}, PASSING) == [("params", code)]
 
 
-def test_everything_that_is_wrong_with_an_item_is_named() -> None:
+def test_everything_that_is_wrong_with_an_item_is_named_whatever_its_keys() -> None:
     value = {"custom_id": 7, "input": 3, "params": [], "prio": 1, "inputs": 2}
     assert faults(value, MINILM) == [
         ("custom_id", "custom_id"),
@@ -146,6 +178,9 @@ def test_everything_that_is_wrong_with_an_item_is_named() -> None:
         ("prio", "unknown_key"),
     ]
     assert faults({}) == [("input", "missing")]
+    [fault] = validation.check({"input": 1, "\ud800": 2}, (), 4, ECHO, True)  # type: ignore[misc]
+    sent = orjson.loads(orjson.dumps(fault.as_json()))
+    assert (sent["loc"], sent["line"], sent["code"]) == (["?"], 4, "unknown_key")
 
 
 def test_a_conversation_without_its_item_is_told_an_example() -> None:
@@ -160,14 +195,11 @@ def test_a_conversation_without_its_item_is_told_an_example() -> None:
             assert fault.message.endswith(item)
 
 
-def test_the_longest_input_is_measured_as_json() -> None:
+def test_the_longest_input_is_measured_as_json_together_with_its_parameters() -> None:
     model = Model("m", "1", "echo", limits=Limits(max_item_bytes=8))
     for fits, long in (("sixfit", "seven!!"), ({"input": "sixfit"}, {"input": "seven!!"})):
         assert isinstance(check(fits, model), Item)
         assert [fault[-1] for fault in faults(long, model)] == ["too_long"]
-
-
-def test_an_input_and_its_parameters_are_measured_together() -> None:
     model = replace(MINILM, limits=Limits(max_item_bytes=30))
     params = {"normalize": False}  # 19 bytes as JSON
     fits = check({"input": "x" * 9, "params": params}, model)
@@ -182,9 +214,15 @@ def test_what_the_model_refuses_is_a_fault_only_where_the_job_is_strict() -> Non
         with case:
             assert [fault[-1] for fault in faults(value, MINILM)] == ["type"]
             assert isinstance(check(value, MINILM, strict=False), Item)
+    model = Model("writer", "1", "echo_chat")
+    value = {"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json"}}
+    [fault] = cast(list[Fault], validation.check({"input": value}, (), 3, model, True))
+    assert (fault.loc, fault.code, fault.line) == (("input",), "generation", 3)
+    assert "response_format.type must be one of" in fault.message
+    assert not isinstance(validation.check({"input": value}, (), 3, model, False), list)
 
 
-def test_parameters_are_those_of_the_model() -> None:
+def test_parameters_are_those_of_the_model_within_the_range_that_is_told() -> None:
     cases = [
         ({"normalise": True}, "unknown_param"),
         ({"normalize": "yes"}, "type"),
@@ -202,26 +240,8 @@ def test_parameters_are_those_of_the_model() -> None:
     for (params, code), case in each(cases):
         with case:
             assert faults({"input": "a", "params": params}, MINILM) == [("params", code)]
-
-
-def test_a_fault_can_be_sent_whatever_the_client_called_its_keys() -> None:
-    [fault] = validation.check({"input": 1, "\ud800": 2}, (), 4, ECHO, True)  # type: ignore[misc]
-    sent = orjson.loads(orjson.dumps(fault.as_json()))
-    assert (sent["loc"], sent["line"], sent["code"]) == (["?"], 4, "unknown_key")
-
-
-def test_a_text_may_be_cut_to_so_many_tokens_within_the_range_that_is_told() -> None:
     for tokens in (3, 512):
         found = check({"input": "a", "params": {"truncate": tokens}}, MINILM)
         assert found == Item(None, b'"a"', b'{"truncate":%d}' % tokens)
     [fault] = validation.check({"input": "a", "params": {"truncate": 2}}, (), None, MINILM, True)  # type: ignore[misc]
     assert fault.message == "parameter 'truncate' must be a whole number of tokens, 3 to 512"
-
-
-def test_an_input_that_a_generating_model_does_not_take_is_a_fault_at_submission() -> None:
-    model = Model("writer", "1", "echo_chat")
-    value = {"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json"}}
-    [fault] = cast(list[Fault], validation.check({"input": value}, (), 3, model, True))
-    assert (fault.loc, fault.code, fault.line) == (("input",), "generation", 3)
-    assert "response_format.type must be one of" in fault.message
-    assert not isinstance(validation.check({"input": value}, (), 3, model, False), list)

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from operator import itemgetter
 
 import pytest
 
@@ -30,12 +31,6 @@ def seen(count: int = 200, **canary: float) -> Observations:
                 LaunchRecord(n, "canary", 1, failed, **values),  # type: ignore[arg-type]
             ]
         )
-    return observations
-
-
-def unequal() -> Observations:
-    observations = seen()
-    observations.add([LaunchRecord(200.0, "control", calls=1000)])
     return observations
 
 
@@ -71,24 +66,22 @@ def test_failures_roll_back_with_their_figures() -> None:
     assert figures["evidence"]["errors"] > figures["alarm_at"] > figures["evidence"]["output"]
 
 
-@pytest.mark.parametrize(
-    ("state", "observations", "act", "reason"),
-    [
+def test_a_rollout_ends_or_waits_for_a_reason() -> None:
+    held = replace(BEGAN, state="held", reason="by a person")
+    failed = replace(BEGAN, load_error="no such file")
+    unequal = seen()
+    unequal.add([LaunchRecord(200.0, "control", calls=1000)])
+    cases = [
         (BEGAN, seen(latency_ms=1.6), "roll_back", "p95 of the control is 1."),
-        (replace(BEGAN, state="held", reason="by a person"), seen(price=2.5), "roll_back",
-         "beyond the limit of +50%"),
-        (BEGAN, unequal(), "hold", "differ more than equal shares do"),
-        (replace(BEGAN, load_error="no such file"), Observations(), "roll_back",
-         "no worker could load the canary: no such file"),
-    ],
-    ids=["slower", "dearer, also while held", "unequal lanes", "cannot be loaded"],
-)  # fmt: skip
-def test_a_rollout_ends_or_waits_for_a_reason(
-    state: RolloutState, observations: Observations, act: str, reason: str
-) -> None:
-    decision = decide(state, observations, POLICY, 300.0)
-    assert decision.act == act
-    assert reason in decision.reason
+        (held, seen(price=2.5), "roll_back", "beyond the limit of +50%"),
+        (BEGAN, unequal, "hold", "differ more than equal shares do"),
+        (failed, Observations(), "roll_back", "no worker could load the canary: no such file"),
+    ]
+    for (state, observations, act, reason), case in each(cases, name=itemgetter(3)):
+        with case:
+            decision = decide(state, observations, POLICY, 300.0)
+            assert decision.act == act
+            assert reason in decision.reason
 
 
 def test_cost_holds_the_ramp_until_a_person_accepts_it() -> None:
@@ -101,7 +94,7 @@ def test_cost_holds_the_ramp_until_a_person_accepts_it() -> None:
     assert decide(BEGAN, dearer, replace(POLICY, accept_cost=True), 300.0).act == "advance"
 
 
-def test_no_traffic_holds_until_there_is_some() -> None:
+def test_no_traffic_or_no_ready_worker_holds_until_there_is_some() -> None:
     observations = seen()
     silent = decide(BEGAN, observations, POLICY, 1000.0)
     assert silent.act == "hold"
@@ -110,9 +103,6 @@ def test_no_traffic_holds_until_there_is_some() -> None:
     assert decide(held, observations, POLICY, 1100.0).act == "stay"
     observations.add([LaunchRecord(1100.0, "canary"), LaunchRecord(1100.0, "control")])
     assert decide(held, observations, POLICY, 1101.0).act == "resume"
-
-
-def test_a_canary_without_a_ready_worker_is_held_until_it_answers() -> None:
     observations = seen()
     observations.add([LaunchRecord(200.0, "missed", 10)])
     assert decide(BEGAN, observations, POLICY, 300.0).act == "advance"

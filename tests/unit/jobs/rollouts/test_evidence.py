@@ -40,14 +40,11 @@ def test_alike_versions_alarm_as_rarely_as_promised_at_any_look(share: float) ->
     assert alarms <= 0.05 * runs
 
 
-def test_a_worse_version_is_found() -> None:
+def test_a_worse_version_is_found_and_the_share_of_launches_errs_to_the_safe_side() -> None:
     evidence = Evidence()
     for _ in range(12):
         evidence.add(True, 0.5)
     assert evidence.value > 200
-
-
-def test_the_share_of_launches_errs_to_the_safe_side() -> None:
     share = LaunchShare()
     assert share.value is None
     share.add(canary=100, stable=1900)
@@ -117,7 +114,7 @@ def test_equal_costs_differ_by_nothing() -> None:
     assert str(known_interval(ratio)) == "+10.0% (+10.0% to +10.0%)"
 
 
-def test_shares_are_of_launches_and_costs_of_calls() -> None:
+def test_shares_are_of_launches_or_of_sticky_callers_and_costs_of_calls() -> None:
     assert LaneFigures().as_json(0.01) == {}
     lane = LaneFigures()
     for n in range(40):
@@ -129,24 +126,17 @@ def test_shares_are_of_launches_and_costs_of_calls() -> None:
     assert found["latency_ms"] == [22, 38]  # of 5 to 40
     assert (found["device_ms"], found["price"]) == (4, 1.5)
     assert "ttft_ms" not in found
-
-
-def test_a_sticky_caller_counts_once() -> None:
     lane = LaneFigures()
     for n in range(40):
         lane.add(LaunchRecord(n, "canary", 1, int(n % 4 == 0), unit=f"u{n % 4}"))
     assert lane.as_json(0.01)["failed_share"][0] == 0.25
 
 
-@pytest.mark.parametrize(("events", "count"), [(0, 0), (0, 300), (1, 1), (300, 300), (7, 300)])
-def test_an_interval_holds_the_share_that_was_seen(events: int, count: int) -> None:
-    low, high = share.interval(events, count, 0.01)
-    assert 0 <= low <= (events / count if count else 0.5) <= high <= 1
-    assert (low > 0) == (events > 0)
-    assert (high < 1) == (events < count)
-
-
-def test_an_interval_misses_the_share_seldom_however_often_one_looks() -> None:
+def test_an_interval_holds_the_share_and_misses_it_seldom_however_often_one_looks() -> None:
+    for events, count in ((0, 0), (0, 300), (1, 1), (300, 300), (7, 300)):
+        low, high = share.interval(events, count, 0.01)
+        assert 0 <= low <= (events / count if count else 0.5) <= high <= 1
+        assert (low > 0, high < 1) == (events > 0, events < count)
     rng, missed = random.Random(5), 0
     for _ in range(300):
         events = 0

@@ -1,5 +1,6 @@
 """Guardrails: their unit is a launch, or a caller."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from jobs.rollouts.guardrails import Observations
@@ -13,13 +14,17 @@ def launch(
     return LaunchRecord(0.0, lane, calls, failed, unit, **values)  # type: ignore[arg-type]
 
 
-def test_a_launch_that_fails_as_a_whole_and_a_sticky_caller_are_one_event_each() -> None:
+def observed(records: Iterable[LaunchRecord]) -> Observations:
     seen = Observations()
-    seen.add([launch("canary", failed=8), launch("canary", failed=1)])
+    seen.add(records)
+    return seen
+
+
+def test_a_launch_that_fails_as_a_whole_and_a_sticky_caller_are_one_event_each() -> None:
+    seen = observed([launch("canary", failed=8), launch("canary", failed=1)])
     assert seen.errors_beside_control.events == 2
     assert seen.canary.failed == 9
-    seen = Observations()
-    seen.add([launch("canary", failed=1, unit="17") for _ in range(50)])
+    seen = observed([launch("canary", failed=1, unit="17") for _ in range(50)])
     seen.add([launch("canary", failed=1, unit="18")])
     assert seen.errors_beside_control.events == 2
     assert seen.at_step == 2
@@ -49,13 +54,11 @@ def test_calls_that_generate_at_one_time_are_one_event() -> None:
 
 
 def test_ten_lost_launches_in_a_row_count_if_of_several_callers_while_the_control_works() -> None:
-    seen = Observations()
-    seen.add([launch("canary", failed=1, calls=1, unit="17") for _ in range(50)])
+    seen = observed([launch("canary", failed=1, calls=1, unit="17") for _ in range(50)])
     assert seen.lost_in_a_row == 0
     seen.add([launch("canary", failed=1, calls=1, unit=f"{n}") for n in range(9)])
     assert seen.lost_in_a_row == 10
-    seen = Observations()
-    seen.add([launch("canary", failed=8) for _ in range(9)])
+    seen = observed([launch("canary", failed=8) for _ in range(9)])
     assert seen.lost_in_a_row == 0
     seen.add([launch("canary", failed=8)])
     assert seen.lost_in_a_row == 10
@@ -78,28 +81,24 @@ def test_of_very_many_callers_some_are_followed() -> None:
 
 
 def test_unequal_lanes_are_a_mismatch_but_for_what_the_stable_version_answered() -> None:
-    seen = Observations()
-    seen.add([launch("canary"), launch("missed", calls=900), launch("control", calls=900)])
+    seen = observed([launch("canary"), launch("missed", calls=900), launch("control", calls=900)])
     assert seen.mismatch == 1
     assert seen.missed_in_a_row == 900
     seen.add([launch("canary")])
     assert seen.missed_in_a_row == 0
-    seen = Observations()
-    seen.add([launch("canary", calls=520), launch("control", calls=480)])
+    seen = observed([launch("canary", calls=520), launch("control", calls=480)])
     assert seen.mismatch == 1
     seen.add([launch("canary", calls=5200), launch("control", calls=4000)])
     assert seen.mismatch < 0.001
 
 
 def test_slowness_and_errors_are_evidence_beside_what_the_other_versions_do() -> None:
-    seen = Observations()
-    seen.add([launch("canary", latency_ms=1e6)])
+    seen = observed([launch("canary", latency_ms=1e6)])
     assert seen.slow["latency"].value == 1
     seen.add([launch("control", latency_ms=10.0 + n % 10) for n in range(100)])
     seen.add([launch("canary", latency_ms=100.0) for _ in range(40)])
     assert seen.slow["latency"].value > 500
-    seen = Observations()
-    seen.add([launch("stable", failed=1, calls=0) for _ in range(20)])
+    seen = observed([launch("stable", failed=1, calls=0) for _ in range(20)])
     seen.add([LaunchRecord(0.0, "stable", launches=950)])
     seen.add([launch("canary") for _ in range(50)])
     before = seen.errors_beside_all.value

@@ -15,6 +15,7 @@ from jobs.scaling.history import History
 from jobs.scaling.policy import Policy, parse
 from jobs.scaling.schedules import Schedule
 from jobs.scaling.signals import Signals
+from tests.support.cases import each
 
 DAY_S = 86_400.0
 FOUR_RULES = (
@@ -79,11 +80,13 @@ def test_grows_at_once_to_what_the_calls_need_counting_replicas_that_boot() -> N
     assert max(wanted) == ceil(6.0 / 0.75)
 
 
-def test_refused_calls_bring_one_replica_more_and_wait_for_it() -> None:
+def test_refused_calls_bring_one_replica_more_and_waiting_items_as_many_as_they_need() -> None:
     pool = Pool(BY_LOAD, replicas=4, boot_s=30.0)
     load = {"offered": 2.7, "refused": 0.1}
     wanted = pool.run(62, lambda at: load)
     assert (wanted[14], wanted[15], wanted[59], wanted[61]) == (4, 5, 5, 6)
+    policy = replace(BY_LOAD, drain_s=120, boot_s=30)
+    assert Pool(policy).look(offered=0.5, backlog_s=450.0).desired == ceil(0.5 + 450 / 150)
 
 
 def test_the_room_that_calls_leave_and_calls_that_are_always_late_bring_no_replica() -> None:
@@ -92,11 +95,6 @@ def test_the_room_that_calls_leave_and_calls_that_are_always_late_bring_no_repli
     pool = Pool(BY_LOAD, replicas=2)
     pool.run(3000, lambda at: {"offered": 1.2, "late": 1.0})
     assert [act for act, _ in pool.changes] == ["up"]
-
-
-def test_waiting_items_are_to_be_done_within_the_boot_and_the_drain() -> None:
-    policy = replace(BY_LOAD, drain_s=120, boot_s=30)
-    assert Pool(policy).look(offered=0.5, backlog_s=450.0).desired == ceil(0.5 + 450 / 150)
 
 
 def test_goes_down_one_at_a_time_after_the_cool_down_and_the_stay_and_for_no_short_lull() -> None:
@@ -157,33 +155,27 @@ def test_says_what_the_bound_withholds_and_holds_one_that_people_narrow_at_once(
 # The four declared rules.
 
 
-@pytest.mark.parametrize(
-    ("replicas", "load", "seconds", "then"),
-    [
+def test_a_rule_holds_once_its_time_is_over() -> None:
+    cases = [
         (2, {"queue": 501}, 30, 5),
         (2, {"queue": 101}, 60, 3),
         (2, {"offered": 1.71}, 300, 3),
         (3, {"offered": 1.1}, 900, 2),
-    ],
-    ids=FOUR_RULES,
-)
-def test_a_rule_holds_once_its_time_is_over(
-    replicas: int, load: dict[str, object], seconds: int, then: int
-) -> None:
-    wanted = Pool(BY_RULES, replicas=replicas).run(seconds + 1, lambda at: load)
-    assert wanted == [replicas] * seconds + [then]
+    ]
+    rules = zip(FOUR_RULES, cases, strict=True)
+    for (_, (replicas, load, seconds, then)), case in each(rules):
+        with case:
+            wanted = Pool(BY_RULES, replicas=replicas).run(seconds + 1, lambda at, it=load: it)
+            assert wanted == [replicas] * seconds + [then]
 
 
-def test_a_rule_gives_itself_as_the_reason_and_waits_for_what_it_asked_for() -> None:
+def test_a_rule_gives_itself_as_the_reason_and_holds_within_the_minimum_and_its_time() -> None:
     pool = Pool(BY_RULES, replicas=2)
     pool.run(31, lambda at: {"queue": 501})
     assert FOUR_RULES[0] in pool.decisions[-1].reason
     pool = Pool(BY_RULES, replicas=2, boot_s=100.0)
     wanted = pool.run(200, lambda at: {"queue": 501})
     assert (wanted[31], wanted[130], wanted[159], wanted[165]) == (5, 5, 5, 8)
-
-
-def test_a_rule_never_takes_the_last_of_the_minimum_and_a_break_begins_its_time_anew() -> None:
     pool = Pool(BY_RULES, replicas=2)
     pool.run(200, lambda at: {"queue": 0 if at % 30 == 29 else 600})
     assert pool.changes == []
@@ -296,7 +288,7 @@ def test_converges_to_a_constant(offered: float, target: float) -> None:
     assert ceil(offered / target - 1e-6) <= settled <= ceil(1.15 * offered / target) + 1
 
 
-def test_its_state_survives_as_json() -> None:
+def test_its_state_survives_as_json_and_a_policy_names_every_fault() -> None:
     pool = Pool(replace(BY_LOAD, rules=FOUR_RULES), boot_s=30.0)
     pool.run(50, lambda at: {"offered": 3.0, "queue": 200})
     state = pool.history.state()

@@ -20,7 +20,7 @@ IDLE = Queue()
 
 
 def series(name: str, **labels: str) -> Series:
-    return name, tuple(sorted(labels.items()))
+    return f"millrace_{name}", tuple(sorted(labels.items()))
 
 
 def report(
@@ -35,13 +35,11 @@ def report(
 
 
 def calls(outcome: str, count: float, model: str = "m@1") -> dict[Series, float]:
-    return {
-        series("millrace_calls_total", model=model, outcome=outcome, **{"class": "standard"}): count
-    }
+    return {series("calls_total", model=model, outcome=outcome, **{"class": "standard"}): count}
 
 
 def met(met: str, count: float) -> dict[Series, float]:
-    return {series("millrace_call_target_total", model="m@1", met=met): count}
+    return {series("call_target_total", model="m@1", met=met): count}
 
 
 def load(
@@ -57,7 +55,7 @@ def load(
 
 
 def test_work_is_device_time_at_full_launches_whatever_they_were_also_of_adapters() -> None:
-    busy = {series("millrace_model_device_seconds_total", model="m@1"): 59.0}
+    busy = {series("model_device_seconds_total", model="m@1"): 59.0}
     found = load(report("api", calls("succeeded", 1000)), report("worker", increases=busy))
     assert found.offered == pytest.approx(100 * 0.002)
     assert (found.used, found.missing) == (found.offered, ())
@@ -75,7 +73,7 @@ def test_refused_calls_are_demand_and_the_faults_of_clients_are_not() -> None:
 
 
 def test_items_are_a_backlog_and_what_waits_says_how_long_and_until_when() -> None:
-    items = {series("millrace_queue_items", model="m@1"): 6000.0}
+    items = {series("queue_items", model="m@1"): 6000.0}
     found = load(report("api"), report("worker"), report("keeper", gauges=items))
     assert (found.used, found.backlog_s, found.items) == (0.0, pytest.approx(12.0), 6000)
     assert found.drain_s == pytest.approx(12.0)
@@ -87,9 +85,9 @@ def test_a_mean_over_the_buckets_in_use() -> None:
     slow = Times(full_rows=8, full_ms=80.0, one_ms=20.0)
     queues = ModelQueues({"m@1": Profile(buckets={64: PROFILE.buckets[0], 512: slow}, slots=2)}, {})
     lanes = {
-        series("millrace_lane_entries_total", model="m@1", lane='{"a":1}/64'): 30.0,
-        series("millrace_lane_entries_total", model="m@1", lane="{}/512"): 10.0,
-        series("millrace_lane_entries_total", model="m@1", lane="other"): 99.0,
+        series("lane_entries_total", model="m@1", lane='{"a":1}/64'): 30.0,
+        series("lane_entries_total", model="m@1", lane="{}/512"): 10.0,
+        series("lane_entries_total", model="m@1", lane="other"): 99.0,
     }
     reports = ReportSet([report("api", calls("succeeded", 1000)), report("worker", None, lanes)])
     found = measure("default", [(MODEL, ["m@1"])], reports, queues, {"ready": 1}, 0.0)
@@ -98,10 +96,10 @@ def test_a_mean_over_the_buckets_in_use() -> None:
 
 def test_a_model_that_generates_uses_its_cache() -> None:
     state = {
-        series("millrace_kv_cache_usage_perc", model="c@1"): 0.9,
-        series("millrace_num_requests_running", model="c@1", kind="call"): 2.0,
-        series("millrace_num_requests_running", model="c@1", kind="item"): 4.0,
-        series("millrace_num_requests_waiting", model="c@1", kind="call"): 1.0,
+        series("kv_cache_usage_perc", model="c@1"): 0.9,
+        series("num_requests_running", model="c@1", kind="call"): 2.0,
+        series("num_requests_running", model="c@1", kind="item"): 4.0,
+        series("num_requests_waiting", model="c@1", kind="call"): 1.0,
     }
     found = load(report("api"), report("worker", gauges=state), model=CHAT)
     assert found.offered == pytest.approx(0.9 * 3 / 6)
@@ -127,7 +125,7 @@ def test_pools_of_one_model_have_its_load_by_what_their_workers_ran() -> None:
     asked = report("api", calls("succeeded", 1000))
 
     def ran(pool: str, entries: float) -> Report:
-        done = {series("millrace_entries_total", model="m@1", entry="call"): entries}
+        done = {series("entries_total", model="m@1", entry="call"): entries}
         return report("worker", increases=done, pool=pool)
 
     assert load(asked, model=both).offered == pytest.approx(100 * 0.002 / 2)
@@ -137,7 +135,7 @@ def test_pools_of_one_model_have_its_load_by_what_their_workers_ran() -> None:
 
 def test_items_are_the_work_of_pools_that_do_not_leave_them_to_cheaper_ones() -> None:
     both = replace(MODEL, pool=("default", "h100"))
-    queued = report("keeper", gauges={series("millrace_queue_items", model="m@1"): 6000.0})
+    queued = report("keeper", gauges={series("queue_items", model="m@1"): 6000.0})
 
     def worker(pool: str, *, leaves: bool) -> Report:
         its = report("worker", pool=pool)
@@ -145,14 +143,10 @@ def test_items_are_the_work_of_pools_that_do_not_leave_them_to_cheaper_ones() ->
         return replace(its, details={"pool": pool, "models": {"m@1": state}})
 
     cheap = worker("default", leaves=False)
-    assert load(queued, cheap, worker("h100", leaves=True), model=both).backlog_s == (
-        pytest.approx(12.0)
-    )
-    assert load(queued, cheap, worker("h100", leaves=False), model=both).backlog_s == (
-        pytest.approx(6.0)
-    )
-    dear = worker("default", leaves=True), worker("h100", leaves=False)
-    assert load(queued, *dear, model=both).backlog_s == 0.0
+    dear = worker("default", leaves=True)
+    leaves, takes = worker("h100", leaves=True), worker("h100", leaves=False)
+    for two, backlog_s in (((cheap, leaves), 12.0), ((cheap, takes), 6.0), ((dear, takes), 0.0)):
+        assert load(queued, *two, model=both).backlog_s == pytest.approx(backlog_s)
 
 
 PREPARATION = PreparationModel.create(Model("p", "1", "minilm", prepare="pool"))
@@ -164,16 +158,16 @@ def prepares(busy_s: float, ready: int = 2) -> Signals:
     key = PREPARATION.key
     worker = report(
         "worker",
-        {series("millrace_device_busy_seconds_total", device="cpu"): busy_s},
+        {series("device_busy_seconds_total", device="cpu"): busy_s},
         {
-            series("millrace_entries_total", model=key, kind="item"): 100.0,
-            series("millrace_model_device_seconds_total", model=key): 1.0,
+            series("entries_total", model=key, kind="item"): 100.0,
+            series("model_device_seconds_total", model=key): 1.0,
         },
         pool="prepare",
     )
     waiting = {
-        series("millrace_queue_items", model=key): 6000.0,
-        series("millrace_queue_oldest_seconds", model=key): 9.0,
+        series("queue_items", model=key): 6000.0,
+        series("queue_oldest_seconds", model=key): 9.0,
     }
     reports = ReportSet([report("api"), worker, worker, report("keeper", gauges=waiting)])
     queues = ModelQueues({}, {key: IDLE})

@@ -1,4 +1,4 @@
-"""Offers of workers, as their reports tell, and those that leave items to cheaper ones."""
+"""Offers of workers, those that leave items to cheaper ones, models that need another worker."""
 
 from typing import Any
 
@@ -7,6 +7,8 @@ import pytest
 from jobs.models.model import Limits, Model
 from jobs.scaling.advice.cheapest import leaving
 from jobs.scaling.advice.offers import Offer, offers
+from jobs.scaling.advice.replicas import candidates, needs_another, replicas
+from jobs.scaling.measure import ModelLoad, Queue
 from jobs.telemetry.reports.reports import Report, ReportSet
 from jobs.telemetry.reports.window import WindowDelta
 from tests.support.cases import each
@@ -77,11 +79,15 @@ def test_a_dear_worker_leaves_items_as_long_as_the_cheap_one_is_in_time() -> Non
             assert leaving([DEAR, CHEAP], left_s, before) == ({"dear"} if leaves else set())
 
 
-def test_only_as_many_dear_workers_take_part_as_are_needed() -> None:
+def test_only_as_many_dear_workers_take_part_as_are_needed_also_when_all_is_done_at_once() -> None:
     dear = [Offer(f"dear-{n}", "h100", 6.0, 0.01, 50.0) for n in range(4)]
     assert leaving([CHEAP, *dear], 100.0) == {"dear-1", "dear-2", "dear-3"}
     assert leaving([CHEAP, *dear], 30.0) == {"dear-2", "dear-3"}
     assert leaving(dear[1:], 100.0) == set()  # the cheap one is gone
+    idle = [Offer(one.worker, one.pool, one.price, one.item_s, 0.0) for one in (CHEAP, DEAR)]
+    assert leaving(idle, 5.0) == {"dear"}
+    assert leaving(idle, -5.0) == set()
+    assert leaving([], None) == set()
 
 
 def test_the_cheaper_worker_may_have_a_higher_price_and_nearly_the_same_costs_are_alike() -> None:
@@ -91,8 +97,67 @@ def test_the_cheaper_worker_may_have_a_higher_price_and_nearly_the_same_costs_ar
     assert leaving([CHEAP, other], None) == set()
 
 
-def test_nothing_that_waits_is_done_at_once() -> None:
-    idle = [Offer(one.worker, one.pool, one.price, one.item_s, 0.0) for one in (CHEAP, DEAR)]
-    assert leaving(idle, 5.0) == {"dear"}
-    assert leaving(idle, -5.0) == set()
-    assert leaving([], None) == set()
+def load(**figures: Any) -> ModelLoad:
+    quiet = {
+        "key": "m@1", "answered": 100.0, "refused": 0.0, "judged": 100.0, "late": 0.0,
+        "offered": 0.3, "items": 0.0, "backlog_s": 0.0, "queue": Queue(), "target_s": 0.1,
+        "known": True,
+    }  # fmt: skip
+    return ModelLoad(**{**quiet, **figures})
+
+
+def test_a_model_needs_another_worker_by_its_calls_or_items() -> None:
+    cases = [
+        ({}, False),
+        ({"offered": 0.84}, False),
+        ({"offered": 0.86}, True),
+        ({"offered": 0.6, "refused": 2.0}, True),
+        ({"offered": 0.6, "late": 6.0}, True),
+        ({"offered": 0.6, "refused": 0.5, "late": 4.0}, False),
+        ({"offered": 0.4, "refused": 50.0, "late": 50.0}, False),  # for another reason
+        ({"backlog_s": 83.0}, False),  # in what calls leave
+        ({"backlog_s": 85.0}, True),
+        ({"offered": 3.0, "backlog_s": 1.0}, True),
+    ]
+    for (figures, needs), case in each(cases):
+        with case:
+            assert needs_another(load(**figures), 1) == needs
+
+
+def with_models(name: str, state: str = "ready", **models: str) -> Report:
+    details = {"state": state, "models": {f"{key}@1": {"state": s} for key, s in models.items()}}
+    return Report(name, "worker", 0.0, WindowDelta(60, {}, {}), details)
+
+
+def test_one_is_added_at_a_time_where_a_worker_could_load_it() -> None:
+    cases = [
+        ((with_models("1", m="ready"), with_models("2", m="absent")), {"m@1": 2}),
+        (
+            (
+                with_models("1", m="ready"),
+                with_models("2", m="ready"),
+                with_models("3", m="absent"),
+            ),
+            {"m@1": 3},
+        ),
+        (
+            (
+                with_models("1", m="ready"),
+                with_models("2", m="loading"),
+                with_models("3", m="absent"),
+            ),
+            {},
+        ),
+        ((with_models("1", m="ready"), with_models("2", m="failed")), {}),
+        (
+            (with_models("1", m="absent"), with_models("2", m="absent")),
+            {},
+        ),  # a request brings the first
+        ((with_models("1", m="ready"), with_models("2", "draining", m="absent")), {}),
+        ((), {}),
+    ]
+    for (reports, found), case in each(cases):
+        with case:
+            ready = candidates(ReportSet(reports))
+            assert replicas([load(offered=5.0)], ready) == found
+            assert replicas([load()], ready) == {}
