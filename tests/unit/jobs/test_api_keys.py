@@ -1,6 +1,7 @@
 """Keys as they are made, and what may be asked of a new one."""
 
 import hashlib
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,13 @@ from ops.cli import main
 from tests.support.cases import each
 
 
-def test_a_key_is_256_random_bits_and_stored_as_their_hash() -> None:
+def test_a_key_is_256_random_bits_and_stored_as_their_hash_and_told_by_its_looks() -> None:
     made = {api_keys.generate() for _ in range(100)}
     assert len(made) == 100
     for key in made:
         assert api_keys.is_key(key)
         assert len(key) == 46
         assert api_keys.hash_key(key) == hashlib.sha256(key.encode()).digest()
-
-
-def test_what_is_no_key_is_told_by_its_looks() -> None:
     cases = ["", "mk_", "mk_" + "x" * 42, "mk_" + "x" * 44, "mk_" + "+" * 43, "MK_" + "x" * 43]
     for text, case in each(cases):
         with case:
@@ -49,21 +47,12 @@ def test_a_tenant_has_one_of_these_names_and_a_key_a_scope_of_its_role() -> None
             api_keys.validate(NewKey("acme", scopes=frozenset(scopes)))
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["tenant", "acme", "--weight"],
-        ["tenant", "acme", "--soft-cap"],
-        ["tenant", "acme", "--hard-cap"],
-        ["keys", "create", "--tenant", "acme", "--expires-in-days"],
-        ["keys", "rotate", "key_1", "--overlap-s"],
-    ],
-)
-@pytest.mark.parametrize("number", ["nan", "inf"])
-def test_the_command_line_takes_only_numbers_that_are_some(
-    words: list[str], number: str, tmp_path: Path
-) -> None:
-    home = {"MILLRACE_HOME": str(tmp_path)}
-    refused = CliRunner().invoke(main.main, [*words, number], env=home)
-    assert refused.exit_code == 2
-    assert words[-1] in refused.output
+def test_the_command_line_takes_only_numbers_that_are_some(tmp_path: Path) -> None:
+    commands = [f"tenant acme {option}" for option in ("--weight", "--soft-cap", "--hard-cap")]
+    commands += ["keys create --tenant acme --expires-in-days", "keys rotate key_1 --overlap-s"]
+    for (command, number), case in each(product(commands, ["nan", "inf"])):
+        with case:
+            words, home = command.split(), {"MILLRACE_HOME": str(tmp_path)}
+            refused = CliRunner().invoke(main.main, [*words, number], env=home)
+            assert refused.exit_code == 2
+            assert words[-1] in refused.output

@@ -68,7 +68,9 @@ def test_a_bare_name_means_a_model_and_then_the_newest_adapter_if_of_one_model()
     assert {"m", "m:a", "a"} <= set(models.ambiguous_names)
 
 
-def test_adapters_of_others_are_unknown_models() -> None:
+def test_an_adapter_is_unknown_to_other_tenants_and_costs_what_its_base_does_unless_it_says() -> (
+    None
+):
     models = Registry([with_adapters(adapter("a", tenants=("acme",)), adapter("b"))])
     assert models.of_tenant("acme").resolve("a").key == "m:a@1"
     others = models.of_tenant("other")
@@ -79,15 +81,12 @@ def test_adapters_of_others_are_unknown_models() -> None:
             others.resolve("nothing")
         assert str(hidden.value) == str(absent.value).replace("nothing", name)
         assert "m:b@1" in str(hidden.value)
-
-
-def test_an_adapter_costs_what_its_base_costs_unless_it_says() -> None:
     base, own = Price(per_item=1), Price(per_item=2)  # type: ignore[arg-type]
     models = Registry([replace(BASE, price=base, adapters=(adapter("a"), adapter("b", price=own)))])
     assert (models.resolve("a").price, models.resolve("b").price) == (base, own)
 
 
-def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once_and_what_an_engine_can_not_serve(tmp_path: Path) -> None:
     wrong_ones = [entry("a b"), entry("c", sha256="xyz", more=1), entry("d", path=None)]
     with pytest.raises(SettingsError) as wrong:
         models_file.read(written(tmp_path, *wrong_ones, entry("e"), entry("e")))
@@ -100,9 +99,6 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
         "'e' is declared 2 times",
     ):
         assert problem in text
-
-
-def test_what_an_engine_can_not_serve_is_refused(tmp_path: Path) -> None:
     pinned = [entry("a", pinned=True), entry("b")]
     cases = [
         ("echo", "", [entry("a")], "takes none"),

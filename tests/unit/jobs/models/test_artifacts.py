@@ -26,7 +26,7 @@ def options(kind: Any, **table: Any) -> dict[str, Any]:
     return read
 
 
-def test_paths_begin_at_the_root_and_digests_come_from_the_manifest() -> None:
+def test_paths_begin_at_the_root_and_digests_come_from_the_manifest_or_an_option() -> None:
     table = options(EmbeddingOptions, path=".")
     model = Model("m", "1", "huggingface", options=table, task="embedding", artifact=DIGEST)
     files = {"model.safetensors": "a" * 64, "config.json": "b" * 64, "tokenizer.json": "c" * 64}
@@ -36,9 +36,6 @@ def test_paths_begin_at_the_root_and_digests_come_from_the_manifest() -> None:
         "config_sha256": "b" * 64,
         "tokenizer_sha256": "c" * 64,
     }
-
-
-def test_a_file_below_a_folder_keeps_its_own_digest_where_an_option_has_one() -> None:
     table = options(TorchOptions, file="code/net.py", build="Net", weights="w.safetensors")
     table["sha256"] = "d" * 64
     model = Model("m", "1", "torch", options=table, task="any", artifact=DIGEST)
@@ -57,7 +54,7 @@ def test_a_path_leads_to_no_place_outside_and_sizes_are_estimated_without_the_fi
     assert huggingface_folder.tokens("word " * 500, {}, table) == 100
 
 
-def test_answers_are_compared_within_the_tolerance() -> None:
+def test_answers_are_compared_within_the_tolerance_of_a_probe_that_survives_its_json() -> None:
     cases = [
         (1.0, 1.0005, ""),
         (1.0, 1.01, "output is 1.01"),
@@ -78,9 +75,6 @@ def test_answers_are_compared_within_the_tolerance() -> None:
         with case:
             problem = Probe(["x"], [known]).problem([given])
             assert (place in problem) if place else problem == ""
-
-
-def test_a_probe_survives_its_json() -> None:
     probe = Probe(["ä", {"b": 1}], [[1.5], None], 0.1, {"truncate": 8})
     assert Probe.from_json(probe.as_json()) == probe
     for text in ("{}", '{"inputs": [], "outputs": []}', '{"inputs": [1], "outputs": []}', "x"):

@@ -47,7 +47,7 @@ def plan(
     return memory_plan.make_plan("llama@1", EIGHT_B, planned, int(available_gb * 2**30))
 
 
-def test_weights_and_cache_of_a_known_model() -> None:
+def test_weights_and_cache_of_a_known_model_in_sixteen_and_eight_bits() -> None:
     made = plan(80, sequences=64, context_tokens=8192)
     assert EIGHT_B.parameters == 8_030_261_248
     assert made.weights == 2 * EIGHT_B.parameters
@@ -56,9 +56,6 @@ def test_weights_and_cache_of_a_known_model() -> None:
     assert made.problem() == ""
     assert made.sequences_of(8192) == 55  # of 1 GiB each: 85 % of what the weights leave
     assert plan(80, sequences=16, context_tokens=8192).sequences_of(8192) == 16
-
-
-def test_eight_bits_are_half_of_sixteen_but_for_the_embedding() -> None:
     full, quantized = plan(80), plan(80, quantization="int8")
     embedding = 128_256 * 4096
     assert quantized.weights == pytest.approx(full.weights / 2 + embedding, rel=0.001)
@@ -66,16 +63,7 @@ def test_eight_bits_are_half_of_sixteen_but_for_the_embedding() -> None:
     assert quantized.loading == full.weights  # before they are quantized
 
 
-def test_what_does_not_fit_says_by_how_much_and_what_to_change() -> None:
-    problem = plan(16, cache_mb=8192, sequences=8, context_tokens=8192).problem()
-    assert "weights 15,317 MiB" in problem
-    assert "KV cache 8,192 MiB" in problem
-    assert "16,384 MiB are free" in problem
-    assert 'quantization = "int8"' in problem
-    assert plan(0, cache_mb=8192).problem() == ""  # not known
-
-
-def test_the_lines_tell_sequences_adapters_and_tokens_that_fit() -> None:
+def test_the_lines_tell_what_fits_and_a_problem_what_to_change() -> None:
     made = plan(24, cache_mb=4096, sequences=4, context_tokens=8192)
     text = "\n".join(made.lines())
     assert "32768 tokens of 131072 bytes" in text
@@ -84,6 +72,12 @@ def test_the_lines_tell_sequences_adapters_and_tokens_that_fit() -> None:
     assert made.as_json()["fits"] is True
     # 16 × (in + out) of seven layers, 32 times, in 16 bit: 80 MiB, as PEFT's files have
     assert made.adapter_bytes == pytest.approx(80 * MIB, rel=0.01)
+    problem = plan(16, cache_mb=8192, sequences=8, context_tokens=8192).problem()
+    assert "weights 15,317 MiB" in problem
+    assert "KV cache 8,192 MiB" in problem
+    assert "16,384 MiB are free" in problem
+    assert 'quantization = "int8"' in problem
+    assert plan(0, cache_mb=8192).problem() == ""  # not known
 
 
 def adapter(folder: Path, rank: int, *names: str) -> Adapter:

@@ -133,14 +133,7 @@ def test_a_file_with_one_problem_is_refused(tmp_path: Path) -> None:
         models_file.load(tmp_path / "absent.toml")
 
 
-def test_units_and_keys_of_models_need_no_file() -> None:
-    assert SAMPLES.unit("minilm", "1") == "tokens"
-    assert SAMPLES.unit("gone", "1") == "units"
-    one, same = (Model("a", "1", "echo", options={"x": [1]}) for _ in range(2))
-    assert {one: 1}[same] == 1
-
-
-def test_buckets_go_as_far_as_texts_are_cut() -> None:
+def test_buckets_go_as_far_as_texts_are_cut_and_are_lanes_of_a_layout_that_pads() -> None:
     cases = [(3, 16), (16, 16), (17, 24), (256, 256), (300, 384), (512, 512)]
     for (max_tokens, largest), case in each(cases):
         with case:
@@ -149,9 +142,6 @@ def test_buckets_go_as_far_as_texts_are_cut() -> None:
             buckets = tuple(top for top in TOKEN_BUCKETS if top <= largest)
             assert model.buckets == model.size_buckets == buckets
             assert model.size("word " * 1000, {}) == max_tokens
-
-
-def test_only_a_layout_that_pads_has_buckets_as_lanes() -> None:
     padded = Model("a", "1", "minilm", options={"layout": "padded"})
     assert padded.buckets[-1] == 256
     assert replace(padded, bucketing=False).buckets == ()
@@ -166,14 +156,19 @@ def test_only_a_layout_that_pads_has_buckets_as_lanes() -> None:
     assert not Model("a", "1", "echo").pads
 
 
-def test_a_call_is_sized_as_it_will_be_cut_though_it_begins_with_blanks() -> None:
+def test_a_call_is_sized_as_it_will_be_cut_in_units_that_need_no_file() -> None:
     minilm = SAMPLES.resolve("minilm")
     for truncate, size in ((3, 3), (40, 40), (300, 256)):
         assert minilm.size("word " * 1000, {"truncate": truncate}) == size
     assert minilm.size(" " * 5000 + "word " * 1000, {}) == 256
+    assert (SAMPLES.unit("minilm", "1"), SAMPLES.unit("gone", "1")) == ("tokens", "units")
+    one, same = (Model("a", "1", "echo", options={"x": [1]}) for _ in range(2))
+    assert {one: 1}[same] == 1
 
 
-def test_an_entry_may_allow_to_degrade(tmp_path: Path) -> None:
+def test_an_entry_may_allow_to_degrade_and_what_is_wrong_is_named_at_each_of_its_models(
+    tmp_path: Path,
+) -> None:
     degrading = 'degrade = { shed = true, truncate = 64, fallback = "embed@1" }'
     versions = [entry("embed", version, "minilm") for version in "12"]
     models = read(tmp_path, "".join(versions) + degrading)

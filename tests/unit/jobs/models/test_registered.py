@@ -35,11 +35,14 @@ def key(models: Registry, name: str, tenant: str = "*") -> str:
     return models.resolve(name, tenant).key
 
 
-def test_without_a_registry_the_files_models_are_served_as_they_are() -> None:
+def test_without_a_registry_the_files_models_are_served_and_a_retired_version_by_its_key() -> None:
     file = ModelsFile(None)
     before = file.models
     assert not file.adopt(Registered())
     assert file.models is before is file.declared
+    file.adopt(Registered(unfinished=(version("echo", "9"),)))
+    assert file.models.resolve("echo@9").version == "9"
+    assert file.models.resolve("echo").version == "1"
 
 
 def test_the_registrys_versions_count_before_the_files_and_the_one_registered_last_is_the_newest(
@@ -64,13 +67,6 @@ def test_what_cant_be_served_of_an_entry_is_left_out_and_harms_no_other(
     models = served(version("echo", "2", degrade={"fallback": "echo@0"}))
     assert models.resolve("echo").degrade.fallback == ""
     assert "'echo@0' is not declared here" in caplog.text
-
-
-def test_a_retired_version_with_jobs_is_found_by_its_key_and_by_no_bare_name() -> None:
-    file = ModelsFile(None)
-    file.adopt(Registered(unfinished=(version("echo", "9"),)))
-    assert file.models.resolve("echo@9").version == "9"
-    assert file.models.resolve("echo").version == "1"
 
 
 def test_a_change_of_the_file_leaves_the_registrys_versions(tmp_path: Path) -> None:
@@ -201,7 +197,9 @@ def test_an_old_entry_keeps_the_fallback_that_it_names(
     assert "x@2: degrade.fallback 'x@1' is not declared here" in caplog.text
 
 
-def test_a_price_may_change_under_its_version(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_price_may_change_under_its_version_and_is_kept_once_it_is_declared_no_more(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = ModelsFile(path)
     [model] = file.models
     write(path, ENTRY.format(1, 50) + "price = { per_item = 2 }\n")

@@ -19,20 +19,16 @@ from jobs.settings import Settings
 
 pytestmark = pytest.mark.heavy
 
-NAMED = [f"{name}.py" for name in packages.NAMES] + [
-    f"{name}/__init__.py" for name in packages.NAMES
-]
-TOLD = "raise SystemExit('this is not ours')\n"
+NAMED = [f"{name}{path}" for path in (".py", "/__init__.py") for name in packages.NAMES]
 
 
 @pytest.fixture(params=NAMED)
 def hiding(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Folder with a module that has a name of ours, and one that hasn't."""
     (tmp_path / request.param).parent.mkdir(exist_ok=True)
-    (tmp_path / request.param).write_text(TOLD)
-    (tmp_path / "users.py").write_text(
-        "import api, jobs, migrations, millrace, ops, workers\nprint(jobs.__file__)"
-    )
+    (tmp_path / request.param).write_text("raise SystemExit('this is not ours')")
+    ours = "import api, jobs, migrations, millrace, ops, workers"
+    (tmp_path / "users.py").write_text(f"{ours}\nprint(jobs.__file__)")
     return tmp_path
 
 
@@ -67,6 +63,12 @@ def test_an_import_path_that_hides_nothing_stays_as_it_is(
     assert sys.path == [*before[1:], str(tmp_path)]
 
 
+def _result(pool: ProcessPool, task: str) -> Any:
+    with pool.child() as child:
+        child.send(task)
+        return child.result()
+
+
 def _start(settings: Settings) -> Handler:
     return _frozen
 
@@ -80,14 +82,11 @@ def _frozen(task: Any, _: IO[bytes] | None) -> int:
 def test_what_a_task_imported_is_exempt_before_the_next() -> None:
     pool = ProcessPool(ChildKind("test", _start, nice=0), Settings())
     try:
-        found = []
-        for task in ("", "", "xml.dom.minidom", ""):
-            with pool.child() as child:
-                child.send(task)
-                found.append(child.result())
+        at_first, loaded, same, more = (
+            _result(pool, task) for task in ("", "", "xml.dom.minidom", "")
+        )
     finally:
         pool.close()
-    at_first, loaded, same, more = found
     assert at_first == 0
     assert 10_000 < same <= loaded
     assert more > same
@@ -101,12 +100,6 @@ def _stop_if_asked(task: Any, _: IO[bytes] | None) -> int:
     if task:
         os.kill(os.getpid(), signal.SIGSTOP)
     return os.getpid()
-
-
-def _result(pool: ProcessPool, task: str) -> Any:
-    with pool.child() as child:
-        child.send(task)
-        return child.result()
 
 
 def test_a_process_that_is_stopped_is_killed_and_replaced(

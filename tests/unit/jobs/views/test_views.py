@@ -50,14 +50,11 @@ def report() -> Report:
     return Report(["day"], ROWS, Registry([]))
 
 
-def test_tokens_of_all_models_of_a_group_are_added_up() -> None:
+def test_tokens_of_all_models_of_a_group_are_added_up_and_their_columns_come_last() -> None:
     first, second = report().as_json()["data"]
     assert first["tokens"] == {"input": 125, "cached": 40, "output": 12}
     assert second["tokens"] == {"input": 0, "cached": 0, "output": 0}
     assert report().as_json()["total"]["tokens"] == first["tokens"]
-
-
-def test_columns_of_tokens_come_last() -> None:
     lines = [line.strip() for line in report().csv_lines()]
     assert lines[0].endswith(",amount,input_tokens,cached_tokens,output_tokens")
     first, second = csv.DictReader(lines)

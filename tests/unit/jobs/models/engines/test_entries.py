@@ -18,7 +18,7 @@ from tests.support.models import custom_models
 BUILTIN: dict[str, Any] = {"builtin": "efficientnet-lite0"}
 
 
-def test_options_of_images_that_do_not_fit_together_are_told() -> None:
+def test_options_of_images_that_do_not_fit_together_are_told_and_lanes_go_by_shapes() -> None:
     cases = [
         ({}, "one of builtin, file, module must be set; there is none"),
         ({"module": "m"}, "build is missing"),
@@ -34,9 +34,6 @@ def test_options_of_images_that_do_not_fit_together_are_told() -> None:
             context = EntryContext(Path("/folder"), "image_classification", {})
             with pytest.raises(ValueError, match=said):
                 ImageOptions.model_validate(options, context=context)
-
-
-def test_lanes_of_images_go_by_shapes() -> None:
     model = Model("m", "1", "image_classifier", options=BUILTIN)
     assert model.effective_task == "image_classification"
     assert len(model.buckets) == 9

@@ -28,7 +28,7 @@ def test_models_that_need_torch_are_named_once_with_what_to_install(
     assert extras.unserved(SAMPLES) == [f"not served here: {names}: {NO_TORCH}"]
 
 
-def test_each_lacking_package_has_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_lacking_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, "transformers", input_size.MINILM)
     found = extras.unserved(SAMPLES)
     assert [line.partition(": ")[2].partition(":")[0] for line in found] == ["minilm", "smollm2"]

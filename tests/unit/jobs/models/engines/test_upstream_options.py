@@ -11,7 +11,6 @@ from jobs.models.engines.upstream_options import (
     Concurrency,
     HttpOptions,
     OpenAIOptions,
-    UpstreamOptions,
 )
 from jobs.models.model import Model
 from jobs.models.registry import Registry
@@ -39,7 +38,7 @@ URL = 'url = "https://models.example/v1"\n'
 CHAT = URL + 'model = "theirs"\n'
 
 
-def test_what_follows_from_its_options_are_its_limits(tmp_path: Path) -> None:
+def test_limits_follow_from_concurrency_which_is_nearest_to_the_usual(tmp_path: Path) -> None:
     (model,) = read(tmp_path, URL + "concurrency = { max = 48 }")
     assert (model.limits.max_batch, model.limits.in_flight) == (1, 48)
     assert model.effective_task == "any"
@@ -48,9 +47,6 @@ def test_what_follows_from_its_options_are_its_limits(tmp_path: Path) -> None:
     assert (model.limits.max_batch, model.limits.in_flight) == (64, Concurrency().max)
     assert model.limits.slice_items == 640
     assert model.effective_task == "embedding"
-
-
-def test_what_concurrency_leaves_out_is_nearest_to_the_usual(tmp_path: Path) -> None:
     cases = [
         ("{}", Concurrency(1, 4, 32)),
         ("{ max = 2 }", Concurrency(1, 2, 2)),
@@ -112,7 +108,7 @@ def test_limits_and_options_fit_together(tmp_path: Path) -> None:
             assert any(said in problem for problem in problems(tmp_path, CHAT, rest, "openai"))
 
 
-def test_parameters_are_taken_where_there_is_a_place_for_them() -> None:
+def test_parameters_are_taken_where_there_is_a_place_for_them_and_tokens_are_guessed() -> None:
     passes = Model("m", "1", "http", options={"body": {"q": "$input", "how": ["$params"]}})
     assert validation.refuse_params(passes, {"any": ["thing"]}) is None
     no = validation.refuse_params(Model("m", "1", "http"), {"lang": "de"})
@@ -121,23 +117,18 @@ def test_parameters_are_taken_where_there_is_a_place_for_them() -> None:
     assert validation.refuse_params(embeds, {"dimensions": 256}) is None
     assert validation.refuse_params(embeds, {"dimensions": 0}) is not None
     assert validation.refuse_params(Model("m", "1", "openai"), {"dimensions": 256}) is not None
-
-
-def test_tokens_are_guessed() -> None:
     cases = [("", 1), ("x" * 400, 100), ([1, 2, 3], 3), ({"messages": [{"content": "x" * 80}]}, 20)]
     for (value, size), case in each(cases):
         with case:
             assert Model("m", "1", "openai").size(value, {}) == size
 
 
-@pytest.mark.parametrize(("engine", "options"), [("http", HttpOptions), ("openai", OpenAIOptions)])
-def test_the_page_has_each_option_with_its_default(
-    engine: str, options: type[UpstreamOptions]
-) -> None:
+def test_the_page_has_each_option_with_its_default() -> None:
     page = Path(__file__).parents[5] / "ops/docs/how-to/models/upstreams.md"
     rows = re.findall(r"^\| `(\w+)` \| (both|`\w+`) \| (.*?) \|", page.read_text(), re.MULTILINE)
-    defaults = {name: default for name, whose, default in rows if whose in ("both", f"`{engine}`")}
-    assert defaults.keys() == options.model_fields.keys()
-    for name, field in options.model_fields.items():
-        if field.default and isinstance(field.default, str | float | int):
-            assert defaults[name].strip('`"') == str(field.default).removesuffix(".0")
+    for engine, options in (("`http`", HttpOptions), ("`openai`", OpenAIOptions)):
+        defaults = {name: default for name, whose, default in rows if whose in ("both", engine)}
+        assert defaults.keys() == options.model_fields.keys()
+        for name, field in options.model_fields.items():
+            if field.default and isinstance(field.default, str | float | int):
+                assert defaults[name].strip('`"') == str(field.default).removesuffix(".0")

@@ -27,13 +27,10 @@ EARLIER = {"name": "weather", "arguments": '{"city": "Turin"}'}
 EARLIER_CALL = {"id": "call_1", "type": "function", "function": EARLIER}
 
 
-def test_parts_of_a_message_become_one_text() -> None:
+def test_parts_of_a_message_become_one_text_and_arguments_of_earlier_calls_objects() -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     read = read_messages([{"role": "developer", "content": parts, "name": "ada"}])
     assert read == ({"role": "system", "content": "one\ntwo", "name": "ada"},)
-
-
-def test_arguments_of_earlier_calls_become_objects_for_the_template() -> None:
     messages = [
         {"role": "assistant", "content": None, "tool_calls": [EARLIER_CALL]},
         {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},

@@ -19,14 +19,13 @@ TEXTS_ALONE = Model("a", "1", "function", task="embedding")
 token_ids = st.lists(st.integers(0, 30521), min_size=1)
 
 
-@given(st.one_of(st.text(), token_ids))
-def test_a_text_and_its_token_ids_are_one_input(value: Any) -> None:
-    assert validation.refuse_input(MINILM, value) is None
-    assert MINILM.split_inputs(value) is None
-
-
 @given(st.lists(st.one_of(st.text(), token_ids), min_size=1))
-def test_a_list_of_either_stands_for_its_inputs(value: list[Any]) -> None:
+def test_a_text_or_its_token_ids_are_one_input_and_a_list_stands_for_its_own(
+    value: list[Any],
+) -> None:
+    for one in value:
+        assert validation.refuse_input(MINILM, one) is None
+        assert MINILM.split_inputs(one) is None
     assert validation.refuse_input(MINILM, value) is None
     assert MINILM.split_inputs(value) == value
 
@@ -72,15 +71,12 @@ def test_without_a_vocabulary_there_are_texts_alone() -> None:
             assert validation.refuse_input(TEXTS_ALONE, ["a", "b"]) is None
 
 
-def test_an_item_knows_how_many_inputs_it_stands_for() -> None:
+def test_an_item_knows_how_many_inputs_it_stands_for_and_minilm_its_dimensions() -> None:
     for value, inputs in (("a", 1), ([1, 2], 1), (["a"], 1), (["a"] * 7, 7)):
         found = validation.check({"input": value}, (), None, MINILM, True)
         assert isinstance(found, Item)
         assert found.inputs == inputs
     assert ECHO.split_inputs(["a", "b"]) is None, "it does no embeddings"
-
-
-def test_minilm_has_384_dimensions() -> None:
     for wanted, fine in ((1, True), (384, True), (0, False), (385, False)):
         assert (validation.refuse_params(MINILM, {"dimensions": wanted}) is None) == fine
 

@@ -34,10 +34,17 @@ def problem(value: Any) -> str:
     return str(raised.value)
 
 
-def test_an_input_alone_has_the_defaults_of_openai() -> None:
+def test_an_input_alone_has_the_defaults_of_openai_and_parameters_their_usual_forms() -> None:
     assert chat() == GenerationRequest(messages=({"role": "user", "content": "hello"},))
     expected = GenerationRequest(prompt="hello", sampling=Sampling(max_tokens=COMPLETION_TOKENS))
     assert completion() == expected
+    sampling = chat(top_k=-1, top_p=0).sampling
+    assert sampling.top_k == 0
+    assert 0 < sampling.top_p < 1e-3
+    assert type(chat(temperature=1).sampling.temperature) is float
+    assert chat(max_tokens=3).sampling.max_tokens == 3
+    assert chat(max_tokens=3, max_completion_tokens=3).sampling.max_tokens == 3
+    assert completion(echo=True, n=2, best_of=2).echo
 
 
 def test_every_parameter_of_sampling_is_read() -> None:
@@ -49,16 +56,6 @@ def test_every_parameter_of_sampling_is_read() -> None:
     found = chat(max_completion_tokens=7, top_logprobs=3, **alike, **given).sampling
     read = {"logit_bias": {15: -100.0, 7: 2.5}, "stop": ("\n", "END"), "logprobs": 3}
     assert found == Sampling(max_tokens=7, **alike, **read)
-
-
-def test_sampling_parameters_have_their_usual_forms() -> None:
-    sampling = chat(top_k=-1, top_p=0).sampling
-    assert sampling.top_k == 0
-    assert 0 < sampling.top_p < 1e-3
-    assert type(chat(temperature=1).sampling.temperature) is float
-    assert chat(max_tokens=3).sampling.max_tokens == 3
-    assert chat(max_tokens=3, max_completion_tokens=3).sampling.max_tokens == 3
-    assert completion(echo=True, n=2, best_of=2).echo
 
 
 def test_logprobs_of_a_chat_are_a_flag_and_of_a_completion_a_number() -> None:
@@ -177,7 +174,7 @@ OUT_OF_RANGE: dict[str, list[Any]] = {
 }
 
 
-def test_a_value_out_of_range_is_refused_with_its_field() -> None:
+def test_a_value_out_of_range_or_in_contradiction_is_refused_with_its_field() -> None:
     cases = [(name, value) for name, values in OUT_OF_RANGE.items() for value in values]
     for (name, value), case in each(cases):
         with case:
@@ -185,26 +182,20 @@ def test_a_value_out_of_range_is_refused_with_its_field() -> None:
                 chat(**{name: value})
             assert raised.value.field == name
             assert str(raised.value).startswith(f"{name} ")
+    assert "max_completion_tokens" in problem({**CHAT, "max_tokens": 1, "max_completion_tokens": 2})
+    assert problem({**CHAT, "max_tokens": 3, "min_tokens": 4}).startswith("min_tokens")
 
 
-def test_either_input_may_be_constrained() -> None:
+def test_either_input_may_be_constrained_but_only_json_may_stand_in_place_of_a_call() -> None:
     for read in (chat, completion):
         assert read().constrained_by == ""
         assert read(regex="a").constrained_by == "regex"
         assert read(response_format={"type": "json_object"}).constrained_by == "response_format"
-
-
-def test_only_json_may_stand_in_place_of_a_call() -> None:
     wanted = {"response_format": {"type": "json_object"}}
     assert chat(tools=[TOOL], **wanted).constrained_by == "response_format"
     assert chat(tools=[TOOL], tool_choice="required", **wanted).constrained_by == "tool_choice"
     assert chat(tools=[TOOL], tool_choice="none", regex="a").constrained_by == "regex"
     assert problem({**CHAT, "tools": [TOOL], "regex": "a"}).startswith("regex needs")
-
-
-def test_numbers_of_tokens_that_contradict_each_other_are_refused() -> None:
-    assert "max_completion_tokens" in problem({**CHAT, "max_tokens": 1, "max_completion_tokens": 2})
-    assert problem({**CHAT, "max_tokens": 3, "min_tokens": 4}).startswith("min_tokens")
 
 
 def test_an_input_is_either_a_conversation_or_a_prompt_that_a_model_takes() -> None:

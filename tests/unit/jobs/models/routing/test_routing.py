@@ -11,11 +11,14 @@ from tests.support.cases import each
 USERS = [bucket_of("salt", "acme", f"user-{n}") for n in range(50_000)]
 
 
-def test_a_share_of_users_is_within_half_a_point() -> None:
+def test_a_share_of_users_is_within_half_a_point_and_those_of_buckets_are_exact() -> None:
     for percent in (0.5, 1, 5, 25, 50):
         route = Route("m", [Share("1", 100 - percent), Share("2", percent)])
         share = sum(route.version_at(bucket) == "2" for bucket in USERS) / len(USERS)
         assert abs(100 * share - percent) < 0.5
+    route = Route("m", [Share("1", 33.34), Share("2", 33.33), Share("3", 33.33)])
+    sizes = Counter(route.version_at(bucket) for bucket in range(BUCKETS))
+    assert sizes == {"1": 3334, "2": 3333, "3": 3333}
 
 
 def test_a_ramp_and_a_raised_share_take_nobody_back() -> None:
@@ -44,12 +47,6 @@ def test_the_control_has_the_canarys_size_as_far_as_there_is_room() -> None:
             assert sizes["stable"] == BUCKETS - sizes["canary"] - sizes["control"]
 
 
-def test_every_bucket_has_a_version_and_shares_are_exact() -> None:
-    route = Route("m", [Share("1", 33.34), Share("2", 33.33), Share("3", 33.33)])
-    sizes = Counter(route.version_at(bucket) for bucket in range(BUCKETS))
-    assert sizes == {"1": 3334, "2": 3333, "3": 3333}
-
-
 def test_buckets_of_two_salts_are_independent_and_tenant_and_user_are_told_apart() -> None:
     tenth = BUCKETS // 10
     in_both = (all(bucket_of(s, "t", f"{n}") < tenth for s in "ab") for n in range(50_000))
@@ -68,14 +65,11 @@ def test_callers_are_told_apart_by_what_does_not_tell_who_they_are() -> None:
     assert not caller_for("", "salt", "acme", "ann")
 
 
-def test_a_sticky_user_keeps_its_bucket_and_one_without_a_name_has_none() -> None:
+def test_a_sticky_user_or_retry_under_an_idempotency_key_keeps_its_bucket() -> None:
     assert len({bucket_for("user", "s", "t", "ann", "") for _ in range(50)}) == 1
     assert len({bucket_for("user", "s", "t", "", "") for _ in range(50)}) > 10
     assert len({bucket_for("tenant", "s", "t", f"u{n}", f"k{n}") for n in range(50)}) == 1
     assert len({bucket_for("", "s", "t", "ann", "") for _ in range(50)}) > 10
-
-
-def test_a_retry_under_an_idempotency_key_keeps_its_bucket_and_others_are_in_range() -> None:
     assert len({bucket_for("", "s", "t", f"u{n}", "key") for n in range(50)}) == 1
     assert bucket_for("", "s", "t", "", "key") != bucket_of("s", "t", "key")
     assert all(0 <= random_bucket() < BUCKETS for _ in range(1000))
@@ -103,12 +97,16 @@ def test_a_rollout_goes_before_routes_and_routes_before_the_alias() -> None:
     assert (bool(RoutingTable()), bool(without_rollout)) == (False, True)
 
 
-def test_the_cohort_names_its_rollout() -> None:
+def test_the_cohort_names_its_rollout_and_a_call_that_another_version_answers_is_missed() -> None:
     some = RoutingTable(rollouts={"m": ActiveRollout("r", "m", "1", "2", 30)})
     labels = {some.choose("m", "t").label for _ in range(100)}  # type: ignore[union-attr]
     assert labels == {"canary#r", "control#r", "stable#r"}
     small = RoutingTable(rollouts={"m": ActiveRollout("r", "m", "1", "2", 0)})
     assert small.choose("m", "t") == Choice("1", "stable", "r")
+    every = RoutingTable(rollouts=ALL_CANARY).choose("m", "acme")
+    assert every
+    assert (every.label, every.fallback_label) == ("canary#r", "missed#r")
+    assert Choice("1", "control", "r").fallback_label == ""
 
 
 def test_the_cohort_of_a_sticky_caller_tells_callers_apart_beside_the_stable_rest() -> None:
@@ -119,13 +117,6 @@ def test_the_cohort_of_a_sticky_caller_tells_callers_apart_beside_the_stable_res
     assert "" in labels
     assert 40 < len(labels) < 80
     assert not any("user" in label for label in labels)
-
-
-def test_a_call_of_the_canary_that_another_version_answers_is_missed() -> None:
-    every = RoutingTable(rollouts=ALL_CANARY).choose("m", "acme")
-    assert every
-    assert (every.label, every.fallback_label) == ("canary#r", "missed#r")
-    assert Choice("1", "control", "r").fallback_label == ""
 
 
 def test_calls_fall_back_to_the_version_listed_first_and_a_share_is_copied_to_another() -> None:

@@ -16,6 +16,9 @@ from jobs.telemetry.reports.window import snapshot
 from tests.support.cases import each
 from workers.device.monitoring.utilization import Utilization
 
+TARGETS = Targets(ttft_s=1.0, itl_s=0.1)
+ENDED = EndedRequest(0.2, 0.3, 2.0, 0.5, 0.05, 10, 4, 40)
+
 
 @pytest.fixture
 def _off() -> Iterator[None]:
@@ -47,6 +50,8 @@ def test_the_hundred_and_first_tenant_shares_a_series_and_a_lane_has_no_long_nam
     assert 95 <= len(named) <= 100  # threads of earlier tests may take a few meanwhile
     others = value("tenant_units_total", tenant=OTHER, model="many@1") - before
     assert len(named) + others == 101
+    limit = LabelLimit(2)
+    assert [limit(name) for name in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
     record.lane_launch("long@1", "x" * 5000, 1, 0.0)
     assert max(map(len, series("lane_entries", "long@1", "lane"))) < 110
 
@@ -84,7 +89,9 @@ def test_calls_are_timed_as_if_one_by_one() -> None:
     assert value(f"{name}_count", **gateway) == 3
 
 
-def test_requests_and_calls_are_counted_by_label() -> None:
+def test_requests_and_calls_are_counted_by_label_and_what_is_over_at_once_needs_no_prediction() -> (
+    None
+):
     for n in range(5):
         record.request("POST", "/rows", 200 if n else 429, None)
         record.call("rows@2", "bulk", "succeeded" if n else "overloaded", n > 2 if n else None)
@@ -104,6 +111,7 @@ def test_switched_off_nothing_is_counted() -> None:
     record.call_answered("off@1", "standard", True, 1.0, {"engine_ms": 1000.0})
     with record.keeper_run("off"):
         record.transaction(1.0)
+    generation.request_ended("off@1", "call", ENDED, ["stop"], TARGETS)
     assert snapshot(REGISTRY).counts == before
 
 
@@ -121,7 +129,7 @@ def test_what_a_child_counted_is_added_to_its_parents() -> None:
     assert value("items_submitted_total", model="child@1") == 14
 
 
-def test_a_duty_that_raises_has_failed() -> None:
+def test_a_duty_that_raises_has_failed_and_a_table_forgets_what_is_there_no_more() -> None:
     with pytest.raises(ValueError, match="no"), record.keeper_run("failing"):
         raise ValueError("no")
     assert value("keeper_runs_total", service="failing", outcome="failed") == 1
@@ -154,8 +162,6 @@ def test_a_device_is_busy_while_any_launch_is_on_it(monkeypatch: pytest.MonkeyPa
     assert value("device_busy_seconds_total", device="dev") == 7
 
 
-TARGETS = Targets(ttft_s=1.0, itl_s=0.1)
-ENDED = EndedRequest(0.2, 0.3, 2.0, 0.5, 0.05, 10, 4, 40)
 _models = iter(f"m{n}@1" for n in range(1000))
 
 
@@ -234,10 +240,3 @@ def test_the_pool_is_as_it_was_last(model: str, monkeypatch: pytest.MonkeyPatch)
     assert blocks == [0, 25]
     generation.pool_changed(model, PoolState({"call": 3}, {"call": 0}, 0, 0), {})
     assert value("kv_cache_usage_perc", model=model) == 0, "of a server of unknown blocks"
-
-
-@pytest.mark.usefixtures("_off")
-def test_no_generation_is_counted_while_metrics_are_off(model: str) -> None:
-    generation.request_ended(model, "call", ENDED, ["stop"], TARGETS)
-    record.set_enabled(True)
-    assert value("prompt_tokens_total", model=model) == 0

@@ -35,7 +35,11 @@ def nested(levels: int) -> dict[str, Any]:
     return schema
 
 
-def test_nothing_is_no_constraint() -> None:
+def test_a_schema_of_openai_is_read_and_nothing_is_no_constraint() -> None:
+    place = "response_format.json_schema.schema"
+    strict = read(response_format=by_schema(SCHEMA, strict=True, description="of it"))
+    assert strict == Constraint("json", SCHEMA, place, True, "a")
+    assert read(response_format=by_schema(SCHEMA)) == Constraint("json", SCHEMA, place, False, "a")
     cases = [
         {},
         {"response_format": None},
@@ -47,13 +51,6 @@ def test_nothing_is_no_constraint() -> None:
     for fields, case in each(cases):
         with case:
             assert read(**fields) is None
-
-
-def test_a_schema_of_openai_is_read() -> None:
-    place = "response_format.json_schema.schema"
-    strict = read(response_format=by_schema(SCHEMA, strict=True, description="of it"))
-    assert strict == Constraint("json", SCHEMA, place, True, "a")
-    assert read(response_format=by_schema(SCHEMA)) == Constraint("json", SCHEMA, place, False, "a")
 
 
 def test_every_name_of_a_constraint_is_read() -> None:
@@ -158,9 +155,12 @@ def tools(**fields: Any) -> ToolUse:
     return read_tools(Fields(fields))
 
 
-def test_tools_are_passed_on_as_they_are() -> None:
+def test_tools_are_passed_on_as_they_are_and_a_named_one_is_the_only_callable() -> None:
     assert tools(tools=[TOOL], tool_choice="auto") == ToolUse((TOOL,), "auto")
     assert tools() == ToolUse()
+    use = tools(tools=[TOOL, STRICT], tool_choice=NAMED)
+    assert [function["name"] for function in use.callable] == ["weather"]
+    assert use.is_forced
 
 
 def test_a_tool_that_is_not_supported_is_refused_with_its_place() -> None:
@@ -196,12 +196,6 @@ def test_a_grammar_is_needed_where_the_model_is_not_free() -> None:
     for (fields, by), case in each(cases):
         with case:
             assert tools(**fields).constrained_by == by
-
-
-def test_a_named_function_is_the_only_one_that_may_be_called() -> None:
-    use = tools(tools=[TOOL, STRICT], tool_choice=NAMED)
-    assert [function["name"] for function in use.callable] == ["weather"]
-    assert use.is_forced
 
 
 def test_a_choice_that_is_none_or_without_tools_is_refused() -> None:
