@@ -27,7 +27,7 @@ def config(folder: Path, text: str) -> dict[str, str]:
     return {"MILLRACE_CONFIG": str(path)}
 
 
-def test_settings_are_defaults_or_come_from_the_environment() -> None:
+def test_settings_are_defaults_or_come_from_the_environment_or_the_file(tmp_path: Path) -> None:
     settings = load({})
     assert (settings.host, settings.port, settings.models) == ("127.0.0.1", 8000, None)
     assert settings.home.is_absolute()
@@ -35,9 +35,6 @@ def test_settings_are_defaults_or_come_from_the_environment() -> None:
     settings = load(env(PORT="9000", HOME="~/data", LEASE_S="2.5", AWAIT_WORKERS="true"))
     assert (settings.port, settings.lease_s, settings.await_workers) == (9000, 2.5, True)
     assert settings.home == Path.home() / "data"
-
-
-def test_settings_come_from_the_file_and_the_environment_wins(tmp_path: Path) -> None:
     environ = config(tmp_path, 'MILLRACE_PORT = 9000\nMILLRACE_POOL = "gpu"\n')
     settings = load(environ | env(PORT="9001"))
     assert (settings.port, settings.pool) == (9001, "gpu")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from jobs.artifacts import bundle, folder, trust
@@ -212,42 +211,25 @@ def test_warn_and_off_take_what_nobody_signed(
     assert trust.read(None).check(manifest, ["{"]) == ""
 
 
-def issued(fault: str, root: signing.Authority) -> tuple[Key, list[x509.Certificate], str]:
-    """A key with a chain of certificates that has this fault, and lines for the authority."""
-    match fault:
-        case "expired":
-            # OpenSSF's own verifier takes it: it asks for the time at which it began.
-            key, leaf = root.issue("signer", until=NOW - timedelta(hours=1))
-        case "not for signatures":
-            key, leaf = root.issue("signer", signs=False)
-        case "of another authority":
-            other = signing.Authority.create("root")
-            key, leaf = other.issue("signer")
-            return key, [leaf, other.certificate], ""
-        case "its issuer is no authority":
-            own, issuer = root.issue("signer")
-            key, leaf = signing.Authority(own, issuer).issue("fake")
-            return key, [leaf, issuer], ""
-        case "revoked":
-            key, leaf = root.issue("signer")
-            return key, [leaf], f'revoked = ["{leaf.serial_number:X}"]'
-    return key, [leaf], ""
-
-
 def test_a_certificate_with_a_fault_is_refused(model: Path, tmp_path: Path) -> None:
+    root, other = signing.Authority.create("root"), signing.Authority.create("root")
+    # OpenSSF's own verifier takes it: it asks for the time at which it began.
+    expired = root.issue("signer", until=NOW - timedelta(hours=1))
+    unfit, foreign, good = root.issue("signer", signs=False), other.issue("signer"), root.issue("a")
+    fake = signing.Authority(*good).issue("fake")
+    serial = good[1].serial_number
     cases = [
-        ("expired", "CN=signer.*not valid"),
-        ("not for signatures", "not for signatures"),
-        ("of another authority", "'CN=signer' is not trusted"),
-        ("its issuer is no authority", "'CN=fake' is not trusted"),
-        ("revoked", "{serial:x} of 'CN=signer' is revoked"),
+        (expired, (), "", "CN=signer.*not valid"),
+        (unfit, (), "", "not for signatures"),
+        (foreign, [other.certificate], "", "'CN=signer' is not trusted"),
+        (fake, [good[1]], "", "'CN=fake' is not trusted"),
+        (good, (), f'revoked = ["{serial:X}"]', f"{serial:x} of 'CN=a' is revoked"),
     ]
-    for (fault, said), case in each(cases):
+    manifest = folder.read(model)
+    for ((key, leaf), issuers, more, said), case in each(cases, name=itemgetter(3)):
         with case:
-            root, manifest = signing.Authority.create("root"), folder.read(model)
-            key, chain, more = issued(fault, root)
-            signed = bundle.sign(manifest, "model", key, chain)
-            with pytest.raises(Untrusted, match=said.format(serial=chain[0].serial_number)):
+            signed = bundle.sign(manifest, "model", key, [leaf, *issuers])
+            with pytest.raises(Untrusted, match=said):
                 _authority(tmp_path, root.pem, more).check(manifest, [signed], NOW)
 
 

@@ -31,16 +31,13 @@ BEFORE = orjson.dumps(["acme", "text", 7, 2.0, "bulk"])
 """As the release before packs them, and reads them."""
 
 
-def test_a_call_comes_as_it_was_sent_also_by_the_releases_before_and_after() -> None:
+def test_a_call_comes_with_its_adapter_and_as_the_releases_before_and_after_read_it() -> None:
     for call in (CALL, replace(CALL, trace="00-x"), replace(CALL, stream=True)):
         assert unpack_call(CALL.id, HEAD, pack_call(call)) == call
     assert unpack_call(CALL.id, HEAD, BEFORE) == CALL
     assert pack_call(CALL) == BEFORE
     later = orjson.dumps(["acme", "text", 7, 2.0, "bulk", "", False, 0, "", "", "more"])
     assert unpack_call(CALL.id, HEAD, later) == CALL
-
-
-def test_an_adapter_goes_with_its_call_and_older_releases_refuse_the_input() -> None:
     adapted = replace(CALL, adapter="legal")
     packed = pack_call(adapted)
     assert unpack_call(CALL.id, HEAD, packed) == adapted

@@ -3,8 +3,9 @@
 import base64
 import io
 import json
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -38,73 +39,55 @@ TALK = asks("chat/completions", model="talker", messages=HI, n=1)
 PROMPT = asks("completions", model="writer", prompt="hi", max_tokens=3)
 
 
-@pytest.fixture
-def opened() -> Iterator[Callable[[str], Intake]]:
-    made: list[Intake] = []
-
-    def open_intake(name: str) -> Intake:
-        model = MODELS.resolve(name)
-        made.append(Intake(ids.new(), "acme", model, strict=True, max_items=1000))
-        return made[-1]
-
-    yield open_intake
-    for intake in made:
-        intake.close()
+class Taken(NamedTuple):
+    rows: list[bytes]
+    total: int
+    inputs: list[int]
 
 
-Take = Callable[..., list[tuple[Any, ...]]]
+def read(lines: Iterable[bytes | None], asked: dict[str, Any]) -> Taken:
+    with ExitStack() as opened:
+
+        def open_intake(name: str) -> Intake:
+            intake = Intake(ids.new(), "acme", MODELS.resolve(name), strict=True, max_items=1000)
+            opened.callback(intake.close)
+            return intake
+
+        taken = dialect("openai").read_items(open_intake, lines, asked)
+        return Taken([*taken.rows], taken.total, [*taken.inputs])
 
 
-@pytest.fixture
-def take(opened: Callable[[str], Intake]) -> Take:
+def take(*lines: Any, asked: dict[str, Any] = ASKED) -> list[tuple[Any, ...]]:
     """Rows of (seq, custom_id, params, reply, input), of lines: objects, or bytes as they are."""
-
-    def take(*lines: Any, asked: dict[str, Any] = ASKED) -> list[tuple[Any, ...]]:
-        raw = [
-            one if isinstance(one, bytes) or one is None else json.dumps(one).encode()
-            for one in lines
-        ]
-        taken = dialect("openai").read_items(opened, raw, asked)
-        rows = [row.decode().rstrip("\n").split("\t") for row in taken.rows]
-        none = {"\\N": None}
-        return [
-            (int(seq), *(none.get(value, value) for value in rest)) for _, _, seq, *rest in rows
-        ]
-
-    return take
+    raw = [one if isinstance(one, bytes | None) else json.dumps(one).encode() for one in lines]
+    rows = [row.decode().rstrip("\n").split("\t") for row in read(raw, asked).rows]
+    none = {"\\N": None}
+    return [(int(seq), *(none.get(value, value) for value in rest)) for _, _, seq, *rest in rows]
 
 
-def test_a_slice_counts_the_inputs_of_lists_and_the_last_line_needs_no_end(
-    opened: Callable[[str], Intake],
-) -> None:
+def faults(*lines: Any, asked: dict[str, Any] = ASKED) -> list[tuple[Any, ...]]:
+    """(line, code, param) of each."""
+    with pytest.raises(Invalid) as caught:
+        take(*lines, asked=asked)
+    return [
+        (fault.line, fault.code, ".".join(map(str, fault.loc)) or None)
+        for fault in caught.value.faults
+    ]
+
+
+def test_a_slice_counts_the_inputs_of_lists_and_the_last_line_needs_no_end() -> None:
     body = {"model": "minilm", "input": ["a text"] * 7}
     lines = [json.dumps(GOOD | {"custom_id": f"{n}", "body": body}).encode() for n in range(3)]
-    taken = dialect("openai").read_items(opened, lines, ASKED)
-    assert list(taken.inputs) == [7]
+    assert read(lines, ASKED).inputs == [7]
     file = io.BytesIO(json.dumps(GOOD).encode())
-    assert dialect("openai").read_items(opened, bounded_lines(file, 9999), ASKED).total == 1
-
-
-@pytest.fixture
-def faults(take: Take) -> Callable[..., list[tuple[Any, ...]]]:
-    """(line, code, param) of each."""
-
-    def faults(*lines: Any, asked: dict[str, Any] = ASKED) -> list[tuple[Any, ...]]:
-        with pytest.raises(Invalid) as caught:
-            take(*lines, asked=asked)
-        return [
-            (fault.line, fault.code, ".".join(map(str, fault.loc)) or None)
-            for fault in caught.value.faults
-        ]
-
-    return faults
+    assert read(bounded_lines(file, 9999), ASKED).total == 1
 
 
 def body(**more: Any) -> dict[str, Any]:
     return GOOD | {"body": GOOD["body"] | more}
 
 
-def test_lines_become_items_and_who_asks_for_base64_is_remembered(take: Take) -> None:
+def test_lines_become_items_of_bodies_without_their_model_and_base64_is_remembered() -> None:
     found = take(GOOD, body(normalize=False, user="u") | {"custom_id": "b"})
     assert found == [
         (0, "a", None, None, '"a text"'),
@@ -112,9 +95,6 @@ def test_lines_become_items_and_who_asks_for_base64_is_remembered(take: Take) ->
     ]
     asked = [body(encoding_format=name) | {"custom_id": name} for name in ("float", "base64")]
     assert [row[3] for row in take(*asked)] == [None, '"base64"']
-
-
-def test_conversations_and_prompts_are_the_body_without_its_model(take: Take) -> None:
     silent = TALK | {"body": TALK["body"] | {"stream": False}}
     [(_, _, _, _, input)] = take(silent, asked=CHAT)
     assert json.loads(input) == {"messages": HI, "n": 1}
@@ -127,7 +107,7 @@ def without(key: str) -> dict[str, Any]:
     return {name: value for name, value in GOOD.items() if name != key}
 
 
-def test_what_is_wrong_with_a_line_is_named_with_its_number(faults: Any) -> None:
+def test_what_is_wrong_with_a_line_is_named_with_its_number() -> None:
     cases = [
         (b"{", "invalid_json_line", None),
         (b"\n", "invalid_json_line", None),
@@ -163,7 +143,7 @@ def test_what_is_wrong_with_a_line_is_named_with_its_number(faults: Any) -> None
             ]
 
 
-def test_a_first_line_without_a_model_to_go_by_fails_the_whole(faults: Any) -> None:
+def test_a_first_line_without_a_model_to_go_by_fails_the_whole() -> None:
     cases = [
         ("no-such-model", "model_not_found"),
         ("echo", "model_not_supported"),
@@ -175,9 +155,7 @@ def test_a_first_line_without_a_model_to_go_by_fails_the_whole(faults: Any) -> N
             assert faults(body(model=model)) == [(1, code, "body.model")]
 
 
-def test_faults_before_the_first_model_are_named_too_but_no_more_than_anybody_reads(
-    faults: Any,
-) -> None:
+def test_faults_before_the_first_model_are_named_too_but_no_more_than_anybody_reads() -> None:
     assert faults(b"{", without("url"), GOOD, GOOD) == [
         (1, "invalid_json_line", None),
         (2, "missing_required_parameter", "url"),
@@ -188,7 +166,7 @@ def test_faults_before_the_first_model_are_named_too_but_no_more_than_anybody_re
     assert len(faults(*[b"{"] * (MAX_FAULTS + 5))) == MAX_FAULTS
 
 
-def test_what_is_said_of_a_long_line_is_short(take: Take) -> None:
+def test_what_is_said_of_a_long_line_is_short() -> None:
     cases = [
         GOOD | {"url": "u" * 10_000},
         GOOD | {"method": "m" * 10_000},
@@ -203,7 +181,7 @@ def test_what_is_said_of_a_long_line_is_short(take: Take) -> None:
             assert len(json.dumps(fault.as_json())) < 1500
 
 
-def test_a_conversation_or_prompt_that_is_refused_names_its_field(faults: Any) -> None:
+def test_a_conversation_or_prompt_that_is_refused_names_its_field() -> None:
     chats = [
         ({"model": "talker", "messages": None}, "missing_required_parameter", "body.messages"),
         ({"model": "talker", "messages": []}, "invalid_type", "body.messages"),

@@ -34,14 +34,11 @@ def seen(count: int = 200, **canary: float) -> Observations:
     return observations
 
 
-def test_it_stays_for_the_shortest_stay_and_until_it_has_seen_enough() -> None:
+def test_a_step_stays_for_its_shortest_stay_and_then_advances_unless_there_is_evidence() -> None:
     early = decide(BEGAN, seen(), POLICY, 30.0)
     assert (early.act, early.reason) == ("stay", "30 of 60 s at this step")
     few = decide(BEGAN, seen(99), POLICY, 100.0)
     assert (few.act, few.reason) == ("stay", "99 launches of 100 at this step")
-
-
-def test_it_advances_and_promotes_unless_there_is_some_evidence_against_the_canary() -> None:
     step = decide(BEGAN, seen(), POLICY, 300.0)
     assert step.act == "advance"
     assert "on to 50 %" in step.reason

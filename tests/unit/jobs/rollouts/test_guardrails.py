@@ -30,7 +30,7 @@ def test_a_launch_that_fails_as_a_whole_and_a_sticky_caller_are_one_event_each()
     assert seen.at_step == 2
 
 
-def test_callers_of_one_launch_are_one_event_and_count_each() -> None:
+def test_callers_of_one_launch_and_calls_that_generate_at_one_time_are_one_event() -> None:
     seen = Observations()
     parts = [launch("canary", failed=1, calls=1, unit=f"{n}") for n in range(8)]
     seen.add([parts[0], *(replace(one, launches=0) for one in parts[1:])])
@@ -41,9 +41,6 @@ def test_callers_of_one_launch_are_one_event_and_count_each() -> None:
     assert seen.errors_beside_control.events == 1
     seen.add([stranger])
     assert seen.errors_beside_control.events == 2
-
-
-def test_calls_that_generate_at_one_time_are_one_event() -> None:
     seen = Observations()
     ends_s = [100.0, 100.0, 101.0, 103.0, 104.5]  # of calls of two seconds
     lanes: list[Lane] = ["canary", "control"]
@@ -106,16 +103,13 @@ def test_slowness_and_errors_are_evidence_beside_what_the_other_versions_do() ->
     assert seen.errors_beside_all.value > 5 * before
 
 
-def test_launches_of_a_step_are_counted_from_its_time() -> None:
+def test_a_fold_in_pieces_from_the_time_of_a_step_is_the_fold_of_the_whole() -> None:
     seen = Observations([100.0])
     seen.add([LaunchRecord(99.0, "canary"), LaunchRecord(101.0, "canary")])
     assert (seen.canary.launches, seen.step_canary.launches) == (2, 1)
     seen.begin_step(200.0)
     seen.add([LaunchRecord(201.0, "canary")])
     assert seen.step_canary.launches == 1
-
-
-def test_a_fold_in_pieces_is_the_fold_of_the_whole() -> None:
     records = [
         LaunchRecord(n, "canary" if n % 2 else "control", 4, int(n % 9 == 0), latency_ms=n % 13)
         for n in range(1000)

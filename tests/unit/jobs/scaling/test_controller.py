@@ -61,20 +61,17 @@ class Pool:
         """Decides once a second; load: by the seconds since the beginning of this run."""
         return [self.look(**load(float(n))).desired for n in range(int(seconds))]
 
-    @property
-    def changes(self) -> list[tuple[str, float]]:
-        return [
-            (one.act, one.history.changed_s) for one in self.decisions if one.act in ("up", "down")
-        ]
+    def changes(self, seconds: float, load: Callable[[float], Mapping[str, object]]) -> list[str]:
+        self.run(seconds, load)
+        return [one.act for one in self.decisions if one.act in ("up", "down")]
 
 
 def test_grows_at_once_to_what_the_calls_need_counting_replicas_that_boot() -> None:
     pool = Pool(BY_LOAD)
     assert pool.look(offered=4.0).desired == ceil(4.0 / 0.75)
     assert "4.00 replicas" in pool.decisions[-1].reason
-    pool = Pool(BY_LOAD, boot_s=30.0)
-    assert pool.run(29, lambda at: {"offered": 4.0}) == [6] * 29
-    assert [act for act, _ in pool.changes] == ["up"]
+    assert Pool(BY_LOAD, boot_s=30.0).run(29, lambda at: {"offered": 4.0}) == [6] * 29
+    assert Pool(BY_LOAD, boot_s=30.0).changes(29, lambda at: {"offered": 4.0}) == ["up"]
     pool = Pool(BY_LOAD, boot_s=30.0)
     wanted = pool.run(300, lambda at: {"offered": 0.6 if at < 10 else 6.0, "refused": 0.0})
     assert max(wanted) == ceil(6.0 / 0.75)
@@ -92,43 +89,45 @@ def test_refused_calls_bring_one_replica_more_and_waiting_items_as_many_as_they_
 def test_the_room_that_calls_leave_and_calls_that_are_always_late_bring_no_replica() -> None:
     assert Pool(BY_LOAD, replicas=2).look(offered=0.2, late=0.5).act == "stay"
     assert Pool(BY_LOAD, replicas=3).look(offered=2.0, backlog_s=100.0).act == "stay"
-    pool = Pool(BY_LOAD, replicas=2)
-    pool.run(3000, lambda at: {"offered": 1.2, "late": 1.0})
-    assert [act for act, _ in pool.changes] == ["up"]
+    assert Pool(BY_LOAD, 2).changes(3000, lambda at: {"offered": 1.2, "late": 1.0}) == ["up"]
 
 
 def test_goes_down_one_at_a_time_after_the_cool_down_and_the_stay_and_for_no_short_lull() -> None:
     pool = Pool(BY_LOAD)
     pool.look(offered=4.0)
     pool.run(400, lambda at: {"offered": 0.1})
-    downs = [at_s for act, at_s in pool.changes if act == "down"]
-    assert [one.desired for one in pool.decisions if one.act == "down"] == [5, 4, 3, 2, 1]
-    assert downs[0] - 1.0 >= BY_LOAD.min_stay_s
-    assert all(b - a >= BY_LOAD.cooldown_s for a, b in pairwise(downs))
-    pool = Pool(BY_LOAD, replicas=6)
-    pool.run(1000, lambda at: {"offered": 0.1 if at % 50 < 45 else 4.0})
-    assert pool.changes == []
+    downs = [one for one in pool.decisions if one.act == "down"]
+    assert [one.desired for one in downs] == [5, 4, 3, 2, 1]
+    times_s = [one.history.changed_s for one in downs]
+    assert times_s[0] - 1.0 >= BY_LOAD.min_stay_s
+    assert all(b - a >= BY_LOAD.cooldown_s for a, b in pairwise(times_s))
+    lulls = Pool(BY_LOAD, replicas=6)
+    assert lulls.changes(1000, lambda at: {"offered": 0.1 if at % 50 < 45 else 4.0}) == []
 
 
 def test_without_metrics_nothing_is_decided_and_five_minutes_begin_the_cool_down_anew() -> None:
     for replicas in (1, 6):
         pool = Pool(BY_LOAD, replicas=replicas)
-        pool.run(600, lambda at: {"offered": 3.0, "missing": ("reports of apis",)})
-        assert pool.changes == []
+        assert pool.changes(600, lambda at: {"offered": 3.0, "missing": ("reports of apis",)}) == []
         assert "reports of apis" in pool.decisions[-1].reason
     pool = Pool(BY_LOAD, replicas=6)
     pool.run(59, lambda at: {"offered": 0.1})
     pool.run(300, lambda at: {"missing": ("Redis",)})
-    pool.run(BY_LOAD.cooldown_s, lambda at: {"offered": 0.1})
-    assert pool.changes == []
+    assert pool.changes(BY_LOAD.cooldown_s, lambda at: {"offered": 0.1}) == []
 
 
-def test_begins_with_the_replicas_that_there_are_and_takes_unknown_ones_not_for_none() -> None:
+def test_begins_with_the_replicas_that_there_are_and_holds_a_bound_that_is_narrowed() -> None:
     decision = decide(Signals(1.0, ready=3, booting=1), BY_LOAD, History())
     assert (decision.act, decision.history.desired) == ("stay", 4)
     signals = Signals(1.0, ready=0, missing=("the database",))
     decision = decide(signals, BY_LOAD, History())
     assert (decision.act, decision.history.desired) == ("stay", None)
+    pool = Pool(BY_LOAD, replicas=8)
+    pool.policy = replace(BY_LOAD, max_replicas=5)
+    assert pool.look(offered=8.0).desired == 5
+    decision = Pool(BY_LOAD).look(offered=20.0)
+    assert decision.desired == 10
+    assert "27 would be needed, max_replicas is 10" in decision.reason
 
 
 def test_a_replica_is_overdue_once_if_it_never_gets_ready_and_not_if_it_restarts() -> None:
@@ -141,15 +140,6 @@ def test_a_replica_is_overdue_once_if_it_never_gets_ready_and_not_if_it_restarts
     pool.run(1000, lambda at: {"offered": 1.9})
     pool.ready = 2
     assert pool.look(offered=1.9).act == "stay"
-
-
-def test_says_what_the_bound_withholds_and_holds_one_that_people_narrow_at_once() -> None:
-    pool = Pool(BY_LOAD, replicas=8)
-    pool.policy = replace(BY_LOAD, max_replicas=5)
-    assert pool.look(offered=8.0).desired == 5
-    decision = Pool(BY_LOAD).look(offered=20.0)
-    assert decision.desired == 10
-    assert "27 would be needed, max_replicas is 10" in decision.reason
 
 
 # The four declared rules.
@@ -176,12 +166,8 @@ def test_a_rule_gives_itself_as_the_reason_and_holds_within_the_minimum_and_its_
     pool = Pool(BY_RULES, replicas=2, boot_s=100.0)
     wanted = pool.run(200, lambda at: {"queue": 501})
     assert (wanted[31], wanted[130], wanted[159], wanted[165]) == (5, 5, 5, 8)
-    pool = Pool(BY_RULES, replicas=2)
-    pool.run(200, lambda at: {"queue": 0 if at % 30 == 29 else 600})
-    assert pool.changes == []
-    pool = Pool(BY_RULES, replicas=1)
-    pool.run(2000, lambda at: {"offered": 0.0})
-    assert pool.changes == []
+    assert Pool(BY_RULES, 2).changes(200, lambda at: {"queue": 600 * (at % 30 != 29)}) == []
+    assert Pool(BY_RULES, 1).changes(2000, lambda at: {"offered": 0.0}) == []
 
 
 # Floors.
@@ -273,7 +259,7 @@ def test_does_not_flap_under_a_load_that_wavers(
     for seconds, share in enumerate(noise):
         pool.look(60.0, offered=offered * (1 + share))
         assert seconds >= 0
-    acts = [act for act, _ in pool.changes]
+    acts = [one.act for one in pool.decisions if one.act in ("up", "down")]
     assert "down" not in acts  # it began with the fewest, and grew to what was needed
     assert len(acts) <= 8
 

@@ -54,16 +54,13 @@ def load(
     return measure("default", named, ReportSet(reports), queues, states, 7.0)
 
 
-def test_work_is_device_time_at_full_launches_whatever_they_were_also_of_adapters() -> None:
+def test_work_is_device_time_at_full_launches_of_all_calls_but_the_faults_of_clients() -> None:
     busy = {series("model_device_seconds_total", model="m@1"): 59.0}
     found = load(report("api", calls("succeeded", 1000)), report("worker", increases=busy))
     assert found.offered == pytest.approx(100 * 0.002)
     assert (found.used, found.missing) == (found.offered, ())
     found = load(report("api", calls("succeeded", 1000, "m:adapter@1")), report("worker"))
     assert found.offered == pytest.approx(100 * 0.002)
-
-
-def test_refused_calls_are_demand_and_the_faults_of_clients_are_not() -> None:
     recent = {**calls("succeeded", 500), **calls("predicted_wait", 400), **calls("no_worker", 100),
               **calls("rate_limited", 9000), **met("true", 480), **met("false", 520)}  # fmt: skip
     found = load(report("api", recent), report("worker"))
@@ -81,7 +78,7 @@ def test_items_are_a_backlog_and_what_waits_says_how_long_and_until_when() -> No
     assert (found.queue, found.slack_s, found.wait_s) == (12, 0.03, pytest.approx(0.07))
 
 
-def test_a_mean_over_the_buckets_in_use() -> None:
+def test_work_is_a_mean_over_the_buckets_in_use_or_the_use_of_a_cache() -> None:
     slow = Times(full_rows=8, full_ms=80.0, one_ms=20.0)
     queues = ModelQueues({"m@1": Profile(buckets={64: PROFILE.buckets[0], 512: slow}, slots=2)}, {})
     lanes = {
@@ -92,9 +89,6 @@ def test_a_mean_over_the_buckets_in_use() -> None:
     reports = ReportSet([report("api", calls("succeeded", 1000)), report("worker", None, lanes)])
     found = measure("default", [(MODEL, ["m@1"])], reports, queues, {"ready": 1}, 0.0)
     assert found.offered == pytest.approx(100 * (0.75 * 0.002 + 0.25 * 0.010) / 2)
-
-
-def test_a_model_that_generates_uses_its_cache() -> None:
     state = {
         series("kv_cache_usage_perc", model="c@1"): 0.9,
         series("num_requests_running", model="c@1", kind="call"): 2.0,

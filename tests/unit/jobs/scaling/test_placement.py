@@ -65,15 +65,12 @@ def test_every_device_has_memory_and_time_for_what_is_on_it_and_relocation_saves
     assert prices[0] < prices[1]
 
 
-def test_small_models_share_a_device_and_a_large_demand_is_spread_over_the_cheapest() -> None:
+def test_devices_of_the_cheapest_kind_are_shared_and_too_few_leave_work_unplaced() -> None:
     plan = place([demand(f"m{n}@1", 2, 9, 100, 500) for n in range(7)], KINDS)
     assert plan.counts == {"small": 1}
     assert plan.pools == [("small", tuple(f"m{n}@1" for n in range(7)), 1)]
     plan = place([demand("m@1", 2, 1000, small=100, large=500)], KINDS)
     assert plan.counts == {"large": 3}, "4 an hour for 333/s, in place of 1 for 67/s"
-
-
-def test_kinds_of_which_there_are_too_few_leave_work_unplaced() -> None:
     kinds = (replace(SMALL, most=1), replace(LARGE, most=1))
     its = demand("m@1", 2, 1000, small=100, large=500)
     plan = place([its], kinds)

@@ -1,5 +1,6 @@
 """Entries of engines for images, generation and servers: what is wrong is told without torch."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def test_a_model_that_generates_chats_in_tokens_and_inputs_are_checked_where_the
     assert validation.refuse_input(model, {"messages": []})
 
 
-def test_options_of_models_that_generate_are_checked(tmp_path: Path) -> None:
+def test_options_of_models_that_generate_are_checked_and_so_is_their_folder(tmp_path: Path) -> None:
     cases = [
         ({"dtype": "int8"}, "options.dtype"),
         ({"sequences": 0}, "options.sequences"),
@@ -72,9 +73,6 @@ def test_options_of_models_that_generate_are_checked(tmp_path: Path) -> None:
     for (options, said), case in each(cases):
         with case, pytest.raises(SettingsError, match=said):
             read_transformers(tmp_path, **options)
-
-
-def test_a_folder_of_another_kind_of_model_is_named(tmp_path: Path) -> None:
     [model] = read_transformers(tmp_path)
     assert "there is no folder" in model.file_problems()[0]
     (tmp_path / "x").mkdir()
@@ -117,10 +115,8 @@ def test_faults_of_an_entry_of_a_server_are_reported(tmp_path: Path) -> None:
         (FULL | {"ready_s": "590.0"}, "limits.max_load_s"),
     ]
     for (options, problem), case in each(cases):
-        with case:
-            with pytest.raises(SettingsError) as error:
-                read_server(tmp_path, **options)
-            assert problem in str(error.value)
+        with case, pytest.raises(SettingsError, match=re.escape(problem)):
+            read_server(tmp_path, **options)
 
 
 def test_a_server_takes_as_many_as_its_client_sends_once_its_model_is_there(tmp_path: Path) -> None:

@@ -66,13 +66,10 @@ def test_events_of_many_threads_are_all_counted_and_the_queue_is_bounded(
 ALL = [metric for found in SECTIONS.values() for metric in found]
 
 
-def test_the_page_is_current() -> None:
+def test_the_page_of_metrics_is_current_and_explains_each_by_its_base_unit() -> None:
     assert catalog.page() == catalog.PAGE.read_text(), (
         "run: python -m jobs.telemetry.metrics.catalog"
     )
-
-
-def test_a_metric_is_named_by_its_base_unit_and_explained() -> None:
     for metric, case in each(ALL, name=catalog.exposed_name):
         with case:
             name = catalog.exposed_name(metric)

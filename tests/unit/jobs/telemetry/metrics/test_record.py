@@ -177,7 +177,7 @@ def target(model: str, name: str) -> tuple[float, float]:
     return met, missed
 
 
-def test_a_request_is_timed_from_its_arrival_to_its_last_token(model: str) -> None:
+def test_a_request_and_its_steps_are_timed_from_its_arrival_to_its_last_token(model: str) -> None:
     generation.request_ended(model, "call", ENDED, ["stop"], TARGETS)
     timed = {"time_to_first_token": 0.5, "request_queue_time": 0.2}
     timed |= {"request_prefill_time": 0.3, "request_decode_time": 2.0}
@@ -188,6 +188,12 @@ def test_a_request_is_timed_from_its_arrival_to_its_last_token(model: str) -> No
     assert value("generation_tokens_total", model=model) == 40
     assert value("prefix_cache_hits_total", model=model) == 4
     assert value("prefix_cache_queries_total", model=model) == 10
+    generation.step_ended(model, 0.2, 64, {"call": (0.2, 0.25), "item": (0.2,)})
+    generation.step_ended(model, 0.05, 0, {"call": (0.05,)})
+    assert value("generation_step_seconds_sum", model=model, prefill="true") == 0.2
+    assert value("generation_step_seconds_sum", model=model, prefill="false") == 0.05
+    assert value("inter_token_latency_seconds_count", model=model, kind="call") == 3
+    assert value("inter_token_latency_seconds_count", model=model, kind="item") == 1
 
 
 def test_preemptions_are_counted_and_what_did_not_happen_is_not_timed(model: str) -> None:
@@ -214,15 +220,6 @@ def test_calls_are_held_to_both_targets_and_items_to_none(model: str) -> None:
     generation.request_ended(model, "item", ENDED, [], TARGETS)
     assert target(model, "ttft") == (0, 0)
     assert value("time_to_first_token_seconds_count", model=model, kind="item") == 1
-
-
-def test_steps_with_a_prefill_are_told_from_others(model: str) -> None:
-    generation.step_ended(model, 0.2, 64, {"call": (0.2, 0.25), "item": (0.2,)})
-    generation.step_ended(model, 0.05, 0, {"call": (0.05,)})
-    assert value("generation_step_seconds_sum", model=model, prefill="true") == 0.2
-    assert value("generation_step_seconds_sum", model=model, prefill="false") == 0.05
-    assert value("inter_token_latency_seconds_count", model=model, kind="call") == 3
-    assert value("inter_token_latency_seconds_count", model=model, kind="item") == 1
 
 
 def test_the_pool_is_as_it_was_last(model: str, monkeypatch: pytest.MonkeyPatch) -> None:

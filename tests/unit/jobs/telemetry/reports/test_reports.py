@@ -132,13 +132,11 @@ def test_calls_are_answered_refused_or_failed_and_cancelled_ones_are_none_of_the
     assert found() == {}, "nothing is known of nobody"
 
 
-def test_a_rate_is_over_the_window_of_its_process() -> None:
+def test_figures_are_of_the_windows_of_all_apis() -> None:
     young = report("api", {calls("succeeded"): 10.0}, name="young", seconds=5.0)
     old = report("api", {calls("succeeded", "standard"): 60.0}, name="old")
     assert found(young, old)["model:m@1"].calls_s == pytest.approx(3.0)
 
-
-def test_quantiles_are_of_the_calls_of_all_apis() -> None:
     def buckets(**counts: float) -> dict[Series, float]:
         name = "call_seconds_bucket"
         return {series(name, model="m@1", le=le): count for le, count in counts.items()}

@@ -1,5 +1,6 @@
 """Constraints of a text, by the names of OpenAI and of vLLM; tools, and which must be called."""
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -22,9 +23,9 @@ def by_schema(schema: Any, **more: Any) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, **more}}
 
 
-def refused_at(**fields: Any) -> str:
+def refused_at(reads: Callable[[Fields], object] = read_constraint, **fields: Any) -> str:
     with pytest.raises(FieldError) as raised:
-        read(**fields)
+        reads(Fields(fields))
     return raised.value.field
 
 
@@ -163,7 +164,7 @@ def test_tools_are_passed_on_as_they_are_and_a_named_one_is_the_only_callable() 
     assert use.is_forced
 
 
-def test_a_tool_that_is_not_supported_is_refused_with_its_place() -> None:
+def test_a_tool_or_choice_that_is_not_supported_is_refused_with_its_place() -> None:
     cases = [
         ("weather", "tools[0].type"),
         ({"type": "custom", "custom": {"name": "x"}}, "tools[0].type"),
@@ -176,9 +177,18 @@ def test_a_tool_that_is_not_supported_is_refused_with_its_place() -> None:
     ]
     for (tool, place), case in each(cases):
         with case:
-            with pytest.raises(FieldError) as raised:
-                read_tools(Fields({"tools": [tool]}))
-            assert raised.value.field == place
+            assert refused_at(read_tools, tools=[tool]) == place
+    choices = [
+        ("any", "tool_choice"),
+        (["auto"], "tool_choice"),
+        ({"type": "allowed_tools", "allowed_tools": {}}, "tool_choice"),
+        ({"type": "function"}, "tool_choice"),
+        ({"type": "function", "function": {"name": "other"}}, "tool_choice.function.name"),
+    ]
+    for (choice, place), case in each(choices):
+        with case:
+            assert refused_at(read_tools, tools=[TOOL], tool_choice=choice) == place
+    assert refused_at(read_tools, tool_choice="required") == "tool_choice"
 
 
 def test_a_grammar_is_needed_where_the_model_is_not_free() -> None:
@@ -196,23 +206,6 @@ def test_a_grammar_is_needed_where_the_model_is_not_free() -> None:
     for (fields, by), case in each(cases):
         with case:
             assert tools(**fields).constrained_by == by
-
-
-def test_a_choice_that_is_none_or_without_tools_is_refused() -> None:
-    cases = [
-        ("any", "tool_choice"),
-        (["auto"], "tool_choice"),
-        ({"type": "allowed_tools", "allowed_tools": {}}, "tool_choice"),
-        ({"type": "function"}, "tool_choice"),
-        ({"type": "function", "function": {"name": "other"}}, "tool_choice.function.name"),
-    ]
-    for (choice, place), case in each(cases):
-        with case:
-            with pytest.raises(FieldError) as raised:
-                tools(tools=[TOOL], tool_choice=choice)
-            assert raised.value.field == place
-    with pytest.raises(FieldError, match="tool_choice"):
-        tools(tool_choice="required")
 
 
 def test_tools_have_a_bound_by_number_and_together_where_they_make_a_grammar() -> None:
