@@ -12,13 +12,21 @@ OLD, NEW = "an old key, of 32 characters or more", "a new key, of 32 characters 
 BOTH = f"{NEW}\n{OLD}"
 
 
-def test_keys_stand_one_a_line_and_a_key_alone_is_the_whole_text() -> None:
+def test_keys_stand_one_a_line_or_alone_and_each_must_be_long() -> None:
     for text, case in each([BOTH, f" {NEW} \n\n{OLD}\n", f"{NEW}\r\n{OLD}\r\n{NEW}"]):
         with case:
             assert encryption.keys(text) == (NEW, OLD)
     for text, case in each([OLD, f" {OLD}", f"{OLD}\n"]):
         with case:
             assert encryption.keys(text) == (text,)
+    for text, case in each([f"{NEW}\nshort", f"short\n{NEW}", "short", "\n"], name=repr):
+        with case:
+            with pytest.raises(
+                SettingsError, match="MILLRACE_SECRET_KEY: must be 32 char"
+            ) as error:
+                load({"MILLRACE_SECRET_KEY": text})
+            assert "each of several keys" in str(error.value)
+            assert NEW not in str(error.value)
 
 
 def test_what_one_key_encrypted_is_read_by_its_owner_and_a_list_that_has_the_key() -> None:
@@ -42,11 +50,3 @@ def test_the_first_key_encrypts_and_children_get_all() -> None:
         decrypt(OLD, "acme", sealed)
     with pytest.raises(NotConfigured, match="MILLRACE_SECRET_KEY"):
         encrypt("", "acme", "secret")
-
-
-@pytest.mark.parametrize("text", [f"{NEW}\nshort", f"short\n{NEW}", "short", "\n"])
-def test_each_of_several_keys_must_be_long(text: str) -> None:
-    with pytest.raises(SettingsError, match="MILLRACE_SECRET_KEY: must be 32 characters") as error:
-        load({"MILLRACE_SECRET_KEY": text})
-    assert "each of several keys" in str(error.value)
-    assert NEW not in str(error.value)

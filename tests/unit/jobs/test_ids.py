@@ -19,15 +19,14 @@ def test_an_id_is_read_back_as_it_was_shown_and_sorts_alike(one: UUID, other: UU
     assert (ids.show("job", one) < ids.show("job", other)) == (one < other)
 
 
-def test_a_new_id_is_a_uuid_of_version_7_stored_or_only_shown() -> None:
+def test_new_ids_are_of_version_7_differ_and_sort_by_their_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made = [ids.new() for _ in range(100)]
     assert {(id.version, id.variant) for id in made} == {(7, "specified in RFC 4122")}
     made = [ids.parse("call", ids.new_shown("call")) for _ in range(100)]
     assert {id and (id.version, id.variant) for id in made} == {(7, "specified in RFC 4122")}
     assert len(set(made)) == 100
-
-
-def test_new_ids_differ_and_sort_by_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     made = []
     for ms in range(50):

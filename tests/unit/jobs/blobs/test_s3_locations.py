@@ -10,7 +10,13 @@ from jobs.errors import Untransferable
 from tests.support.cases import each
 
 
-def test_what_is_no_place() -> None:
+def test_a_place_is_shown_as_it_was_written_and_what_is_none_is_told() -> None:
+    for url in ("s3://bucket/key", "s3://bucket/a/b/", "s3://bucket/"):
+        assert str(s3_locations.parse(url)) == url
+    assert s3_locations.parse("s3://bucket") == S3Location("bucket", "")
+    for folder in ("s3://bucket/out", "s3://bucket/out/"):
+        assert str(s3_locations.parse(folder).below("x")) == "s3://bucket/out/x"
+    assert str(s3_locations.parse("s3://bucket").below("x")) == "s3://bucket/x"
     cases = [
         ("https://bucket/key", "begin with s3://"),
         ("s3:/bucket/key", "begin with s3://"),
@@ -26,15 +32,6 @@ def test_what_is_no_place() -> None:
     for (url, says), case in each(cases):
         with case, pytest.raises(ValueError, match=re.escape(says)):
             s3_locations.parse(url)
-
-
-def test_a_place_is_shown_as_it_was_written_and_what_is_none_is_told() -> None:
-    for url in ("s3://bucket/key", "s3://bucket/a/b/", "s3://bucket/"):
-        assert str(s3_locations.parse(url)) == url
-    assert s3_locations.parse("s3://bucket") == S3Location("bucket", "")
-    for folder in ("s3://bucket/out", "s3://bucket/out/"):
-        assert str(s3_locations.parse(folder).below("x")) == "s3://bucket/out/x"
-    assert str(s3_locations.parse("s3://bucket").below("x")) == "s3://bucket/x"
 
 
 ALLOWED = [

@@ -72,19 +72,16 @@ def test_calls_wait_for_a_device_or_for_company_by_how_busy_devices_are_if_they_
             assert (told in found(late, launched(worker(busy), reason="pace"))) == says
 
 
-def test_a_model_is_slow_where_its_engine_alone_takes_the_target() -> None:
-    said = found(calls(stages={"engine": 0.201}))["slow_model"]
-    assert "takes 201 ms on the device, of a target of 250 ms" in said.words
-    assert "slow_model" not in found(calls(stages={"engine": 0.199}))
-    assert "slow_model" not in found(calls(stages={"engine": 0.5}, total=19))
-
-
 def predicts(alone_ms: float, name: str = "1", one_ms: float = 900) -> Process:
     buckets = {"16": {"one_ms": one_ms, "alone_ms": alone_ms}, "64": {"one_ms": one_ms * 2}}
     return worker(name=name).status(profile=buckets)
 
 
-def test_a_target_below_one_input_alone_is_out_of_reach_and_no_slow_model_besides() -> None:
+def test_a_model_is_slow_or_a_target_below_one_input_alone_is_out_of_reach() -> None:
+    said = found(calls(stages={"engine": 0.201}))["slow_model"]
+    assert "takes 201 ms on the device, of a target of 250 ms" in said.words
+    assert "slow_model" not in found(calls(stages={"engine": 0.199}))
+    assert "slow_model" not in found(calls(stages={"engine": 0.5}, total=19))
     said = found(calls(0.9, total=10), predicts(251), predicts(400, "2"))["unreachable_target"]
     assert (
         "one input alone takes 251 ms on the device of m@1, and its target is 250 ms" in said.words

@@ -44,7 +44,7 @@ def problems(folder: Path, text: str) -> list[str]:
     return caught.value.problems
 
 
-def test_a_file_declares_models_with_their_limits(tmp_path: Path) -> None:
+def test_a_file_declares_models_with_their_limits_in_one_pool_or_several(tmp_path: Path) -> None:
     assert models_file.load(None) is SAMPLES, "those are served without a file"
     models = read(tmp_path, GOOD)
     embed = models.resolve("embed@1")
@@ -54,9 +54,6 @@ def test_a_file_declares_models_with_their_limits(tmp_path: Path) -> None:
     assert models.resolve("shout").limits == Limits()
     assert models.pools() == ["default", "gpu"]
     assert models.of_pool("gpu") == [embed]
-
-
-def test_a_model_may_live_in_several_pools(tmp_path: Path) -> None:
     own = entry("a", "1", "echo") + "pool = "
     models = read(tmp_path, own + '["gpu", "cpu"]')
     assert models.pools() == ["cpu", "gpu"]
@@ -166,7 +163,7 @@ def test_a_call_is_sized_as_it_will_be_cut_in_units_that_need_no_file() -> None:
     assert {one: 1}[same] == 1
 
 
-def test_an_entry_may_allow_to_degrade_and_what_is_wrong_is_named_at_each_of_its_models(
+def test_an_entry_may_allow_to_degrade(
     tmp_path: Path,
 ) -> None:
     degrading = 'degrade = { shed = true, truncate = 64, fallback = "embed@1" }'

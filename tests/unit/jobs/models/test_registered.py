@@ -176,7 +176,7 @@ def test_a_file_that_is_broken_or_gone_changes_nothing(
     assert keys(file) == ["x@2"]
 
 
-def test_an_entry_that_changed_under_its_version_is_refused(
+def test_an_entry_that_changed_under_its_version_is_refused_and_keeps_its_fallback(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = ModelsFile(path)
@@ -184,11 +184,6 @@ def test_an_entry_that_changed_under_its_version_is_refused(
     assert file.poll()
     assert file.models.resolve("x").target_ms == 50
     assert "x@1 has changed: give it another version" in caplog.text
-
-
-def test_an_old_entry_keeps_the_fallback_that_it_names(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
     write(path, ENTRY.format(1, 50) + ENTRY.format(2, 50) + 'degrade.fallback = "x@1"\n')
     file = ModelsFile(path)
     write(path, ENTRY.format(3, 50) + ENTRY.format(2, 50) + 'degrade.fallback = "x@3"\n')
@@ -210,9 +205,6 @@ def test_a_price_may_change_under_its_version_and_is_kept_once_it_is_declared_no
     assert file.poll()
     [changed] = file.models
     assert (changed.target_ms, file.price(model).per_item) == (50, 3)
-
-
-def test_what_is_declared_no_more_keeps_its_last_price(path: Path) -> None:
     write(path, ENTRY.format(1, 50) + "price = { per_item = 2 }\n")
     file = ModelsFile(path)
     [model] = file.models

@@ -90,7 +90,9 @@ def test_the_interval_holds_at_every_look() -> None:
     assert missed <= 0.1 * runs  # both bounds
 
 
-def test_a_dearer_version_is_found_and_one_outlier_is_not_one() -> None:
+def test_a_dearer_version_is_found_one_outlier_is_not_one_and_equal_costs_differ_by_nothing() -> (
+    None
+):
     ratio, rng = CostRatio(), random.Random(5)
     fill(ratio, rng, 1000, 1.2)
     assert known_interval(ratio).low > 1
@@ -104,9 +106,6 @@ def test_a_dearer_version_is_found_and_one_outlier_is_not_one() -> None:
         if n >= LEAST:  # the control's quantile is known from then on
             ratio.add(1.2 + n % 2 / 100, canary=True)
     assert known_interval(ratio).ratio == pytest.approx(1.2, abs=0.01)
-
-
-def test_equal_costs_differ_by_nothing() -> None:
     ratio = CostRatio()
     for _ in range(LEAST):
         ratio.add(1.1, canary=True)

@@ -77,16 +77,13 @@ def test_grows_at_once_to_what_the_calls_need_counting_replicas_that_boot() -> N
     assert max(wanted) == ceil(6.0 / 0.75)
 
 
-def test_refused_calls_bring_one_replica_more_and_waiting_items_as_many_as_they_need() -> None:
+def test_calls_that_are_refused_bring_a_replica_and_those_that_are_always_late_none() -> None:
     pool = Pool(BY_LOAD, replicas=4, boot_s=30.0)
     load = {"offered": 2.7, "refused": 0.1}
     wanted = pool.run(62, lambda at: load)
     assert (wanted[14], wanted[15], wanted[59], wanted[61]) == (4, 5, 5, 6)
     policy = replace(BY_LOAD, drain_s=120, boot_s=30)
     assert Pool(policy).look(offered=0.5, backlog_s=450.0).desired == ceil(0.5 + 450 / 150)
-
-
-def test_the_room_that_calls_leave_and_calls_that_are_always_late_bring_no_replica() -> None:
     assert Pool(BY_LOAD, replicas=2).look(offered=0.2, late=0.5).act == "stay"
     assert Pool(BY_LOAD, replicas=3).look(offered=2.0, backlog_s=100.0).act == "stay"
     assert Pool(BY_LOAD, 2).changes(3000, lambda at: {"offered": 1.2, "late": 1.0}) == ["up"]
@@ -280,9 +277,6 @@ def test_its_state_survives_as_json_and_a_policy_names_every_fault() -> None:
     state = pool.history.state()
     assert History.from_state(state, 4, pool.at_s, Arrivals()) == pool.history
     assert History.from_state({}, 2, 7.0, Arrivals()) == History(2, changed_s=7.0, grown_s=7.0)
-
-
-def test_a_policy_names_every_fault() -> None:
     with pytest.raises(ValueError, match=r"min_replicas.*target_used.*schedules\.0.*rules\.0"):
         parse({
             "min_replicas": 3, "max_replicas": 2, "target_used": 0, "rules": ["more!"],

@@ -19,13 +19,16 @@ def hide(patch: pytest.MonkeyPatch, *packages: str) -> None:
         patch.setitem(sys.modules, package, None)
 
 
-def test_models_that_need_torch_are_named_once_with_what_to_install(
+def test_models_that_lack_packages_are_named_once_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert extras.unserved(SAMPLES) == [], "with every extra"
     hide(monkeypatch, "torch")
     names = "minilm, image-classifier, efficientnet-lite0, smollm2"
     assert extras.unserved(SAMPLES) == [f"not served here: {names}: {NO_TORCH}"]
+    for engine, case in each(registry.ON_TORCH - {"tensors"}):
+        with case:
+            assert extras.lacking(Model("m", "1", engine)) == NO_TORCH
 
 
 def test_each_lacking_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,13 +49,6 @@ def test_an_engine_is_not_begun_without_its_packages_and_the_base_serves_others(
     for name, case in each(["echo", "batchstring", "simple"]):
         with case:
             registry.load(SAMPLES.resolve(name), "cpu").close()
-
-
-def test_every_engine_on_torch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    hide(monkeypatch, "torch")
-    for engine, case in each(registry.ON_TORCH - {"tensors"}):
-        with case:
-            assert extras.lacking(Model("m", "1", engine)) == NO_TORCH
 
 
 def test_without_the_tokenizer_a_text_has_at_most_a_token_a_character(

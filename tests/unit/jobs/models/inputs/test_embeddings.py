@@ -38,7 +38,7 @@ def test_whatever_is_taken_has_right_inputs_alone(value: Any) -> None:
         assert all(isinstance(one, str) or embeddings.is_token_ids(one) for one in inputs)
 
 
-def test_what_is_wrong_is_named_with_its_place() -> None:
+def test_what_is_wrong_is_named_with_its_place_and_texts_are_taken_without_a_vocabulary() -> None:
     cases = [
         (7, "type", "takes a text, its token ids, or a list of either, not a number"),
         ({"a": 1}, "type", "not an object"),
@@ -61,9 +61,6 @@ def test_what_is_wrong_is_named_with_its_place() -> None:
             assert found is not None
             assert found[0] == code
             assert words in found[1]
-
-
-def test_without_a_vocabulary_there_are_texts_alone() -> None:
     cases = [([1], "it must be a string"), (["a", [1]], "input 1"), (7, "of texts")]
     for (value, words), case in each(cases):
         with case:

@@ -52,7 +52,7 @@ def test_an_input_alone_has_the_defaults_of_openai_and_parameters_their_usual_fo
     assert completion(echo=True, n=2, best_of=2).echo
 
 
-def test_every_parameter_of_sampling_is_read() -> None:
+def test_every_parameter_of_sampling_is_read_and_logprobs_by_the_kind_of_input() -> None:
     alike: dict[str, Any] = {
         "min_tokens": 2, "temperature": 0.0, "top_p": 0.5, "top_k": 40, "min_p": 0.1, "seed": -3,
         "presence_penalty": 1.0, "frequency_penalty": -1.5, "repetition_penalty": 1.2,
@@ -61,15 +61,12 @@ def test_every_parameter_of_sampling_is_read() -> None:
     found = chat(max_completion_tokens=7, top_logprobs=3, **alike, **given).sampling
     read = {"logit_bias": {15: -100.0, 7: 2.5}, "stop": ("\n", "END"), "logprobs": 3}
     assert found == Sampling(max_tokens=7, **alike, **read)
-
-
-def test_logprobs_of_a_chat_are_a_flag_and_of_a_completion_a_number() -> None:
     for fields, expected in (({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0)):
         assert chat(**fields).sampling.logprobs == expected
     assert completion(logprobs=5).sampling.logprobs == 5
 
 
-def test_a_prompt_is_a_text_or_token_ids_and_several_are_a_request_each() -> None:
+def test_a_prompt_is_a_text_or_token_ids_and_a_wrong_one_among_several_is_named() -> None:
     for prompt in ("hi", [1, 2], ["hi"], [[1, 2]]):
         [only] = parse_all({"prompt": prompt})
         assert only.prompt in ("hi", [1, 2])
@@ -77,9 +74,6 @@ def test_a_prompt_is_a_text_or_token_ids_and_several_are_a_request_each() -> Non
     found = [(one.prompt, one.n, one.sampling.temperature) for one in texts]
     assert found == [("a", 2, 0.0), ("b", 2, 0.0)]
     assert [one.prompt for one in parse_all({"prompt": [[1], [2, 3]]})] == [[1], [2, 3]]
-
-
-def test_a_wrong_prompt_among_several_is_named() -> None:
     cases = [
         ({"prompt": ["a", ""]}, "prompt[1]"),
         ({"prompt": ["a", "b", {}]}, "prompt[2]"),

@@ -120,12 +120,18 @@ def test_what_is_wrong_with_data_is_said() -> None:
             Tensor.from_data(datatype, (2,), data)
 
 
-def test_data_is_flat_or_nested_as_the_shape_says() -> None:
+def test_data_is_flat_or_nested_and_an_array_of_any_layout_but_of_the_declared_type() -> None:
     flat = Tensor.from_data("INT32", (2, 3), [1, 2, 3, 4, 5, 6])
     assert Tensor.from_data("INT32", (2, 3), [[1, 2, 3], [4, 5, 6]]) == flat
     assert Tensor.from_data("INT32", (2, 3), [1.0, 2, 3, 4, 5, 6]) == flat
     with pytest.raises(TensorError, match=r"shape \[2, 3\]"):
         Tensor.from_data("INT32", (2, 3), [[1, 2], [3, 4], [5, 6]])
+    array = np.arange(6, dtype=np.int32).reshape(2, 3).T
+    assert same(Tensor.from_array("INT32", array).array(), np.ascontiguousarray(array))
+    with pytest.raises(TensorError, match="int64; INT32 is int32"):
+        Tensor.from_array("INT32", np.zeros(2, np.int64))
+    with pytest.raises(TensorError, match="a number where a text belongs"):
+        Tensor.from_array(BYTES, np.zeros(2, object))
 
 
 def test_what_is_wrong_with_bytes_is_said() -> None:
@@ -145,15 +151,6 @@ def test_what_is_wrong_with_bytes_is_said() -> None:
         Tensor.from_bytes(BYTES, (2**31 - 1,) * 3, bytes(4))
 
 
-def test_an_array_may_have_any_layout_and_is_of_the_declared_type() -> None:
-    array = np.arange(6, dtype=np.int32).reshape(2, 3).T
-    assert same(Tensor.from_array("INT32", array).array(), np.ascontiguousarray(array))
-    with pytest.raises(TensorError, match="int64; INT32 is int32"):
-        Tensor.from_array("INT32", np.zeros(2, np.int64))
-    with pytest.raises(TensorError, match="a number where a text belongs"):
-        Tensor.from_array(BYTES, np.zeros(2, object))
-
-
 TWO = Signature(
     {"a": Spec("a", "INT32", (-1, 2)), "b": Spec("b", "FP32", (-1, -1))},
     {"c": Spec("c", "INT32", (-1,)), "d": Spec("d", "INT32", (-1,))},
@@ -164,7 +161,12 @@ A = {**SHAPED, "data": [1, 2]}
 B = {"datatype": "FP32", "shape": [1, 1], "data": [1]}
 
 
-def test_an_input_is_read_whole() -> None:
+def rows(count: int) -> dict[str, Any]:
+    return {"a": {**A, "shape": [count, 2], "data": [0] * 2 * count},
+            "b": {**B, "shape": [count, 1], "data": [0] * count}}  # fmt: skip
+
+
+def test_an_input_is_read_whole_and_has_as_many_rows_as_a_launch_takes() -> None:
     asked = signature.read({"inputs": {"b": B, "a": A}, "outputs": ["d"]}, TWO)
     assert (asked.rows, asked.outputs, asked.plain) == (1, ["d"], True)
     assert asked.tensors["a"].array().tolist() == [[1, 2]]
@@ -172,6 +174,12 @@ def test_an_input_is_read_whole() -> None:
     again = signature.read({"inputs": {"a": in_base64, "b": B}}, TWO)
     assert (again.tensors["a"], again.plain) == (asked.tensors["a"], False)
     assert again.outputs == ["c", "d"]
+    assert signature.read({"inputs": rows(3)}, TWO).rows == 3
+    for count, said in ((0, "one at least"), (4, "takes 3 at a time")):
+        with pytest.raises(TensorError, match=said):
+            signature.read({"inputs": rows(count)}, TWO)
+    assert tensor_inputs.signature(SAMPLES.resolve("simple")).most_rows == 256
+    assert tensor_inputs.most_rows(SAMPLES.resolve("batchstring")) == 100
 
 
 def test_what_is_wrong_with_an_input_is_said() -> None:
@@ -201,20 +209,6 @@ def test_what_is_wrong_with_an_input_is_said() -> None:
     for (value, said), case in each(cases):
         with case, pytest.raises(TensorError, match=re.escape(said)):
             signature.read(value, TWO)
-
-
-def rows(count: int) -> dict[str, Any]:
-    return {"a": {**A, "shape": [count, 2], "data": [0] * 2 * count},
-            "b": {**B, "shape": [count, 1], "data": [0] * count}}  # fmt: skip
-
-
-def test_a_request_has_as_many_rows_as_the_model_takes_in_a_launch_and_one_at_least() -> None:
-    assert signature.read({"inputs": rows(3)}, TWO).rows == 3
-    for count, said in ((0, "one at least"), (4, "takes 3 at a time")):
-        with pytest.raises(TensorError, match=said):
-            signature.read({"inputs": rows(count)}, TWO)
-    assert tensor_inputs.signature(SAMPLES.resolve("simple")).most_rows == 256
-    assert tensor_inputs.most_rows(SAMPLES.resolve("batchstring")) == 100
 
 
 @given(json_values)

@@ -79,7 +79,7 @@ def test_a_dear_worker_leaves_items_as_long_as_the_cheap_one_is_in_time() -> Non
             assert leaving([DEAR, CHEAP], left_s, before) == ({"dear"} if leaves else set())
 
 
-def test_only_as_many_dear_workers_take_part_as_are_needed_also_when_all_is_done_at_once() -> None:
+def test_only_as_many_dear_workers_take_part_as_are_needed_by_the_costs_of_items() -> None:
     dear = [Offer(f"dear-{n}", "h100", 6.0, 0.01, 50.0) for n in range(4)]
     assert leaving([CHEAP, *dear], 100.0) == {"dear-1", "dear-2", "dear-3"}
     assert leaving([CHEAP, *dear], 30.0) == {"dear-2", "dear-3"}
@@ -88,9 +88,6 @@ def test_only_as_many_dear_workers_take_part_as_are_needed_also_when_all_is_done
     assert leaving(idle, 5.0) == {"dear"}
     assert leaving(idle, -5.0) == set()
     assert leaving([], None) == set()
-
-
-def test_the_cheaper_worker_may_have_a_higher_price_and_nearly_the_same_costs_are_alike() -> None:
     quick = Offer("quick", "h100", 6.0, item_s=0.002, drain_s=10.0)
     assert leaving([CHEAP, quick], 300.0) == {"cheap"}
     other = Offer("other", "l40", 1.2, 0.02, 100.0)

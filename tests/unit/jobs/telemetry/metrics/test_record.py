@@ -56,7 +56,19 @@ def test_the_hundred_and_first_tenant_shares_a_series_and_a_lane_has_no_long_nam
     assert max(map(len, series("lane_entries", "long@1", "lane"))) < 110
 
 
-def test_what_is_over_at_once_needs_no_prediction() -> None:
+def test_requests_and_calls_are_counted_by_label_and_what_is_over_at_once_needs_no_prediction() -> (
+    None
+):
+    for n in range(5):
+        record.request("POST", "/rows", 200 if n else 429, None)
+        record.call("rows@2", "bulk", "succeeded" if n else "overloaded", n > 2 if n else None)
+    name = "http_requests_total"
+    assert value(name, method="POST", route="/rows", status="200") == 4
+    assert value(name, method="POST", route="/rows", status="429") == 1
+    labels = {"model": "rows@2", "class": "bulk"}
+    assert value("calls_total", **labels, outcome="succeeded") == 4
+    assert value("call_target_total", model="rows@2", met="true") == 2
+    assert value("call_target_total", model="rows@2", met="false") == 2
     cases = [
         ("brief@1", 0.0004, 0.000001, 1.0),
         ("woken@1", 0.004, 0.0001, 4.0),
@@ -89,21 +101,6 @@ def test_calls_are_timed_as_if_one_by_one() -> None:
     assert value(f"{name}_count", **gateway) == 3
 
 
-def test_requests_and_calls_are_counted_by_label_and_what_is_over_at_once_needs_no_prediction() -> (
-    None
-):
-    for n in range(5):
-        record.request("POST", "/rows", 200 if n else 429, None)
-        record.call("rows@2", "bulk", "succeeded" if n else "overloaded", n > 2 if n else None)
-    name = "http_requests_total"
-    assert value(name, method="POST", route="/rows", status="200") == 4
-    assert value(name, method="POST", route="/rows", status="429") == 1
-    labels = {"model": "rows@2", "class": "bulk"}
-    assert value("calls_total", **labels, outcome="succeeded") == 4
-    assert value("call_target_total", model="rows@2", met="true") == 2
-    assert value("call_target_total", model="rows@2", met="false") == 2
-
-
 @pytest.mark.usefixtures("_off")
 def test_switched_off_nothing_is_counted() -> None:
     before = snapshot(REGISTRY).counts
@@ -134,9 +131,6 @@ def test_a_duty_that_raises_has_failed_and_a_table_forgets_what_is_there_no_more
         raise ValueError("no")
     assert value("keeper_runs_total", service="failing", outcome="failed") == 1
     assert value("keeper_runs_total", service="failing", outcome="done") == 0
-
-
-def test_a_table_forgets_what_is_there_no_more() -> None:
     table = GaugeTable(metrics.READY)
     table.set({("one@1",): 1, ("two@1",): 2})
     table.set({("two@1",): 3})

@@ -32,6 +32,7 @@ def test_a_header_is_read_and_written_alike_with_its_sampled_flag() -> None:
     assert found.headers == {"traceparent": HEADER}
     later = f"cc-{TRACE}-{SPAN}-01-what-comes-later"
     assert read(later).header == HEADER
+    assert (new_trace(0.0).sampled, new_trace(1.0).sampled) == (False, True)
     found = read(f"00-{TRACE}-{SPAN}-fe")
     assert not found.sampled
     assert found.header.endswith("-00")
@@ -65,10 +66,6 @@ def test_a_state_goes_with_it_through_rows_and_messages() -> None:
     for state, case in each(["a=1\r\nEvil: 1", "a=\x00", "é=1", "a=" + 600 * "x"]):
         with case:
             assert read(HEADER, state).headers == {"traceparent": HEADER}, "that is no header"
-
-
-def test_a_trace_of_our_own_is_sampled_by_its_share() -> None:
-    assert (new_trace(0.0).sampled, new_trace(1.0).sampled) == (False, True)
 
 
 def test_what_runs_in_a_span_is_a_part_of_it(kept: Kept) -> None:

@@ -156,12 +156,18 @@ def tools(**fields: Any) -> ToolUse:
     return read_tools(Fields(fields))
 
 
-def test_tools_are_passed_on_as_they_are_and_a_named_one_is_the_only_callable() -> None:
+def test_tools_are_passed_on_as_they_are_within_bounds() -> None:
     assert tools(tools=[TOOL], tool_choice="auto") == ToolUse((TOOL,), "auto")
     assert tools() == ToolUse()
     use = tools(tools=[TOOL, STRICT], tool_choice=NAMED)
     assert [function["name"] for function in use.callable] == ["weather"]
     assert use.is_forced
+    long = function(description="x" * MOST_BYTES)
+    assert tools(tools=[long]).tools
+    with pytest.raises(FieldError, match=f"tools has .* there may be {MOST_BYTES:,}"):
+        tools(tools=[long], tool_choice="required")
+    with pytest.raises(FieldError, match="tools must be a list"):
+        tools(tools=[TOOL] * (MOST_TOOLS + 1))
 
 
 def test_a_tool_or_choice_that_is_not_supported_is_refused_with_its_place() -> None:
@@ -206,12 +212,3 @@ def test_a_grammar_is_needed_where_the_model_is_not_free() -> None:
     for (fields, by), case in each(cases):
         with case:
             assert tools(**fields).constrained_by == by
-
-
-def test_tools_have_a_bound_by_number_and_together_where_they_make_a_grammar() -> None:
-    long = function(description="x" * MOST_BYTES)
-    assert tools(tools=[long]).tools
-    with pytest.raises(FieldError, match=f"tools has .* there may be {MOST_BYTES:,}"):
-        tools(tools=[long], tool_choice="required")
-    with pytest.raises(FieldError, match="tools must be a list"):
-        tools(tools=[TOOL] * (MOST_TOOLS + 1))
