@@ -5,7 +5,7 @@ import io
 import json
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,13 +39,8 @@ TALK = asks("chat/completions", model="talker", messages=HI, n=1)
 PROMPT = asks("completions", model="writer", prompt="hi", max_tokens=3)
 
 
-class Taken(NamedTuple):
-    rows: list[bytes]
-    total: int
-    inputs: list[int]
-
-
-def read(lines: Iterable[bytes | None], asked: dict[str, Any]) -> Taken:
+def read(lines: Iterable[bytes | None], asked: dict[str, Any]) -> tuple[list[bytes], list[int]]:
+    """The rows of a batch, and the inputs of its slices."""
     with ExitStack() as opened:
 
         def open_intake(name: str) -> Intake:
@@ -54,13 +49,13 @@ def read(lines: Iterable[bytes | None], asked: dict[str, Any]) -> Taken:
             return intake
 
         taken = dialect("openai").read_items(open_intake, lines, asked)
-        return Taken([*taken.rows], taken.total, [*taken.inputs])
+        return [*taken.rows], [*taken.inputs]
 
 
 def take(*lines: Any, asked: dict[str, Any] = ASKED) -> list[tuple[Any, ...]]:
     """Rows of (seq, custom_id, params, reply, input), of lines: objects, or bytes as they are."""
     raw = [one if isinstance(one, bytes | None) else json.dumps(one).encode() for one in lines]
-    rows = [row.decode().rstrip("\n").split("\t") for row in read(raw, asked).rows]
+    rows = [row.decode().rstrip("\n").split("\t") for row in read(raw, asked)[0]]
     none = {"\\N": None}
     return [(int(seq), *(none.get(value, value) for value in rest)) for _, _, seq, *rest in rows]
 
@@ -78,9 +73,9 @@ def faults(*lines: Any, asked: dict[str, Any] = ASKED) -> list[tuple[Any, ...]]:
 def test_a_slice_counts_the_inputs_of_lists_and_the_last_line_needs_no_end() -> None:
     body = {"model": "minilm", "input": ["a text"] * 7}
     lines = [json.dumps(GOOD | {"custom_id": f"{n}", "body": body}).encode() for n in range(3)]
-    assert read(lines, ASKED).inputs == [7]
+    assert read(lines, ASKED)[1] == [7]
     file = io.BytesIO(json.dumps(GOOD).encode())
-    assert read(bounded_lines(file, 9999), ASKED).total == 1
+    assert len(read(bounded_lines(file, 9999), ASKED)[0]) == 1
 
 
 def body(**more: Any) -> dict[str, Any]:

@@ -370,7 +370,7 @@ def test_a_death_is_an_accident_and_two_are_a_cause_also_without_the_database() 
     assert "machine or its network" in said.advice
 
 
-def test_a_device_that_failed_is_named_with_its_error() -> None:
+def test_a_server_that_limits_us_and_a_device_that_failed_are_named() -> None:
     again = SickWorker(12, "gpu", "cuda:1", "CUDA error: unknown error", False, 3.0)
     once = found(seen=Observations(sick=(again,)))["sick_device"]
     assert (once.severity, once.about) == ("warning", "worker:12")
@@ -381,8 +381,6 @@ def test_a_device_that_failed_is_named_with_its_error() -> None:
     assert "1 worker (id 14) quarantined; 1 more failure in ten minutes" in last.words
     assert "`millrace worker resume 14`" in last.advice
 
-
-def test_a_server_that_limits_us() -> None:
     def asked(limited: float, closed: float = 0) -> dict[str, Diagnosis]:
         process = worker().count("upstream_requests_total", 100, upstream="u", outcome="succeeded")
         process.count("upstream_requests_total", limited, upstream="u", outcome="rate_limited")

@@ -39,12 +39,10 @@ EIGHT_B = NetworkShape(
 )  # fmt: skip
 
 
-def plan(
-    available_gb: float = 0, *, adapters: Sequence[Adapter] = (), **options: Any
-) -> MemoryPlan:
+def plan(free_gb: float = 0, *, adapters: Sequence[Adapter] = (), **options: Any) -> MemoryPlan:
     given = TransformersOptions(builtin="smollm2", **{"dtype": "bfloat16", **options})
     planned = memory_plan.with_defaults(given, on_cpu=False, adapters=adapters)
-    return memory_plan.make_plan("llama@1", EIGHT_B, planned, int(available_gb * 2**30))
+    return memory_plan.make_plan("llama@1", EIGHT_B, planned, int(free_gb * 2**30))
 
 
 def test_weights_and_cache_of_a_known_model_in_sixteen_and_eight_bits() -> None:

@@ -163,14 +163,20 @@ def test_a_call_is_sized_as_it_will_be_cut_in_units_that_need_no_file() -> None:
     assert {one: 1}[same] == 1
 
 
-def test_an_entry_may_allow_to_degrade(
-    tmp_path: Path,
-) -> None:
+def test_an_entry_may_degrade_or_leave_preparation_to_workers_of_their_own(tmp_path: Path) -> None:
     degrading = 'degrade = { shed = true, truncate = 64, fallback = "embed@1" }'
     versions = [entry("embed", version, "minilm") for version in "12"]
     models = read(tmp_path, "".join(versions) + degrading)
     assert models.resolve("embed@2").degrade == Degrade(True, 64, "embed@1")
     assert models.resolve("embed@1").degrade == Degrade()
+    models = read(tmp_path, entry("m", "1", "minilm") + 'prepare = "pool"\n')
+    model = models.resolve("m")
+    [preparation] = models.of_pool("prepare")
+    assert (preparation.key, model.stages) == ("m@1~prepare", (preparation, model))
+    assert models.pools() == ["default", "prepare"]
+    assert list(models) == [model]
+    assert models.get("m@1~prepare") is None  # nobody may ask for it
+    assert not preparation.buckets  # how long a text is isn't known yet
 
 
 def test_what_is_wrong_with_degrade_is_named_at_each_of_its_models(tmp_path: Path) -> None:
@@ -217,14 +223,3 @@ def test_a_model_of_tensors_declares_them(tmp_path: Path) -> None:
     other = entry("b", "1", "echo")
     [problem] = problems(tmp_path, f'{head}"tensors"\n{fallback}{both}{other}')
     assert "a@1: degrade.fallback 'b@1' does any, not tensors" in problem
-
-
-def test_a_model_may_leave_preparation_to_workers_of_their_own(tmp_path: Path) -> None:
-    models = read(tmp_path, entry("m", "1", "minilm") + 'prepare = "pool"\n')
-    model = models.resolve("m")
-    [preparation] = models.of_pool("prepare")
-    assert (preparation.key, model.stages) == ("m@1~prepare", (preparation, model))
-    assert models.pools() == ["default", "prepare"]
-    assert list(models) == [model]
-    assert models.get("m@1~prepare") is None  # nobody may ask for it
-    assert not preparation.buckets  # how long a text is isn't known yet

@@ -89,15 +89,13 @@ def test_on_demand_replicas_stand_in_for_spot_ones_that_are_missing() -> None:
 
 
 def test_policies_that_make_no_sense_are_refused() -> None:
+    some = {"spot_share": 0.5, "spot_pool": "x"}
     cases = [
         ({"spot_share": 0.5}, "spot_share, spot_pool: both or none"),
         ({"spot_pool": "x"}, "spot_share, spot_pool: both or none"),
         ({"spot_share": 1.5, "spot_pool": "x"}, "spot_share: 0 up to 1"),
         ({"on_demand_floor": 9}, "on_demand_floor: 0 up to max_replicas"),
-        (
-            {"spot_share": 0.5, "spot_pool": "x", "actuator": "local"},
-            "spot_pool: not with the actuator local",
-        ),
+        (some | {"actuator": "local"}, "spot_pool: not with the actuator local"),
     ]
     for (fields, problem), case in each(cases):
         with case, pytest.raises(ValueError, match=problem):

@@ -92,7 +92,7 @@ def read_server(folder: Path, **options: str) -> Any:
     return model
 
 
-def test_paths_of_a_server_begin_in_the_folder_of_the_file_and_bare_programs_in_path(
+def test_a_server_has_paths_from_the_folder_of_the_file_and_takes_as_many_as_its_client_sends(
     tmp_path: Path,
 ) -> None:
     model = read_server(tmp_path, **FULL, program='"venvs/vllm"')
@@ -100,6 +100,14 @@ def test_paths_of_a_server_begin_in_the_folder_of_the_file_and_bare_programs_in_
     assert model.options["path"] == str(tmp_path / "llama")
     assert model.options["program"] == str(tmp_path / "venvs/vllm")
     assert read_server(tmp_path, **FULL, program='"vllm"').options["program"] == "vllm"
+    [problem] = read_server(tmp_path, **FULL).file_problems()
+    assert "there is no file or folder" in problem
+    (tmp_path / "llama").mkdir()
+    assert read_server(tmp_path, **FULL).file_problems() == []
+    given = ServerOptions(**read_server(tmp_path, **FULL, sequences="7").options)
+    client = given.upstream(4711)
+    assert (client.url, client.model, client.stream) == ("http://127.0.0.1:4711/v1", "model", True)
+    assert client.concurrency.max == client.concurrency.start == 7
 
 
 def test_faults_of_an_entry_of_a_server_are_reported(tmp_path: Path) -> None:
@@ -117,14 +125,3 @@ def test_faults_of_an_entry_of_a_server_are_reported(tmp_path: Path) -> None:
     for (options, problem), case in each(cases):
         with case, pytest.raises(SettingsError, match=re.escape(problem)):
             read_server(tmp_path, **options)
-
-
-def test_a_server_takes_as_many_as_its_client_sends_once_its_model_is_there(tmp_path: Path) -> None:
-    [problem] = read_server(tmp_path, **FULL).file_problems()
-    assert "there is no file or folder" in problem
-    (tmp_path / "llama").mkdir()
-    assert read_server(tmp_path, **FULL).file_problems() == []
-    given = ServerOptions(**read_server(tmp_path, **FULL, sequences="7").options)
-    client = given.upstream(4711)
-    assert (client.url, client.model, client.stream) == ("http://127.0.0.1:4711/v1", "model", True)
-    assert client.concurrency.max == client.concurrency.start == 7

@@ -7,11 +7,7 @@ import pytest
 
 from jobs.intake import validation
 from jobs.models import models_file
-from jobs.models.engines.upstream_options import (
-    Concurrency,
-    HttpOptions,
-    OpenAIOptions,
-)
+from jobs.models.engines.upstream_options import Concurrency, HttpOptions, OpenAIOptions
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 from jobs.settings import SettingsError

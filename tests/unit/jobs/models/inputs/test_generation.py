@@ -132,9 +132,6 @@ def test_fields_that_would_change_the_output_are_refused_by_name() -> None:
     for (name, value), case in each(cases):
         with case:
             assert problem({**CHAT, name: value}).startswith(f"{name} isn't")
-
-
-def test_completions_refuse_what_only_others_have() -> None:
     cases = [
         {"suffix": "end"},
         {"best_of": 2},

@@ -122,7 +122,15 @@ def found(*reports: Report) -> dict[str, Figures]:
     return figures_by_subject(ReportSet(reports))
 
 
-def test_calls_are_answered_refused_or_failed_and_cancelled_ones_are_none_of_these() -> None:
+def test_the_queue_is_that_of_the_whole_system_and_calls_are_answered_refused_or_failed() -> None:
+    waiting = {
+        series("queue_calls", model="m@1"): 3.0,
+        series("queue_items", model="m@1"): 4.0,
+        series("queue_items", model="n@1"): 10.0,
+    }
+    keepers = [report("keeper", {}, waiting, name=name) for name in ("a", "b")]
+    its = found(*keepers)
+    assert (its["model:m@1"].waiting, its[EVERYTHING].waiting) == (7.0, 17.0)
     ended = {"succeeded": 60.0, "overloaded": 6.0, "no_worker": 6.0, "deadline_passed": 3.0,
              "engine_error": 3.0, "cancelled": 99.0}  # fmt: skip
     api = report("api", {calls(outcome): count for outcome, count in ended.items()})
@@ -149,17 +157,6 @@ def test_figures_are_of_the_windows_of_all_apis() -> None:
     assert its.p50_s == pytest.approx(0.005 + 0.005 * 50 / 90)
     assert its.p95_s == pytest.approx(0.02)
     assert found(*apis)[EVERYTHING].p95_s == its.p95_s
-
-
-def test_every_keeper_reports_the_queue_of_the_whole_system() -> None:
-    waiting = {
-        series("queue_calls", model="m@1"): 3.0,
-        series("queue_items", model="m@1"): 4.0,
-        series("queue_items", model="n@1"): 10.0,
-    }
-    keepers = [report("keeper", {}, waiting, name=name) for name in ("a", "b")]
-    its = found(*keepers)
-    assert (its["model:m@1"].waiting, its[EVERYTHING].waiting) == (7.0, 17.0)
 
 
 def test_a_worker_and_its_pool_have_what_they_launched() -> None:
