@@ -122,7 +122,9 @@ def test_a_time_that_no_clock_can_keep_is_refused() -> None:
             assert name in problem
 
 
-def test_a_child_process_reads_the_same_settings_and_no_secret_from_a_file(tmp_path: Path) -> None:
+def test_settings_are_the_same_in_a_child_with_no_secret_from_a_file_and_may_be_evolved(
+    tmp_path: Path,
+) -> None:
     some = Settings(home=Path("/srv/a b"), port=0, await_workers=True, lease_s=1.5)
     database = "postgresql+psycopg://u@/d?host=/run/x"
     for settings in (Settings(), some, Settings(models=Path("/m.toml"), database_url=database)):
@@ -130,9 +132,6 @@ def test_a_child_process_reads_the_same_settings_and_no_secret_from_a_file(tmp_p
     (tmp_path / "secret").write_text("x" * 32)
     environ = env(SECRET_KEY_FILE=str(tmp_path / "secret"))
     assert load(environ | load(environ).environment()) == load(environ)
-
-
-def test_evolving_changes_what_is_named_and_nothing_else() -> None:
     settings = Settings(port=9000, pool="gpu")
     assert settings.evolve(port=9001) == Settings(port=9001, pool="gpu")
 

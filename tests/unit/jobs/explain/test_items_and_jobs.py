@@ -36,8 +36,6 @@ SLICES: dict[str, Any] = {
     "ready": 0, "postponed": 0, "leased": 1, "held": 0, "suspect": 0, "retrying": 0, "deaths": 0,
     "first_claimed_at": T, "next_s": None, "quiet_s": 1.0,
 }  # fmt: skip
-
-
 Values = dict[str, Any]
 
 

@@ -98,15 +98,12 @@ def test_any_json_value_is_read_as_it_was_written_and_stored_as_it_is(value: Any
     assert orjson.loads(item.input) == value
 
 
-def test_a_value_is_an_item_or_the_input_of_one() -> None:
+def test_a_value_is_an_item_with_a_custom_id_that_can_be_shown_or_the_input_of_one() -> None:
     assert check("text") == Item(None, b'"text"', None)
     assert check([1, None]) == Item(None, b"[1,null]", None)
     value = {"custom_id": "a-1", "input": "text", "params": {"normalize": False}}
     assert check(value, MINILM) == Item("a-1", b'"text"', b'{"normalize":false}')
     assert check({"custom_id": None, "input": None, "params": None}) == Item(None, b"null", None)
-
-
-def test_a_custom_id_is_text_that_can_be_shown() -> None:
     for custom_id, case in each(["a", "ä b", "x" * 512, "\\N", "\\"]):
         with case:
             assert check({"custom_id": custom_id, "input": 1}) == Item(custom_id, b"1", None)

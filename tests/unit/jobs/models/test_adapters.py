@@ -42,7 +42,9 @@ def written(folder: Path, *adapters: str, engine: str = "minilm", options: str =
     return path
 
 
-def test_an_adapter_is_a_model_by_both_its_names(tmp_path: Path) -> None:
+def test_an_adapter_is_a_model_by_its_names_and_a_bare_one_means_a_model_or_the_newest_adapter(
+    tmp_path: Path,
+) -> None:
     models = models_file.read(written(tmp_path, entry("legal"), entry("tax", pinned=True)))
     legal = models.resolve("legal")
     assert legal.key == "m:legal@1"
@@ -52,9 +54,6 @@ def test_an_adapter_is_a_model_by_both_its_names(tmp_path: Path) -> None:
     assert [model.key for model in models] == ["m@1"]
     assert [one.key for one in models.with_adapters(models)] == ["m@1", "m:legal@1", "m:tax@1"]
     assert models.adapters_of("m@1")["legal"].adapter.path == str(tmp_path / "legal")
-
-
-def test_a_bare_name_means_a_model_and_then_the_newest_adapter_if_of_one_model() -> None:
     both = with_adapters(adapter("a")), with_adapters(adapter("a"), model=Model("n", "1", "minilm"))
     with pytest.raises(UnknownModel, match="m:a, n:a"):
         Registry(both).resolve("a")

@@ -85,7 +85,7 @@ def routes(*given: Route) -> dict[tuple[str, str], Route]:
     return {(route.name, route.tenant): route for route in given}
 
 
-def test_a_rollout_goes_before_routes_and_routes_before_the_alias() -> None:
+def test_a_rollout_goes_before_routes_before_the_alias_before_the_version_listed_first() -> None:
     everything = RoutingTable(STABLE, ALL_CANARY, routes(OF_ALL, OF_ACME))
     assert everything.choose("m", "acme") == Choice("4", "canary", "r", fallback="3")
     without_rollout = RoutingTable(STABLE, {}, routes(OF_ALL, OF_ACME))
@@ -95,6 +95,12 @@ def test_a_rollout_goes_before_routes_and_routes_before_the_alias() -> None:
     assert RoutingTable({("m", "best"): "3"}).choose("m", "acme") is None
     assert without_rollout.choose("other", "acme") is None
     assert (bool(RoutingTable()), bool(without_rollout)) == (False, True)
+    route = Route("m", [Share("1", 0), Share("2", 100)])
+    assert RoutingTable(routes=routes(route)).choose("m", "t") == Choice("2", fallback="1")
+    always = RoutingTable(routes=routes(Route("m", [Share("1", 100)], shadow=Share("2", 100))))
+    assert always.choose("m", "t") == Choice("1", shadow="2")
+    itself = RoutingTable(routes=routes(Route("m", [Share("2", 100)], shadow=Share("2", 100))))
+    assert itself.choose("m", "t") == Choice("2")
 
 
 def test_the_cohort_names_its_rollout_and_a_call_that_another_version_answers_is_missed() -> None:
@@ -117,15 +123,6 @@ def test_the_cohort_of_a_sticky_caller_tells_callers_apart_beside_the_stable_res
     assert "" in labels
     assert 40 < len(labels) < 80
     assert not any("user" in label for label in labels)
-
-
-def test_calls_fall_back_to_the_version_listed_first_and_a_share_is_copied_to_another() -> None:
-    route = Route("m", [Share("1", 0), Share("2", 100)])
-    assert RoutingTable(routes=routes(route)).choose("m", "t") == Choice("2", fallback="1")
-    always = RoutingTable(routes=routes(Route("m", [Share("1", 100)], shadow=Share("2", 100))))
-    assert always.choose("m", "t") == Choice("1", shadow="2")
-    itself = RoutingTable(routes=routes(Route("m", [Share("2", 100)], shadow=Share("2", 100))))
-    assert itself.choose("m", "t") == Choice("2")
 
 
 def test_a_faulty_route_is_described_and_a_sound_one_has_no_problems() -> None:

@@ -190,7 +190,23 @@ def test_a_request_and_its_steps_are_timed_from_its_arrival_to_its_last_token(mo
     assert value("inter_token_latency_seconds_count", model=model, kind="item") == 1
 
 
-def test_preemptions_are_counted_and_what_did_not_happen_is_not_timed(model: str) -> None:
+def test_the_pool_is_as_it_was_last_and_what_did_not_happen_is_not_timed(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generation, "TENANTS", LabelLimit(2))  # other tests have named some
+    before = PoolState({"call": 3, "item": 4}, {"call": 2, "item": 9}, 100, 0)
+    generation.pool_changed(model, before, {"a": 75, "b": 25})
+    after = PoolState({"call": 2, "item": 0}, {"call": 0, "item": 5}, 100, 75)
+    generation.pool_changed(model, after, {"a": 0, "b": 25})
+    assert value("kv_cache_usage_perc", model=model) == 0.25
+    assert value("kv_cache_blocks", model=model) == 100
+    assert value("num_requests_running", model=model, kind="call") == 2
+    assert value("num_requests_running", model=model, kind="item") == 0
+    assert value("num_requests_waiting", model=model, kind="item") == 5
+    blocks = [value("tenant_kv_cache_blocks", model=model, tenant=one) for one in ("a", "b")]
+    assert blocks == [0, 25]
+    generation.pool_changed(model, PoolState({"call": 3}, {"call": 0}, 0, 0), {})
+    assert value("kv_cache_usage_perc", model=model) == 0, "of a server of unknown blocks"
     generation.request_ended(model, "item", EndedRequest(preemptions=2), [])
     assert value("num_preemptions_total", model=model, kind="item") == 2
     generation.request_ended(model, "call", EndedRequest(queue_s=3.0), [])
@@ -214,20 +230,3 @@ def test_calls_are_held_to_both_targets_and_items_to_none(model: str) -> None:
     generation.request_ended(model, "item", ENDED, [], TARGETS)
     assert target(model, "ttft") == (0, 0)
     assert value("time_to_first_token_seconds_count", model=model, kind="item") == 1
-
-
-def test_the_pool_is_as_it_was_last(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "TENANTS", LabelLimit(2))  # other tests have named some
-    before = PoolState({"call": 3, "item": 4}, {"call": 2, "item": 9}, 100, 0)
-    generation.pool_changed(model, before, {"a": 75, "b": 25})
-    after = PoolState({"call": 2, "item": 0}, {"call": 0, "item": 5}, 100, 75)
-    generation.pool_changed(model, after, {"a": 0, "b": 25})
-    assert value("kv_cache_usage_perc", model=model) == 0.25
-    assert value("kv_cache_blocks", model=model) == 100
-    assert value("num_requests_running", model=model, kind="call") == 2
-    assert value("num_requests_running", model=model, kind="item") == 0
-    assert value("num_requests_waiting", model=model, kind="item") == 5
-    blocks = [value("tenant_kv_cache_blocks", model=model, tenant=one) for one in ("a", "b")]
-    assert blocks == [0, 25]
-    generation.pool_changed(model, PoolState({"call": 3}, {"call": 0}, 0, 0), {})
-    assert value("kv_cache_usage_perc", model=model) == 0, "of a server of unknown blocks"
