@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 
 from jobs.artifacts.declared import Untrusted
 from jobs.models.inputs.input_size import minilm_folder
+from tests.support.cases import each
 from workers.engines.minilm import SHA256, MiniLM
 
 pytestmark = pytest.mark.heavy
@@ -23,12 +24,9 @@ def copied(tmp_path: Path) -> Path:
     return path
 
 
-def test_weights_that_are_declared_are_loaded(copied: Path) -> None:
+def test_weights_that_are_declared_are_loaded_unless_a_single_bit_changed(copied: Path) -> None:
     engine = MiniLM(str(copied), SHA256.upper(), device="cpu")
     assert engine.memory_mb() > 80
-
-
-def test_a_single_bit_that_changed_is_noticed(copied: Path) -> None:
     with copied.open("r+b") as file:
         file.seek(50_000_000)
         byte = file.read(1)[0]
@@ -38,14 +36,13 @@ def test_a_single_bit_that_changed_is_noticed(copied: Path) -> None:
         MiniLM(str(copied), SHA256, device="cpu")
 
 
-def test_weights_of_ones_own_need_a_file_and_its_checksum(copied: Path, tmp_path: Path) -> None:
+def test_weights_need_a_file_and_its_checksum_and_the_packages_own_are_verified(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(Untrusted, match=r"options\.sha256 is missing"):
         MiniLM(str(copied), device="cpu")
     with pytest.raises(Untrusted, match=r"absent\.safetensors can't be read"):
         MiniLM(str(tmp_path / "absent.safetensors"), SHA256, device="cpu")
-
-
-def test_the_packages_own_weights_are_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.engines.minilm.SHA256", "0" * 64)
     with pytest.raises(Untrusted, match="not the file that was declared"):
         MiniLM(device="cpu")
@@ -58,31 +55,20 @@ class Evil:
         return Path.touch, (Path("pwned"),)
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.ckpt", "model.pkl"])
-def test_a_pickle_is_refused_whatever_its_checksum(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / name
-    path.write_bytes(pickle.dumps(Evil()))
-    with pytest.raises(Untrusted, match=f"{name} is not loaded: only .safetensors is"):
-        MiniLM(str(path), sha256(path.read_bytes()).hexdigest(), device="cpu")
-    assert not (tmp_path / "pwned").exists()
-
-
-def test_a_pickle_by_another_name_is_no_safetensors(
+def test_a_pickle_is_refused_whatever_its_name_and_so_are_safetensors_of_another_shape(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(pickle.dumps(Evil()))
-    with pytest.raises(Exception, match=r"(?i)header"):
-        MiniLM(str(path), sha256(path.read_bytes()).hexdigest(), device="cpu")
-    assert not (tmp_path / "pwned").exists()
-
-
-def test_safetensors_of_another_shape_are_no_weights(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
+    pickles = ["pytorch_model.bin", "model.pt", "model.ckpt", "model.pkl"]
+    cases = [(name, f"{name} is not loaded: only .safetensors is") for name in pickles]
+    for (name, said), case in each([*cases, ("model.safetensors", "(?i)header")]):
+        with case:
+            path = tmp_path / name
+            path.write_bytes(pickle.dumps(Evil()))
+            error = Exception if name == "model.safetensors" else Untrusted
+            with pytest.raises(error, match=said):
+                MiniLM(str(path), sha256(path.read_bytes()).hexdigest(), device="cpu")
+            assert not (tmp_path / "pwned").exists()
     save_file({"x": torch.zeros(2)}, path)
     with pytest.raises(KeyError):
         MiniLM(str(path), sha256(path.read_bytes()).hexdigest(), device="cpu")

@@ -3,11 +3,11 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from jobs.artifacts import bundle, folder, trust
@@ -16,6 +16,7 @@ from jobs.artifacts.manifest import ArtifactFile, Manifest
 from jobs.artifacts.trust import Trust
 from jobs.settings import SettingsError
 from tests.support import signing
+from tests.support.cases import each
 
 REFERENCE = Path(__file__).parent / "reference"
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
@@ -40,26 +41,13 @@ def policy(tmp_path: Path, key: Key) -> Trust:
     return trust.read(signing.write_trust(tmp_path / "trust", key))
 
 
-@pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.name)
-def test_a_signature_is_verified_with_its_key(
-    model: Path, tmp_path: Path, curve: ec.EllipticCurve
-) -> None:
-    own = ec.generate_private_key(curve)
+def test_a_signature_is_verified_with_its_key(model: Path, tmp_path: Path) -> None:
     manifest = folder.read(model)
-    policy = trust.read(signing.write_trust(tmp_path / "trust", own))
-    assert policy.check(manifest, [bundle.sign(manifest, "model", own)]) == "release"
-
-
-@pytest.mark.parametrize("name", ["key-256", "key-384", "key-521"])
-def test_a_signature_of_the_reference_implementation_is_verified(tmp_path: Path, name: str) -> None:
-    toml = f'policy = "require"\n[[key]]\nname = "r"\nfile = "{REFERENCE / name}.pub"\n'
-    policy = trust.read(signing.write(tmp_path / "trust.toml", toml.encode()))
-    manifest = folder.read(REFERENCE / "model")
-    text = (REFERENCE / f"{name}.sig").read_text()
-    assert policy.check(manifest, [text]) == "r"
-    signed = bundle.Bundle.from_json(text).envelope.payload
-    [subject] = json.loads(signed)["subject"]
-    assert f"sha256:{subject['digest']['sha256']}" == manifest.digest
+    for curve, case in each(CURVES, name=attrgetter("name")):
+        with case:
+            own = ec.generate_private_key(curve)
+            policy = trust.read(signing.write_trust(tmp_path / curve.name, own))
+            assert policy.check(manifest, [bundle.sign(manifest, "model", own)]) == "release"
 
 
 def _authority(tmp_path: Path, pem: bytes, more: str = "") -> Trust:
@@ -68,10 +56,21 @@ def _authority(tmp_path: Path, pem: bytes, more: str = "") -> Trust:
     return trust.read(signing.write(tmp_path / "trust.toml", toml.encode()))
 
 
-def test_a_certificate_of_the_reference_implementation_is_verified(tmp_path: Path) -> None:
+def test_signatures_and_a_certificate_of_the_reference_implementation_are_verified(
+    tmp_path: Path,
+) -> None:
+    manifest = folder.read(REFERENCE / "model")
+    for name, case in each(["key-256", "key-384", "key-521"]):
+        with case:
+            toml = f'policy = "require"\n[[key]]\nname = "r"\nfile = "{REFERENCE / name}.pub"\n'
+            policy = trust.read(signing.write(tmp_path / "trust.toml", toml.encode()))
+            text = (REFERENCE / f"{name}.sig").read_text()
+            assert policy.check(manifest, [text]) == "r"
+            [subject] = json.loads(bundle.Bundle.from_json(text).envelope.payload)["subject"]
+            assert f"sha256:{subject['digest']['sha256']}" == manifest.digest
     policy = _authority(tmp_path, (REFERENCE / "ca.pem").read_bytes())
     text = (REFERENCE / "certificate.sig").read_text()
-    assert policy.check(folder.read(REFERENCE / "model"), [text], NOW) == "ca: CN=signer"
+    assert policy.check(manifest, [text], NOW) == "ca: CN=signer"
 
 
 @pytest.mark.heavy
@@ -104,56 +103,35 @@ def test_our_signatures_are_verified_by_the_reference_implementation(
     assert verify("certificate", "--certificate_chain", ca) == 0
 
 
-def _tampered_byte(model: Path) -> str:
-    (model / "a/b.bin").write_bytes(b"b" * 999 + b"c")
-    return "a/b.bin differ"
-
-
-def _truncated(model: Path) -> str:
-    (model / "a/b.bin").write_bytes(b"b" * 999)
-    return "a/b.bin differ"
-
-
-def _extra_code(model: Path) -> str:
-    (model / "modeling.py").write_text("pass\n")
-    return "modeling.py are not in"
-
-
-def _missing(model: Path) -> str:
-    (model / "load.py").unlink()
-    return "load.py are in what the key 'release' signed, and missing"
-
-
-def _renamed(model: Path) -> str:
-    (model / "load.py").rename(model / "loae.py")
-    return "loae.py are not in"
-
-
-@pytest.mark.parametrize("change", [_tampered_byte, _truncated, _extra_code, _missing, _renamed])
 def test_a_changed_folder_is_refused_with_the_name_of_the_file(
-    model: Path,
-    policy: Trust,
-    key: Key,
-    change: Callable[[Path], str],
+    model: Path, policy: Trust, key: Key
 ) -> None:
     text = bundle.sign(folder.read(model), "model", key)
-    expected = change(model)
-    with pytest.raises(Untrusted, match=expected):
-        policy.check(folder.read(model), [text])
+    load, renamed, b = model / "load.py", model / "loae.py", model / "a/b.bin"
+    cases: list[tuple[Callable[[], object], str]] = [
+        (lambda: b.write_bytes(b"b" * 999 + b"c"), "a/b.bin differ"),
+        (lambda: b.write_bytes(b"b" * 999), "a/b.bin differ"),
+        (lambda: (model / "modeling.py").write_text("pass\n"), "modeling.py are not in"),
+        (load.unlink, "load.py are in what the key 'release' signed, and missing"),
+        (lambda: load.rename(renamed), "loae.py are not in"),
+    ]
+    for (change, said), case in each(cases, name=itemgetter(1)):
+        with case:
+            shutil.rmtree(model)
+            signing.write_tree(model, FILES)
+            change()
+            with pytest.raises(Untrusted, match=said):
+                policy.check(folder.read(model), [text])
 
 
-def test_other_names_over_the_same_contents_are_refused(policy: Trust, key: Key) -> None:
-    """The digest over all files doesn't cover their names; the signature does."""
+def test_names_that_were_not_signed_never_count_whatever_the_bundle_ignores(
+    policy: Trust, key: Key, model: Path, monkeypatch: Any
+) -> None:
     signed = Manifest.create([ArtifactFile("a", 1, "0" * 64), ArtifactFile("b", 1, "1" * 64)])
     served = Manifest.create([ArtifactFile("a", 1, "0" * 64), ArtifactFile("c", 1, "1" * 64)])
-    assert signed.digest == served.digest
+    assert signed.digest == served.digest, "it doesn't cover names; the signature does"
     with pytest.raises(Untrusted, match="c are not in"):
         policy.check(served, [bundle.sign(signed, "model", key)])
-
-
-def test_what_the_bundle_says_should_be_ignored_never_counts(
-    policy: Trust, model: Path, key: Key, monkeypatch: Any
-) -> None:
     signed = folder.read(model)
     monkeypatch.setattr(bundle, "IGNORED", frozenset({"evil.py"}))
     text = bundle.sign(signed, "model", key)
@@ -162,25 +140,24 @@ def test_what_the_bundle_says_should_be_ignored_never_counts(
         policy.check(folder.read(model), [text])
 
 
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
+def test_a_key_counts_only_in_its_time(model: Path, tmp_path: Path, key: Key) -> None:
+    cases = [
         ("valid_until = 2026-11-30T00:00:00Z", "'release' expired at 2026-11-30"),
         ("valid_from = 2026-12-02T00:00:00Z", "'release' is not valid before 2026-12-02"),
         ("revoked_at = 2026-11-30T12:30:00Z", "'release' was revoked at 2026-11-30 12:30"),
-    ],
-)
-def test_a_key_counts_only_in_its_time(
-    model: Path, tmp_path: Path, key: Key, more: str, reason: str
+    ]
+    for (more, reason), case in each(cases):
+        with case:
+            manifest = folder.read(model)
+            text = bundle.sign(manifest, "model", key)
+            policy = trust.read(signing.write_trust(tmp_path / "trust", key, more=more))
+            with pytest.raises(Untrusted, match=reason):
+                policy.check(manifest, [text], NOW)
+
+
+def test_a_key_that_is_not_trusted_is_named_and_a_hint_that_names_another_refused(
+    model: Path, policy: Trust, key: Key
 ) -> None:
-    manifest = folder.read(model)
-    text = bundle.sign(manifest, "model", key)
-    policy = trust.read(signing.write_trust(tmp_path / "trust", key, more=more))
-    with pytest.raises(Untrusted, match=reason):
-        policy.check(manifest, [text], NOW)
-
-
-def test_a_key_that_is_not_trusted_is_named(model: Path, policy: Trust, key: Key) -> None:
     other, manifest = signing.make_key(), folder.read(model)
     with pytest.raises(Untrusted, match=bundle.fingerprint(other.public_key())):
         policy.check(manifest, [bundle.sign(manifest, "model", other)])
@@ -188,21 +165,14 @@ def test_a_key_that_is_not_trusted_is_named(model: Path, policy: Trust, key: Key
         policy.check(manifest, [])
     both = [bundle.sign(manifest, "model", one) for one in (other, key)]
     assert policy.check(manifest, both) == "release"
-
-
-def test_a_hint_that_names_another_key_is_refused(model: Path, policy: Trust, key: Key) -> None:
-    other, manifest = signing.make_key(), folder.read(model)
-    text = bundle.sign(manifest, "model", other)
-    forged = text.replace(
-        bundle.fingerprint(other.public_key()), bundle.fingerprint(key.public_key())
-    )
+    names = (bundle.fingerprint(one.public_key()) for one in (other, key))
+    forged = bundle.sign(manifest, "model", other).replace(*names)
     with pytest.raises(Untrusted, match="'release': the signature is not one of this key"):
         policy.check(manifest, [forged])
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_a_mutated_bundle_is_refused(model: Path, policy: Trust, key: Key) -> None:
+    cases = [
         lambda one: one.update(mediaType="application/json"),
         lambda one: one.update(more=1),
         lambda one: one["verificationMaterial"].update(publicKey=5),
@@ -216,19 +186,14 @@ def test_a_hint_that_names_another_key_is_refused(model: Path, policy: Trust, ke
         lambda one: one["dsseEnvelope"]["signatures"].append(one["dsseEnvelope"]["signatures"][0]),
         lambda one: one["dsseEnvelope"]["signatures"][0].update(sig="MAA="),
         lambda one: one["dsseEnvelope"]["signatures"][0].update(sig="*"),
-    ],
-)
-def test_a_mutated_bundle_is_refused(
-    model: Path,
-    policy: Trust,
-    key: Key,
-    change: Callable[[dict[str, Any]], object],
-) -> None:
-    manifest = folder.read(model)
-    signed = json.loads(bundle.sign(manifest, "model", key))
-    change(signed)
-    with pytest.raises(Untrusted):
-        policy.check(manifest, [json.dumps(signed)])
+    ]
+    for (_, change), case in each(enumerate(cases)):
+        with case:
+            manifest = folder.read(model)
+            signed = json.loads(bundle.sign(manifest, "model", key))
+            change(signed)
+            with pytest.raises(Untrusted):
+                policy.check(manifest, [json.dumps(signed)])
 
 
 def test_warn_and_off_take_what_nobody_signed(
@@ -241,60 +206,39 @@ def test_warn_and_off_take_what_nobody_signed(
     assert trust.read(None).check(manifest, ["{"]) == ""
 
 
-def issued(fault: str, root: signing.Authority) -> tuple[Key, list[x509.Certificate], str]:
-    """A key with a chain of certificates that has this fault, and lines for the authority."""
-    match fault:
-        case "expired":
-            # OpenSSF's own verifier takes it: it asks for the time at which it began.
-            key, leaf = root.issue("signer", until=NOW - timedelta(hours=1))
-        case "not for signatures":
-            key, leaf = root.issue("signer", signs=False)
-        case "of another authority":
-            other = signing.Authority.create("root")
-            key, leaf = other.issue("signer")
-            return key, [leaf, other.certificate], ""
-        case "its issuer is no authority":
-            own, issuer = root.issue("signer")
-            key, leaf = signing.Authority(own, issuer).issue("fake")
-            return key, [leaf, issuer], ""
-        case "revoked":
-            key, leaf = root.issue("signer")
-            return key, [leaf], f'revoked = ["{leaf.serial_number:X}"]'
-    return key, [leaf], ""
+def test_a_certificate_with_a_fault_is_refused(model: Path, tmp_path: Path) -> None:
+    root, other = signing.Authority.create("root"), signing.Authority.create("root")
+    # OpenSSF's own verifier takes it: it asks for the time at which it began.
+    expired = root.issue("signer", until=NOW - timedelta(hours=1))
+    unfit, foreign, good = root.issue("signer", signs=False), other.issue("signer"), root.issue("a")
+    fake = signing.Authority(*good).issue("fake")
+    serial = good[1].serial_number
+    cases = [
+        (expired, (), "", "CN=signer.*not valid"),
+        (unfit, (), "", "not for signatures"),
+        (foreign, [other.certificate], "", "'CN=signer' is not trusted"),
+        (fake, [good[1]], "", "'CN=fake' is not trusted"),
+        (good, (), f'revoked = ["{serial:X}"]', f"{serial:x} of 'CN=a' is revoked"),
+    ]
+    manifest = folder.read(model)
+    for ((key, leaf), issuers, more, said), case in each(cases, name=itemgetter(3)):
+        with case:
+            signed = bundle.sign(manifest, "model", key, [leaf, *issuers])
+            with pytest.raises(Untrusted, match=said):
+                _authority(tmp_path, root.pem, more).check(manifest, [signed], NOW)
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("expired", "CN=signer.*not valid"),
-        ("not for signatures", "not for signatures"),
-        ("of another authority", "'CN=signer' is not trusted"),
-        ("its issuer is no authority", "'CN=fake' is not trusted"),
-        ("revoked", "{serial:x} of 'CN=signer' is revoked"),
-    ],
-)
-def test_a_certificate_with_a_fault_is_refused(
-    model: Path, tmp_path: Path, fault: str, said: str
-) -> None:
-    root, manifest = signing.Authority.create("root"), folder.read(model)
-    key, chain, more = issued(fault, root)
-    signed = bundle.sign(manifest, "model", key, chain)
-    with pytest.raises(Untrusted, match=said.format(serial=chain[0].serial_number)):
-        _authority(tmp_path, root.pem, more).check(manifest, [signed], NOW)
-
-
-@pytest.mark.parametrize(
-    ("toml", "problem"),
-    [
+def test_a_broken_trust_file_is_refused(tmp_path: Path) -> None:
+    cases = [
         ("", "policy is missing"),
         ('policy = "perhaps"', "policy must be"),
         ('policy = "require"', "nothing would load"),
         ('policy = "off"\nkeys = []', "unknown key 'keys'"),
         ('policy = "warn"\n[[key]]\nname = "a"\nfile = "no.pub"', r"no\.pub can't be read"),
         ('policy = "warn"\n[[key]]\nname = "a"\nfile = "trust.toml"', "holds no public key"),
-    ],
-)
-def test_a_broken_trust_file_is_refused(tmp_path: Path, toml: str, problem: str) -> None:
-    path = signing.write(tmp_path / "trust.toml", toml.encode())
-    with pytest.raises(SettingsError, match=problem):
-        trust.read(path)
+    ]
+    for (toml, problem), case in each(cases):
+        with case:
+            path = signing.write(tmp_path / "trust.toml", toml.encode())
+            with pytest.raises(SettingsError, match=problem):
+                trust.read(path)

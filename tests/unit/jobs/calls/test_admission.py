@@ -8,6 +8,7 @@ import pytest
 from jobs.calls.admission import Margin, due_ms, terms
 from jobs.calls.profile import Profile, Times
 from jobs.models.model import Degrade, Model
+from tests.support.cases import each
 
 PROFILE = Profile(buckets={0: Times(full_rows=100, full_ms=110, one_ms=100)})
 MODEL = Model("m", "1", "echo", target_ms=200)  # a margin of 5 ms
@@ -18,40 +19,41 @@ def allowed_ms(model: Model = MODEL, timeout_ms: int = 10_000, share: float = 1.
     return terms(PROFILE, model, 0, timeout_ms, share).allowed_ms
 
 
-@pytest.mark.parametrize(
-    ("timeout_ms", "allowed"), [(10_000, 195), (200, 195), (180, 175), (20, 15), (4, 3)]
-)
-def test_an_answer_is_due_within_target_and_timeout_less_a_margin(
-    timeout_ms: int, allowed: float
-) -> None:
-    assert allowed_ms(timeout_ms=timeout_ms) == pytest.approx(allowed)
-
-
-def test_a_target_out_of_reach_gives_way_to_the_timeout() -> None:
+def test_an_answer_is_due_within_target_and_timeout_whatever_others_take() -> None:
+    cases = [(10_000, 195), (200, 195), (180, 175), (20, 15), (4, 3)]
+    for (timeout_ms, allowed), case in each(cases):
+        with case:
+            assert allowed_ms(timeout_ms=timeout_ms) == pytest.approx(allowed)
     hopeless = replace(MODEL, target_ms=80)
     assert allowed_ms(hopeless, timeout_ms=10_000) == pytest.approx(10_000 - 5)
+    # A busy host announces late first tokens: calls are refused, not let in until they time out.
+    busy = Times(full_rows=16, full_ms=5000, one_ms=900, step_ms=5, alone_ms=20)
+    assert due_ms(Profile(buckets={0: busy}), MODEL, 0, 60_000) == MODEL.target_ms
+    slow = Times(full_rows=16, full_ms=5000, one_ms=900, step_ms=5, alone_ms=900)
+    assert due_ms(Profile(buckets={0: slow}), MODEL, 0, 60_000) == 60_000
 
 
-def test_a_lower_class_may_wait_for_less_where_the_entry_says_shed() -> None:
+def test_a_lower_class_may_wait_for_less_and_nothing_is_refused_while_no_time_is_known() -> None:
     assert allowed_ms(SHEDDING, share=1.0) == pytest.approx(195)
     assert allowed_ms(SHEDDING, share=0.75) == pytest.approx(100 + 0.75 * 95)
     assert allowed_ms(SHEDDING, share=0.5) == pytest.approx(100 + 0.5 * 95)
     assert allowed_ms(MODEL, share=0.5) == allowed_ms(MODEL, share=1.0)
-
-
-def test_nothing_is_refused_for_its_time_while_none_is_known() -> None:
     assert terms(Profile(), MODEL, 0, 1, 1.0).allowed_ms == float("inf")
     assert terms(PROFILE, MODEL, 64, 1, 1.0).allowed_ms == float("inf")
 
 
-def test_the_launches_at_a_time_that_a_worker_tells_go_before_those_declared() -> None:
+def test_a_profile_tells_of_slots_and_a_further_row_and_is_read_by_the_release_before() -> None:
     assert terms(PROFILE, MODEL, 0, 1000).slots == MODEL.limits.in_flight
     assert terms(replace(PROFILE, slots=7), MODEL, 0, 1000).slots == 7
     assert terms(Profile(slots=7), MODEL, 0, 1000).slots == 7
     assert Profile.unpack(replace(PROFILE, slots=7).pack()).slots == 7
+    times = Times(full_rows=16, full_ms=1300, one_ms=20, step_ms=5)
+    profile = Profile.unpack(Profile(buckets={0: times}).pack())
+    assert (profile.terms(0, 1, 1000).step_ms, profile.terms(0, 1, 1000).full_ms) == (5, 1300)
+    assert not {b"step_ms", b"alone_ms"} & set(PROFILE.pack().split(b'"'))
 
 
-def test_late_answers_widen_the_margin_until_few_are_late() -> None:
+def test_late_answers_widen_the_margin_up_to_a_quarter_of_the_target() -> None:
     """Those that wait as long as they may take up to 30 ms more than predicted."""
     margin, draw = Margin(MODEL), random.Random(1)
     late = []
@@ -62,29 +64,7 @@ def test_late_answers_widen_the_margin_until_few_are_late() -> None:
     for _ in range(1000):
         margin.record(late=False)
     assert margin.ms == MODEL.margin_ms
-
-
-def test_a_margin_is_a_quarter_of_the_target_at_most() -> None:
     margin = Margin(MODEL)
     for _ in range(1000):
         margin.record(late=True)
     assert margin.ms == 50
-
-
-def test_a_further_row_adds_what_its_worker_says() -> None:
-    times = Times(full_rows=16, full_ms=1300, one_ms=20, step_ms=5)
-    profile = Profile.unpack(Profile(buckets={0: times}).pack())
-    assert (profile.terms(0, 1, 1000).step_ms, profile.terms(0, 1, 1000).full_ms) == (5, 1300)
-
-
-def test_an_api_of_the_release_before_reads_a_profile_of_launches() -> None:
-    assert not {b"step_ms", b"alone_ms"} & set(PROFILE.pack().split(b'"'))
-
-
-def test_what_others_take_puts_no_target_out_of_reach() -> None:
-    """A busy host announces late first tokens: its calls are refused, not let in until they time
-    out."""
-    busy = Times(full_rows=16, full_ms=5000, one_ms=900, step_ms=5, alone_ms=20)
-    assert due_ms(Profile(buckets={0: busy}), MODEL, 0, 60_000) == MODEL.target_ms
-    slow = Times(full_rows=16, full_ms=5000, one_ms=900, step_ms=5, alone_ms=900)
-    assert due_ms(Profile(buckets={0: slow}), MODEL, 0, 60_000) == 60_000

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import pytest
-
 from jobs.dialects.messages import input_of, message_of
 from jobs.models.inputs.generation import parse
+from tests.support.cases import each
 
-BASE = {"max_tokens": 10, "messages": [{"role": "user", "content": "x"}]}
+BASE: dict[str, Any] = {"max_tokens": 10, "messages": [{"role": "user", "content": "x"}]}
 TOOL = {"name": "weather", "description": "of a city", "input_schema": {"type": "object"}}
 
 
@@ -26,21 +25,12 @@ def refused(**params: Any) -> list[Any]:
 
 def test_parameters_and_system_are_converted() -> None:
     system = [{"type": "text", "text": "Be ", "cache_control": {"type": "ephemeral"}}]
-    value = converted(
-        system=[*system, {"type": "text", "text": "kind."}],
-        temperature=0.5,
-        top_k=3,
-        stop_sequences=["END"],
-        metadata={"user_id": "u"},
-        thinking={"type": "disabled"},
-    )
-    assert value == {
-        "max_tokens": 10,
-        "temperature": 0.5,
-        "top_k": 3,
-        "stop": ["END"],
-        "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "x"}],
-    }
+    left_out = {"metadata": {"user_id": "u"}, "thinking": {"type": "disabled"}}
+    system.append({"type": "text", "text": "kind."})
+    asked = {"system": system, "stop_sequences": ["END"], "temperature": 0.5, "top_k": 3}
+    messages = [{"role": "system", "content": "Be kind."}, *BASE["messages"]]
+    wanted = {"max_tokens": 10, "temperature": 0.5, "top_k": 3, "stop": ["END"]}
+    assert converted(**asked, **left_out) == wanted | {"messages": messages}
 
 
 def test_tools_and_their_results_are_converted() -> None:
@@ -70,78 +60,59 @@ def test_tools_and_their_results_are_converted() -> None:
     assert parse(value).tool_use.choice == "auto"
 
 
-@pytest.mark.parametrize(
-    ("params", "where"),
-    [
-        ({"thinking": {"type": "enabled", "budget_tokens": 1}}, ("thinking",)),
-        ({"max_tokens": 0}, ("max_tokens",)),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, ("tools", 0)),
-        ({"tools": [{"name": "x"}]}, ("tools", 0)),
-        ({"tools": [TOOL], "tool_choice": {"type": "some"}}, ("tool_choice", "type")),
-        ({"tools": [TOOL], "tool_choice": {"type": "tool"}}, ("tool_choice", "name")),
-        ({"tool_choice": {"type": "any"}}, ("tool_choice",)),
-        ({"output_config": 5}, ("output_config",)),
-        ({"output_config": {"invented": 1}}, ("output_config", "invented")),
-        ({"output_config": {"format": {"type": "x"}}}, ("output_config", "format", "type")),
-        (
-            {"output_config": {"format": {"type": "json_schema"}}},
-            ("output_config", "format", "schema"),
-        ),
-        ({"output_format": {"type": "json_object"}}, ("output_format", "type")),
-        ({"messages": []}, ("messages",)),
-        ({"messages": [{"role": "system", "content": "x"}]}, ("messages", 0, "role")),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
-            ("messages", 0, "content", 0),
-        ),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]},
-            ("messages", 0, "content", 0, "tool_use_id"),
-        ),
-        (
-            {"messages": [{"role": "assistant", "content": [{"type": "tool_use"}]}]},
-            ("messages", 0, "content", 0),
-        ),
-    ],
-)
-def test_what_is_not_served_is_refused_with_its_place(
-    params: dict[str, Any], where: tuple[Any, ...]
-) -> None:
-    assert refused(**params) == [where]
+def test_what_is_not_served_is_refused_with_its_place() -> None:
+    def said(role: str, *content: Any) -> dict[str, Any]:
+        return {"messages": [{"role": role, "content": [*content] or "x"}]}
+
+    schemaless = {"format": {"type": "json_schema"}}
+    cases = [
+        ({"thinking": {"type": "enabled", "budget_tokens": 1}}, "thinking"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0"),
+        ({"tools": [{"name": "x"}]}, "tools.0"),
+        ({"tools": [TOOL], "tool_choice": {"type": "some"}}, "tool_choice.type"),
+        ({"tools": [TOOL], "tool_choice": {"type": "tool"}}, "tool_choice.name"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"output_config": 5}, "output_config"),
+        ({"output_config": {"invented": 1}}, "output_config.invented"),
+        ({"output_config": {"format": {"type": "x"}}}, "output_config.format.type"),
+        ({"output_config": schemaless}, "output_config.format.schema"),
+        ({"output_format": {"type": "json_object"}}, "output_format.type"),
+        ({"messages": []}, "messages"),
+        (said("system"), "messages.0.role"),
+        (said("user", {"type": "image"}), "messages.0.content.0"),
+        (said("user", {"type": "tool_result"}), "messages.0.content.0.tool_use_id"),
+        (said("assistant", {"type": "tool_use"}), "messages.0.content.0"),
+    ]
+    for (params, where), case in each(cases):
+        with case:
+            assert [".".join(map(str, place)) for place in refused(**params)] == [where]
 
 
-@pytest.mark.parametrize(
-    ("choice", "expected"),
-    [
+def test_a_choice_of_tools_is_converted() -> None:
+    alone = {"type": "tool", "name": "weather", "disable_parallel_tool_use": True}
+    named = {"type": "function", "function": {"name": "weather"}}
+    cases = [
         ({"type": "any"}, {"tool_choice": "required"}),
-        (
-            {"type": "tool", "name": "weather", "disable_parallel_tool_use": True},
-            {
-                "tool_choice": {"type": "function", "function": {"name": "weather"}},
-                "parallel_tool_calls": False,
-            },
-        ),
+        (alone, {"tool_choice": named, "parallel_tool_calls": False}),
         ({"type": "auto", "disable_parallel_tool_use": False}, {"tool_choice": "auto"}),
-    ],
-)
-def test_a_choice_of_tools_is_converted(choice: dict[str, Any], expected: dict[str, Any]) -> None:
-    value = converted(tools=[TOOL | {"strict": True}], tool_choice=choice)
-    assert value["tools"][0]["function"]["strict"]
-    assert expected.items() <= value.items()
-    assert parse(value)
+    ]
+    for (choice, expected), case in each(cases):
+        with case:
+            value = converted(tools=[TOOL | {"strict": True}], tool_choice=choice)
+            assert value["tools"][0]["function"]["strict"]
+            assert expected.items() <= value.items()
+            assert parse(value)
 
 
-@pytest.mark.parametrize("name", ["output_config", "output_format"])
-def test_a_format_of_the_output_is_converted(name: str) -> None:
+def test_a_format_of_the_output_is_converted_and_an_effort_changes_nothing() -> None:
     wanted: Any = {"type": "json_schema", "schema": {"type": "object"}}
-    given = {"format": wanted, "effort": "low"} if name == "output_config" else wanted
-    constraint = parse(converted(**{name: given})).constraint
-    assert constraint
-    assert (constraint.kind, constraint.value) == ("json", wanted["schema"])
-    assert constraint.strict
-
-
-def test_an_effort_changes_nothing() -> None:
+    by_config = {"output_config": {"format": wanted, "effort": "low"}}
+    for given in (by_config, {"output_format": wanted}):
+        constraint = parse(converted(**given)).constraint
+        assert constraint
+        assert (constraint.kind, constraint.value) == ("json", wanted["schema"])
+        assert constraint.strict
     assert converted(output_config={"effort": "high"}) == converted()
 
 

@@ -3,7 +3,8 @@
 import base64
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from jobs.errors import Invalid
 from jobs.intake.spool import MAX_FAULTS, Intake, bounded_lines
 from jobs.models.model import Limits, Model
 from jobs.models.registry import Registry
+from tests.support.cases import each
 
 EMBEDDER = Model("minilm", "1", "minilm", limits=Limits(max_item_bytes=2000))
 TALKER = Model("talker", "1", "echo", task="chat")
@@ -24,108 +26,84 @@ WRITER = Model("writer", "1", "echo_chat")
 MODELS = Registry([EMBEDDER, TALKER, WRITER, Model("echo", "1", "echo")])
 ASKED = {"endpoint": "/v1/embeddings", "prefix": "b_", "created": 17, "model": "minilm"}
 CHAT = ASKED | {"endpoint": "/v1/chat/completions", "model": "talker"}
-GOOD: dict[str, Any] = {
-    "custom_id": "a",
-    "method": "POST",
-    "url": "/v1/embeddings",
-    "body": {"model": "minilm", "input": "a text"},
-}
-TALK = {
-    "custom_id": "a",
-    "method": "POST",
-    "url": "/v1/chat/completions",
-    "body": {"model": "talker", "messages": [{"role": "user", "content": "hi"}], "n": 1},
-}
+PROMPTS = ASKED | {"endpoint": "/v1/completions", "model": "writer"}
+HI = [{"role": "user", "content": "hi"}]
 
 
-@pytest.fixture
-def opened() -> Iterator[Callable[[str], Intake]]:
-    made: list[Intake] = []
-
-    def open_intake(name: str) -> Intake:
-        model = MODELS.resolve(name)
-        made.append(Intake(ids.new(), "acme", model, strict=True, max_items=1000))
-        return made[-1]
-
-    yield open_intake
-    for intake in made:
-        intake.close()
+def asks(url: str, **body: Any) -> dict[str, Any]:
+    return {"custom_id": "a", "method": "POST", "url": f"/v1/{url}", "body": body}
 
 
-Take = Callable[..., list[tuple[Any, ...]]]
+GOOD = asks("embeddings", model="minilm", input="a text")
+TALK = asks("chat/completions", model="talker", messages=HI, n=1)
+PROMPT = asks("completions", model="writer", prompt="hi", max_tokens=3)
 
 
-@pytest.fixture
-def take(opened: Callable[[str], Intake]) -> Take:
+def read(lines: Iterable[bytes | None], asked: dict[str, Any]) -> tuple[list[bytes], list[int]]:
+    """The rows of a batch, and the inputs of its slices."""
+    with ExitStack() as opened:
+
+        def open_intake(name: str) -> Intake:
+            intake = Intake(ids.new(), "acme", MODELS.resolve(name), strict=True, max_items=1000)
+            opened.callback(intake.close)
+            return intake
+
+        taken = dialect("openai").read_items(open_intake, lines, asked)
+        return [*taken.rows], [*taken.inputs]
+
+
+def take(*lines: Any, asked: dict[str, Any] = ASKED) -> list[tuple[Any, ...]]:
     """Rows of (seq, custom_id, params, reply, input), of lines: objects, or bytes as they are."""
-
-    def take(*lines: Any, asked: dict[str, Any] = ASKED) -> list[tuple[Any, ...]]:
-        raw = [
-            one if isinstance(one, bytes) or one is None else json.dumps(one).encode()
-            for one in lines
-        ]
-        taken = dialect("openai").read_items(opened, raw, asked)
-        rows = [row.decode().rstrip("\n").split("\t") for row in taken.rows]
-        none = {"\\N": None}
-        return [
-            (int(seq), *(none.get(value, value) for value in rest)) for _, _, seq, *rest in rows
-        ]
-
-    return take
+    raw = [one if isinstance(one, bytes | None) else json.dumps(one).encode() for one in lines]
+    rows = [row.decode().rstrip("\n").split("\t") for row in read(raw, asked)[0]]
+    none = {"\\N": None}
+    return [(int(seq), *(none.get(value, value) for value in rest)) for _, _, seq, *rest in rows]
 
 
-def test_a_slice_counts_the_inputs_of_lists(opened: Callable[[str], Intake]) -> None:
+def faults(*lines: Any, asked: dict[str, Any] = ASKED) -> list[tuple[Any, ...]]:
+    """(line, code, param) of each."""
+    with pytest.raises(Invalid) as caught:
+        take(*lines, asked=asked)
+    return [
+        (fault.line, fault.code, ".".join(map(str, fault.loc)) or None)
+        for fault in caught.value.faults
+    ]
+
+
+def test_a_slice_counts_the_inputs_of_lists_and_the_last_line_needs_no_end() -> None:
     body = {"model": "minilm", "input": ["a text"] * 7}
     lines = [json.dumps(GOOD | {"custom_id": f"{n}", "body": body}).encode() for n in range(3)]
-    taken = dialect("openai").read_items(opened, lines, ASKED)
-    assert list(taken.inputs) == [7]
-
-
-@pytest.fixture
-def faults(take: Take) -> Callable[..., list[tuple[Any, ...]]]:
-    """(line, code, param) of each."""
-
-    def faults(*lines: Any, asked: dict[str, Any] = ASKED) -> list[tuple[Any, ...]]:
-        with pytest.raises(Invalid) as caught:
-            take(*lines, asked=asked)
-        return [
-            (fault.line, fault.code, ".".join(map(str, fault.loc)) or None)
-            for fault in caught.value.faults
-        ]
-
-    return faults
+    assert read(lines, ASKED)[1] == [7]
+    file = io.BytesIO(json.dumps(GOOD).encode())
+    assert len(read(bounded_lines(file, 9999), ASKED)[0]) == 1
 
 
 def body(**more: Any) -> dict[str, Any]:
     return GOOD | {"body": GOOD["body"] | more}
 
 
-def test_lines_become_items(take: Take) -> None:
+def test_lines_become_items_of_bodies_without_their_model_and_base64_is_remembered() -> None:
     found = take(GOOD, body(normalize=False, user="u") | {"custom_id": "b"})
     assert found == [
         (0, "a", None, None, '"a text"'),
         (1, "b", '{"normalize":false}', None, '"a text"'),
     ]
-
-
-def test_who_asks_for_base64_is_remembered(take: Take) -> None:
     asked = [body(encoding_format=name) | {"custom_id": name} for name in ("float", "base64")]
     assert [row[3] for row in take(*asked)] == [None, '"base64"']
-
-
-def test_a_conversation_is_the_body_without_its_model(take: Take) -> None:
-    silent = TALK | {"body": TALK["body"] | {"stream": False}}  # type: ignore[operator]
+    silent = TALK | {"body": TALK["body"] | {"stream": False}}
     [(_, _, _, _, input)] = take(silent, asked=CHAT)
-    assert json.loads(input) == {"messages": [{"role": "user", "content": "hi"}], "n": 1}
+    assert json.loads(input) == {"messages": HI, "n": 1}
+    [(_, custom_id, params, _, input)] = take(PROMPT, asked=PROMPTS)
+    assert (custom_id, params) == ("a", None)
+    assert json.loads(input) == {"prompt": "hi", "max_tokens": 3}
 
 
 def without(key: str) -> dict[str, Any]:
     return {name: value for name, value in GOOD.items() if name != key}
 
 
-@pytest.mark.parametrize(
-    ("line", "code", "param"),
-    [
+def test_what_is_wrong_with_a_line_is_named_with_its_number() -> None:
+    cases = [
         (b"{", "invalid_json_line", None),
         (b"\n", "invalid_json_line", None),
         (b"[]", "invalid_json_line", None),
@@ -152,69 +130,68 @@ def without(key: str) -> dict[str, Any]:
         (body(encoding_format=["hex"]), "invalid_value", "body.encoding_format"),
         (body(temperature=1), "unknown_parameter", "body.temperature"),
         (body(truncate=1), "invalid_value", "body.truncate"),
-    ],
-)
-def test_what_is_wrong_with_a_line_is_named_with_its_number(
-    faults: Any, line: Any, code: str, param: str | None
-) -> None:
-    assert faults(GOOD | {"custom_id": "z"}, line, GOOD | {"custom_id": "y"}) == [(2, code, param)]
+    ]
+    for (line, code, param), case in each(cases):
+        with case:
+            assert faults(GOOD | {"custom_id": "z"}, line, GOOD | {"custom_id": "y"}) == [
+                (2, code, param)
+            ]
 
 
-@pytest.mark.parametrize("model", ["no-such-model", "echo", None, 7])
-def test_a_first_line_without_a_model_to_go_by_fails_the_whole(faults: Any, model: Any) -> None:
-    codes = {
-        "no-such-model": "model_not_found",
-        "echo": "model_not_supported",
-        None: "missing_required_parameter",
-        7: "invalid_type",
-    }
-    assert faults(body(model=model)) == [(1, codes[model], "body.model")]
+def test_a_first_line_without_a_model_to_go_by_fails_the_whole() -> None:
+    cases = [
+        ("no-such-model", "model_not_found"),
+        ("echo", "model_not_supported"),
+        (None, "missing_required_parameter"),
+        (7, "invalid_type"),
+    ]
+    for (model, code), case in each(cases):
+        with case:
+            assert faults(body(model=model)) == [(1, code, "body.model")]
 
 
-def test_faults_before_the_first_model_are_named_too(faults: Any) -> None:
+def test_faults_before_the_first_model_are_named_too_but_no_more_than_anybody_reads() -> None:
     assert faults(b"{", without("url"), GOOD, GOOD) == [
         (1, "invalid_json_line", None),
         (2, "missing_required_parameter", "url"),
         (3, "duplicate_custom_id", "custom_id"),
         (4, "duplicate_custom_id", "custom_id"),
     ]
-
-
-def test_no_more_faults_are_named_than_anybody_reads(faults: Any) -> None:
+    assert faults() == [(None, "empty_file", None)]
     assert len(faults(*[b"{"] * (MAX_FAULTS + 5))) == MAX_FAULTS
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_what_is_said_of_a_long_line_is_short() -> None:
+    cases = [
         GOOD | {"url": "u" * 10_000},
         GOOD | {"method": "m" * 10_000},
         body(**{"n" * 10_000: 1}),
         body(model="m" * 10_000),
-    ],
-)
-def test_what_is_said_of_a_long_line_is_short(take: Take, line: Any) -> None:
-    with pytest.raises(Invalid) as caught:
-        take(line)
-    [fault] = caught.value.faults
-    assert len(json.dumps(fault.as_json())) < 1500
+    ]
+    for line, case in each(cases):
+        with case:
+            with pytest.raises(Invalid) as caught:
+                take(line)
+            [fault] = caught.value.faults
+            assert len(json.dumps(fault.as_json())) < 1500
 
 
-def test_an_empty_file_is_told_from_one_that_is_wrong(faults: Any) -> None:
-    assert faults() == [(None, "empty_file", None)]
-
-
-@pytest.mark.parametrize(
-    ("messages", "code"), [(None, "missing_required_parameter"), ([], "invalid_type")]
-)
-def test_a_conversation_needs_messages(faults: Any, messages: Any, code: str) -> None:
-    line = TALK | {"body": {"model": "talker", "messages": messages}}
-    assert faults(line, asked=CHAT) == [(1, code, "body.messages")]
-
-
-def test_the_last_line_needs_no_end(opened: Callable[[str], Intake]) -> None:
-    file = io.BytesIO(json.dumps(GOOD).encode())
-    assert dialect("openai").read_items(opened, bounded_lines(file, 9999), ASKED).total == 1
+def test_a_conversation_or_prompt_that_is_refused_names_its_field() -> None:
+    chats = [
+        ({"model": "talker", "messages": None}, "missing_required_parameter", "body.messages"),
+        ({"model": "talker", "messages": []}, "invalid_type", "body.messages"),
+        ({"model": "writer", "messages": HI, "n": 0}, "invalid_value", "body.n"),
+    ]
+    prompts = [
+        ({"model": "writer"}, "missing_required_parameter", "body.prompt"),
+        ({"model": "writer", "prompt": "x", "top_p": 2}, "invalid_value", "body.top_p"),
+        ({"model": "writer", "prompt": "x", "suffix": "y"}, "invalid_value", "body.suffix"),
+        ({"model": "talker", "prompt": "x"}, "model_not_supported", "body.model"),
+    ]
+    for (body, code, param), case in each(chats + prompts):
+        with case:
+            line, asked = (TALK, CHAT) if "messages" in body else (PROMPT, PROMPTS)
+            assert faults(line | {"body": body}, asked=asked) == [(1, code, param)]
 
 
 def row(**more: Any) -> dict[str, Any]:
@@ -228,9 +205,9 @@ def written(asked: dict[str, Any] = ASKED, **more: Any) -> tuple[str, dict[str, 
     return part, json.loads(line)
 
 
-def test_an_answer_of_a_routed_batch_names_the_version_that_gave_it() -> None:
-    assert written(output="[0.5]", version="7")[1]["response"]["body"]["model"] == "minilm@7"
-    assert written(output="[0.5]")[1]["response"]["body"]["model"] == "minilm"
+def body_of(asked: dict[str, Any] = ASKED, **more: Any) -> dict[str, Any]:
+    its: dict[str, Any] = written(asked, **more)[1]["response"]["body"]
+    return its
 
 
 def test_a_vector_is_an_answer_to_a_request_for_embeddings() -> None:
@@ -241,111 +218,63 @@ def test_a_vector_is_an_answer_to_a_request_for_embeddings() -> None:
     answer = CreateEmbeddingResponse.model_validate(line["response"]["body"], strict=True)
     assert (answer.data[0].embedding, answer.model) == ([0.5, 1.0], "minilm")
     assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (5, 5)
+    assert body_of(output="[0.5]", version="7")["model"] == "minilm@7", "that of a routed batch"
 
 
-@pytest.mark.parametrize("output", ["[0.5]", b"[0.5]"])
-def test_a_long_output_comes_as_bytes(output: Any) -> None:
-    for reply in (None, '"base64"'):
-        [one] = written(output=output, reply=reply)[1]["response"]["body"]["data"]
-        assert one["embedding"] == (base64.b64encode(b"\0\0\0?").decode() if reply else [0.5])
-    said = written(CHAT, output=output)[1]["response"]["body"]["choices"][0]["message"]
-    assert said["content"] == "[0.5]"
-
-
-def test_several_vectors_are_several_embeddings() -> None:
-    data = written(output="[[0.5],[1.0]]")[1]["response"]["body"]["data"]
+def test_a_long_output_comes_as_bytes_and_vectors_are_embeddings_of_32_bit_floats() -> None:
+    for output, case in each(["[0.5]", b"[0.5]"]):
+        with case:
+            for reply, vector in ((None, [0.5]), ('"base64"', "AAAAPw==")):
+                [one] = body_of(output=output, reply=reply)["data"]
+                assert one["embedding"] == vector
+            assert body_of(CHAT, output=output)["choices"][0]["message"]["content"] == "[0.5]"
+    data = body_of(output="[[0.5],[1.0]]")["data"]
     assert [(one["index"], one["embedding"]) for one in data] == [(0, [0.5]), (1, [1.0])]
+    for output in ("[0.1,1e-7]", "[[0.1,1e-7],[3.0,4.0]]"):
+        data = body_of(output=output, reply='"base64"')["data"]
+        wanted = np.atleast_2d(np.asarray(json.loads(output), "<f4"))
+        found = [np.frombuffer(base64.b64decode(one["embedding"]), "<f4") for one in data]
+        assert np.array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("output", ["[0.1,1e-7]", "[[0.1,1e-7],[3.0,4.0]]"])
-def test_base64_is_of_32_bit_floats(output: str) -> None:
-    data = written(output=output, reply='"base64"')[1]["response"]["body"]["data"]
-    wanted = np.atleast_2d(np.asarray(json.loads(output), "<f4"))
-    found = [np.frombuffer(base64.b64decode(one["embedding"]), "<f4") for one in data]
-    assert np.array_equal(found, wanted)
-
-
-def test_a_text_is_what_the_assistant_said() -> None:
-    said = written(CHAT, output='"hello"')[1]["response"]["body"]
-    answer = ChatCompletion.model_validate(said, strict=True)
-    assert (answer.choices[0].message.content, answer.model, answer.created) == (
-        "hello",
-        "talker",
-        17,
-    )
-
-
-def test_what_is_not_counted_in_tokens_is_not_said_to_be() -> None:
+def test_a_text_is_what_the_assistant_said_and_only_tokens_are_counted() -> None:
+    answer = ChatCompletion.model_validate(body_of(CHAT, output='"hello"'), strict=True)
+    assert (answer.model, answer.created) == ("talker", 17)
+    assert answer.choices[0].message.content == "hello"
+    output = {"id": "x", "choices": [{"index": 0}], "model": "another"}
+    assert body_of(CHAT, output=json.dumps(output)) == output | {"object": "chat.completion"}
     for asked, output in ((ASKED, "[0.5]"), (CHAT, '"hello"')):
         _, line = dialect("openai").result_line(row(output=output), "characters", asked)
         assert json.loads(line)["response"]["body"]["usage"]["total_tokens"] == 0
 
 
-def test_a_completion_passes_as_it_is() -> None:
-    output = {"id": "x", "choices": [{"index": 0}], "model": "another"}
-    said = written(CHAT, output=json.dumps(output))[1]["response"]["body"]
-    assert said == output | {"object": "chat.completion"}
+def test_what_failed_is_an_answer_in_the_file_of_errors() -> None:
+    cases = [
+        ("invalid_input", 400),
+        ("rate_limited", 429),
+        ("transient", 503),
+        ("engine_error", 500),
+    ]
+    for (code, status), case in each(cases):
+        with case:
+            error = json.dumps({"code": code, "message": "why"})
+            part, line = written(outcome="failed", error=error)
+            assert (part, line["response"]["status_code"], line["error"]) == (
+                "errors",
+                status,
+                None,
+            )
+            said = line["response"]["body"]["error"]
+            assert (said["code"], said["message"]) == (code, "why")
 
 
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [("invalid_input", 400), ("rate_limited", 429), ("transient", 503), ("engine_error", 500)],
-)
-def test_what_failed_is_an_answer_in_the_file_of_errors(code: str, status: int) -> None:
-    error = json.dumps({"code": code, "message": "why"})
-    part, line = written(outcome="failed", error=error)
-    assert (part, line["response"]["status_code"], line["error"]) == ("errors", status, None)
-    said = line["response"]["body"]["error"]
-    assert (said["code"], said["message"]) == (code, "why")
-
-
-@pytest.mark.parametrize("outcome", ["cancelled", "expired"])
-def test_what_was_not_run_has_no_answer(outcome: str) -> None:
-    part, line = written(outcome=outcome)
-    assert (part, line["response"], line["error"]["code"]) == ("errors", None, f"batch_{outcome}")
-
-
-@pytest.mark.parametrize("output", ['"text"', "{}", '["a"]', "null", "[1e300]", '[[1.0], "a"]'])
-def test_what_is_no_vector_is_an_error_of_its_line_alone(output: str) -> None:
-    part, line = written(output=output, reply='"base64"')
-    assert part == "errors"
-    assert line["response"]["status_code"] == 500
-    assert line["response"]["body"]["error"]["code"] == "invalid_output"
-
-
-PROMPTS = ASKED | {"endpoint": "/v1/completions", "model": "writer"}
-PROMPT = {
-    "custom_id": "a",
-    "method": "POST",
-    "url": "/v1/completions",
-    "body": {"model": "writer", "prompt": "hi", "max_tokens": 3},
-}
-
-
-def test_prompts_become_inputs_of_models_that_generate(take: Take) -> None:
-    [(_, custom_id, params, _, input)] = take(PROMPT, asked=PROMPTS)
-    assert (custom_id, params) == ("a", None)
-    assert json.loads(input) == {"prompt": "hi", "max_tokens": 3}
-
-
-@pytest.mark.parametrize(
-    ("body", "code", "param"),
-    [
-        ({"model": "writer"}, "missing_required_parameter", "body.prompt"),
-        ({"model": "writer", "prompt": "x", "top_p": 2}, "invalid_value", "body.top_p"),
-        ({"model": "writer", "prompt": "x", "suffix": "y"}, "invalid_value", "body.suffix"),
-        ({"model": "talker", "prompt": "x"}, "model_not_supported", "body.model"),
-    ],
-)
-def test_a_prompt_that_is_refused_names_its_field(
-    faults: Any, body: dict[str, Any], code: str, param: str
-) -> None:
-    assert faults(PROMPT | {"body": body}, asked=PROMPTS) == [(1, code, param)]
-
-
-def test_a_conversation_that_is_refused_names_its_field(
-    faults: Any,
-) -> None:
-    messages = [{"role": "user", "content": "hi"}]
-    line = TALK | {"body": {"model": "writer", "messages": messages, "n": 0}}
-    assert faults(line, asked=CHAT) == [(1, "invalid_value", "body.n")]
+def test_what_was_not_run_has_no_answer_and_what_is_no_vector_is_an_error_of_its_line() -> None:
+    for outcome in ("cancelled", "expired"):
+        part, line = written(outcome=outcome)
+        assert (part, line["response"]) == ("errors", None)
+        assert line["error"]["code"] == f"batch_{outcome}"
+    for output, case in each(['"text"', "{}", '["a"]', "null", "[1e300]", '[[1.0], "a"]']):
+        with case:
+            part, line = written(output=output, reply='"base64"')
+            assert (part, line["response"]["status_code"]) == ("errors", 500)
+            assert line["response"]["body"]["error"]["code"] == "invalid_output"

@@ -25,6 +25,9 @@ class Process:
         self._gauges: dict[Series, float] = {}
         self._details: dict[str, Any] = {}
 
+    def __repr__(self) -> str:
+        return f"{self._kind} {[*self._gauges.items(), *self._counts.items()]}"
+
     def about(self, **details: Any) -> "Process":
         self._details |= details
         return self

@@ -4,8 +4,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import pytest
-
 from jobs.explain.diagnosis import Diagnosis
 from jobs.explain.items import EarlierJobs, explain_item
 from jobs.explain.jobs import explain_job
@@ -13,6 +11,7 @@ from jobs.explain.timing import ItemTiming
 from jobs.store.jobs.detail import ItemRow
 from jobs.store.jobs.read import JobRow
 from jobs.store.monitoring.diagnostics import SliceCounts
+from tests.support.cases import each
 from tests.support.stores.rows import made
 
 T = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,8 +36,6 @@ SLICES: dict[str, Any] = {
     "ready": 0, "postponed": 0, "leased": 1, "held": 0, "suspect": 0, "retrying": 0, "deaths": 0,
     "first_claimed_at": T, "next_s": None, "quiet_s": 1.0,
 }  # fmt: skip
-
-
 Values = dict[str, Any]
 
 
@@ -56,7 +53,7 @@ def explained_job(
     return explain_job(made(JobRow, job), made(SliceCounts, slices), errors, before)
 
 
-def test_the_parts_of_an_items_time_are_all_of_it() -> None:
+def test_the_parts_of_an_items_time_are_all_of_it_but_for_what_is_not_known() -> None:
     timing = timing_of(DONE)
     assert timing == ItemTiming(
         waiting_ms=1000.0, preprocess_ms=500.0, queue_ms=1495.0, batch_ms=5.0, engine_ms=500.0,
@@ -66,24 +63,17 @@ def test_the_parts_of_an_items_time_are_all_of_it() -> None:
     whole = parts.pop("total_ms")
     parts.pop("wait_ms")
     assert sum(part for part in parts.values() if part) == whole
-
-
-def test_what_is_not_known_of_an_items_time_is_left_out() -> None:
     timing = timing_of(DONE | {"claimed_at": T + timedelta(seconds=8)})
     assert (timing.waiting_ms, timing.preprocess_ms) == (1500.0, None)
     early = timing_of(DONE | {"slice_finished_at": T, "started_at": T})
     assert all(part is None or part >= 0 for part in early.as_json().values())
-
-
-def test_an_item_waits_until_now_or_until_it_ended_unclaimed() -> None:
     assert timing_of(WAITS) == ItemTiming(waiting_ms=50_000.0)
     ended = WAITS | {"outcome": "cancelled", "slice_finished_at": T + timedelta(seconds=2)}
     assert timing_of(ended) == ItemTiming(waiting_ms=2_000.0)
 
 
-@pytest.mark.parametrize(
-    ("before", "words"),
-    [
+def test_what_came_before_is_told_as_far_as_one_may_know() -> None:
+    cases = [
         (ALONE, "no earlier job for this model before it"),
         (EarlierJobs(1, 0), "1 earlier job before it (1 of its own tenant)"),
         (
@@ -92,35 +82,31 @@ def test_an_item_waits_until_now_or_until_it_ended_unclaimed() -> None:
         ),
         (EarlierJobs(2, None), "2 earlier jobs of its own tenant and other work before it"),
         (EarlierJobs(0, None), "no earlier job of its own tenant and other work before it"),
-    ],
-)
-def test_what_came_before_is_told_as_far_as_one_may_know(before: EarlierJobs, words: str) -> None:
-    [only] = explained_item(JOB, WAITS, before)
-    assert only.code == "item_waits"
-    assert f"it has waited 50 s for a device: {words}" in only.words
+    ]
+    for (before, words), case in each(cases):
+        with case:
+            [only] = explained_item(JOB, WAITS, before)
+            assert only.code == "item_waits"
+            assert f"it has waited 50 s for a device: {words}" in only.words
 
 
-@pytest.mark.parametrize(
-    ("job", "row", "code", "words"),
-    [
+def test_an_open_item_says_what_it_waits_for() -> None:
+    cases = [
         ({"state": "paused"}, {}, "job_held", "its job is paused"),
         ({}, {"slice_state": "leased"}, "item_waits", "worker 3 claimed it 50 s after"),
         ({}, {"suspect": True, "deaths": 2}, "suspect_slices", "(2 deaths)"),
         ({}, {"failures": 2, "last_failure": '{"code": "transient"}', "backoff_s": 1.5},
          "item_retried", "failed 2 times, last as transient"),
-    ],
-)  # fmt: skip
-def test_an_open_item_says_what_it_waits_for(
-    job: dict[str, Any], row: dict[str, Any], code: str, words: str
-) -> None:
-    first = explained_item(JOB | job, WAITS | row, ALONE)[0]
-    assert first.code == code
-    assert words in first.words
+    ]  # fmt: skip
+    for (job, row, code, words), case in each(cases):
+        with case:
+            first = explained_item(JOB | job, WAITS | row, ALONE)[0]
+            assert first.code == code
+            assert words in first.words
 
 
-@pytest.mark.parametrize(
-    ("row", "code", "words"),
-    [
+def test_an_item_that_ended_says_what_took_most_of_its_time() -> None:
+    cases = [
         ({}, "recording", "it spent 6.5 s of 10 s (65 %) waiting for the rest of its slice"),
         ({"claimed_at": T + timedelta(seconds=20), "started_at": T + timedelta(seconds=22),
           "slice_finished_at": T + timedelta(seconds=23)}, "item_waits", "for a device: no"),
@@ -128,17 +114,12 @@ def test_an_open_item_says_what_it_waits_for(
          "waiting_for_device", "in its lane"),
         ({"engine_ms": 9000.0, "slice_finished_at": T + timedelta(seconds=12)},
          "slow_model", "on the device"),
-    ],
-)  # fmt: skip
-def test_an_item_that_ended_says_what_took_most_of_its_time(
-    row: dict[str, Any], code: str, words: str
-) -> None:
-    first = explained_item(JOB, DONE | row, ALONE)[0]
-    assert first.code == code
-    assert words in first.words
-
-
-def test_a_quick_item_has_nothing_to_explain() -> None:
+    ]  # fmt: skip
+    for (row, code, words), case in each(cases):
+        with case:
+            first = explained_item(JOB, DONE | row, ALONE)[0]
+            assert first.code == code
+            assert words in first.words
     quick = DONE | {
         "claimed_at": T, "started_at": T, "wait_ms": 1.0, "engine_ms": 3.0, "slice_finished_at": T,
     }  # fmt: skip
@@ -146,9 +127,8 @@ def test_a_quick_item_has_nothing_to_explain() -> None:
     assert "no stage of it long" in only.words
 
 
-@pytest.mark.parametrize(
-    ("job", "slices", "code", "words"),
-    [
+def test_a_job_says_where_it_stands() -> None:
+    cases = [
         ({"state": "paused"}, {"leased": 0, "held": 3}, "job_held", "it is paused"),
         ({"state": "validating", "transfer_error": "no such key"}, {}, "job_held", "no such key"),
         ({}, {"suspect": 2, "deaths": 1}, "suspect_slices", "2 slices of it were leased"),
@@ -160,25 +140,21 @@ def test_a_quick_item_has_nothing_to_explain() -> None:
          "it ended as completed after 7 s: 2 s until the first claim, then 5 s"),
         ({"state": "cancelled", "finished_at": T + timedelta(seconds=7)},
          {"first_claimed_at": None}, "job_ended", "it ended as cancelled after 7 s"),
-    ],
-)  # fmt: skip
-def test_a_job_says_where_it_stands(
-    job: dict[str, Any], slices: dict[str, Any], code: str, words: str
-) -> None:
-    first = explained_job(JOB | job, SLICES | slices, {}, ALONE)[0]
-    assert first.code == code
-    assert words in first.words
-    assert slices.get("first_claimed_at", T) or "claimed" not in first.words
+    ]  # fmt: skip
+    for (job, slices, code, words), case in each(cases):
+        with case:
+            first = explained_job(JOB | job, SLICES | slices, {}, ALONE)[0]
+            assert first.code == code
+            assert words in first.words
+            assert slices.get("first_claimed_at", T) or "claimed" not in first.words
 
 
-@pytest.mark.parametrize(("quiet_s", "severity"), [(29.0, "info"), (31.0, "warning")])
-def test_a_job_of_which_nothing_ends_is_worth_a_warning(quiet_s: float, severity: str) -> None:
-    [runs] = explained_job(JOB, SLICES | {"quiet_s": quiet_s}, {}, ALONE)
-    [waits] = explained_job(JOB, SLICES | {"quiet_s": quiet_s, "leased": 0, "ready": 1}, {}, ALONE)
-    assert (runs.severity, waits.severity) == (severity, severity)
-
-
-def test_what_items_failed_with_is_told() -> None:
+def test_what_items_failed_with_is_told_and_that_none_ends_is_worth_a_warning() -> None:
+    for quiet_s, severity in ((29.0, "info"), (31.0, "warning")):
+        slices = SLICES | {"quiet_s": quiet_s}
+        [runs] = explained_job(JOB, slices, {}, ALONE)
+        [waits] = explained_job(JOB, slices | {"leased": 0, "ready": 1}, {}, ALONE)
+        assert (runs.severity, waits.severity) == (severity, severity)
     failed = JOB | {"failed": 4}
     first = explained_job(failed, SLICES, {"engine_error": 3, "timeout": 1}, ALONE)[0]
     assert first.code == "model_fails"

@@ -1,5 +1,7 @@
 """Each rule speaks just beyond its thresholds, and is silent just below them."""
 
+from operator import itemgetter
+
 import pytest
 
 from jobs.explain import Diagnosis, Facts, diagnose
@@ -13,17 +15,15 @@ from jobs.store.monitoring.observations import (
     SickWorker,
 )
 from jobs.telemetry.reports.reports import ReportSet
+from tests.support.cases import each
 from tests.unit.jobs.explain.made import M, Process, api, calls, found, keeper, launched, worker
 
 LATE, FINE = 0.06, 0.04
 """Shares of calls that miss the target: over and under what a rule takes for suffering."""
 
 
-def test_a_system_that_does_what_it_should_has_no_diagnoses() -> None:
+def test_nothing_is_said_of_a_sound_system_and_the_most_severe_comes_first() -> None:
     assert found(calls(late=0.03), launched(worker(busy=0.5)), keeper()) == {}
-
-
-def test_the_most_severe_comes_first() -> None:
     seen = Observations(locks=LockWait(3, 5.0, "slices", 7))
     told = keeper().gauge("predicted_drain_seconds", 4000, pool="default", **M)
     said = found(calls(stages={"engine": 0.24}), launched(worker(0.95)), told, seen=seen)
@@ -33,38 +33,29 @@ def test_the_most_severe_comes_first() -> None:
 # -- load
 
 
-@pytest.mark.parametrize(("busy", "late", "says"), [(0.91, LATE, 1), (0.89, LATE, 0), (1, FINE, 0)])
-def test_devices_without_time_left_are_saturated(busy: float, late: float, says: int) -> None:
-    said = found(calls(late), launched(worker(busy)))
-    assert ("device_saturated" in said) == says
-    if says:
-        assert "91 % busy, and the api's CPUs have time to spare" in said["device_saturated"].words
-        assert said["device_saturated"].severity == "warning"
-
-
-@pytest.mark.parametrize(("rows", "says"), [(4, "target_ms"), (30, "larger limits.max_batch lets")])
-def test_only_launches_that_are_full_need_room_for_more(rows: float, says: str) -> None:
-    advice = found(calls(LATE), launched(worker(0.95), rows=rows))["device_saturated"].advice
-    assert says in advice
-    assert ("max_batch" in advice) == (rows == 30)
-
-
-def test_a_long_drain_on_saturated_devices_is_worth_a_word() -> None:
-    def drains(seconds: float) -> dict[str, Diagnosis]:
-        told = keeper().gauge("predicted_drain_seconds", seconds, pool="default", **M)
-        return found(launched(worker(0.95)), told)
-
-    assert drains(3601)["device_saturated"].severity == "info"
-    assert "device_saturated" not in drains(3599)
-
-
-def test_a_few_launches_are_no_evidence() -> None:
+def test_devices_without_time_left_are_saturated_by_the_evidence_of_several_launches() -> None:
+    said = found(calls(LATE), launched(worker(0.91)))["device_saturated"]
+    assert "91 % busy, and the api's CPUs have time to spare" in said.words
+    assert said.severity == "warning"
+    assert "device_saturated" not in found(calls(LATE), launched(worker(0.89)))
+    assert "device_saturated" not in found(calls(FINE), launched(worker(1.0)))
     assert "device_saturated" in found(calls(LATE), launched(worker(1.0), 10))
     assert "device_saturated" not in found(calls(LATE), launched(worker(1.0), 9))
     assert "device_saturated" not in found(calls(0.5, total=19), launched(worker(1.0)))
 
 
-def test_calls_wait_for_a_device_or_for_company_by_how_busy_devices_are() -> None:
+def test_on_saturated_devices_full_launches_need_room_and_a_long_drain_is_worth_a_word() -> None:
+    for rows, says in ((4, "target_ms"), (30, "larger limits.max_batch lets")):
+        advice = found(calls(LATE), launched(worker(0.95), rows=rows))["device_saturated"].advice
+        assert says in advice
+        assert ("max_batch" in advice) == (rows == 30)
+    for seconds, severity in ((3601, ["info"]), (3599, [])):
+        told = keeper().gauge("predicted_drain_seconds", seconds, pool="default", **M)
+        said = found(launched(worker(0.95)), told)
+        assert [one.severity for one in said.values() if one.code == "device_saturated"] == severity
+
+
+def test_calls_wait_for_a_device_or_for_company_by_how_busy_devices_are_if_they_wait_long() -> None:
     def code(busy: float, queue_s: float = 0.3, reason: str = "pace") -> set[str]:
         stages = {"queue": queue_s, "engine": 0.4}
         return {*found(calls(LATE, stages=stages), launched(worker(busy), reason=reason))}
@@ -74,25 +65,11 @@ def test_calls_wait_for_a_device_or_for_company_by_how_busy_devices_are() -> Non
     assert not {"waiting_for_device", "waiting_to_batch"} & code(0.61, queue_s=0.26)
     assert not {"waiting_for_device", "waiting_to_batch"} & code(0.59, queue_s=0.26)
     assert "waiting_to_batch" not in code(0.59, reason="full")
-
-
-@pytest.mark.parametrize(("busy", "code"), [(0.7, "waiting_for_device"), (0.3, "waiting_to_batch")])
-def test_calls_that_wait_little_are_not_late_for_it(busy: float, code: str) -> None:
-    """Others were refused, as where no worker is ready, and count as late."""
-
-    def said(queue_s: float) -> bool:
-        stages = {"queue": queue_s, "engine": 0.001}
-        return code in found(calls(0.5, stages=stages), launched(worker(busy), reason="pace"))
-
-    assert said(0.065)
-    assert not said(0.06)
-
-
-def test_a_model_is_slow_where_its_engine_alone_takes_the_target() -> None:
-    said = found(calls(stages={"engine": 0.201}))["slow_model"]
-    assert "takes 201 ms on the device, of a target of 250 ms" in said.words
-    assert "slow_model" not in found(calls(stages={"engine": 0.199}))
-    assert "slow_model" not in found(calls(stages={"engine": 0.5}, total=19))
+    # Others were refused, as where no worker is ready, and count as late.
+    for busy, told in ((0.7, "waiting_for_device"), (0.3, "waiting_to_batch")):
+        for queue_s, says in ((0.065, True), (0.06, False)):
+            late = calls(0.5, stages={"queue": queue_s, "engine": 0.001})
+            assert (told in found(late, launched(worker(busy), reason="pace"))) == says
 
 
 def predicts(alone_ms: float, name: str = "1", one_ms: float = 900) -> Process:
@@ -100,7 +77,11 @@ def predicts(alone_ms: float, name: str = "1", one_ms: float = 900) -> Process:
     return worker(name=name).status(profile=buckets)
 
 
-def test_a_target_below_one_input_alone_is_out_of_reach() -> None:
+def test_a_model_is_slow_or_a_target_below_one_input_alone_is_out_of_reach() -> None:
+    said = found(calls(stages={"engine": 0.201}))["slow_model"]
+    assert "takes 201 ms on the device, of a target of 250 ms" in said.words
+    assert "slow_model" not in found(calls(stages={"engine": 0.199}))
+    assert "slow_model" not in found(calls(stages={"engine": 0.5}, total=19))
     said = found(calls(0.9, total=10), predicts(251), predicts(400, "2"))["unreachable_target"]
     assert (
         "one input alone takes 251 ms on the device of m@1, and its target is 250 ms" in said.words
@@ -110,9 +91,6 @@ def test_a_target_below_one_input_alone_is_out_of_reach() -> None:
     assert "unreachable_target" not in found(calls(0.9), predicts(249), predicts(400, "2"))
     assert "unreachable_target" not in found(calls(0.0), predicts(251))
     assert "unreachable_target" not in found(calls(0.9), worker())
-
-
-def test_an_unreachable_target_is_no_slow_model_besides() -> None:
     stages = {"engine": 0.3}
     assert "slow_model" in found(calls(0.9, stages=stages), predicts(200))
     assert "slow_model" not in found(calls(0.9, stages=stages), predicts(300))
@@ -129,7 +107,7 @@ def waiting(claimable_s: float = 0.0) -> Process:
     return told.gauge("queue_oldest_seconds", claimable_s, **M)
 
 
-def test_one_worker_has_all_that_is_left_of_a_slow_model() -> None:
+def test_one_worker_has_all_that_is_left_of_a_slow_model_and_is_not_soon_done() -> None:
     said = found(launching(32, 11), worker(name="2"), waiting())["one_worker"]
     assert said.severity == "warning"
     assert "worker 1 has all that is left of m@1: 40 items in 2 slices, 32 of them" in said.words
@@ -137,32 +115,25 @@ def test_one_worker_has_all_that_is_left_of_a_slow_model() -> None:
     alone = found(launching(32, 11), waiting())["one_worker"]
     assert alone.severity == "info"
     assert "more workers in its pool take part" in alone.advice
+    another_slice = worker(name="2").gauge("slices_in_hand", 1, **M)
+    cases = [
+        ("a launch soon over", launching(32, 9), worker(name="2"), waiting()),
+        ("one item", launching(1, 11), worker(name="2"), waiting()),
+        ("more to claim", launching(32, 11), worker(name="2"), waiting(claimable_s=1)),
+        ("another has a slice", launching(32, 11), another_slice, waiting()),
+    ]
+    for (_, *processes), case in each(cases, name=itemgetter(0)):
+        with case:
+            assert "one_worker" not in found(*processes)
 
 
-@pytest.mark.parametrize(
-    "processes",
-    [
-        (launching(32, 9), worker(name="2"), waiting()),
-        (launching(1, 11), worker(name="2"), waiting()),
-        (launching(32, 11), worker(name="2"), waiting(claimable_s=1)),
-        (launching(32, 11), worker(name="2").gauge("slices_in_hand", 1, **M), waiting()),
-    ],
-    ids=["a launch soon over", "one item", "more to claim", "another has a slice"],
-)
-def test_work_that_is_shared_or_soon_done_is_in_nobodys_hands(
-    processes: tuple[Process, ...],
-) -> None:
-    assert "one_worker" not in found(*processes)
-
-
-def test_workers_that_the_autoscaler_asks_for_in_vain_are_found() -> None:
+def test_workers_that_the_autoscaler_asks_for_in_vain_and_reclaims_of_spot_workers_are_told() -> (
+    None
+):
     short = keeper().gauge("pool_overdue_replicas", 2, pool="gpu")
     said = found(short.gauge("pool_overdue_replicas", 0, pool="cpu"))["pool_short"]
     assert said.words.startswith("2 workers of pool gpu that the autoscaler asked for")
     assert "pool_short" not in found(keeper().gauge("pool_overdue_replicas", 0, pool="gpu"))
-
-
-def test_reclaims_of_spot_workers_are_told_by_their_notices() -> None:
     by = keeper().gauge("pool_reclaimed_workers", 3, pool="gpu", notice="aws")
     said = found(by)["spot_reclaimed"]
     assert said.words.startswith("3 machines of spot workers of pool gpu reclaimed in the last")
@@ -175,14 +146,12 @@ def test_reclaims_of_spot_workers_are_told_by_their_notices() -> None:
     assert (said.about, said.severity) == ("pool:gpu", "warning")
 
 
-def test_overload_says_how_much_of_the_pool_calls_use() -> None:
-    refused = api().count("calls_total", 100, outcome="predicted_wait", **M, class_="standard")
-    said = found(refused, keeper().gauge("pool_capacity_used", 1.25, pool="default"))["overload"]
+def test_calls_that_are_refused_are_overload_which_says_how_much_of_the_pool_calls_use() -> None:
+    only = api().count("calls_total", 100, outcome="predicted_wait", **M, class_="standard")
+    said = found(only, keeper().gauge("pool_capacity_used", 1.25, pool="default"))["overload"]
     assert "calls bring 125 % of the work that its pool can do" in said.words
     assert said.evidence["capacity_used"] == 1.25
 
-
-def test_calls_that_are_refused_are_overload() -> None:
     def refused(times: float, total: float = 300) -> dict[str, Diagnosis]:
         return found(calls(total=total).count("calls_total", times, outcome="predicted_wait", **M))
 
@@ -258,7 +227,7 @@ def test_one_lane_that_has_most_of_the_waiting_is_hot() -> None:
     assert "hot_lane" not in hot(16, entries=400)  # nobody of them waits long
 
 
-def test_padding_is_wasted_where_devices_are_busy() -> None:
+def test_padding_and_launches_that_take_what_nobody_predicted_are_told() -> None:
     def padded(share: float, busy: float = 0.6) -> dict[str, Diagnosis]:
         process = launched(worker(busy)).count("launch_padded_units_total", 1000, **M)
         return found(process.count("launch_units_total", 1000 * (1 - share), **M))
@@ -266,12 +235,9 @@ def test_padding_is_wasted_where_devices_are_busy() -> None:
     assert "51 % of what launches of m@1 compute is padding" in padded(0.51)["padding_waste"].words
     assert "padding_waste" not in padded(0.49)
     assert "padding_waste" not in padded(0.9, busy=0.49)
-
-
-@pytest.mark.parametrize(("ratio", "says"), [(1.7, 1), (1.2, 0), (0.85, 0), (0.4, 1)])
-def test_launches_that_take_what_nobody_predicted(ratio: float, says: int) -> None:
-    process = launched(worker()).seen("launch_prediction_ratio", ratio, 20, **M)
-    assert ("misprediction" in found(process)) == says
+    for ratio, says in ((1.7, True), (1.2, False), (0.85, False), (0.4, True)):
+        process = launched(worker()).seen("launch_prediction_ratio", ratio, 20, **M)
+        assert ("misprediction" in found(process)) == says
 
 
 # -- models
@@ -322,7 +288,7 @@ def test_a_model_whose_workers_are_all_drained_waits_for_an_operator() -> None:
     assert "2 workers that have it (id 7, 9)" in said(3, (7, 9), draining=2)["worker_drained"].words
 
 
-def test_a_model_that_fails() -> None:
+def test_a_model_fails_and_its_jobs_are_stuck() -> None:
     def failing(times: float) -> dict[str, Diagnosis]:
         process = worker().count("items_total", 100 - times, outcome="succeeded", **M)
         process.count("items_total", times, outcome="failed", **M)
@@ -332,9 +298,6 @@ def test_a_model_that_fails() -> None:
     assert "model_fails" not in failing(4)
     many = worker().count("items_total", 200, outcome="succeeded", **M)
     assert found(many.count("item_errors_total", 6, code="engine_error", **M)) == {}
-
-
-def test_jobs_that_are_stuck() -> None:
     assert found(keeper().gauge("jobs_stuck", 1, **M))["stuck_jobs"].about == "model:m@1"
     assert found(keeper().gauge("jobs_stuck", 0, **M)) == {}
 
@@ -394,7 +357,7 @@ def test_no_tenant_is_told_of_another() -> None:
 # -- workers and upstreams
 
 
-def test_a_death_is_an_accident_and_two_are_a_cause() -> None:
+def test_a_death_is_an_accident_and_two_are_a_cause_also_without_the_database() -> None:
     deaths = (Death(12, "default", "cpu", "crashed", 3.0), Death(11, "default", "cpu", "hung", 60))
     once = found(seen=Observations(deaths=deaths[:1]))["dying_worker"]
     twice = found(seen=Observations(deaths=deaths, suspects=2))["dying_worker"]
@@ -402,15 +365,12 @@ def test_a_death_is_an_accident_and_two_are_a_cause() -> None:
     assert twice.severity == "critical"
     assert "ended 3 s ago (crashed); 2 deaths in ten minutes: 1 crashed, 1 hung" in twice.words
     assert "2 slices run alone" in twice.words
-
-
-def test_deaths_are_known_without_the_database() -> None:
     said = found(keeper().count("worker_deaths_total", 2, how="silent"))["dying_worker"]
     assert (said.about, said.severity) == ("workers", "critical")
     assert "machine or its network" in said.advice
 
 
-def test_a_device_that_failed_is_named_with_its_error() -> None:
+def test_a_server_that_limits_us_and_a_device_that_failed_are_named() -> None:
     again = SickWorker(12, "gpu", "cuda:1", "CUDA error: unknown error", False, 3.0)
     once = found(seen=Observations(sick=(again,)))["sick_device"]
     assert (once.severity, once.about) == ("warning", "worker:12")
@@ -421,8 +381,6 @@ def test_a_device_that_failed_is_named_with_its_error() -> None:
     assert "1 worker (id 14) quarantined; 1 more failure in ten minutes" in last.words
     assert "`millrace worker resume 14`" in last.advice
 
-
-def test_a_server_that_limits_us() -> None:
     def asked(limited: float, closed: float = 0) -> dict[str, Diagnosis]:
         process = worker().count("upstream_requests_total", 100, upstream="u", outcome="succeeded")
         process.count("upstream_requests_total", limited, upstream="u", outcome="rate_limited")
@@ -458,7 +416,7 @@ def test_a_database_that_stalls_says_so_in_four_ways() -> None:
     assert lock.severity == "critical"
 
 
-def test_redis_is_slow() -> None:
+def test_redis_or_the_api_itself_is_slow() -> None:
     away = found(redis_unanswered_s=2.0)["redis_slow"]
     assert away.severity == "critical"
     assert "Redis hasn't answered for 2 s: calls are refused" in away.words
@@ -466,9 +424,6 @@ def test_redis_is_slow() -> None:
     assert found(keeper().gauge("redis_probe_seconds", 0.09)) == {}
     assert "redis_slow" in found(api().seen("redis_seconds", 0.24, 50))
     assert found(api().seen("redis_seconds", 0.24, 49)) == {}
-
-
-def test_the_api_itself_is_busy() -> None:
     late = found(api().gauge("event_loop_lag_seconds", 0.11))["api_busy"].words
     assert late == "the api is busy: its event loop was 110 ms late"
     assert found(api().gauge("event_loop_lag_seconds", 0.09)) == {}
@@ -477,7 +432,7 @@ def test_the_api_itself_is_busy() -> None:
     assert found(calls(stages={"gateway": 0.04, "engine": 0.01})) == {}
 
 
-def test_a_reading_without_a_keeper_or_anybody_tells_of_itself() -> None:
+def test_a_keeper_is_absent_or_fails_again_and_again() -> None:
     def alone(seconds: float) -> set[str]:
         reading = ReportSet([Process("api", seconds=seconds).report()])
         return {one.code for one in diagnose(Facts.from_reports(reading))}
@@ -487,8 +442,6 @@ def test_a_reading_without_a_keeper_or_anybody_tells_of_itself() -> None:
     [only] = diagnose(Facts.from_reports(ReportSet(())))
     assert (only.code, only.severity) == ("no_reports", "info")
 
-
-def test_a_duty_fails_again_and_again() -> None:
     def failing(times: float, done: float) -> dict[str, Diagnosis]:
         told = keeper().count("keeper_runs_total", times, service="reap", outcome="failed")
         return found(told.count("keeper_runs_total", done, service="reap", outcome="done"))
@@ -497,7 +450,7 @@ def test_a_duty_fails_again_and_again() -> None:
     assert failing(2, 0) == failing(3, 4) == {}
 
 
-def test_a_receiver_that_is_away_is_not_called_slow() -> None:
+def test_a_receiver_of_webhooks_that_is_away_is_not_called_slow() -> None:
     told = keeper().count("webhook_attempts_total", 4, outcome="failed")
     one = found(told.seen("webhook_seconds", 0.016, 4))["slow_webhook_receiver"]
     assert one.words.startswith("webhooks fail: a try takes 16 ms, 100 % of 4 failed")

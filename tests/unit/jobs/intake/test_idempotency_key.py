@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from jobs.errors import Malformed
 from jobs.intake.idempotency_key import MAX_LENGTH, PATTERN, parse_key
+from tests.support.cases import each
 
 VECTORS = Path(__file__).parents[5] / "shared/spec/structured-field-string-vectors.json"
 
 
-@pytest.mark.parametrize(
-    ("field", "key"),
-    [
+def test_a_key_is_read_quoted_or_bare() -> None:
+    cases = [
         ('"foo bar"', "foo bar"),
         ('""', ""),
         ('"   "', "   "),
@@ -29,29 +29,24 @@ VECTORS = Path(__file__).parents[5] / "shared/spec/structured-field-string-vecto
         ("job:2026/11/21#7", "job:2026/11/21#7"),
         ("YWJj+/==", "YWJj+/=="),
         ("x" * MAX_LENGTH, "x" * MAX_LENGTH),
-    ],
-)
-def test_a_key_is_read_quoted_or_bare(field: str, key: str) -> None:
-    assert parse_key(field) == key
+    ]
+    for (field, key), case in each(cases):
+        with case:
+            assert parse_key(field) == key
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
+def test_what_is_no_key_is_refused_with_the_way_to_write_one_and_the_limit() -> None:
+    cases = [
         "", " ", '"', '"a', 'a"', '"a" "b"', '"a", "b"', "a b", "a,b", "a;b", "a\\b", "'a'",
         '"a\\"', '"\\a"', '"ü"', "ü", '"a\tb"', '"a\n"', "a\x7f", '"a";', '"a";B', '"a";b=',
         '"a";b=é',
-    ],
-)  # fmt: skip
-def test_what_is_no_key_is_refused_with_the_way_to_write_one(field: str) -> None:
-    with pytest.raises(Malformed, match="in double quotes"):
-        parse_key(field)
-
-
-@pytest.mark.parametrize("key", ["x" * (MAX_LENGTH + 1), f'"{" " * (MAX_LENGTH + 1)}"'])
-def test_a_key_that_is_too_long_is_refused_with_the_limit(key: str) -> None:
-    with pytest.raises(Malformed, match=f"{MAX_LENGTH + 1} characters.*at most {MAX_LENGTH}"):
-        parse_key(key)
+    ]  # fmt: skip
+    for field, case in each(cases):
+        with case, pytest.raises(Malformed, match="in double quotes"):
+            parse_key(field)
+    for key in ("x" * (MAX_LENGTH + 1), f'"{" " * (MAX_LENGTH + 1)}"'):
+        with pytest.raises(Malformed, match=f"{MAX_LENGTH + 1} characters.*at most {MAX_LENGTH}"):
+            parse_key(key)
 
 
 @pytest.mark.skipif(not VECTORS.exists(), reason="the vectors in ../shared/spec are not here")

@@ -1,6 +1,7 @@
 """Items on their way in: escaped rows, slices, and faults by their lines."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
@@ -22,9 +23,10 @@ from tests.support.json_values import custom_ids, json_values
 
 
 def new(
-    slice_items: int = 1000, max_items: int = 100, tenant: str = "default", **options: Any
-) -> Intake:
-    model = Model("echo", "1", "echo", limits=Limits(slice_items=slice_items))
+    slice_items: int = 1000, max_items: int = 100, tenant: str = "default", engine: str = "echo",
+    **options: Any,
+) -> Intake:  # fmt: skip
+    model = Model(engine, "1", engine, limits=Limits(slice_items=slice_items))
     return Intake(ids.new(), tenant, model, strict=True, max_items=max_items, **options)
 
 
@@ -48,12 +50,8 @@ def bounds(values: Iterable[Any], **options: Any) -> list[int]:
 
 
 def unescape(field: str) -> str:
-    letters = iter(field)
     special = {"t": "\t", "n": "\n", "r": "\r"}
-    return "".join(
-        special.get(after := next(letters), after) if letter == "\\" else letter
-        for letter in letters
-    )
+    return re.sub(r"\\(.)", lambda found: special.get(found[1], found[1]), field, flags=re.DOTALL)
 
 
 def refusal(taken: Intake, *lines: bytes) -> list[tuple[int | None, str, str]]:
@@ -66,20 +64,16 @@ def refusal(taken: Intake, *lines: bytes) -> list[tuple[int | None, str, str]]:
 def test_rows_unescaped_hold_what_the_client_sent(sent: list[tuple[str, Any]]) -> None:
     found = rows({"custom_id": id, "input": value} for id, value in sent)
     assert [(custom_id, json.loads(text or "")) for _, custom_id, _, _, text in found] == sent
-    assert [(seq, params) for seq, _, params, _, _ in found] == [
-        (str(seq), None) for seq in range(len(sent))
-    ]
+    numbers = [(str(seq), None) for seq in range(len(sent))]
+    assert [(seq, params) for seq, _, params, _, _ in found] == numbers
 
 
-def test_rows_name_their_job_and_its_tenant_whatever_it_is_called() -> None:
+def test_rows_name_job_and_tenant_and_are_the_same_of_lines_and_of_an_array() -> None:
     with closing(new(tenant="a\t\\b\n")) as taken:
         add_array(taken, ["x"])
         [[job, tenant, *_]] = columns(taken)
     assert tenant == "a\t\\b\n"
     assert UUID(job)
-
-
-def test_lines_and_an_array_make_the_same_rows() -> None:
     values = ["a", {"custom_id": "é", "input": {"b": "\\"}}, 7]
     with closing(new()) as taken:
         add_lines(taken, [json.dumps(value).encode() + b"\r\n" for value in values])
@@ -137,29 +131,23 @@ def test_texts_that_are_taken_at_once_are_stored_as_one_by_one(
 
 def test_slices_are_cut_by_the_number_of_items_and_of_their_inputs() -> None:
     assert bounds(["x"] * 7, slice_items=3) == [0, 3, 6, 7]
-    model = Model("m", "1", "minilm", limits=Limits(slice_items=4))
     values = ["a", ["b", "c"], "d", ["e"] * 9, ["f"] * 3, [1, 2, 3, 4, 5], "g"]
-    with closing(Intake(ids.new(), "t", model, strict=True, max_items=99)) as taken:
+    with closing(new(slice_items=4, engine="minilm")) as taken:
         add_array(taken, values)
         assert list(taken.bounds) == [0, 3, 4, 6, 7]
         assert list(taken.inputs) == [2, 9, 2, 1]  # rounded up: 4 inputs of 3 items
 
 
-def test_slices_are_cut_before_they_outgrow_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_are_cut_before_they_outgrow_their_bytes_and_all_that_is_stored_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(spool, "_SLICE_BYTES", 100)
     sizes = [40, 60, 3, 502, 40]  # as JSON, quotes included
     assert bounds("x" * (size - 2) for size in sizes) == [0, 2, 3, 4, 5]
-    model = Model("minilm", "1", "minilm")
     item = {"input": "x" * 19, "params": {"normalize": False}}  # 40 bytes
-    with closing(Intake(ids.new(), "t", model, strict=True, max_items=99)) as taken:
-        add_array(taken, [item] * 5)
-        assert list(taken.bounds) == [0, 2, 4, 5]
-
-
-def test_all_that_is_stored_of_an_item_counts() -> None:
-    model = Model("minilm", "1", "minilm")
+    assert bounds([item] * 5, engine="minilm") == [0, 2, 4, 5]
     item = {"input": "x", "custom_id": "é\\", "params": {"normalize": False}}
-    with closing(Intake(ids.new(), "t", model, strict=True, max_items=99)) as taken:
+    with closing(new(engine="minilm")) as taken:
         taken.add(item, (), reply=b'"base64"')
         assert taken.input_bytes == 3 + 3 + 19 + 8
 
@@ -180,16 +168,13 @@ def test_every_item_is_in_one_slice_and_no_slice_is_empty(
 # -- faults
 
 
-def test_a_duplicate_is_named_with_both_lines() -> None:
+def test_a_duplicate_is_named_with_both_places() -> None:
     lines = [b'{"custom_id": "%b", "input": 1}' % id for id in (b"a", b"b", b"b", b"a", b"a")]
     assert refusal(new(), *lines) == [
         (3, "duplicate_custom_id", "custom_id is already that of line 2"),
         (4, "duplicate_custom_id", "custom_id is already that of line 1"),
         (5, "duplicate_custom_id", "custom_id is already that of line 1"),
     ]
-
-
-def test_a_duplicate_in_an_array_is_named_by_both_places() -> None:
     with closing(new()) as taken, pytest.raises(Invalid) as caught:
         add_array(taken, ["x", {"custom_id": "a", "input": 1}, {"custom_id": "a", "input": 2}])
     [fault] = caught.value.faults
@@ -217,6 +202,7 @@ def test_each_line_that_can_not_be_read_is_named_and_counted() -> None:
     twice = b'{"custom_id": "a", "input": 1}'
     found = refusal(new(), twice, b"{", twice, b"{")
     assert [line for line, *_ in found] == [2, 3, 4]
+    assert [code for _, code, _ in refusal(new())] == ["empty"]
 
 
 def then_nothing(*lines: bytes) -> Iterator[bytes]:
@@ -231,11 +217,7 @@ def test_too_many_items_are_refused_at_the_first_beyond() -> None:
     found = [(fault.line, fault.code, fault.message) for fault in caught.value.faults]
     assert found[0] == (None, "too_many", "a job has at most 2 items")
     assert [(line, code) for line, code, _ in found[1:]] == [(2, "malformed")]
-
-
-def test_too_many_texts_are_refused_at_the_first_beyond() -> None:
-    limits = (Limit(queued_items=2),)
-    for options in ({"max_items": 2}, {"limits": limits}):
+    for options in ({"max_items": 2}, {"limits": (Limit(queued_items=2),)}):
         with closing(new(**options)) as taken, pytest.raises((Invalid, TooManyItems)):
             add_lines(taken, then_nothing(b'"a"', b'"b"', b'"c"'))
 
@@ -246,29 +228,19 @@ def test_a_job_lists_a_thousand_faults_and_then_reads_no_more() -> None:
         add_lines(taken, then_nothing(*[b"{"] * 1001))
     assert [fault.line for fault in caught.value.faults] == list(range(1, 1001))
     assert len(refusal(new(max_items=9999), *[b"{"] * 1000)) == 1000
+    for names in ([b"a"], [b"a", b"b"], [b"%d" % n for n in range(1500)]):
+        lines = [b'{"custom_id": "%b", "input": 1}' % name for name in names * (3000 // len(names))]
+        found = refusal(new(max_items=9999), *lines)
+        assert [line for line, *_ in found] == list(range(len(names) + 1, len(names) + 1001))
 
 
-@pytest.mark.parametrize("names", [[b"a"], [b"a", b"b"], [b"%d" % n for n in range(1500)]])
-def test_more_duplicates_than_are_listed(names: list[bytes]) -> None:
-    lines = [b'{"custom_id": "%b", "input": 1}' % name for name in names * (3000 // len(names))]
-    found = refusal(new(max_items=9999), *lines)
-    assert [line for line, *_ in found] == list(range(len(names) + 1, len(names) + 1001))
-
-
-def test_no_more_bytes_are_spooled_than_the_limit() -> None:
+def test_no_more_bytes_are_spooled_than_the_limit_and_what_a_tenant_may_store() -> None:
     with closing(new(max_items=9999, max_bytes=10_000)) as taken:
         with pytest.raises(TooLarge, match="more than 10,000 bytes"):
             add_lines(taken, [b'"x"'] * 5000)
         assert 9900 < taken.rows.seek(0, SEEK_END) <= 10_000
-
-
-def test_the_first_byte_beyond_what_a_tenant_may_store_ends_the_reading() -> None:
     limits = Limit(stored_bytes=500), Limit(model="echo", stored_bytes=30)
     lines = then_nothing(b'"ten chars"', b'"ten chars"', b'"ten chars"')
     with closing(new(limits=limits)) as taken, pytest.raises(StorageFull) as caught:
         add_lines(taken, lines)
     assert caught.value.bound.most == 30
-
-
-def test_no_items_are_no_job() -> None:
-    assert [code for _, code, _ in refusal(new())] == ["empty"]

@@ -1,8 +1,10 @@
-"""One item: what is right with it, and everything that is wrong."""
+"""One item: its format, what is right with it, and everything that is wrong."""
 
 import gzip
 import json
 from dataclasses import replace
+from io import BytesIO
+from itertools import product
 from typing import Any, cast
 
 import orjson
@@ -11,10 +13,45 @@ from hypothesis import given
 
 from jobs.errors import Fault, Malformed
 from jobs.intake import validation
+from jobs.intake.formats import guess, read_head, text_lines
 from jobs.intake.validation import Item
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.model import Limits, Model
+from tests.support.cases import each
 from tests.support.json_values import json_values
+
+
+def test_the_format_of_what_has_no_name_is_guessed() -> None:
+    cases = [
+        (b"", "jsonl"),
+        (b'"a"\n"b"\n', "jsonl"),
+        (b'\n{"input": 1}\n{"input": \n', "jsonl"),  # the api names the line
+        (b'{"input: 1}\nx\n', "jsonl"),
+        (b"1\n2\n", "jsonl"),
+        (b"[1, 2]\n", "jsonl"),  # an input may be a list
+        (b'[\n "a",\n "b"\n]\n', "json"),
+        (b'{\n "messages": [{"role": "us', "json"),
+        (b'[{"input": 1},\n {"input": 2}]', "json"),
+        (b"a text\nanother\n", "text"),
+        (b"1\ntwo\n", "text"),
+        (b"[1] A footnote\n[2] Another\n", "text"),
+        (b'"Hello," she said.\n', "text"),
+        ("\xe9\n".encode("latin-1"), "text"),
+    ]
+    for (content, found), case in each(cases):
+        with case:
+            assert guess(content.splitlines(keepends=True)) == found
+
+
+def test_the_head_of_a_file_is_bounded_and_each_line_of_a_text_is_an_item() -> None:
+    assert read_head(BytesIO(b"a\nb\n")) == [b"a\n", b"b\n"]
+    long = BytesIO(b"x" * 300_000)
+    assert sum(map(len, read_head(long, 1000))) < 70_000
+    lines = [b'say "hi"\r\n', "\xe9\n".encode(), b"\n", None, b"\xff\n", b"last"]
+    assert list(text_lines(lines)) == [
+        b'"say \\"hi\\""', '"\xe9"'.encode(), b'""', None, b"\xff", b'"last"'
+    ]  # fmt: skip
+
 
 ECHO, MINILM = SAMPLES.resolve("echo"), SAMPLES.resolve("minilm")
 
@@ -34,118 +71,94 @@ def faults(value: Any, model: Model = ECHO, strict: bool = True) -> list[tuple[A
 # -- reading JSON
 
 
-@given(json_values)
-def test_any_json_value_is_read_as_it_was_written(value: Any) -> None:
-    assert validation.parse_json(json.dumps(value).encode()) == value
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [b"", b"{", b"nul", b"[1,]", b"'a'", b"NaN", b"[Infinity]", b"1e400", b'["\\ud800", -1e999]',
-     b"[" * 5000, b'"\xff"', b'"a\nb"', b"1 2"],
-)  # fmt: skip
-def test_what_is_no_json_is_malformed(raw: bytes) -> None:
-    with pytest.raises(Malformed, match="not valid JSON"):
-        validation.parse_json(raw)
-
-
-def test_what_is_no_text_is_told_so() -> None:
+def test_what_is_no_json_or_in_another_encoding_is_malformed() -> None:
+    cases = [
+        b"", b"{", b"nul", b"[1,]", b"'a'", b"NaN", b"[Infinity]", b"1e400",
+        b'["\\ud800", -1e999]', b"[" * 5000, b'"\xff"', b'"a\nb"', b"1 2",
+    ]  # fmt: skip
+    for raw, case in each(cases):
+        with case, pytest.raises(Malformed, match="not valid JSON"):
+            validation.parse_json(raw)
     with pytest.raises(Malformed, match="not UTF-8"):
         validation.parse_json(gzip.compress(b'"a"'))
-
-
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32", "utf-32-be"])
-@pytest.mark.parametrize("text", ['{"a": 1}', '["\\ud800"]'])
-def test_json_in_another_encoding_is_malformed(encoding: str, text: str) -> None:
-    with pytest.raises(Malformed, match="not valid JSON"):
-        validation.parse_json(text.encode(encoding))
-
-
-def test_a_lone_surrogate_is_read_so_that_its_place_can_be_named() -> None:
-    value = validation.parse_json(b'{"input": ["\\ud800"], "custom_id": "a"}')
-    assert faults(value) == [("input", "lone_surrogate")]
+    encodings = ["utf-8-sig", "utf-16", "utf-16-le", "utf-32", "utf-32-be"]
+    for (encoding, text), case in each(product(encodings, ['{"a": 1}', '["\\ud800"]'])):
+        with case, pytest.raises(Malformed, match="not valid JSON"):
+            validation.parse_json(text.encode(encoding))
 
 
 # -- checking
 
 
 @given(json_values)
-def test_any_json_value_is_an_input_and_stored_as_it_is(value: Any) -> None:
+def test_any_json_value_is_read_as_it_was_written_and_stored_as_it_is(value: Any) -> None:
+    assert validation.parse_json(json.dumps(value).encode()) == value
     item = check({"input": value})
     assert isinstance(item, Item)
     assert orjson.loads(item.input) == value
 
 
-def test_a_value_is_an_item_or_the_input_of_one() -> None:
+def test_a_value_is_an_item_with_a_custom_id_that_can_be_shown_or_the_input_of_one() -> None:
     assert check("text") == Item(None, b'"text"', None)
     assert check([1, None]) == Item(None, b"[1,null]", None)
     value = {"custom_id": "a-1", "input": "text", "params": {"normalize": False}}
     assert check(value, MINILM) == Item("a-1", b'"text"', b'{"normalize":false}')
     assert check({"custom_id": None, "input": None, "params": None}) == Item(None, b"null", None)
+    for custom_id, case in each(["a", "ä b", "x" * 512, "\\N", "\\"]):
+        with case:
+            assert check({"custom_id": custom_id, "input": 1}) == Item(custom_id, b"1", None)
+    for wrong, case in each(["", "x" * 513, 7, True, ["a"], "a\nb", "a\0", "\ud800"], name=repr):
+        with case:
+            assert faults({"custom_id": wrong, "input": 1}) == [("custom_id", "custom_id")]
 
 
-@pytest.mark.parametrize("custom_id", ["a", "ä b", "x" * 512, "\\N", "\\"])
-def test_a_custom_id_is_printable_text(custom_id: str) -> None:
-    item = check({"custom_id": custom_id, "input": 1})
-    assert isinstance(item, Item)
-    assert item.custom_id == custom_id
-
-
-@pytest.mark.parametrize("custom_id", ["", "x" * 513, 7, True, ["a"], "a\nb", "a\0", "\ud800"])
-def test_a_custom_id_that_can_not_be_shown_is_refused(custom_id: Any) -> None:
-    assert faults({"custom_id": custom_id, "input": 1}) == [("custom_id", "custom_id")]
-
-
-@pytest.mark.parametrize(
-    ("value", "code"),
-    [
+def test_an_input_or_parameter_that_can_not_be_stored_is_refused() -> None:
+    cases = [
         ("a\0b", "nul"),
         ({"input": ["a\0b"]}, "nul"),
         ({"input": {"a\0": 1}}, "nul"),
         ("\ud800", "lone_surrogate"),
         ({"input": {"\ud800": 1}}, "lone_surrogate"),
         ({"input": 2**64}, "not_storable"),
-    ],
-)
-def test_an_input_that_can_not_be_stored_is_refused(value: Any, code: str) -> None:
-    assert [fault[-1] for fault in faults(value)] == [code]
+    ]
+    for (value, code), case in each(cases):
+        with case:
+            assert [fault[-1] for fault in faults(value)] == [code]
+    value = validation.parse_json(b'{"input": ["\\ud800"], "custom_id": "a"}')
+    assert faults(value) == [("input", "lone_surrogate")], "it is read to name its place"
+    assert isinstance(check("\\u0000"), Item), "the letters of an escape are no NUL"
 
 
 def nested(levels: int, opening: str = "[", closing: str = "]") -> Any:
     return json.loads(opening * levels + "1" + closing * levels)
 
 
-@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
-def test_a_value_is_nested_200_levels_at_most(opening: str, closing: str) -> None:
-    assert validation.storable(nested(200, opening, closing))
-    assert validation.storable([nested(199, opening, closing)] * 300)
-    for levels in (201, 254, 255, 300):
-        with pytest.raises(ValueError, match="too_deep"):
-            validation.storable(nested(levels, opening, closing))
+def test_a_value_is_nested_200_levels_at_most() -> None:
+    for opening, closing in (("[", "]"), ('{"a":', "}")):
+        assert validation.storable(nested(200, opening, closing))
+        assert validation.storable([nested(199, opening, closing)] * 300)
+        for levels in (201, 254, 255, 300):
+            with pytest.raises(ValueError, match="too_deep"):
+                validation.storable(nested(levels, opening, closing))
 
 
 PASSING = Model("up", "1", "http", options={"url": "http://up", "body": {"p": "$params"}})
 
 
-@pytest.mark.parametrize(
-    ("params", "code"),
-    [
+def test_parameters_that_can_not_be_stored_are_refused() -> None:
+    cases = [
         ({"a": "\ud800"}, "lone_surrogate"),
         ({"\ud800": 1}, "lone_surrogate"),
         ({"a": nested(300)}, "too_deep"),
         ({"a": "\0"}, "nul"),
         ({"a": 2**64}, "not_storable"),
-    ],
-)
-def test_parameters_that_can_not_be_stored_are_refused(params: Any, code: str) -> None:
-    assert faults({"input": 1, "params": params}, PASSING) == [("params", code)]
+    ]
+    for (params, code), case in each(cases):
+        with case:
+            assert faults({"input": 1, "params": params}, PASSING) == [("params", code)]
 
 
-def test_the_letters_of_an_escape_are_no_nul() -> None:
-    assert isinstance(check("\\u0000"), Item)
-
-
-def test_everything_that_is_wrong_with_an_item_is_named() -> None:
+def test_everything_that_is_wrong_with_an_item_is_named_whatever_its_keys() -> None:
     value = {"custom_id": 7, "input": 3, "params": [], "prio": 1, "inputs": 2}
     assert faults(value, MINILM) == [
         ("custom_id", "custom_id"),
@@ -154,43 +167,29 @@ def test_everything_that_is_wrong_with_an_item_is_named() -> None:
         ("params", "type"),
         ("prio", "unknown_key"),
     ]
-
-
-def test_an_object_without_an_input_is_refused() -> None:
     assert faults({}) == [("input", "missing")]
+    [fault] = validation.check({"input": 1, "\ud800": 2}, (), 4, ECHO, True)  # type: ignore[misc]
+    sent = orjson.loads(orjson.dumps(fault.as_json()))
+    assert (sent["loc"], sent["line"], sent["code"]) == (["?"], 4, "unknown_key")
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5},
-        {"prompt": "Hi", "custom_id": "a"},
-        "Hi",
-        {"input": "Hi"},
-        [{"role": "user", "content": "Hi"}],
-    ],
-)
-@pytest.mark.parametrize(
-    "model", [Model("m", "1", "echo_chat"), Model("m", "1", "python", task="chat")]
-)
-def test_a_conversation_without_its_item_is_told_an_example(value: Any, model: Model) -> None:
-    [fault] = validation.check(value, (), None, model, strict=True)
-    assert isinstance(fault, Fault)
-    assert fault.message.endswith('{"input": {"messages": [{"role": "user", "content": "Hello"}]}}')
+def test_a_conversation_without_its_item_is_told_an_example() -> None:
+    hi = [{"role": "user", "content": "Hi"}]
+    values = [{"messages": hi, "max_tokens": 5}, {"prompt": "Hi", "custom_id": "a"}]
+    models = [Model("m", "1", "echo_chat"), Model("m", "1", "python", task="chat")]
+    for (value, model), case in each(product([*values, "Hi", {"input": "Hi"}, hi], models)):
+        with case:
+            [fault] = validation.check(value, (), None, model, strict=True)
+            assert isinstance(fault, Fault)
+            item = '{"input": {"messages": [{"role": "user", "content": "Hello"}]}}'
+            assert fault.message.endswith(item)
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_the_longest_input_is_measured_as_json(wrapped: bool) -> None:
+def test_the_longest_input_is_measured_as_json_together_with_its_parameters() -> None:
     model = Model("m", "1", "echo", limits=Limits(max_item_bytes=8))
-
-    def item(text: str) -> Any:
-        return {"input": text} if wrapped else text
-
-    assert isinstance(check(item("sixfit"), model), Item)
-    assert [fault[-1] for fault in faults(item("seven!!"), model)] == ["too_long"]
-
-
-def test_an_input_and_its_parameters_are_measured_together() -> None:
+    for fits, long in (("sixfit", "seven!!"), ({"input": "sixfit"}, {"input": "seven!!"})):
+        assert isinstance(check(fits, model), Item)
+        assert [fault[-1] for fault in faults(long, model)] == ["too_long"]
     model = replace(MINILM, limits=Limits(max_item_bytes=30))
     params = {"normalize": False}  # 19 bytes as JSON
     fits = check({"input": "x" * 9, "params": params}, model)
@@ -200,15 +199,21 @@ def test_an_input_and_its_parameters_are_measured_together() -> None:
     assert faults({"input": "x" * 29, "params": params}, model) == [("input", "too_long")]
 
 
-@pytest.mark.parametrize("value", [None, 7, True, [["text"]], {"input": {"a": 1}}])
-def test_what_the_model_refuses_is_a_fault_only_where_the_job_is_strict(value: Any) -> None:
-    assert [fault[-1] for fault in faults(value, MINILM)] == ["type"]
-    assert isinstance(check(value, MINILM, strict=False), Item)
+def test_what_the_model_refuses_is_a_fault_only_where_the_job_is_strict() -> None:
+    for value, case in each([None, 7, True, [["text"]], {"input": {"a": 1}}]):
+        with case:
+            assert [fault[-1] for fault in faults(value, MINILM)] == ["type"]
+            assert isinstance(check(value, MINILM, strict=False), Item)
+    model = Model("writer", "1", "echo_chat")
+    value = {"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json"}}
+    [fault] = cast(list[Fault], validation.check({"input": value}, (), 3, model, True))
+    assert (fault.loc, fault.code, fault.line) == (("input",), "generation", 3)
+    assert "response_format.type must be one of" in fault.message
+    assert not isinstance(validation.check({"input": value}, (), 3, model, False), list)
 
 
-@pytest.mark.parametrize(
-    ("params", "code"),
-    [
+def test_parameters_are_those_of_the_model_within_the_range_that_is_told() -> None:
+    cases = [
         ({"normalise": True}, "unknown_param"),
         ({"normalize": "yes"}, "type"),
         ({"normalize": None}, "type"),
@@ -221,33 +226,12 @@ def test_what_the_model_refuses_is_a_fault_only_where_the_job_is_strict(value: A
         ({"truncate": 2}, "range"),
         ({"truncate": 513}, "range"),
         ({"truncate": -(2**80)}, "range"),
-    ],
-)
-def test_parameters_are_those_of_the_model(params: Any, code: str) -> None:
-    assert faults({"input": "a", "params": params}, MINILM) == [("params", code)]
-
-
-def test_a_fault_can_be_sent_whatever_the_client_called_its_keys() -> None:
-    [fault] = validation.check({"input": 1, "\ud800": 2}, (), 4, ECHO, True)  # type: ignore[misc]
-    sent = orjson.loads(orjson.dumps(fault.as_json()))
-    assert (sent["loc"], sent["line"], sent["code"]) == (["?"], 4, "unknown_key")
-
-
-@pytest.mark.parametrize("tokens", [3, 512])
-def test_a_text_may_be_cut_to_so_many_tokens(tokens: int) -> None:
-    found = check({"input": "a", "params": {"truncate": tokens}}, MINILM)
-    assert found == Item(None, b'"a"', b'{"truncate":%d}' % tokens)
-
-
-def test_a_parameter_out_of_range_is_told_its_range() -> None:
+    ]
+    for (params, code), case in each(cases):
+        with case:
+            assert faults({"input": "a", "params": params}, MINILM) == [("params", code)]
+    for tokens in (3, 512):
+        found = check({"input": "a", "params": {"truncate": tokens}}, MINILM)
+        assert found == Item(None, b'"a"', b'{"truncate":%d}' % tokens)
     [fault] = validation.check({"input": "a", "params": {"truncate": 2}}, (), None, MINILM, True)  # type: ignore[misc]
     assert fault.message == "parameter 'truncate' must be a whole number of tokens, 3 to 512"
-
-
-def test_an_input_that_a_generating_model_does_not_take_is_a_fault_at_submission() -> None:
-    model = Model("writer", "1", "echo_chat")
-    value = {"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json"}}
-    [fault] = cast(list[Fault], validation.check({"input": value}, (), 3, model, True))
-    assert (fault.loc, fault.code, fault.line) == (("input",), "generation", 3)
-    assert "response_format.type must be one of" in fault.message
-    assert not isinstance(validation.check({"input": value}, (), 3, model, False), list)

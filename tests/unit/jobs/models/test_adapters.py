@@ -14,9 +14,11 @@ from jobs.models.pricing import Price
 from jobs.models.registry import Registry
 from jobs.models.watcher import ModelsFile
 from jobs.settings import SettingsError
+from tests.support.cases import each
 
 SHA = "a" * 64
 BASE = Model("m", "1", "minilm")
+SERVER = 'options = { url = "http://127.0.0.1:1/v1", model = "x" }'
 
 
 def adapter(name: str, **fields: object) -> Adapter:
@@ -40,7 +42,9 @@ def written(folder: Path, *adapters: str, engine: str = "minilm", options: str =
     return path
 
 
-def test_an_adapter_is_a_model_by_both_its_names(tmp_path: Path) -> None:
+def test_an_adapter_is_a_model_by_its_names_and_a_bare_one_means_a_model_or_the_newest_adapter(
+    tmp_path: Path,
+) -> None:
     models = models_file.read(written(tmp_path, entry("legal"), entry("tax", pinned=True)))
     legal = models.resolve("legal")
     assert legal.key == "m:legal@1"
@@ -50,17 +54,10 @@ def test_an_adapter_is_a_model_by_both_its_names(tmp_path: Path) -> None:
     assert [model.key for model in models] == ["m@1"]
     assert [one.key for one in models.with_adapters(models)] == ["m@1", "m:legal@1", "m:tax@1"]
     assert models.adapters_of("m@1")["legal"].adapter.path == str(tmp_path / "legal")
-
-
-def test_an_own_name_of_several_adapters_must_be_said_in_full() -> None:
-    other = Model("n", "1", "minilm")
-    models = Registry([with_adapters(adapter("a")), with_adapters(adapter("a"), model=other)])
+    both = with_adapters(adapter("a")), with_adapters(adapter("a"), model=Model("n", "1", "minilm"))
     with pytest.raises(UnknownModel, match="m:a, n:a"):
-        models.resolve("a")
-    assert models.resolve("n:a").served_by.name == "n"
-
-
-def test_a_bare_name_means_a_model_and_then_the_newest_adapter() -> None:
+        Registry(both).resolve("a")
+    assert Registry(both).resolve("n:a").served_by.name == "n"
     other = Model("a", "1", "minilm")
     models = Registry([with_adapters(adapter("a")), other])
     assert models.resolve("a") == other
@@ -70,7 +67,9 @@ def test_a_bare_name_means_a_model_and_then_the_newest_adapter() -> None:
     assert {"m", "m:a", "a"} <= set(models.ambiguous_names)
 
 
-def test_adapters_of_others_are_unknown_models() -> None:
+def test_an_adapter_is_unknown_to_other_tenants_and_costs_what_its_base_does_unless_it_says() -> (
+    None
+):
     models = Registry([with_adapters(adapter("a", tenants=("acme",)), adapter("b"))])
     assert models.of_tenant("acme").resolve("a").key == "m:a@1"
     others = models.of_tenant("other")
@@ -81,25 +80,15 @@ def test_adapters_of_others_are_unknown_models() -> None:
             others.resolve("nothing")
         assert str(hidden.value) == str(absent.value).replace("nothing", name)
         assert "m:b@1" in str(hidden.value)
-
-
-def test_an_adapter_costs_what_its_base_costs_unless_it_says() -> None:
     base, own = Price(per_item=1), Price(per_item=2)  # type: ignore[arg-type]
     models = Registry([replace(BASE, price=base, adapters=(adapter("a"), adapter("b", price=own)))])
     assert (models.resolve("a").price, models.resolve("b").price) == (base, own)
 
 
-def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
-        entry("a b"),
-        entry("c", sha256="xyz", more=1),
-        entry("d", path=None),
-        entry("e"),
-        entry("e"),
-    )
+def test_all_faults_are_reported_at_once_and_what_an_engine_can_not_serve(tmp_path: Path) -> None:
+    wrong_ones = [entry("a b"), entry("c", sha256="xyz", more=1), entry("d", path=None)]
     with pytest.raises(SettingsError) as wrong:
-        models_file.read(path)
+        models_file.read(written(tmp_path, *wrong_ones, entry("e"), entry("e")))
     text = "\n".join(wrong.value.problems)
     for problem in (
         "adapters number 1.name: must be of letters",
@@ -109,33 +98,18 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
         "'e' is declared 2 times",
     ):
         assert problem in text
-
-
-@pytest.mark.parametrize(
-    ("engine", "options", "adapters", "problem"),
-    [
+    pinned = [entry("a", pinned=True), entry("b")]
+    cases = [
         ("echo", "", [entry("a")], "takes none"),
-        ("openai", 'options = { url = "http://127.0.0.1:1/v1", model = "x" }', [entry("a")], "out"),
-        (
-            "minilm",
-            "options = { adapter_slots = 1 }",
-            [entry("a", pinned=True), entry("b")],
-            "leaves no slot",
-        ),
-    ],
-)
-def test_what_an_engine_can_not_serve_is_refused(
-    tmp_path: Path, engine: str, options: str, adapters: list[str], problem: str
-) -> None:
-    with pytest.raises(SettingsError, match=problem):
-        models_file.read(written(tmp_path, *adapters, engine=engine, options=options))
-
-
-def test_a_server_has_adapters_by_name_alone(tmp_path: Path) -> None:
-    options = 'options = { url = "http://127.0.0.1:1/v1", model = "x" }'
+        ("openai", SERVER, [entry("a")], "out"),
+        ("minilm", "options = { adapter_slots = 1 }", pinned, "leaves no slot"),
+    ]
+    for (engine, options, adapters, problem), case in each(cases):
+        with case, pytest.raises(SettingsError, match=problem):
+            models_file.read(written(tmp_path, *adapters, engine=engine, options=options))
     only_name = entry("a", path=None, sha256=None)
-    models = models_file.read(written(tmp_path, only_name, engine="openai", options=options))
-    assert models.resolve("m:a").adapter_name == "a"
+    models = models_file.read(written(tmp_path, only_name, engine="openai", options=SERVER))
+    assert models.resolve("m:a").adapter_name == "a", "a server has adapters by name alone"
 
 
 def test_adapters_come_and_go_while_one_that_changes_stays_as_it_was(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Memory plans, against what folders hold and tensors take."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,38 +39,21 @@ EIGHT_B = NetworkShape(
 )  # fmt: skip
 
 
-def plan(
-    available_gb: float = 0,
-    *,
-    on_cpu: bool = False,
-    adapters: Sequence[Adapter] = (),
-    **options: Any,
-) -> MemoryPlan:
+def plan(free_gb: float = 0, *, adapters: Sequence[Adapter] = (), **options: Any) -> MemoryPlan:
     given = TransformersOptions(builtin="smollm2", **{"dtype": "bfloat16", **options})
-    planned = memory_plan.with_defaults(given, on_cpu=on_cpu, adapters=adapters)
-    return memory_plan.make_plan("llama@1", EIGHT_B, planned, int(available_gb * 2**30))
+    planned = memory_plan.with_defaults(given, on_cpu=False, adapters=adapters)
+    return memory_plan.make_plan("llama@1", EIGHT_B, planned, int(free_gb * 2**30))
 
 
-def test_weights_and_cache_of_a_known_model() -> None:
+def test_weights_and_cache_of_a_known_model_in_sixteen_and_eight_bits() -> None:
     made = plan(80, sequences=64, context_tokens=8192)
     assert EIGHT_B.parameters == 8_030_261_248
     assert made.weights == 2 * EIGHT_B.parameters
     assert made.token_bytes == 128 * 1024
+    assert replace(EIGHT_B, kv_heads=32).token_bytes(2) == 4 * EIGHT_B.token_bytes(2)
     assert made.problem() == ""
     assert made.sequences_of(8192) == 55  # of 1 GiB each: 85 % of what the weights leave
     assert plan(80, sequences=16, context_tokens=8192).sequences_of(8192) == 16
-
-
-def test_keys_and_values_are_counted_by_the_heads_that_have_their_own() -> None:
-    ungrouped = NetworkShape(**{**vars_of(EIGHT_B), "kv_heads": 32})
-    assert ungrouped.token_bytes(2) == 4 * EIGHT_B.token_bytes(2)
-
-
-def vars_of(shape: NetworkShape) -> dict[str, Any]:
-    return {name: getattr(shape, name) for name in NetworkShape.__dataclass_fields__}
-
-
-def test_eight_bits_are_half_of_sixteen_but_for_the_embedding() -> None:
     full, quantized = plan(80), plan(80, quantization="int8")
     embedding = 128_256 * 4096
     assert quantized.weights == pytest.approx(full.weights / 2 + embedding, rel=0.001)
@@ -77,16 +61,7 @@ def test_eight_bits_are_half_of_sixteen_but_for_the_embedding() -> None:
     assert quantized.loading == full.weights  # before they are quantized
 
 
-def test_what_does_not_fit_says_by_how_much_and_what_to_change() -> None:
-    problem = plan(16, cache_mb=8192, sequences=8, context_tokens=8192).problem()
-    assert "weights 15,317 MiB" in problem
-    assert "KV cache 8,192 MiB" in problem
-    assert "16,384 MiB are free" in problem
-    assert 'quantization = "int8"' in problem
-    assert plan(0, cache_mb=8192).problem() == ""  # not known
-
-
-def test_the_lines_tell_sequences_adapters_and_tokens_that_fit() -> None:
+def test_the_lines_tell_what_fits_and_a_problem_what_to_change() -> None:
     made = plan(24, cache_mb=4096, sequences=4, context_tokens=8192)
     text = "\n".join(made.lines())
     assert "32768 tokens of 131072 bytes" in text
@@ -95,6 +70,12 @@ def test_the_lines_tell_sequences_adapters_and_tokens_that_fit() -> None:
     assert made.as_json()["fits"] is True
     # 16 × (in + out) of seven layers, 32 times, in 16 bit: 80 MiB, as PEFT's files have
     assert made.adapter_bytes == pytest.approx(80 * MIB, rel=0.01)
+    problem = plan(16, cache_mb=8192, sequences=8, context_tokens=8192).problem()
+    assert "weights 15,317 MiB" in problem
+    assert "KV cache 8,192 MiB" in problem
+    assert "16,384 MiB are free" in problem
+    assert 'quantization = "int8"' in problem
+    assert plan(0, cache_mb=8192).problem() == ""  # not known
 
 
 def adapter(folder: Path, rank: int, *names: str) -> Adapter:
@@ -125,16 +106,15 @@ def test_slots_of_adapters_have_the_largest_rank_for_the_layers_of_any(tmp_path:
     assert made.as_json()["adapters_mb"] == round(made.adapters / MIB, 1)
 
 
-def test_adapters_leave_less_of_a_gpu_to_the_cache(tmp_path: Path) -> None:
+def test_adapters_leave_less_of_a_gpu_to_the_cache_and_one_in_s3_has_a_common_rank(
+    tmp_path: Path,
+) -> None:
     one = adapter(tmp_path / "one", 256, *[name for name in _LAYER if "proj" in name])
     with_it, without = plan(24, adapters=[one]), plan(24)
     cache = memory_plan.CACHE_SHARE * with_it.adapters
     assert without.cache - with_it.cache == pytest.approx(cache, abs=2 * MIB * 64)
-
-
-def test_an_adapter_in_s3_counts_as_one_of_all_layers_with_a_common_rank(tmp_path: Path) -> None:
     remote = Adapter("remote", "s3://models/remote", "0" * 64)
-    made = plan(80, adapters=[remote, adapter(tmp_path / "one", 4, "self_attn.q_proj")])
+    made = plan(80, adapters=[remote, adapter(tmp_path / "two", 4, "self_attn.q_proj")])
     assert made.adapters == 4 * made.adapter_bytes
 
 

@@ -12,6 +12,7 @@ from jobs.models.engines.engine_spec import TOKEN_BUCKETS
 from jobs.models.model import Degrade, Limits, Model
 from jobs.models.registry import Registry
 from jobs.settings import SettingsError
+from tests.support.cases import each
 
 
 def entry(name: str, version: str, engine: str) -> str:
@@ -43,11 +44,8 @@ def problems(folder: Path, text: str) -> list[str]:
     return caught.value.problems
 
 
-def test_without_a_file_the_samples_are_served() -> None:
-    assert models_file.load(None) is SAMPLES
-
-
-def test_a_file_declares_models_with_their_limits(tmp_path: Path) -> None:
+def test_a_file_declares_models_with_their_limits_in_one_pool_or_several(tmp_path: Path) -> None:
+    assert models_file.load(None) is SAMPLES, "those are served without a file"
     models = read(tmp_path, GOOD)
     embed = models.resolve("embed@1")
     assert (embed.target_ms, embed.options) == (100, {"max_tokens": 128})
@@ -56,9 +54,6 @@ def test_a_file_declares_models_with_their_limits(tmp_path: Path) -> None:
     assert models.resolve("shout").limits == Limits()
     assert models.pools() == ["default", "gpu"]
     assert models.of_pool("gpu") == [embed]
-
-
-def test_a_model_may_live_in_several_pools(tmp_path: Path) -> None:
     own = entry("a", "1", "echo") + "pool = "
     models = read(tmp_path, own + '["gpu", "cpu"]')
     assert models.pools() == ["cpu", "gpu"]
@@ -69,16 +64,15 @@ def test_a_model_may_live_in_several_pools(tmp_path: Path) -> None:
         assert "pool" in problem
 
 
-def test_a_bare_name_means_the_version_declared_last(tmp_path: Path) -> None:
+def test_a_bare_name_means_the_version_declared_last_and_an_unknown_one_is_refused(
+    tmp_path: Path,
+) -> None:
     models = read(tmp_path, GOOD)
     assert models.resolve("embed").key == "embed@2"
     assert models.resolve("embed@1").key == "embed@1"
-
-
-@pytest.mark.parametrize("asked", ["", "embed@3", "Embed", "embed@", "@1", "embed@1@1"])
-def test_an_unknown_model_is_refused_with_those_that_there_are(tmp_path: Path, asked: str) -> None:
-    with pytest.raises(UnknownModel, match="embed@1, embed@2, shout@2024-01"):
-        read(tmp_path, GOOD).resolve(asked)
+    for asked, case in each(["", "embed@3", "Embed", "embed@", "@1", "embed@1@1"]):
+        with case, pytest.raises(UnknownModel, match="embed@1, embed@2, shout@2024-01"):
+            models.resolve(asked)
 
 
 def test_every_problem_is_named_with_its_place(tmp_path: Path) -> None:
@@ -106,31 +100,16 @@ def test_every_problem_is_named_with_its_place(tmp_path: Path) -> None:
         limits = 5
         """,
     )
-    places = [
-        (1, "'nope'"),
-        (1, "name"),
-        (1, "version"),
-        (1, "'colour'"),
-        (2, "target_ms"),
-        (2, "pool"),
-        (2, "bucketing"),
-        (2, "options"),
-        (2, "max_batch"),
-        (2, "max_tokens"),
-        (2, "in_flight"),
-        (2, "'max_rows'"),
-        (3, "name"),
-        (3, "version"),
-        (3, "limits"),
-    ]
+    second = "target_ms pool bucketing options max_batch max_tokens in_flight 'max_rows'"
+    words = {1: "'nope' name version 'colour'", 2: second, 3: "name version limits"}
+    places = [(number, word) for number, its in words.items() for word in its.split()]
     for (number, word), problem in zip(places, found, strict=True):
         assert problem.startswith(f"{tmp_path}/models.toml: [[model]] number {number}: ")
         assert word in problem
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
+def test_a_file_with_one_problem_is_refused(tmp_path: Path) -> None:
+    cases = [
         ("", "declares no [[model]]"),
         ("[[models]]\n", "declares no [[model]]"),
         ('[model]\nname = "a"\n', "in double brackets"),
@@ -142,37 +121,24 @@ def test_every_problem_is_named_with_its_place(tmp_path: Path) -> None:
         (entry("m", "1", "minilm") + "fetch = true", "take no bytes"),
         (entry("m", "1", "minilm") + 'prepare = "gpu"', "prepare"),
         (entry("m", "1~prepare", "echo"), "~prepare"),
-    ],
-)
-def test_a_file_with_one_problem_is_refused(tmp_path: Path, text: str, problem: str) -> None:
-    [found] = problems(tmp_path, text)
-    assert problem in found
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    ]
+    for (text, problem), case in each(cases):
+        with case:
+            [found] = problems(tmp_path, text)
+            assert problem in found
     with pytest.raises(SettingsError, match="can't be read"):
         models_file.load(tmp_path / "absent.toml")
 
 
-def test_units_and_keys_of_models_need_no_file() -> None:
-    assert SAMPLES.unit("minilm", "1") == "tokens"
-    assert SAMPLES.unit("gone", "1") == "units"
-    one, same = (Model("a", "1", "echo", options={"x": [1]}) for _ in range(2))
-    assert {one: 1}[same] == 1
-
-
-@pytest.mark.parametrize(
-    ("max_tokens", "largest"), [(3, 16), (16, 16), (17, 24), (256, 256), (300, 384), (512, 512)]
-)
-def test_buckets_go_as_far_as_texts_are_cut(max_tokens: int, largest: int) -> None:
-    model = Model("a", "1", "minilm", options={"max_tokens": max_tokens, "layout": "padded"})
-    assert (
-        model.buckets == model.size_buckets == tuple(top for top in TOKEN_BUCKETS if top <= largest)
-    )
-    assert model.size("word " * 1000, {}) == max_tokens
-
-
-def test_only_a_layout_that_pads_has_buckets_as_lanes() -> None:
+def test_buckets_go_as_far_as_texts_are_cut_and_are_lanes_of_a_layout_that_pads() -> None:
+    cases = [(3, 16), (16, 16), (17, 24), (256, 256), (300, 384), (512, 512)]
+    for (max_tokens, largest), case in each(cases):
+        with case:
+            options = {"max_tokens": max_tokens, "layout": "padded"}
+            model = Model("a", "1", "minilm", options=options)
+            buckets = tuple(top for top in TOKEN_BUCKETS if top <= largest)
+            assert model.buckets == model.size_buckets == buckets
+            assert model.size("word " * 1000, {}) == max_tokens
     padded = Model("a", "1", "minilm", options={"layout": "padded"})
     assert padded.buckets[-1] == 256
     assert replace(padded, bucketing=False).buckets == ()
@@ -187,26 +153,34 @@ def test_only_a_layout_that_pads_has_buckets_as_lanes() -> None:
     assert not Model("a", "1", "echo").pads
 
 
-@pytest.mark.parametrize(("truncate", "size"), [(3, 3), (40, 40), (300, 256)])
-def test_a_call_is_sized_as_it_will_be_cut(truncate: int, size: int) -> None:
-    assert SAMPLES.resolve("minilm").size("word " * 1000, {"truncate": truncate}) == size
+def test_a_call_is_sized_as_it_will_be_cut_in_units_that_need_no_file() -> None:
+    minilm = SAMPLES.resolve("minilm")
+    for truncate, size in ((3, 3), (40, 40), (300, 256)):
+        assert minilm.size("word " * 1000, {"truncate": truncate}) == size
+    assert minilm.size(" " * 5000 + "word " * 1000, {}) == 256
+    assert (SAMPLES.unit("minilm", "1"), SAMPLES.unit("gone", "1")) == ("tokens", "units")
+    one, same = (Model("a", "1", "echo", options={"x": [1]}) for _ in range(2))
+    assert {one: 1}[same] == 1
 
 
-def test_a_long_text_is_sized_as_if_it_were_cut_though_it_begins_with_blanks() -> None:
-    assert SAMPLES.resolve("minilm").size(" " * 5000 + "word " * 1000, {}) == 256
-
-
-def test_an_entry_may_allow_to_degrade(tmp_path: Path) -> None:
+def test_an_entry_may_degrade_or_leave_preparation_to_workers_of_their_own(tmp_path: Path) -> None:
     degrading = 'degrade = { shed = true, truncate = 64, fallback = "embed@1" }'
     versions = [entry("embed", version, "minilm") for version in "12"]
     models = read(tmp_path, "".join(versions) + degrading)
     assert models.resolve("embed@2").degrade == Degrade(True, 64, "embed@1")
     assert models.resolve("embed@1").degrade == Degrade()
+    models = read(tmp_path, entry("m", "1", "minilm") + 'prepare = "pool"\n')
+    model = models.resolve("m")
+    [preparation] = models.of_pool("prepare")
+    assert (preparation.key, model.stages) == ("m@1~prepare", (preparation, model))
+    assert models.pools() == ["default", "prepare"]
+    assert list(models) == [model]
+    assert models.get("m@1~prepare") is None  # nobody may ask for it
+    assert not preparation.buckets  # how long a text is isn't known yet
 
 
-@pytest.mark.parametrize(
-    ("engine", "degrade", "problem"),
-    [
+def test_what_is_wrong_with_degrade_is_named_at_each_of_its_models(tmp_path: Path) -> None:
+    cases = [
         ("minilm", "5", "must be a table"),
         ("minilm", "{ shorten = 5 }", "unknown key 'shorten'"),
         ("minilm", "{ shed = 1 }", "shed must be true or false"),
@@ -218,17 +192,12 @@ def test_an_entry_may_allow_to_degrade(tmp_path: Path) -> None:
         ("echo", '{ fallback = "a" }', "'a' is not declared here"),
         ("echo", '{ fallback = "a@1" }', "'a@1' leads back to it"),
         ("echo", '{ fallback = "b@1" }', "'b@1' takes texts alone"),
-    ],
-)
-def test_what_is_wrong_with_degrade_is_named(
-    tmp_path: Path, engine: str, degrade: str, problem: str
-) -> None:
-    text = entry("a", "1", engine) + f"degrade = {degrade}\n" + entry("b", "1", "minilm")
-    [found] = problems(tmp_path, text)
-    assert problem in found
-
-
-def test_a_cycle_of_fallbacks_is_named_at_each_of_its_models(tmp_path: Path) -> None:
+    ]
+    for (engine, degrade, problem), case in each(cases):
+        with case:
+            text = entry("a", "1", engine) + f"degrade = {degrade}\n" + entry("b", "1", "minilm")
+            [found] = problems(tmp_path, text)
+            assert problem in found
     entries = [
         entry(a, "1", "echo") + f'degrade.fallback = "{b}@1"\n' for a, b in ("ab", "bc", "cb")
     ]
@@ -254,14 +223,3 @@ def test_a_model_of_tensors_declares_them(tmp_path: Path) -> None:
     other = entry("b", "1", "echo")
     [problem] = problems(tmp_path, f'{head}"tensors"\n{fallback}{both}{other}')
     assert "a@1: degrade.fallback 'b@1' does any, not tensors" in problem
-
-
-def test_a_model_may_leave_preparation_to_workers_of_their_own(tmp_path: Path) -> None:
-    models = read(tmp_path, entry("m", "1", "minilm") + 'prepare = "pool"\n')
-    model = models.resolve("m")
-    [preparation] = models.of_pool("prepare")
-    assert (preparation.key, model.stages) == ("m@1~prepare", (preparation, model))
-    assert models.pools() == ["default", "prepare"]
-    assert list(models) == [model]
-    assert models.get("m@1~prepare") is None  # nobody may ask for it
-    assert not preparation.buckets  # how long a text is isn't known yet

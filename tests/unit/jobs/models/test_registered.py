@@ -1,5 +1,6 @@
-"""The models that are served: those of the models file, and those of the registry."""
+"""The models that are served: those of the models file, while it changes, and of the registry."""
 
+import os
 from pathlib import Path
 
 import orjson
@@ -14,6 +15,7 @@ from jobs.models.routing.route import Route, Share
 from jobs.models.routing.table import RoutingTable
 from jobs.models.watcher import ModelsFile
 from jobs.settings import SettingsError
+from tests.support.cases import each
 
 DIGEST = f"sha256:{'0' * 64}"
 
@@ -33,23 +35,23 @@ def key(models: Registry, name: str, tenant: str = "*") -> str:
     return models.resolve(name, tenant).key
 
 
-def test_without_a_registry_the_files_models_are_served_as_they_are() -> None:
+def test_without_a_registry_the_files_models_are_served_and_a_retired_version_by_its_key() -> None:
     file = ModelsFile(None)
     before = file.models
     assert not file.adopt(Registered())
     assert file.models is before is file.declared
+    file.adopt(Registered(unfinished=(version("echo", "9"),)))
+    assert file.models.resolve("echo@9").version == "9"
+    assert file.models.resolve("echo").version == "1"
 
 
-def test_the_version_registered_last_is_the_newest() -> None:
+def test_the_registrys_versions_count_before_the_files_and_the_one_registered_last_is_the_newest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     models = served(version("echo", "3"), version("echo", "2"))
     assert [model.version for model in models.versions("echo")] == ["2", "3", "1"]
     assert key(models, "echo") == "echo@2"
     assert key(models, "echo@1") == "echo@1"
-
-
-def test_the_registrys_entry_counts_where_the_file_has_the_version_too(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
     models = served(version("echo", "1", target_ms=77))
     assert models.resolve("echo").target_ms == 77
     assert len(models.versions("echo")) == 1
@@ -67,13 +69,6 @@ def test_what_cant_be_served_of_an_entry_is_left_out_and_harms_no_other(
     assert "'echo@0' is not declared here" in caplog.text
 
 
-def test_a_retired_version_with_jobs_is_found_by_its_key_and_by_no_bare_name() -> None:
-    file = ModelsFile(None)
-    file.adopt(Registered(unfinished=(version("echo", "9"),)))
-    assert file.models.resolve("echo@9").version == "9"
-    assert file.models.resolve("echo").version == "1"
-
-
 def test_a_change_of_the_file_leaves_the_registrys_versions(tmp_path: Path) -> None:
     path = tmp_path / "models.toml"
     path.write_text("model = []\n")
@@ -86,30 +81,24 @@ def test_a_change_of_the_file_leaves_the_registrys_versions(tmp_path: Path) -> N
     assert [model.key for model in file.models] == ["b@1", "a@1"]
 
 
-def test_options_of_an_artifact_name_files_below_it() -> None:
+def test_options_of_an_artifact_name_files_below_it_and_no_entry_names_its_own() -> None:
     options = {"file": "model.py", "file_sha256": "0" * 64}
     one = version("mine", "1", DIGEST, engine="python", options=options)
     model = parse(one)
     assert model.options["file"] == str(artifact_paths.root(DIGEST) / "model.py")
     assert model.artifact == DIGEST
-
-
-@pytest.mark.parametrize("field", ["artifact", "probe"])
-def test_no_entry_names_its_own_artifact_or_probe(field: str) -> None:
-    with pytest.raises(SettingsError, match=f"{field}: the registry alone sets it"):
-        parse(RegisteredVersion("echo", "2", f'{{"engine": "echo", "{field}": "x"}}'))
+    for field in ("artifact", "probe"):
+        with pytest.raises(SettingsError, match=f"{field}: the registry alone sets it"):
+            parse(RegisteredVersion("echo", "2", f'{{"engine": "echo", "{field}": "x"}}'))
 
 
 # -- names
 
 
-def test_an_alias_means_its_version_and_a_version_goes_before_an_alias() -> None:
+def test_an_alias_means_its_version_if_that_is_served_and_a_version_goes_before_it() -> None:
     models = served(version("echo", "2"), aliases={("echo", "canary"): "1", ("echo", "2"): "1"})
     assert key(models, "echo@canary") == "echo@1"
     assert key(models, "echo@2") == "echo@2"
-
-
-def test_an_alias_of_a_version_that_is_not_served_says_so() -> None:
     models = served(aliases={("echo", "canary"): "7"})
     with pytest.raises(UnknownModel, match="'echo@canary' means version '7', which is not served"):
         models.resolve("echo@canary")
@@ -119,13 +108,14 @@ def test_an_alias_of_a_version_that_is_not_served_says_so() -> None:
 
 def test_a_bare_name_is_bound_by_rollout_then_route_then_stable_then_age() -> None:
     versions = version("echo", "2"), version("echo", "3"), version("echo", "4")
-    stable = {("echo", "stable"): "2"}
+    stable, gone = {("echo", "stable"): "2"}, {("echo", "stable"): "0"}
     of_all = Route("echo", (Share("3", 95), Share("4", 5)))
     of_acme = Route("echo", (Share("1", 100),), "acme")
     by_tenant = {("echo", "*"): of_all, ("echo", "acme"): of_acme}
     rollout = {"echo": ActiveRollout("r", "echo", "2", "4", 50)}
     assert key(served(*versions), "echo") == "echo@4"
     assert key(served(*versions, aliases=stable), "echo") == "echo@2"
+    assert key(served(version("echo", "2"), aliases=gone), "echo") == "echo@2"
     routed = served(*versions, aliases=stable, routes=by_tenant)
     assert key(routed, "echo") == "echo@3"
     assert key(routed, "echo", "acme") == "echo@1"
@@ -134,5 +124,90 @@ def test_a_bare_name_is_bound_by_rollout_then_route_then_stable_then_age() -> No
     assert key(rolling, "echo@4", "acme") == "echo@4"
 
 
-def test_a_stable_version_that_is_gone_binds_nothing() -> None:
-    assert key(served(version("echo", "2"), aliases={("echo", "stable"): "0"}), "echo") == "echo@2"
+ENTRY = '[[model]]\nname = "x"\nversion = "{}"\nengine = "echo"\ntarget_ms = {}\n'
+
+
+def write(path: Path, text: str) -> None:
+    """As deployments do: all of it at once."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(text)
+    os.replace(fresh, path)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "models.toml"
+    write(made, ENTRY.format(1, 50))
+    return made
+
+
+def keys(file: ModelsFile) -> list[str]:
+    return [model.key for model in file.models]
+
+
+def test_a_file_that_changed_is_read_once_and_the_samples_never_change(path: Path) -> None:
+    assert not ModelsFile(None).poll()
+    file = ModelsFile(path)
+    assert not file.poll()
+    write(path, ENTRY.format(1, 50) + ENTRY.format(2, 50))
+    assert file.poll()
+    assert keys(file) == ["x@1", "x@2"]
+    assert not file.poll()
+
+
+def test_a_file_that_is_broken_or_gone_changes_nothing(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for text, case in each(["not TOML", "", ENTRY.format("a@b", 50)]):
+        with case:
+            caplog.clear()
+            write(path, ENTRY.format(1, 50))
+            file = ModelsFile(path)
+            write(path, text)
+            assert not file.poll()
+            assert keys(file) == ["x@1"]
+            assert "stays in force" in caplog.text
+            with pytest.raises(SettingsError):
+                ModelsFile(path)  # broken from the start
+            write(path, ENTRY.format(2, 50))
+            assert file.poll()
+    path.unlink()
+    assert not file.poll()
+    assert keys(file) == ["x@2"]
+
+
+def test_an_entry_that_changed_under_its_version_is_refused_and_keeps_its_fallback(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = ModelsFile(path)
+    write(path, ENTRY.format(1, 75))
+    assert file.poll()
+    assert file.models.resolve("x").target_ms == 50
+    assert "x@1 has changed: give it another version" in caplog.text
+    write(path, ENTRY.format(1, 50) + ENTRY.format(2, 50) + 'degrade.fallback = "x@1"\n')
+    file = ModelsFile(path)
+    write(path, ENTRY.format(3, 50) + ENTRY.format(2, 50) + 'degrade.fallback = "x@3"\n')
+    assert not file.poll()
+    assert keys(file) == ["x@1", "x@2"]
+    assert "x@2: degrade.fallback 'x@1' is not declared here" in caplog.text
+
+
+def test_a_price_may_change_under_its_version_and_is_kept_once_it_is_declared_no_more(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = ModelsFile(path)
+    [model] = file.models
+    write(path, ENTRY.format(1, 50) + "price = { per_item = 2 }\n")
+    assert file.poll()
+    assert file.price(model).per_item == 2
+    assert caplog.text == ""
+    write(path, ENTRY.format(1, 70) + "price = { per_item = 3 }\n")
+    assert file.poll()
+    [changed] = file.models
+    assert (changed.target_ms, file.price(model).per_item) == (50, 3)
+    write(path, ENTRY.format(1, 50) + "price = { per_item = 2 }\n")
+    file = ModelsFile(path)
+    [model] = file.models
+    write(path, ENTRY.format(2, 50))
+    assert file.poll()
+    assert file.price(model).per_item == 2

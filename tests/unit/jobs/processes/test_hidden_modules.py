@@ -20,11 +20,17 @@ def problems(folder: Path, **options: str) -> list[str]:
     return [no.replace(f"{folder}/", "") for no in hidden_modules.problems(options, folder)]
 
 
-def test_the_file_the_package_the_importer_and_the_way_out_are_named(folder: Path) -> None:
+def test_the_file_the_package_the_importer_and_the_way_out_are_named_also_of_names_in_options(
+    folder: Path,
+) -> None:
     assert problems(folder, file=str(folder / "model.py")) == [
         "jobs.py has the name of Millrace's package 'jobs', which model.py would import in its "
         "place: rename it, as to my_jobs.py"
     ]
+    [said] = problems(folder, function="jobs:helper")
+    assert "which options.function would import" in said
+    assert problems(folder, module="jobs.more") == [said.replace("function", "module")]
+    assert problems(folder, module="model") == problems(folder, file=str(folder / "model.py"))
 
 
 @pytest.mark.parametrize("name", packages.NAMES)
@@ -36,13 +42,6 @@ def test_a_folder_is_hidden_too_with_or_without_an_init(folder: Path, name: str)
     (folder / name / "helper.py").touch()
     [said] = problems(folder, file=str(folder / "model.py"))
     assert said.startswith(f"{name} has the name of Millrace's package {name!r}, which model.py")
-
-
-def test_names_in_options_are_looked_at(folder: Path) -> None:
-    [said] = problems(folder, function="jobs:helper")
-    assert "which options.function would import" in said
-    assert problems(folder, module="jobs.more") == [said.replace("function", "module")]
-    assert problems(folder, module="model") == problems(folder, file=str(folder / "model.py"))
 
 
 def test_imports_of_other_modules_are_followed(folder: Path) -> None:
@@ -64,16 +63,13 @@ def test_a_module_on_the_import_path_is_found(
     assert len(hidden_modules.problems({"file": str(file)})) == 1
 
 
-def test_what_no_code_of_a_model_imports_may_have_any_name(folder: Path) -> None:
+def test_what_no_code_of_a_model_imports_and_our_own_packages_are_no_rivals(folder: Path) -> None:
     (folder / "model.py").write_text("from beside_it import jobs\n")
     (folder / "beside_it.py").write_text("this is no Python, which loading it tells")
     assert problems(folder, file=str(folder / "model.py")) == []
     assert problems(folder, file=str(folder / "absent.py"), path="x") == []
-
-
-def test_our_own_packages_are_no_rivals(folder: Path) -> None:
+    (folder / "model.py").write_text("from jobs import helper")
     (folder / "jobs.py").unlink()
     assert problems(folder, file=str(folder / "model.py")) == []
-    assert (
-        hidden_modules.problems({"module": "jobs.clock"}, Path(packages.__file__).parents[2]) == []
-    )
+    ours = Path(packages.__file__).parents[2]
+    assert hidden_modules.problems({"module": "jobs.clock"}, ours) == []

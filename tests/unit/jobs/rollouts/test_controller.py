@@ -2,13 +2,15 @@
 
 import random
 from dataclasses import replace
+from operator import itemgetter
 
 import pytest
 
 from jobs.rollouts.controller import RolloutState, decide, figures_of
 from jobs.rollouts.guardrails import Observations
-from jobs.rollouts.policy import Policy, dump, parse
+from jobs.rollouts.policy import Policy, parse
 from jobs.rollouts.records import LaunchRecord
+from tests.support.cases import each
 
 POLICY = Policy(steps=(5, 50, 100), min_launches=100, min_stay_s=60, idle_s=600)
 BEGAN = RolloutState("running", 0, 0.0)
@@ -32,28 +34,16 @@ def seen(count: int = 200, **canary: float) -> Observations:
     return observations
 
 
-def unequal() -> Observations:
-    observations = seen()
-    observations.add([LaunchRecord(200.0, "control", calls=1000)])
-    return observations
-
-
-def test_it_stays_for_the_shortest_stay_and_until_it_has_seen_enough() -> None:
+def test_a_step_stays_for_its_shortest_stay_and_then_advances_unless_there_is_evidence() -> None:
     early = decide(BEGAN, seen(), POLICY, 30.0)
     assert (early.act, early.reason) == ("stay", "30 of 60 s at this step")
     few = decide(BEGAN, seen(99), POLICY, 100.0)
     assert (few.act, few.reason) == ("stay", "99 launches of 100 at this step")
-
-
-def test_it_advances_and_promotes_after_the_last_step() -> None:
     step = decide(BEGAN, seen(), POLICY, 300.0)
     assert step.act == "advance"
     assert "on to 50 %" in step.reason
     last = replace(BEGAN, step=2)
     assert decide(last, seen(), POLICY, 300.0).act == "promote"
-
-
-def test_it_does_not_advance_while_there_is_some_evidence_against_the_canary() -> None:
     hasty = Policy(steps=(50, 100), min_launches=10, min_stay_s=0)
     suspicious = decide(BEGAN, seen(14, failed=1), hasty, 30.0)
     assert suspicious.act == "stay"
@@ -73,24 +63,22 @@ def test_failures_roll_back_with_their_figures() -> None:
     assert figures["evidence"]["errors"] > figures["alarm_at"] > figures["evidence"]["output"]
 
 
-@pytest.mark.parametrize(
-    ("state", "observations", "act", "reason"),
-    [
+def test_a_rollout_ends_or_waits_for_a_reason() -> None:
+    held = replace(BEGAN, state="held", reason="by a person")
+    failed = replace(BEGAN, load_error="no such file")
+    unequal = seen()
+    unequal.add([LaunchRecord(200.0, "control", calls=1000)])
+    cases = [
         (BEGAN, seen(latency_ms=1.6), "roll_back", "p95 of the control is 1."),
-        (replace(BEGAN, state="held", reason="by a person"), seen(price=2.5), "roll_back",
-         "beyond the limit of +50%"),
-        (BEGAN, unequal(), "hold", "differ more than equal shares do"),
-        (replace(BEGAN, load_error="no such file"), Observations(), "roll_back",
-         "no worker could load the canary: no such file"),
-    ],
-    ids=["slower", "dearer, also while held", "unequal lanes", "cannot be loaded"],
-)  # fmt: skip
-def test_a_rollout_ends_or_waits_for_a_reason(
-    state: RolloutState, observations: Observations, act: str, reason: str
-) -> None:
-    decision = decide(state, observations, POLICY, 300.0)
-    assert decision.act == act
-    assert reason in decision.reason
+        (held, seen(price=2.5), "roll_back", "beyond the limit of +50%"),
+        (BEGAN, unequal, "hold", "differ more than equal shares do"),
+        (failed, Observations(), "roll_back", "no worker could load the canary: no such file"),
+    ]
+    for (state, observations, act, reason), case in each(cases, name=itemgetter(3)):
+        with case:
+            decision = decide(state, observations, POLICY, 300.0)
+            assert decision.act == act
+            assert reason in decision.reason
 
 
 def test_cost_holds_the_ramp_until_a_person_accepts_it() -> None:
@@ -103,7 +91,7 @@ def test_cost_holds_the_ramp_until_a_person_accepts_it() -> None:
     assert decide(BEGAN, dearer, replace(POLICY, accept_cost=True), 300.0).act == "advance"
 
 
-def test_no_traffic_holds_until_there_is_some() -> None:
+def test_no_traffic_or_no_ready_worker_holds_until_there_is_some() -> None:
     observations = seen()
     silent = decide(BEGAN, observations, POLICY, 1000.0)
     assert silent.act == "hold"
@@ -112,9 +100,6 @@ def test_no_traffic_holds_until_there_is_some() -> None:
     assert decide(held, observations, POLICY, 1100.0).act == "stay"
     observations.add([LaunchRecord(1100.0, "canary"), LaunchRecord(1100.0, "control")])
     assert decide(held, observations, POLICY, 1101.0).act == "resume"
-
-
-def test_a_canary_without_a_ready_worker_is_held_until_it_answers() -> None:
     observations = seen()
     observations.add([LaunchRecord(200.0, "missed", 10)])
     assert decide(BEGAN, observations, POLICY, 300.0).act == "advance"
@@ -129,14 +114,8 @@ def test_a_canary_without_a_ready_worker_is_held_until_it_answers() -> None:
     assert decide(held, observations, POLICY, 303.0).act == "resume"
 
 
-def test_a_policy_is_read_as_it_was_written() -> None:
-    assert parse(dump(POLICY)) == POLICY
-    assert parse({}) == Policy()
-
-
-@pytest.mark.parametrize(
-    ("fields", "problem"),
-    [
+def test_a_wrong_policy_says_what_is_wrong() -> None:
+    cases = [
         ({"steps": [10, 5, 100]}, "must grow"),
         ({"steps": [5, 50]}, "end with 100"),
         ({"steps": [75, 100]}, "no control"),
@@ -144,8 +123,7 @@ def test_a_policy_is_read_as_it_was_written() -> None:
         ({"false_alarm": 0}, "probability"),
         ({"cost_hold": 0.6}, "up to cost_limit"),
         ({"min_stay": 5}, "unknown key 'min_stay'"),
-    ],
-)
-def test_a_wrong_policy_says_what_is_wrong(fields: dict[str, object], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        parse(fields)
+    ]
+    for (fields, problem), case in each(cases):
+        with case, pytest.raises(ValueError, match=problem):
+            parse(fields)

@@ -1,5 +1,6 @@
 """Guardrails: their unit is a launch, or a caller."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from jobs.rollouts.guardrails import Observations
@@ -13,22 +14,23 @@ def launch(
     return LaunchRecord(0.0, lane, calls, failed, unit, **values)  # type: ignore[arg-type]
 
 
-def test_a_launch_that_fails_as_a_whole_is_one_event() -> None:
+def observed(records: Iterable[LaunchRecord]) -> Observations:
     seen = Observations()
-    seen.add([launch("canary", failed=8), launch("canary", failed=1)])
+    seen.add(records)
+    return seen
+
+
+def test_a_launch_that_fails_as_a_whole_and_a_sticky_caller_are_one_event_each() -> None:
+    seen = observed([launch("canary", failed=8), launch("canary", failed=1)])
     assert seen.errors_beside_control.events == 2
     assert seen.canary.failed == 9
-
-
-def test_a_sticky_caller_counts_once() -> None:
-    seen = Observations()
-    seen.add([launch("canary", failed=1, unit="17") for _ in range(50)])
+    seen = observed([launch("canary", failed=1, unit="17") for _ in range(50)])
     seen.add([launch("canary", failed=1, unit="18")])
     assert seen.errors_beside_control.events == 2
     assert seen.at_step == 2
 
 
-def test_callers_of_one_launch_are_one_event_and_count_each() -> None:
+def test_callers_of_one_launch_and_calls_that_generate_at_one_time_are_one_event() -> None:
     seen = Observations()
     parts = [launch("canary", failed=1, calls=1, unit=f"{n}") for n in range(8)]
     seen.add([parts[0], *(replace(one, launches=0) for one in parts[1:])])
@@ -39,9 +41,6 @@ def test_callers_of_one_launch_are_one_event_and_count_each() -> None:
     assert seen.errors_beside_control.events == 1
     seen.add([stranger])
     assert seen.errors_beside_control.events == 2
-
-
-def test_calls_that_generate_at_one_time_are_one_event() -> None:
     seen = Observations()
     ends_s = [100.0, 100.0, 101.0, 103.0, 104.5]  # of calls of two seconds
     lanes: list[Lane] = ["canary", "control"]
@@ -51,12 +50,17 @@ def test_calls_that_generate_at_one_time_are_one_event() -> None:
     assert seen.errors_beside_control.events == 2  # at 100 and at 103
 
 
-def test_one_caller_that_sends_nonsense_does_not_make_a_canary_lost() -> None:
-    seen = Observations()
-    seen.add([launch("canary", failed=1, calls=1, unit="17") for _ in range(50)])
+def test_ten_lost_launches_in_a_row_count_if_of_several_callers_while_the_control_works() -> None:
+    seen = observed([launch("canary", failed=1, calls=1, unit="17") for _ in range(50)])
     assert seen.lost_in_a_row == 0
     seen.add([launch("canary", failed=1, calls=1, unit=f"{n}") for n in range(9)])
     assert seen.lost_in_a_row == 10
+    seen = observed([launch("canary", failed=8) for _ in range(9)])
+    assert seen.lost_in_a_row == 0
+    seen.add([launch("canary", failed=8)])
+    assert seen.lost_in_a_row == 10
+    seen.add([launch("control", failed=8)])
+    assert seen.lost_in_a_row == 0
 
 
 def test_of_very_many_callers_some_are_followed() -> None:
@@ -73,27 +77,25 @@ def test_of_very_many_callers_some_are_followed() -> None:
     assert 150 < seen.errors_beside_control.events - before < 350
 
 
-def test_calls_that_the_stable_version_answered_are_no_mismatch() -> None:
-    seen = Observations()
-    seen.add([launch("canary"), launch("missed", calls=900), launch("control", calls=900)])
+def test_unequal_lanes_are_a_mismatch_but_for_what_the_stable_version_answered() -> None:
+    seen = observed([launch("canary"), launch("missed", calls=900), launch("control", calls=900)])
     assert seen.mismatch == 1
     assert seen.missed_in_a_row == 900
     seen.add([launch("canary")])
     assert seen.missed_in_a_row == 0
+    seen = observed([launch("canary", calls=520), launch("control", calls=480)])
+    assert seen.mismatch == 1
+    seen.add([launch("canary", calls=5200), launch("control", calls=4000)])
+    assert seen.mismatch < 0.001
 
 
-def test_slower_launches_are_evidence_once_the_control_is_known() -> None:
-    seen = Observations()
-    seen.add([launch("canary", latency_ms=1e6)])
+def test_slowness_and_errors_are_evidence_beside_what_the_other_versions_do() -> None:
+    seen = observed([launch("canary", latency_ms=1e6)])
     assert seen.slow["latency"].value == 1
     seen.add([launch("control", latency_ms=10.0 + n % 10) for n in range(100)])
     seen.add([launch("canary", latency_ms=100.0) for _ in range(40)])
     assert seen.slow["latency"].value > 500
-
-
-def test_all_of_the_stable_version_is_a_baseline_of_errors() -> None:
-    seen = Observations()
-    seen.add([launch("stable", failed=1, calls=0) for _ in range(20)])
+    seen = observed([launch("stable", failed=1, calls=0) for _ in range(20)])
     seen.add([LaunchRecord(0.0, "stable", launches=950)])
     seen.add([launch("canary") for _ in range(50)])
     before = seen.errors_beside_all.value
@@ -101,34 +103,13 @@ def test_all_of_the_stable_version_is_a_baseline_of_errors() -> None:
     assert seen.errors_beside_all.value > 5 * before
 
 
-def test_unequal_lanes_are_a_mismatch_and_equal_ones_none() -> None:
-    seen = Observations()
-    seen.add([launch("canary", calls=520), launch("control", calls=480)])
-    assert seen.mismatch == 1
-    seen.add([launch("canary", calls=5200), launch("control", calls=4000)])
-    assert seen.mismatch < 0.001
-
-
-def test_ten_lost_launches_in_a_row_count_only_while_the_control_works() -> None:
-    seen = Observations()
-    seen.add([launch("canary", failed=8) for _ in range(9)])
-    assert seen.lost_in_a_row == 0
-    seen.add([launch("canary", failed=8)])
-    assert seen.lost_in_a_row == 10
-    seen.add([launch("control", failed=8)])
-    assert seen.lost_in_a_row == 0
-
-
-def test_launches_of_a_step_are_counted_from_its_time() -> None:
+def test_a_fold_in_pieces_from_the_time_of_a_step_is_the_fold_of_the_whole() -> None:
     seen = Observations([100.0])
     seen.add([LaunchRecord(99.0, "canary"), LaunchRecord(101.0, "canary")])
     assert (seen.canary.launches, seen.step_canary.launches) == (2, 1)
     seen.begin_step(200.0)
     seen.add([LaunchRecord(201.0, "canary")])
     assert seen.step_canary.launches == 1
-
-
-def test_a_fold_in_pieces_is_the_fold_of_the_whole() -> None:
     records = [
         LaunchRecord(n, "canary" if n % 2 else "control", 4, int(n % 9 == 0), latency_ms=n % 13)
         for n in range(1000)

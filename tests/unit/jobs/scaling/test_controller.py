@@ -15,6 +15,7 @@ from jobs.scaling.history import History
 from jobs.scaling.policy import Policy, parse
 from jobs.scaling.schedules import Schedule
 from jobs.scaling.signals import Signals
+from tests.support.cases import each
 
 DAY_S = 86_400.0
 FOUR_RULES = (
@@ -60,163 +61,110 @@ class Pool:
         """Decides once a second; load: by the seconds since the beginning of this run."""
         return [self.look(**load(float(n))).desired for n in range(int(seconds))]
 
-    @property
-    def changes(self) -> list[tuple[str, float]]:
-        return [
-            (one.act, one.history.changed_s) for one in self.decisions if one.act in ("up", "down")
-        ]
+    def changes(self, seconds: float, load: Callable[[float], Mapping[str, object]]) -> list[str]:
+        self.run(seconds, load)
+        return [one.act for one in self.decisions if one.act in ("up", "down")]
 
 
-def test_grows_at_once_to_what_the_calls_need() -> None:
+def test_grows_at_once_to_what_the_calls_need_counting_replicas_that_boot() -> None:
     pool = Pool(BY_LOAD)
     assert pool.look(offered=4.0).desired == ceil(4.0 / 0.75)
     assert "4.00 replicas" in pool.decisions[-1].reason
-
-
-def test_replicas_that_boot_count() -> None:
-    pool = Pool(BY_LOAD, boot_s=30.0)
-    assert pool.run(29, lambda at: {"offered": 4.0}) == [6] * 29
-    assert [act for act, _ in pool.changes] == ["up"]
-
-
-def test_a_step_of_ten_times_does_not_overshoot() -> None:
+    assert Pool(BY_LOAD, boot_s=30.0).run(29, lambda at: {"offered": 4.0}) == [6] * 29
+    assert Pool(BY_LOAD, boot_s=30.0).changes(29, lambda at: {"offered": 4.0}) == ["up"]
     pool = Pool(BY_LOAD, boot_s=30.0)
     wanted = pool.run(300, lambda at: {"offered": 0.6 if at < 10 else 6.0, "refused": 0.0})
     assert max(wanted) == ceil(6.0 / 0.75)
 
 
-def test_refused_calls_bring_one_replica_more_and_wait_for_it() -> None:
+def test_calls_that_are_refused_bring_a_replica_and_those_that_are_always_late_none() -> None:
     pool = Pool(BY_LOAD, replicas=4, boot_s=30.0)
     load = {"offered": 2.7, "refused": 0.1}
     wanted = pool.run(62, lambda at: load)
     assert (wanted[14], wanted[15], wanted[59], wanted[61]) == (4, 5, 5, 6)
-
-
-def test_the_room_that_calls_leave_brings_no_replica() -> None:
-    assert Pool(BY_LOAD, replicas=2).look(offered=0.2, late=0.5).act == "stay"
-    assert Pool(BY_LOAD, replicas=3).look(offered=2.0, backlog_s=100.0).act == "stay"
-
-
-def test_a_model_that_is_always_late_does_not_make_replicas_come_and_go() -> None:
-    pool = Pool(BY_LOAD, replicas=2)
-    pool.run(3000, lambda at: {"offered": 1.2, "late": 1.0})
-    assert [act for act, _ in pool.changes] == ["up"]
-
-
-def test_waiting_items_are_to_be_done_within_the_boot_and_the_drain() -> None:
     policy = replace(BY_LOAD, drain_s=120, boot_s=30)
     assert Pool(policy).look(offered=0.5, backlog_s=450.0).desired == ceil(0.5 + 450 / 150)
+    assert Pool(BY_LOAD, replicas=2).look(offered=0.2, late=0.5).act == "stay"
+    assert Pool(BY_LOAD, replicas=3).look(offered=2.0, backlog_s=100.0).act == "stay"
+    assert Pool(BY_LOAD, 2).changes(3000, lambda at: {"offered": 1.2, "late": 1.0}) == ["up"]
 
 
-def test_goes_down_one_at_a_time_after_the_cool_down_and_the_stay() -> None:
+def test_goes_down_one_at_a_time_after_the_cool_down_and_the_stay_and_for_no_short_lull() -> None:
     pool = Pool(BY_LOAD)
     pool.look(offered=4.0)
     pool.run(400, lambda at: {"offered": 0.1})
-    downs = [at_s for act, at_s in pool.changes if act == "down"]
-    assert [one.desired for one in pool.decisions if one.act == "down"] == [5, 4, 3, 2, 1]
-    assert downs[0] - 1.0 >= BY_LOAD.min_stay_s
-    assert all(b - a >= BY_LOAD.cooldown_s for a, b in pairwise(downs))
+    downs = [one for one in pool.decisions if one.act == "down"]
+    assert [one.desired for one in downs] == [5, 4, 3, 2, 1]
+    times_s = [one.history.changed_s for one in downs]
+    assert times_s[0] - 1.0 >= BY_LOAD.min_stay_s
+    assert all(b - a >= BY_LOAD.cooldown_s for a, b in pairwise(times_s))
+    lulls = Pool(BY_LOAD, replicas=6)
+    assert lulls.changes(1000, lambda at: {"offered": 0.1 if at % 50 < 45 else 4.0}) == []
 
 
-def test_a_short_lull_takes_nothing_away() -> None:
-    pool = Pool(BY_LOAD, replicas=6)
-    pool.run(1000, lambda at: {"offered": 0.1 if at % 50 < 45 else 4.0})
-    assert pool.changes == []
-
-
-@pytest.mark.parametrize("replicas", [1, 6])
-def test_nothing_is_decided_on_missing_metrics(replicas: int) -> None:
-    pool = Pool(BY_LOAD, replicas=replicas)
-    pool.run(600, lambda at: {"offered": 3.0, "missing": ("reports of apis",)})
-    assert pool.changes == []
-    assert "reports of apis" in pool.decisions[-1].reason
-
-
-def test_five_minutes_without_metrics_begin_the_cool_down_anew() -> None:
+def test_without_metrics_nothing_is_decided_and_five_minutes_begin_the_cool_down_anew() -> None:
+    for replicas in (1, 6):
+        pool = Pool(BY_LOAD, replicas=replicas)
+        assert pool.changes(600, lambda at: {"offered": 3.0, "missing": ("reports of apis",)}) == []
+        assert "reports of apis" in pool.decisions[-1].reason
     pool = Pool(BY_LOAD, replicas=6)
     pool.run(59, lambda at: {"offered": 0.1})
     pool.run(300, lambda at: {"missing": ("Redis",)})
-    pool.run(BY_LOAD.cooldown_s, lambda at: {"offered": 0.1})
-    assert pool.changes == []
+    assert pool.changes(BY_LOAD.cooldown_s, lambda at: {"offered": 0.1}) == []
 
 
-def test_begins_with_the_replicas_that_there_are_and_takes_unknown_ones_not_for_none() -> None:
+def test_begins_with_the_replicas_that_there_are_and_holds_a_bound_that_is_narrowed() -> None:
     decision = decide(Signals(1.0, ready=3, booting=1), BY_LOAD, History())
     assert (decision.act, decision.history.desired) == ("stay", 4)
     signals = Signals(1.0, ready=0, missing=("the database",))
     decision = decide(signals, BY_LOAD, History())
     assert (decision.act, decision.history.desired) == ("stay", None)
+    pool = Pool(BY_LOAD, replicas=8)
+    pool.policy = replace(BY_LOAD, max_replicas=5)
+    assert pool.look(offered=8.0).desired == 5
+    decision = Pool(BY_LOAD).look(offered=20.0)
+    assert decision.desired == 10
+    assert "27 would be needed, max_replicas is 10" in decision.reason
 
 
-def test_a_replica_that_never_gets_ready_is_said_once_and_not_piled_up() -> None:
+def test_a_replica_is_overdue_once_if_it_never_gets_ready_and_not_if_it_restarts() -> None:
     pool = Pool(BY_LOAD, boot_s=None)
     load: Mapping[str, object] = {"offered": 2.0, "refused": 0.5, "late": 0.5}
     assert set(pool.run(1000, lambda at: load)) == {3}
     [told] = [one for one in pool.decisions if one.act == "overdue"]
     assert "only 1 of 3 replicas are ready" in told.reason
-
-
-def test_a_worker_that_restarts_long_after_is_not_overdue() -> None:
     pool = Pool(BY_LOAD, replicas=3)
     pool.run(1000, lambda at: {"offered": 1.9})
     pool.ready = 2
     assert pool.look(offered=1.9).act == "stay"
 
 
-def test_bounds_that_people_narrow_hold_at_once() -> None:
-    pool = Pool(BY_LOAD, replicas=8)
-    pool.policy = replace(BY_LOAD, max_replicas=5)
-    assert pool.look(offered=8.0).desired == 5
-
-
-def test_says_what_the_bound_withholds() -> None:
-    decision = Pool(BY_LOAD).look(offered=20.0)
-    assert decision.desired == 10
-    assert "27 would be needed, max_replicas is 10" in decision.reason
-
-
 # The four declared rules.
 
 
-@pytest.mark.parametrize(
-    ("replicas", "load", "seconds", "then"),
-    [
+def test_a_rule_holds_once_its_time_is_over() -> None:
+    cases = [
         (2, {"queue": 501}, 30, 5),
         (2, {"queue": 101}, 60, 3),
         (2, {"offered": 1.71}, 300, 3),
         (3, {"offered": 1.1}, 900, 2),
-    ],
-    ids=FOUR_RULES,
-)
-def test_a_rule_holds_once_its_time_is_over(
-    replicas: int, load: dict[str, object], seconds: int, then: int
-) -> None:
-    wanted = Pool(BY_RULES, replicas=replicas).run(seconds + 1, lambda at: load)
-    assert wanted == [replicas] * seconds + [then]
+    ]
+    rules = zip(FOUR_RULES, cases, strict=True)
+    for (_, (replicas, load, seconds, then)), case in each(rules):
+        with case:
+            wanted = Pool(BY_RULES, replicas=replicas).run(seconds + 1, lambda at, it=load: it)
+            assert wanted == [replicas] * seconds + [then]
 
 
-def test_a_rule_gives_itself_as_the_reason() -> None:
+def test_a_rule_gives_itself_as_the_reason_and_holds_within_the_minimum_and_its_time() -> None:
     pool = Pool(BY_RULES, replicas=2)
     pool.run(31, lambda at: {"queue": 501})
     assert FOUR_RULES[0] in pool.decisions[-1].reason
-
-
-def test_a_break_begins_the_time_of_a_rule_anew() -> None:
-    pool = Pool(BY_RULES, replicas=2)
-    pool.run(200, lambda at: {"queue": 0 if at % 30 == 29 else 600})
-    assert pool.changes == []
-
-
-def test_a_rule_waits_for_what_it_asked_for() -> None:
     pool = Pool(BY_RULES, replicas=2, boot_s=100.0)
     wanted = pool.run(200, lambda at: {"queue": 501})
     assert (wanted[31], wanted[130], wanted[159], wanted[165]) == (5, 5, 5, 8)
-
-
-def test_a_rule_never_takes_the_last_of_the_minimum() -> None:
-    pool = Pool(BY_RULES, replicas=1)
-    pool.run(2000, lambda at: {"offered": 0.0})
-    assert pool.changes == []
+    assert Pool(BY_RULES, 2).changes(200, lambda at: {"queue": 600 * (at % 30 != 29)}) == []
+    assert Pool(BY_RULES, 1).changes(2000, lambda at: {"offered": 0.0}) == []
 
 
 # Floors.
@@ -269,12 +217,13 @@ POLICIES = st.builds(
     cooldown_s=st.floats(0.0, 120.0),
     min_stay_s=st.floats(0.0, 300.0),
 )
+Steps = Sequence[tuple[float, dict[str, object]]]
 STEPS = st.lists(st.tuples(st.floats(0.5, 400.0), LOADS), min_size=1, max_size=40)
 
 
 @given(POLICIES, STEPS, st.integers(0, 30), st.one_of(st.none(), st.floats(0.0, 100.0)))
 def test_always_within_the_bounds(
-    policy: Policy, steps: Sequence[tuple[float, dict[str, object]]], replicas: int, boot_s: float
+    policy: Policy, steps: Steps, replicas: int, boot_s: float
 ) -> None:
     pool = Pool(policy, replicas, boot_s)
     for seconds, load in steps:
@@ -284,25 +233,15 @@ def test_always_within_the_bounds(
 
 
 @given(POLICIES, STEPS, st.integers(0, 30))
-def test_never_changes_anything_on_missing_metrics(
-    policy: Policy, steps: Sequence[tuple[float, dict[str, object]]], replicas: int
-) -> None:
-    pool = Pool(policy, policy.clamp(replicas))
-    for seconds, load in steps:
-        before = pool.history.desired
-        decision = pool.look(seconds, **load)
-        assert decision.act == "stay" or not load["missing"]
-        assert decision.desired == before or not load["missing"]
-
-
-@given(POLICIES, STEPS, st.integers(0, 30))
-def test_goes_down_by_one_and_not_before_its_times(
-    policy: Policy, steps: Sequence[tuple[float, dict[str, object]]], replicas: int
+def test_changes_nothing_on_missing_metrics_and_goes_down_by_one_and_not_before_its_times(
+    policy: Policy, steps: Steps, replicas: int
 ) -> None:
     pool = Pool(policy, policy.clamp(replicas))
     for seconds, load in steps:
         before = pool.history
         decision = pool.look(seconds, **load)
+        if load["missing"]:
+            assert (decision.act, decision.desired) == ("stay", before.desired)
         if decision.act == "down":
             assert decision.desired == (before.desired or 0) - 1
             assert pool.at_s - before.changed_s >= policy.cooldown_s
@@ -317,7 +256,7 @@ def test_does_not_flap_under_a_load_that_wavers(
     for seconds, share in enumerate(noise):
         pool.look(60.0, offered=offered * (1 + share))
         assert seconds >= 0
-    acts = [act for act, _ in pool.changes]
+    acts = [one.act for one in pool.decisions if one.act in ("up", "down")]
     assert "down" not in acts  # it began with the fewest, and grew to what was needed
     assert len(acts) <= 8
 
@@ -332,15 +271,12 @@ def test_converges_to_a_constant(offered: float, target: float) -> None:
     assert ceil(offered / target - 1e-6) <= settled <= ceil(1.15 * offered / target) + 1
 
 
-def test_its_state_survives_as_json() -> None:
+def test_its_state_survives_as_json_and_a_policy_names_every_fault() -> None:
     pool = Pool(replace(BY_LOAD, rules=FOUR_RULES), boot_s=30.0)
     pool.run(50, lambda at: {"offered": 3.0, "queue": 200})
     state = pool.history.state()
     assert History.from_state(state, 4, pool.at_s, Arrivals()) == pool.history
     assert History.from_state({}, 2, 7.0, Arrivals()) == History(2, changed_s=7.0, grown_s=7.0)
-
-
-def test_a_policy_names_every_fault() -> None:
     with pytest.raises(ValueError, match=r"min_replicas.*target_used.*schedules\.0.*rules\.0"):
         parse({
             "min_replicas": 3, "max_replicas": 2, "target_used": 0, "rules": ["more!"],
@@ -348,7 +284,9 @@ def test_a_policy_names_every_fault() -> None:
         })  # fmt: skip
 
 
-def test_replicas_that_prepare_stay_as_long_as_they_are_busy() -> None:
+def test_a_backlog_to_prepare_asks_for_replicas_that_stay_as_long_as_they_are_busy() -> None:
+    signals = Signals(0.0, ready=1, busy=1.0, backlog_s=900.0)
+    assert decide(signals, BY_LOAD, History(desired=1)).desired == ceil(900 / (30 + 120))
     history = History(desired=4)
     for at_s in range(0, 1000, 10):
         signals = Signals(float(at_s), ready=4, busy=0.9 if at_s < 500 else 0.1)
@@ -358,8 +296,3 @@ def test_replicas_that_prepare_stay_as_long_as_they_are_busy() -> None:
             assert decision.desired == 4
     assert history.desired is not None
     assert history.desired < 4
-
-
-def test_a_backlog_to_prepare_asks_for_replicas_by_its_time() -> None:
-    signals = Signals(0.0, ready=1, busy=1.0, backlog_s=900.0)
-    assert decide(signals, BY_LOAD, History(desired=1)).desired == ceil(900 / (30 + 120))

@@ -11,6 +11,7 @@ from jobs.scaling.measure import ModelQueues, Queue, measure
 from jobs.scaling.signals import Signals
 from jobs.telemetry.reports.reports import ProcessKind, Report, ReportSet
 from jobs.telemetry.reports.window import Recent, Series, WindowDelta
+from tests.support.cases import each
 
 MODEL = Model("m", "1", "echo", target_ms=100, limits=Limits(max_batch=32))
 PROFILE = Profile(buckets={0: Times(full_rows=32, full_ms=64.0, one_ms=5.0)})  # 2 ms an entry
@@ -19,7 +20,7 @@ IDLE = Queue()
 
 
 def series(name: str, **labels: str) -> Series:
-    return name, tuple(sorted(labels.items()))
+    return f"millrace_{name}", tuple(sorted(labels.items()))
 
 
 def report(
@@ -34,13 +35,11 @@ def report(
 
 
 def calls(outcome: str, count: float, model: str = "m@1") -> dict[Series, float]:
-    return {
-        series("millrace_calls_total", model=model, outcome=outcome, **{"class": "standard"}): count
-    }
+    return {series("calls_total", model=model, outcome=outcome, **{"class": "standard"}): count}
 
 
 def met(met: str, count: float) -> dict[Series, float]:
-    return {series("millrace_call_target_total", model="m@1", met=met): count}
+    return {series("call_target_total", model="m@1", met=met): count}
 
 
 def load(
@@ -55,14 +54,13 @@ def load(
     return measure("default", named, ReportSet(reports), queues, states, 7.0)
 
 
-def test_work_is_device_time_at_full_launches_whatever_they_were() -> None:
-    busy = {series("millrace_model_device_seconds_total", model="m@1"): 59.0}
+def test_work_is_device_time_at_full_launches_of_all_calls_but_the_faults_of_clients() -> None:
+    busy = {series("model_device_seconds_total", model="m@1"): 59.0}
     found = load(report("api", calls("succeeded", 1000)), report("worker", increases=busy))
     assert found.offered == pytest.approx(100 * 0.002)
     assert (found.used, found.missing) == (found.offered, ())
-
-
-def test_refused_calls_are_demand_and_the_faults_of_clients_are_not() -> None:
+    found = load(report("api", calls("succeeded", 1000, "m:adapter@1")), report("worker"))
+    assert found.offered == pytest.approx(100 * 0.002)
     recent = {**calls("succeeded", 500), **calls("predicted_wait", 400), **calls("no_worker", 100),
               **calls("rate_limited", 9000), **met("true", 480), **met("false", 520)}  # fmt: skip
     found = load(report("api", recent), report("worker"))
@@ -71,64 +69,47 @@ def test_refused_calls_are_demand_and_the_faults_of_clients_are_not() -> None:
     assert found.late == pytest.approx(20 / 500)
 
 
-def test_calls_of_adapters_are_work_of_their_base() -> None:
-    found = load(report("api", calls("succeeded", 1000, "m:adapter@1")), report("worker"))
-    assert found.offered == pytest.approx(100 * 0.002)
-
-
-def test_items_are_a_backlog_and_no_use() -> None:
-    items = {series("millrace_queue_items", model="m@1"): 6000.0}
+def test_items_are_a_backlog_and_what_waits_says_how_long_and_until_when() -> None:
+    items = {series("queue_items", model="m@1"): 6000.0}
     found = load(report("api"), report("worker"), report("keeper", gauges=items))
     assert (found.used, found.backlog_s, found.items) == (0.0, pytest.approx(12.0), 6000)
     assert found.drain_s == pytest.approx(12.0)
-
-
-def test_a_mean_over_the_buckets_in_use() -> None:
-    slow = Times(full_rows=8, full_ms=80.0, one_ms=20.0)
-    queues = ModelQueues({"m@1": Profile(buckets={64: PROFILE.buckets[0], 512: slow}, slots=2)}, {})
-    lanes = {
-        series("millrace_lane_entries_total", model="m@1", lane='{"a":1}/64'): 30.0,
-        series("millrace_lane_entries_total", model="m@1", lane="{}/512"): 10.0,
-        series("millrace_lane_entries_total", model="m@1", lane="other"): 99.0,
-    }
-    reports = ReportSet([report("api", calls("succeeded", 1000)), report("worker", None, lanes)])
-    found = measure("default", [(MODEL, ["m@1"])], reports, queues, {"ready": 1}, 0.0)
-    assert found.offered == pytest.approx(100 * (0.75 * 0.002 + 0.25 * 0.010) / 2)
-
-
-def test_what_waits_says_how_long_and_until_when() -> None:
     found = load(report("api"), report("worker"), queue=Queue(12, 0.03))
     assert (found.queue, found.slack_s, found.wait_s) == (12, 0.03, pytest.approx(0.07))
 
 
-def test_a_model_that_generates_uses_its_cache() -> None:
+def test_work_is_a_mean_over_the_buckets_in_use_or_the_use_of_a_cache() -> None:
+    slow = Times(full_rows=8, full_ms=80.0, one_ms=20.0)
+    queues = ModelQueues({"m@1": Profile(buckets={64: PROFILE.buckets[0], 512: slow}, slots=2)}, {})
+    lanes = {
+        series("lane_entries_total", model="m@1", lane='{"a":1}/64'): 30.0,
+        series("lane_entries_total", model="m@1", lane="{}/512"): 10.0,
+        series("lane_entries_total", model="m@1", lane="other"): 99.0,
+    }
+    reports = ReportSet([report("api", calls("succeeded", 1000)), report("worker", None, lanes)])
+    found = measure("default", [(MODEL, ["m@1"])], reports, queues, {"ready": 1}, 0.0)
+    assert found.offered == pytest.approx(100 * (0.75 * 0.002 + 0.25 * 0.010) / 2)
     state = {
-        series("millrace_kv_cache_usage_perc", model="c@1"): 0.9,
-        series("millrace_num_requests_running", model="c@1", kind="call"): 2.0,
-        series("millrace_num_requests_running", model="c@1", kind="item"): 4.0,
-        series("millrace_num_requests_waiting", model="c@1", kind="call"): 1.0,
+        series("kv_cache_usage_perc", model="c@1"): 0.9,
+        series("num_requests_running", model="c@1", kind="call"): 2.0,
+        series("num_requests_running", model="c@1", kind="item"): 4.0,
+        series("num_requests_waiting", model="c@1", kind="call"): 1.0,
     }
     found = load(report("api"), report("worker", gauges=state), model=CHAT)
     assert found.offered == pytest.approx(0.9 * 3 / 6)
 
 
-@pytest.mark.parametrize(
-    ("reports", "queue", "ready", "missing"),
-    [
+def test_what_is_not_known_is_said_but_a_pool_without_workers_misses_nothing() -> None:
+    cases = [
         ((report("worker"),), Queue(), 1, "reports of apis"),
         ((report("api"),), Queue(), 1, "reports of workers (0 of 1 came)"),
         ((report("api"), report("worker", pool="gpu")), Queue(), 1, "0 of 1"),
         ((report("api"), report("worker")), None, 1, "the queues of m@1"),
-    ],
-)
-def test_what_is_not_known_is_said(
-    reports: tuple[Report, ...], queue: Queue | None, ready: int, missing: str
-) -> None:
-    found = load(*reports, queue=queue, workers={"ready": ready})
-    assert missing in ", ".join(found.missing)
-
-
-def test_a_pool_without_workers_misses_nothing() -> None:
+    ]
+    for (reports, queue, ready, missing), case in each(cases):
+        with case:
+            found = load(*reports, queue=queue, workers={"ready": ready})
+            assert missing in ", ".join(found.missing)
     found = load(report("api", calls("no_worker", 100)), workers={"loading": 2})
     assert (found.missing, found.booting, found.used) == ((), 2, pytest.approx(0.02))
 
@@ -138,7 +119,7 @@ def test_pools_of_one_model_have_its_load_by_what_their_workers_ran() -> None:
     asked = report("api", calls("succeeded", 1000))
 
     def ran(pool: str, entries: float) -> Report:
-        done = {series("millrace_entries_total", model="m@1", entry="call"): entries}
+        done = {series("entries_total", model="m@1", entry="call"): entries}
         return report("worker", increases=done, pool=pool)
 
     assert load(asked, model=both).offered == pytest.approx(100 * 0.002 / 2)
@@ -148,7 +129,7 @@ def test_pools_of_one_model_have_its_load_by_what_their_workers_ran() -> None:
 
 def test_items_are_the_work_of_pools_that_do_not_leave_them_to_cheaper_ones() -> None:
     both = replace(MODEL, pool=("default", "h100"))
-    queued = report("keeper", gauges={series("millrace_queue_items", model="m@1"): 6000.0})
+    queued = report("keeper", gauges={series("queue_items", model="m@1"): 6000.0})
 
     def worker(pool: str, *, leaves: bool) -> Report:
         its = report("worker", pool=pool)
@@ -156,14 +137,10 @@ def test_items_are_the_work_of_pools_that_do_not_leave_them_to_cheaper_ones() ->
         return replace(its, details={"pool": pool, "models": {"m@1": state}})
 
     cheap = worker("default", leaves=False)
-    assert load(queued, cheap, worker("h100", leaves=True), model=both).backlog_s == (
-        pytest.approx(12.0)
-    )
-    assert load(queued, cheap, worker("h100", leaves=False), model=both).backlog_s == (
-        pytest.approx(6.0)
-    )
-    dear = worker("default", leaves=True), worker("h100", leaves=False)
-    assert load(queued, *dear, model=both).backlog_s == 0.0
+    dear = worker("default", leaves=True)
+    leaves, takes = worker("h100", leaves=True), worker("h100", leaves=False)
+    for two, backlog_s in (((cheap, leaves), 12.0), ((cheap, takes), 6.0), ((dear, takes), 0.0)):
+        assert load(queued, *two, model=both).backlog_s == pytest.approx(backlog_s)
 
 
 PREPARATION = PreparationModel.create(Model("p", "1", "minilm", prepare="pool"))
@@ -175,29 +152,26 @@ def prepares(busy_s: float, ready: int = 2) -> Signals:
     key = PREPARATION.key
     worker = report(
         "worker",
-        {series("millrace_device_busy_seconds_total", device="cpu"): busy_s},
+        {series("device_busy_seconds_total", device="cpu"): busy_s},
         {
-            series("millrace_entries_total", model=key, kind="item"): 100.0,
-            series("millrace_model_device_seconds_total", model=key): 1.0,
+            series("entries_total", model=key, kind="item"): 100.0,
+            series("model_device_seconds_total", model=key): 1.0,
         },
         pool="prepare",
     )
     waiting = {
-        series("millrace_queue_items", model=key): 6000.0,
-        series("millrace_queue_oldest_seconds", model=key): 9.0,
+        series("queue_items", model=key): 6000.0,
+        series("queue_oldest_seconds", model=key): 9.0,
     }
     reports = ReportSet([report("api"), worker, worker, report("keeper", gauges=waiting)])
     queues = ModelQueues({}, {key: IDLE})
     return measure("prepare", [(PREPARATION, [key])], reports, queues, {"ready": ready}, 7.0)
 
 
-def test_preparation_is_used_by_the_time_that_it_takes() -> None:
+def test_preparation_is_used_by_the_time_that_it_takes_and_idle_has_no_backlog() -> None:
     found = prepares(busy_s=9.0)
     assert found.used == pytest.approx(0.9)
     assert (found.offered, found.wait_s, found.missing) == (0.0, 9.0, ())
     assert found.backlog_s == pytest.approx(60.0)
-
-
-def test_what_waits_for_idle_preparation_waits_for_devices_and_is_no_backlog() -> None:
     assert prepares(busy_s=2.0).backlog_s == 0.0
     assert prepares(busy_s=0.0, ready=0).backlog_s > 0

@@ -1,13 +1,17 @@
-"""Placement of models on devices: what fits, what it costs, what moves, what an overload misses."""
+"""Placement of models on devices, what an overload misses, and the order in which workers drain."""
 
 from dataclasses import replace
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from jobs.scaling.drain_order import drain_order
 from jobs.scaling.placement.demand import Demand, Kind, Point, problems_of, rate_within
 from jobs.scaling.placement.plan import MOST_USED, Placed, Plan, place
 from jobs.scaling.placement.routing import served
+from tests.support.cases import each
 
 SMALL, LARGE = Kind("small", 16, 1.0), Kind("large", 80, 4.0)
 KINDS = (SMALL, LARGE)
@@ -41,39 +45,32 @@ def check(plan: Plan, demands: list[Demand], kinds: tuple[Kind, ...] = KINDS) ->
     assert plan.price == sum(by_name[device.kind].price for device in plan.devices)
 
 
-def test_a_target_allows_launches_of_half_of_it() -> None:
+def test_a_target_allows_launches_of_half_of_it_and_a_model_must_fit() -> None:
     points = [Point(1, 10, 100), Point(8, 40, 200), Point(32, 110, 290)]
     assert rate_within(points, 100) == 200
     assert rate_within(points, None) == 290
     assert rate_within(points, 15) == 0
-
-
-def test_a_model_that_fits_nowhere_is_a_problem() -> None:
     large = demand("large@1", 20, 1, small=100, large=0)
     [problem] = problems_of([large], KINDS)
     assert "large@1 fits no kind of device: it needs 20 GiB" in problem
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_every_device_has_memory_and_time_for_what_is_on_it(seed: int) -> None:
-    demands = drawn(seed)
-    plan = place(demands, KINDS, rounds=100)
-    assert plan.unplaced == {}
-    check(plan, demands)
+def test_every_device_has_memory_and_time_for_what_is_on_it_and_relocation_saves_money() -> None:
+    for seed, case in each(range(5)):
+        with case:
+            plan = place(drawn(seed), KINDS, rounds=100)
+            assert plan.unplaced == {}
+            check(plan, drawn(seed))
+    prices = [place(drawn(1), KINDS, rounds=rounds).price for rounds in (300, 0)]
+    assert prices[0] < prices[1]
 
 
-def test_small_models_share_a_device() -> None:
+def test_devices_of_the_cheapest_kind_are_shared_and_too_few_leave_work_unplaced() -> None:
     plan = place([demand(f"m{n}@1", 2, 9, 100, 500) for n in range(7)], KINDS)
     assert plan.counts == {"small": 1}
     assert plan.pools == [("small", tuple(f"m{n}@1" for n in range(7)), 1)]
-
-
-def test_a_large_demand_is_spread_over_devices_of_the_cheapest_kind() -> None:
     plan = place([demand("m@1", 2, 1000, small=100, large=500)], KINDS)
     assert plan.counts == {"large": 3}, "4 an hour for 333/s, in place of 1 for 67/s"
-
-
-def test_kinds_of_which_there_are_too_few_leave_work_unplaced() -> None:
     kinds = (replace(SMALL, most=1), replace(LARGE, most=1))
     its = demand("m@1", 2, 1000, small=100, large=500)
     plan = place([its], kinds)
@@ -82,15 +79,10 @@ def test_kinds_of_which_there_are_too_few_leave_work_unplaced() -> None:
     check(plan, [its], kinds)
 
 
-def test_relocation_saves_money() -> None:
-    demands = drawn(1)
-    assert place(demands, KINDS, rounds=300).price < place(demands, KINDS, rounds=0).price
-
-
 # -- from what there is
 
 
-def test_a_plan_for_the_same_demand_changes_nothing() -> None:
+def test_a_plan_for_the_same_demand_or_younger_than_its_stay_changes_nothing() -> None:
     demands = drawn(2)
     plan = place(demands, KINDS, rounds=100)
     later = place(demands, KINDS, plan.devices, at_s=1000.0, min_stay_s=600.0, rounds=100)
@@ -98,26 +90,20 @@ def test_a_plan_for_the_same_demand_changes_nothing() -> None:
         assert homes(later) == homes(plan)
     else:
         assert later.price < plan.price
+    demands = [demand("a@1", 2, 10, 100, 0), demand("b@1", 2, 10, 100, 0)]
+    before = [Placed("small", {its.model: 0.1}, {its.model: 0.0}) for its in demands]
+    for age_s, devices in ((100.0, 2), (700.0, 1)):
+        later = place(demands, KINDS, before, at_s=age_s, min_stay_s=600.0)
+        assert len(later.devices) == devices
 
 
-def test_more_of_one_model_moves_no_other() -> None:
+def test_more_of_one_model_moves_no_other_and_what_nobody_asks_for_goes() -> None:
     demands = [demand("a@1", 10, 60, 100, 0), demand("b@1", 10, 60, 100, 0)]
     plan = place(demands, KINDS)
     more = [replace(demands[0], per_s=130), demands[1]]
     later = place(more, KINDS, plan.devices, at_s=1000.0, min_stay_s=600.0)
     assert later.counts == {"small": 3}
     assert sorted(homes(plan)) == sorted(home for home in homes(later) if home[2] == 0)
-
-
-@pytest.mark.parametrize(("age_s", "devices"), [(100.0, 2), (700.0, 1)])
-def test_a_placement_that_is_younger_than_its_stay_is_not_moved(age_s: float, devices: int) -> None:
-    demands = [demand("a@1", 2, 10, 100, 0), demand("b@1", 2, 10, 100, 0)]
-    before = [Placed("small", {its.model: 0.1}, {its.model: 0.0}) for its in demands]
-    plan = place(demands, KINDS, before, at_s=age_s, min_stay_s=600.0)
-    assert len(plan.devices) == devices
-
-
-def test_what_nobody_asks_for_any_more_goes() -> None:
     before = [Placed("small", {"a@1": 0.5, "gone@1": 0.1}, {"a@1": 0.0, "gone@1": 0.0})]
     plan = place([demand("a@1", 2, 50, 100, 0)], KINDS, before, at_s=1000.0)
     assert [device.models for device in plan.devices] == [("a@1",)]
@@ -134,7 +120,7 @@ def homes(plan: Plan) -> list[tuple[str, str, float]]:
 # -- more than was planned for
 
 
-def test_calls_go_to_the_least_busy_device_that_has_their_model() -> None:
+def test_calls_go_to_the_least_busy_device_with_their_model_and_no_more_than_it_can_do() -> None:
     demands = {
         its.model: its for its in (demand("a@1", 2, 70, 100, 0), demand("b@1", 2, 70, 100, 0))
     }
@@ -146,11 +132,36 @@ def test_calls_go_to_the_least_busy_device_that_has_their_model() -> None:
         "a@1": pytest.approx(120, rel=1e-3), "b@1": 70,
     }  # fmt: skip
     assert served(devices, demands, {"a@1": 70, "b@1": 120})["b@1"] == pytest.approx(100, rel=1e-3)
-
-
-def test_what_is_served_is_no_more_than_comes_and_than_devices_can_do() -> None:
     its = demand("a@1", 2, 60, 100, 0)
     plan = place([its], KINDS)
     assert served(plan.devices, {"a@1": its}, {"a@1": 50})["a@1"] == pytest.approx(50)
     assert served(plan.devices, {"a@1": its}, {"a@1": 300})["a@1"] == pytest.approx(100)
     assert served([], {"a@1": its}, {"a@1": 300}) == {"a@1": 0}
+
+
+def test_workers_go_by_what_would_be_lost_and_then_by_their_age() -> None:
+    cases = [
+        ({"old": ["a"], "new": ["a"], "newest": ["a"]}, [], ["newest", "new", "old"]),
+        ({}, [], []),
+        # Weights that only one worker has are last to go.
+        ({"old": ["a"], "holder": ["a", "rare"], "new": ["a"]}, [], ["new", "old", "holder"]),
+        # A copy counts until it has gone.
+        ({"plain": ["a"], "one": ["a", "b"], "other": ["a", "b"]}, [], ["other", "plain", "one"]),
+        # Copies in workers that stay count.
+        ({"old": ["a"], "new": ["b"]}, [["b"]], ["new", "old"]),
+        ({"old": ["a"], "new": ["b"]}, [["a"]], ["old", "new"]),
+    ]
+    for (held, staying, order), case in each(cases):
+        with case:
+            assert drain_order(held, staying) == order
+    still_loading = drain_order({"loads": [], "new": ["a"], "rare": ["b"]})
+    assert still_loading[0] == "loads", "it has nothing to lose"
+
+
+@given(st.dictionaries(st.integers(), st.sets(st.sampled_from("abcde")), max_size=6))
+def test_no_other_first_choice_loses_fewer_models(held: dict[int, set[str]]) -> None:
+    order = drain_order(held)
+    assert sorted(order) == sorted(held)
+    if held:
+        lost = {one: held[one] - set().union(*(held[o] for o in held if o != one)) for one in held}
+        assert len(lost[order[0]]) == min(map(len, lost.values()))

@@ -47,9 +47,8 @@ def line(stream: io.StringIO) -> dict[str, Any]:
 @pytest.mark.parametrize("form", ["json", "human"])
 def test_what_postgres_quotes_of_a_row_is_left_out(configure: Configure, form: str) -> None:
     written = configure(form)
-    said = (
-        "canceling statement\nDETAIL:  Failing row (secret)\nCONTEXT:  COPY items: secret\nHINT: x"
-    )
+    quoted = "DETAIL:  Failing row (secret)\nCONTEXT:  COPY items: secret"
+    said = f"canceling statement\n{quoted}\nHINT: x"
     logging.getLogger("a").warning("can't store: %s", said)
     try:
         raise ValueError(said)
@@ -62,15 +61,15 @@ def test_what_postgres_quotes_of_a_row_is_left_out(configure: Configure, form: s
     assert "Traceback" in text
 
 
-@pytest.mark.parametrize("name", ["boto3", "botocore.auth", "s3transfer", "kombu", "httpx"])
-def test_libraries_that_hold_credentials_say_little(configure: Configure, name: str) -> None:
+def test_libraries_that_hold_credentials_say_little(configure: Configure) -> None:
     written = configure("auto")
-    assert not logging.getLogger(name).isEnabledFor(logging.INFO)
-    logging.getLogger(name).debug("Authorization: AWS4-HMAC-SHA256 Credential=secret")
-    assert written.getvalue() == ""
+    for name in ("boto3", "botocore.auth", "s3transfer", "kombu", "httpx"):
+        assert not logging.getLogger(name).isEnabledFor(logging.INFO)
+        logging.getLogger(name).debug("Authorization: AWS4-HMAC-SHA256 Credential=secret")
+        assert written.getvalue() == ""
 
 
-def test_a_line_is_an_object_with_its_time_in_utc(configure: Configure) -> None:
+def test_a_line_is_an_object_with_its_time_in_utc_and_its_exception(configure: Configure) -> None:
     written = configure("auto")  # what it goes to is no terminal
     logging.getLogger("a.b").warning("%d of\n%s", 2, "\udc80é")
     found = line(written)
@@ -81,9 +80,6 @@ def test_a_line_is_an_object_with_its_time_in_utc(configure: Configure) -> None:
     assert found["message"] == "2 of\n?é"
     assert found["pid"] > 0
     assert "exception" not in found
-
-
-def test_an_exception_is_a_field(configure: Configure) -> None:
     written = configure("json")
     try:
         raise ValueError("gone")
@@ -95,7 +91,7 @@ def test_an_exception_is_a_field(configure: Configure) -> None:
     assert found["exception"].endswith("ValueError: gone")
 
 
-def test_a_line_says_what_it_is_about(configure: Configure) -> None:
+def test_a_line_says_what_it_is_about_and_in_which_span_it_is_written(configure: Configure) -> None:
     written = configure("json")
     logs.set_process_fields(worker="7")
     with logs.bound_fields(job_id="job_1"), logs.bound_fields(tenant="acme"):
@@ -105,17 +101,9 @@ def test_a_line_says_what_it_is_about(configure: Configure) -> None:
     assert about == {"worker": "7", "job_id": "job_1", "tenant": "acme", "request_id": "req_1"}
     assert "payload" not in written.getvalue()
     assert "trace_id" not in found
-
-
-def test_it_is_about_nothing_any_more_once_that_is_over(configure: Configure) -> None:
     written = configure("json")
-    with logs.bound_fields(job_id="job_1"):
-        pass
-    logging.getLogger("a").warning("x")
+    logging.getLogger("a").warning("that is over")
     assert "job_id" not in line(written)
-
-
-def test_a_line_names_the_span_that_it_is_written_in(configure: Configure) -> None:
     written = configure("json")
     context = new_trace(1.0)
     token = CURRENT.set(context)
@@ -125,19 +113,16 @@ def test_a_line_names_the_span_that_it_is_written_in(configure: Configure) -> No
     assert context.header == f"00-{found['trace_id']}-{found['span_id']}-01"
 
 
-def test_people_read_the_same_in_words(configure: Configure) -> None:
-    written = configure("human")
-    with logs.bound_fields(job_id="job_1"):
-        logging.getLogger("a").warning("it waits")
-    assert written.getvalue().endswith(" test WARNING a: it waits [job_id=job_1]\n")
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
-def test_a_terminal_gets_words(configure: Configure) -> None:
+def test_people_and_a_terminal_read_the_same_in_words(configure: Configure) -> None:
+    written = configure("human")
+    with logs.bound_fields(job_id="job_1"):
+        logging.getLogger("a").warning("it waits")
+    assert written.getvalue().endswith(" test WARNING a: it waits [job_id=job_1]\n")
     written = configure("auto", Terminal())
     logging.getLogger("a").warning("it waits")
     assert written.getvalue().endswith(" test WARNING a: it waits\n")
@@ -149,13 +134,8 @@ def test_warnings_and_uncaught_exceptions_are_lines_too() -> None:
         "import warnings; from jobs.telemetry import logs; logs.configure('x', 'json');"
         "warnings.warn('old'); raise ValueError('gone')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        timeout=PATIENCE_S,
-        check=False,
-        text=True,
-    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False, text=True)
     first, last = map(orjson.loads, done.stderr.splitlines())
     assert (first["logger"], "old" in first["message"]) == ("py.warnings", True)
     assert (last["level"], last["message"]) == ("critical", "terminated by ValueError")

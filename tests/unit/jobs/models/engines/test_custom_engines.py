@@ -13,6 +13,7 @@ from jobs.models.engines.engine_spec import GENERAL_TASKS
 from jobs.models.registry import Registry
 from jobs.settings import SettingsError
 from ops.cli import check as checks
+from tests.support.cases import each
 from tests.support.models import custom_models
 
 HUGGINGFACE = 'path = "x", sha256 = "0", config_sha256 = "0", tokenizer_sha256 = "0"'
@@ -48,15 +49,13 @@ def test_paths_go_from_where_the_models_file_is(
 
 def test_own_code_may_do_anything_and_a_folder_what_its_entry_says(tmp_path: Path) -> None:
     for task in GENERAL_TASKS:
-        [model] = read(
-            tmp_path, custom_models.entry("a", "python", f'task = "{task}"', file="own.py")
-        )
+        entry = custom_models.entry("a", "python", f'task = "{task}"', file="own.py")
+        [model] = read(tmp_path, entry)
         assert model.effective_task == task
         takes_texts = task in ("text", "embedding", "classification", "tokens")
         assert model.spec.text_only == takes_texts
-        assert bool(validation.refuse_input(model, 5)) == (
-            takes_texts or task in ("reranking", "chat")
-        )
+        refuses_numbers = takes_texts or task in ("reranking", "chat")
+        assert bool(validation.refuse_input(model, 5)) == refuses_numbers
     [model] = read(tmp_path, custom_models.entry("a", "python", file="own.py"))
     assert model.effective_task == "any"
     said = "there are: classification, tokens, embedding, reranking"
@@ -69,9 +68,8 @@ def test_own_code_may_do_anything_and_a_folder_what_its_entry_says(tmp_path: Pat
 NET = 'file = "a", build = "N"'
 
 
-@pytest.mark.parametrize(
-    ("engine", "task", "options", "said"),
-    [
+def test_what_is_wrong_with_options_is_named(tmp_path: Path) -> None:
+    cases = [
         ("python", "", "", ["options: one of file, module must be set; there is none"]),
         ("python", "", 'file = "a", module = "b"',
          ["one of file, module must be set; there are file and module"]),
@@ -105,19 +103,12 @@ NET = 'file = "a", build = "N"'
          ["must be 'sigmoid' or 'none', not"]),
         ("huggingface", "tokens", HUGGINGFACE + ", max_tokens = 2",
          ["max_tokens must be greater than or equal to 3, not 2"]),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_with_options_is_named(
-    tmp_path: Path, engine: str, task: str, options: str, said: list[str]
-) -> None:
-    found = problems(tmp_path, engine, options, f'task = "{task}"' if task else "")
-    assert len(found) == len(said)
-    assert all(word in problem for word, problem in zip(said, found, strict=True))
-
-
-@pytest.mark.heavy
-def test_files_that_are_there_lack_nothing(own_models: Path) -> None:
-    assert [no for model in models_file.load(own_models) for no in model.file_problems()] == []
+    ]  # fmt: skip
+    for (engine, task, options, said), case in each(cases):
+        with case:
+            found = problems(tmp_path, engine, options, f'task = "{task}"' if task else "")
+            assert len(found) == len(said)
+            assert all(word in problem for word, problem in zip(said, found, strict=True))
 
 
 FOLDERS = {"headless": "tokens", "pickled": "reranking", "broken": "tokens", "nowhere": "tokens"}
@@ -131,19 +122,13 @@ def test_what_is_wrong_with_the_files_is_told_all_at_once(own_models: Path, tmp_
     (tmp_path / "pickled" / "tokenizer.json").unlink()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("[")
-    models = read(
-        tmp_path,
-        custom_models.entry("code", "python", file="absent.py"),
-        custom_models.entry(
-            "net", "torch", file="net.py", build="N", weights="n.safetensors", sha256="0"
-        ),
-        *(
-            custom_models.entry(
-                name, "huggingface", f'task = "{task}"', path=name, **custom_models.UNCHECKED
-            )
-            for name, task in FOLDERS.items()
-        ),
-    )
+    net = {"file": "net.py", "build": "N", "weights": "n.safetensors", "sha256": "0"}
+    entries = [custom_models.entry("code", "python", file="absent.py")]
+    entries.append(custom_models.entry("net", "torch", **net))
+    for name, task in FOLDERS.items():
+        options = {"path": name, **custom_models.UNCHECKED}
+        entries.append(custom_models.entry(name, "huggingface", f'task = "{task}"', **options))
+    models = read(tmp_path, *entries)
     found = [no.replace(f"{tmp_path}/", "") for model in models for no in model.file_problems()]
     expected = [
         "code@1: options.file: there is no file absent.py",
@@ -163,9 +148,7 @@ def test_what_is_wrong_with_the_files_is_told_all_at_once(own_models: Path, tmp_
 
 
 @pytest.mark.heavy
-def test_an_entry_of_a_folder_is_read_and_its_texts_counted_without_torch(
-    own_models: Path,
-) -> None:
+def test_an_entry_of_a_folder_is_read_and_its_texts_counted_without_torch(own_models: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from jobs.models import models_file\n"
         f"models = models_file.load(Path({str(own_models)!r}))\n"
@@ -181,11 +164,8 @@ def test_millrace_check_tells_of_files_beside_what_else_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     function = 'options = { function = "jobs:helper" }'
-    read(
-        tmp_path,
-        custom_models.entry("a", "python", file="absent.py"),
-        f'[[model]]\nname = "b"\nversion = "1"\nengine = "function"\n{function}\n',
-    )
+    absent = custom_models.entry("a", "python", file="absent.py")
+    read(tmp_path, absent, custom_models.entry("b", "function", function))
     (tmp_path / "jobs.py").touch()
     monkeypatch.setenv("MILLRACE_MODELS", str(tmp_path / "models.toml"))
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))

@@ -8,6 +8,7 @@ from jobs.models.builtin_models import SAMPLES
 from jobs.models.engines import extras
 from jobs.models.inputs import input_size
 from jobs.models.model import Model
+from tests.support.cases import each
 from workers.engines import registry
 
 NO_TORCH = "torch isn't installed: pip install 'millrace[cpu]', or 'millrace[cuda]' for a GPU"
@@ -18,19 +19,19 @@ def hide(patch: pytest.MonkeyPatch, *packages: str) -> None:
         patch.setitem(sys.modules, package, None)
 
 
-def test_all_samples_are_served_with_every_extra() -> None:
-    assert extras.unserved(SAMPLES) == []
-
-
-def test_models_that_need_torch_are_named_once_with_what_to_install(
+def test_models_that_lack_packages_are_named_once_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    assert extras.unserved(SAMPLES) == [], "with every extra"
     hide(monkeypatch, "torch")
     names = "minilm, image-classifier, efficientnet-lite0, smollm2"
     assert extras.unserved(SAMPLES) == [f"not served here: {names}: {NO_TORCH}"]
+    for engine, case in each(registry.ON_TORCH - {"tensors"}):
+        with case:
+            assert extras.lacking(Model("m", "1", engine)) == NO_TORCH
 
 
-def test_each_lacking_package_has_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_lacking_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, "transformers", input_size.MINILM)
     found = extras.unserved(SAMPLES)
     assert [line.partition(": ")[2].partition(":")[0] for line in found] == ["minilm", "smollm2"]
@@ -38,27 +39,16 @@ def test_each_lacking_package_has_its_extra(monkeypatch: pytest.MonkeyPatch) -> 
     assert found[1].endswith("transformers isn't installed: pip install 'millrace[generate]'")
 
 
-@pytest.mark.parametrize("name", ["minilm", "image-classifier"])
-def test_an_engine_is_not_begun_without_its_packages(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hide(monkeypatch, "torch")
-    with pytest.raises(extras.MissingExtra, match="torch isn't installed"):
-        registry.load(SAMPLES.resolve(name), "cpu")
-
-
-@pytest.mark.parametrize("name", ["echo", "batchstring", "simple"])
-def test_models_without_torch_are_served_by_the_base(
-    name: str, monkeypatch: pytest.MonkeyPatch
+def test_an_engine_is_not_begun_without_its_packages_and_the_base_serves_others(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hide(monkeypatch, "torch", "transformers", input_size.MINILM)
-    registry.load(SAMPLES.resolve(name), "cpu").close()
-
-
-@pytest.mark.parametrize("engine", sorted(registry.ON_TORCH - {"tensors"}))
-def test_every_engine_on_torch_says_so(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    hide(monkeypatch, "torch")
-    assert extras.lacking(Model("m", "1", engine)) == NO_TORCH
+    for name, case in each(["minilm", "image-classifier"]):
+        with case, pytest.raises(extras.MissingExtra, match="torch isn't installed"):
+            registry.load(SAMPLES.resolve(name), "cpu")
+    for name, case in each(["echo", "batchstring", "simple"]):
+        with case:
+            registry.load(SAMPLES.resolve(name), "cpu").close()
 
 
 def test_without_the_tokenizer_a_text_has_at_most_a_token_a_character(

@@ -7,15 +7,11 @@ import pytest
 
 from jobs.intake import validation
 from jobs.models import models_file
-from jobs.models.engines.upstream_options import (
-    Concurrency,
-    HttpOptions,
-    OpenAIOptions,
-    UpstreamOptions,
-)
+from jobs.models.engines.upstream_options import Concurrency, HttpOptions, OpenAIOptions
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 from jobs.settings import SettingsError
+from tests.support.cases import each
 
 
 def read(folder: Path, options: str, rest: str = "", engine: str = "http") -> Registry:
@@ -38,7 +34,7 @@ URL = 'url = "https://models.example/v1"\n'
 CHAT = URL + 'model = "theirs"\n'
 
 
-def test_what_follows_from_its_options_are_its_limits(tmp_path: Path) -> None:
+def test_limits_follow_from_concurrency_which_is_nearest_to_the_usual(tmp_path: Path) -> None:
     (model,) = read(tmp_path, URL + "concurrency = { max = 48 }")
     assert (model.limits.max_batch, model.limits.in_flight) == (1, 48)
     assert model.effective_task == "any"
@@ -47,28 +43,21 @@ def test_what_follows_from_its_options_are_its_limits(tmp_path: Path) -> None:
     assert (model.limits.max_batch, model.limits.in_flight) == (64, Concurrency().max)
     assert model.limits.slice_items == 640
     assert model.effective_task == "embedding"
-
-
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [
+    cases = [
         ("{}", Concurrency(1, 4, 32)),
         ("{ max = 2 }", Concurrency(1, 2, 2)),
         ("{ min = 50 }", Concurrency(50, 50, 50)),
         ("{ start = 100 }", Concurrency(1, 100, 100)),
         ("{ min = 2, start = 3, max = 4 }", Concurrency(2, 3, 4)),
-    ],
-)
-def test_what_concurrency_leaves_out_is_nearest_to_the_usual(
-    tmp_path: Path, given: str, meant: Concurrency
-) -> None:
-    (model,) = read(tmp_path, URL + f"concurrency = {given}")
-    assert HttpOptions(**model.options).concurrency == meant
+    ]
+    for (given, meant), case in each(cases):
+        with case:
+            (model,) = read(tmp_path, URL + f"concurrency = {given}")
+            assert HttpOptions(**model.options).concurrency == meant
 
 
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
+def test_what_is_wrong_with_an_option_is_said(tmp_path: Path) -> None:
+    cases = [
         ("", "options.url is missing: an address"),
         ('url = "ftp://x/"', "options.url: must be an address"),
         ('url = "https://user:pw@x/"', "with no user, password"),
@@ -77,10 +66,7 @@ def test_what_concurrency_leaves_out_is_nearest_to_the_usual(
         (URL + 'headers = { X-Api-Key = "sk-123" }', 'comes from "env:NAME"'),
         (URL + 'headers = { X-A = "a\\nb" }', "printable ASCII"),
         (URL + 'headers = { Host = "x" }', "are set by the engine"),
-        (
-            URL + 'body = { text = "input" }',
-            'must be a template with "$input" where the input goes',
-        ),
+        (URL + 'body = { text = "input" }', 'be a template with "$input" where the input goes'),
         (URL + 'output = "results/0"', "must be a JSON pointer"),
         (URL + 'output = "/a~2"', "must be a JSON pointer"),
         (URL + 'method = "GET"', "must be 'POST' or 'PUT', not 'GET'"),
@@ -95,37 +81,30 @@ def test_what_concurrency_leaves_out_is_nearest_to_the_usual(
         ),
         (URL + 'health = "well"', "must be a path that begins with /"),
         (URL + 'modle = "x"', "unknown key 'modle' in options; there are: url, headers"),
-    ],
-)
-def test_what_is_wrong_with_an_option_is_said(tmp_path: Path, option: str, said: str) -> None:
-    (problem,) = problems(tmp_path, option)
-    assert said in problem
-    assert "sk-123" not in problem
+    ]
+    for (option, said), case in each(cases):
+        with case:
+            (problem,) = problems(tmp_path, option)
+            assert said in problem
+            assert "sk-123" not in problem
+    wrong = 'model = ""\napi_key = "sk-1"\nencoding_format = "int8"'
+    named = [problem.split()[0].rstrip(":") for problem in problems(tmp_path, wrong, "", "openai")]
+    assert named == [f"options.{name}" for name in ("url", "model", "api_key", "encoding_format")]
 
 
-def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
-    found = problems(
-        tmp_path, 'model = ""\napi_key = "sk-1"\nencoding_format = "int8"', "", "openai"
-    )
-    assert [problem.split()[0].rstrip(":") for problem in found] == [
-        "options.url", "options.model", "options.api_key", "options.encoding_format"
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("rest", "said"),
-    [
+def test_limits_and_options_fit_together(tmp_path: Path) -> None:
+    cases = [
         ("limits = { max_batch = 8 }", "limits.max_batch is 1: a request takes one input"),
         ("limits = { in_flight = 8 }", "options: concurrency.max says how many"),
         ("limits = { max_launch_s = 35 }", "must be less than limits.max_launch_s (35 s)"),
         ('task = "tokens"', "no task 'tokens'; there are: chat, embedding"),
-    ],
-)
-def test_limits_and_options_fit_together(tmp_path: Path, rest: str, said: str) -> None:
-    assert any(said in problem for problem in problems(tmp_path, CHAT, rest, "openai"))
+    ]
+    for (rest, said), case in each(cases):
+        with case:
+            assert any(said in problem for problem in problems(tmp_path, CHAT, rest, "openai"))
 
 
-def test_parameters_are_taken_where_there_is_a_place_for_them() -> None:
+def test_parameters_are_taken_where_there_is_a_place_for_them_and_tokens_are_guessed() -> None:
     passes = Model("m", "1", "http", options={"body": {"q": "$input", "how": ["$params"]}})
     assert validation.refuse_params(passes, {"any": ["thing"]}) is None
     no = validation.refuse_params(Model("m", "1", "http"), {"lang": "de"})
@@ -134,24 +113,18 @@ def test_parameters_are_taken_where_there_is_a_place_for_them() -> None:
     assert validation.refuse_params(embeds, {"dimensions": 256}) is None
     assert validation.refuse_params(embeds, {"dimensions": 0}) is not None
     assert validation.refuse_params(Model("m", "1", "openai"), {"dimensions": 256}) is not None
+    cases = [("", 1), ("x" * 400, 100), ([1, 2, 3], 3), ({"messages": [{"content": "x" * 80}]}, 20)]
+    for (value, size), case in each(cases):
+        with case:
+            assert Model("m", "1", "openai").size(value, {}) == size
 
 
-@pytest.mark.parametrize(
-    ("value", "size"),
-    [("", 1), ("x" * 400, 100), ([1, 2, 3], 3), ({"messages": [{"content": "x" * 80}]}, 20)],
-)
-def test_tokens_are_guessed(value: object, size: int) -> None:
-    assert Model("m", "1", "openai").size(value, {}) == size
-
-
-@pytest.mark.parametrize(("engine", "options"), [("http", HttpOptions), ("openai", OpenAIOptions)])
-def test_the_page_has_each_option_with_its_default(
-    engine: str, options: type[UpstreamOptions]
-) -> None:
+def test_the_page_has_each_option_with_its_default() -> None:
     page = Path(__file__).parents[5] / "ops/docs/how-to/models/upstreams.md"
     rows = re.findall(r"^\| `(\w+)` \| (both|`\w+`) \| (.*?) \|", page.read_text(), re.MULTILINE)
-    defaults = {name: default for name, whose, default in rows if whose in ("both", f"`{engine}`")}
-    assert defaults.keys() == options.model_fields.keys()
-    for name, field in options.model_fields.items():
-        if field.default and isinstance(field.default, str | float | int):
-            assert defaults[name].strip('`"') == str(field.default).removesuffix(".0")
+    for engine, options in (("`http`", HttpOptions), ("`openai`", OpenAIOptions)):
+        defaults = {name: default for name, whose, default in rows if whose in ("both", engine)}
+        assert defaults.keys() == options.model_fields.keys()
+        for name, field in options.model_fields.items():
+            if field.default and isinstance(field.default, str | float | int):
+                assert defaults[name].strip('`"') == str(field.default).removesuffix(".0")

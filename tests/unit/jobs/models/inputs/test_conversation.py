@@ -1,39 +1,53 @@
-"""Messages of a generation request."""
+"""Messages of a conversation, calls of tools in answers, and beginnings by which calls find the
+worker that has computed them."""
 
 from typing import Any
 
+import orjson
 import pytest
 
+from jobs.models.inputs import chat
 from jobs.models.inputs.conversation import read_messages
 from jobs.models.inputs.fields import FieldError
-
-CALL = {
-    "id": "call_1",
-    "type": "function",
-    "function": {"name": "weather", "arguments": '{"city": "Turin"}'},
-}
+from jobs.models.inputs.prefix import prefix_digest
+from jobs.models.inputs.tool_calls import Parsed, ToolCallParser, with_tool_calls
+from tests.support.cases import each
 
 
-def test_parts_of_a_message_become_one_text() -> None:
+def test_a_chat_model_takes_roles_and_no_other_value() -> None:
+    for role in ("user", "system", "tool"):
+        assert chat.refuse({"messages": [{"role": role, "content": "hello"}]}) is None
+    for role, case in each(["nobody", None, 1, [], {}, ["user"]]):
+        with case:
+            refused = chat.refuse({"messages": [{"role": role, "content": "hello"}]})
+            assert (refused or "").startswith("needs a role in messages[0]")
+
+
+EARLIER = {"name": "weather", "arguments": '{"city": "Turin"}'}
+EARLIER_CALL = {"id": "call_1", "type": "function", "function": EARLIER}
+
+
+def test_parts_of_a_message_become_one_text_and_arguments_of_earlier_calls_objects() -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     read = read_messages([{"role": "developer", "content": parts, "name": "ada"}])
     assert read == ({"role": "system", "content": "one\ntwo", "name": "ada"},)
-
-
-def test_arguments_of_earlier_calls_become_objects_for_the_template() -> None:
     messages = [
-        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "assistant", "content": None, "tool_calls": [EARLIER_CALL]},
         {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
     ]
     assistant, tool = read_messages(messages)
     assert assistant["content"] == ""
     assert assistant["tool_calls"][0]["function"]["arguments"] == {"city": "Turin"}
     assert tool["tool_call_id"] == "call_1"
+    for arguments in ("{", "[]", 5):
+        call = {**EARLIER_CALL, "function": {"name": "weather", "arguments": arguments}}
+        with pytest.raises(FieldError, match="arguments must be an object"):
+            read_messages([{"role": "assistant", "tool_calls": [call]}])
 
 
-@pytest.mark.parametrize(
-    ("message", "place"),
-    [
+def test_a_message_that_no_template_takes_is_refused_with_its_place() -> None:
+    image = {"type": "image_url", "image_url": {}}
+    cases = [
         ("hello", "messages[0].role"),
         ({"role": "nobody", "content": "x"}, "messages[0].role"),
         ({"role": [], "content": "x"}, "messages[0].role"),
@@ -41,27 +55,101 @@ def test_arguments_of_earlier_calls_become_objects_for_the_template() -> None:
         ({"role": "assistant", "content": None}, "messages[0].content"),
         ({"role": "user", "content": 5}, "messages[0].content"),
         ({"role": "user", "content": "x", "audio": {"id": "a"}}, "messages[0].audio"),
-        ({"role": "user", "content": "x", "tool_calls": [CALL]}, "messages[0].tool_calls"),
+        ({"role": "user", "content": "x", "tool_calls": [EARLIER_CALL]}, "messages[0].tool_calls"),
         ({"role": "assistant", "tool_calls": {"a": 1}}, "messages[0].tool_calls"),
         ({"role": "assistant", "tool_calls": [{}]}, "messages[0].tool_calls[0].function"),
         ({"role": "tool", "content": "x"}, "messages[0].tool_call_id"),
         ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0].text"),
-        (
-            {"role": "user", "content": [{"type": "image_url", "image_url": {}}]},
-            "messages[0].content[0].type",
-        ),
-    ],
-)
-def test_a_message_that_no_template_takes_is_refused_with_its_place(
-    message: Any, place: str
-) -> None:
-    with pytest.raises(FieldError) as raised:
-        read_messages([message])
-    assert raised.value.field == place
+        ({"role": "user", "content": [image]}, "messages[0].content[0].type"),
+    ]
+    for (message, place), case in each(cases):
+        with case:
+            with pytest.raises(FieldError) as raised:
+                read_messages([message])
+            assert raised.value.field == place
 
 
-@pytest.mark.parametrize("arguments", ["{", "[]", 5])
-def test_arguments_that_are_no_object_are_refused(arguments: Any) -> None:
-    call = {**CALL, "function": {"name": "weather", "arguments": arguments}}
-    with pytest.raises(FieldError, match="arguments must be an object"):
-        read_messages([{"role": "assistant", "tool_calls": [call]}])
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Turin"}}\n</tool_call>'
+WEATHER = {"name": "weather", "arguments": '{"city":"Turin"}'}
+
+
+def parsed(*parts: str) -> Parsed:
+    parser = ToolCallParser(lambda: "call_x")
+    found = [*(parser.feed(part) for part in parts), parser.finish()]
+    return Parsed("".join(one.text for one in found), [call for one in found for call in one.calls])
+
+
+def test_calls_are_found_however_the_text_is_cut_and_its_end_closes_a_call() -> None:
+    text = f"Let me look.\n{CALL}\n{CALL}"
+    for size, case in each([1, 2, 7, 1000]):
+        with case:
+            found = parsed(*(text[n : n + size] for n in range(0, len(text), size)))
+            assert [call["function"] for call in found.calls] == [WEATHER, WEATHER]
+            assert found.text.strip() == "Let me look."
+    found = parsed(CALL.removesuffix("\n</tool_call>"))
+    assert [call["function"] for call in found.calls] == [WEATHER]
+    assert found.text == ""
+
+
+def test_a_text_without_a_whole_call_stays_as_it_is_and_is_not_held_back() -> None:
+    for text, case in each(["a < b", "<tool", "<tool_call>{", CALL.replace("name", "nom"), ""]):
+        with case:
+            assert parsed(*text) == Parsed(text)
+    parser = ToolCallParser()
+    assert parser.feed("1 < 2").text == "1 < 2"
+    assert parser.feed(" so <tool").text == " so "
+    assert parser.feed("box>").text == "<toolbox>"
+
+
+def completion(text: str, finish: str = "stop") -> dict[str, Any]:
+    message = {"role": "assistant", "content": text}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": finish}]}
+
+
+def test_a_completion_that_calls_says_so_unless_it_is_cut_short() -> None:
+    [choice] = with_tool_calls(completion(CALL))["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] is None
+    assert choice["message"]["tool_calls"][0]["function"] == WEATHER
+    assert with_tool_calls(completion("hello")) == completion("hello")
+    [choice] = with_tool_calls(completion(CALL, "length"))["choices"]
+    assert choice["finish_reason"] == "length"
+
+
+LONG = "be kind to every guest, " * 30
+IDS = list(range(400))
+
+
+def digest(value: Any, tenant: str = "t", adapter: str = "") -> str | None:
+    return prefix_digest(tenant, adapter, orjson.dumps(value))
+
+
+def conversation(first: str, *others: str) -> dict[str, Any]:
+    system = {"role": "system", "content": first}
+    return {"messages": [system, *({"role": "user", "content": one} for one in others)]}
+
+
+def test_requests_that_begin_alike_have_one_digest() -> None:
+    cases = [
+        (conversation(LONG, "who?"), conversation(LONG, "why?")),
+        (conversation("short", LONG, "who?"), conversation("short", LONG, "why?")),
+        (conversation(LONG), {"max_tokens": 7, **conversation(LONG), "n": 2}),
+        ({"prompt": LONG + "who?"}, {"temperature": 0, "prompt": LONG + "why?", "n": 2}),
+        ({"prompt": [*IDS, 1]}, {"prompt": [*IDS, 2]}),
+    ]
+    for (one, other), case in each(cases):
+        with case:
+            assert digest(one)
+            assert digest(one) == digest(other)
+
+
+def test_other_beginnings_roles_tenants_and_adapters_have_others_and_short_ones_none() -> None:
+    whose = ("t", ""), ("u", ""), ("t", "legal"), ("t", "tax"), ("tlegal", "")
+    user = {"messages": [{"role": "user", "content": LONG}]}
+    values = [conversation(LONG), user, {"prompt": LONG}, {"prompt": "A" + LONG}, {"prompt": IDS}]
+    digests = {digest(value, *its) for its in whose for value in values}
+    assert len(digests) == len(whose) * len(values)
+    short = conversation("short", "too"), {"prompt": "short"}, {"prompt": [1, 2]}
+    for value, case in each(["text" * 200, None, {}, *short]):
+        with case:
+            assert digest(value) is None

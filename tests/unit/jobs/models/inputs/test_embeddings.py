@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from jobs.models.builtin_models import SAMPLES
 from jobs.models.inputs import embeddings
 from jobs.models.inputs.embeddings import MOST_INPUTS, MOST_TOKEN_IDS
 from jobs.models.model import Model
+from tests.support.cases import each
 from tests.support.json_values import json_values
 
 MINILM, ECHO = SAMPLES.resolve("minilm"), SAMPLES.resolve("echo")
@@ -19,14 +19,13 @@ TEXTS_ALONE = Model("a", "1", "function", task="embedding")
 token_ids = st.lists(st.integers(0, 30521), min_size=1)
 
 
-@given(st.one_of(st.text(), token_ids))
-def test_a_text_and_its_token_ids_are_one_input(value: Any) -> None:
-    assert validation.refuse_input(MINILM, value) is None
-    assert MINILM.split_inputs(value) is None
-
-
 @given(st.lists(st.one_of(st.text(), token_ids), min_size=1))
-def test_a_list_of_either_stands_for_its_inputs(value: list[Any]) -> None:
+def test_a_text_or_its_token_ids_are_one_input_and_a_list_stands_for_its_own(
+    value: list[Any],
+) -> None:
+    for one in value:
+        assert validation.refuse_input(MINILM, one) is None
+        assert MINILM.split_inputs(one) is None
     assert validation.refuse_input(MINILM, value) is None
     assert MINILM.split_inputs(value) == value
 
@@ -39,9 +38,8 @@ def test_whatever_is_taken_has_right_inputs_alone(value: Any) -> None:
         assert all(isinstance(one, str) or embeddings.is_token_ids(one) for one in inputs)
 
 
-@pytest.mark.parametrize(
-    ("value", "code", "words"),
-    [
+def test_what_is_wrong_is_named_with_its_place_and_texts_are_taken_without_a_vocabulary() -> None:
+    cases = [
         (7, "type", "takes a text, its token ids, or a list of either, not a number"),
         ({"a": 1}, "type", "not an object"),
         ([], "empty", "is empty"),
@@ -56,51 +54,39 @@ def test_whatever_is_taken_has_right_inputs_alone(value: Any) -> None:
         ([[1], [2, 30522]], "range", "input 1 of the list: token id 1"),
         ([1] * (MOST_TOKEN_IDS + 1), "too_long", "8193 token ids"),
         (["a"] * (MOST_INPUTS + 1), "too_many", "2049 inputs"),
-    ],
-)
-def test_what_is_wrong_is_named_with_its_place(value: Any, code: str, words: str) -> None:
-    found = validation.refuse_input(MINILM, value)
-    assert found is not None
-    assert found[0] == code
-    assert words in found[1]
+    ]
+    for (value, code, words), case in each(cases):
+        with case:
+            found = validation.refuse_input(MINILM, value)
+            assert found is not None
+            assert found[0] == code
+            assert words in found[1]
+    cases = [([1], "it must be a string"), (["a", [1]], "input 1"), (7, "of texts")]
+    for (value, words), case in each(cases):
+        with case:
+            assert words in (validation.refuse_input(TEXTS_ALONE, value) or ("", ""))[1]
+            assert validation.refuse_input(TEXTS_ALONE, ["a", "b"]) is None
 
 
-@pytest.mark.parametrize(
-    ("value", "words"), [([1], "it must be a string"), (["a", [1]], "input 1"), (7, "of texts")]
-)
-def test_without_a_vocabulary_there_are_texts_alone(value: Any, words: str) -> None:
-    assert words in (validation.refuse_input(TEXTS_ALONE, value) or ("", ""))[1]
-    assert validation.refuse_input(TEXTS_ALONE, ["a", "b"]) is None
+def test_an_item_knows_how_many_inputs_it_stands_for_and_minilm_its_dimensions() -> None:
+    for value, inputs in (("a", 1), ([1, 2], 1), (["a"], 1), (["a"] * 7, 7)):
+        found = validation.check({"input": value}, (), None, MINILM, True)
+        assert isinstance(found, Item)
+        assert found.inputs == inputs
+    assert ECHO.split_inputs(["a", "b"]) is None, "it does no embeddings"
+    for wanted, fine in ((1, True), (384, True), (0, False), (385, False)):
+        assert (validation.refuse_params(MINILM, {"dimensions": wanted}) is None) == fine
 
 
-def test_what_does_no_embeddings_takes_a_list_as_one_input() -> None:
-    assert ECHO.split_inputs(["a", "b"]) is None
-
-
-@pytest.mark.parametrize(("value", "inputs"), [("a", 1), ([1, 2], 1), (["a"], 1), (["a"] * 7, 7)])
-def test_an_item_knows_how_many_inputs_it_stands_for(value: Any, inputs: int) -> None:
-    found = validation.check({"input": value}, (), None, MINILM, True)
-    assert isinstance(found, Item)
-    assert found.inputs == inputs
-
-
-@pytest.mark.parametrize(("wanted", "fine"), [(1, True), (384, True), (0, False), (385, False)])
-def test_minilm_has_384_dimensions(wanted: int, fine: bool) -> None:
-    assert (validation.refuse_params(MINILM, {"dimensions": wanted}) is None) == fine
-
-
-@pytest.mark.parametrize(
-    ("value", "params", "size"),
-    [
+def test_token_ids_are_sized_with_the_special_ones() -> None:
+    cases = [
         ([7], {}, 3),
         ([101, 7, 102], {}, 3),
         ([101, 7], {}, 4),
         ([101], {}, 3),
         ([7] * 300, {}, 256),
         ([7] * 300, {"truncate": 9}, 9),
-    ],
-)
-def test_token_ids_are_sized_with_the_special_ones(
-    value: list[int], params: dict[str, int], size: int
-) -> None:
-    assert MINILM.size(value, params) == size
+    ]
+    for (value, params, size), case in each(cases):
+        with case:
+            assert MINILM.size(value, params) == size

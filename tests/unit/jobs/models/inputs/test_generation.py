@@ -1,5 +1,6 @@
 """Generation requests: fields that are taken, and those that are refused with their names."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from jobs.models.inputs.generation import (
     parse_all,
     refuse,
 )
+from tests.support.cases import each
 
 CHAT = {"messages": [{"role": "user", "content": "hello"}]}
 PROMPT = {"prompt": "hello"}
@@ -27,19 +29,30 @@ def completion(**fields: Any) -> GenerationRequest:
     return parse({**PROMPT, **fields})
 
 
-def problem(value: Any) -> str:
+def refusal(value: Any, parse: Callable[[Any], object] = parse) -> FieldError:
     with pytest.raises(FieldError) as raised:
         parse(value)
-    return str(raised.value)
+    return raised.value
 
 
-def test_an_input_alone_has_the_defaults_of_openai() -> None:
+def problem(value: Any) -> str:
+    return str(refusal(value))
+
+
+def test_an_input_alone_has_the_defaults_of_openai_and_parameters_their_usual_forms() -> None:
     assert chat() == GenerationRequest(messages=({"role": "user", "content": "hello"},))
     expected = GenerationRequest(prompt="hello", sampling=Sampling(max_tokens=COMPLETION_TOKENS))
     assert completion() == expected
+    sampling = chat(top_k=-1, top_p=0).sampling
+    assert sampling.top_k == 0
+    assert 0 < sampling.top_p < 1e-3
+    assert type(chat(temperature=1).sampling.temperature) is float
+    assert chat(max_tokens=3).sampling.max_tokens == 3
+    assert chat(max_tokens=3, max_completion_tokens=3).sampling.max_tokens == 3
+    assert completion(echo=True, n=2, best_of=2).echo
 
 
-def test_every_parameter_of_sampling_is_read() -> None:
+def test_every_parameter_of_sampling_is_read_and_logprobs_by_the_kind_of_input() -> None:
     alike: dict[str, Any] = {
         "min_tokens": 2, "temperature": 0.0, "top_p": 0.5, "top_k": 40, "min_p": 0.1, "seed": -3,
         "presence_penalty": 1.0, "frequency_penalty": -1.5, "repetition_penalty": 1.2,
@@ -48,70 +61,34 @@ def test_every_parameter_of_sampling_is_read() -> None:
     found = chat(max_completion_tokens=7, top_logprobs=3, **alike, **given).sampling
     read = {"logit_bias": {15: -100.0, 7: 2.5}, "stop": ("\n", "END"), "logprobs": 3}
     assert found == Sampling(max_tokens=7, **alike, **read)
-
-
-def test_sampling_parameters_have_their_usual_forms() -> None:
-    sampling = chat(top_k=-1, top_p=0).sampling
-    assert sampling.top_k == 0
-    assert 0 < sampling.top_p < 1e-3
-    assert type(chat(temperature=1).sampling.temperature) is float
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0)],
-)
-def test_logprobs_of_a_chat_are_a_flag(fields: dict[str, Any], expected: int | None) -> None:
-    assert chat(**fields).sampling.logprobs == expected
-
-
-def test_logprobs_of_a_completion_are_a_number() -> None:
+    for fields, expected in (({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0)):
+        assert chat(**fields).sampling.logprobs == expected
     assert completion(logprobs=5).sampling.logprobs == 5
 
 
-def test_either_name_of_the_most_tokens_is_taken() -> None:
-    assert chat(max_tokens=3).sampling.max_tokens == 3
-    assert chat(max_tokens=3, max_completion_tokens=3).sampling.max_tokens == 3
-
-
-@pytest.mark.parametrize("prompt", ["hi", [1, 2], ["hi"], [[1, 2]]])
-def test_a_prompt_is_a_text_or_token_ids(prompt: Any) -> None:
-    [only] = parse_all({"prompt": prompt})
-    assert only.prompt in ("hi", [1, 2])
-
-
-def test_several_prompts_are_a_request_each() -> None:
+def test_a_prompt_is_a_text_or_token_ids_and_a_wrong_one_among_several_is_named() -> None:
+    for prompt in ("hi", [1, 2], ["hi"], [[1, 2]]):
+        [only] = parse_all({"prompt": prompt})
+        assert only.prompt in ("hi", [1, 2])
     texts = parse_all({"prompt": ["a", "b"], "n": 2, "temperature": 0})
-    assert [(one.prompt, one.n, one.sampling.temperature) for one in texts] == [
-        ("a", 2, 0.0), ("b", 2, 0.0)
-    ]  # fmt: skip
+    found = [(one.prompt, one.n, one.sampling.temperature) for one in texts]
+    assert found == [("a", 2, 0.0), ("b", 2, 0.0)]
     assert [one.prompt for one in parse_all({"prompt": [[1], [2, 3]]})] == [[1], [2, 3]]
-
-
-@pytest.mark.parametrize(
-    ("value", "field"),
-    [
+    cases = [
         ({"prompt": ["a", ""]}, "prompt[1]"),
         ({"prompt": ["a", "b", {}]}, "prompt[2]"),
         ({"prompt": [[1], [2, "x"]]}, "prompt[1]"),
         ({"prompt": ["a"] * 65, "n": 2}, "prompt"),
         ({"prompt": []}, "prompt"),
         ({"prompt": [""]}, "prompt"),
-    ],
-)
-def test_a_wrong_prompt_among_several_is_named(value: Any, field: str) -> None:
-    with pytest.raises(FieldError) as raised:
-        parse_all(value)
-    assert raised.value.field == field
+    ]
+    for (value, field), case in each(cases):
+        with case:
+            assert refusal(value, parse_all).field == field
 
 
-def test_a_completion_may_echo_its_prompt() -> None:
-    assert completion(echo=True, n=2, best_of=2).echo
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_fields_that_leave_the_output_as_it_is_are_accepted() -> None:
+    cases = [
         ("user", "u1"),
         ("metadata", {"k": "v"}),
         ("store", True),
@@ -126,15 +103,14 @@ def test_a_completion_may_echo_its_prompt() -> None:
         ("tools", []),
         ("audio", None),
         ("stream", False),
-    ],
-)
-def test_fields_that_leave_the_output_as_it_is_are_accepted(name: str, value: Any) -> None:
-    assert chat(**{name: value}) == chat()
+    ]
+    for (name, value), case in each(cases):
+        with case:
+            assert chat(**{name: value}) == chat()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_fields_that_would_change_the_output_are_refused_by_name() -> None:
+    cases = [
         ("audio", {"voice": "alloy"}),
         ("modalities", ["text", "audio"]),
         ("reasoning_effort", "low"),
@@ -152,18 +128,20 @@ def test_fields_that_leave_the_output_as_it_is_are_accepted(name: str, value: An
         ("echo", True),
         ("prompt_logprobs", 1),
         ("invented", 1),
-    ],
-)
-def test_fields_that_would_change_the_output_are_refused_by_name(name: str, value: Any) -> None:
-    assert problem({**CHAT, name: value}).startswith(f"{name} isn't")
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [{"suffix": "end"}, {"best_of": 2}, {"best_of": 0}, {"tools": [TOOL]}, {"top_logprobs": 1}],
-)
-def test_completions_refuse_what_only_others_have(fields: dict[str, Any]) -> None:
-    assert problem({**PROMPT, **fields}).startswith(f"{next(iter(fields))} ")
+    ]
+    for (name, value), case in each(cases):
+        with case:
+            assert problem({**CHAT, name: value}).startswith(f"{name} isn't")
+    cases = [
+        {"suffix": "end"},
+        {"best_of": 2},
+        {"best_of": 0},
+        {"tools": [TOOL]},
+        {"top_logprobs": 1},
+    ]
+    for fields, case in each(cases):
+        with case:
+            assert problem({**PROMPT, **fields}).startswith(f"{next(iter(fields))} ")
 
 
 OUT_OF_RANGE: dict[str, list[Any]] = {
@@ -190,24 +168,21 @@ OUT_OF_RANGE: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [(name, value) for name in OUT_OF_RANGE for value in OUT_OF_RANGE[name]]
-)
-def test_a_value_out_of_range_is_refused_with_its_field(name: str, value: Any) -> None:
-    with pytest.raises(FieldError) as raised:
-        chat(**{name: value})
-    assert raised.value.field == name
-    assert str(raised.value).startswith(f"{name} ")
+def test_a_value_out_of_range_or_in_contradiction_is_refused_with_its_field() -> None:
+    cases = [(name, value) for name, values in OUT_OF_RANGE.items() for value in values]
+    for (name, value), case in each(cases):
+        with case:
+            assert refusal({**CHAT, name: value}).field == name
+            assert problem({**CHAT, name: value}).startswith(f"{name} ")
+    assert "max_completion_tokens" in problem({**CHAT, "max_tokens": 1, "max_completion_tokens": 2})
+    assert problem({**CHAT, "max_tokens": 3, "min_tokens": 4}).startswith("min_tokens")
 
 
-@pytest.mark.parametrize("read", [chat, completion])
-def test_either_input_may_be_constrained(read: Any) -> None:
-    assert read().constrained_by == ""
-    assert read(regex="a").constrained_by == "regex"
-    assert read(response_format={"type": "json_object"}).constrained_by == "response_format"
-
-
-def test_only_json_may_stand_in_place_of_a_call() -> None:
+def test_either_input_may_be_constrained_but_only_json_may_stand_in_place_of_a_call() -> None:
+    for read in (chat, completion):
+        assert read().constrained_by == ""
+        assert read(regex="a").constrained_by == "regex"
+        assert read(response_format={"type": "json_object"}).constrained_by == "response_format"
     wanted = {"response_format": {"type": "json_object"}}
     assert chat(tools=[TOOL], **wanted).constrained_by == "response_format"
     assert chat(tools=[TOOL], tool_choice="required", **wanted).constrained_by == "tool_choice"
@@ -215,22 +190,13 @@ def test_only_json_may_stand_in_place_of_a_call() -> None:
     assert problem({**CHAT, "tools": [TOOL], "regex": "a"}).startswith("regex needs")
 
 
-def test_numbers_of_tokens_that_contradict_each_other_are_refused() -> None:
-    assert "max_completion_tokens" in problem({**CHAT, "max_tokens": 1, "max_completion_tokens": 2})
-    assert problem({**CHAT, "max_tokens": 3, "min_tokens": 4}).startswith("min_tokens")
-
-
-@pytest.mark.parametrize("prompt", ["", [], None, 5, ["a", "b"], [1, "a"], [-1], [True]])
-def test_a_prompt_that_no_model_takes_is_refused(prompt: Any) -> None:
-    assert problem({"prompt": prompt}).startswith("prompt must be")
-
-
-@pytest.mark.parametrize("value", ["hello", None, [], {}, {**CHAT, **PROMPT}])
-def test_an_input_is_either_a_conversation_or_a_prompt(value: Any) -> None:
-    assert problem(value).startswith("input must")
-
-
-def test_the_refusal_of_an_input_reads_after_the_name_of_its_model() -> None:
+def test_an_input_is_either_a_conversation_or_a_prompt_that_a_model_takes() -> None:
+    for prompt, case in each(["", [], None, 5, ["a", "b"], [1, "a"], [-1], [True]]):
+        with case:
+            assert problem({"prompt": prompt}).startswith("prompt must be")
+    for value, case in each(["hello", None, [], {}, {**CHAT, **PROMPT}]):
+        with case:
+            assert problem(value).startswith("input must")
     assert refuse({"prompt": ""}) == (
         "doesn't take this input: prompt must be a text or a list of token ids, and not be empty"
     )

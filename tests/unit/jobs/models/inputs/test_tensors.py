@@ -1,6 +1,7 @@
 """Tensors: what is one, what is none and why, and that nothing is lost on the way to an array and
 back."""
 
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +19,7 @@ from jobs.models.inputs import signature, tensor_inputs, tensors
 from jobs.models.inputs.signature import Signature, Spec
 from jobs.models.inputs.tensors import BYTES, DTYPES, Tensor, TensorError, shape_of
 from jobs.settings import SettingsError
+from tests.support.cases import each
 from tests.support.json_values import json_values
 
 SHAPES = arrays.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
@@ -93,9 +95,8 @@ def test_a_shape_is_whole_numbers_that_may_be(value: Any) -> None:
         assert not good or len(value) > 32
 
 
-@pytest.mark.parametrize(
-    ("datatype", "data", "said"),
-    [
+def test_what_is_wrong_with_data_is_said() -> None:
+    cases = [
         ("INT8", [128, 0], "-128 to 127"),
         ("UINT64", [-1, 0], "0 to 18,446,744,073,709,551,615"),
         ("INT32", [1.5, 0], "a fraction"),
@@ -113,25 +114,28 @@ def test_a_shape_is_whole_numbers_that_may_be(value: Any) -> None:
         ("INT32", {"0": 1}, "must be a list"),
         ("INT32", [1, [2]], "a list where a number belongs"),
         ("INT32", [[1, 2]], "nested data must have the shape [2]"),
-    ],
-)
-def test_what_is_wrong_with_data_is_said(datatype: str, data: Any, said: str) -> None:
-    with pytest.raises(TensorError) as caught:
-        Tensor.from_data(datatype, (2,), data)
-    assert said in str(caught.value)
+    ]
+    for (datatype, data, said), case in each(cases):
+        with case, pytest.raises(TensorError, match=re.escape(said)):
+            Tensor.from_data(datatype, (2,), data)
 
 
-def test_data_is_flat_or_nested_as_the_shape_says() -> None:
+def test_data_is_flat_or_nested_and_an_array_of_any_layout_but_of_the_declared_type() -> None:
     flat = Tensor.from_data("INT32", (2, 3), [1, 2, 3, 4, 5, 6])
     assert Tensor.from_data("INT32", (2, 3), [[1, 2, 3], [4, 5, 6]]) == flat
     assert Tensor.from_data("INT32", (2, 3), [1.0, 2, 3, 4, 5, 6]) == flat
     with pytest.raises(TensorError, match=r"shape \[2, 3\]"):
         Tensor.from_data("INT32", (2, 3), [[1, 2], [3, 4], [5, 6]])
+    array = np.arange(6, dtype=np.int32).reshape(2, 3).T
+    assert same(Tensor.from_array("INT32", array).array(), np.ascontiguousarray(array))
+    with pytest.raises(TensorError, match="int64; INT32 is int32"):
+        Tensor.from_array("INT32", np.zeros(2, np.int64))
+    with pytest.raises(TensorError, match="a number where a text belongs"):
+        Tensor.from_array(BYTES, np.zeros(2, object))
 
 
-@pytest.mark.parametrize(
-    ("datatype", "raw", "said"),
-    [
+def test_what_is_wrong_with_bytes_is_said() -> None:
+    cases = [
         ("INT32", b"\0" * 7, "has 7 bytes; INT32 [2] has 8"),
         ("BOOL", b"\1\2", "byte 0 or 1"),
         (BYTES, b"\1\0\0\0a", "has 1 elements"),
@@ -139,29 +143,12 @@ def test_data_is_flat_or_nested_as_the_shape_says() -> None:
         (BYTES, b"\1\0\0\0a\xff\xff\xff\xffb", "ends within an element"),
         (BYTES, b"\1\0\0\0a\0\0", "ends within an element"),
         ("BF16", b"\0" * 4, "BF16"),
-    ],
-)
-def test_what_is_wrong_with_bytes_is_said(datatype: str, raw: bytes, said: str) -> None:
-    with pytest.raises(TensorError) as caught:
-        Tensor.from_bytes(datatype, (2,), raw)
-    assert said in str(caught.value)
-
-
-def test_texts_that_no_memory_could_hold_are_refused_by_their_number() -> None:
-    with pytest.raises(TensorError, match="has 1 elements"):
+    ]
+    for (datatype, raw, said), case in each(cases):
+        with case, pytest.raises(TensorError, match=re.escape(said)):
+            Tensor.from_bytes(datatype, (2,), raw)
+    with pytest.raises(TensorError, match="has 1 elements"):  # more than any memory could hold
         Tensor.from_bytes(BYTES, (2**31 - 1,) * 3, bytes(4))
-
-
-def test_an_array_of_another_type_is_none_of_the_declared() -> None:
-    with pytest.raises(TensorError, match="int64; INT32 is int32"):
-        Tensor.from_array("INT32", np.zeros(2, np.int64))
-    with pytest.raises(TensorError, match="a number where a text belongs"):
-        Tensor.from_array(BYTES, np.zeros(2, object))
-
-
-def test_an_array_may_have_any_layout() -> None:
-    array = np.arange(6, dtype=np.int32).reshape(2, 3).T
-    assert same(Tensor.from_array("INT32", array).array(), np.ascontiguousarray(array))
 
 
 TWO = Signature(
@@ -169,24 +156,34 @@ TWO = Signature(
     {"c": Spec("c", "INT32", (-1,)), "d": Spec("d", "INT32", (-1,))},
     most_rows=3,
 )
-A = {"datatype": "INT32", "shape": [1, 2], "data": [1, 2]}
+SHAPED = {"datatype": "INT32", "shape": [1, 2]}
+A = {**SHAPED, "data": [1, 2]}
 B = {"datatype": "FP32", "shape": [1, 1], "data": [1]}
 
 
-def test_an_input_is_read_whole() -> None:
+def rows(count: int) -> dict[str, Any]:
+    return {"a": {**A, "shape": [count, 2], "data": [0] * 2 * count},
+            "b": {**B, "shape": [count, 1], "data": [0] * count}}  # fmt: skip
+
+
+def test_an_input_is_read_whole_and_has_as_many_rows_as_a_launch_takes() -> None:
     asked = signature.read({"inputs": {"b": B, "a": A}, "outputs": ["d"]}, TWO)
     assert (asked.rows, asked.outputs, asked.plain) == (1, ["d"], True)
     assert asked.tensors["a"].array().tolist() == [[1, 2]]
-    in_base64 = {**A, "base64": "AQAAAAIAAAA="}
-    del in_base64["data"]
+    in_base64 = {**SHAPED, "base64": "AQAAAAIAAAA="}
     again = signature.read({"inputs": {"a": in_base64, "b": B}}, TWO)
     assert (again.tensors["a"], again.plain) == (asked.tensors["a"], False)
     assert again.outputs == ["c", "d"]
+    assert signature.read({"inputs": rows(3)}, TWO).rows == 3
+    for count, said in ((0, "one at least"), (4, "takes 3 at a time")):
+        with pytest.raises(TensorError, match=said):
+            signature.read({"inputs": rows(count)}, TWO)
+    assert tensor_inputs.signature(SAMPLES.resolve("simple")).most_rows == 256
+    assert tensor_inputs.most_rows(SAMPLES.resolve("batchstring")) == 100
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
+def test_what_is_wrong_with_an_input_is_said() -> None:
+    cases = [
         ("text", "the input must be"),
         ({"inputs": []}, "the input must be"),
         ({"inputs": {"a": A, "b": B}, "more": 1}, "unknown key 'more'"),
@@ -207,28 +204,11 @@ def test_an_input_is_read_whole() -> None:
         ({"inputs": {"a": A, "b": B}, "outputs": ["x"]}, "no output 'x'; there are: c, d"),
         ({"inputs": {"a": A, "b": B}, "outputs": [{}]}, "no output an object"),
         ({"inputs": {"a": {**A, "data": [1]}, "b": B}}, "a: has 1 elements"),
-        (
-            {"inputs": {"a": {"datatype": "INT32", "shape": [1, 2], "base64": "*"}, "b": B}},
-            "a: base64 can't be read",
-        ),
-    ],
-)
-def test_what_is_wrong_with_an_input_is_said(value: Any, said: str) -> None:
-    with pytest.raises(TensorError) as caught:
-        signature.read(value, TWO)
-    assert said in str(caught.value)
-
-
-def rows(count: int) -> dict[str, Any]:
-    return {"a": {**A, "shape": [count, 2], "data": [0] * 2 * count},
-            "b": {**B, "shape": [count, 1], "data": [0] * count}}  # fmt: skip
-
-
-def test_a_request_has_one_row_at_least_and_no_more_than_the_model_takes() -> None:
-    assert signature.read({"inputs": rows(3)}, TWO).rows == 3
-    for count, said in ((0, "one at least"), (4, "takes 3 at a time")):
-        with pytest.raises(TensorError, match=said):
-            signature.read({"inputs": rows(count)}, TWO)
+        ({"inputs": {"a": {**SHAPED, "base64": "*"}, "b": B}}, "a: base64 can't be read"),
+    ]
+    for (value, said), case in each(cases):
+        with case, pytest.raises(TensorError, match=re.escape(said)):
+            signature.read(value, TWO)
 
 
 @given(json_values)
@@ -236,11 +216,6 @@ def test_any_json_is_an_input_or_is_refused(value: Any) -> None:
     for asked in (value, {"inputs": value}, {"inputs": {"a": value, "b": B}}):
         with pytest.raises(TensorError):
             signature.read(asked, TWO)
-
-
-def test_the_rows_of_a_request_are_those_of_a_launch() -> None:
-    assert tensor_inputs.signature(SAMPLES.resolve("simple")).most_rows == 256
-    assert tensor_inputs.most_rows(SAMPLES.resolve("batchstring")) == 100
 
 
 GOOD = {"name": "x", "datatype": "INT32", "shape": [-1, 2]}
@@ -252,9 +227,8 @@ def declared(**options: Any) -> list[str]:
     return caught.value.problems
 
 
-@pytest.mark.parametrize(
-    ("entry", "said"),
-    [
+def test_what_is_wrong_with_a_declaration_is_said() -> None:
+    cases = [
         ({"name": "x", "datatype": "INT8"}, "number 1.shape is missing: a list"),
         ({**GOOD, "more": 1}, "unknown key 'more' in options.outputs number 1; there are: name, d"),
         ({**GOOD, "name": ""}, "number 1.name must have at least 1 character"),
@@ -266,15 +240,12 @@ def declared(**options: Any) -> list[str]:
         ({**GOOD, "shape": [-1, 1.5]}, "whole numbers"),
         ({**GOOD, "shape": [-1] * 33}, "at most 32"),
         ("x", " must be a table"),
-    ],
-)
-def test_what_is_wrong_with_a_declaration_is_said(entry: Any, said: str) -> None:
-    [problem] = declared(inputs=[GOOD], outputs=[entry])
-    assert "options.outputs number 1" in problem
-    assert said in problem
-
-
-def test_a_declaration_says_all_that_is_wrong_with_it() -> None:
+    ]
+    for (entry, said), case in each(cases):
+        with case:
+            [problem] = declared(inputs=[GOOD], outputs=[entry])
+            assert "options.outputs number 1" in problem
+            assert said in problem
     models_file.read_table(TensorOptions, {"inputs": [GOOD], "outputs": [GOOD], "function": "a:b"})
     assert declared(inputs=[GOOD, GOOD]) == [
         "options.inputs: 'x' is declared twice",
