@@ -54,11 +54,11 @@ def test_a_gated_engine_has_no_more_launches_than_room_for(narrow: tuple[Bench, 
     claimed = bench.slices([str(n) for n in range(20)])
     bench.start()
     eventually(lambda: engine.inside == 2)
-    bench.host.release(claimed.slices[0])
+    bench.host.release(claimed[0])
     engine.may_go.set()
-    eventually(lambda: claimed.slices[0].finished)
+    eventually(lambda: claimed[0].finished)
     assert engine.most_inside == 2
-    assert len(claimed.slices[0].outcomes) == 2, "the others wait where they can be taken back"
+    assert len(claimed[0].outcomes) == 2, "the others wait where they can be taken back"
 
 
 def test_room_that_comes_is_used_and_the_time_shared_over_it(narrow: tuple[Bench, Narrow]) -> None:
@@ -69,7 +69,7 @@ def test_room_that_comes_is_used_and_the_time_shared_over_it(narrow: tuple[Bench
     engine.now = Room(5)
     eventually(lambda: engine.inside == 5)
     engine.may_go.set()
-    ends(claimed.slices[0])
+    ends(claimed[0])
     assert engine.most_inside == 5
     assert [launch.width for launch in bench.launches].count(5) >= 18
     for launch in bench.launches:
@@ -81,8 +81,8 @@ def test_what_an_output_is_metered_with_is_its_size(narrow: tuple[Bench, Narrow]
     engine.may_go.set()
     claimed = bench.slices(["a"])
     bench.start()
-    assert ends(claimed.slices[0]) == {0: "A"}
-    assert [outcome.size for outcome in claimed.slices[0].outcomes] == [100]
+    assert ends(claimed[0]) == {0: "A"}
+    assert [outcome.size for outcome in claimed[0].outcomes] == [100]
 
 
 def test_where_the_gate_is_closed_items_wait_calls_fail(narrow: tuple[Bench, Narrow]) -> None:
@@ -95,13 +95,13 @@ def test_where_the_gate_is_closed_items_wait_calls_fail(narrow: tuple[Bench, Nar
     bench.call("call-1", "b")
     bench.start()
     assert bench.replies() == {"call-1": (None, ["rate_limited", "closed"])}
-    assert claimed.slices[0].outcomes == []
+    assert claimed[0].outcomes == []
     bench.host.announce()
     assert bench.lanes.look("worker-1/0").replicas == 0, "it isn't ready while it is closed"
     engine.now = Room(1)
     bench.host.announce()
     assert bench.lanes.look("worker-1/0").replicas == 1
-    assert ends(claimed.slices[0]) == {0: "A"}
+    assert ends(claimed[0]) == {0: "A"}
 
 
 def test_everybody_is_told_how_much_room_there_is(

@@ -59,7 +59,7 @@ def bench(redis_client: "redis.Redis", engine: Parts) -> Iterator[Bench]:
 
 
 def test_calls_are_answered_while_items_wait_amid_a_launch(bench: Bench, engine: Parts) -> None:
-    [items] = bench.slices(["slow", "b"]).slices
+    [items] = bench.slices(["slow", "b"])
     bench.start()
     assert engine.began.wait(PATIENCE_S)
     bench.call("call-1", "c")
@@ -74,7 +74,7 @@ def test_items_come_while_calls_run_and_wait_for_them(bench: Bench, engine: Part
     bench.call("call-1", "slow")
     bench.start()
     assert engine.began.wait(PATIENCE_S)
-    [items] = bench.slices(["a"]).slices
+    [items] = bench.slices(["a"])
     eventually(lambda: len(bench.host.launches()) == 2)
     assert engine.launches == [["slow"]]
     engine.go.set()
@@ -83,7 +83,7 @@ def test_items_come_while_calls_run_and_wait_for_them(bench: Bench, engine: Part
 
 
 def test_time_in_which_items_gave_way_is_not_theirs(bench: Bench, engine: Parts) -> None:
-    [items] = bench.slices(["slow"]).slices
+    [items] = bench.slices(["slow"])
     bench.start()
     assert engine.began.wait(PATIENCE_S)
     [launch] = bench.host.launches()
@@ -98,7 +98,7 @@ def test_time_in_which_items_gave_way_is_not_theirs(bench: Bench, engine: Parts)
 
 def test_launches_of_calls_and_items_end_with_the_host(bench: Bench, engine: Parts) -> None:
     engine.go.set()
-    [items] = bench.slices(["a", "slow"]).slices
+    [items] = bench.slices(["a", "slow"])
     bench.call("call-1", "slow")
     bench.start()
     bench.host.drain()
@@ -106,39 +106,31 @@ def test_launches_of_calls_and_items_end_with_the_host(bench: Bench, engine: Par
     assert bench.replies() == {"call-1": ("SLOW", None)}
 
 
-def test_calls_of_a_tenant_who_has_few_overtake_a_full_launch(
-    redis_client: "redis.Redis", engine: Parts
-) -> None:
+@pytest.fixture
+def full(redis_client: "redis.Redis", engine: Parts) -> Iterator[Bench]:
+    """Runs a full launch of calls, while others wait."""
     limits = replace(MODEL.limits, max_batch=4, window_ms=0)
     bench = Bench(redis_client, engine, replace(MODEL, limits=limits))
     for text in ("slow", *"abcdefg"):
         bench.call(text, text, tenant="many")
     bench.start()
-    try:
-        assert engine.began.wait(PATIENCE_S)
-        bench.call("few", "x", tenant="few")
-        assert bench.replies() == {"few": ("X", None)}
-        assert engine.launches == [["slow", "a", "b", "c"], ["x"]]
-        engine.go.set()
-        assert set(bench.replies() | bench.replies()) == {"slow", *"abcdefg"}
-    finally:
-        engine.go.set()
-        bench.stop()
+    assert engine.began.wait(PATIENCE_S)
+    yield bench
+    engine.go.set()
+    bench.stop()
 
 
-def test_calls_of_one_tenant_overtake_nothing(redis_client: "redis.Redis", engine: Parts) -> None:
-    limits = replace(MODEL.limits, max_batch=4, window_ms=0)
-    bench = Bench(redis_client, engine, replace(MODEL, limits=limits))
-    for text in ("slow", "a", "b", "c"):
-        bench.call(text, text)
-    bench.start()
-    try:
-        assert engine.began.wait(PATIENCE_S)
-        bench.call("d", "d")
-        eventually(lambda: bench.host.idle)
-        assert engine.launches == [["slow", "a", "b", "c"]]
-        engine.go.set()
-        assert set(bench.replies() | bench.replies()) == {"slow", *"abcd"}
-    finally:
-        engine.go.set()
-        bench.stop()
+def test_calls_of_a_tenant_who_has_few_overtake_a_full_launch(full: Bench, engine: Parts) -> None:
+    full.call("few", "x", tenant="few")
+    assert full.replies() == {"few": ("X", None)}
+    assert engine.launches == [["slow", "a", "b", "c"], ["x"]]
+    engine.go.set()
+    assert set(full.replies() | full.replies()) == {"slow", *"abcdefg"}
+
+
+def test_calls_of_one_tenant_overtake_nothing(full: Bench, engine: Parts) -> None:
+    full.call("h", "h", tenant="many")
+    eventually(lambda: full.host.idle)
+    assert engine.launches == [["slow", "a", "b", "c"]]
+    engine.go.set()
+    assert set(full.replies() | full.replies() | full.replies()) == {"slow", *"abcdefgh"}
