@@ -24,10 +24,9 @@ def joined(deltas: list[Delta], index: int = 0) -> str:
     return "".join(c.text for delta in deltas for c in delta.choices if c.index == index)
 
 
-def test_a_call_ends_with_the_whole_completion_its_usage_and_its_timing(hosted: Hosted) -> None:
-    bench = hosted()
+def test_a_call_ends_with_the_whole_completion_its_usage_and_its_timing(started: Hosted) -> None:
+    bench = started()
     bench.call("a", "one two three")
-    bench.start()
     output, error, timing = bench.reply("a")
     assert error is None
     [choice] = output["choices"]
@@ -39,10 +38,9 @@ def test_a_call_ends_with_the_whole_completion_its_usage_and_its_timing(hosted: 
     assert timing["deltas"] == 0
 
 
-def test_a_streamed_call_has_numbered_deltas_that_make_up_its_text(hosted: Hosted) -> None:
-    bench = hosted()
+def test_a_streamed_call_has_numbered_deltas_that_make_up_its_text(started: Hosted) -> None:
+    bench = started()
     bench.call("a", "one two three", stream=True, n=2)
-    bench.start()
     _, _, timing = bench.reply("a")
     assert [delta.number for delta in bench.deltas] == list(range(timing["deltas"]))
     assert [joined(bench.deltas, index) for index in (0, 1)] == ["one two three"] * 2
@@ -50,11 +48,10 @@ def test_a_streamed_call_has_numbered_deltas_that_make_up_its_text(hosted: Hoste
     assert finishes == ["stop", "stop"]
 
 
-def test_choices_have_seeds_that_follow_one_another(hosted: Hosted) -> None:
-    bench = hosted()
+def test_choices_have_seeds_that_follow_one_another(started: Hosted) -> None:
+    bench = started()
     bench.call("a", "one", n=3, seed=40)
     bench.call("b", "one")
-    bench.start()
     assert bench.texts("a") == ["one"] * 3
     bench.reply("b")
     seeds = [one.sampling.seed for one in bench.engine.added if one.id.startswith("a/")]
@@ -63,33 +60,23 @@ def test_choices_have_seeds_that_follow_one_another(hosted: Hosted) -> None:
     assert {one.salt for one in bench.engine.added} == {"tenant"}
 
 
-def test_a_completion_has_its_prompt_before_it_where_that_is_asked_for(hosted: Hosted) -> None:
-    bench = hosted()
-    call = bench.call("a", "", prompt="one two", echo=True, stream=True)
-    bench.start()
-    output, error, _ = bench.reply(call.id)
-    assert error is None
-    [choice] = output["choices"]
-    assert choice["text"] == joined(bench.deltas) == "one twoone two"
+def test_a_completion_has_its_prompt_before_it_without_a_nul_that_cannot_be_stored(
+    started: Hosted,
+) -> None:
+    bench = started()
+    for id, prompt, text in (("a", "one two", "one two"), ("b", "one \0 two", "one \ufffd two")):
+        bench.call(id, "", prompt=prompt, echo=True, logprobs=1, stream=True)
+        output, error, _ = bench.reply(id)
+        assert error is None
+        [choice] = output["choices"]
+        assert choice["text"] == joined([one for one in bench.deltas if one.id == id]) == text * 2
+        assert ("\ufffd" in choice["logprobs"]["tokens"][1]) == ("\0" in prompt)
 
 
-def test_a_nul_in_a_text_is_written_as_a_character_that_can_be_stored(hosted: Hosted) -> None:
-    bench = hosted()
-    sampling = {"echo": True, "logprobs": 1}
-    call = bench.call("a", "", prompt="one \0 two", stream=True, **sampling)
-    bench.start()
-    output, error, _ = bench.reply(call.id)
-    assert error is None
-    [choice] = output["choices"]
-    assert choice["text"] == joined(bench.deltas) == "one \ufffd twoone \ufffd two"
-    assert "\ufffd" in choice["logprobs"]["tokens"][1]
-
-
-def test_an_input_that_the_model_refuses_fails_alone(hosted: Hosted) -> None:
-    bench = hosted(context_tokens=16)
+def test_an_input_that_the_model_refuses_fails_alone(started: Hosted) -> None:
+    bench = started(context_tokens=16)
     bench.call("long", "word " * 20)
     bench.call("fits", "word")
-    bench.start()
     _, error, _ = bench.reply("long")
     assert "20 tokens" in error[1]
     assert bench.texts("fits") == ["word"]
@@ -116,11 +103,10 @@ def test_each_call_of_a_rollout_is_recorded(hosted: Hosted, redis_client: "redis
     assert not reader.read()
 
 
-def test_a_dropped_call_frees_its_blocks_within_two_steps(hosted: Hosted) -> None:
-    bench = hosted(step_ms=200.0)
+def test_a_dropped_call_frees_its_blocks_within_two_steps(started: Hosted) -> None:
+    bench = started(step_ms=200.0)
     call = bench.call("a", "one two", stream=True, **LONG)
-    bench.start()
-    eventually(lambda: bench.read() and bench.deltas)
+    bench.begun()
     before = bench.engine.steps
     bench.lanes.drop(call)
     eventually(lambda: not bench.engine.ids)
@@ -128,11 +114,10 @@ def test_a_dropped_call_frees_its_blocks_within_two_steps(hosted: Hosted) -> Non
     bench.left("a")
 
 
-def test_a_call_that_is_dropped_during_a_step_leaves_after_it(hosted: Hosted) -> None:
-    bench = hosted()
+def test_a_call_that_is_dropped_during_a_step_leaves_after_it(started: Hosted) -> None:
+    bench = started()
     call = bench.call("a", "one two", stream=True, **LONG)
-    bench.start()
-    eventually(lambda: bench.read() and bench.deltas)
+    bench.begun()
     bench.engine.go.clear()
     eventually(bench.watch.busy)
     before = bench.engine.steps
@@ -145,10 +130,9 @@ def test_a_call_that_is_dropped_during_a_step_leaves_after_it(hosted: Hosted) ->
     bench.left("a")
 
 
-def test_a_call_is_dropped_in_the_middle_of_its_prompt(hosted: Hosted) -> None:
-    bench = hosted(prefill_us=1000.0)
+def test_a_call_is_dropped_in_the_middle_of_its_prompt(started: Hosted) -> None:
+    bench = started(prefill_us=1000.0)
     call = bench.call("a", "word " * 2000)
-    bench.start()
     eventually(lambda: bench.engine.ids)
     bench.lanes.drop(call)
     eventually(lambda: not bench.engine.ids)
@@ -156,21 +140,19 @@ def test_a_call_is_dropped_in_the_middle_of_its_prompt(hosted: Hosted) -> None:
     assert not bench.deltas
 
 
-def test_a_call_past_its_deadline_ends(hosted: Hosted) -> None:
-    bench = hosted(step_ms=5.0)
+def test_a_call_past_its_deadline_ends(started: Hosted) -> None:
+    bench = started(step_ms=5.0)
     bench.call("a", "one", timeout_ms=200, **LONG)
-    bench.start()
     _, error, _ = bench.reply("a")
     assert error[0] == "deadline_passed"
     eventually(lambda: not bench.engine.ids)
 
 
-def test_a_death_of_the_generator_goes_unnoticed_but_for_the_time(hosted: Hosted) -> None:
-    bench = hosted()
+def test_a_death_of_the_generator_goes_unnoticed_but_for_the_time(started: Hosted) -> None:
+    bench = started()
     words = " ".join(f"w{n}" for n in range(40))
     bench.call("a", words, stream=True, stop="w7 w9")
-    bench.start()
-    eventually(lambda: bench.read() and len(bench.deltas) > 3)
+    bench.begun(deltas=4)
     bench.engine.deaths = 2
     assert bench.texts("a") == [words]
     assert joined(bench.deltas) == words
@@ -228,11 +210,10 @@ def test_the_watchdog_waits_for_longer_than_a_step_may_take(hosted: Hosted) -> N
     assert bench.host.model.limits.max_launch_s < left_s < HOUR_S
 
 
-def test_more_calls_than_places_all_end(hosted: Hosted) -> None:
-    bench = hosted(sequences=4, blocks=20, block_tokens=4, context_tokens=80)
+def test_more_calls_than_places_all_end(started: Hosted) -> None:
+    bench = started(sequences=4, blocks=20, block_tokens=4, context_tokens=80)
     for n in range(30):
         bench.call(f"c{n}", f"word {n} of many", tenant=f"t{n % 3}")
-    bench.start()
     assert [bench.texts(f"c{n}") for n in range(30)] == [[f"word {n} of many"] for n in range(30)]
     assert bench.engine.step(1).free_blocks == 20
 
@@ -260,15 +241,6 @@ def test_the_announced_profile_predicts_the_first_token(hosted: Hosted) -> None:
     times = bench.host.profile().buckets[0]
     assert 15 < times.one_ms < times.full_ms
     assert times.full_rows == 64
-
-
-def test_a_host_that_stops_answers_its_calls_first(hosted: Hosted) -> None:
-    bench = hosted(step_ms=5.0)
-    bench.call("a", "one", min_tokens=50)
-    bench.start()
-    eventually(lambda: bench.engine.ids)
-    bench.host.stop()
-    assert len(bench.texts("a")[0].split()) == 50
 
 
 def test_a_full_host_announces_for_how_long_it_has_no_room(hosted: Hosted) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.integration.workers.generation.host_bench import Bench
+from tests.support.clients import chat
 from tests.support.wait import eventually
 from workers.engines.protocol import InvalidInput
 from workers.items.in_flight import InFlightSlice
@@ -22,42 +23,28 @@ def ends(in_flight: InFlightSlice) -> dict[int, Any]:
     }
 
 
-def asked(text: str, **fields: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": text}], **fields}
-
-
-def test_items_of_several_jobs_end_with_their_texts_and_tokens(hosted: Hosted) -> None:
-    bench = hosted()
-    bench.start()
-    one, other = bench.slices(["a b", "c"], ["d e f"]).slices
-    assert (ends(one), ends(other)) == ({0: "a b", 1: "c"}, {0: "d e f"})
+def test_items_of_several_jobs_end_with_their_texts_and_tokens_or_alone(started: Hosted) -> None:
+    bench = started()
+    one, other = bench.slices(["a b", {"messages": []}, "c"], ["d e f"])
+    outputs = ends(one)
+    assert isinstance(outputs.pop(1), InvalidInput)
+    assert (outputs, ends(other)) == ({0: "a b", 2: "c"}, {0: "d e f"})
     [outcome] = other.outcomes
     assert outcome.tokens is not None
     assert (outcome.tokens.input, outcome.tokens.output, outcome.size) == (3, 3, 6)
 
 
-def test_a_refused_item_fails_alone(hosted: Hosted) -> None:
-    bench = hosted()
-    bench.start()
-    [in_flight] = bench.slices(["a", {"messages": []}, "b"]).slices
-    outputs = ends(in_flight)
-    assert isinstance(outputs.pop(1), InvalidInput)
-    assert outputs == {0: "a", 2: "b"}
-
-
-def test_short_items_end_before_long_ones_of_their_slice(hosted: Hosted) -> None:
-    bench = hosted()
-    bench.start()
-    [in_flight] = bench.slices([asked("long", min_tokens=4000), "short"]).slices
+def test_short_items_end_before_long_ones_of_their_slice(started: Hosted) -> None:
+    bench = started()
+    [in_flight] = bench.slices([chat("long", min_tokens=4000), "short"])
     eventually(lambda: in_flight.outcomes)
     assert [one.seq for one in in_flight.outcomes] == [1]
     bench.host.release(in_flight)
 
 
-def test_a_call_beside_a_job_that_fills_all_places_begins_at_once(hosted: Hosted) -> None:
-    bench = hosted(sequences=4)
-    bench.start()
-    [in_flight] = bench.slices([asked(f"item {n}", min_tokens=150) for n in range(16)]).slices
+def test_a_call_beside_a_job_that_fills_all_places_begins_at_once(started: Hosted) -> None:
+    bench = started(sequences=4)
+    [in_flight] = bench.slices([chat(f"item {n}", min_tokens=150) for n in range(16)])
     eventually(lambda: len(bench.engine.ids) == 4)
     bench.call("a", "one two three")
     assert bench.texts("a") == ["one two three"]
@@ -68,11 +55,10 @@ def test_a_call_beside_a_job_that_fills_all_places_begins_at_once(hosted: Hosted
     assert bench.host.scheduler.preemptions >= 1
 
 
-def test_a_preempted_item_keeps_its_text_and_is_billed_once(hosted: Hosted) -> None:
-    bench = hosted(sequences=1)
-    bench.start()
+def test_a_preempted_item_keeps_its_text_and_is_billed_once(started: Hosted) -> None:
+    bench = started(sequences=1)
     text = " ".join(f"w{n}" for n in range(100))
-    [in_flight] = bench.slices([text]).slices
+    [in_flight] = bench.slices([text])
     eventually(lambda: bench.host.scheduler.running and bench.engine.steps > 5)
     bench.call("a", "one two three")
     assert bench.texts("a") == ["one two three"]
@@ -83,11 +69,10 @@ def test_a_preempted_item_keeps_its_text_and_is_billed_once(hosted: Hosted) -> N
     assert (outcome.tokens.input, outcome.tokens.output) == (100, 100)
 
 
-def test_a_released_slice_gives_back_its_items_and_blocks(hosted: Hosted) -> None:
-    bench = hosted(sequences=2)
-    bench.start()
-    jobs = [[asked("go on", min_tokens=4000) for _ in range(4)], ["a b"]]
-    released, kept = bench.slices(*jobs).slices
+def test_a_released_slice_gives_back_its_items_and_blocks(started: Hosted) -> None:
+    bench = started(sequences=2)
+    jobs = [[chat("go on", min_tokens=4000) for _ in range(4)], ["a b"]]
+    released, kept = bench.slices(*jobs)
     eventually(lambda: len(bench.engine.ids) == 2)
     bench.host.release(released)
     eventually(lambda: released.finished)
@@ -96,11 +81,10 @@ def test_a_released_slice_gives_back_its_items_and_blocks(hosted: Hosted) -> Non
     eventually(lambda: not bench.engine.ids)
 
 
-def test_items_survive_the_death_of_the_generator(hosted: Hosted) -> None:
-    bench = hosted()
-    bench.start()
+def test_items_survive_the_death_of_the_generator(started: Hosted) -> None:
+    bench = started()
     text = " ".join(f"w{n}" for n in range(60))
-    [in_flight] = bench.slices([text] * 5).slices
+    [in_flight] = bench.slices([text] * 5)
     eventually(lambda: bench.engine.steps > 5)
     bench.engine.deaths = 1
     assert ends(in_flight) == dict.fromkeys(range(5), text)

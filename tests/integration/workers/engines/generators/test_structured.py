@@ -4,7 +4,9 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from jobs.models.inputs.tool_calls import ToolCallParser
 from tests.integration.workers.engines.generators.conftest import load_tiny
+from tests.support.cases import each
 from tests.support.generation import tiny_llama
 from tests.support.generation.generating import (
     Generated,
@@ -24,7 +27,7 @@ from tests.support.generation.generating import (
     run,
     sequence,
 )
-from tests.support.wait import eventually
+from tests.support.wait import eventually, gone
 from workers.engines.generator import Prompt
 from workers.engines.protocol import InvalidInput
 from workers.engines.transformers.engine import TransformersGenerator
@@ -88,16 +91,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny(folder: Path) -> Iterator[TransformersGenerator]:
-    generator = load_tiny(folder)
-    yield generator
-    generator.close()
+    with closing(load_tiny(folder)) as generator:
+        yield generator
 
 
 def tool(name: str, schema: Any, *, strict: bool = True) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {"name": name, "parameters": schema, "strict": strict},
-    }
+    function = {"name": name, "parameters": schema, "strict": strict}
+    return {"type": "function", "function": function}
 
 
 TOOLS = [tool("weather", WEATHER), tool("now", NOW)]
@@ -179,17 +179,19 @@ def test_a_sequence_whose_form_is_complete_ends_at_once(tiny: TransformersGenera
     assert (rest.tokens, rest.text, rest.finish) == ([tiny_llama.END], "", "stop")
 
 
-def test_a_sequence_goes_on_after_the_process_was_killed(folder: Path) -> None:
-    own = load_tiny(folder)
-    try:
+def test_what_was_killed_is_started_again(folder: Path) -> None:
+    """The process of the model, and the one that checks grammars."""
+    with closing(load_tiny(folder)) as own:
         one = sequence(own, by_schema(SCHEMAS[8], seed=4), max_tokens=MOST)
         [whole] = run(own, [one])
         os.kill(own.pid, signal.SIGKILL)
         own.restart()
         [rest] = run(own, [resumed(one, whole.tokens[:7])])
         assert whole.tokens[:7] + rest.tokens == whole.tokens
-    finally:
-        own.close()
+        assert refusal(own, regex="(a")
+        os.kill(own.checker_pid, signal.SIGKILL)
+        eventually(lambda: gone(own.checker_pid))
+        assert prepared(own, {**ASKED, "regex": "ab"})
 
 
 def test_choices_of_one_prompt_follow_the_grammar_apart(tiny: TransformersGenerator) -> None:
@@ -200,44 +202,36 @@ def test_choices_of_one_prompt_follow_the_grammar_apart(tiny: TransformersGenera
         assert_valid(one, SCHEMAS[8])
 
 
-def test_max_tokens_cuts_json_by_length(tiny: TransformersGenerator) -> None:
+def test_max_tokens_and_stop_strings_end_a_form(tiny: TransformersGenerator) -> None:
     [done] = write(tiny, by_schema(SCHEMAS[8]), most=3)
     assert (done.finish, len(done.tokens)) == ("length", 3)
-
-
-def test_any_object_may_be_asked_for(tiny: TransformersGenerator) -> None:
-    asked = {**ASKED, "response_format": {"type": "json_object"}}
-    done = write(tiny, *({**asked, "seed": seed} for seed in range(8)))
-    for one in done:
-        assert one.text.startswith("{")
-        if one.finish == "stop":
-            assert isinstance(json.loads(one.text), dict)
-
-
-def test_a_regular_expression_is_matched_by_the_whole_text(tiny: TransformersGenerator) -> None:
-    expression = r"[a-f]{2,5}/(猫|\d{1,3})"
-    done = write(tiny, *({**ASKED, "regex": expression, "seed": seed} for seed in range(8)))
-    assert all(re.fullmatch(expression, one.text) for one in done)
-    assert {one.finish for one in done} == {"stop"}
-
-
-def test_a_choice_is_one_of_its_texts(tiny: TransformersGenerator) -> None:
-    texts = ["yes", "yes, indeed", 'no "never"', "vielleicht\n"]
-    asked = {"structured_outputs": {"choice": texts}}
-    done = write(tiny, *({**ASKED, **asked, "seed": seed} for seed in range(8)))
-    assert {one.text for one in done} <= set(texts)
-
-
-def test_a_grammar_is_followed(tiny: TransformersGenerator) -> None:
-    grammar = 'start: sum\nsum: NUMBER ("+" NUMBER){1,3}\nNUMBER: /[0-9]{1,2}/'
-    asked = {"prompt": "add", "grammar": grammar}
-    done = write(tiny, *({**asked, "seed": seed} for seed in range(8)))
-    assert all(re.fullmatch(r"\d{1,2}(\+\d{1,2}){1,3}", one.text) for one in done)
-
-
-def test_a_stop_string_ends_a_grammar(tiny: TransformersGenerator) -> None:
     [done] = write(tiny, {**ASKED, "regex": "aaaab", "stop": "aa"})
     assert (done.text, done.finish) == ("", "stop")
+
+
+EXPRESSION = r"[a-f]{2,5}/(猫|\d{1,3})"
+TEXTS = ["yes", "yes, indeed", 'no "never"', "vielleicht\n"]
+SUM = 'start: sum\nsum: NUMBER ("+" NUMBER){1,3}\nNUMBER: /[0-9]{1,2}/'
+
+
+def is_object(text: str) -> bool:
+    return isinstance(json.loads(text), dict)
+
+
+def test_other_forms_are_followed(tiny: TransformersGenerator) -> None:
+    forms: list[tuple[dict[str, Any], Callable[[str], object]]] = [
+        ({**ASKED, "response_format": {"type": "json_object"}}, is_object),
+        ({**ASKED, "regex": EXPRESSION}, partial(re.fullmatch, EXPRESSION)),
+        ({**ASKED, "structured_outputs": {"choice": TEXTS}}, TEXTS.__contains__),
+        ({"prompt": "add", "grammar": SUM}, partial(re.fullmatch, r"\d{1,2}(\+\d{1,2}){1,3}")),
+    ]
+    for (asked, matches), case in each(forms, name=str):
+        with case:
+            for one in write(tiny, *({**asked, "seed": seed} for seed in range(8))):
+                if "response_format" in asked and one.finish == "length":
+                    assert one.text.startswith("{")
+                else:
+                    assert (one.finish, bool(matches(one.text))) == ("stop", True), one.text
 
 
 def test_logprobs_are_those_of_the_model_alone(tiny: TransformersGenerator) -> None:
@@ -383,25 +377,6 @@ def test_a_bomb_is_refused_or_fails_alone(tiny: TransformersGenerator, name: str
         [done] = run(tiny, [other])
     assert_valid(done, SCHEMAS[8])
     assert tiny.pid == pid
-
-
-def test_a_check_that_is_killed_is_tried_again(folder: Path) -> None:
-    own = load_tiny(folder)
-    try:
-        assert refusal(own, regex="(a")
-        os.kill(own.checker_pid, signal.SIGKILL)
-        eventually(lambda: not _runs(own.checker_pid))
-        [prompt] = own.prepare([{**ASKED, "regex": "ab"}])
-        assert isinstance(prompt, Prompt)
-    finally:
-        own.close()
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 NAMES = st.sampled_from(["a", "b", "name", "x-y", "über"])

@@ -44,6 +44,12 @@ def key() -> ec.EllipticCurvePrivateKey:
     return signing.make_key()
 
 
+@pytest.fixture
+def trusting(settings: Settings, key: ec.EllipticCurvePrivateKey, tmp_path: Path) -> Settings:
+    """Settings that trust the key."""
+    return settings.evolve(trust=signing.write_trust(tmp_path / "trust", key))
+
+
 def register(database: Engine, settings: Settings, folder: Path) -> Manifest:
     manifest = push(open_store(settings.files), folder)
     store(database, manifest)
@@ -51,8 +57,8 @@ def register(database: Engine, settings: Settings, folder: Path) -> Manifest:
 
 
 def store(database: Engine, manifest: Manifest, digest: str = "") -> None:
-    with database.begin() as tx:
-        artifacts.add(tx, digest or manifest.digest, manifest.as_json(), manifest.size, "test")
+    added = digest or manifest.digest, manifest.as_json(), manifest.size
+    transact(database, artifacts.add, *added, "test")
 
 
 def version(digest: str, **more: str) -> Model:
@@ -89,9 +95,8 @@ def test_adapters_are_staged_with_it(database: Engine, settings: Settings, model
 
 
 def test_an_adapter_is_staged_for_its_base_alone_as_a_trusted_key_signed_it(
-    database: Engine, settings: Settings, tmp_path: Path, key: ec.EllipticCurvePrivateKey
+    database: Engine, trusting: Settings, tmp_path: Path, key: ec.EllipticCurvePrivateKey
 ) -> None:
-    trusting = settings.evolve(trust=signing.write_trust(tmp_path / "trust", key))
     folder = signing.write_tree(tmp_path / "legal", {CONFIG: b"{}", WEIGHTS: b"1234"})
     manifest = push(open_store(trusting.files), folder)
     transact(database, artifacts.add, manifest.digest, manifest.as_json(), 1, "test", "m@1")
@@ -122,32 +127,30 @@ def test_an_adapter_is_staged_for_its_base_alone_as_a_trusted_key_signed_it(
 
 
 def test_only_what_a_trusted_key_signed_is_staged(
-    database: Engine,
-    settings: Settings,
-    model: Path,
-    tmp_path: Path,
-    key: ec.EllipticCurvePrivateKey,
+    database: Engine, trusting: Settings, model: Path, key: ec.EllipticCurvePrivateKey
 ) -> None:
-    trusting = settings.evolve(trust=signing.write_trust(tmp_path / "trust", key))
     manifest = register(database, trusting, model)
-    stager = Stager(trusting, database)
+    stager, its = Stager(trusting, database), version(manifest.digest)
+
+    def sign(key: ec.EllipticCurvePrivateKey) -> None:
+        signature = bundle.sign(manifest, "m", key)
+        transact(database, artifacts.sign, manifest.digest, signature, "test")
+
     with pytest.raises(Untrusted, match="no signature"):
-        stage(stager, version(manifest.digest))
-    with database.begin() as tx:
-        artifacts.sign(tx, manifest.digest, bundle.sign(manifest, "m", signing.make_key()), "test")
+        stage(stager, its)
+    sign(signing.make_key())
     with pytest.raises(Untrusted, match="doesn't have the key"):
-        stage(stager, version(manifest.digest))
-    transact(database, artifacts.sign, manifest.digest, bundle.sign(manifest, "m", key), "test")
-    stage(stager, version(manifest.digest))
-    signing.write_trust(tmp_path / "trust", key, more="revoked_at = 2026-01-01T00:00:00Z")
+        stage(stager, its)
+    sign(key)
+    stage(stager, its)
+    signing.write_trust(trusting.trust.parent, key, more="revoked_at = 2026-01-01T00:00:00Z")
     with pytest.raises(Untrusted, match="'release' was revoked"):
-        stage(stager, version(manifest.digest))
+        stage(stager, its)
 
 
 def test_signed_bytes_of_one_version_are_not_served_as_another(
-    database: Engine, settings: Settings, tmp_path: Path, key: ec.EllipticCurvePrivateKey
+    database: Engine, trusting: Settings, tmp_path: Path, key: ec.EllipticCurvePrivateKey
 ) -> None:
-    trusting = settings.evolve(trust=signing.write_trust(tmp_path / "trust", key))
     ours = [
         register(database, trusting, signing.write_tree(tmp_path / name, {"w": name.encode()}))
         for name in ("one", "two")

@@ -1,4 +1,4 @@
-"""Launches of items that give way to launches of calls."""
+"""Launches side by side: how many there may be, and which of them give way."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 import redis
 
+from jobs.calls.keys import Keys
+from jobs.calls.profile import Profile
+from jobs.models.model import Limits, Model
 from tests.integration.workers.device.host_bench import MODEL, Bench, Shout, ends
 from tests.support.wait import PATIENCE_S, eventually
 from workers.engines.preemption import PrioritySemaphore, yield_point
+from workers.engines.protocol import Metered, RateLimited, Room
 
 
 class Parts(Shout):
@@ -134,3 +138,106 @@ def test_calls_of_one_tenant_overtake_nothing(full: Bench, engine: Parts) -> Non
     assert engine.launches == [["slow", "a", "b", "c"]]
     engine.go.set()
     assert set(full.replies() | full.replies() | full.replies()) == {"slow", *"abcdefgh"}
+
+
+class Narrow(Shout):
+    """Has room for so many, who wait inside until they may go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now, self.may_go = Room(2), threading.Event()
+        self.inside = self.most_inside = 0
+        self._counting = threading.Lock()
+
+    def room(self) -> Room:
+        return self.now
+
+    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        if self.now.closed_s:
+            raise RateLimited("closed", self.now.closed_s)
+        with self._counting:
+            self.inside += 1
+            self.most_inside = max(self.most_inside, self.inside)
+        self.may_go.wait(PATIENCE_S)
+        with self._counting:
+            self.inside -= 1
+        return [Metered(text.upper(), 100) for text in batch]
+
+
+@pytest.fixture
+def narrow(redis_client: "redis.Redis") -> Iterator[tuple[Bench, Narrow]]:
+    engine = Narrow()
+    limits = Limits(max_batch=1, in_flight=8)
+    bench = Bench(redis_client, engine, Model("shout", "1", "function", limits=limits))
+    yield bench, engine
+    engine.may_go.set()
+    bench.stop()
+
+
+def test_a_gated_engine_has_no_more_launches_than_room_for(narrow: tuple[Bench, Narrow]) -> None:
+    bench, engine = narrow
+    claimed = bench.slices([str(n) for n in range(20)])
+    bench.start()
+    eventually(lambda: engine.inside == 2)
+    bench.host.release(claimed[0])
+    engine.may_go.set()
+    eventually(lambda: claimed[0].finished)
+    assert engine.most_inside == 2
+    assert len(claimed[0].outcomes) == 2, "the others wait where they can be taken back"
+
+
+def test_room_that_comes_is_used_and_the_time_shared_over_it(narrow: tuple[Bench, Narrow]) -> None:
+    bench, engine = narrow
+    claimed = bench.slices([str(n) for n in range(20)])
+    bench.start()
+    eventually(lambda: engine.inside == 2)
+    engine.now = Room(5)
+    eventually(lambda: engine.inside == 5)
+    engine.may_go.set()
+    ends(claimed[0])
+    assert engine.most_inside == 5
+    assert [launch.width for launch in bench.launches].count(5) >= 18
+    for launch in bench.launches:
+        assert launch.device_us == [round(launch.engine_s * 1e6 / launch.width)]
+
+
+def test_what_an_output_is_metered_with_is_its_size(narrow: tuple[Bench, Narrow]) -> None:
+    bench, engine = narrow
+    engine.may_go.set()
+    claimed = bench.slices(["a"])
+    bench.start()
+    assert ends(claimed[0]) == {0: "A"}
+    assert [outcome.size for outcome in claimed[0].outcomes] == [100]
+
+
+def test_where_the_gate_is_closed_items_wait_calls_fail(narrow: tuple[Bench, Narrow]) -> None:
+    bench, engine = narrow
+    engine.may_go.set()
+    assert bench.host.capacity.room() > 0
+    engine.now = Room(0, 60.0)
+    assert bench.host.capacity.room() == bench.host.capacity.preemptive_room() == 0
+    claimed = bench.slices(["a"])
+    bench.call("call-1", "b")
+    bench.start()
+    assert bench.replies() == {"call-1": (None, ["rate_limited", "closed"])}
+    assert claimed[0].outcomes == []
+    bench.host.announce()
+    assert bench.lanes.look("worker-1/0").replicas == 0, "it isn't ready while it is closed"
+    engine.now = Room(1)
+    bench.host.announce()
+    assert bench.lanes.look("worker-1/0").replicas == 1
+    assert ends(claimed[0]) == {0: "A"}
+
+
+def test_everybody_is_told_how_much_room_there_is(
+    narrow: tuple[Bench, Narrow], redis_client: "redis.Redis"
+) -> None:
+    bench, engine = narrow
+    engine.now = Room(3)
+    bench.host.announce()
+    packed: Any = redis_client.hget(Keys(MODEL.key)("pool"), "profile")
+    assert Profile.unpack(packed).slots == 3
+    engine.now = Room(0, 7.5)
+    bench.host.announce()
+    packed = redis_client.hget(Keys(MODEL.key)("pool"), "profile")
+    assert Profile.unpack(packed).load_ms == 7500
