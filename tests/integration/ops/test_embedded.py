@@ -115,18 +115,13 @@ def test_neither_server_listens_on_tcp_or_has_a_second_owner(home: Path) -> None
         assert servers.redis.alive()
 
 
-def test_a_stop_and_a_start_find_the_data_again(home: Path) -> None:
+def test_data_are_there_after_a_stop_or_a_death_of_postgres(home: Path) -> None:
     servers = EmbeddedServers(home)
-    for start in (keep_something, assert_kept):
-        servers.start()
-        start(servers)
-        servers.stop()
-        assert not servers.postgres.alive()
-
-
-def test_a_killed_postgres_starts_again_with_its_data(home: Path) -> None:
-    with EmbeddedServers(home).running() as servers:
+    with servers.running():
         keep_something(servers)
+    assert not servers.postgres.alive()
+    with servers.running():
+        assert_kept(servers)
         process = servers.postgres.process
         assert process is not None
         process.kill()

@@ -199,15 +199,7 @@ def test_room_that_comes_is_used_and_the_time_shared_over_it(narrow: tuple[Bench
     assert [launch.width for launch in bench.launches].count(5) >= 18
     for launch in bench.launches:
         assert launch.device_us == [round(launch.engine_s * 1e6 / launch.width)]
-
-
-def test_what_an_output_is_metered_with_is_its_size(narrow: tuple[Bench, Narrow]) -> None:
-    bench, engine = narrow
-    engine.may_go.set()
-    claimed = bench.slices(["a"])
-    bench.start()
-    assert ends(claimed[0]) == {0: "A"}
-    assert [outcome.size for outcome in claimed[0].outcomes] == [100]
+    assert {outcome.size for outcome in claimed[0].outcomes} == {100}, "as they are metered"
 
 
 def test_where_the_gate_is_closed_items_wait_calls_fail(narrow: tuple[Bench, Narrow]) -> None:
@@ -233,11 +225,8 @@ def test_everybody_is_told_how_much_room_there_is(
     narrow: tuple[Bench, Narrow], redis_client: "redis.Redis"
 ) -> None:
     bench, engine = narrow
-    engine.now = Room(3)
-    bench.host.announce()
-    packed: Any = redis_client.hget(Keys(MODEL.key)("pool"), "profile")
-    assert Profile.unpack(packed).slots == 3
-    engine.now = Room(0, 7.5)
-    bench.host.announce()
-    packed = redis_client.hget(Keys(MODEL.key)("pool"), "profile")
-    assert Profile.unpack(packed).load_ms == 7500
+    for room, field, value in ((Room(3), "slots", 3), (Room(0, 7.5), "load_ms", 7500)):
+        engine.now = room
+        bench.host.announce()
+        packed: Any = redis_client.hget(Keys(MODEL.key)("pool"), "profile")
+        assert getattr(Profile.unpack(packed), field) == value

@@ -191,22 +191,20 @@ def test_a_start_costs_a_fraction_of_the_imports(tiny_folder: Path) -> None:
         assert cpu_s(generator.pid) < cpu_s(server_of(generator.pid)) / 4
 
 
-def test_all_is_imported_and_no_thread_runs_before_the_fork(answerer: str) -> None:
-    with started(answerer) as child:
-        assert set(IMPORTED) <= child.ask("LOADED", PATIENCE_S)
-        assert tasks(server_of(child.pid)) == 1
+def test_all_is_imported_and_no_thread_runs_before_the_fork_which_sees_its_device(
+    answerer: str,
+) -> None:
+    visible = "os.environ.get('CUDA_VISIBLE_DEVICES')"
+    with started(answerer, device="GPU-1") as mine, started(answerer) as anys:
+        assert set(IMPORTED) <= mine.ask("LOADED", PATIENCE_S)
+        assert tasks(server_of(mine.pid)) == 1
+        assert server_of(mine.pid) == server_of(anys.pid)
+        assert mine.ask(visible, PATIENCE_S) == "GPU-1"
+        assert anys.ask(visible, PATIENCE_S) == os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
 def test_no_import_of_the_server_asks_for_devices() -> None:
     subprocess.run([sys.executable, "-c", WITHOUT_DEVICES], cwd=ROOT, check=True)
-
-
-def test_a_process_sees_the_device_that_is_its_own(answerer: str) -> None:
-    visible = "os.environ.get('CUDA_VISIBLE_DEVICES')"
-    with started(answerer, device="GPU-1") as mine, started(answerer) as anys:
-        assert server_of(mine.pid) == server_of(anys.pid)
-        assert mine.ask(visible, PATIENCE_S) == "GPU-1"
-        assert anys.ask(visible, PATIENCE_S) == os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
 def test_a_model_gets_the_threads_of_its_options(tiny_folder: Path) -> None:
@@ -237,12 +235,9 @@ def test_a_killed_server_costs_no_sequence_and_is_started_again(tiny_folder: Pat
 
 @pytest.mark.parametrize("owner", ["none", "faulty"])
 def test_without_a_server_it_starts_from_scratch(
-    answerer: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    tmp_path: Path,
-    owner: str,
-) -> None:
+    answerer: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, owner: str,
+) -> None:  # fmt: skip
     if owner == "none":
         monkeypatch.delenv(shared_fork_server.VARIABLE)
     else:

@@ -1,6 +1,7 @@
 """Versions with artifacts, from the registry's rows to what a worker's engine loads."""
 
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,16 +72,23 @@ def model(tmp_path: Path) -> Path:
     return signing.write_tree(tmp_path / "model", {"code/model.py": CODE, "config.json": b"{}"})
 
 
-def test_engines_load_from_the_cache(database: Engine, settings: Settings, model: Path) -> None:
+def test_engines_load_from_the_cache_and_give_the_answers_of_their_probe(
+    database: Engine, settings: Settings, model: Path
+) -> None:
     manifest = register(database, settings, model)
-    stager = Stager(settings, database)
-    staged = stage(stager, version(manifest.digest))
+    stager, known = Stager(settings, database), Probe(["abc", "a"], [1.0, 0.3334])
+    staged = stage(stager, version(manifest.digest, probe=known.as_json()))
     file = Path(staged.options["file"])
     assert (settings.home / "artifacts" / "snapshots") in file.parents
     assert staged.options["file_sha256"] == manifest.digests["code/model.py"]
-    engine = engines.load(staged, "cpu")
-    assert probe.answers(staged, engine, ["abc"], {}) == [1.0]
-    engine.close()
+    with closing(engines.load(staged, "cpu")) as engine:
+        assert probe.answers(staged, engine, ["abc"], {}) == [1.0]
+        probe.check(staged, engine)
+        wrong = version(manifest.digest, probe=Probe(["abc", "a"], [1.0, 0.35]).as_json())
+        with pytest.raises(
+            ProbeFailed, match=r"input 2 is another.*: output is 0\.33.*, not 0\.35"
+        ):
+            probe.check(wrong.staged(Path("/x"), {}), engine)
     stager.release(staged)
 
 
@@ -167,17 +175,3 @@ def test_a_manifest_of_another_digest_is_refused(database: Engine, settings: Set
         stage(Stager(settings, database), version(digest))
     with pytest.raises(Untrusted, match="has no artifact"):
         stage(Stager(settings, database), version(f"sha256:{'6' * 64}"))
-
-
-def test_a_version_that_gives_another_answer_fails_its_probe(
-    database: Engine, settings: Settings, model: Path
-) -> None:
-    manifest = register(database, settings, model)
-    known = Probe(["abc", "a"], [1.0, 0.3334])
-    staged = stage(Stager(settings, database), version(manifest.digest, probe=known.as_json()))
-    engine = engines.load(staged, "cpu")
-    probe.check(staged, engine)
-    wrong = Probe(["abc", "a"], [1.0, 0.35]).as_json()
-    with pytest.raises(ProbeFailed, match=r"input 2 is another one: output is 0\.33.*, not 0\.35"):
-        probe.check(version(manifest.digest, probe=wrong).staged(Path("/x"), {}), engine)
-    engine.close()
