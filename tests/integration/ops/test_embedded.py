@@ -56,13 +56,6 @@ def kill_all(pids: Sequence[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_no_segment_of_shared_memory_grows_on_the_disk(home: Path) -> None:
-    """One that can't grow there crashes whoever needs it, again and again."""
-    with EmbeddedServers(home, redis=False).running() as servers:
-        folder = servers.postgres.layout.data / "pg_dynshmem"
-        assert sum(file.stat().st_size for file in folder.iterdir()) < 100_000  # the table of them
-
-
 def sql(servers: EmbeddedServers, statement: str) -> list[object]:
     engine = create_engine(servers.postgres.url, poolclass=NullPool)
     with engine.begin() as connection:
@@ -87,26 +80,48 @@ def other_owner(home: Path, prefix: Sequence[str] = ()) -> tuple[subprocess.Pope
         return owner, json.loads(owner.stdout.readline())
 
 
-def test_the_first_start_creates_a_database_in_utf8_and_utc(home: Path) -> None:
+def end(owner: subprocess.Popen[str]) -> None:
+    owner.kill()
+    owner.wait()
+
+
+def test_the_first_start_creates_a_database_in_utf8_and_utc_and_a_broker(home: Path) -> None:
     with EmbeddedServers(home).running() as servers:
         assert sql(servers, "SELECT current_database()") == ["millrace"]
         assert sql(servers, "SHOW server_encoding") == ["UTF8"]
         assert sql(servers, "SHOW timezone") == ["UTC"]
         assert sql(servers, "SELECT upper('ä')") == ["Ä"]
+        # A segment that can't grow on the disk crashes whoever needs it, again and again.
+        shared = (servers.postgres.layout.data / "pg_dynshmem").iterdir()
+        assert sum(file.stat().st_size for file in shared) < 100_000  # the table of them
+        with (
+            Connection(servers.redis.broker_url) as broker,
+            closing(broker.SimpleQueue("nudges")) as queue,
+        ):
+            queue.put({"hint": 1})
+            assert queue.get(timeout=PATIENCE_S).payload == {"hint": 1}
+        with redis.Redis.from_url(servers.redis.url) as client:
+            assert client.exists("_kombu.binding.nudges")
 
 
-def test_a_stop_and_a_start_find_the_data_again(home: Path) -> None:
-    servers = EmbeddedServers(home)
-    for start in (keep_something, assert_kept):
-        servers.start()
-        start(servers)
-        servers.stop()
-        assert not servers.postgres.alive()
-
-
-def test_a_killed_postgres_starts_again_with_its_data(home: Path) -> None:
+def test_neither_server_listens_on_tcp_or_has_a_second_owner(home: Path) -> None:
     with EmbeddedServers(home).running() as servers:
+        assert sql(servers, "SHOW listen_addresses") == [""]
+        with redis.Redis.from_url(servers.redis.url, decode_responses=True) as client:
+            assert client.config_get("port") == {"port": "0"}
+        with pytest.raises(EmbeddedError, match=f"in use by process {os.getpid()}"):
+            EmbeddedServers(home).start()
+        assert servers.postgres.alive()
+        assert servers.redis.alive()
+
+
+def test_data_are_there_after_a_stop_or_a_death_of_postgres(home: Path) -> None:
+    servers = EmbeddedServers(home)
+    with servers.running():
         keep_something(servers)
+    assert not servers.postgres.alive()
+    with servers.running():
+        assert_kept(servers)
         process = servers.postgres.process
         assert process is not None
         process.kill()
@@ -128,14 +143,13 @@ def test_a_pid_file_whose_number_another_program_has_does_not_stop_a_start(home:
         keep_something(servers)
         data = servers.postgres.layout.data
         stale = (data / "postmaster.pid").read_text().splitlines()
-    stranger = account_for(data).launch(["sleep", "60"], signal.SIGTERM)
-    try:
+    with account_for(data).launch(["sleep", "60"], signal.SIGTERM) as stranger:
         (data / "postmaster.pid").write_text("\n".join([str(stranger.pid), *stale[1:]]))
-        with EmbeddedServers(home).running() as servers:
-            assert_kept(servers)
-    finally:
-        stranger.kill()
-        stranger.wait()
+        try:
+            with EmbeddedServers(home).running() as servers:
+                assert_kept(servers)
+        finally:
+            stranger.kill()
 
 
 def test_half_a_data_folder_is_made_anew(home: Path) -> None:
@@ -149,8 +163,7 @@ def test_half_a_data_folder_is_made_anew(home: Path) -> None:
 @needs_setpriv
 def test_both_servers_end_when_their_owner_is_killed(home: Path) -> None:
     owner, servers = other_owner(home)
-    owner.kill()
-    owner.wait()
+    end(owner)
     eventually(lambda: all(map(gone, servers)))
 
 
@@ -158,26 +171,9 @@ def test_the_next_start_after_a_killed_owner_works_at_once(home: Path) -> None:
     with EmbeddedServers(home).running() as servers:
         keep_something(servers)
     owner, _ = other_owner(home)
-    owner.kill()
-    owner.wait()
+    end(owner)
     with EmbeddedServers(home).running() as servers:
         assert_kept(servers)
-
-
-def test_a_second_owner_of_a_home_is_told_who_has_it(home: Path) -> None:
-    with (
-        HomeLock(home).held(),
-        pytest.raises(EmbeddedError, match=f"in use by process {os.getpid()}"),
-    ):
-        EmbeddedServers(home).start()
-
-
-def test_a_second_owner_leaves_the_servers_of_the_first_alone(home: Path) -> None:
-    with EmbeddedServers(home).running() as servers:
-        with pytest.raises(EmbeddedError):
-            EmbeddedServers(home).start()
-        assert servers.postgres.alive()
-        assert servers.redis.alive()
 
 
 @pytest.mark.parametrize("name", ["x" * 120, "a name, with $igns & 100%"])
@@ -201,22 +197,6 @@ def test_a_socket_folder_of_somebody_else_is_refused(home: Path) -> None:
         EmbeddedServers(home).start()
 
 
-def test_neither_server_listens_on_tcp(home: Path) -> None:
-    with EmbeddedServers(home).running() as servers:
-        assert sql(servers, "SHOW listen_addresses") == [""]
-        with redis.Redis.from_url(servers.redis.url, decode_responses=True) as client:
-            assert client.config_get("port") == {"port": "0"}
-
-
-def test_kombu_reaches_redis_by_the_broker_url(home: Path) -> None:
-    with EmbeddedServers(home).running() as servers, Connection(servers.redis.broker_url) as broker:
-        with closing(broker.SimpleQueue("nudges")) as queue:
-            queue.put({"hint": 1})
-            assert queue.get(timeout=PATIENCE_S).payload == {"hint": 1}
-        with redis.Redis.from_url(servers.redis.url) as client:
-            assert client.exists("_kombu.binding.nudges")
-
-
 def test_a_server_that_can_not_start_says_why(home: Path) -> None:
     with EmbeddedServers(home).running() as servers:
         data = servers.postgres.layout.data
@@ -236,8 +216,7 @@ def test_as_root_the_home_may_lie_where_only_root_enters(tmp_path: Path, missing
     prefix = [str(setpriv()), "--bounding-set", missing] if missing else []
     owner, (postgres, _) = other_owner(locked / "home", prefix)
     assert Path(f"/proc/{postgres}").stat().st_uid != 0
-    owner.kill()
-    owner.wait()
+    end(owner)
     eventually(lambda: gone(postgres))
 
 

@@ -5,10 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ops.processes.children import Supervisor, pause
@@ -59,22 +60,40 @@ def supervisor(server: ForkServer) -> Iterator[Supervisor]:
     supervisor.stop(grace_s=0)
 
 
-def started(supervisor: Supervisor, server: ForkServer, folder: Path, **env: str) -> ForkedChild:
+Start = Callable[..., ForkedChild]
+
+
+@pytest.fixture
+def start(supervisor: Supervisor, server: ForkServer, modules: Path) -> Start:
     """Starts a talker, and waits until it has said something."""
-    log = folder / "log"
-    child = ForkedChild(server, "talker", "talker", env, log)
-    supervisor.add(child)
-    child.start()
-    eventually(lambda: log.read_text())
-    return child
+
+    def started(fds: tuple[int, ...] = (), **env: str) -> ForkedChild:
+        child = ForkedChild(server, "talker", "talker", env, modules / "log", fds)
+        supervisor.add(child)
+        child.start()
+        eventually((modules / "log").read_text)
+        return child
+
+    return started
+
+
+def again(supervisor: Supervisor, child: ForkedChild, pid: int | None) -> None:
+    """Waits until a child runs as another process."""
+    eventually(lambda: (supervisor.poll(), child.alive() and child.pid != pid)[1])
+
+
+def code_of(child: ForkedChild) -> int:
+    """Waits for the end of a child."""
+    assert child.process is not None
+    return child.process.wait(PATIENCE_S)
 
 
 def test_a_process_runs_as_if_python_had_started_it(
-    supervisor: Supervisor, server: ForkServer, modules: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, modules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LATER", "1")
     monkeypatch.chdir(modules)
-    started(supervisor, server, modules, TOLD="a")
+    start(TOLD="a")
     said = (modules / "log").read_text()
     program = str(modules / "talker.py")
     assert json.loads(said) == [[program], "__main__", str(modules), "a", "1", True, True]
@@ -84,42 +103,27 @@ def test_a_process_runs_as_if_python_had_started_it(
     ("do", "code"),
     [("pass", 0), ("sys.exit(7)", 7), ("1 / 0", 1), ("os.kill(os.getpid(), 11)", -11)],
 )
-def test_its_exit_status_arrives(
-    supervisor: Supervisor, server: ForkServer, modules: Path, do: str, code: int
-) -> None:
-    child = started(supervisor, server, modules, DO=do)
-    assert child.process is not None
-    assert child.process.wait(PATIENCE_S) == code
-    if code == 1:
-        assert "ZeroDivisionError" in (modules / "log").read_text()
+def test_its_exit_status_arrives(start: Start, modules: Path, do: str, code: int) -> None:
+    assert code_of(start(DO=do)) == code
+    assert ("ZeroDivisionError" in (modules / "log").read_text()) == (do == "1 / 0")
 
 
 def test_a_killed_process_is_forked_again(
-    supervisor: Supervisor, server: ForkServer, modules: Path, caplog: pytest.LogCaptureFixture
+    supervisor: Supervisor, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    child = started(supervisor, server, modules)
-    assert child.process is not None
+    child = start()
     pid = child.pid
+    assert child.process is not None
     child.process.kill()
-    assert child.process.wait(PATIENCE_S) == -signal.SIGKILL
-
-    def again() -> bool:
-        supervisor.poll()
-        return child.alive() and child.pid != pid
-
-    eventually(again)
+    assert code_of(child) == -signal.SIGKILL
+    again(supervisor, child, pid)
     assert "ended with SIGKILL" in caplog.text
 
 
-def test_a_process_gets_descriptors_under_their_numbers(
-    supervisor: Supervisor, server: ForkServer, modules: Path
-) -> None:
+def test_a_process_gets_descriptors_under_their_numbers(start: Start) -> None:
     pipes = [os.pipe() for _ in range(3)]
     fds = tuple(write for _, write in pipes)
-    do = f"[os.write(fd, str(fd).encode()) for fd in {list(fds)}]"
-    child = ForkedChild(server, "talker", "talker", {"DO": do}, modules / "log", fds)
-    supervisor.add(child)
-    child.start()
+    start(fds, DO=f"[os.write(fd, str(fd).encode()) for fd in {list(fds)}]")
     for read, write in pipes:
         os.close(write)
         assert os.read(read, 100) == str(write).encode()
@@ -128,21 +132,15 @@ def test_a_process_gets_descriptors_under_their_numbers(
 
 
 def test_processes_end_with_their_server_and_start_with_another(
-    supervisor: Supervisor, server: ForkServer, modules: Path
+    supervisor: Supervisor, start: Start
 ) -> None:
-    child = started(supervisor, server, modules)
+    child = start()
     pid = child.pid
-    assert pid is not None
-    parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    parent = psutil.Process(pid).ppid()
     os.kill(parent, signal.SIGKILL)
     eventually(lambda: gone(pid))
     eventually(lambda: not child.alive())
-
-    def again() -> bool:
-        supervisor.poll()
-        return child.alive() and child.pid != pid
-
-    eventually(again)
+    again(supervisor, child, pid)
 
 
 def test_a_killed_supervisor_takes_its_processes_with_it(modules: Path) -> None:
@@ -159,45 +157,34 @@ def test_a_killed_supervisor_takes_its_processes_with_it(modules: Path) -> None:
 
 def test_two_threads_start_and_end_processes_at_once(server: ForkServer, modules: Path) -> None:
     server.start()
-    codes: list[int] = []
 
-    def run(code: int) -> None:
+    def run(code: int) -> list[int]:
+        codes, env = [], {"DO": f"sys.exit({code})"}
         for _ in range(5):
-            child = ForkedChild(
-                server, "talker", "talker", {"DO": f"sys.exit({code})"}, modules / f"log{code}"
-            )
+            child = ForkedChild(server, "talker", "talker", env, modules / f"log{code}")
             child.start()
-            assert child.process is not None
-            codes.append(child.process.wait(PATIENCE_S))
+            codes.append(code_of(child))
+        return codes
 
-    threads = [threading.Thread(target=run, args=(code,)) for code in (3, 4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(codes) == [3] * 5 + [4] * 5
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(run, (3, 4))) == [[3] * 5, [4] * 5]
 
 
-def test_a_pause_ends_when_a_process_does(
-    supervisor: Supervisor, server: ForkServer, modules: Path
-) -> None:
-    child = started(supervisor, server, modules)
+def test_a_pause_ends_when_a_process_does(start: Start) -> None:
+    child = start()
     child.terminate()
     while child.process and child.alive():
         pause([child.process], 10_000)
 
 
-def test_an_import_that_fails_or_crashes_is_left_to_the_processes(
-    supervisor: Supervisor, modules: Path
-) -> None:
+def test_an_import_that_fails_or_crashes_is_left_to_the_processes(modules: Path) -> None:
     (modules / "deadly.py").write_text("import os\nos.kill(os.getpid(), 11)\n")
     (modules / "faulty.py").write_text("1 / 0")
     faulty, deadly = ForkServer("faulty", "missing", "told"), ForkServer("told", "deadly")
     for server in (faulty, deadly):
         child = ForkedChild(server, "talker", "talker", {"DO": "sys.exit(7)"}, modules / "log")
         child.start()
-        assert child.process is not None
-        assert child.process.wait(PATIENCE_S) == 7
+        assert code_of(child) == 7
         server.stop()
     said = [json.loads(line) for line in (modules / "log").read_text().splitlines()]
     assert [imported_by_server for *_, imported_by_server in said] == [True, False]

@@ -3,8 +3,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,20 +15,8 @@ from tests.support.wait import eventually, gone
 
 ROOT = Path(__file__).parents[3]
 IDLE = [sys.executable, "-c", "import signal; print('idle', flush=True); signal.pause()"]
-STUBBORN = [
-    sys.executable,
-    "-c",
-    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True)\n"
-    "while True: signal.pause()",
-]
-PARENT = [
-    sys.executable,
-    "-c",
-    "import subprocess, signal, sys\n"
-    "child = subprocess.Popen(['sleep', '600'])\n"
-    "print(child.pid, flush=True)\n"
-    "signal.pause()",
-]
+STUBBORN = ["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 1; done"]
+PARENT = ["sh", "-c", "sleep 600 & echo $!; wait"]
 OWNER = """
 import sys, threading
 from ops.processes.children import Child, Supervisor
@@ -46,14 +35,29 @@ def supervisor() -> Iterator[Supervisor]:
     supervisor.stop(grace_s=0)
 
 
-def started(supervisor: Supervisor, *children: Child) -> None:
-    """Start the children, and wait until each has said something."""
-    for child in children:
+Add = Callable[..., Child]
+
+
+@pytest.fixture
+def add(supervisor: Supervisor, tmp_path: Path) -> Add:
+    """Starts a child, and waits until it has said something."""
+
+    def start(name: str = "child", command: Sequence[str] = IDLE, **more: Any) -> Child:
+        child = Child(name, command, log=tmp_path / name, **more)
         supervisor.add(child)
-    supervisor.start()
-    for child in children:
-        assert child.log is not None
-        eventually(child.log.read_text)
+        child.start()
+        eventually((tmp_path / name).read_text)
+        return child
+
+    return start
+
+
+def kill(child: Child) -> int | None:
+    """Kills a child; returns the pid that it had."""
+    assert child.process is not None
+    child.process.kill()
+    child.process.wait()
+    return child.pid
 
 
 def running_again(supervisor: Supervisor, child: Child, old_pid: int | None) -> bool:
@@ -62,13 +66,10 @@ def running_again(supervisor: Supervisor, child: Child, old_pid: int | None) -> 
 
 
 def test_a_killed_child_is_started_again(
-    supervisor: Supervisor, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    supervisor: Supervisor, add: Add, caplog: pytest.LogCaptureFixture
 ) -> None:
-    child, other = (Child(n, IDLE, log=tmp_path / n) for n in ("child", "other"))
-    started(supervisor, child, other)
-    pid, other_pid = child.pid, other.pid
-    assert child.process is not None
-    child.process.kill()
+    child, other = add(), add("other")
+    other_pid, pid = other.pid, kill(child)
     eventually(lambda: running_again(supervisor, child, pid))
     assert other.pid == other_pid
     assert child.restarts == 1
@@ -76,22 +77,18 @@ def test_a_killed_child_is_started_again(
 
 
 def test_a_child_that_cant_be_started_now_ends_no_other(
-    supervisor: Supervisor,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    supervisor: Supervisor, add: Add, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-) -> None:
-    child, other = (Child(n, IDLE, log=tmp_path / n) for n in ("child", "other"))
-    started(supervisor, child, other)
-    pid, start = child.pid, child.start
-    assert child.process is not None
+) -> None:  # fmt: skip
+    child, other = add(), add("other")
+    start = child.start
 
     def refused() -> None:
         monkeypatch.setattr(child, "start", start)
         raise BlockingIOError("Resource temporarily unavailable")
 
     monkeypatch.setattr(child, "start", refused)
-    child.process.kill()
+    pid = kill(child)
     eventually(lambda: running_again(supervisor, child, pid))
     assert other.alive()
     assert "child can't be looked after: Resource temporarily unavailable" in caplog.text
@@ -118,32 +115,26 @@ def test_each_restart_waits_longer_until_a_child_has_lived_long(
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 0.2]
 
 
-def test_stop_ends_all_and_kills_the_deaf(supervisor: Supervisor, tmp_path: Path) -> None:
-    idle = Child("idle", IDLE, log=tmp_path / "idle")
-    deaf = Child("deaf", STUBBORN, log=tmp_path / "deaf")
-    started(supervisor, idle, deaf)
+def test_stop_ends_all_and_kills_the_deaf(supervisor: Supervisor, add: Add) -> None:
+    ended = [add("idle").process, add("deaf", STUBBORN).process]
     supervisor.stop(grace_s=0.2)
-    assert idle.process is not None
-    assert deaf.process is not None
-    assert idle.process.returncode == -signal.SIGTERM
-    assert deaf.process.returncode == -signal.SIGKILL
+    codes = [process and process.returncode for process in ended]
+    assert codes == [-signal.SIGTERM, -signal.SIGKILL]
 
 
-def test_what_a_child_leaves_ends_before_its_start(supervisor: Supervisor, tmp_path: Path) -> None:
-    child = Child("parent", PARENT, log=tmp_path / "parent")
-    started(supervisor, child)
+def test_what_a_child_leaves_ends_before_its_start(
+    supervisor: Supervisor, add: Add, tmp_path: Path
+) -> None:
+    child = add("parent", PARENT)
     grandchild = int((tmp_path / "parent").read_text())
-    assert child.process is not None
-    child.process.kill()
-    child.process.wait()
+    kill(child)
     supervisor.poll()
     eventually(lambda: gone(grandchild))
 
 
-def test_a_child_has_its_session_and_environment(supervisor: Supervisor, tmp_path: Path) -> None:
+def test_a_child_has_its_session_and_environment(add: Add, tmp_path: Path) -> None:
     tell = "import os; print(os.environ['TOLD'], os.environ['PATH'], os.getsid(0) == os.getpid())"
-    child = Child("tell", [sys.executable, "-c", tell], {"TOLD": "a"}, log=tmp_path / "tell")
-    started(supervisor, child)
+    add("tell", [sys.executable, "-c", tell], env={"TOLD": "a"})
     assert (tmp_path / "tell").read_text() == f"a {os.environ['PATH']} True\n"
 
 
@@ -173,13 +164,10 @@ def test_a_killed_supervisor_takes_its_children_with_it() -> None:
 
 
 def test_a_child_that_no_signal_ends_is_left_behind_and_replaced(
-    supervisor: Supervisor,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    supervisor: Supervisor, add: Add, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-) -> None:
-    child = Child("child", IDLE, log=tmp_path / "child")
-    started(supervisor, child)
+) -> None:  # fmt: skip
+    child = add()
     first = child.process
     assert first is not None
     with monkeypatch.context() as patched:
@@ -195,11 +183,9 @@ def test_a_child_that_no_signal_ends_is_left_behind_and_replaced(
     first.wait()
 
 
-@pytest.mark.parametrize(
-    ("code", "words"), [(0, "exit code 0"), (-9, "SIGKILL"), (-99, "signal 99")]
-)
-def test_an_ending_is_told_in_words(code: int, words: str) -> None:
-    assert describe_exit(code) == words
+def test_an_ending_is_told_in_words() -> None:
+    words = [describe_exit(code) for code in (0, -9, -99)]
+    assert words == ["exit code 0", "SIGKILL", "signal 99"]
 
 
 def test_a_log_that_grows_moves_aside_and_its_child_writes_on(
@@ -222,9 +208,8 @@ def test_a_log_that_grows_moves_aside_and_its_child_writes_on(
     assert log.with_name("talker.log.1").read_text() == "first, and more than ten bytes\n"
 
 
-def test_a_pause_ends_when_a_child_does(supervisor: Supervisor, tmp_path: Path) -> None:
-    child = Child("idle", IDLE, log=tmp_path / "idle")
-    started(supervisor, child)
+def test_a_pause_ends_when_a_child_does(add: Add) -> None:
+    child = add()
     child.terminate()
     assert child.process
     pause([child.process], 10_000)

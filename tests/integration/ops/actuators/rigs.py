@@ -64,16 +64,13 @@ class PlanRig:
     """Keepers, whose decisions nobody carries out."""
 
     def __init__(self, keepers: Sequence[PoolController], desired: Callable[[], int]) -> None:
-        self._keepers, self._desired = keepers, desired
+        self._keepers, self.replicas = keepers, desired
 
     def look(self, of: int = 0) -> None:
         self._keepers[of].run_once()
 
     def close(self, of: int = 0) -> None:
         self._keepers[of].close()
-
-    def replicas(self) -> int:
-        return self._desired()
 
     def deeds(self) -> int:
         return 0
@@ -83,10 +80,9 @@ class CommandRig(PlanRig):
     """Keepers that run a program, which writes the number down."""
 
     def __init__(self, keepers: Sequence[PoolController], folder: Path) -> None:
-        super().__init__(keepers, lambda: 0)
-        self._number, self._broken, self._runs = (
-            folder / name for name in ("number", "broken", "runs")
-        )
+        names = "number", "broken", "runs"
+        self._number, self._broken, self._runs = (folder / name for name in names)
+        super().__init__(keepers, lambda: int(self._number.read_text()))
         self._number.write_text("0")
         self._runs.write_text("")
 
@@ -98,9 +94,6 @@ class CommandRig(PlanRig):
             f"cd {folder}; echo $1 >> runs; if test -e broken; then echo no quota >&2; exit 3; fi; "
             'echo "$2" > number',
         )
-
-    def replicas(self) -> int:
-        return int(self._number.read_text())
 
     def deeds(self) -> int:
         return len(self._runs.read_text().split())

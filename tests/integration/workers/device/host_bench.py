@@ -81,16 +81,20 @@ class Bench:
 
     def slices(
         self, *texts: Sequence[Any], params: Sequence[Mapping[str, Any]] = ()
-    ) -> ClaimedBatch:
+    ) -> list[InFlightSlice]:
         """Slices of as many jobs, queued."""
-        claimed = ClaimedBatch(
-            [Lease(ids.new(), 0, len(inputs), 1, "tenant", MODEL.key, "{}") for inputs in texts]
-        )
-        for index, (in_flight, inputs) in enumerate(zip(claimed.slices, texts, strict=True)):
+        slices = leased(*map(len, texts))
+        for in_flight, inputs, own in zip(slices, texts, params or [{}] * len(texts), strict=True):
             in_flight.expect(len(inputs))
-            own = params[index] if params else {}
             self.host.submit([in_flight] * len(inputs), range(len(inputs)), inputs, own)
-        return claimed
+        return slices
+
+    def lose_calls(self) -> None:
+        """Another worker takes all calls that wait, and dies."""
+        dead = CallPuller(self.lanes, "worker-2", 1)
+        self.take_by(dead)
+        dead.announce(alive=False)
+        assert self.lanes.recover()
 
     def take_by(self, puller: CallPuller) -> None:
         """Another worker takes all the calls that wait."""
@@ -112,10 +116,15 @@ class Bench:
         self.host.scheduler.latency.observe(LaunchSize.alike(1, 1), seconds)
 
 
+def leased(*sizes: int) -> list[InFlightSlice]:
+    """Slices of as many jobs, claimed."""
+    leases = [Lease(ids.new(), 0, size, 1, "tenant", MODEL.key, "{}") for size in sizes]
+    return list(ClaimedBatch(leases).slices)
+
+
 def ends(in_flight: InFlightSlice) -> dict[int, Any]:
     """Returns the items' outputs by seq, once all of them have ended."""
     eventually(lambda: in_flight.finished)
-    assert sorted(outcome.seq for outcome in in_flight.outcomes) == sorted(
-        {e.seq for e in in_flight.outcomes}
-    )
-    return {outcome.seq: outcome.output for outcome in in_flight.outcomes}
+    found = {outcome.seq: outcome.output for outcome in in_flight.outcomes}
+    assert len(found) == len(in_flight.outcomes)
+    return found

@@ -20,20 +20,20 @@ ECC = "CUDA error: uncorrectable ECC error encountered"
 
 
 class Sick(Shout):
-    """Fails from the n-th launch on, by its device or otherwise."""
+    """Fails from the n-th launch on, by its device or otherwise; a sample is the first launch."""
 
-    def __init__(self, healthy: int = 0, error: Callable[[], Exception] | None = None) -> None:
+    def __init__(self, healthy: int = 0, error: str = ECC, sample: str = "") -> None:
         super().__init__()
-        self.healthy, self.error = healthy, error or (lambda: RuntimeError(ECC))
-        self.known: list[str] = []  # samples
+        self.healthy, self._error = healthy, error
+        self._known = [sample] if sample else []
 
     def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
         if len(self.launches) >= self.healthy:
-            raise self.error()
+            raise RuntimeError(self._error)
         return super().run(batch, params)
 
     def samples(self) -> Sequence[Any]:
-        return self.known
+        return self._known
 
 
 Start = Callable[[Sick], tuple[Bench, DeviceHealth]]
@@ -55,7 +55,7 @@ def start(redis_client: "redis.Redis") -> Iterator[Start]:
 
 def test_items_go_back_without_an_outcome(start: Start) -> None:
     bench, health = start(Sick())
-    in_flight, other = bench.slices(["a", "b"], ["c"]).slices
+    in_flight, other = bench.slices(["a", "b"], ["c"])
     bench.start()
     for one in (in_flight, other):
         eventually(lambda one=one: one.finished)  # type: ignore[misc]
@@ -76,14 +76,36 @@ def test_calls_are_there_for_another_worker(start: Start) -> None:
     assert look.replicas == 0
 
 
-def test_a_launch_that_ran_alone_is_accused_on_a_device_that_never_worked(start: Start) -> None:
-    bench, health = start(Sick())
-    bench.host.capacity.begin_claim(isolated=True)
-    [only] = bench.slices(["a"]).slices
+@pytest.mark.parametrize(
+    ("sick", "alone", "works_first"),
+    [
+        ({}, True, False),
+        ({"healthy": 1000, "sample": "known"}, False, False),
+        ({"healthy": 1}, False, True),
+        ({"error": "CUDA error: device-side assert triggered"}, False, False),
+    ],
+    ids=["alone", "where a sample worked", "where work was done", "for a kernel's assertion"],
+)
+def test_a_launch_is_accused(
+    start: Start, sick: dict[str, Any], alone: bool, works_first: bool
+) -> None:
+    engine = Sick(**sick)
+    bench, health = start(engine)
+    if "sample" in sick:
+        bench.host.warm_up()
+        engine.healthy = 0
     bench.start()
+    if works_first:
+        [first] = bench.slices(["a"])
+        assert ends(first) == {0: "A"}
+    if alone:
+        bench.host.capacity.begin_claim(isolated=True)
+    [only] = bench.slices(["b"])
     eventually(lambda: only.finished)
     assert only.suspect
     assert health.suspects_launch
+    # Samples aren't work: they don't clear a sick device.
+    assert health.has_worked == works_first
 
 
 def test_a_call_that_ran_alone_is_accused_and_stays_with_the_worker(start: Start) -> None:
@@ -97,74 +119,28 @@ def test_a_call_that_ran_alone_is_accused_and_stays_with_the_worker(start: Start
     assert not bench.lanes.look("other/0").lanes
 
 
-def test_a_launch_on_a_device_that_ran_a_sample_is_accused(start: Start) -> None:
-    engine = Sick(healthy=1000)
-    engine.known = ["known"]
+@pytest.mark.parametrize("works", [False, True])
+def test_a_sample_tells_a_failed_device_from_items_that_fail(start: Start, works: bool) -> None:
+    engine = Sick(healthy=1000, error="unspecified", sample="known")
     bench, health = start(engine)
     bench.host.warm_up()
-    engine.healthy = 0
-    [only] = bench.slices(["a"]).slices
+    engine.healthy = 1000 if works else 0
+    [only] = bench.slices(["broken"])
     bench.start()
     eventually(lambda: only.finished)
-    assert health.suspects_launch
-    assert not health.has_worked, "samples aren't work: they don't clear a sick device"
-
-
-def test_a_launch_on_a_device_that_had_worked_is_suspect(start: Start) -> None:
-    bench, health = start(Sick(healthy=1))
-    [first] = bench.slices(["a"]).slices
-    bench.start()
-    assert ends(first) == {0: "A"}
-    [second] = bench.slices(["b"]).slices
-    eventually(lambda: second.finished)
-    assert second.suspect
-    assert health.suspects_launch
-
-
-def test_a_kernels_assertion_accuses_the_launch_on_any_device(start: Start) -> None:
-    text = "CUDA error: device-side assert triggered"
-    bench, health = start(Sick(error=lambda: RuntimeError(text)))
-    [only] = bench.slices(["a"]).slices
-    bench.start()
-    eventually(lambda: only.finished)
-    assert only.suspect
-    assert health.suspects_launch
-
-
-def test_a_sample_that_works_no_more_tells_a_failed_device(start: Start) -> None:
-    engine = Sick(healthy=1000, error=lambda: RuntimeError("unspecified"))
-    engine.known = ["known"]
-    bench, health = start(engine)
-    bench.host.warm_up()
-    engine.healthy = 0
-    [only] = bench.slices(["a", "b"]).slices
-    bench.start()
-    eventually(lambda: only.finished)
-    assert only.outcomes == []
-    assert "a sample that worked" in str(health.failure)
-
-
-def test_items_that_fail_where_a_sample_works_are_their_own_fault(start: Start) -> None:
-    engine = Sick(healthy=1000)
-    engine.known = ["known"]
-    bench, health = start(engine)
-    bench.host.warm_up()
-    [only] = bench.slices(["broken"]).slices
-    bench.start()
-    assert isinstance(ends(only)[0], RuntimeError)
-    assert health.failure is None
+    assert [type(one.output) for one in only.outcomes] == [RuntimeError] * works
+    assert ("a sample that worked" in str(health.failure)) == (not works)
+    assert (health.failure is None) == works
 
 
 def test_a_model_is_not_served_on_a_device_that_fails_as_it_warms_up(start: Start) -> None:
-    engine = Sick()
-    engine.known = ["known"]
-    bench, _ = start(engine)
+    bench, _ = start(Sick(sample="known"))
     with pytest.raises(DeviceFailed):
         bench.host.warm_up()
 
 
 def test_what_fails_in_every_launch_here_and_works_elsewhere_is_the_devices(start: Start) -> None:
-    bench, health = start(Sick(error=lambda: RuntimeError("unspecified")))
+    bench, health = start(Sick(error="unspecified"))
     asked: list[int] = []
 
     def succeeding_elsewhere(jobs: Collection[UUID]) -> int:
@@ -173,10 +149,10 @@ def test_what_fails_in_every_launch_here_and_works_elsewhere_is_the_devices(star
 
     health.succeeding_elsewhere = succeeding_elsewhere
     bench.start()
-    for texts in (["a"], ["b"]):
-        [failed] = bench.slices(texts).slices
+    for text in "ab":
+        [failed] = bench.slices([text])
         assert isinstance(ends(failed)[0], RuntimeError)
-    [last] = bench.slices(["c"]).slices
+    [last] = bench.slices(["c"])
     eventually(lambda: last.finished)
     assert (last.outcomes, asked) == ([], [3])
     assert "every launch fails here" in str(health.failure)

@@ -1,53 +1,55 @@
-"""Launches, calls and items of one model on one device."""
+"""Launches, calls and items of one model on one device, and calls where two devices differ."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import redis
 
-from jobs import ids
-from jobs.calls.lanes import Ticket
-from jobs.calls.messages import Call, Reply
+from jobs.calls.keys import reply_key
+from jobs.calls.lanes import Terms, Ticket, lane_name
+from jobs.calls.messages import Call, Reply, unpack_replies
+from jobs.calls.redis import RedisLanes
 from jobs.calls.streams.rollout import StreamReader
+from jobs.models.model import Model
 from jobs.rollouts.records import LaunchRecord
-from jobs.store.queue.claim import Lease
-from tests.integration.workers.device.host_bench import MODEL, Bench, Shout, ends
+from tests.integration.workers.device.host_bench import HOUR_S, MODEL, Bench, Shout, ends, leased
 from tests.support.wait import PATIENCE_S, eventually
 from workers.device.call_puller import CallPuller
+from workers.device.model_host import ModelHost
 from workers.engines.protocol import InvalidInput
-from workers.items.in_flight import ClaimedBatch
+from workers.scheduler.cost import LaunchSize
 
 
-def test_one_launch_holds_a_call_and_items_of_two_jobs(bench: Bench) -> None:
-    claimed = bench.slices(["a", "b"], ["c"])
+@pytest.fixture
+def bench(redis_client: "redis.Redis") -> Iterator[Bench]:
+    bench = Bench(redis_client)
+    yield bench
+    bench.stop()
+
+
+def test_one_launch_holds_a_call_and_items_of_two_jobs_which_name_it(bench: Bench) -> None:
+    one, other = bench.slices(["a", "bb"], ["c"])
     bench.call("call-1", "d")
     bench.start()
-    one, other = claimed.slices
-    assert (ends(one), ends(other)) == ({0: "A", 1: "B"}, {0: "C"})
+    assert (ends(one), ends(other)) == ({0: "A", 1: "BB"}, {0: "C"})
     assert bench.replies() == {"call-1": ("D", None)}
     [texts] = bench.engine.launches
-    assert (texts[0], sorted(texts[1:])) == ("d", ["a", "b", "c"])
+    assert (texts[0], sorted(texts[1:])) == ("d", ["a", "bb", "c"])
     [launch] = bench.launches
-    assert (len(launch.calls), len(launch.items), launch.units) == (1, 3, 4)
-
-
-def test_every_item_names_the_launch_it_was_in(bench: Bench) -> None:
-    claimed = bench.slices(["ab", "c"])
-    bench.start()
-    [in_flight] = claimed.slices
-    ends(in_flight)
-    assert {(e.seq, e.size, e.launch_id) for e in in_flight.outcomes} == {(0, 2, 1), (1, 1, 1)}
-    assert all(outcome.wait_ms >= 0 for outcome in in_flight.outcomes)
+    assert (len(launch.calls), len(launch.items), launch.units) == (1, 3, 5)
+    assert {(e.seq, e.size, e.launch_id) for e in one.outcomes} == {(0, 1, 1), (1, 2, 1)}
+    assert all(outcome.wait_ms >= 0 for outcome in one.outcomes)
 
 
 def test_items_and_calls_of_other_parameters_are_launched_apart(bench: Bench) -> None:
-    claimed = bench.slices(["a"], ["b"], params=[{"x": 1}, {"x": 2}])
+    slices = bench.slices(["a"], ["b"], params=[{"x": 1}, {"x": 2}])
     bench.call("call-1", "c", x=1)
     bench.host.drain()
     bench.start()
-    for in_flight in claimed.slices:
+    for in_flight in slices:
         ends(in_flight)
     assert bench.engine.launches == [["c", "a"], ["b"]]
     assert [launch.params for launch in bench.launches] == [{"x": 1}, {"x": 2}]
@@ -57,9 +59,9 @@ def test_no_launch_mixes_cohorts_and_items_fill_each(bench: Bench) -> None:
     cohorts = "", "canary#r", "control#r"
     for n, cohort in enumerate(cohorts * 3):
         bench.call(f"call-{n}", f"t{n}", cohort=cohort)
-    claimed = bench.slices(["item"])
+    [items] = bench.slices(["item"])
     bench.start()
-    ends(claimed.slices[0])
+    ends(items)
     answered: dict[str, Any] = {}
     while len(answered) < 9:
         answered |= bench.replies()
@@ -79,11 +81,8 @@ def test_each_launch_of_a_rollout_is_recorded_also_calls_that_the_model_refuses(
     bench.start()
     reader, found = StreamReader(redis_client, "r"), list[LaunchRecord]()
     eventually(lambda: found.extend(reader.read()) or len(found) == 3)
-    assert sorted((one.lane, one.calls, one.failed) for one in found) == [
-        ("canary", 2, 1),
-        ("control", 1, 0),
-        ("control", 1, 1),
-    ]
+    lanes = sorted((one.lane, one.calls, one.failed) for one in found)
+    assert lanes == [("canary", 2, 1), ("control", 1, 0), ("control", 1, 1)]
     [fine] = [one for one in found if not one.failed]
     assert fine.latency_ms > 0
     assert fine.at_s > 0
@@ -91,51 +90,36 @@ def test_each_launch_of_a_rollout_is_recorded_also_calls_that_the_model_refuses(
     assert not reader.read()
 
 
-def test_an_item_that_the_model_refuses_ends_alone_and_before_any_launch(bench: Bench) -> None:
-    claimed = bench.slices(["a", 7, "b"])
-    [in_flight] = claimed.slices
+def test_what_the_model_refuses_ends_alone_and_before_any_launch(bench: Bench) -> None:
+    [in_flight] = bench.slices(["a", 7, "b"])
     [refused] = in_flight.outcomes
     assert (refused.seq, refused.launch_id) == (1, None)
     assert isinstance(refused.output, InvalidInput)
+    bench.call("refused", 7)
+    bench.call("fine", "c")
     bench.start()
     assert ends(in_flight) == {0: "A", 1: refused.output, 2: "B"}
-    assert bench.engine.launches == [["a", "b"]]
-
-
-def test_a_call_that_the_model_refuses_is_answered_alone(bench: Bench) -> None:
-    bench.call("refused", 7)
-    bench.call("fine", "a")
-    bench.start()
-    answers = bench.replies() | bench.replies()
-    assert answers["fine"] == ("A", None)
-    assert answers["refused"] == (
-        None,
-        ["invalid_input", "shout@1 takes a string, not a number"],
-    )
+    error = ["invalid_input", "shout@1 takes a string, not a number"]
+    assert bench.replies() | bench.replies() == {"refused": (None, error), "fine": ("C", None)}
+    assert bench.engine.launches == [["c", "a", "b"]]
 
 
 def test_what_breaks_a_launch_fails_alone_while_a_call_in_it_is_answered(bench: Bench) -> None:
-    claimed = bench.slices(["a", "broken", "b"])
+    [in_flight] = bench.slices(["a", "broken", "b"])
     bench.call("call-1", "c")
     bench.start()
-    [in_flight] = claimed.slices
     outputs = ends(in_flight)
     assert (outputs[0], outputs[2]) == ("A", "B")
     assert isinstance(outputs[1], RuntimeError)
     assert bench.replies() == {"call-1": ("C", None)}
     assert bench.engine.launches[0] == ["c", "a", "broken", "b"]
-
-
-def test_a_call_that_breaks_its_launch_is_told_so(bench: Bench) -> None:
-    bench.call("call-1", "broken")
-    bench.start()
+    bench.call("call-2", "broken")
     error = ["engine_error", "one of them is broken ?"]
-    assert bench.replies() == {"call-1": (None, error)}
+    assert bench.replies() == {"call-2": (None, error)}
 
 
 def test_what_is_released_before_its_launch_never_runs(bench: Bench) -> None:
-    claimed = bench.slices(["a", "b"], ["c"])
-    released, kept = claimed.slices
+    released, kept = bench.slices(["a", "b"], ["c"])
     bench.host.release(released)
     assert released.finished
     bench.start()
@@ -145,21 +129,11 @@ def test_what_is_released_before_its_launch_never_runs(bench: Bench) -> None:
 
 
 def test_items_that_come_after_the_release_of_their_slice_are_forgotten(bench: Bench) -> None:
-    [in_flight] = ClaimedBatch([Lease(ids.new(), 0, 2, 1, "tenant", MODEL.key, "{}")]).slices
-    bench.host.release(in_flight)
-    assert not in_flight.finished
-    in_flight.expect(2)
-    bench.host.submit([in_flight] * 2, range(2), ["a", "b"], {})
-    assert in_flight.finished
-    assert in_flight.outcomes == []
-
-
-def test_of_slices_submitted_together_those_that_were_released_are_forgotten(bench: Bench) -> None:
-    leases = [Lease(ids.new(), 0, 1, 1, "tenant", MODEL.key, "{}") for _ in range(2)]
-    released, kept = ClaimedBatch(leases).slices
+    released, kept = leased(1, 1)
+    bench.host.release(released)
+    assert not released.finished
     for in_flight in (released, kept):
         in_flight.expect(1)
-    bench.host.release(released)
     bench.host.submit([released, kept], [0, 0], ["a", "b"], {})
     bench.start()
     assert ends(kept) == {0: "B"}
@@ -169,44 +143,34 @@ def test_of_slices_submitted_together_those_that_were_released_are_forgotten(ben
 
 def test_items_wait_for_company_until_the_host_drains(bench: Bench) -> None:
     bench.expect_launches_of(0.1)
-    claimed = bench.slices(["a", "b"])
+    [in_flight] = bench.slices(["a", "b"])
     bench.start()
     eventually(lambda: bench.host.idle)
     assert bench.engine.launches == []
     bench.host.drain()
-    [in_flight] = claimed.slices
     assert ends(in_flight) == {0: "A", 1: "B"}
     assert [launch.reason for launch in bench.launches] == ["drain"]
 
 
-def test_a_host_that_drains_has_room_for_nothing(bench: Bench) -> None:
-    assert bench.host.capacity.room() == MODEL.limits.slice_items
+def test_room_is_for_four_slices_until_the_host_drains(bench: Bench) -> None:
+    most, room = MODEL.limits.slice_items, []
+    for inputs in (0, 4 * most - 1, 1, -most):
+        bench.host.capacity.add_inputs(inputs)
+        room.append(bench.host.capacity.room())
+    assert room == [most, 1, 0, most]
     bench.host.drain()
     assert bench.host.capacity.room() == 0
-
-
-def test_room_is_for_four_slices_and_comes_back_when_they_leave(bench: Bench) -> None:
-    most = MODEL.limits.slice_items
-    bench.host.capacity.add_inputs(4 * most - 1)
-    assert bench.host.capacity.room() == 1
-    bench.host.capacity.add_inputs(1)
-    assert bench.host.capacity.room() == 0
-    bench.host.capacity.add_inputs(-most)
-    assert bench.host.capacity.room() == most
 
 
 def test_a_call_that_comes_back_from_a_dead_worker_is_launched_alone(bench: Bench) -> None:
-    claimed = bench.slices(["a"])
+    [in_flight] = bench.slices(["a"])
     bench.call("call-1", "b")
     bench.call("call-2", "c")
-    dead = CallPuller(bench.lanes, "worker-2", 1)
-    bench.take_by(dead)
-    dead.announce(alive=False)
-    assert bench.lanes.recover() == 2
+    bench.lose_calls()
     bench.host.drain()
     bench.start()
     assert bench.replies() | bench.replies() == {"call-1": ("B", None), "call-2": ("C", None)}
-    assert ends(claimed.slices[0]) == {0: "A"}
+    assert ends(in_flight) == {0: "A"}
     assert sorted(bench.engine.launches) == [["a"], ["b"], ["c"]]
 
 
@@ -215,10 +179,7 @@ def test_what_was_answered_is_sent_before_a_call_runs_alone(
 ) -> None:
     for id, text in (("call-1", "a"), ("call-2", "b")):
         bench.call(id, text)
-    dead = CallPuller(bench.lanes, "worker-2", 1)
-    bench.take_by(dead)
-    dead.announce(alive=False)
-    assert bench.lanes.recover() == 2
+    bench.lose_calls()
     sent, second, early = bench.lanes.reply, threading.Event(), []
 
     def run(batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
@@ -238,20 +199,6 @@ def test_what_was_answered_is_sent_before_a_call_runs_alone(
     assert early == [False]
 
 
-def test_a_reply_waits_for_redis_to_return(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent, tries = bench.lanes.reply, iter([True, True])
-
-    def reply(reply_to: str, replies: list[Reply]) -> None:
-        if next(tries, False):
-            raise redis.ConnectionError("away")
-        sent(reply_to, replies)
-
-    monkeypatch.setattr(bench.lanes, "reply", reply)
-    bench.call("call-1", "a")
-    bench.start()
-    assert bench.replies() == {"call-1": ("A", None)}
-
-
 def test_calls_of_a_lost_take_are_retaken(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     take = bench.lanes.take
 
@@ -266,26 +213,35 @@ def test_calls_of_a_lost_take_are_retaken(bench: Bench, monkeypatch: pytest.Monk
     assert bench.replies() == {"a": ("CAT", None)}
 
 
-def test_a_call_that_arrives_at_an_idle_host_is_answered_at_once(bench: Bench) -> None:
+def test_a_call_that_arrives_at_an_idle_host_is_answered_once_redis_returns(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, tries = bench.lanes.reply, iter([False, True, True])
+
+    def reply(reply_to: str, replies: list[Reply]) -> None:
+        if next(tries, False):
+            raise redis.ConnectionError("away")
+        sent(reply_to, replies)
+
+    monkeypatch.setattr(bench.lanes, "reply", reply)
     bench.start()
     eventually(lambda: bench.host.idle)
-    bench.call("call-1", "a")
-    assert bench.replies() == {"call-1": ("A", None)}
+    for id in ("call-1", "call-2"):
+        bench.call(id, "a")
+        assert bench.replies() == {id: ("A", None)}
 
 
 def test_a_host_that_stops_leaves_what_it_has_not_launched(bench: Bench) -> None:
     bench.expect_launches_of(0.1)
-    claimed = bench.slices(["a"])
+    [in_flight] = bench.slices(["a"])
     bench.start()
     bench.stop()
-    [in_flight] = claimed.slices
     bench.host.release(in_flight)
     assert (in_flight.finished, in_flight.outcomes) == (True, [])
     assert bench.engine.launches == []
 
 
-def test_items_are_prepared_while_the_device_is_busy(redis_client: "redis.Redis") -> None:
-    bench = Bench(redis_client)
+def test_items_are_prepared_while_the_device_is_busy(bench: Bench) -> None:
     running, go_on = threading.Event(), threading.Event()
 
     def run(batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
@@ -295,14 +251,87 @@ def test_items_are_prepared_while_the_device_is_busy(redis_client: "redis.Redis"
 
     bench.engine.run = run  # type: ignore[method-assign]
     bench.host.drain()  # nothing waits for company
+    [first] = bench.slices(["a"])
+    bench.start()
     try:
-        [first] = bench.slices(["a"]).slices
-        bench.start()
         assert running.wait(PATIENCE_S)
-        [second] = bench.slices(["b"]).slices  # returns once it is prepared and queued
+        [second] = bench.slices(["b"])  # returns once it is prepared and queued
         assert not first.finished
-        go_on.set()
-        assert ends(second) == {0: "b"}
     finally:
         go_on.set()
-        bench.stop()
+    assert ends(second) == {0: "b"}
+
+
+class Pair:
+    """A fast host and a slow one, each with an engine that remembers its launches."""
+
+    def __init__(self, client: "redis.Redis", model: Model, slow_price: float = 1.0) -> None:
+        self._client, self.lanes = client, RedisLanes(client, model.key)
+        self._model, self._calls = model, 0
+        self.fast, self.fast_engine = self._host("fast", 0.02, 1.0)
+        self.slow, self.slow_engine = self._host("slow", 0.3, slow_price)
+        for host in self.hosts:
+            host.start()
+
+    @property
+    def hosts(self) -> list[ModelHost]:
+        return [self.fast, self.slow]
+
+    def _host(self, name: str, launch_s: float, price: float) -> tuple[ModelHost, Shout]:
+        engine = Shout()
+        puller = CallPuller(self.lanes, name, HOUR_S, price=price)
+        host = ModelHost(self._model, engine, puller, lambda *_: 1)
+        host.scheduler.latency.seed([(LaunchSize.alike(rows, 1), launch_s) for rows in (1, 100)])
+        host.announce()
+        return host, engine
+
+    def call(self) -> str:
+        """Sends a call; returns its output."""
+        self._calls += 1
+        call = Call(f"call-{self._calls}", lane_name({}, 0), "tenant", "a", 1, "api-1")
+        bounds = {"target_ms": self._model.target_ms, "timeout_ms": 60_000, "most": 10}
+        assert self.lanes.put(call, **bounds, terms=Terms()) is None
+        packed = eventually(lambda: self._client.lpop(reply_key("api-1")))
+        [(id, output, error, *_)] = unpack_replies(packed)
+        assert (id, error) == (call.id, None)
+        return str(output)
+
+    def launches(self) -> tuple[int, int]:
+        """Launches of the fast host, and of the slow one."""
+        return len(self.fast_engine.launches), len(self.slow_engine.launches)
+
+    def stop(self) -> None:
+        for host in self.hosts:
+            host.stop()
+
+
+@pytest.fixture
+def pair(redis_client: "redis.Redis") -> Iterator[Pair]:
+    pair = Pair(redis_client, MODEL)
+    yield pair
+    pair.stop()
+
+
+def test_calls_go_to_the_host_that_answers_them_in_time(pair: Pair) -> None:
+    for _ in range(20):
+        pair.call()
+    assert pair.launches() == (20, 0)
+
+
+def test_the_slow_host_serves_once_the_fast_one_takes_no_calls(pair: Pair) -> None:
+    pair.call()
+    pair.fast.stop()
+    pair.fast.announce(ready=False)
+    for _ in range(3):
+        pair.call()
+    assert pair.launches() == (1, 3)
+
+
+def test_calls_go_to_the_cheaper_host_where_it_is_in_time(redis_client: "redis.Redis") -> None:
+    pair = Pair(redis_client, replace(MODEL, target_ms=20_000), slow_price=0.01)
+    try:
+        for _ in range(5):
+            pair.call()
+        assert pair.launches() == (0, 5)
+    finally:
+        pair.stop()

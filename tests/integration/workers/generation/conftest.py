@@ -21,3 +21,15 @@ def hosted(redis_client: "redis.Redis") -> Iterator[Callable[..., Bench]]:
     yield make
     for bench in made:
         bench.stop()
+
+
+@pytest.fixture
+def started(hosted: Callable[..., Bench]) -> Callable[..., Bench]:
+    """Makes a host, and starts it."""
+
+    def make(**options: Any) -> Bench:
+        bench = hosted(**options)
+        bench.start()
+        return bench
+
+    return make

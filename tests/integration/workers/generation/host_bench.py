@@ -3,7 +3,7 @@
 import mmap
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import inf
 from typing import Any
 
@@ -17,6 +17,7 @@ from jobs.calls.messages import DELTAS, Call, Delta, unpack_deltas, unpack_repli
 from jobs.calls.redis import RedisLanes
 from jobs.models.model import Model
 from jobs.store.queue.claim import Lease
+from tests.support.clients import chat
 from tests.support.wait import eventually
 from workers.device.call_puller import CallPuller
 from workers.device.monitoring.rollout_records import RecordStreams
@@ -24,7 +25,7 @@ from workers.device.monitoring.watchdog import SIZE, LaunchDeadline, Watch
 from workers.engines.echo_chat import EchoChat
 from workers.engines.generator import GeneratorDied, NewSequence, Step
 from workers.generation.host import GenerationHost
-from workers.items.in_flight import ClaimedBatch
+from workers.items.in_flight import ClaimedBatch, InFlightSlice
 
 MODEL = Model("talk", "1", "echo_chat")
 HOUR_S = 3600.0
@@ -118,14 +119,26 @@ class Bench:
         **fields: Any,
     ) -> Call:  # fmt: skip
         stream, tenant = fields.pop("stream", False), fields.pop("tenant", "tenant")
-        messages = {} if "prompt" in fields else {"messages": [{"role": "user", "content": text}]}
         cohort = fields.pop("cohort", "")
-        value = {**messages, **fields}
+        value = fields if "prompt" in fields else chat(text, **fields)
         call = Call(id, lane_name({}, 0), tenant, value, 1, "api-1", stream=stream, cohort=cohort)
         bounds = {"target_ms": target_ms, "timeout_ms": timeout_ms, "most": 1000}
         assert self.lanes.put(call, **bounds, terms=Terms()) is None
         self._sent.append(call)
         return call
+
+    def begun(self, *, deltas: int = 1) -> None:
+        """Waits until the api process was sent so many deltas."""
+        eventually(lambda: (self.read(), len(self.deltas) >= deltas)[1])
+
+    def drained(self) -> None:
+        """Reads all that the api process was sent."""
+        while self.read():
+            pass
+
+    def ended(self, ids: Collection[str]) -> None:
+        """Waits until calls have their replies."""
+        eventually(lambda: (self.read(), self.replies.keys() >= set(ids))[1])
 
     def read(self) -> bool:
         """Reads what the api process was sent; returns False if there is nothing."""
@@ -155,15 +168,12 @@ class Bench:
         assert error is None
         return [choice["message"]["content"] for choice in output["choices"]]
 
-    def slices(self, *jobs: Sequence[Any]) -> ClaimedBatch:
+    def slices(self, *jobs: Sequence[Any]) -> list[InFlightSlice]:
         """Slices of as many jobs, submitted. An input that is a text is a prompt."""
         leases = [Lease(ids.new(), 0, len(job), 1, "tenant", MODEL.key, "{}") for job in jobs]
-        claimed = ClaimedBatch(leases)
-        for in_flight, job in zip(claimed.slices, jobs, strict=True):
+        slices = list(ClaimedBatch(leases).slices)
+        for in_flight, job in zip(slices, jobs, strict=True):
             in_flight.expect(len(job))
-            asked = [
-                {"messages": [{"role": "user", "content": one}]} if isinstance(one, str) else one
-                for one in job
-            ]
+            asked = [chat(one) if isinstance(one, str) else one for one in job]
             self.host.submit([in_flight] * len(job), range(len(job)), asked, {})
-        return claimed
+        return slices

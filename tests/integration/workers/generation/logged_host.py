@@ -29,6 +29,17 @@ class LoggedEcho(Echo):
         return step
 
 
+def command(url: str, path: Path) -> list[str]:
+    """Starts such a host."""
+    return [
+        sys.executable,
+        "-m",
+        "tests.integration.workers.generation.logged_host",
+        url,
+        str(path),
+    ]
+
+
 def main(url: str, path: str) -> None:
     with redis.Redis.from_url(url) as client, Path(path).open("w") as log:
         bench = Bench(client, worker=WORKER, kind=LoggedEcho)

@@ -16,12 +16,14 @@ from jobs.blobs.payloads import Payloads
 from jobs.models.pricing import Price
 from jobs.models.registry import Registry
 from jobs.settings import Settings
-from jobs.store import invariants
 from jobs.store.queue import checkpoints, reap, workers
 from jobs.store.queue.checkpoints import ChoiceProgress, Progress
 from jobs.store.queue.claim import Lease
 from jobs.usecases.submit import Order, submit
 from tests.integration.workers.generation.host_bench import MODEL, Bench
+from tests.support.clients import chat
+from tests.support.stores.soundness import broken_invariants
+from tests.support.stores.transactions import execute, scalar
 from tests.support.wait import PATIENCE_S, eventually
 from workers.device.host import Host
 from workers.items.in_flight import ClaimedBatch
@@ -47,13 +49,9 @@ class Worker:
         hosts: dict[str, Host] = {MODEL.key: self.bench.host}
         payloads = Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint)
         price = Price(per_1k_output_tokens=Decimal(1), per_1k_input_tokens=Decimal(1))
+        inputs = InputSources(payloads)
         self.slices = SliceRunner(
-            database,
-            hosts,
-            self.incarnation,
-            60,
-            InputSources(payloads),
-            price=lambda model: price,
+            database, hosts, self.incarnation, 60, inputs, price=lambda model: price
         )
         self._checkpointer = Checkpointer(database, hosts)
         self._thread = threading.Thread(target=self._work)
@@ -107,13 +105,24 @@ def post(database: Engine, *inputs: Any) -> UUID:
     return id
 
 
-def chat(words: str = TEXT, **fields: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": words}], **fields}
-
-
-def stored(database: Engine, job: UUID, seq: int = 0) -> Progress | None:
+def stored(database: Engine, job: UUID) -> Progress | None:
     with database.connect() as tx:
-        return checkpoints.read_item(tx, job, seq)
+        return checkpoints.read_item(tx, job, 0)
+
+
+def begun(worker: Worker, job: UUID) -> Progress:
+    """The checkpoint of an item that is the beginning of its text."""
+    found = stored(worker.database, job)
+    assert found
+    assert found.choices[0].tokens
+    assert found.choices[0].text == " ".join(WORDS[: len(found.choices[0].tokens)])
+    return found
+
+
+def assert_whole(output: dict[str, Any]) -> None:
+    """It has the whole text, each token once."""
+    assert texts(output) == [TEXT]
+    assert output["usage"]["completion_tokens"] == len(WORDS)
 
 
 def lose(worker: Worker) -> None:
@@ -137,14 +146,12 @@ def texts(output: dict[str, Any]) -> list[str]:
 
 
 def rows(database: Engine, table: str) -> int:
-    with database.connect() as tx:
-        return int(tx.scalar(text(f"SELECT count(*) FROM {table}")) or 0)
+    return int(scalar(database, f"SELECT count(*) FROM {table}"))
 
 
 def check(database: Engine) -> None:
     """All invariants hold, the ledger's among them, and no checkpoint is left."""
-    with invariants.snapshot(database) as tx:
-        assert not any(invariants.violations(tx, one) for one in invariants.INVARIANTS)
+    assert broken_invariants(database) == set()
     assert rows(database, "checkpoints") == 0
 
 
@@ -168,37 +175,22 @@ def checkpointed(worker: Worker, job: UUID, tokens: int = 20, emitted: int = 0) 
 def test_an_item_of_a_killed_worker_goes_on_from_its_checkpoint(
     database: Engine, made: Made
 ) -> None:
-    job = post(database, chat())
+    job = post(database, chat(TEXT))
     killed, other = made(step_ms=5.0), made()
-    checkpointed(killed, job)
-    before = stored(database, job)
-    assert before
-    assert before.choices[0].text == " ".join(WORDS[: len(before.choices[0].tokens)])
-    lose(killed)
-    other.start()
-    [output] = outputs(database, job)
-    assert texts(output) == [TEXT]
-    assert output["usage"]["completion_tokens"] == len(WORDS)
-    assert other.emitted() == len(WORDS) - len(before.choices[0].tokens)
-    check(database)
-
-
-def test_device_time_of_all_workers_is_added_up(database: Engine, made: Made) -> None:
-    job = post(database, chat())
-    killed, other = made(step_ms=5.0), made(step_ms=0.1)
     checkpointed(killed, job, 100)
-    before = stored(database, job)
-    assert before
+    before = begun(killed, job)
     assert before.device_us >= 100 * 5000
     lose(killed)
     other.start()
-    outputs(database, job)
-    with database.connect() as tx:
-        assert int(tx.scalar(text("SELECT device_us FROM usage")) or 0) > before.device_us
+    [output] = outputs(database, job)
+    assert_whole(output)
+    assert other.emitted() == len(WORDS) - len(before.choices[0].tokens)
+    check(database)
+    assert scalar(database, "SELECT device_us FROM usage") > before.device_us
 
 
 def test_a_worker_that_comes_back_adds_nothing(database: Engine, made: Made) -> None:
-    job = post(database, chat())
+    job = post(database, chat(TEXT))
     zombie, other = made(step_ms=5.0), made(step_ms=5.0)
     checkpointed(zombie, job)
     lose(zombie)
@@ -213,14 +205,13 @@ def test_a_worker_that_comes_back_adds_nothing(database: Engine, made: Made) -> 
     zombie.checkpoint()
     zombie.slices.close()
     [output] = outputs(database, job)
-    assert texts(output) == [TEXT]
-    assert output["usage"]["completion_tokens"] == len(WORDS)
+    assert_whole(output)
     check(database)
 
 
 def test_a_worker_that_drains_loses_no_token(database: Engine, made: Made) -> None:
     """The step that runs is the last one, and its tokens are in the last checkpoint."""
-    job = post(database, *(chat() for _ in range(4)))
+    job = post(database, *(chat(TEXT) for _ in range(4)))
     drained, other = made(step_ms=2.0), made()
     drained.start()
     eventually(lambda: drained.emitted() > 100)
@@ -237,17 +228,15 @@ def test_a_worker_that_drains_loses_no_token(database: Engine, made: Made) -> No
 
 def test_choices_prompts_logprobs_and_stop_strings_go_on(database: Engine, made: Made) -> None:
     several = {"prompt": [TEXT, "a b"], "n": 2, "max_tokens": 150, "logprobs": 1}
-    stops = chat(stop=["w120 w121 w122"])
+    stops = chat(TEXT, stop=["w120 w121 w122"])
     job = post(database, several, stops)
     alone, killed, other = made(), made(step_ms=5.0), made()
     undisturbed = post(database, several, stops)
-    with database.begin() as tx:
-        tx.execute(text("UPDATE slices SET state = 'held' WHERE job_id = :job"), {"job": job})
+    execute(database, "UPDATE slices SET state = 'held' WHERE job_id = :job", {"job": job})
     alone.start()
     expected = outputs(database, undisturbed)
     alone.join()
-    with database.begin() as tx:
-        tx.execute(text("UPDATE slices SET state = 'ready' WHERE job_id = :job"), {"job": job})
+    execute(database, "UPDATE slices SET state = 'ready' WHERE job_id = :job", {"job": job})
     checkpointed(killed, job, 30, emitted=80)
     before = stored(database, job)
     assert before
@@ -279,7 +268,7 @@ def test_items_with_a_checkpoint_go_before_new_ones(hosted: Callable[..., Bench]
 
 
 def test_one_write_holds_all_items_of_a_host(database: Engine, made: Made) -> None:
-    job = post(database, *(chat() for _ in range(20)))
+    job = post(database, *(chat(TEXT) for _ in range(20)))
     worker = made(step_ms=5.0)
     worker.start()
     eventually(lambda: worker.emitted() > 200)  # each has its first
@@ -297,7 +286,7 @@ def test_one_write_holds_all_items_of_a_host(database: Engine, made: Made) -> No
 def test_a_checkpoint_that_could_not_be_written_comes_with_the_next(
     database: Engine, made: Made
 ) -> None:
-    job = post(database, chat())
+    job = post(database, chat(TEXT))
     worker = made(step_ms=5.0)
     worker.start()
     eventually(lambda: worker.emitted() > 10)
@@ -308,7 +297,4 @@ def test_a_checkpoint_that_could_not_be_written_comes_with_the_next(
     with pytest.raises(ConnectionError):
         worker.bench.host.checkpoint(fail)
     worker.checkpoint()
-    found = stored(database, job)
-    assert found
-    assert found.choices[0].text == " ".join(WORDS[: len(found.choices[0].tokens)])
-    assert found.choices[0].tokens
+    assert begun(worker, job)

@@ -39,9 +39,12 @@ class Pair:
     def call(self, id: str, text: str = "a b") -> None:
         self.fast.call(id, text, target_ms=self.target_ms)
 
-    def answers(self, id: str) -> None:
-        """Waits for the answer of a call, which may come from either."""
-        assert self.fast.texts(id)
+    def answer(self, count: int = 1, name: str = "call") -> tuple[int, int]:
+        """Has so many calls answered, one after the other, by either; returns what each ran."""
+        for n in range(count):
+            self.call(f"{name}-{n}")
+            assert self.fast.texts(f"{name}-{n}")
+        return self.ran
 
     @property
     def ran(self) -> tuple[int, int]:
@@ -51,21 +54,15 @@ class Pair:
 
 def test_calls_go_to_the_host_that_begins_them_in_time(hosted: Hosted) -> None:
     pair = Pair(hosted, target_ms=200)
-    for n in range(10):
-        pair.call(f"call-{n}")
-        pair.answers(f"call-{n}")
-    assert pair.ran == (10, 0)
+    assert pair.answer(10) == (10, 0)
 
 
 def test_the_slow_host_serves_once_the_fast_one_takes_no_calls(hosted: Hosted) -> None:
     pair = Pair(hosted, target_ms=200)
-    pair.call("call-1")
-    pair.answers("call-1")
+    assert pair.answer() == (1, 0)
     pair.fast.host.announce(ready=False)
     pair.fast.host.stop()
-    pair.call("call-2")
-    pair.answers("call-2")
-    assert pair.ran == (1, 1)
+    assert pair.answer(name="later") == (1, 1)
 
 
 def test_calls_go_to_the_cheaper_host_where_it_begins_them_in_time(hosted: Hosted) -> None:
@@ -74,10 +71,7 @@ def test_calls_go_to_the_cheaper_host_where_it_begins_them_in_time(hosted: Hoste
 
     def all_of_six(attempt: int) -> bool:
         before = pair.ran[0]
-        for n in range(6):
-            pair.call(f"call-{attempt}-{n}")
-            pair.answers(f"call-{attempt}-{n}")
-        return pair.ran[0] == before
+        return pair.answer(6, f"call-{attempt}")[0] == before
 
     assert any(map(all_of_six, range(4)))
 
@@ -94,7 +88,4 @@ def test_the_dear_host_takes_what_the_cheaper_one_has_no_room_for(hosted: Hosted
 @pytest.mark.parametrize("slow_price", [1.0, 0.001])
 def test_a_target_that_nobody_reaches_is_none(hosted: Hosted, slow_price: float) -> None:
     pair = Pair(hosted, target_ms=3, slow_price=slow_price)
-    for n in range(2):
-        pair.call(f"call-{n}")
-        pair.answers(f"call-{n}")
-    assert sum(pair.ran) == 2
+    assert sum(pair.answer(2)) == 2

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,11 +14,11 @@ from typing import Any
 import pytest
 import redis
 
-from jobs.calls.messages import Delta
+from jobs.calls.messages import ChoiceDelta, Delta
 from jobs.calls.redis import declare_dead
 from jobs.settings import Settings
 from tests.integration.workers.generation.host_bench import MODEL, Bench, Echo
-from tests.integration.workers.generation.logged_host import WORKER
+from tests.integration.workers.generation.logged_host import WORKER, command
 from tests.support.wait import eventually
 from workers.engines.generator import Capacity
 
@@ -31,18 +30,19 @@ TEXT = " ".join(f"w{n}" for n in range(WORDS))
 @contextmanager
 def doomed(settings: Settings, tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """A host in a process of its own."""
-    module = "tests.integration.workers.generation.logged_host"
-    arguments = [sys.executable, "-m", module, settings.redis_url, str(tmp_path / "log")]
-    with subprocess.Popen(arguments) as process:
+    with subprocess.Popen(command(settings.redis_url, tmp_path / "log")) as process:
         try:
             yield process
         finally:
             process.kill()
 
 
+def choices(deltas: list[Delta], id: str) -> list[ChoiceDelta]:
+    return [choice for delta in deltas if delta.id == id for choice in delta.choices]
+
+
 def joined(deltas: list[Delta], id: str, index: int = 0) -> str:
-    its = (delta for delta in deltas if delta.id == id)
-    return "".join(c.text for delta in its for c in delta.choices if c.index == index)
+    return "".join(one.text for one in choices(deltas, id) if one.index == index)
 
 
 def emitted(deltas: list[Delta], id: str) -> list[int]:
@@ -71,6 +71,13 @@ def put(bench: Bench) -> None:
         bench.call(id, TEXT, **{"stream": True, **fields})
 
 
+def put_begun(bench: Bench) -> None:
+    """Puts calls, and starts their host, until they have some of their tokens."""
+    put(bench)
+    bench.start()
+    bench.begun(deltas=61)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_calls_go_on_where_their_worker_left_them(
     hosted: Hosted, settings: Settings, tmp_path: Path, number: signal.Signals
@@ -78,14 +85,13 @@ def test_calls_go_on_where_their_worker_left_them(
     bench = hosted(step_ms=1.0)
     put(bench)
     with doomed(settings, tmp_path) as process:
-        eventually(lambda: (bench.read(), len(bench.deltas) > 60)[1])
+        bench.begun(deltas=61)
         os.kill(process.pid, number)
-        while bench.read():
-            pass
+        bench.drained()
         before = {id: emitted(bench.deltas, id) for id in CALLS}
         declare_dead(bench.lanes._redis, [MODEL.key], WORKER)  # noqa: SLF001
         bench.start()
-        eventually(lambda: (bench.read(), bench.replies.keys() >= CALLS.keys())[1])
+        bench.ended(CALLS)
         if number == signal.SIGSTOP:
             os.kill(process.pid, signal.SIGCONT)  # a zombie sends what it has
             eventually(lambda: "dropped" not in bench.replies and not bench.read())
@@ -123,17 +129,14 @@ def test_a_host_that_stops_leaves_its_calls_to_another_without_losing_a_token(
     hosted: Hosted,
 ) -> None:
     first, second = hosted(step_ms=20.0), hosted(worker="worker-2")
-    put(first)
-    first.start()
-    eventually(lambda: (first.read(), len(first.deltas) > 60)[1])
+    put_begun(first)
     first.host.stop()
-    while first.read():
-        pass
+    first.drained()
     assert first.replies.keys() < CALLS.keys()
     before = {id: emitted(first.deltas, id) for id in CALLS}
     second.start()
     second.deltas, second.replies = first.deltas, first.replies
-    eventually(lambda: (second.read(), second.replies.keys() >= CALLS.keys())[1])
+    second.ended(CALLS)
     check(second, before)
     again = [one for one in second.engine.added if one.id.startswith("plain/")]
     assert [len(one.emitted) for one in again] == [len(before["plain"])] * len(again)
@@ -141,14 +144,12 @@ def test_a_host_that_stops_leaves_its_calls_to_another_without_losing_a_token(
 
 def test_a_host_that_is_drained_lives_on_and_leaves_its_calls_to_another(hosted: Hosted) -> None:
     first, second = hosted(step_ms=20.0), hosted(worker="worker-2")
-    put(first)
-    first.start()
-    eventually(lambda: (first.read(), len(first.deltas) > 60)[1])
+    put_begun(first)
     first.host.drain()
     first.host.announce(ready=False)
     eventually(lambda: not first.host._calls.requests)  # noqa: SLF001
     second.start()
-    eventually(lambda: (first.read(), first.replies.keys() >= CALLS.keys())[1])
+    first.ended(CALLS)
     second.deltas, second.replies = first.deltas, first.replies
     check(second, {})
     first.call("later", "one two")
@@ -179,13 +180,11 @@ def test_calls_go_on_at_another_host_while_an_engine_that_died_starts_again(
 ) -> None:
     first = hosted(step_ms=20.0, kind=SlowToRestart)
     second = hosted(step_ms=2.0, worker="worker-2")
-    put(first)
-    first.start()
-    eventually(lambda: (first.read(), len(first.deltas) > 60)[1])
+    put_begun(first)
     first.engine.deaths = 1
     second.start()
     try:
-        eventually(lambda: (first.read(), first.replies.keys() >= CALLS.keys())[1])
+        first.ended(CALLS)
         second.deltas, second.replies = first.deltas, first.replies
         check(second, {})
         assert not first.engine.restarts
@@ -199,7 +198,7 @@ def test_a_host_without_another_one_ends_its_calls_first(hosted: Hosted) -> None
     bench = hosted(step_ms=2.0)
     bench.call("a", TEXT, stream=True)
     bench.start()
-    eventually(lambda: bench.read() and bench.deltas)
+    bench.begun()
     bench.host.stop()
     assert bench.texts("a") == [TEXT]
 
@@ -236,10 +235,9 @@ def test_a_stream_that_cannot_go_on_ends_with_an_error_and_its_tokens_billed(
     bench = hosted(kind=CannotResume)
     bench.call("begun", TEXT, stream=True, min_tokens=4000)
     with doomed(settings, tmp_path) as process:
-        eventually(lambda: (bench.read(), len(bench.deltas) > 20)[1])
+        bench.begun(deltas=21)
         process.kill()
-    while bench.read():
-        pass
+    bench.drained()
     declare_dead(bench.lanes._redis, [MODEL.key], WORKER)  # noqa: SLF001
     bench.start()
     _, error, _ = bench.reply("begun")

@@ -5,7 +5,6 @@ the ledger is found again."""
 import random
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from jobs.calls.redis import RedisLanes
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from tests.integration.workers.generation.host_bench import Bench
-from tests.integration.workers.generation.logged_host import WORKER
+from tests.integration.workers.generation.logged_host import WORKER, command
 from tests.support.wait import eventually
 from workers.keeper.call_billing import CallBilling
 
@@ -108,8 +107,7 @@ def test_a_call_is_billed_for_the_tokens_of_its_engine_however_it_ends(
 
     eventually(ended)
     bench.host.stop()
-    while bench.read():
-        pass
+    bench.drained()
     reasons = Counter(error[0] if error else "" for _, error, _ in bench.replies.values())
     assert {"", "deadline_passed", "invalid_input", "transient"} <= reasons.keys()
     billed = ledger(database, settings, bench, tmp_path / "models.toml")
@@ -120,8 +118,7 @@ def test_a_call_is_billed_for_the_tokens_of_its_engine_however_it_ends(
 
 def cancel_begun(bench: Bench, ways: dict[str, Way], calls: dict[str, Call], seen: int) -> int:
     """Drops the calls whose first tokens came. Returns the number of deltas that were looked at."""
-    while bench.read():
-        pass
+    bench.drained()
     for delta in bench.deltas[seen:]:
         if delta.number == 0 and ways[delta.id] == "cancelled":
             bench.lanes.drop(calls[delta.id])
@@ -132,22 +129,19 @@ def test_a_call_is_billed_once_for_what_its_client_saw_where_a_worker_was_killed
     hosted: Callable[..., Bench], database: Engine, settings: Settings, tmp_path: Path
 ) -> None:
     bench, log = hosted(), tmp_path / "log"
-    module = "tests.integration.workers.generation.logged_host"
     ids = [f"k{n}" for n in range(KILLED)]
     for id in ids:
         call(bench, id, "stop" if int(id[1:]) % 2 else "long")
-    arguments = [sys.executable, "-m", module, settings.redis_url, str(log)]
-    with subprocess.Popen(arguments) as process:
+    with subprocess.Popen(command(settings.redis_url, log)) as process:
         eventually(lambda: bench.read() and len(bench.replies) > 5)
         process.send_signal(signal.SIGKILL)
-    while bench.read():
-        pass
+    bench.drained()
     first = set(bench.replies)
     assert len(first) < KILLED
     bench.lanes.announce(WORKER, 0)
     assert bench.lanes.recover() > 0
     bench.start()
-    eventually(lambda: (bench.read(), bench.replies.keys() >= set(ids))[1])
+    bench.ended(ids)
     bench.host.stop()
     killed = Counter(log.read_text().split())
     assert sum(killed[id] for id in ids if id not in first) > 0

@@ -42,10 +42,7 @@ def nudger(
 
 
 def test_a_burst_brings_everybody_once_though_a_small_job_came_just_before(
-    database: Engine,
-    redis_client: "redis.Redis",
-    nudger: Nudger,
-    monkeypatch: pytest.MonkeyPatch,
+    database: Engine, redis_client: "redis.Redis", nudger: Nudger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready = {"echo@1": WORKERS, "far@1": WORKERS}
     monkeypatch.setattr(clock, "monotonic", lambda: 100.0)
@@ -63,10 +60,7 @@ def test_a_burst_brings_everybody_once_though_a_small_job_came_just_before(
 
 
 def test_a_stream_of_small_jobs_brings_few_who_go_on(
-    database: Engine,
-    redis_client: "redis.Redis",
-    nudger: Nudger,
-    monkeypatch: pytest.MonkeyPatch,
+    database: Engine, redis_client: "redis.Redis", nudger: Nudger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = [100.0]
     monkeypatch.setattr(clock, "monotonic", lambda: now_s[0])

@@ -19,6 +19,7 @@ from jobs.rollouts.records import LaunchRecord
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.billing import spend
+from jobs.store.queue import workers
 from jobs.store.registry import aliases
 from jobs.store.registry import rollouts as store
 from jobs.store.registry.rollouts import RolloutRow
@@ -64,12 +65,11 @@ class Stage:
         records = []
         for n in range(count):
             ms, price = self.rng.uniform(8, 12), self.rng.uniform(0.9, 1.1)
-            size = 2, 20.0, 200.0, 0
-            own = {"latency_ms": ms, "device_ms": ms, "size": size}
+            own: dict[str, Any] = {"latency_ms": ms, "device_ms": ms, "size": (2, 20.0, 200.0, 0)}
             bad = 2 if failed and n % failed == 0 else 0
             records += [
-                LaunchRecord(0.0, "control", 2, price=price, **own),  # type: ignore[arg-type]
-                LaunchRecord(0.0, "canary", 2, bad, price=factor * price, **own),  # type: ignore[arg-type]
+                LaunchRecord(0.0, "control", 2, price=price, **own),
+                LaunchRecord(0.0, "canary", 2, bad, price=factor * price, **own),
             ]
         chosen = records[1::2] if alone else records
         append(self.redis, str(self.id), *([one] for one in chosen))
@@ -112,18 +112,13 @@ def stage(database: Engine, settings: Settings, redis_client: "redis.Redis") -> 
 def test_a_start_names_the_stable_version_that_a_rollback_goes_back_to(stage: Stage) -> None:
     assert (stage.row.stable, stage.row.canary, stage.row.percent) == ("2", "3", 5)
     assert stage.alias() == "2"
-    with acting(stage.database, EVERYBODY) as tx, pytest.raises(Conflict, match="rollout already"):
-        rollouts.start(tx, MODELS, "m", "1", policy=POLICY, actor="key_1", tenant="default")
-
-
-@pytest.mark.parametrize(("canary", "stable"), [("9", ""), ("3", "9"), ("3", "3")])
-def test_a_start_with_a_version_that_is_not_there_is_refused(
-    database: Engine, canary: str, stable: str
-) -> None:
-    with acting(database, EVERYBODY) as tx, pytest.raises(Invalid, match="version"):
-        rollouts.start(
-            tx, MODELS, "m", canary, stable=stable, policy=POLICY, actor="a", tenant="default"
-        )
+    terms: dict[str, Any] = {"policy": POLICY, "actor": "key_1", "tenant": "default"}
+    with acting(stage.database, EVERYBODY) as tx:
+        with pytest.raises(Conflict, match="rollout already"):
+            rollouts.start(tx, MODELS, "m", "1", **terms)
+        for canary, stable in (("9", ""), ("3", "9"), ("3", "3")):
+            with pytest.raises(Invalid, match="version"):
+                rollouts.start(tx, MODELS, "m", canary, stable=stable, **terms)
 
 
 def test_a_canary_like_the_version_before_goes_through_all_steps(stage: Stage) -> None:
@@ -174,9 +169,8 @@ def test_a_keeper_that_starts_again_knows_what_the_one_before_did(stage: Stage) 
     other = stage.another()
     stage.look(other)
     again = [watch.observations for watch in other.watches.values()]
-    assert again[0].evidence == evidence[0].evidence
-    assert again[0].canary == evidence[0].canary
-    assert again[0].step_canary == evidence[0].step_canary
+    for name in ("evidence", "canary", "step_canary"):
+        assert getattr(again[0], name) == getattr(evidence[0], name)
 
 
 def test_what_a_keeper_saw_is_shown_and_kept_with_a_persons_act(stage: Stage) -> None:
@@ -216,20 +210,11 @@ def test_redis_that_lost_the_stream_loses_evidence_alone(stage: Stage) -> None:
 
 
 def test_a_canary_that_no_worker_can_load_is_rolled_back(stage: Stage) -> None:
+    failed = workers.ModelRow("m@3", "failed", 0, 0, "no such file")
     with stage.database.begin() as tx:
-        worker = tx.scalar(
-            text(
-                "INSERT INTO workers (name, pool, device, models, state) "
-                "VALUES ('w', 'default', 'cpu', '{m@3}', 'ready') RETURNING incarnation"
-            )
-        )
-        tx.execute(
-            text(
-                "INSERT INTO worker_models (incarnation, model, state, error, memory_mb, load_ms) "
-                "VALUES (:worker, 'm@3', 'failed', 'no such file', 0, 0)"
-            ),
-            {"worker": worker},
-        )
+        worker = workers.register(tx, "w", "default", "cpu", ["m@3"])
+        workers.heartbeat(tx, worker, "ready")
+        workers.report_models(tx, worker, [failed])
     row = stage.look()
     assert row.state == "rolled_back"
     assert row.reason == "no worker could load the canary: no such file"

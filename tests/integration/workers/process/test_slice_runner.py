@@ -1,8 +1,9 @@
 """Slices in flight in a worker, and those that go back before they are done."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -33,6 +34,7 @@ from workers.scheduler.cost import LaunchSize
 MODEL = Model("a", "1", "echo", limits=Limits(slice_items=10, max_batch=10))
 EMBEDS = replace(MODEL, task="embedding")
 SLICES = 6
+LISTS = [[f"{n}a", f"{n}b", f"{n}c"] for n in range(3 * SLICES)]
 
 
 class Bench:
@@ -51,15 +53,8 @@ class Bench:
         if item_s:
             takes(self, item_s)
         hosts: dict[str, Host] = {model.key: self.host}
-        self.slices = SliceRunner(
-            database,
-            hosts,
-            incarnation,
-            60,
-            InputSources(
-                Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint)
-            ),
-        )
+        payloads = Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint)
+        self.slices = SliceRunner(database, hosts, incarnation, 60, InputSources(payloads))
         for tenant in tenants:
             submit(database, Registry([model]), tenant, Order("a"), array=items)
         self._threads = [threading.Thread(target=self._work) for _ in range(CLAIMS_IN_FLIGHT)]
@@ -87,6 +82,9 @@ class Bench:
             slices = tx.scalar(text("SELECT sum(n_succeeded) FROM slices"))
             return int(slices or 0), int(tx.scalar(text("SELECT sum(succeeded) FROM usage")) or 0)
 
+    def outputs(self) -> list[Any]:
+        return [orjson.loads(one) for one in scalars(self.database, "SELECT output FROM results")]
+
     def finish(self) -> None:
         """The device runs, until all threads have come back."""
         self.host.start()
@@ -99,9 +97,17 @@ class Bench:
         self.host.stop()
 
 
+Make = Callable[..., Bench]
+
+
 @pytest.fixture
-def bench(settings: Settings, database: Engine, redis_client: "redis.Redis") -> Bench:
-    return Bench(settings, database, redis_client)
+def make(settings: Settings, database: Engine, redis_client: "redis.Redis") -> Make:
+    return partial(Bench, settings, database, redis_client)
+
+
+@pytest.fixture
+def bench(make: Make) -> Bench:
+    return make()
 
 
 def test_while_calls_have_the_device_all_but_the_oldest_slice_go_back(bench: Bench) -> None:
@@ -116,11 +122,19 @@ def test_while_calls_have_the_device_all_but_the_oldest_slice_go_back(bench: Ben
     assert len(bench.starts("done")) == SLICES
 
 
-def test_a_model_that_leaves_gives_back_what_it_has_and_claims_no_more(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("model", "items", "size"), [(MODEL, ("x",) * 10 * SLICES, 10), (EMBEDS, LISTS, 3)]
+)
+def test_a_model_that_leaves_gives_back_what_it_has_and_claims_no_more(
+    make: Make, model: Model, items: Sequence[Any], size: int
+) -> None:
+    bench = make(model, items)
+    assert bench.starts("leased") == [size * n for n in range(CLAIMS_IN_FLIGHT)]
     bench.slices.retire(bench.host)
     eventually(lambda: not bench.host.capacity.has_claims())
-    assert bench.starts("ready") == [10 * n for n in range(SLICES)]
+    assert bench.starts("ready") == [size * n for n in range(SLICES)]
     assert not bench.slices.work()
+    assert bench.outputs() == []
     bench.finish()
 
 
@@ -156,10 +170,8 @@ def test_slices_that_turn_out_long_go_back_and_are_claimed_in_parts(bench: Bench
     assert bench.counted() == (10 * SLICES, 10 * SLICES)
 
 
-def test_the_slices_of_a_slow_model_are_cut_when_they_are_claimed(
-    settings: Settings, database: Engine, redis_client: "redis.Redis"
-) -> None:
-    bench = Bench(settings, database, redis_client, item_s=1.0, claimed=2)
+def test_the_slices_of_a_slow_model_are_cut_when_they_are_claimed(make: Make) -> None:
+    bench = make(item_s=1.0, claimed=2)
     assert bench.leased_items() == [1, 1]
     assert bench.starts("leased") == [0, 1]
     bench.slices.retire(bench.host)
@@ -188,37 +200,29 @@ class Sizes(Echo):
         self.launches: list[int] = []
 
     def run(self, batch: Sequence[Any], params: Any) -> Sequence[Any]:
-        """Runs a launch."""
         self.launches.append(len(batch))
         return super().run(batch, params)
 
 
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Rows of each transaction that recorded results while their slices went on."""
+def sizes_of(monkeypatch: pytest.MonkeyPatch, name: str, argument: int) -> list[int]:
+    """Sizes of an argument of each call of a function of `settle`."""
     found: list[int] = []
-    record = settle.record
+    write = getattr(settle, name)
 
-    def counted(tx: Any, leases: Any, rows: Any, *rest: Any) -> int:
-        found.append(len(rows))
-        return record(tx, leases, rows, *rest)
+    def counted(*arguments: Any, **named: Any) -> Any:
+        found.append(len(arguments[argument]))
+        return write(*arguments, **named)
 
-    monkeypatch.setattr(settle, "record", counted)
+    monkeypatch.setattr(settle, name, counted)
     return found
 
 
 @pytest.fixture
-def slow(
-    settings: Settings,
-    database: Engine,
-    redis_client: "redis.Redis",
-    monkeypatch: pytest.MonkeyPatch,
-) -> tuple[Bench, Gate]:
+def slow(make: Make, monkeypatch: pytest.MonkeyPatch) -> tuple[Bench, Gate]:
     """A slice of ten items that is recorded while it runs: two a launch, which a gate lets pass."""
     monkeypatch.setattr(in_flight, "RECORD_AFTER_S", 0.05)
-    gate = Gate()
-    model = replace(MODEL, limits=replace(MODEL.limits, max_batch=2))
-    return Bench(settings, database, redis_client, model, ("x",) * 10, gate, claimed=1), gate
+    gate, model = Gate(), replace(MODEL, limits=replace(MODEL.limits, max_batch=2))
+    return make(model, ("x",) * 10, gate, claimed=1), gate
 
 
 def test_what_ended_of_a_slow_slice_is_seen_and_billed_while_it_runs(
@@ -228,7 +232,7 @@ def test_what_ended_of_a_slow_slice_is_seen_and_billed_while_it_runs(
     bench.host.start()
     for launch in (1, 2, 3, 4):
         gate.allowed.release()
-        eventually(lambda launch=launch: len(outputs(bench)) == 2 * launch)  # type: ignore[misc]
+        eventually(lambda launch=launch: len(bench.outputs()) == 2 * launch)  # type: ignore[misc]
         assert bench.starts("leased") == [0]
         assert bench.counted() == (2 * launch, 2 * launch)
     gate.allowed.release()
@@ -237,7 +241,10 @@ def test_what_ended_of_a_slow_slice_is_seen_and_billed_while_it_runs(
     assert bench.counted() == (10, 10)
 
 
-def test_slices_of_a_second_are_recorded_as_they_settle(bench: Bench, recorded: list[int]) -> None:
+def test_slices_of_a_second_are_recorded_as_they_settle(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = sizes_of(monkeypatch, "record", 2)
     bench.finish()
     assert len(bench.starts("done")) == SLICES
     assert recorded == []
@@ -259,30 +266,17 @@ def test_what_could_not_be_recorded_is_recorded_later(
     bench.host.start()
     gate.allowed.release()
     assert failed.wait(PATIENCE_S)
-    eventually(lambda: len(outputs(bench)) == 2)
+    eventually(lambda: len(bench.outputs()) == 2)
     gate.allowed.release(4)
     bench.join()
     assert bench.counted() == (10, 10)
 
 
 def test_jobs_of_one_item_that_are_claimed_together_share_a_launch_and_a_settlement(
-    settings: Settings,
-    database: Engine,
-    redis_client: "redis.Redis",
-    monkeypatch: pytest.MonkeyPatch,
+    make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settled: list[int] = []
-    write = settle.settle
-
-    def counted(tx: Any, leases: Any, *rest: Any, **named: Any) -> int:
-        settled.append(len(leases))
-        return write(tx, leases, *rest, **named)
-
-    monkeypatch.setattr(settle, "settle", counted)
-    engine, tenants = Sizes(), ("t", "u") * 10
-    bench = Bench(
-        settings, database, redis_client, items=["x"], engine=engine, claimed=20, tenants=tenants
-    )
+    settled, engine = sizes_of(monkeypatch, "settle", 1), Sizes()
+    bench = make(items=["x"], engine=engine, claimed=20, tenants=("t", "u") * 10)
     bench.finish()
     assert settled == [10, 10]
     assert engine.launches == [10, 10]
@@ -307,29 +301,8 @@ def test_a_slice_whose_settlement_fails_goes_back_alone(
     assert bench.starts("ready") == [10]
 
 
-@pytest.fixture
-def lists(settings: Settings, database: Engine, redis_client: "redis.Redis") -> Bench:
-    """A worker with slices of three lists of three texts."""
-    items = [[f"{n}a", f"{n}b", f"{n}c"] for n in range(3 * SLICES)]
-    return Bench(settings, database, redis_client, EMBEDS, items)
-
-
-def outputs(bench: Bench) -> list[Any]:
-    return [orjson.loads(found) for found in scalars(bench.database, "SELECT output FROM results")]
-
-
-def test_lists_that_are_given_back_are_run_later_and_end_once(lists: Bench) -> None:
-    assert lists.starts("leased") == [0, 3, 6, 9]
-    lists.slices.retire(lists.host)
-    eventually(lambda: not lists.host.capacity.has_claims())
-    assert lists.starts("ready") == [3 * n for n in range(SLICES)]
-    assert outputs(lists) == []
-    lists.finish()
-
-
-def test_a_slice_is_done_once_all_of_its_lists_are(lists: Bench) -> None:
-    lists.finish()
-    assert len(lists.starts("done")) == SLICES
-    assert sorted(outputs(lists), key=lambda found: int(found[0][:-1])) == [
-        [f"{n}a", f"{n}b", f"{n}c"] for n in range(3 * SLICES)
-    ]
+def test_a_slice_is_done_once_all_of_its_lists_are(make: Make) -> None:
+    bench = make(EMBEDS, LISTS)
+    bench.finish()
+    assert len(bench.starts("done")) == SLICES
+    assert sorted(bench.outputs(), key=lambda found: int(found[0][:-1])) == LISTS

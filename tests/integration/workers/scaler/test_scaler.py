@@ -10,8 +10,12 @@ from kubernetes.config import incluster_config
 from sqlalchemy import Engine
 
 from jobs import clock
+from jobs.scaling.policy import Policy
+from jobs.settings import Settings
 from jobs.store.queue import workers
 from jobs.store.queue.workers import ModelRow
+from jobs.store.scaling import policies
+from jobs.usecases import scaling
 from ops.processes.ports import free_port
 from tests.support.servers import kubernetes_api
 from tests.support.servers.kubernetes_api import KubernetesApi, Scale
@@ -21,6 +25,7 @@ from workers.scaler import actuator as actuators
 from workers.scaler.actuator import KubernetesActuator
 from workers.scaler.cluster import DELETION_COST, Cluster
 from workers.scaler.pods import PodChoice
+from workers.scaler.scaler import Scaler
 from workers.scaler.workloads import Workload
 
 WORKLOADS = {
@@ -85,20 +90,16 @@ def test_what_the_api_refuses_is_told_in_its_words(
     assert api.scales[DEPLOYMENT].replicas == 3
 
 
-def test_an_api_that_hangs_is_given_up(api: KubernetesApi, cluster: Cluster) -> None:
+def test_an_api_that_can_not_be_reached_is_told(
+    api: KubernetesApi, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     api.hanging = True
     with pytest.raises(ActuatorError, match="reading the scale of deployment/worker in ml failed"):
         KubernetesActuator(Cluster(timeout_s=0.2), WORKLOADS).apply("a", 3)
-
-
-def test_an_api_that_is_away_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     away = KubernetesApi(url=f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("KUBECONFIG", str(away.kubeconfig(tmp_path)))
     with pytest.raises(ActuatorError, match="the API doesn't answer"):
         KubernetesActuator(Cluster(), WORKLOADS).apply("a", 3)
-
-
-def test_without_configuration_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(ActuatorError, match="set KUBECONFIG"):
         Cluster()
@@ -186,12 +187,6 @@ def test_pods_whose_models_others_have_are_marked_to_go_first(
     assert api.pods["worker-2"] == {}
 
 
-def test_a_pod_that_is_gone_needs_no_mark(api: KubernetesApi, choosing: KubernetesActuator) -> None:
-    api.scales[DEPLOYMENT].set(2)
-    assert choosing.apply("a", 0)
-    assert api.scales[DEPLOYMENT].replicas == 0
-
-
 def test_without_the_right_to_mark_nothing_is_taken_away(
     api: KubernetesApi, choosing: KubernetesActuator
 ) -> None:
@@ -200,3 +195,27 @@ def test_without_the_right_to_mark_nothing_is_taken_away(
     with pytest.raises(ActuatorError, match=r'403.*cannot patch resource "pods"'):
         choosing.apply("a", 1)
     assert api.scales[DEPLOYMENT].replicas == 2
+
+
+SPOT_WORKLOADS = {pool: Workload("ml", "deployment", pool) for pool in ("gpu", "spot")}
+SPOT_POLICY = Policy(max_replicas=8, actuator="kubernetes", spot_pool="spot", spot_share=0.75)
+
+
+@pytest.mark.parametrize(
+    ("there", "on_demand"), [(0, 4), (2, 2), (4, 1)], ids=["none", "some", "all"]
+)
+def test_on_demand_replicas_stand_in_until_spot_ones_are_there(
+    api: KubernetesApi, cluster: Cluster, database: Engine, settings: Settings,
+    there: int, on_demand: int,
+) -> None:  # fmt: skip
+    api.scales = {f"ml/deployment/{pool}": Scale(1) for pool in SPOT_WORKLOADS}
+    with database.begin() as tx:
+        scaling.set_policy(tx, "gpu", SPOT_POLICY, "key_1")
+        policies.decide(tx, "gpu", 4, "it was told to", {})
+        for n in range(there):
+            workers.register(tx, f"w:{n}", "spot", "cpu", [], 30.0)
+    scaler = Scaler(settings, database, lambda: KubernetesActuator(cluster, SPOT_WORKLOADS))
+    scaler.look()
+    scaler.close()
+    set_to = {key: scale.replicas for key, scale in api.scales.items()}
+    assert set_to == {"ml/deployment/gpu": on_demand, "ml/deployment/spot": 4}

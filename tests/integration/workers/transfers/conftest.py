@@ -1,11 +1,13 @@
 """What carries transfers, in this process, and a real S3 beside it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
+from botocore.retries.standard import ExponentialBackoff
 from sqlalchemy import Engine, text
 
 from jobs.models.builtin_models import SAMPLES
@@ -31,7 +33,9 @@ def s3_server() -> Iterator[S3]:
 
 
 @pytest.fixture
-def s3(s3_server: S3) -> Iterator[S3]:
+def s3(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+    """Asked again at once where it fails."""
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.0)
     yield s3_server
     s3_server.fault = lambda method, path, key_id: None
 
@@ -109,6 +113,20 @@ def _result(lease: claim.Lease, seq: int, value: str) -> Result:
         lease.job_id, lease.tenant, seq, "failed" if bad else "succeeded", 3, None, None,
         None if bad else value, '{"code": "bad", "message": "…"}' if bad else None,
     )  # fmt: skip
+
+
+@contextmanager
+def before(module: Any, name: str, act: Callable[..., object]) -> Iterator[None]:
+    """Has something happen just before each call of a function."""
+    call = getattr(module, name)
+
+    def called(*args: Any) -> Any:
+        act(*args)
+        return call(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, name, called)
+        yield
 
 
 @pytest.fixture

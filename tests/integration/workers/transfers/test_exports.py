@@ -4,20 +4,22 @@ import gzip
 import hashlib
 import io
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID
 
 import orjson
 import pytest
-from botocore.retries.standard import ExponentialBackoff
 from pyarrow import parquet
-from sqlalchemy import text
 
 from jobs import ids
 from jobs.blobs import lines as result_lines
+from jobs.models.builtin_models import SAMPLES
 from jobs.store.jobs import files as file_rows
 from jobs.store.jobs import read, transfers, verbs
+from jobs.usecases.submit import Order, submit
 from jobs.views import jobs
-from tests.integration.workers.transfers.conftest import World
+from tests.integration.workers.transfers.conftest import World, before
+from tests.support.cases import each
 from tests.support.stores.s3 import BUCKET, S3, times
 from tests.support.stores.store import job
 from tests.support.stores.transactions import execute, transact
@@ -41,10 +43,29 @@ def shown(world: World, id: UUID) -> dict[str, Any]:
     return found
 
 
+def written(world: World, id: UUID) -> dict[str, Any]:
+    """Manifest of what is due, which is the export of a job."""
+    assert world.carry() is None
+    return manifest(world, id)
+
+
 def manifest(world: World, id: UUID) -> dict[str, Any]:
     output = shown(world, id)["output"]
     assert output["state"] == "complete", output
     found: dict[str, Any] = output["manifest"]
+    return found
+
+
+def failure(world: World, id: UUID) -> str:
+    """Code of what is due, which is an export that fails."""
+    assert world.carry() is None
+    output = shown(world, id)["output"]
+    assert (output["state"], output["manifest"]) == ("failed", None)
+    return str(output["error"]["code"])
+
+
+def told(world: World) -> int:
+    found: int = world.scalar("SELECT count(*) FROM webhook_deliveries")
     return found
 
 
@@ -79,8 +100,7 @@ def stored_files(world: World) -> list[str]:
 def test_lines_in_s3_are_those_of_the_route(world: World, s3: S3) -> None:
     id = world.going(ITEMS, {"url": URL}, webhook_url=HOOK)
     assert shown(world, id)["output"]["state"] == "writing"
-    assert world.carry() is None
-    found = manifest(world, id)
+    found = written(world, id)
     [part] = found["parts"]
     folder = f"{URL}{ids.show('job', id)}/1/"
     assert part["url"] == f"{folder}results-00000.jsonl"
@@ -98,8 +118,7 @@ def test_lines_in_s3_are_those_of_the_route(world: World, s3: S3) -> None:
 
 def test_lines_in_a_file_are_those_of_the_route(world: World) -> None:
     id = world.going(ITEMS, {"files": {"expires_in_s": 60}})
-    assert world.carry() is None
-    [part] = manifest(world, id)["parts"]
+    [part] = written(world, id)["parts"]
     body = content(world, part["file"])
     assert body == read_by_route(world, id)
     row = dict(world.scalar("SELECT to_jsonb(files) FROM files"))
@@ -110,29 +129,32 @@ def test_lines_in_a_file_are_those_of_the_route(world: World) -> None:
 
 
 def test_parts_have_so_many_items_and_are_packed(world: World, s3: S3) -> None:
-    target = {"url": URL, "compression": "gzip", "part_items": 2}
-    id = world.going([f"n {n}" for n in range(5)], target)
-    assert world.carry() is None
-    found = manifest(world, id)["parts"]
-    assert [part["items"] for part in found] == [2, 2, 1]
-    assert [part["url"][-22:] for part in found] == [f"results-0000{n}.jsonl.gz" for n in range(3)]
-    bodies = [s3.get(part["url"]) for part in found]
-    assert [hashlib.sha256(body).hexdigest() for body in bodies] == [p["sha256"] for p in found]
-    assert b"".join(map(gzip.decompress, bodies)) == read_by_route(world, id)
+    packed = {"url": URL, "compression": "gzip", "part_items": 2}
+    many = {"url": URL, "part_items": 2500}
+    for (target, sizes), case in each([(packed, [2, 2, 1]), (many, [2500] * 4 + [500])]):
+        with case:
+            id = world.going([f"n {n}" for n in range(sum(sizes))], target)
+            parts = written(world, id)["parts"]
+            assert [part["items"] for part in parts] == sizes
+            end = "jsonl.gz" if "compression" in target else "jsonl"
+            names = [part["url"].rpartition("/")[2] for part in parts]
+            assert names == [f"results-{n:05}.{end}" for n in range(len(sizes))]
+            bodies = [s3.get(part["url"]) for part in parts]
+            sums = [hashlib.sha256(body).hexdigest() for body in bodies]
+            assert sums == [part["sha256"] for part in parts]
+            lines = map(gzip.decompress, bodies) if "compression" in target else bodies
+            assert b"".join(lines) == read_by_route(world, id)
 
 
 def test_a_manifest_names_1000_parts_at_most(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "_MAX_PARTS", 3)
     id = world.going([f"n {n}" for n in range(10)], {"url": URL, "part_items": 1})
-    world.carry()
-    assert [part["items"] for part in manifest(world, id)["parts"]] == [4, 4, 2]
+    assert [part["items"] for part in written(world, id)["parts"]] == [4, 4, 2]
 
 
 def test_a_table_has_what_the_lines_have(world: World, s3: S3) -> None:
-    target = {"url": URL, "format": "parquet", "compression": "gzip"}
-    id = world.going(ITEMS, target)
-    assert world.carry() is None
-    [part] = manifest(world, id)["parts"]
+    id = world.going(ITEMS, {"url": URL, "format": "parquet", "compression": "gzip"})
+    [part] = written(world, id)["parts"]
     rows = parquet.read_table(io.BytesIO(s3.get(part["url"]))).to_pylist()
     lines = [orjson.loads(line) for line in read_by_route(world, id).splitlines()]
     assert [row["seq"] for row in rows] == [0, 1, 2]
@@ -147,10 +169,9 @@ def test_a_table_has_what_the_lines_have(world: World, s3: S3) -> None:
 
 
 def test_a_table_that_was_written_is_read_again(world: World, s3: S3) -> None:
-    target = {"url": URL, "format": "parquet"}
-    id = world.going(["a", "b"], target)
-    world.carry()
-    table = parquet.read_table(io.BytesIO(s3.get(manifest(world, id)["parts"][0]["url"])))
+    id = world.going(["a", "b"], {"url": URL, "format": "parquet"})
+    [part] = written(world, id)["parts"]
+    table = parquet.read_table(io.BytesIO(s3.get(part["url"])))
     inputs = table.select(["custom_id", "output"]).rename_columns(["custom_id", "input"])
     out = io.BytesIO()
     parquet.write_table(inputs, out)
@@ -161,11 +182,9 @@ def test_a_table_that_was_written_is_read_again(world: World, s3: S3) -> None:
 
 def test_what_is_large_goes_up_in_parts_and_is_encrypted(world: World, s3: S3) -> None:
     encryption = {"sse": "aws:kms", "kms_key": "our-key"}
-    items = ["y" * 250_000] * 72
-    id = world.going(items, {"url": URL, "encryption": encryption})
+    id = world.going(["y" * 250_000] * 72, {"url": URL, "encryption": encryption})
     s3.asked.clear()
-    assert world.carry() is None
-    [part] = manifest(world, id)["parts"]
+    [part] = written(world, id)["parts"]
     head = s3.head(part["url"])
     assert (head["ServerSideEncryption"], head["ContentLength"]) == ("aws:kms", part["bytes"])
     assert "our-key" in head["SSEKMSKeyId"]
@@ -175,82 +194,56 @@ def test_what_is_large_goes_up_in_parts_and_is_encrypted(world: World, s3: S3) -
 
 
 def test_a_job_that_was_cancelled_is_written_as_it_is(world: World) -> None:
-    from jobs.models.builtin_models import SAMPLES
-    from jobs.usecases.submit import Order, submit
-
-    order, target = Order("echo"), {"files": {}}
-    row = submit(world.database, SAMPLES, "default", order, array=["a", "b"], target=target)
-    transact(world.database, verbs.cancel, row.id)
-    assert world.carry() is None
-    [part] = manifest(world, row.id)["parts"]
+    id = submit(
+        world.database, SAMPLES, "default", Order("echo"), array=["a", "b"], target={"files": {}}
+    ).id
+    transact(world.database, verbs.cancel, id)
+    [part] = written(world, id)["parts"]
     outcomes = [orjson.loads(line)["outcome"] for line in content(world, part["file"]).splitlines()]
     assert outcomes == ["cancelled", "cancelled"]
-
-
-def test_many_results_in_many_parts(world: World, s3: S3) -> None:
-    id = world.going([f"n {n}" for n in range(10_500)], {"url": URL, "part_items": 2500})
-    assert world.carry() is None
-    found = manifest(world, id)["parts"]
-    assert [part["items"] for part in found] == [2500] * 4 + [500]
-    body = b"".join(s3.get(part["url"]) for part in found)
-    assert body == read_by_route(world, id)
 
 
 # -- what goes wrong
 
 
-def test_a_broken_upload_is_retried(world: World, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.0)
+def test_a_broken_upload_is_retried(world: World, s3: S3) -> None:
     id = world.going(["z" * 250_000] * 40, {"url": URL})
     s3.fault = times(2, "break", "PUT")
-    assert world.carry() is None
-    [part] = manifest(world, id)["parts"]
+    [part] = written(world, id)["parts"]
     assert hashlib.sha256(s3.get(part["url"])).hexdigest() == part["sha256"]
 
 
 @pytest.mark.parametrize("code", ["break", "SlowDown"])
-def test_an_upload_that_goes_on_breaking_is_tried_later(
-    world: World, s3: S3, monkeypatch: pytest.MonkeyPatch, code: str
-) -> None:
-    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.0)
+def test_an_upload_that_goes_on_breaking_is_tried_later(world: World, s3: S3, code: str) -> None:
     id = world.going(["a"], {"url": URL}, webhook_url=HOOK)
     s3.fault = times(1000, code, "PUT")
     assert world.carry() is not None
     output = shown(world, id)["output"]
     assert output["state"] == "writing"
     assert output["last_error"]
-    assert world.scalar("SELECT count(*) FROM webhook_deliveries") == 0
+    assert told(world) == 0
     s3.fault = lambda method, path, key_id: None
-    assert world.carry() is None
-    assert manifest(world, id)["parts"][0]["items"] == 1
-    assert world.scalar("SELECT count(*) FROM webhook_deliveries") == 1
+    assert written(world, id)["parts"][0]["items"] == 1
+    assert told(world) == 1
 
 
 def test_what_can_not_be_written_is_told_and_stays_readable(world: World, s3: S3) -> None:
     id = world.going(["a"], {"url": URL}, webhook_url=HOOK)
     s3.fault = lambda method, path, key_id: "InvalidAccessKeyId"
-    assert world.carry() is None
-    output = shown(world, id)["output"]
-    assert (output["state"], output["error"]["code"]) == ("failed", "bad_credentials")
-    assert output["manifest"] is None
+    assert failure(world, id) == "bad_credentials"
     about = world.scalar("SELECT about FROM webhook_deliveries")
     assert "bad_credentials" in about["manifest"]
     assert read_by_route(world, id).count(b"\n") == 1
     s3.fault = lambda method, path, key_id: None
     transact(world.database, verbs.retry, id)
-    assert world.carry() is None
-    assert manifest(world, id)["generation"] == 2
+    assert written(world, id)["generation"] == 2
 
 
-def test_what_could_not_be_reached_for_a_day_is_given_up(
-    world: World, s3: S3, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.0)
+def test_what_could_not_be_reached_for_a_day_is_given_up(world: World, s3: S3) -> None:
     id = world.going(["a"], {"url": URL})
     execute(world.database, "UPDATE jobs SET finished_at = now() - interval '25 h'")
     s3.fault = times(1000, "SlowDown", "PUT")
-    assert world.carry() is None
-    assert shown(world, id)["output"]["error"]["code"] == "blobs_away"
+    assert failure(world, id) == "blobs_away"
 
 
 def test_a_place_that_is_not_allowed_any_more(world: World) -> None:
@@ -262,8 +255,7 @@ def test_a_place_that_is_not_allowed_any_more(world: World) -> None:
 def test_a_payload_that_is_lost_fails_its_line(world: World) -> None:
     id = world.going(ITEMS, {"files": {}})
     world.context.payloads.delete_job(id)
-    assert world.carry() is None
-    [part] = manifest(world, id)["parts"]
+    [part] = written(world, id)["parts"]
     body = content(world, part["file"])
     assert body == read_by_route(world, id)
     assert orjson.loads(body.splitlines()[2])["error"]["code"] == "payload_lost"
@@ -281,26 +273,21 @@ def test_of_two_keepers_one_writes_the_files(world: World) -> None:
     assert content(world, part["file"]) == read_by_route(world, id)
     assert len(stored_files(world)) == 1
     assert world.scalar("SELECT count(*) FROM files") == 1
-    assert world.scalar("SELECT count(*) FROM webhook_deliveries") == 1
+    assert told(world) == 1
 
 
-def test_an_export_that_a_retry_overtakes_leaves_nothing(
-    world: World, s3: S3, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_that_a_retry_overtakes_leaves_nothing(world: World, s3: S3) -> None:
     id = world.going(["a", "fail"], {"url": URL})
     files = world.going(["a", "fail"], {"files": {}})
-    finish = transfers.finish
 
-    def overtaken(tx: Any, mine: transfers.Transfer) -> bool:
+    def retry(tx: Any, mine: transfers.Transfer) -> None:
         transact(world.database, verbs.retry, mine.job_id)
-        return finish(tx, mine)
 
-    monkeypatch.setattr(transfers, "finish", overtaken)
-    for _ in range(2):
-        assert run_transfer(world.context, world.take()) is None
+    with before(transfers, "finish", retry):
+        for _ in range(2):
+            assert run_transfer(world.context, world.take()) is None
     assert stored_files(world) == []
     assert s3.keys(f"open/out/{ids.show('job', id)}/") == []
-    monkeypatch.undo()
     world.run()
     for _ in range(2):
         assert world.carry() is None
@@ -326,36 +313,25 @@ def test_who_is_killed_before_its_job_is_deleted_leaves_nothing_for_good(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id = world.going(["a"], {"files": {}})
-
-    def killed(*args: Any) -> bool:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(transfers, "finish", killed)
+    monkeypatch.setattr(transfers, "finish", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         run_transfer(world.context, world.take())
-    with world.database.begin() as tx:
-        verbs.delete(tx, id)
-        tx.execute(text("UPDATE files SET expires_at = now() WHERE expires_at IS NOT NULL"))
+    transact(world.database, verbs.delete, id)
+    execute(world.database, "UPDATE files SET expires_at = now() WHERE expires_at IS NOT NULL")
     assert stored_files(world) == []
     assert world.scalar("SELECT count(*) FROM files") == 0
 
 
-def test_files_that_were_given_up_meanwhile_are_written_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_were_given_up_meanwhile_are_written_again(world: World) -> None:
     id = world.going(["a"], {"files": {}})
-    finish = transfers.finish
 
-    def late(tx: Any, mine: transfers.Transfer) -> bool:
+    def give_up(*_: object) -> None:
         execute(world.database, "UPDATE files SET expires_at = now()")
         assert stored_files(world) == []
-        return finish(tx, mine)
 
-    monkeypatch.setattr(transfers, "finish", late)
-    assert world.carry() is not None
-    monkeypatch.undo()
-    assert world.carry() is None
-    [part] = manifest(world, id)["parts"]
+    with before(transfers, "finish", give_up):
+        assert world.carry() is not None
+    [part] = written(world, id)["parts"]
     assert content(world, part["file"]) == read_by_route(world, id)
 
 
@@ -372,5 +348,4 @@ def test_results_that_are_pruned_meanwhile_are_told_as_such(
         yield from rows(*args)
 
     monkeypatch.setattr(read, "result_rows", overtaken)
-    assert world.carry() is None
-    assert shown(world, id)["output"]["error"]["code"] == "pruned"
+    assert failure(world, id) == "pruned"

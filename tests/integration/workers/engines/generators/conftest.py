@@ -1,6 +1,7 @@
 """Generators under test, and the folder of a tiny model."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,19 +23,14 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny(tiny_folder: Path) -> Iterator[TransformersGenerator]:
     """Generator of the tiny Llama, which tests share: each leaves it without a sequence."""
-    generator = load_tiny(tiny_folder)
-    yield generator
-    generator.close()
+    with closing(load_tiny(tiny_folder)) as generator:
+        yield generator
 
 
 def load_tiny(folder: Path, **options: object) -> TransformersGenerator:
     """Loads the tiny Llama, in small blocks and with patience for a busy machine."""
-    given = (
-        tiny_llama.options(folder)
-        | {"block_tokens": 4, "sequences": 8, "max_step_s": 600}
-        | options
-    )
-    return TransformersGenerator(**given)
+    given = {"block_tokens": 4, "sequences": 8, "max_step_s": 600, **options}
+    return TransformersGenerator(**(tiny_llama.options(folder) | given))
 
 
 @pytest.fixture(params=["transformers", "echo_chat", "openai"])

@@ -1,6 +1,7 @@
 """Adapters in the generation engine: several in one batch, each as its merged model alone."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,8 @@ def shapes(tiny_folder: Path) -> dict[str, tuple[int, int]]:
 
 @pytest.fixture(scope="module")
 def adapting(tiny_folder: Path) -> Iterator[TransformersGenerator]:
-    generator = load_tiny(tiny_folder, adapter_slots=3)
-    yield generator
-    generator.close()
+    with closing(load_tiny(tiny_folder, adapter_slots=3)) as generator:
+        yield generator
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +58,16 @@ def with_adapter(
     return replace(generating.sequence(generator, text, salt=salt), adapter=adapter)
 
 
+def tokens_alone(generator: TransformersGenerator) -> list[list[int]]:
+    """Tokens of the prompts, each alone."""
+    ones = [generating.sequence(generator, text) for text in PROMPTS]
+    return [generating.run(generator, [one])[0].tokens for one in ones]
+
+
 def tokens_of_merged(base: Path, adapter: Path, folder: Path) -> list[list[int]]:
     """Tokens of the prompts by the merged model, each alone."""
-    generator = load_tiny(adapters.merge_llama(base, adapter, folder))
-    try:
-        return [
-            generating.run(generator, [generating.sequence(generator, text)])[0].tokens
-            for text in PROMPTS
-        ]
-    finally:
-        generator.close()
+    with closing(load_tiny(adapters.merge_llama(base, adapter, folder))) as generator:
+        return tokens_alone(generator)
 
 
 def test_base_and_adapters_in_one_batch_equal_their_merged_models_alone(
@@ -83,7 +83,7 @@ def test_base_and_adapters_in_one_batch_equal_their_merged_models_alone(
         saved(3, rank=16, names=("q_proj", "down_proj", "gate_proj")),
     ]
     expected = [
-        [generating.run(tiny, [generating.sequence(tiny, text)])[0].tokens for text in PROMPTS],
+        tokens_alone(tiny),
         *(tokens_of_merged(tiny_folder, one, tmp_path / one.name) for one in folders),
     ]
     assert len({tuple(map(tuple, its)) for its in expected}) == 4, "adapters that change nothing"
@@ -102,19 +102,17 @@ def test_base_and_adapters_in_one_batch_equal_their_merged_models_alone(
 def test_8_bit_weights_have_adapters_that_the_engine_counts(
     tiny_folder: Path, saved: Callable[..., Path]
 ) -> None:
-    declared_ones = [declared(saved(1)), declared(saved(2, rank=16, names=MLP))]
-    plain = load_tiny(tiny_folder, quantization="int8")
-    quantized = load_tiny(tiny_folder, quantization="int8", adapters=declared_ones)
-    try:
+    ones = [declared(saved(1)), declared(saved(2, rank=16, names=MLP))]
+    with (
+        closing(load_tiny(tiny_folder, quantization="int8")) as plain,
+        closing(load_tiny(tiny_folder, quantization="int8", adapters=ones)) as quantized,
+    ):
         assert quantized.memory_mb() > plain.memory_mb()
-        assert not load(quantized, 0, declared_ones[0]).error
+        assert not load(quantized, 0, ones[0]).error
         for prefill in (64, 5):
-            asked = [with_adapter(quantized, PROMPTS[0], one) for one in (None, declared_ones[0])]
+            asked = [with_adapter(quantized, PROMPTS[0], one) for one in (None, ones[0])]
             base, own = generating.run(quantized, asked, prefill=prefill)
             assert base.tokens != own.tokens
-    finally:
-        plain.close()
-        quantized.close()
 
 
 def test_a_slot_that_is_filled_again_has_nothing_of_the_adapter_before(
@@ -131,18 +129,22 @@ def test_a_slot_that_is_filled_again_has_nothing_of_the_adapter_before(
     assert "not loaded" in str(gone.error)
 
 
-def test_prefixes_are_not_shared_between_adapters(
+def test_prefixes_are_not_shared_between_adapters_which_a_restart_keeps(
     adapting: TransformersGenerator, saved: Callable[..., Path]
 ) -> None:
-    adapter = declared(saved(1))
-    load(adapting, 0, adapter)
-    text = "five six seven eight, which no other test begins with"
-    [first] = generating.run(adapting, [with_adapter(adapting, text, None)])
-    [own] = generating.run(adapting, [with_adapter(adapting, text, adapter)])
-    [again] = generating.run(adapting, [with_adapter(adapting, text, adapter)])
+    adapter, text = declared(saved(1)), "five six seven eight, which no other test begins with"
+    load(adapting, 1, adapter)
+
+    def generated(adapter: Adapter | None) -> generating.Generated:
+        [found] = generating.run(adapting, [with_adapter(adapting, text, adapter)])
+        return found
+
+    first, own, again = (generated(one) for one in (None, adapter, adapter))
     assert (first.cached, own.cached) == (0, 0)
     assert again.cached > 0
     assert again.tokens == own.tokens
+    adapting.restart()
+    assert generated(adapter).tokens == own.tokens
 
 
 def broken(what: str, folder: Path, shapes: dict[str, tuple[int, int]]) -> Adapter:
@@ -208,14 +210,3 @@ def test_a_broken_adapter_is_refused_and_others_go_on(
     assert message in str(ended.error)
     [refused] = generating.run(adapting, [with_adapter(adapting, PROMPTS[1], adapter)])
     assert "not loaded" in str(refused.error)
-
-
-def test_a_restarted_process_has_its_adapters_again(
-    adapting: TransformersGenerator, saved: Callable[..., Path]
-) -> None:
-    adapter = declared(saved(1))
-    load(adapting, 1, adapter)
-    [before] = generating.run(adapting, [with_adapter(adapting, PROMPTS[0], adapter)])
-    adapting.restart()
-    [after] = generating.run(adapting, [with_adapter(adapting, PROMPTS[0], adapter)])
-    assert after.tokens == before.tokens

@@ -1,5 +1,6 @@
 """Engine `transformers`: the tokens of `model.generate`, in any company, after any preemption."""
 
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -80,9 +81,6 @@ def test_a_seed_decides_the_tokens_in_any_company(tiny: TransformersGenerator) -
     company = [greedy(tiny, text, max_tokens=5) for text in TEXTS[8:12]]
     together = run(tiny, [*company, *(sampled(tiny, text) for text in TEXTS[:8])])
     assert [one.tokens for one in together[4:]] == alone
-
-
-def test_other_seeds_have_other_tokens(tiny: TransformersGenerator) -> None:
     ones = [sampled(tiny, TEXTS[0], seed=seed) for seed in range(8)]
     assert len({tuple(one.tokens) for one in run(tiny, ones)}) == 8
 
@@ -126,29 +124,22 @@ def test_a_sequence_aborted_on_the_way_goes_on_exactly(tiny: TransformersGenerat
     assert begun.text + found[again.id].text == whole.text
 
 
-def test_sequences_of_a_pool_that_is_too_small_take_turns(
-    tiny: TransformersGenerator, tiny_folder: Path
-) -> None:
-    small = load_tiny(tiny_folder, blocks=16, sequences=4)
-    try:
-        ones = [greedy(tiny, text, max_tokens=20) for text in TEXTS[:4]]
+def test_sequences_of_a_pool_that_is_too_small_take_turns(tiny_folder: Path) -> None:
+    with closing(load_tiny(tiny_folder, blocks=16, sequences=4)) as small:
+        ones = [greedy(small, text, max_tokens=20) for text in TEXTS[:4]]
         done = run(small, ones)
         assert [one.tokens for one in done] == [generated_alone(tiny_folder, one) for one in ones]
         assert small.step(8).free_blocks == 16
-    finally:
-        small.close()
 
 
-def test_a_sequence_ends_at_the_context_by_length(
-    tiny: TransformersGenerator, tiny_folder: Path
-) -> None:
+def test_a_sequence_ends_at_the_context_by_length(tiny: TransformersGenerator) -> None:
     one = greedy(tiny, "word " * 60, max_tokens=None)
     [done] = run(tiny, [one])
     assert done.finish == "length"
     assert one.prompt.size + len(done.tokens) == tiny.capacity.context_tokens
 
 
-def test_a_whole_prompt_is_computed_once_for_sequences_that_share_it(
+def test_a_whole_prompt_is_computed_once_for_sequences_of_one_salt(
     tiny: TransformersGenerator,
 ) -> None:
     prompt = prepared(tiny, {"prompt": TEXTS[4] + "again", "temperature": 0})
@@ -158,27 +149,13 @@ def test_a_whole_prompt_is_computed_once_for_sequences_that_share_it(
     assert len({tuple(one.tokens) for one in done}) == 1
     assert sum(step.prefill_tokens for step in steps) < 2 * prompt.size
     assert [one.cached > 0 for one in done] == [False, True, True]
+    for salt, cached in (("a", False), ("a", True), ("b", False)):
+        [one] = run(tiny, [new_sequence(prompt, salt=salt)])
+        assert (one.cached > 0) == cached
 
 
-def test_sequences_of_other_salts_share_nothing(tiny: TransformersGenerator) -> None:
-    prompt = prepared(tiny, {"prompt": TEXTS[4] + "once more", "temperature": 0})
-    first, same, other = (new_sequence(prompt, salt=salt) for salt in ("a", "a", "b"))
-    assert run(tiny, [first])[0].cached == 0
-    assert run(tiny, [same])[0].cached > 0
-    assert run(tiny, [other])[0].cached == 0
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"prompt": [10**9]},
-        {"prompt": [tiny_llama.VOCABULARY]},
-        {"prompt": "\ud800"},
-        {"prompt": "a", "logit_bias": {"1000000": 1}},
-    ],
-)
-def test_what_its_vocabulary_does_not_have_is_refused(
-    tiny: TransformersGenerator, value: Any
-) -> None:
-    [refused] = tiny.prepare([value])
-    assert isinstance(refused, InvalidInput)
+def test_what_its_vocabulary_does_not_have_is_refused(tiny: TransformersGenerator) -> None:
+    bias = {"prompt": "a", "logit_bias": {"1000000": 1}}
+    prompts = [10**9], [tiny_llama.VOCABULARY], "\ud800"
+    found = tiny.prepare([bias, *({"prompt": prompt} for prompt in prompts)])
+    assert [type(one) for one in found] == [InvalidInput] * 4

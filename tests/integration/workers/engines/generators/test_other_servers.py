@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.integration.workers.engines.generators.conftest import upstream
+from tests.support.clients import chat
 from tests.support.generation.generating import run, sequence
 from tests.support.servers import mock_server
 from tests.support.wait import eventually
@@ -40,10 +41,6 @@ def generator(url: str) -> Iterator[OpenAIGenerator]:
         yield made
 
 
-def chat(text: str, **fields: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": text}], **fields}
-
-
 def test_text_is_streamed_token_by_token_and_usage_is_the_servers(
     generator: OpenAIGenerator,
 ) -> None:
@@ -55,12 +52,9 @@ def test_text_is_streamed_token_by_token_and_usage_is_the_servers(
     assert len(done.tokens) == OUTPUT
     assert len([step for step in steps if step.emitted]) > OUTPUT // 2
     assert len(done.text) >= OUTPUT
-
-
-def test_max_tokens_reaches_the_server(generator: OpenAIGenerator) -> None:
-    [done] = run(generator, [sequence(generator, chat("hello", max_tokens=3))])
-    assert done.usage is not None
-    assert done.usage.output == len(done.tokens) == 3
+    [cut] = run(generator, [sequence(generator, chat("hello", max_tokens=3))])
+    assert cut.usage is not None
+    assert cut.usage.output == len(cut.tokens) == 3
 
 
 def test_twenty_at_once_are_not_one_after_the_other(generator: OpenAIGenerator) -> None:

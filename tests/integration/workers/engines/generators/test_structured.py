@@ -4,7 +4,9 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from jobs.models.inputs.tool_calls import ToolCallParser
 from tests.integration.workers.engines.generators.conftest import load_tiny
+from tests.support.cases import each
 from tests.support.generation import tiny_llama
 from tests.support.generation.generating import (
     Generated,
@@ -24,7 +27,7 @@ from tests.support.generation.generating import (
     run,
     sequence,
 )
-from tests.support.wait import eventually
+from tests.support.wait import eventually, gone
 from workers.engines.generator import Prompt
 from workers.engines.protocol import InvalidInput
 from workers.engines.transformers.engine import TransformersGenerator
@@ -88,16 +91,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny(folder: Path) -> Iterator[TransformersGenerator]:
-    generator = load_tiny(folder)
-    yield generator
-    generator.close()
+    with closing(load_tiny(folder)) as generator:
+        yield generator
 
 
 def tool(name: str, schema: Any, *, strict: bool = True) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {"name": name, "parameters": schema, "strict": strict},
-    }
+    function = {"name": name, "parameters": schema, "strict": strict}
+    return {"type": "function", "function": function}
 
 
 TOOLS = [tool("weather", WEATHER), tool("now", NOW)]
@@ -129,20 +129,13 @@ def refusal(generator: TransformersGenerator, **fields: Any) -> str:
     return str(refused)
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+@pytest.mark.parametrize("sampling", [*SAMPLINGS, *({"seed": n} for n in range(12))], ids=str)
 def test_every_text_is_json_of_its_schema(
     tiny: TransformersGenerator, sampling: dict[str, Any]
 ) -> None:
     done = write(tiny, *(by_schema(schema, **sampling) for schema in SCHEMAS))
     whole = [assert_valid(*pair) for pair in zip(done, SCHEMAS, strict=True)]
-    assert sum(whole) >= len(SCHEMAS) - 2
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_every_seed_writes_json(tiny: TransformersGenerator, seed: int) -> None:
-    done = write(tiny, *(by_schema(schema, seed=seed) for schema in SCHEMAS))
-    for pair in zip(done, SCHEMAS, strict=True):
-        assert_valid(*pair)
+    assert sum(whole) >= len(SCHEMAS) - 2 or sampling not in SAMPLINGS
 
 
 def test_bound_and_free_sequences_share_steps(tiny: TransformersGenerator) -> None:
@@ -170,26 +163,24 @@ def test_a_sequence_resumed_at_any_token_has_the_same_rest(
         assert whole.tokens[:cut] + rest.tokens == whole.tokens
         assert whole.text.endswith(rest.text)
         assert rest.finish == whole.finish
+    if whole.finish == "stop":
+        [rest] = run(tiny, [resumed(one, whole.tokens)])  # its form is complete
+        assert (rest.tokens, rest.text, rest.finish) == ([tiny_llama.END], "", "stop")
 
 
-def test_a_sequence_whose_form_is_complete_ends_at_once(tiny: TransformersGenerator) -> None:
-    one = sequence(tiny, by_schema(SCHEMAS[8], seed=2), max_tokens=MOST)
-    [whole] = run(tiny, [one])
-    [rest] = run(tiny, [resumed(one, whole.tokens)])
-    assert (rest.tokens, rest.text, rest.finish) == ([tiny_llama.END], "", "stop")
-
-
-def test_a_sequence_goes_on_after_the_process_was_killed(folder: Path) -> None:
-    own = load_tiny(folder)
-    try:
+def test_what_was_killed_is_started_again(folder: Path) -> None:
+    """The process of the model, and the one that checks grammars."""
+    with closing(load_tiny(folder)) as own:
         one = sequence(own, by_schema(SCHEMAS[8], seed=4), max_tokens=MOST)
         [whole] = run(own, [one])
         os.kill(own.pid, signal.SIGKILL)
         own.restart()
         [rest] = run(own, [resumed(one, whole.tokens[:7])])
         assert whole.tokens[:7] + rest.tokens == whole.tokens
-    finally:
-        own.close()
+        assert refusal(own, regex="(a")
+        os.kill(own.checker_pid, signal.SIGKILL)
+        eventually(lambda: gone(own.checker_pid))
+        assert prepared(own, {**ASKED, "regex": "ab"})
 
 
 def test_choices_of_one_prompt_follow_the_grammar_apart(tiny: TransformersGenerator) -> None:
@@ -200,44 +191,36 @@ def test_choices_of_one_prompt_follow_the_grammar_apart(tiny: TransformersGenera
         assert_valid(one, SCHEMAS[8])
 
 
-def test_max_tokens_cuts_json_by_length(tiny: TransformersGenerator) -> None:
+def test_max_tokens_and_stop_strings_end_a_form(tiny: TransformersGenerator) -> None:
     [done] = write(tiny, by_schema(SCHEMAS[8]), most=3)
     assert (done.finish, len(done.tokens)) == ("length", 3)
-
-
-def test_any_object_may_be_asked_for(tiny: TransformersGenerator) -> None:
-    asked = {**ASKED, "response_format": {"type": "json_object"}}
-    done = write(tiny, *({**asked, "seed": seed} for seed in range(8)))
-    for one in done:
-        assert one.text.startswith("{")
-        if one.finish == "stop":
-            assert isinstance(json.loads(one.text), dict)
-
-
-def test_a_regular_expression_is_matched_by_the_whole_text(tiny: TransformersGenerator) -> None:
-    expression = r"[a-f]{2,5}/(猫|\d{1,3})"
-    done = write(tiny, *({**ASKED, "regex": expression, "seed": seed} for seed in range(8)))
-    assert all(re.fullmatch(expression, one.text) for one in done)
-    assert {one.finish for one in done} == {"stop"}
-
-
-def test_a_choice_is_one_of_its_texts(tiny: TransformersGenerator) -> None:
-    texts = ["yes", "yes, indeed", 'no "never"', "vielleicht\n"]
-    asked = {"structured_outputs": {"choice": texts}}
-    done = write(tiny, *({**ASKED, **asked, "seed": seed} for seed in range(8)))
-    assert {one.text for one in done} <= set(texts)
-
-
-def test_a_grammar_is_followed(tiny: TransformersGenerator) -> None:
-    grammar = 'start: sum\nsum: NUMBER ("+" NUMBER){1,3}\nNUMBER: /[0-9]{1,2}/'
-    asked = {"prompt": "add", "grammar": grammar}
-    done = write(tiny, *({**asked, "seed": seed} for seed in range(8)))
-    assert all(re.fullmatch(r"\d{1,2}(\+\d{1,2}){1,3}", one.text) for one in done)
-
-
-def test_a_stop_string_ends_a_grammar(tiny: TransformersGenerator) -> None:
     [done] = write(tiny, {**ASKED, "regex": "aaaab", "stop": "aa"})
     assert (done.text, done.finish) == ("", "stop")
+
+
+EXPRESSION = r"[a-f]{2,5}/(猫|\d{1,3})"
+TEXTS = ["yes", "yes, indeed", 'no "never"', "vielleicht\n"]
+SUM = 'start: sum\nsum: NUMBER ("+" NUMBER){1,3}\nNUMBER: /[0-9]{1,2}/'
+
+
+def is_object(text: str) -> bool:
+    return isinstance(json.loads(text), dict)
+
+
+def test_other_forms_are_followed(tiny: TransformersGenerator) -> None:
+    forms: list[tuple[dict[str, Any], Callable[[str], object]]] = [
+        ({**ASKED, "response_format": {"type": "json_object"}}, is_object),
+        ({**ASKED, "regex": EXPRESSION}, partial(re.fullmatch, EXPRESSION)),
+        ({**ASKED, "structured_outputs": {"choice": TEXTS}}, TEXTS.__contains__),
+        ({"prompt": "add", "grammar": SUM}, partial(re.fullmatch, r"\d{1,2}(\+\d{1,2}){1,3}")),
+    ]
+    for (asked, matches), case in each(forms, name=str):
+        with case:
+            for one in write(tiny, *({**asked, "seed": seed} for seed in range(8))):
+                if "response_format" in asked and one.finish == "length":
+                    assert one.text.startswith("{")
+                else:
+                    assert (one.finish, bool(matches(one.text))) == ("stop", True), one.text
 
 
 def test_logprobs_are_those_of_the_model_alone(tiny: TransformersGenerator) -> None:
@@ -246,44 +229,33 @@ def test_logprobs_are_those_of_the_model_alone(tiny: TransformersGenerator) -> N
     assert any(one.logprob < one.top[0][2] for one in done.logprobs)
 
 
-def calls_of(text: str) -> tuple[str, list[dict[str, Any]]]:
-    parser = ToolCallParser()
-    parts = [parser.feed(text), parser.finish()]
-    calls = [call["function"] for part in parts for call in part.calls]
-    return "".join(part.text for part in parts), calls
-
-
 def assert_calls(text: str) -> list[str]:
     """Returns the names that a text calls, which has nothing else, all with valid arguments."""
-    rest, calls = calls_of(text)
-    assert not rest
+    parser = ToolCallParser()
+    parts = [parser.feed(text), parser.finish()]
+    assert not "".join(part.text for part in parts)
+    calls = [call["function"] for part in parts for call in part.calls]
     for call in calls:
         schema = WEATHER if call["name"] == "weather" else NOW
         jsonschema.validate(json.loads(call["arguments"]), schema)
     return [call["name"] for call in calls]
 
 
-def test_a_required_call_is_written_with_valid_arguments(tiny: TransformersGenerator) -> None:
-    asked = {**ASKED, "tools": TOOLS, "tool_choice": "required"}
-    done = write(tiny, *({**asked, "seed": seed} for seed in range(8)))
-    found = [assert_calls(one.text) for one in done if one.finish == "stop"]
-    assert found
-    assert all(found)
-
-
-def test_one_call_at_most_is_written_where_they_may_not_be_parallel(
+def test_calls_are_written_with_valid_arguments_as_many_as_may_be(
     tiny: TransformersGenerator,
 ) -> None:
-    asked = {**ASKED, "tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False}
-    done = write(tiny, *({**asked, "seed": seed} for seed in range(8)))
-    assert {len(assert_calls(one.text)) for one in done if one.finish == "stop"} == {1}
+    def called(**asked: Any) -> list[list[str]]:
+        inputs = ({**ASKED, "tools": TOOLS, **asked, "seed": seed} for seed in range(8))
+        done = write(tiny, *inputs)
+        return [assert_calls(one.text) for one in done if one.finish == "stop"]
 
-
-def test_a_named_function_is_called(tiny: TransformersGenerator) -> None:
+    found = called(tool_choice="required")
+    assert found
+    assert all(found)
+    found = called(tool_choice="required", parallel_tool_calls=False)
+    assert {len(names) for names in found} == {1}
     named = {"type": "function", "function": {"name": "weather"}}
-    asked = {**ASKED, "tools": TOOLS, "tool_choice": named}
-    done = write(tiny, *({**asked, "seed": seed} for seed in range(6)))
-    assert [assert_calls(one.text) for one in done if one.finish == "stop"] == [["weather"]] * 6
+    assert called(tool_choice=named) == [["weather"]] * 8
 
 
 def test_a_model_that_may_call_calls_strictly(tiny: TransformersGenerator) -> None:
@@ -383,25 +355,6 @@ def test_a_bomb_is_refused_or_fails_alone(tiny: TransformersGenerator, name: str
         [done] = run(tiny, [other])
     assert_valid(done, SCHEMAS[8])
     assert tiny.pid == pid
-
-
-def test_a_check_that_is_killed_is_tried_again(folder: Path) -> None:
-    own = load_tiny(folder)
-    try:
-        assert refusal(own, regex="(a")
-        os.kill(own.checker_pid, signal.SIGKILL)
-        eventually(lambda: not _runs(own.checker_pid))
-        [prompt] = own.prepare([{**ASKED, "regex": "ab"}])
-        assert isinstance(prompt, Prompt)
-    finally:
-        own.close()
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 NAMES = st.sampled_from(["a", "b", "name", "x-y", "über"])

@@ -2,11 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import httpx
 import pytest
 
 from jobs.models.model import Limits, Model
+from tests.support import clients
 from tests.support.generation.generating import Generated, finish, run, sequence
 from tests.support.servers import llama_server
-from tests.support.wait import eventually
+from tests.support.wait import eventually, gone
 from workers.engines.generator import GeneratorDied, NewSequence
 from workers.engines.server.generator import ServerGenerator
 from workers.engines.server.memory import descendants
@@ -44,9 +46,8 @@ def options() -> dict[str, Any]:
 
 
 def load(options: dict[str, Any], **limits: int) -> ServerGenerator:
-    return ServerGenerator(
-        Model("m", "1", "server", options=options, limits=Limits(**limits)), "cpu"
-    )
+    model = Model("m", "1", "server", options=options, limits=Limits(**limits))
+    return ServerGenerator(model, "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -56,19 +57,12 @@ def generator(options: dict[str, Any]) -> Iterator[ServerGenerator]:
 
 
 def chat(text: str, tokens: int = 16, **fields: Any) -> dict[str, Any]:
-    messages = [{"role": "user", "content": text}]
-    return {"messages": messages, "max_tokens": tokens, "temperature": 0, **fields}
+    return clients.chat(text, max_tokens=tokens, temperature=0, **fields)
 
 
 def server_pid(generator: ServerGenerator) -> int:
     _, server, *_ = descendants(generator.pid)
     return server
-
-
-def alive(pid: int) -> bool:
-    with suppress(ProcessLookupError, FileNotFoundError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 def begin(generator: ServerGenerator, *ones: NewSequence) -> dict[str, Generated]:
@@ -107,19 +101,14 @@ def test_chats_are_answered_together_and_alone_alike(generator: ServerGenerator)
     assert all(one.text and one.usage and one.usage.input > 20 for one in together)
     [again] = run(generator, [sequence(generator, chat(texts[0]))])
     assert again.text == together[0].text
+    assert generator.memory_mb() > 90, "less than the model has"
 
 
 def test_a_request_without_values_is_sampled_as_openai_does(generator: ServerGenerator) -> None:
-    body = chat("Say a word.", 8, seed=7)
-    del body["temperature"]
+    body = clients.chat("Say a word.", max_tokens=8, seed=7)
     given = body | {"temperature": 1.0, "top_p": 1.0}
-    ones = [sequence(generator, one) for one in (body, given)]
-    plain, named = run(generator, ones)
+    plain, named = run(generator, [sequence(generator, one) for one in (body, given)])
     assert plain.text == named.text
-
-
-def test_its_memory_is_that_of_the_model_at_least(generator: ServerGenerator) -> None:
-    assert generator.memory_mb() > 90
 
 
 def test_nobody_without_its_key_is_answered(options: dict[str, Any]) -> None:
@@ -156,7 +145,7 @@ def test_a_stopped_server_is_taken_to_hang(options: dict[str, Any]) -> None:
         begin(made, sequence(made, chat("Tell a story.", 500)))
         os.kill(pid, signal.SIGSTOP)
         assert "was ended" in death(made) or "had no token" in death(made)
-        assert not alive(pid)
+        assert gone(pid)
         made.restart()
         [done] = run(made, [sequence(made, chat("Say hello."))])
         assert done.text
@@ -178,21 +167,20 @@ def test_a_restart_that_fails_can_be_tried_again(options: dict[str, Any], tmp_pa
         assert done.text
 
 
-def test_another_version_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(
-        ValueError, match=r"is not version 1\.2\.3, which options\.version declares"
-    ):
-        load(options | {"version": "1.2.3"})
-
-
-def test_a_model_that_is_not_the_declared_file_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(Exception, match="is not the file that was declared"):
-        load(options | {"sha256": "0" * 64})
-
-
-def test_a_missing_program_is_named(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="there is no program /nowhere/llama-server"):
-        load(options | {"program": "/nowhere/llama-server"})
+@pytest.mark.parametrize(
+    ("changed", "error", "said"),
+    [
+        ({"version": "1.2.3"}, ValueError, "is not version 1.2.3, which options.version declares"),
+        ({"sha256": "0" * 64}, Exception, "is not the file that was declared"),
+        ({"program": "/no/server"}, ValueError, "there is no program /no/server"),
+    ],
+    ids=["version", "file", "program"],
+)
+def test_a_server_or_model_that_is_not_the_declared_one_is_refused(
+    options: dict[str, Any], changed: dict[str, str], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=re.escape(said)):
+        load(options | changed)
 
 
 def test_the_last_lines_of_a_server_that_ends_are_in_the_error(
@@ -235,12 +223,12 @@ def test_a_server_ends_with_its_worker_however_that_ends(options: dict[str, Any]
         pids = list(descendants(int(worker.stdout.readline())))
         worker.kill()
     assert len(pids) > 1
-    eventually(lambda: not any(map(alive, pids)))
+    eventually(lambda: all(map(gone, pids)))
 
 
 def test_a_server_ends_with_its_guardian(options: dict[str, Any]) -> None:
     with closing(load(options)) as made:
         pid = server_pid(made)
         os.kill(made.pid, signal.SIGKILL)
-        eventually(lambda: not alive(pid))
+        eventually(lambda: gone(pid))
         death(made)

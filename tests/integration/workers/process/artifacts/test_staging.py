@@ -1,6 +1,7 @@
 """Versions with artifacts, from the registry's rows to what a worker's engine loads."""
 
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +45,12 @@ def key() -> ec.EllipticCurvePrivateKey:
     return signing.make_key()
 
 
+@pytest.fixture
+def trusting(settings: Settings, key: ec.EllipticCurvePrivateKey, tmp_path: Path) -> Settings:
+    """Settings that trust the key."""
+    return settings.evolve(trust=signing.write_trust(tmp_path / "trust", key))
+
+
 def register(database: Engine, settings: Settings, folder: Path) -> Manifest:
     manifest = push(open_store(settings.files), folder)
     store(database, manifest)
@@ -51,8 +58,8 @@ def register(database: Engine, settings: Settings, folder: Path) -> Manifest:
 
 
 def store(database: Engine, manifest: Manifest, digest: str = "") -> None:
-    with database.begin() as tx:
-        artifacts.add(tx, digest or manifest.digest, manifest.as_json(), manifest.size, "test")
+    added = digest or manifest.digest, manifest.as_json(), manifest.size
+    transact(database, artifacts.add, *added, "test")
 
 
 def version(digest: str, **more: str) -> Model:
@@ -65,16 +72,23 @@ def model(tmp_path: Path) -> Path:
     return signing.write_tree(tmp_path / "model", {"code/model.py": CODE, "config.json": b"{}"})
 
 
-def test_engines_load_from_the_cache(database: Engine, settings: Settings, model: Path) -> None:
+def test_engines_load_from_the_cache_and_give_the_answers_of_their_probe(
+    database: Engine, settings: Settings, model: Path
+) -> None:
     manifest = register(database, settings, model)
-    stager = Stager(settings, database)
-    staged = stage(stager, version(manifest.digest))
+    stager, known = Stager(settings, database), Probe(["abc", "a"], [1.0, 0.3334])
+    staged = stage(stager, version(manifest.digest, probe=known.as_json()))
     file = Path(staged.options["file"])
     assert (settings.home / "artifacts" / "snapshots") in file.parents
     assert staged.options["file_sha256"] == manifest.digests["code/model.py"]
-    engine = engines.load(staged, "cpu")
-    assert probe.answers(staged, engine, ["abc"], {}) == [1.0]
-    engine.close()
+    with closing(engines.load(staged, "cpu")) as engine:
+        assert probe.answers(staged, engine, ["abc"], {}) == [1.0]
+        probe.check(staged, engine)
+        wrong = version(manifest.digest, probe=Probe(["abc", "a"], [1.0, 0.35]).as_json())
+        with pytest.raises(
+            ProbeFailed, match=r"input 2 is another.*: output is 0\.33.*, not 0\.35"
+        ):
+            probe.check(wrong.staged(Path("/x"), {}), engine)
     stager.release(staged)
 
 
@@ -89,9 +103,8 @@ def test_adapters_are_staged_with_it(database: Engine, settings: Settings, model
 
 
 def test_an_adapter_is_staged_for_its_base_alone_as_a_trusted_key_signed_it(
-    database: Engine, settings: Settings, tmp_path: Path, key: ec.EllipticCurvePrivateKey
+    database: Engine, trusting: Settings, tmp_path: Path, key: ec.EllipticCurvePrivateKey
 ) -> None:
-    trusting = settings.evolve(trust=signing.write_trust(tmp_path / "trust", key))
     folder = signing.write_tree(tmp_path / "legal", {CONFIG: b"{}", WEIGHTS: b"1234"})
     manifest = push(open_store(trusting.files), folder)
     transact(database, artifacts.add, manifest.digest, manifest.as_json(), 1, "test", "m@1")
@@ -122,32 +135,30 @@ def test_an_adapter_is_staged_for_its_base_alone_as_a_trusted_key_signed_it(
 
 
 def test_only_what_a_trusted_key_signed_is_staged(
-    database: Engine,
-    settings: Settings,
-    model: Path,
-    tmp_path: Path,
-    key: ec.EllipticCurvePrivateKey,
+    database: Engine, trusting: Settings, model: Path, key: ec.EllipticCurvePrivateKey
 ) -> None:
-    trusting = settings.evolve(trust=signing.write_trust(tmp_path / "trust", key))
     manifest = register(database, trusting, model)
-    stager = Stager(trusting, database)
+    stager, its = Stager(trusting, database), version(manifest.digest)
+
+    def sign(key: ec.EllipticCurvePrivateKey) -> None:
+        signature = bundle.sign(manifest, "m", key)
+        transact(database, artifacts.sign, manifest.digest, signature, "test")
+
     with pytest.raises(Untrusted, match="no signature"):
-        stage(stager, version(manifest.digest))
-    with database.begin() as tx:
-        artifacts.sign(tx, manifest.digest, bundle.sign(manifest, "m", signing.make_key()), "test")
+        stage(stager, its)
+    sign(signing.make_key())
     with pytest.raises(Untrusted, match="doesn't have the key"):
-        stage(stager, version(manifest.digest))
-    transact(database, artifacts.sign, manifest.digest, bundle.sign(manifest, "m", key), "test")
-    stage(stager, version(manifest.digest))
-    signing.write_trust(tmp_path / "trust", key, more="revoked_at = 2026-01-01T00:00:00Z")
+        stage(stager, its)
+    sign(key)
+    stage(stager, its)
+    signing.write_trust(trusting.trust.parent, key, more="revoked_at = 2026-01-01T00:00:00Z")
     with pytest.raises(Untrusted, match="'release' was revoked"):
-        stage(stager, version(manifest.digest))
+        stage(stager, its)
 
 
 def test_signed_bytes_of_one_version_are_not_served_as_another(
-    database: Engine, settings: Settings, tmp_path: Path, key: ec.EllipticCurvePrivateKey
+    database: Engine, trusting: Settings, tmp_path: Path, key: ec.EllipticCurvePrivateKey
 ) -> None:
-    trusting = settings.evolve(trust=signing.write_trust(tmp_path / "trust", key))
     ours = [
         register(database, trusting, signing.write_tree(tmp_path / name, {"w": name.encode()}))
         for name in ("one", "two")
@@ -164,17 +175,3 @@ def test_a_manifest_of_another_digest_is_refused(database: Engine, settings: Set
         stage(Stager(settings, database), version(digest))
     with pytest.raises(Untrusted, match="has no artifact"):
         stage(Stager(settings, database), version(f"sha256:{'6' * 64}"))
-
-
-def test_a_version_that_gives_another_answer_fails_its_probe(
-    database: Engine, settings: Settings, model: Path
-) -> None:
-    manifest = register(database, settings, model)
-    known = Probe(["abc", "a"], [1.0, 0.3334])
-    staged = stage(Stager(settings, database), version(manifest.digest, probe=known.as_json()))
-    engine = engines.load(staged, "cpu")
-    probe.check(staged, engine)
-    wrong = Probe(["abc", "a"], [1.0, 0.35]).as_json()
-    with pytest.raises(ProbeFailed, match=r"input 2 is another one: output is 0\.33.*, not 0\.35"):
-        probe.check(version(manifest.digest, probe=wrong).staged(Path("/x"), {}), engine)
-    engine.close()

@@ -1,10 +1,13 @@
-"""Who logs in where nobody is a superuser: ops/deploy/postgres/logins.sql, taken at its word."""
+"""Logins where nobody is a superuser, by ops/deploy/postgres/logins.sql, and connections, against
+those that PostgreSQL allows."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs.store import db
@@ -12,6 +15,9 @@ from migrations.current import is_current
 from migrations.run import migrate
 from ops.embedded.lock import HomeLock
 from ops.embedded.postgres import EmbeddedPostgres
+from ops.supervisor import connections
+from ops.supervisor.database_setup import check_connections
+from tests.support.platforms import Platforms, database_of, spec
 
 LOGINS = Path(__file__).parents[3] / "ops" / "deploy" / "postgres" / "logins.sql"
 
@@ -40,7 +46,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
 
 
 @pytest.fixture(scope="module")
-def migrated(postgres: EmbeddedPostgres) -> EmbeddedPostgres:
+def owned(postgres: EmbeddedPostgres) -> EmbeddedPostgres:
     engine = db.connect(postgres.layout.postgres_url("millrace_owner"), pool_size=1)
     assert not is_current(engine)
     migrate(engine)
@@ -51,15 +57,34 @@ def migrated(postgres: EmbeddedPostgres) -> EmbeddedPostgres:
 
 @pytest.mark.parametrize(("login", "role"), [("api", db.API), ("worker", db.WORKER)])
 def test_what_the_owner_migrated_is_used_in_ones_role_and_no_other(
-    migrated: EmbeddedPostgres, login: str, role: str
+    owned: EmbeddedPostgres, login: str, role: str
 ) -> None:
-    engine = db.connect(migrated.layout.postgres_url(login), pool_size=1, role=role)
+    engine = db.connect(owned.layout.postgres_url(login), pool_size=1, role=role)
     with engine.begin() as tx:
         assert tx.exec_driver_sql("SELECT current_user").scalar() == role
         assert tx.exec_driver_sql("SELECT count(*) FROM jobs").scalar() == 0
     engine.dispose()
     other = {db.API: db.WORKER, db.WORKER: db.API}[role]
-    engine = db.connect(migrated.layout.postgres_url(login), pool_size=1, role=other)
+    engine = db.connect(owned.layout.postgres_url(login), pool_size=1, role=other)
     with pytest.raises(SQLAlchemyError, match="permission denied"):
         engine.connect()
     engine.dispose()
+
+
+def test_too_few_connections_are_warned_of(
+    database: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "millrace.processes"):
+        check_connections(database, 1)
+        assert not caplog.text
+        check_connections(database, 1000)
+    assert f"may open {connections.most(1000)}" in caplog.text
+
+
+@pytest.mark.nightly
+def test_eight_workers_fit_into_the_embedded_server(platforms: Platforms) -> None:
+    with platforms.running(spec(workers=8)) as platform, database_of(platform) as database:
+        with database.connect() as tx:
+            allowed = int(tx.scalars(text("SELECT current_setting('max_connections')")).one())
+            used = int(tx.scalars(text("SELECT count(*) FROM pg_stat_activity")).one())
+        assert used < allowed >= connections.most(8) > 200

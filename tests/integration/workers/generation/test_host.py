@@ -1,4 +1,4 @@
-"""Calls of a generation host: streams, ends, cancels, death of the generator."""
+"""Calls of a generation host: streams, ends, cancels, death of its generator; items beside them."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -12,9 +12,11 @@ from jobs.calls.messages import Delta
 from jobs.calls.streams.rollout import StreamReader
 from jobs.rollouts.records import LaunchRecord
 from tests.integration.workers.generation.host_bench import HOUR_S, Bench, Echo
+from tests.support.clients import chat
 from tests.support.wait import eventually
 from workers.engines.generator import Prompt
 from workers.engines.protocol import InvalidInput
+from workers.items.in_flight import InFlightSlice
 
 Hosted = Callable[..., Bench]
 LONG = {"min_tokens": 4000}
@@ -24,10 +26,9 @@ def joined(deltas: list[Delta], index: int = 0) -> str:
     return "".join(c.text for delta in deltas for c in delta.choices if c.index == index)
 
 
-def test_a_call_ends_with_the_whole_completion_its_usage_and_its_timing(hosted: Hosted) -> None:
-    bench = hosted()
+def test_a_call_ends_with_the_whole_completion_its_usage_and_its_timing(started: Hosted) -> None:
+    bench = started()
     bench.call("a", "one two three")
-    bench.start()
     output, error, timing = bench.reply("a")
     assert error is None
     [choice] = output["choices"]
@@ -39,10 +40,9 @@ def test_a_call_ends_with_the_whole_completion_its_usage_and_its_timing(hosted: 
     assert timing["deltas"] == 0
 
 
-def test_a_streamed_call_has_numbered_deltas_that_make_up_its_text(hosted: Hosted) -> None:
-    bench = hosted()
+def test_a_streamed_call_has_numbered_deltas_that_make_up_its_text(started: Hosted) -> None:
+    bench = started()
     bench.call("a", "one two three", stream=True, n=2)
-    bench.start()
     _, _, timing = bench.reply("a")
     assert [delta.number for delta in bench.deltas] == list(range(timing["deltas"]))
     assert [joined(bench.deltas, index) for index in (0, 1)] == ["one two three"] * 2
@@ -50,11 +50,10 @@ def test_a_streamed_call_has_numbered_deltas_that_make_up_its_text(hosted: Hoste
     assert finishes == ["stop", "stop"]
 
 
-def test_choices_have_seeds_that_follow_one_another(hosted: Hosted) -> None:
-    bench = hosted()
+def test_choices_have_seeds_that_follow_one_another(started: Hosted) -> None:
+    bench = started()
     bench.call("a", "one", n=3, seed=40)
     bench.call("b", "one")
-    bench.start()
     assert bench.texts("a") == ["one"] * 3
     bench.reply("b")
     seeds = [one.sampling.seed for one in bench.engine.added if one.id.startswith("a/")]
@@ -63,33 +62,23 @@ def test_choices_have_seeds_that_follow_one_another(hosted: Hosted) -> None:
     assert {one.salt for one in bench.engine.added} == {"tenant"}
 
 
-def test_a_completion_has_its_prompt_before_it_where_that_is_asked_for(hosted: Hosted) -> None:
-    bench = hosted()
-    call = bench.call("a", "", prompt="one two", echo=True, stream=True)
-    bench.start()
-    output, error, _ = bench.reply(call.id)
-    assert error is None
-    [choice] = output["choices"]
-    assert choice["text"] == joined(bench.deltas) == "one twoone two"
+def test_a_completion_has_its_prompt_before_it_without_a_nul_that_cannot_be_stored(
+    started: Hosted,
+) -> None:
+    bench = started()
+    for id, prompt, text in (("a", "one two", "one two"), ("b", "one \0 two", "one \ufffd two")):
+        bench.call(id, "", prompt=prompt, echo=True, logprobs=1, stream=True)
+        output, error, _ = bench.reply(id)
+        assert error is None
+        [choice] = output["choices"]
+        assert choice["text"] == joined([one for one in bench.deltas if one.id == id]) == text * 2
+        assert ("\ufffd" in choice["logprobs"]["tokens"][1]) == ("\0" in prompt)
 
 
-def test_a_nul_in_a_text_is_written_as_a_character_that_can_be_stored(hosted: Hosted) -> None:
-    bench = hosted()
-    sampling = {"echo": True, "logprobs": 1}
-    call = bench.call("a", "", prompt="one \0 two", stream=True, **sampling)
-    bench.start()
-    output, error, _ = bench.reply(call.id)
-    assert error is None
-    [choice] = output["choices"]
-    assert choice["text"] == joined(bench.deltas) == "one \ufffd twoone \ufffd two"
-    assert "\ufffd" in choice["logprobs"]["tokens"][1]
-
-
-def test_an_input_that_the_model_refuses_fails_alone(hosted: Hosted) -> None:
-    bench = hosted(context_tokens=16)
+def test_an_input_that_the_model_refuses_fails_alone(started: Hosted) -> None:
+    bench = started(context_tokens=16)
     bench.call("long", "word " * 20)
     bench.call("fits", "word")
-    bench.start()
     _, error, _ = bench.reply("long")
     assert "20 tokens" in error[1]
     assert bench.texts("fits") == ["word"]
@@ -116,11 +105,10 @@ def test_each_call_of_a_rollout_is_recorded(hosted: Hosted, redis_client: "redis
     assert not reader.read()
 
 
-def test_a_dropped_call_frees_its_blocks_within_two_steps(hosted: Hosted) -> None:
-    bench = hosted(step_ms=200.0)
+def test_a_dropped_call_frees_its_blocks_within_two_steps(started: Hosted) -> None:
+    bench = started(step_ms=200.0)
     call = bench.call("a", "one two", stream=True, **LONG)
-    bench.start()
-    eventually(lambda: bench.read() and bench.deltas)
+    bench.begun()
     before = bench.engine.steps
     bench.lanes.drop(call)
     eventually(lambda: not bench.engine.ids)
@@ -128,11 +116,10 @@ def test_a_dropped_call_frees_its_blocks_within_two_steps(hosted: Hosted) -> Non
     bench.left("a")
 
 
-def test_a_call_that_is_dropped_during_a_step_leaves_after_it(hosted: Hosted) -> None:
-    bench = hosted()
+def test_a_call_that_is_dropped_during_a_step_leaves_after_it(started: Hosted) -> None:
+    bench = started()
     call = bench.call("a", "one two", stream=True, **LONG)
-    bench.start()
-    eventually(lambda: bench.read() and bench.deltas)
+    bench.begun()
     bench.engine.go.clear()
     eventually(bench.watch.busy)
     before = bench.engine.steps
@@ -145,10 +132,9 @@ def test_a_call_that_is_dropped_during_a_step_leaves_after_it(hosted: Hosted) ->
     bench.left("a")
 
 
-def test_a_call_is_dropped_in_the_middle_of_its_prompt(hosted: Hosted) -> None:
-    bench = hosted(prefill_us=1000.0)
+def test_a_call_is_dropped_in_the_middle_of_its_prompt(started: Hosted) -> None:
+    bench = started(prefill_us=1000.0)
     call = bench.call("a", "word " * 2000)
-    bench.start()
     eventually(lambda: bench.engine.ids)
     bench.lanes.drop(call)
     eventually(lambda: not bench.engine.ids)
@@ -156,21 +142,19 @@ def test_a_call_is_dropped_in_the_middle_of_its_prompt(hosted: Hosted) -> None:
     assert not bench.deltas
 
 
-def test_a_call_past_its_deadline_ends(hosted: Hosted) -> None:
-    bench = hosted(step_ms=5.0)
+def test_a_call_past_its_deadline_ends(started: Hosted) -> None:
+    bench = started(step_ms=5.0)
     bench.call("a", "one", timeout_ms=200, **LONG)
-    bench.start()
     _, error, _ = bench.reply("a")
     assert error[0] == "deadline_passed"
     eventually(lambda: not bench.engine.ids)
 
 
-def test_a_death_of_the_generator_goes_unnoticed_but_for_the_time(hosted: Hosted) -> None:
-    bench = hosted()
+def test_a_death_of_the_generator_goes_unnoticed_but_for_the_time(started: Hosted) -> None:
+    bench = started()
     words = " ".join(f"w{n}" for n in range(40))
     bench.call("a", words, stream=True, stop="w7 w9")
-    bench.start()
-    eventually(lambda: bench.read() and len(bench.deltas) > 3)
+    bench.begun(deltas=4)
     bench.engine.deaths = 2
     assert bench.texts("a") == [words]
     assert joined(bench.deltas) == words
@@ -228,11 +212,10 @@ def test_the_watchdog_waits_for_longer_than_a_step_may_take(hosted: Hosted) -> N
     assert bench.host.model.limits.max_launch_s < left_s < HOUR_S
 
 
-def test_more_calls_than_places_all_end(hosted: Hosted) -> None:
-    bench = hosted(sequences=4, blocks=20, block_tokens=4, context_tokens=80)
+def test_more_calls_than_places_all_end(started: Hosted) -> None:
+    bench = started(sequences=4, blocks=20, block_tokens=4, context_tokens=80)
     for n in range(30):
         bench.call(f"c{n}", f"word {n} of many", tenant=f"t{n % 3}")
-    bench.start()
     assert [bench.texts(f"c{n}") for n in range(30)] == [[f"word {n} of many"] for n in range(30)]
     assert bench.engine.step(1).free_blocks == 20
 
@@ -262,15 +245,6 @@ def test_the_announced_profile_predicts_the_first_token(hosted: Hosted) -> None:
     assert times.full_rows == 64
 
 
-def test_a_host_that_stops_answers_its_calls_first(hosted: Hosted) -> None:
-    bench = hosted(step_ms=5.0)
-    bench.call("a", "one", min_tokens=50)
-    bench.start()
-    eventually(lambda: bench.engine.ids)
-    bench.host.stop()
-    assert len(bench.texts("a")[0].split()) == 50
-
-
 def test_a_full_host_announces_for_how_long_it_has_no_room(hosted: Hosted) -> None:
     bench = hosted(step_ms=10.0, sequences=1)
     bench.host.warm_up()
@@ -285,3 +259,95 @@ def test_a_full_host_announces_for_how_long_it_has_no_room(hosted: Hosted) -> No
         return until_ms[-1] > look.now_ms + 500 and len(set(until_ms)) > 3
 
     eventually(moved)
+
+
+Hosted = Callable[..., Bench]
+
+
+def ends(in_flight: InFlightSlice) -> dict[int, Any]:
+    """Text of each item by seq, or its error, once all have ended."""
+    eventually(lambda: in_flight.finished)
+    return {
+        one.seq: one.output
+        if isinstance(one.output, Exception)
+        else one.output["choices"][0]["message"]["content"]
+        for one in in_flight.outcomes
+    }
+
+
+def test_items_of_several_jobs_end_with_their_texts_and_tokens_or_alone(started: Hosted) -> None:
+    bench = started()
+    one, other = bench.slices(["a b", {"messages": []}, "c"], ["d e f"])
+    outputs = ends(one)
+    assert isinstance(outputs.pop(1), InvalidInput)
+    assert (outputs, ends(other)) == ({0: "a b", 2: "c"}, {0: "d e f"})
+    [outcome] = other.outcomes
+    assert outcome.tokens is not None
+    assert (outcome.tokens.input, outcome.tokens.output, outcome.size) == (3, 3, 6)
+
+
+def test_short_items_end_before_long_ones_of_their_slice(started: Hosted) -> None:
+    bench = started()
+    [in_flight] = bench.slices([chat("long", min_tokens=4000), "short"])
+    eventually(lambda: in_flight.outcomes)
+    assert [one.seq for one in in_flight.outcomes] == [1]
+    bench.host.release(in_flight)
+
+
+def test_a_call_beside_a_job_that_fills_all_places_begins_at_once(started: Hosted) -> None:
+    bench = started(sequences=4)
+    [in_flight] = bench.slices([chat(f"item {n}", min_tokens=150) for n in range(16)])
+    eventually(lambda: len(bench.engine.ids) == 4)
+    bench.call("a", "one two three")
+    assert bench.texts("a") == ["one two three"]
+    assert not in_flight.finished
+    outputs = ends(in_flight)
+    texts = [" ".join(["item", str(n)] * 75) for n in range(16)]
+    assert outputs == dict(enumerate(texts))
+    assert bench.host.scheduler.preemptions >= 1
+
+
+def test_a_preempted_item_keeps_its_text_and_is_billed_once(started: Hosted) -> None:
+    bench = started(sequences=1)
+    text = " ".join(f"w{n}" for n in range(100))
+    [in_flight] = bench.slices([text])
+    eventually(lambda: bench.host.scheduler.running and bench.engine.steps > 5)
+    bench.call("a", "one two three")
+    assert bench.texts("a") == ["one two three"]
+    assert ends(in_flight) == {0: text}
+    assert [len(one.emitted) > 0 for one in bench.engine.added] == [False, False, True]
+    [outcome] = in_flight.outcomes
+    assert outcome.tokens is not None
+    assert (outcome.tokens.input, outcome.tokens.output) == (100, 100)
+
+
+def test_a_released_slice_gives_back_its_items_and_blocks(started: Hosted) -> None:
+    bench = started(sequences=2)
+    jobs = [[chat("go on", min_tokens=4000) for _ in range(4)], ["a b"]]
+    released, kept = bench.slices(*jobs)
+    eventually(lambda: len(bench.engine.ids) == 2)
+    bench.host.release(released)
+    eventually(lambda: released.finished)
+    assert not released.outcomes
+    assert ends(kept) == {0: "a b"}
+    eventually(lambda: not bench.engine.ids)
+
+
+def test_items_survive_the_death_of_the_generator(started: Hosted) -> None:
+    bench = started()
+    text = " ".join(f"w{n}" for n in range(60))
+    [in_flight] = bench.slices([text] * 5)
+    eventually(lambda: bench.engine.steps > 5)
+    bench.engine.deaths = 1
+    assert ends(in_flight) == dict.fromkeys(range(5), text)
+    assert bench.engine.restarts == 1
+
+
+def test_slices_are_sized_by_the_time_that_their_tokens_take(hosted: Hosted) -> None:
+    bench = hosted(step_ms=10.0, sequences=4)
+    bench.host.warm_up()
+    for _ in range(50):
+        bench.host.scheduler.lengths.add(20)
+    each_ms = bench.host.capacity.item_ms()
+    assert each_ms > 45  # 20 tokens of 10 ms, four at a time
+    assert bench.host.capacity.slice_items() == max(4, int(2000 / each_ms))

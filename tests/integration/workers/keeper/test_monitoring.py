@@ -1,10 +1,12 @@
-"""How the whole system stands, as a keeper counts it."""
+"""How the whole system stands, as a keeper counts it and writes it down each minute."""
 
 import threading
+from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 import redis
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from jobs import clock
 from jobs.models.watcher import ModelsFile
@@ -18,7 +20,7 @@ from jobs.telemetry.metrics.metrics import REGISTRY
 from jobs.telemetry.reports.reports import KEY, Report
 from jobs.telemetry.reports.window import WindowDelta
 from tests.support.stores import store
-from tests.support.stores.transactions import execute, transact
+from tests.support.stores.transactions import execute, fetch, transact
 from tests.support.wait import PATIENCE_S, eventually
 from workers.keeper.monitoring.gauges import (
     MIN_PAUSE_S,
@@ -28,6 +30,7 @@ from workers.keeper.monitoring.gauges import (
     pause_s,
     shares,
 )
+from workers.keeper.monitoring.history_writer import HistoryWriter
 from workers.keeper.monitoring.latency_probe import LatencyProbe
 
 
@@ -51,11 +54,11 @@ def ready(database: Engine) -> int:
 def age(database: Engine, seconds: float) -> None:
     """All that is in the database happened so much earlier."""
     ago = f"make_interval(secs => {seconds})"
-    with database.begin() as tx:
-        tx.execute(text(f"UPDATE jobs SET created_at = created_at - {ago}, "
-                        f"started_at = started_at - {ago}"))  # fmt: skip
-        tx.execute(text(f"UPDATE slices SET not_before = not_before - {ago}, "
-                        f"finished_at = finished_at - {ago}"))  # fmt: skip
+    for table, columns in (
+        ("jobs", ("created_at", "started_at")), ("slices", ("not_before", "finished_at"))
+    ):  # fmt: skip
+        earlier = ", ".join(f"{column} = {column} - {ago}" for column in columns)
+        execute(database, f"UPDATE {table} SET {earlier}")
 
 
 def test_jobs_queues_and_workers_are_counted(
@@ -93,10 +96,9 @@ def test_jobs_queues_and_workers_are_counted(
 def test_work_that_nobody_ever_did_takes_time(database: Engine, counted: GaugeCollector) -> None:
     store.post(database, *range(1000))
     counted.run_once()
-    echo = store.ECHO
     drain_s = gauge("millrace_predicted_drain_seconds", pool="default", model="echo@1")
-    limits = echo.limits
-    one_s = echo.target_ms / 1000 / limits.max_batch / limits.in_flight
+    limits = store.ECHO.limits
+    one_s = store.ECHO.target_ms / 1000 / limits.max_batch / limits.in_flight
     assert drain_s == pytest.approx(1000 * one_s)
 
 
@@ -119,30 +121,22 @@ def test_a_job_is_stuck_when_nothing_of_it_ended_for_ten_minutes(database: Engin
     assert stuck() == {}
 
 
-def test_a_death_is_counted_once(database: Engine) -> None:
-    transact(database, workers.report_death, ready(database), "hung")
-    counts = [transact(database, gauges.deaths) for _ in range(2)]
-    assert counts == [{"hung": 1}, {}]
-
-
-def test_a_death_whose_look_was_rolled_back_is_counted_once(
+def test_a_death_is_counted_once_also_where_its_look_was_rolled_back(
     database: Engine, counted: GaugeCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def deaths() -> float:
         return gauge("millrace_worker_deaths_total", how="crashed") or 0.0
 
-    def away(tx: db.Tx) -> int:
-        raise ConnectionError
-
     transact(database, workers.report_death, ready(database), "crashed")
     before = deaths()
     with monkeypatch.context() as patch:
-        patch.setattr(gauges, "webhooks", away)
+        patch.setattr(gauges, "webhooks", Mock(side_effect=ConnectionError))
         with pytest.raises(ConnectionError):
             counted.run_once()
     assert deaths() == before
-    counted.run_once()
-    assert deaths() == before + 1
+    for _ in range(2):
+        counted.run_once()
+        assert deaths() == before + 1
 
 
 def test_figures_of_before_a_stall_do_not_outlast_it() -> None:
@@ -161,10 +155,7 @@ def test_a_share_is_what_somebody_had_by_what_was_due() -> None:
 
 
 def test_a_probe_tells_of_a_stall_while_it_lasts(database: Engine) -> None:
-    def write() -> None:
-        transact(database, gauges.write)
-
-    probe = LatencyProbe("database", write)
+    probe = LatencyProbe("database", lambda: transact(database, gauges.write))
     probe.run_once()
     assert 0 < probe.seconds() < PATIENCE_S
     stalled, go_on = threading.Event(), threading.Event()
@@ -193,3 +184,39 @@ def test_a_database_that_is_away_is_waited_for_ever_longer() -> None:
     before_s = probe.seconds()
     probe.run_once()
     assert probe.seconds() > before_s > 0
+
+
+@pytest.fixture
+def keepers(settings: Settings, redis_client: "redis.Redis") -> Iterator[list[HistoryWriter]]:
+    """Two keepers, in the role that they have."""
+    role = db.connect(settings.database_url, pool_size=2, role=db.WORKER)
+    yield [HistoryWriter(redis_client, role) for _ in range(2)]
+    role.dispose()
+
+
+def written(database: Engine) -> list[tuple[str, int, float]]:
+    """What is known of the first minute: another may have begun."""
+    first = "at = (SELECT min(at) FROM figures)"
+    query = f"SELECT subject, step, calls_s FROM figures WHERE {first} ORDER BY subject"
+    return [tuple(row) for row in fetch(database, query)]
+
+
+def report(client: "redis.Redis", calls: float) -> None:
+    labels = (("class", "interactive"), ("model", "m@1"), ("outcome", "succeeded"))
+    delta = WindowDelta(60.0, {("millrace_calls_total", labels): calls}, {})
+    one = Report("api_1", "api", float(client.time()[0]), delta, {})
+    client.hset(KEY, "api_1", one.pack())
+
+
+def test_a_minute_is_written_by_the_first_that_looks_and_outlives_redis(
+    database: Engine, keepers: list[HistoryWriter], redis_client: "redis.Redis"
+) -> None:
+    for keeper in keepers:
+        keeper.run_once()
+    assert written(database) == []  # nobody reports
+    for calls, keeper in zip((60.0, 600.0), keepers, strict=True):
+        report(redis_client, calls)
+        keeper.run_once()
+    redis_client.flushdb()
+    keepers[1].run_once()
+    assert written(database) == [("everything", 60, 1.0), ("model:m@1", 60, 1.0)]
