@@ -1,23 +1,19 @@
 """Deleting a job: gone at once for its tenant, erased in bounded parts."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from jobs.errors import Conflict, NotFound
-from jobs.store.jobs import deletion, read, verbs
+from jobs.store.jobs import deletion, verbs
 from jobs.usecases.cancel import cancel
-from tests.support.stores.store import claim, count, job, post, settle
-from tests.support.stores.transactions import execute, scalar, transact
+from tests.support.stores.store import claim, count, post, result_chunks, settle
+from tests.support.stores.transactions import execute, transact, waits_for_lock
 from tests.support.wait import eventually
 
 TABLES = ("items", "results", "results_archive", "attempts")
-
-
-def delete(database: Engine, id: UUID) -> None:
-    transact(database, verbs.delete, id)
 
 
 def erase(database: Engine) -> list[int]:
@@ -38,31 +34,27 @@ def ended_job(database: Engine, items: int) -> UUID:
 def test_an_open_job_is_not_deleted(database: Engine) -> None:
     id = post(database, "x")
     claim(database)
-    with pytest.raises(Conflict, match="running; cancel it first"):
-        delete(database, id)
-    cancel(database, id)
-    with pytest.raises(Conflict, match="cancelling; cancel it first"):
-        delete(database, id)
+    for state in ("running", "cancelling"):
+        with pytest.raises(Conflict, match=f"{state}; cancel it first"):
+            transact(database, verbs.delete, id)
+        cancel(database, id)
 
 
 def test_a_deleted_job_is_gone_at_once_with_all_that_describes_it(database: Engine) -> None:
     id = ended_job(database, 1500)
-    with database.begin() as tx:
-        tx.execute(
-            text("INSERT INTO idempotency_keys VALUES ('default', 'k', '', :id, '{}')"), {"id": id}
-        )
-        tx.execute(
-            text("""INSERT INTO webhook_deliveries (tenant_id, job_id, generation, url, type, about)
-                    VALUES ('default', :id, 1, 'https://x', 'job.completed', '{}')"""),
-            {"id": id},
-        )
-        tx.execute(text("INSERT INTO job_labels VALUES (:id, 'k', 'v', 'default')"), {"id": id})
-    delete(database, id)
+    for row in (
+        "INTO idempotency_keys VALUES ('default', 'k', '', :id, '{}')",
+        "INTO webhook_deliveries (tenant_id, job_id, generation, url, type, about) "
+        "VALUES ('default', :id, 1, 'https://x', 'job.completed', '{}')",
+        "INTO job_labels VALUES (:id, 'k', 'v', 'default')",
+    ):
+        execute(database, f"INSERT {row}", {"id": id})
+    transact(database, verbs.delete, id)
     for table in ("jobs", "job_labels", "slices", "idempotency_keys", "webhook_deliveries"):
         assert count(database, table) == 0
     assert count(database, "deletions", id) == 1
     with pytest.raises(NotFound):
-        delete(database, id)
+        transact(database, verbs.delete, id)
 
 
 def test_erasing_goes_in_bounded_steps_and_touches_no_other_job(
@@ -73,8 +65,8 @@ def test_erasing_goes_in_bounded_steps_and_touches_no_other_job(
     transact(database, verbs.retry, gone)  # fills the archive
     cancel(database, gone)
     small = ended_job(database, 100)
-    delete(database, gone)
-    delete(database, small)
+    for id in (gone, small):
+        transact(database, verbs.delete, id)
     assert erase(database) == [800, 800, 500, 0]
     for table in TABLES:
         assert count(database, table, gone) + count(database, table, small) == 0
@@ -82,54 +74,37 @@ def test_erasing_goes_in_bounded_steps_and_touches_no_other_job(
 
 
 def test_payloads_go_after_the_rows_and_again_after_a_crash(database: Engine) -> None:
+    def fail(id: UUID) -> None:
+        raise OSError("the blob store is away")
+
     id = ended_job(database, 10)
-    delete(database, id)
+    transact(database, verbs.delete, id)
     seen: list[UUID] = []
     assert transact(database, deletion.erase_payloads, seen.append) == 0
     erase(database)
-    with pytest.raises(OSError, match="away"), database.begin() as tx:
-        deletion.erase_payloads(tx, _fail)
+    with pytest.raises(OSError, match="away"):
+        transact(database, deletion.erase_payloads, fail)
     assert transact(database, deletion.erase_payloads, seen.append) == 1
     assert seen == [id]
     assert count(database, "deletions") == 0
 
 
-def _fail(id: UUID) -> None:
-    raise OSError("the blob store is away")
-
-
 def test_a_verb_that_waited_for_a_delete_finds_no_job(database: Engine) -> None:
     id = ended_job(database, 1)
-    found: list[str] = []
-
-    def retry() -> None:
-        try:
-            transact(database, verbs.retry, id)
-        except NotFound as error:
-            found.append(error.detail)
-
-    waiting = threading.Thread(target=retry)
-    with database.begin() as tx:
-        verbs.delete(tx, id)
-        waiting.start()
-        eventually(lambda: _waits(database))
-    waiting.join()
-    assert found == ["the job was deleted meanwhile"]
-
-
-def _waits(database: Engine) -> bool:
-    return bool(scalar(database, "SELECT count(*) FROM pg_locks WHERE NOT granted"))
+    with ThreadPoolExecutor(1) as pool:
+        with database.begin() as tx:
+            verbs.delete(tx, id)
+            retried = pool.submit(transact, database, verbs.retry, id)
+            eventually(lambda: waits_for_lock(database))
+        with pytest.raises(NotFound, match="the job was deleted meanwhile"):
+            retried.result()
 
 
 @pytest.mark.parametrize(
     "end", ["DELETE FROM jobs", "UPDATE jobs SET results_pruned = true"], ids=["delete", "prune"]
 )
 def test_a_reader_is_told_when_the_results_go_while_it_reads(database: Engine, end: str) -> None:
-    id = ended_job(database, 1500)
-    row = job(database, id)
-    with database.connect() as tx:
-        span = read.span(tx, "default", id, 1500, after=-1, gaps=False, outcome=None, limit=None)
-    chunks = read.result_lines(database, row, span, "characters", None)  # type: ignore[arg-type]
+    chunks = result_chunks(database, ended_job(database, 1500))
     next(chunks)
     execute(database, end)
     with pytest.raises(Conflict):

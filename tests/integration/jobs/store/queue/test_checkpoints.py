@@ -3,24 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, event
 
 from jobs.models.inputs.generation import TokenUsage
 from jobs.store.jobs import deletion, verbs
 from jobs.store.queue import checkpoints, reap, settle
-from jobs.store.queue import claim as claims
 from jobs.store.queue.checkpoints import ChoiceProgress, Piece, Progress
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Attempt, Result
-from tests.support.stores.store import ECHO, count, job, post
-from tests.support.stores.transactions import transact
-
-
-def claim(database: Engine, owner: int = 1) -> list[Lease]:
-    return transact(database, claims.claim, owner, {ECHO: 1000}, lease_s=60)
+from tests.support.stores.store import claim, count, job, lapse, post, results
+from tests.support.stores.transactions import execute, transact
 
 
 def piece(lease: Lease, seq: int = 0, position: int = 0, tokens: int = 2, **more: Any) -> Piece:
@@ -39,10 +33,8 @@ def read(database: Engine, leases: Sequence[Lease]) -> dict[int, Progress]:
     return {seq: its for (_, seq), its in transact(database, checkpoints.read, leases).items()}
 
 
-def result(lease: Lease, seq: int) -> Result:
-    usage = TokenUsage(3, 0, 2)
-    its = lease.job_id, lease.tenant, seq, "succeeded", 5, None, None, '"x"', None, 1, 7
-    return Result(*its, usage)
+def result(lease: Lease, *seqs: int) -> list[Result]:
+    return results(lease, *seqs, tokens=TokenUsage(3, 0, 2))
 
 
 @pytest.fixture
@@ -54,21 +46,16 @@ def lease(database: Engine) -> Lease:
 
 
 def test_pieces_are_read_as_one_output_of_each_choice(database: Engine, lease: Lease) -> None:
-    ended = {"finish_reason": "stop", "stopped_by": "!"}
     write(database, [lease], piece(lease, cached_tokens=16, device_us=5), piece(lease, choice=1))
-    write(
-        database,
-        [lease],
-        piece(lease, position=2, logprobs='[[2,"2",-0.5,[]]]', device_us=6),
-        piece(lease, choice=1, position=2, tokens=0, **ended),
-    )
+    more = piece(lease, position=2, logprobs='[[2,"2",-0.5,[]]]', device_us=6)
+    last = piece(lease, choice=1, position=2, tokens=0, finish_reason="stop", stopped_by="!")
+    write(database, [lease], more, last)
     (found,) = read(database, [lease]).values()
     first = ChoiceProgress(0, [0, 1, 2, 3], "0 1 2 3 ", [[2, "2", -0.5, []]], cached_tokens=16)
     second = ChoiceProgress(1, [0, 1], "0 1 " + " ", [], "stop", "!")
     assert found == Progress([first, second], 11)
-    with database.begin() as tx:
-        assert checkpoints.read_item(tx, lease.job_id, 0) == found
-        assert checkpoints.read_item(tx, lease.job_id, 1) is None
+    assert transact(database, checkpoints.read_item, lease.job_id, 0) == found
+    assert transact(database, checkpoints.read_item, lease.job_id, 1) is None
 
 
 def test_a_piece_with_an_unknown_commit_is_offered_again(database: Engine, lease: Lease) -> None:
@@ -78,15 +65,14 @@ def test_a_piece_with_an_unknown_commit_is_offered_again(database: Engine, lease
 
 
 def test_a_lost_lease_writes_no_checkpoint(database: Engine, lease: Lease) -> None:
+    transact(database, settle.settle, [replace(lease, epoch=7)], [], progress=[piece(lease)])
+    assert count(database, "checkpoints") == 0
     write(database, [lease], piece(lease))
-    with database.begin() as tx:
-        claims.renew(tx, [lease], 0.0)
-        tx.execute(text("UPDATE slices SET lease_until = now() - interval '1 hour'"))
-        assert reap.reap(tx, 0.0)
+    lapse(database)
+    assert transact(database, reap.reap, 0.0)
     assert write(database, [lease], piece(lease, position=2)) == 0
     (again,) = claim(database, owner=2)
-    assert write(database, [lease], piece(lease, position=2)) == 0
-    for other in (replace(again, owner=1), replace(again, epoch=again.epoch - 1)):
+    for other in (lease, replace(again, owner=1), replace(again, epoch=again.epoch - 1)):
         assert write(database, [other], piece(lease, position=2)) == 0
     assert read(database, [again])[0].choices[0].tokens == [0, 1]
     assert write(database, [again], piece(again, position=2)) == 1
@@ -95,27 +81,21 @@ def test_a_lost_lease_writes_no_checkpoint(database: Engine, lease: Lease) -> No
 
 def test_a_checkpoint_goes_with_the_result_of_its_item(database: Engine, lease: Lease) -> None:
     write(database, [lease], piece(lease, 0), piece(lease, 1), piece(lease, 2))
-    transact(database, settle.record, [lease], [result(lease, 1)])
+    transact(database, settle.record, [lease], result(lease, 1))
     assert read(database, [lease]).keys() == {0, 2}
     write(database, [lease], piece(lease, 1, position=2))  # was collected before its end
     assert read(database, [lease]).keys() == {0, 2}
-    transact(database, settle.settle, [lease], [result(lease, 0), result(lease, 2)])
+    transact(database, settle.settle, [lease], result(lease, 0, 2))
     assert job(database, lease.job_id).state == "completed"
     assert count(database, "checkpoints") == 0
 
 
 def test_a_released_slice_leaves_its_last_checkpoint(database: Engine, lease: Lease) -> None:
-    stranger = replace(piece(lease), seq=99)
-    with database.begin() as tx:
-        settle.settle(tx, [lease], [result(lease, 1)], progress=[piece(lease), stranger])
+    pieces = [piece(lease), replace(piece(lease), seq=99)]
+    transact(database, settle.settle, [lease], result(lease, 1), progress=pieces)
     (again,) = claim(database)
     assert read(database, [again]).keys() == {0}
     assert count(database, "checkpoints") == 1
-
-
-def test_a_lost_lease_leaves_no_last_checkpoint(database: Engine, lease: Lease) -> None:
-    transact(database, settle.settle, [replace(lease, epoch=7)], [], progress=[piece(lease)])
-    assert count(database, "checkpoints") == 0
 
 
 def test_an_item_that_failed_for_now_keeps_its_checkpoint(database: Engine, lease: Lease) -> None:
@@ -133,45 +113,26 @@ def test_verbs_that_end_items_end_checkpoints(database: Engine, lease: Lease, ve
     transact(database, settle.settle, [lease], [], progress=[piece(lease, 1)])
     assert job(database, lease.job_id).state in ("cancelled", "expired")
     assert count(database, "checkpoints") == 0
-
-
-def test_a_job_that_is_retried_starts_without_checkpoints(database: Engine, lease: Lease) -> None:
-    write(database, [lease], piece(lease))
-    with database.begin() as tx:
-        verbs.cancel(tx, lease.job_id)
-        settle.settle(tx, [lease], [])
-        verbs.retry(tx, lease.job_id)
+    transact(database, verbs.retry, lease.job_id)
     assert read(database, claim(database)) == {}
 
 
 def test_a_deleted_job_leaves_no_checkpoint(database: Engine, lease: Lease) -> None:
     forgotten = "INSERT INTO checkpoints VALUES (:job, 0, 0, 0, :tenant, '{1}', 'a')"
+    transact(database, settle.settle, [lease], result(lease))
+    execute(database, forgotten, {"job": lease.job_id, "tenant": lease.tenant})
     with database.begin() as tx:
-        settle.settle(tx, [lease], [result(lease, n) for n in range(3)])
-        tx.execute(text(forgotten), {"job": lease.job_id, "tenant": lease.tenant})
         deletion.delete_jobs(tx, deletion.lock_ended(tx, [lease.job_id]))
     assert count(database, "checkpoints") == 0
 
 
 def test_items_without_tokens_cost_no_look_at_checkpoints(database: Engine, lease: Lease) -> None:
-    statements = _statements(database, lease.job_id, lease)
-    assert statements
-    assert not [one for one in statements if "checkpoints" in one]
-
-
-def _statements(database: Engine, id: UUID, lease: Lease) -> list[str]:
-    from sqlalchemy import event
-
-    seen: list[str] = []
+    statements: list[str] = []
 
     def note(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
-        seen.append(statement)
+        statements.append(statement)
 
     event.listen(database, "before_cursor_execute", note)
-    try:
-        with database.begin() as tx:
-            rows = [replace(result(lease, n), tokens=None) for n in range(3)]
-            settle.settle(tx, [lease], rows)
-    finally:
-        event.remove(database, "before_cursor_execute", note)
-    return seen
+    transact(database, settle.settle, [lease], results(lease))
+    assert statements
+    assert not [one for one in statements if "checkpoints" in one]

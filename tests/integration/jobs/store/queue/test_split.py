@@ -3,7 +3,7 @@
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from jobs.store.jobs import verbs
 from jobs.store.queue import claim as claims
@@ -12,8 +12,8 @@ from jobs.store.queue import split
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Result
 from tests.support.stores.soundness import broken_invariants
-from tests.support.stores.store import ECHO, job, post
-from tests.support.stores.transactions import fetch, transact
+from tests.support.stores.store import ECHO, job, post, results
+from tests.support.stores.transactions import fetch, scalar, transact
 
 ITEM_MS = 100.0
 
@@ -26,9 +26,7 @@ def claim_part(database: Engine, items: int, owner: int = 1) -> list[Lease]:
 
 
 def rows(lease: Lease, *seqs: int) -> list[Result]:
-    key = lease.job_id, lease.tenant
-    us = round(ITEM_MS * 1000)
-    return [Result(*key, seq, "succeeded", 1, 0.0, None, '"x"', None, device_us=us) for seq in seqs]
+    return results(lease, *seqs, device_us=round(ITEM_MS * 1000))
 
 
 def settle(database: Engine, lease: Lease, *seqs: int) -> None:
@@ -76,16 +74,11 @@ def test_a_part_has_items_that_are_still_to_run(database: Engine) -> None:
 
 def test_the_tenant_is_charged_for_the_part_alone(database: Engine) -> None:
     post(database, *"abcdefgh")
-
-    def charged() -> float:
-        with database.connect() as tx:
-            query = text("SELECT time_ms FROM turns WHERE tenant_id = 'default'")
-            return float(tx.scalar(query) or 0.0)
-
+    charged = "SELECT time_ms FROM turns WHERE tenant_id = 'default'"
     [part] = claim_part(database, 2)
-    assert charged() == pytest.approx(2 * ITEM_MS)
+    assert scalar(database, charged) == pytest.approx(2 * ITEM_MS)
     settle(database, part, 0, 1)
-    assert charged() == pytest.approx(2 * ITEM_MS)
+    assert scalar(database, charged) == pytest.approx(2 * ITEM_MS)
 
 
 @pytest.mark.parametrize("verb", [verbs.cancel, verbs.pause])
