@@ -1,7 +1,7 @@
 """The client of the lanes sends scripts past redis-py's pool, and outlives its connections."""
 
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
@@ -23,37 +23,30 @@ def scripts_connections(client: "redis.Redis") -> int:
     return sum(one["cmd"] == "evalsha" and one["id"] != name for one in client.client_list())
 
 
-def test_one_connection_is_used_again_and_again(client: "redis.Redis") -> None:
+def test_one_connection_is_used_again_and_again_by_each_thread(client: "redis.Redis") -> None:
     lanes = RedisLanes(client, MODEL)
     for _ in range(5):
         lanes.look("w/0")
     assert scripts_connections(client) == 1
 
+    def look(_: int) -> None:
+        for n in range(100):
+            assert lanes.wanted() is False
+            lanes.announce(f"w{n}", 0)
 
-def test_threads_have_connections_of_their_own(client: "redis.Redis") -> None:
-    lanes, failures = RedisLanes(client, MODEL), list[Exception]()
-
-    def look() -> None:
-        try:
-            for n in range(100):
-                assert lanes.wanted() is False
-                lanes.announce(f"w{n}", 0)
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=look) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    assert scripts_connections(client) <= 4
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(look, range(4)))
+    assert scripts_connections(client) <= 1 + 4
 
 
-def test_a_connection_that_redis_ended_is_replaced_unnoticed(client: "redis.Redis") -> None:
+def test_connections_and_scripts_that_redis_ended_are_replaced_unnoticed(
+    client: "redis.Redis",
+) -> None:
     lanes = RedisLanes(client, MODEL)
     lanes.look("w/0")
     client.client_kill_filter(_type="normal", skipme=True)
+    lanes.look("w/0")
+    client.script_flush()
     lanes.look("w/0")
 
 
@@ -64,10 +57,3 @@ def test_an_error_of_a_script_leaves_its_connection_in_order(client: "redis.Redi
             broken()
     assert RedisLanes(client, MODEL).wanted() is False
     assert scripts_connections(client) == 1
-
-
-def test_scripts_that_redis_forgot_are_loaded_again(client: "redis.Redis") -> None:
-    lanes = RedisLanes(client, MODEL)
-    lanes.look("w/0")
-    client.script_flush()
-    lanes.look("w/0")

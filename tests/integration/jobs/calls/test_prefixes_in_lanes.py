@@ -1,5 +1,7 @@
 """Calls that begin alike wake the slot that has computed their beginning, where it has room."""
 
+from collections.abc import Callable
+
 import orjson
 import pytest
 import redis
@@ -9,7 +11,7 @@ from jobs.calls.lanes import Terms, lane_name
 from jobs.calls.messages import Call
 from jobs.calls.redis import RedisLanes, put_arguments
 from jobs.models.inputs.prefix import prefix_digest
-from tests.integration.jobs.calls.made import MODEL, ticket
+from tests.integration.jobs.calls.made import take
 from tests.integration.workers.generation.host_bench import Bench
 from tests.support.wait import eventually
 
@@ -18,11 +20,9 @@ HOLDER, SLOT = "worker-2", "worker-2/0"
 
 
 @pytest.fixture
-def lanes(redis_client: "redis.Redis") -> RedisLanes:
-    made = RedisLanes(redis_client, MODEL)
-    for worker in ("worker-1", HOLDER):
-        made.announce(worker, 60)
-    return made
+def lanes(in_redis: RedisLanes) -> RedisLanes:
+    in_redis.announce(HOLDER, 60)
+    return in_redis
 
 
 def put(lanes: RedisLanes, client: "redis.Redis", digest: str | None = DIGEST) -> None:
@@ -37,6 +37,10 @@ def put(lanes: RedisLanes, client: "redis.Redis", digest: str | None = DIGEST) -
 def woken(lanes: RedisLanes, client: "redis.Redis") -> tuple[int, int]:
     """Notifications for any slot, and for the holder's."""
     return client.llen(lanes.keys.wakeups), client.llen(lanes.keys.wake(SLOT))
+
+
+def is_full(lanes: RedisLanes, client: "redis.Redis") -> None:
+    client.zadd(lanes.keys("busy"), {SLOT: 1e15})
 
 
 def test_the_slot_that_has_the_beginning_is_woken_in_place_of_any(
@@ -58,21 +62,20 @@ def test_other_calls_wake_any(
     assert woken(lanes, redis_client) == (1, 0)
 
 
-def test_a_slot_that_holds_it_no_more_has_left_or_is_full_is_not_woken(
-    lanes: RedisLanes, redis_client: "redis.Redis"
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lanes, client: lanes.hold_prefixes(HOLDER, SLOT, [DIGEST], False),
+        lambda lanes, client: lanes.announce(HOLDER, 60, ready=False),
+        is_full,
+    ],
+    ids=["holds it no more", "has left", "is full"],
+)
+def test_a_slot_is_not_woken_that(
+    lanes: RedisLanes, redis_client: "redis.Redis", change: Callable[..., None]
 ) -> None:
     lanes.hold_prefixes(HOLDER, SLOT, [DIGEST], True)
-    lanes.hold_prefixes(HOLDER, SLOT, [DIGEST], False)
-    put(lanes, redis_client)
-    assert woken(lanes, redis_client) == (1, 0)
-    lanes.hold_prefixes(HOLDER, SLOT, [DIGEST], True)
-    lanes.announce(HOLDER, 60, ready=False)
-    redis_client.delete(lanes.keys.wakeups)
-    put(lanes, redis_client)
-    assert woken(lanes, redis_client) == (1, 0)
-    lanes.announce(HOLDER, 60)
-    redis_client.zadd(lanes.keys("busy"), {SLOT: 1e15})
-    redis_client.delete(lanes.keys.wakeups)
+    change(lanes, redis_client)
     put(lanes, redis_client)
     assert woken(lanes, redis_client) == (1, 0)
 
@@ -98,5 +101,4 @@ def test_a_host_holds_what_it_takes_while_most_of_it_is_free(redis_client: "redi
 def test_a_take_finds_the_call_in_any_case(lanes: RedisLanes, redis_client: "redis.Redis") -> None:
     lanes.hold_prefixes(HOLDER, SLOT, [DIGEST], True)
     put(lanes, redis_client)
-    state = lanes.look("worker-1/0")
-    assert [call.id for call in lanes.take(ticket(state, lane=lane_name({}, 0))) or ()] == ["a"]
+    assert [call.id for call in take(lanes, lane=lane_name({}, 0))] == ["a"]

@@ -1,13 +1,14 @@
-"""Workers that differ in speed: what each of them sees and takes, and which calls are let in."""
+"""Workers that differ in speed, or are spot: what each sees and takes, and what is let in."""
 
 from dataclasses import replace
 
 import pytest
 
-from jobs.calls.lanes import Terms
+from jobs.calls.lanes import ON_DEMAND, Terms
 from jobs.calls.messages import Call
 from jobs.calls.profile import Profile, Times
-from jobs.calls.tiers.tier import Speed, Tier
+from jobs.calls.tiers.tier import SPOT_SPEED, Speed
+from jobs.states import JobClass
 from tests.integration.jobs.calls.made import Lanes
 
 FAST, SLOW = Speed(50.0, 12.0), Speed(250.0, 62.0)
@@ -31,24 +32,19 @@ def packed(launch_ms: float) -> bytes:
     return Profile(0.0, {64: Times(4, launch_ms, launch_ms)}).pack()
 
 
-def tiers(lanes: Lanes) -> list[Tier]:
-    return list(lanes.look().tiers)
-
-
 def test_workers_that_are_alike_have_no_tiers(launched: Lanes) -> None:
     launched.lanes.announce("worker-1", 60, speed=FAST)
-    assert tiers(launched) == []
     launched.lanes.announce("worker-2", 60, speed=replace(FAST, launch_ms=70.0))
-    assert tiers(launched) == []
+    assert list(launched.look().tiers) == []
 
 
 def test_tiers_are_of_ready_workers_and_the_fastest_is_first(mixed: Lanes) -> None:
     mixed.lanes.announce("third", 60, speed=replace(SLOW, launch_ms=260.0))
-    fast, slow = tiers(mixed)
+    fast, slow = mixed.look().tiers
     assert (fast.launch_ms, list(fast.workers)) == (50, ["worker-1"])
     assert (slow.launch_ms, slow.row_cost, sorted(slow.workers)) == (250, 62, ["slow", "third"])
     mixed.lanes.announce("worker-1", 60, ready=False)
-    assert tiers(mixed) == []
+    assert list(mixed.look().tiers) == []
 
 
 def test_each_tier_keeps_its_profile(mixed: Lanes) -> None:
@@ -61,14 +57,25 @@ def test_each_tier_keeps_its_profile(mixed: Lanes) -> None:
 
 def test_a_worker_of_unknown_speed_counts_as_a_fast_one(mixed: Lanes) -> None:
     mixed.lanes.announce("earlier-release", 60)
-    fast, _ = tiers(mixed)
+    fast, _ = mixed.look().tiers
     assert sorted(fast.workers) == ["earlier-release", "worker-1"]
 
 
 def put(lanes: Lanes, name: str, due_ms: int) -> None:
     call = Call(name, "{}/64", "tenant", None, 3, "api-1")
-    its = {"target_ms": due_ms, "timeout_ms": 60_000, "most": 100}
-    assert lanes.lanes.put(call, terms=MIXED, **its) is None
+    assert lanes.refused(call, MIXED, target_ms=due_ms) is None
+
+
+def admitted(lanes: Lanes, terms: Terms, job_class: JobClass = "standard") -> int:
+    """Puts calls until one is refused; returns how many were let in."""
+    for n in range(100):
+        id = f"{job_class}-{n}"
+        call = Call(id, "{}/64", "tenant", None, 1, "api-1", job_class=job_class)
+        if refused := lanes.refused(call, terms):
+            assert refused.why == "late"
+            assert terms is not MIXED or refused.wait_ms > 300
+            return n
+    return 100
 
 
 def test_a_slow_worker_neither_sees_nor_takes_calls_that_are_due_too_soon(mixed: Lanes) -> None:
@@ -77,44 +84,147 @@ def test_a_slow_worker_neither_sees_nor_takes_calls_that_are_due_too_soon(mixed:
     [lane] = mixed.lanes.look("slow/0", LEAST).lanes
     assert (lane.rows, lane.urgent, lane.units) == (1, 1, 3)
     assert lane.due_ms > mixed.look().now_ms + 50_000
-    [taken] = mixed.take(rows=4, least_ms=300.0, slot="slow/0") or []
-    assert taken.id == "later"
+    assert mixed.take_ids(rows=4, least_ms=300.0, slot="slow/0") == ["later"]
+    assert list(mixed.lanes.look("slow/0", LEAST).lanes) == [], "urgent calls alone are not seen"
     [lane] = mixed.look().lanes
     assert (lane.rows, lane.urgent) == (1, 0)
-    assert [call.id for call in mixed.take(rows=4) or []] == ["soon"]
+    assert mixed.take_ids(rows=4) == ["soon"]
     assert list(mixed.look().lanes) == []
-
-
-def test_a_lane_of_urgent_calls_alone_is_not_seen_and_not_lost(mixed: Lanes) -> None:
-    put(mixed, "soon", 200)
-    assert list(mixed.lanes.look("slow/0", LEAST).lanes) == []
-    assert [lane.rows for lane in mixed.look().lanes] == [1]
 
 
 def test_calls_are_let_in_by_all_tiers_that_answer_in_time(mixed: Lanes) -> None:
     """In 450 ms the fast worker starts ten launches, and the slow one a single one that ends in
     time."""
-    admitted = 0
-    for n in range(60):
-        call = Call(f"{n}", "{}/64", "tenant", None, 1, "api-1")
-        if refused := mixed.refused(call, MIXED):
-            assert refused.why == "late"
-            assert refused.wait_ms > 300
-            break
-        admitted += 1
-    assert admitted == 4 * (10 + 1)
+    assert admitted(mixed, MIXED) == 4 * (10 + 1)
 
 
 def test_slow_workers_that_never_answer_in_time_let_nothing_in(mixed: Lanes) -> None:
     slow = replace(MIXED.others[0], allowed_ms=200)
-    terms = replace(MIXED, allowed_ms=200, others=(slow,))
-    admitted = 0
-    while not mixed.refused(Call(f"{admitted}", "{}/64", "tenant", None, 1, "api-1"), terms):
-        admitted += 1
-    assert admitted == 4 * 4
+    assert admitted(mixed, replace(MIXED, allowed_ms=200, others=(slow,))) == 4 * 4
 
 
 def test_each_tier_has_a_wake_up_of_its_own(mixed: Lanes) -> None:
     put(mixed, "a", 60_000)
     for tier, slot in ((1, "slow/0"), (0, "worker-1/0")):
         mixed.lanes.wait_for_wakeup(slot, 60, tier)  # returns at once
+
+
+# -- spot workers beside others
+
+STAYS = Speed(50.0, 12.0)
+SPOT = Speed(50.0, 4.0, spot=True)
+_OWN = Terms(allowed_ms=500, one_ms=50, full_rows=4, full_ms=50)
+TERMS = replace(_OWN, others=(_OWN,))
+LANE = "{}/64"
+
+
+@pytest.fixture
+def with_spot(launched: Lanes) -> Lanes:
+    """worker-1, which stays, beside a spot worker."""
+    launched.lanes.announce("worker-1", 60, speed=STAYS)
+    launched.lanes.announce("spot", 60, speed=SPOT)
+    return launched
+
+
+def a_call(id: str, job_class: JobClass) -> Call:
+    return Call(id, LANE, "tenant", None, 1, "api-1", job_class=job_class)
+
+
+def put_class(lanes: Lanes, id: str, job_class: JobClass) -> None:
+    assert lanes.refused(a_call(id, job_class), TERMS) is None
+
+
+def seen(lanes: Lanes, worker: str) -> dict[str, int]:
+    return {lane.lane: lane.rows for lane in lanes.lanes.look(f"{worker}/0").lanes}
+
+
+def test_spot_workers_have_a_tier_of_their_own(with_spot: Lanes) -> None:
+    stays, spot = with_spot.look().tiers
+    assert (stays.launch_ms, list(stays.workers), stays.spot) == (50, ["worker-1"], False)
+    assert (spot.launch_ms, spot.row_cost, list(spot.workers), spot.spot) == (50, 4, ["spot"], True)
+    with_spot.lanes.announce("worker-1", 0)
+    assert list(with_spot.look().tiers) == []
+
+
+def test_workers_whose_speed_is_not_known_are_told_apart_too(launched: Lanes) -> None:
+    """Those of models that generate."""
+    launched.lanes.announce("spot", 60, speed=SPOT_SPEED)
+    stays, spot = launched.look().tiers
+    assert (list(stays.workers), stays.spot) == (["worker-1"], False)
+    assert (list(spot.workers), spot.spot) == (["spot"], True)
+    launched.lanes.announce("spot-2", 60, speed=SPOT)
+    tiers = [sorted(tier.workers) for tier in launched.look().tiers]
+    assert tiers == [["spot", "spot-2"], ["worker-1"]]  # of which no speed is known
+    launched.lanes.announce("spot-2", 0)
+    launched.lanes.announce("worker-1", 60, speed=STAYS)  # is faster than one that launched nothing
+    assert [list(tier.workers) for tier in launched.look().tiers] == [["worker-1"], ["spot"]]
+
+
+def test_a_spot_worker_sees_calls_that_may_be_interrupted_alone(with_spot: Lanes) -> None:
+    for job_class in ("interactive", "standard", "bulk"):
+        put_class(with_spot, job_class, job_class)
+    assert seen(with_spot, "worker-1") == {LANE: 2, ON_DEMAND + LANE: 1}
+    assert seen(with_spot, "spot") == {LANE: 2}
+    assert with_spot.take_ids(worker="spot") == ["standard", "bulk"]
+    assert with_spot.take_ids(lane=ON_DEMAND + LANE) == ["interactive"]
+    assert with_spot.waiting() == {}
+
+
+def test_where_nobody_else_is_left_spot_workers_take_all(with_spot: Lanes) -> None:
+    put_class(with_spot, "before", "interactive")
+    assert seen(with_spot, "spot") == {}
+    with_spot.lanes.announce("worker-1", 0)
+    assert seen(with_spot, "spot") == {ON_DEMAND + LANE: 1}
+    put_class(with_spot, "after", "interactive")
+    assert seen(with_spot, "spot") == {ON_DEMAND + LANE: 1, LANE: 1}
+    assert with_spot.take_ids(worker="spot", lane=ON_DEMAND + LANE) == ["before"]
+
+
+def test_without_spot_workers_all_calls_share_their_lane(launched: Lanes) -> None:
+    put_class(launched, "a", "interactive")
+    put_class(launched, "b", "bulk")
+    assert launched.waiting() == {LANE: 2}
+
+
+def test_a_call_that_stays_wakes_a_worker_that_stays_whoever_watches(with_spot: Lanes) -> None:
+    with_spot.lanes.watch("spot/0", with_spot.look().now_ms + 60_000, 100)
+    put_class(with_spot, "a", "interactive")
+    with_spot.lanes.wait_for_wakeup("worker-1/0", 60, 0)  # returns at once
+
+
+def test_calls_that_stay_are_let_in_by_those_that_launch_them(with_spot: Lanes) -> None:
+    """In 450 ms each of both starts ten launches of four calls, and one that is on time at its
+    end; one alone launches those that stay."""
+    assert 36 <= admitted(with_spot, TERMS, "interactive") <= 44
+    assert 28 <= admitted(with_spot, TERMS, "bulk") <= 44
+
+
+def test_a_slow_worker_sees_urgent_calls_that_stay_if_the_faster_are_spot(launched: Lanes) -> None:
+    slow = replace(STAYS, launch_ms=250.0)
+    launched.lanes.announce("worker-1", 60, speed=slow)
+    launched.lanes.announce("spot", 60, speed=SPOT)
+    put_class(launched, "stays", "interactive")
+    put_class(launched, "goes", "bulk")
+    least = {64: 300.0}
+    its = {
+        lane.lane: (lane.rows, lane.urgent)
+        for lane in launched.lanes.look("worker-1/0", least).lanes
+    }
+    assert its == {ON_DEMAND + LANE: (1, 0)}
+    launched.lanes.announce("fast", 60, speed=STAYS)
+    assert list(launched.lanes.look("worker-1/0", least).lanes) == []
+
+
+def test_a_call_that_stays_goes_back_into_its_lane_and_with_its_client(with_spot: Lanes) -> None:
+    put_class(with_spot, "a", "interactive")
+    assert with_spot.take_ids(lane=ON_DEMAND + LANE, token=7) == ["a"]
+    with_spot.lanes.abort("worker-1", 7)
+    assert with_spot.waiting() == {ON_DEMAND + LANE: 1}
+    with_spot.take(lane=ON_DEMAND + LANE, token=8)
+    with_spot.lanes.abort("worker-1", 8, alone=True)
+    assert seen(with_spot, "spot") == {}
+    assert list(seen(with_spot, "worker-1")) == [f"alone:{ON_DEMAND}{LANE}"]
+    put_class(with_spot, "b", "interactive")
+    with_spot.lanes.drop(a_call("a", "interactive"))
+    with_spot.lanes.drop(a_call("b", "interactive"))
+    assert with_spot.waiting() == {}
