@@ -15,15 +15,10 @@ from jobs.store.registry import follower, snapshot
 from jobs.store.registry.follower import RegistryFollower
 from jobs.usecases.registry.registrar import Registrar
 from jobs.usecases.submit import Order, submit
-from tests.integration.jobs.store.registry.test_registrar import ENTRY, record
+from tests.integration.jobs.store.registry.test_registrar import push, record
 from tests.support.stores.store import claim, settle
 from tests.support.stores.transactions import execute, transact
 from tests.support.wait import PATIENCE_S
-
-
-def push(database: Engine, version: str) -> None:
-    with database.begin() as tx:
-        Registrar(tx, SAMPLES, "cli", partial(record, tx)).push("echo", version, ENTRY)
 
 
 @contextmanager
@@ -79,8 +74,8 @@ def test_a_retired_version_is_run_until_its_jobs_have_ended(database: Engine) ->
     submit(database, served, "acme", Order("echo@2"), array=["a"])
     with database.begin() as tx:
         Registrar(tx, SAMPLES, "cli", partial(record, tx)).retire("echo", "2")
-    with database.begin() as tx:
-        assert snapshot.read(tx) == Registered()
-        assert [one.key for one in snapshot.read_with_unfinished(tx).unfinished] == ["echo@2"]
+    assert transact(database, snapshot.read) == Registered()
+    held = transact(database, snapshot.read_with_unfinished)
+    assert [one.key for one in held.unfinished] == ["echo@2"]
     settle(database, claim(database, model=served.resolve("echo@2")))
     assert transact(database, snapshot.read_with_unfinished) == Registered()
