@@ -4,10 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
 
-from jobs.calls.lanes import (
-    ALONE,
-    WORKER_LOST,
-)
+from jobs.calls.lanes import ALONE, WORKER_LOST
 from jobs.calls.messages import Call
 from tests.integration.jobs.calls.made import Lanes, sized
 from tests.support.wait import eventually

@@ -64,9 +64,7 @@ BREAKS = {
         "UPDATE slices SET lease_owner = 1 WHERE job_id = :done",
         "UPDATE slices SET lease_until = now() WHERE job_id = :queued",
     ],
-    "checkpoints": [
-        "INSERT INTO checkpoints VALUES (:done, 1, 0, 0, 'default', '{{1}}', 'a')",
-    ],
+    "checkpoints": ["INSERT INTO checkpoints VALUES (:done, 1, 0, 0, 'default', '{{1}}', 'a')"],
     "done_is_whole": ["UPDATE slices SET state = 'done' WHERE job_id = :queued"],
     "delivered_by_key": ["ALTER TABLE results DROP CONSTRAINT results_pkey"],
     "slice_counts": [
