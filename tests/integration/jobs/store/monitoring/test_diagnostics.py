@@ -1,7 +1,6 @@
 """What `why` asks the database."""
 
 import threading
-from uuid import UUID
 
 from sqlalchemy import Engine, text
 
@@ -17,13 +16,11 @@ from tests.support.wait import PATIENCE_S, eventually
 
 
 def test_who_waits_for_a_lock_is_told_with_who_holds_it(database: Engine) -> None:
-    def wait() -> None:
-        execute(database, "SELECT count(*) FROM jobs")
-
     with database.begin() as holder:
         holder.execute(text("LOCK TABLE jobs"))
         pid = holder.scalar(text("SELECT pg_backend_pid()"))
-        waiting = threading.Thread(target=wait)
+        query = "SELECT count(*) FROM jobs"
+        waiting = threading.Thread(target=execute, args=(database, query))
         waiting.start()
         with database.connect() as tx:
             found = eventually(lambda: diagnostics.locks(tx).waiting and diagnostics.locks(tx))
@@ -52,18 +49,11 @@ def test_deaths_are_told_by_how_and_the_latest_first(database: Engine) -> None:
 
 
 def test_what_came_before_a_job_is_counted_by_whose_it_is(database: Engine) -> None:
-    def made(tenant: str) -> UUID:
-        id: UUID = submit(database, SAMPLES, tenant, Order("echo"), array=["x"]).id
-        return id
-
-    for tenant in ("other", "t", "other"):
-        made(tenant)
-    last = made("t")
+    tenants = ("other", "t", "other", "t")
+    *_, last = [submit(database, SAMPLES, it, Order("echo"), array=["x"]).id for it in tenants]
     with acting(database, EVERYBODY) as tx:
         job = read.one(tx, "t", last)
-        assert (diagnostics.count_own_ahead(tx, job), diagnostics.count_others_ahead(tx, job)) == (
-            1,
-            2,
-        )
+        assert diagnostics.count_own_ahead(tx, job) == 1
+        assert diagnostics.count_others_ahead(tx, job) == 2
         tx.execute(text("UPDATE jobs SET state = 'paused' WHERE tenant_id = 'other'"))
         assert diagnostics.count_others_ahead(tx, job) == 0

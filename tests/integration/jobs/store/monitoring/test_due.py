@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 from psycopg import Connection
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from jobs.settings import Settings
 from jobs.store import db
@@ -47,16 +47,14 @@ def looking(settings: Settings) -> Iterator["Connection[due.DueWork]"]:
         yield connection
 
 
-def test_a_job_that_waits_is_not_due(database: Engine, looking: "Connection[due.DueWork]") -> None:
-    post(database, "a")
+@pytest.mark.parametrize("kind", MAKE)
+def test_due_work_is_found_and_a_job_that_waits_is_not_due(
+    database: Engine, looking: "Connection[due.DueWork]", kind: str
+) -> None:
+    id = post(database, "a")
     database_s, found = due.look(looking)
     assert found == []
     assert 0 <= transact(database, db.now).timestamp() - database_s < PATIENCE_S
-
-
-@pytest.mark.parametrize("kind", MAKE)
-def test_due_work_is_found(database: Engine, looking: "Connection[due.DueWork]", kind: str) -> None:
-    id = post(database, "a")
     execute(database, MAKE[kind], {"id": id})
     assert due.look(looking)[1] == [kind]
 
@@ -65,9 +63,8 @@ def test_what_is_found_wakes_its_service_at_once(database: Engine, settings: Set
     keeper = Keeper(settings)
     by_name = {service.name: service for service in keeper.services}
     post(database, "a")
-    with database.begin() as tx:
-        tx.execute(text(MAKE["cancel"]))
-        tx.execute(text(MAKE["transfers"]), {"id": "00000000-0000-0000-0000-000000000001"})
+    execute(database, MAKE["cancel"])
+    execute(database, MAKE["transfers"], {"id": "00000000-0000-0000-0000-000000000001"})
     watcher = by_name["look for due work"]
     assert isinstance(watcher, DueWatcher)
     with closing(watcher):
@@ -77,36 +74,24 @@ def test_what_is_found_wakes_its_service_at_once(database: Engine, settings: Set
     keeper.database.dispose()
 
 
-def test_a_service_that_has_failed_keeps_to_its_timer(database: Engine, settings: Settings) -> None:
+def test_a_service_that_has_failed_keeps_to_its_timer_and_the_watch_survives_its_connection(
+    database: Engine, settings: Settings
+) -> None:
     woken, failing = (Periodic(name, 1.0, lambda: None) for name in ("woken", "failing"))
     failing.has_failed = True
     services = {kind: [woken, failing] for kind in due.NAMES}
-    post(database, "a")
-    execute(database, MAKE["cancel"])
+    end_watches = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE query LIKE '%AS found (name%' AND pid <> pg_backend_pid()"
+    )
     with closing(DueWatcher(settings, services, lease_watch(settings))) as watcher:
         watcher.run_once()
-    assert woken.wake.is_set()
-    assert not failing.wake.is_set()
-
-
-def test_the_watch_survives_the_end_of_its_connection(database: Engine, settings: Settings) -> None:
-    service = Periodic("cancel", 1.0, lambda: None)
-    services = {kind: [service] for kind in due.NAMES}
-    with closing(DueWatcher(settings, services, lease_watch(settings))) as watcher:
-        watcher.run_once()
-        end_watches(database)
+        execute(database, end_watches)
         post(database, "a")
         execute(database, MAKE["cancel"])
         watcher.run_once()
-    assert service.wake.is_set()
-
-
-def end_watches(database: Engine) -> None:
-    execute(
-        database,
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE query LIKE '%AS found (name%' AND pid <> pg_backend_pid()",
-    )
+    assert woken.wake.is_set()
+    assert not failing.wake.is_set()
 
 
 def test_every_kind_is_looked_for(settings: Settings) -> None:
