@@ -161,16 +161,16 @@ def test_a_suspect_that_is_prepared_is_none_for_the_device(database: Engine) -> 
 
 
 def test_paused_and_cancelled_jobs_are_so_while_they_are_prepared(database: Engine) -> None:
-    lease = post(database)
-    transact(database, verbs.pause, lease.job_id, "t")
-    settled(database, lease, range(4))
+    paused = post(database)
+    transact(database, verbs.pause, paused.job_id, "t")
+    settled(database, paused, range(4))
     assert not claimed(database, BASE)
-    transact(database, verbs.resume, lease.job_id, "t")
+    transact(database, verbs.resume, paused.job_id, "t")
     assert len(claimed(database, BASE)) == 1
-    other = post(database)
-    transact(database, verbs.cancel, other.job_id, "t")
-    settled(database, other, range(4))
-    assert state(database, other) == "cancelled"
+    cancelled = post(database)
+    transact(database, verbs.cancel, cancelled.job_id, "t")
+    settled(database, cancelled, range(4))
+    assert state(database, cancelled) == "cancelled"
     assert not claimed(database, BASE)
 
 

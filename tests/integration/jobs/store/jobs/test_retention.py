@@ -70,12 +70,16 @@ def test_a_week_goes_once_all_its_jobs_are_pruned(database: Engine) -> None:
     assert count(database, "results") == 6
 
 
-def test_results_go_with_their_attempts_and_leave_the_items(database: Engine) -> None:
-    old_job(database, MONDAY)
+def test_results_go_with_their_attempts_and_payloads_once_the_items_are_pruned_too(
+    database: Engine,
+) -> None:
+    id = old_job(database, MONDAY)
     mark(database, MONDAY + DAY, "results")
     assert [drop(database, MONDAY + WEEK, "results") for _ in range(3)] == [1, 1, 0]
     assert not {"results_20240304", "attempts_20240304"} & tables(database)
-    assert count(database, "items") == 2
+    assert (count(database, "items"), count(database, "deletions")) == (2, 0)
+    mark(database, MONDAY + DAY, "items")
+    assert count(database, "deletions", id) == 1
 
 
 def test_an_open_job_keeps_its_week_and_is_never_pruned(database: Engine) -> None:
@@ -146,27 +150,15 @@ def test_a_drop_waits_for_nobody_and_comes_again(database: Engine) -> None:
     assert drop(database, MONDAY + WEEK) == 1
 
 
-def test_a_pruned_job_can_not_be_retried(database: Engine) -> None:
-    id = old_job(database, MONDAY, *["x"] * 1500)
+def test_results_outlive_their_items_but_for_the_custom_ids_and_retries(database: Engine) -> None:
+    lines = [{"custom_id": "a", "input": "x"}, *["x"] * 1500]
+    id = old_job(database, MONDAY, *lines)
     mark(database, MONDAY + DAY, "items")
     with pytest.raises(Conflict, match="submit it anew"):
         transact(database, verbs.retry, id)
-
-
-def test_results_outlive_their_items_but_for_the_custom_ids(database: Engine) -> None:
-    id = old_job(database, MONDAY, {"custom_id": "a", "input": "x"})
-    mark(database, MONDAY + DAY, "items")
     drop(database, MONDAY + WEEK)
-    [line] = result_chunks(database, id)
+    line = next(result_chunks(database, id)).splitlines()[0]
     assert b'"custom_id":null,"outcome":"succeeded","output":"x"' in line
-
-
-def test_payloads_are_erased_once_items_and_results_are_pruned(database: Engine) -> None:
-    id = old_job(database, MONDAY)
-    mark(database, MONDAY + DAY, "results")
-    assert count(database, "deletions") == 0
-    mark(database, MONDAY + DAY, "items")
-    assert count(database, "deletions", id) == 1
 
 
 def test_a_job_is_forgotten_last_with_all_that_describes_it(database: Engine) -> None:

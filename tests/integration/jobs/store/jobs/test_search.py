@@ -62,14 +62,13 @@ def test_nobody_finds_what_is_anothers(database: Engine) -> None:
 
 def test_a_state_or_several(database: Engine) -> None:
     queued, paused, ended = post(database), post(database), post(database)
-    with database.begin() as tx:
-        verbs.pause(tx, paused)
-        verbs.cancel(tx, ended)
+    transact(database, verbs.pause, paused)
+    transact(database, verbs.cancel, ended)
     assert found(database, states=("paused",)) == [paused]
     assert found(database, states=("queued", "cancelled")) == [ended, queued]
     assert found(database, unsuccessful=True) == [ended]
-    with database.begin() as tx:
-        assert search.counts(tx, "acme", Filter()) == {"queued": 1, "paused": 1, "cancelled": 1}
+    counts = transact(database, search.counts, "acme", Filter())
+    assert counts == {"queued": 1, "paused": 1, "cancelled": 1}
 
 
 def test_a_job_is_found_by_each_of_its_fields(database: Engine) -> None:
@@ -127,9 +126,9 @@ def test_only_those_that_were_there_are_named(database: Engine) -> None:
     one = post(database)
     then = transact(database, search.now)
     post(database)
-    with database.begin() as tx:
-        assert search.matching_ids(tx, "acme", Filter(), then, after=None, limit=9) == [one]
-        assert sum(search.counts(tx, "acme", Filter(), then).values()) == 1
+    named = transact(database, search.matching_ids, "acme", Filter(), then, after=None, limit=9)
+    assert named == [one]
+    assert sum(transact(database, search.counts, "acme", Filter(), then).values()) == 1
 
 
 # -- inside a job

@@ -209,15 +209,6 @@ def test_cancel_ends_what_waits_and_keeps_what_is_done(database: Engine) -> None
     assert transact(database, verbs.cancel, job) == "cancelled"
 
 
-def test_a_cancelled_job_ends_with_its_lease_even_with_no_worker_alive(database: Engine) -> None:
-    job = post(database, "x")
-    claim(database)
-    transact(database, verbs.cancel, job)
-    lapse(database)
-    transact(database, reap.reap, 0.0)
-    assert job_row(database, job).state == "cancelled"
-
-
 def test_a_paused_job_is_not_claimed_until_it_is_resumed(database: Engine) -> None:
     job = post(database, *["x"] * 2000)
     running = claim(database, room=1000)

@@ -1,7 +1,7 @@
 """Where models stand in workers, and who loads what is asked for."""
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from jobs.store.monitoring import diagnostics, gauges
 from jobs.store.monitoring import workers as fleet
@@ -108,12 +108,11 @@ def test_models_stand_as_their_workers_say_until_they_tell_of_no_more(
 def test_drained_workers_are_known_by_model(database: Engine, two: tuple[int, int]) -> None:
     one, _ = two
     tell(database, one, "ready")
-    with database.begin() as tx:
-        assert workers.drained(tx, SILENT_S) == {}
-        fleet.request_drain(tx, one, drain=True)
-    with database.connect() as tx:
-        assert workers.drained(tx, SILENT_S) == {"x@1": (one,)}
-        assert diagnostics.observations(tx, SILENT_S).models["x@1"].drained == (one,)
+    assert transact(database, workers.drained, SILENT_S) == {}
+    transact(database, fleet.request_drain, one, drain=True)
+    assert transact(database, workers.drained, SILENT_S) == {"x@1": (one,)}
+    models = transact(database, diagnostics.observations, SILENT_S).models
+    assert models["x@1"].drained == (one,)
     beat(database, one, "stopped")
     assert transact(database, workers.drained, SILENT_S) == {}
 
@@ -124,34 +123,35 @@ def state(database: Engine, incarnation: int) -> tuple[str, str | None]:
     return row.state, row.device_error
 
 
-def test_a_quarantined_worker_stays_so_till_resumed(database: Engine, two: tuple[int, int]) -> None:
-    one, _other = two
+@pytest.fixture
+def sick(database: Engine, two: tuple[int, int]) -> int:
+    """One of the two, which is quarantined."""
+    transact(database, workers.report_death, two[0], "sick", "CUDA error: unknown error")
+    transact(database, workers.quarantine, two[0])
+    return two[0]
+
+
+def test_a_quarantined_worker_stays_so_till_resumed(database: Engine, sick: int) -> None:
     with database.begin() as tx:
-        workers.report_death(tx, one, "sick", "CUDA error: unknown error")
-        workers.quarantine(tx, one)
-        assert workers.is_quarantined(tx, one)
+        assert workers.is_quarantined(tx, sick)
         counts = {("default", "quarantined"): 1, ("default", "ready"): 1}
         assert gauges.workers(tx, SILENT_S) == counts
-        [sick] = diagnostics.observations(tx, SILENT_S).sick
-        assert (sick.incarnation, sick.quarantined) == (one, True)
-    assert state(database, one) == ("quarantined", "CUDA error: unknown error")
+        [seen] = diagnostics.observations(tx, SILENT_S).sick
+        assert (seen.incarnation, seen.quarantined) == (sick, True)
+    assert state(database, sick) == ("quarantined", "CUDA error: unknown error")
     with database.begin() as tx:
-        assert fleet.request_drain(tx, one, drain=False)
-        assert not workers.is_quarantined(tx, one)
-        assert not fleet.request_drain(tx, one, drain=False)
-    assert state(database, one)[0] == "lost"
+        assert fleet.request_drain(tx, sick, drain=False)
+        assert not workers.is_quarantined(tx, sick)
+        assert not fleet.request_drain(tx, sick, drain=False)
+    assert state(database, sick)[0] == "lost"
 
 
 def test_a_quarantine_that_no_supervisor_keeps_is_no_longer_counted(
-    database: Engine, two: tuple[int, int]
+    database: Engine, sick: int
 ) -> None:
-    one, _ = two
-    with database.begin() as tx:
-        workers.report_death(tx, one, "sick")
-        workers.quarantine(tx, one)
-        tx.execute(text("UPDATE workers SET watched_at = now() - interval '1 h'"))
-        assert ("default", "quarantined") not in gauges.workers(tx, SILENT_S)
-        assert diagnostics.observations(tx, SILENT_S).sick == ()
+    execute(database, "UPDATE workers SET watched_at = now() - interval '1 h'")
+    assert ("default", "quarantined") not in transact(database, gauges.workers, SILENT_S)
+    assert transact(database, diagnostics.observations, SILENT_S).sick == ()
 
 
 def test_jobs_succeeding_elsewhere_are_counted(database: Engine, two: tuple[int, int]) -> None:
@@ -160,9 +160,8 @@ def test_jobs_succeeding_elsewhere_are_counted(database: Engine, two: tuple[int,
     done = "UPDATE slices SET state = 'done', worker = :worker, n_succeeded = 1 WHERE job_id = :job"
     for job, worker in zip(made, (one, other, other), strict=True):
         execute(database, done, {"worker": worker, "job": job})
-    with database.begin() as tx:
-        assert workers.count_succeeding_elsewhere(tx, one, made) == 2
-        assert workers.count_succeeding_elsewhere(tx, one, made[:1]) == 0
+    assert transact(database, workers.count_succeeding_elsewhere, one, made) == 2
+    assert transact(database, workers.count_succeeding_elsewhere, one, made[:1]) == 0
 
 
 @pytest.mark.parametrize(

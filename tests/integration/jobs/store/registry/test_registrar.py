@@ -1,7 +1,7 @@
 """Changes of the registry: what is refused, what is recorded, what followers are told."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -247,10 +247,12 @@ def test_the_command_line_changes_the_registry_and_says_what_changed(
         home = {"MILLRACE_HOME": str(tmp_path / "home"), "MILLRACE_DATABASE_URL": database_url}
         return run_millrace("models", *words, status=status, **home).output
 
-    entry = json.dumps(ENTRY)
-    pushed = ("push", "--name", "echo", "--version", "2", "--entry", entry)
-    assert run(*pushed) == "echo@2  added\n"
-    assert run(*pushed) == "echo@2  unchanged\n"
+    def runs_twice(words: Sequence[str], name: str) -> None:
+        for done in ("added", "unchanged"):
+            assert run(*words) == f"{name}  {done}\n"
+
+    entry = ("--entry", json.dumps(ENTRY))
+    runs_twice(["push", "--name", "echo", "--version", "2", *entry], "echo@2")
     assert run("alias", "echo", "stable", "2") == "echo@stable  added\n"
     assert "the alias 'stable'" in run("retire", "echo", "2", status=1)
     assert "echo@2  active  echo" in run("show", "echo")
@@ -258,25 +260,21 @@ def test_the_command_line_changes_the_registry_and_says_what_changed(
     assert run("retire", "echo", "2") == "echo@2  retired\n"
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "weights").write_text("1")
-    with_files = ("push", str(tmp_path / "files"), "--name", "echo", "--version", "3")
-    assert run(*with_files, "--entry", entry) == "echo@3  added\n"
-    assert run(*with_files, "--entry", entry) == "echo@3  unchanged\n"
-    with database.begin() as tx:
-        row = versions.get(tx, "echo", "3")
-        assert row
-        assert row.artifact
-        assert artifacts.get(tx, row.artifact)
+    files = str(tmp_path / "files")
+    runs_twice(["push", files, "--name", "echo", "--version", "3", *entry], "echo@3")
+    row = transact(database, versions.get, "echo", "3")
+    assert row
+    assert row.artifact
+    assert transact(database, artifacts.get, row.artifact)
     (tmp_path / "inputs.jsonl").write_text('"a"\n{"input": [1, 0.5]}\n')
     record = ("probe", "record", "echo@3", "--input", str(tmp_path / "inputs.jsonl"))
-    assert run(*record) == "echo@3  added\n"
-    assert run(*record) == "echo@3  unchanged\n"
+    runs_twice(record, "echo@3")
     assert "which stay while it is active" in run(*record, "--tolerance", "0.1", status=1)
     assert "is no NAME@VERSION" in run("probe", "record", "echo", status=2)
     assert "push it first" in run("probe", "record", "echo@9", status=1)
-    with database.begin() as tx:
-        row = versions.get(tx, "echo", "3")
-        assert row
-        assert Probe.from_json(row.probe or "").outputs == ["a", [1, 0.5]]
+    row = transact(database, versions.get, "echo", "3")
+    assert row
+    assert Probe.from_json(row.probe or "").outputs == ["a", [1, 0.5]]
     path = tmp_path / "models.toml"
     path.write_text('[[model]]\nname = "a"\nversion = "1"\nengine = "echo"\n')
     assert run("apply", str(path)) == "a@1  added\n"

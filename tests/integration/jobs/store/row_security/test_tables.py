@@ -34,16 +34,15 @@ def security(tx: Tx) -> dict[str, bool]:
     return {t: bool(tx.scalar(text(f"SELECT row_security_active('{t}')"))) for t in tables}
 
 
-def test_row_security_is_active_on_the_apis_own_connection(settings: Settings) -> None:
+def test_row_security_is_active_on_the_connections_of_api_processes(
+    settings: Settings, api: Engine
+) -> None:
     app = create_app(settings)
-    with TestClient(app), app.state.context.database.connect() as tx:
-        active = security(tx)
-        assert {"jobs", "items", "results", "api_keys", "audit"} <= active.keys()
-        assert all(active.values()), active
-
-
-def test_row_security_is_active_for_an_api_process_that_takes_large_bodies(api: Engine) -> None:
-    assert all(transact(api, security).values())
+    with TestClient(app):
+        for engine in (app.state.context.database, api):  # also of one that takes large bodies
+            active = transact(engine, security)
+            assert {"jobs", "items", "results", "api_keys", "audit"} <= active.keys()
+            assert all(active.values()), active
 
 
 @pytest.mark.parametrize("role", [db.API, db.WORKER])
