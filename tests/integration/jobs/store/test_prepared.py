@@ -53,8 +53,9 @@ def settled(
     """Settles a slice with what was prepared and what failed in that."""
     results, named = failures(lease, *failed), replace(lease, model=BASE.key)
     its = rows(lease, seqs, place)
-    with database.begin() as tx:
-        return prepared.settle(tx, [named], its, results, attempts, version="1", pool=POOL)
+    return transact(
+        database, prepared.settle, [named], its, results, attempts, version="1", pool=POOL
+    )
 
 
 def failures(lease: Lease, *seqs: int) -> list[Result]:
@@ -197,8 +198,7 @@ def test_what_passes_on_is_ready_at_once_though_others_wait(database: Engine) ->
     lease, other = post(database), post(database)
     its = [*rows(lease, range(4)), *rows(other, [0, 1, 2])]
     named = [replace(one, model=BASE.key) for one in (lease, other)]
-    with database.begin() as tx:
-        prepared.settle(tx, named, its, [], [away(other)], version="1", pool=POOL)
+    transact(database, prepared.settle, named, its, [], [away(other)], version="1", pool=POOL)
     [device] = claimed(database, BASE)
     assert (device.job_id, device.retrying) == (lease.job_id, False)
     assert not claimed(database, STAGE)

@@ -152,8 +152,7 @@ def mixed(database: Engine) -> UUID:
 
 
 def seqs(database: Engine, job: UUID, **asked: object) -> list[int]:
-    with database.begin() as tx:
-        rows = detail.items(tx, "acme", job, limit=50, **asked)  # type: ignore[arg-type]
+    rows = transact(database, detail.items, "acme", job, limit=50, **asked)
     return [row.seq for row in rows]
 
 

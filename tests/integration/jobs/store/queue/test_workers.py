@@ -26,8 +26,7 @@ def two(database: Engine) -> tuple[int, int]:
 
 def tell(database: Engine, incarnation: int, state: ModelState, **values: object) -> None:
     row = {"memory_mb": 0.0, "load_ms": 0.0, "error": ""} | values
-    with database.begin() as tx:
-        workers.report_models(tx, incarnation, [ModelRow("x@1", state, **row)])  # type: ignore[arg-type]
+    transact(database, workers.report_models, incarnation, [ModelRow("x@1", state, **row)])
 
 
 def beat(database: Engine, incarnation: int, state: str) -> None:
