@@ -40,3 +40,8 @@ def scalar(database: Engine, sql: str, values: Mapping[str, Any] | None = None) 
     """Returns the one value of a query of one row."""
     [value] = scalars(database, sql, values)
     return value
+
+
+def waits_for_lock(database: Engine) -> bool:
+    """Returns True while somebody waits for a lock."""
+    return bool(scalar(database, "SELECT count(*) FROM pg_locks WHERE NOT granted"))

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from jobs import ids
 from jobs.blobs import lines
@@ -19,13 +19,12 @@ from jobs.models.model import Limits, Model
 from jobs.models.registry import Registry
 from jobs.settings import Settings
 from jobs.store.jobs import detail
-from jobs.store.jobs import read as reading
 from jobs.store.jobs.detail import ItemRow
 from jobs.store.queue import claim as claims
 from jobs.store.queue import settle
-from jobs.store.queue.claim import Lease
 from jobs.usecases.submit import Order, submit
 from jobs.views import jobs
+from tests.support.stores.store import result_chunks
 from tests.support.stores.transactions import scalars, transact
 from workers.items import inputs
 from workers.items.in_flight import ClaimedBatch, InFlightSlice, ItemOutcome
@@ -40,19 +39,19 @@ NEVER = 0.0  # is over at once: nothing is tried twice
 
 @pytest.fixture
 def payloads(blob_settings: Settings) -> Payloads:
-    return Payloads.connect(
-        blob_settings.blobs, blob_settings.blob_over_kb, blob_settings.s3_endpoint
-    )
+    where = blob_settings.blobs, blob_settings.blob_over_kb, blob_settings.s3_endpoint
+    return Payloads.connect(*where)
 
 
 def post(database: Engine, payloads: Payloads, *items: object) -> UUID:
-    id: UUID = submit(
-        database, MODELS, "default", Order("echo"), array=list(items), payloads=payloads
-    ).id
+    order, array = Order("echo"), list(items)
+    id: UUID = submit(database, MODELS, "default", order, array=array, payloads=payloads).id
     return id
 
 
-def claim(database: Engine, payloads: Payloads) -> Iterator[tuple[InFlightSlice, list[Any]]]:
+def claim(
+    database: Engine, payloads: Payloads, give_up_s: float = NEVER
+) -> Iterator[tuple[InFlightSlice, list[Any]]]:
     """Each slice that a worker claims, and the items that reach its device."""
     with database.begin() as tx:
         claimed = ClaimedBatch(claims.claim(tx, 1, {ECHO: 1000}, lease_s=60))
@@ -60,7 +59,7 @@ def claim(database: Engine, payloads: Payloads) -> Iterator[tuple[InFlightSlice,
     for index, in_flight in enumerate(claimed.slices):
         mine = [row for row in rows if row[0] == index]
         in_flight.expect(len(mine))
-        found = inputs.fetch(payloads, in_flight, mine, NEVER)
+        found = inputs.fetch(payloads, in_flight, mine, give_up_s)
         yield in_flight, [(row[1], json.loads(row[2])) for row in found]
 
 
@@ -74,22 +73,15 @@ def run(database: Engine, payloads: Payloads) -> None:
 
 
 def read(database: Engine, payloads: Payloads, job: UUID) -> list[dict[str, Any]]:
-    with database.connect() as tx:
-        row = reading.one(tx, "default", job)
-        span = reading.span(
-            tx, "default", job, row.total, after=-1, gaps=False, outcome=None, limit=None
-        )
-    chunks = reading.result_lines(database, row, span, "characters", None)
-    body = b"".join(lines.resolve_lines(payloads, chunks))
+    body = b"".join(lines.resolve_lines(payloads, result_chunks(database, job)))
     return [json.loads(line) for line in body.split(b"\n")[:-1]]
 
 
 def item(database: Engine, payloads: Payloads, job: UUID, seq: int) -> dict[str, Any]:
     row = transact(database, detail.item, "default", job, seq)
     assert row is not None
-    return jobs.item_object(
-        ItemRow(**resolve_row(payloads, asdict(row))), "characters", whole_launch=True
-    )
+    found = ItemRow(**resolve_row(payloads, asdict(row)))
+    return jobs.item_object(found, "characters", whole_launch=True)
 
 
 def texts(database: Engine, table: str, column: str) -> list[str]:
@@ -113,10 +105,8 @@ def test_large_payloads_make_the_round_trip_as_small(database: Engine, payloads:
 
 
 def test_slices_are_cut_by_what_inputs_really_hold(database: Engine, payloads: Payloads) -> None:
-    job = post(database, payloads, *[LARGE] * 4)
-    with database.connect() as tx:
-        starts = text("SELECT start FROM slices WHERE job_id = :job ORDER BY start")
-        assert list(tx.scalars(starts, {"job": job})) == [0, 1, 2, 3]
+    post(database, payloads, *[LARGE] * 4)
+    assert scalars(database, "SELECT start FROM slices ORDER BY start") == [0, 1, 2, 3]
 
 
 def test_a_refused_job_leaves_no_blob(
@@ -151,7 +141,7 @@ def test_a_job_whose_commit_may_have_happened_keeps_its_blobs(
     with pytest.raises(RuntimeError, match="broke at the commit"):
         post(database, payloads, "x" * 100_000)
     raw = b'"' + b"x" * 100_000 + b'"'
-    key = Payloads(store).stash("in", seen[0]).add(0, raw).split()[0][1:]
+    key = key_of(Payloads(store).stash("in", seen[0]).add(0, raw))
     assert store.get(key) == raw
 
 
@@ -173,13 +163,9 @@ def test_payloads_of_a_week_have_a_prefix_of_their_own() -> None:
 # -- blobs that fail
 
 
-def spoil(database: Engine, store: BlobStore, table: str, column: str, how: str) -> None:
-    """Takes away or changes the blob of seq 1."""
-    key = texts(database, table, column)[1].split()[0][1:]
-    if how == "payload_lost":
-        store.delete_prefix(key.rpartition("/")[0] + "/")
-    else:
-        store.put(key, b'"another"')
+def key_of(stored: str) -> str:
+    """Key of the blob of a payload."""
+    return stored.split()[0][1:]
 
 
 @pytest.mark.parametrize("code", ["payload_lost", "payload_corrupt"])
@@ -187,7 +173,11 @@ def test_an_input_that_can_not_be_read_fails_its_item_alone(
     database: Engine, payloads: Payloads, store: BlobStore, code: str
 ) -> None:
     job = post(database, payloads, "a", LARGE, "c")
-    spoil(database, store, "items", "input", code)
+    key = key_of(texts(database, "items", "input")[1])
+    if code == "payload_lost":
+        store.delete_prefix(key.rpartition("/")[0] + "/")
+    else:
+        store.put(key, b'"another"')
     run(database, payloads)
     found = read(database, payloads, job)
     assert [line["outcome"] for line in found] == ["succeeded", "failed", "succeeded"]
@@ -201,7 +191,7 @@ def test_an_output_that_can_not_be_read_is_no_output_and_the_others_are_delivere
 ) -> None:
     job = post(database, payloads, "a", LARGE, "c", LARGE + "!")
     run(database, payloads)
-    key = texts(database, "results", "output")[1].split()[0][1:]
+    key = key_of(texts(database, "results", "output")[1])
     raw = Payloads(store).read(texts(database, "results", "output")[3])
     if code == "payload_corrupt":
         store.put(key, raw[:-2] + b'?"')  # as long as it was
@@ -253,30 +243,16 @@ def test_while_the_store_is_away_a_job_is_refused(database: Engine, store: BlobS
 
 
 @ON_ONE
-def test_inputs_are_asked_for_again_while_the_store_is_away(
-    database: Engine, payloads: Payloads, store: BlobStore
-) -> None:
-    post(database, payloads, LARGE)
-    [lease] = claims_of(database)
-    [in_flight] = ClaimedBatch([lease]).slices
-    rows = transact(database, claims.read_inputs, [lease])
-    in_flight.expect(len(rows))
-    away = Payloads(Away(2, store))
-    [row] = inputs.fetch(away, in_flight, rows, give_up_s=float("inf"))
-    assert json.loads(row[2]) == LARGE
-
-
-def claims_of(database: Engine) -> list[Lease]:
-    return transact(database, claims.claim, 1, {ECHO: 1000}, lease_s=60)
-
-
-@ON_ONE
-def test_a_slice_whose_inputs_stay_away_goes_back_and_its_items_are_not_failed(
-    database: Engine, payloads: Payloads, store: BlobStore
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_slice_whose_inputs_are_away_waits_or_goes_back_with_no_item_failed(
+    database: Engine, payloads: Payloads, store: BlobStore, comes_back: bool
 ) -> None:
     job = post(database, payloads, "a", LARGE, "c")
-    run_away = Payloads(Away(99, store))
-    [(in_flight, items)] = claim(database, run_away)
+    away = Payloads(Away(2 if comes_back else 99, store))
+    [(in_flight, items)] = claim(database, away, float("inf") if comes_back else NEVER)
+    if comes_back:
+        assert items == [(0, "a"), (1, LARGE), (2, "c")]
+        return
     assert (items, in_flight.finished, in_flight.outcomes) == ([], True, [])
     transact(database, settle.settle, [in_flight.lease], [])
     run(database, payloads)
@@ -295,8 +271,7 @@ def test_outputs_are_offered_again_while_the_store_is_away(
     stashed = stash(Payloads(Away(2, store)), results, float("inf"))
     assert stashed is not None
     assert stashed[1] is results[1]
-    reference = stashed[0].output or ""
-    assert json.loads(payloads.read(reference)) == LARGE
+    assert json.loads(payloads.read(stashed[0].output or "")) == LARGE
 
 
 @ON_ONE

@@ -48,3 +48,10 @@ def launched(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> Lanes:
         monkeypatch.setattr(f"jobs.calls.{module}.PROBED_AFTER_MS", 1e9)
     assert lanes.take(rows=0, took_ms=0.0) == []
     return lanes
+
+
+@pytest.fixture
+def in_redis(redis_client: "redis.Redis") -> RedisLanes:
+    lanes = RedisLanes(redis_client, MODEL)
+    lanes.announce("worker-1", 60)
+    return lanes

@@ -6,13 +6,7 @@ from typing import Any
 
 import orjson
 
-from jobs.calls.lanes import (
-    CallLanes,
-    LanesState,
-    Rejection,
-    Terms,
-    Ticket,
-)
+from jobs.calls.lanes import CallLanes, LanesState, Rejection, Terms, Ticket
 from jobs.calls.messages import DELTAS, Call, Delta, Reply, unpack_deltas, unpack_replies
 from jobs.calls.quotas import FREE as UNBOUND
 from jobs.calls.quotas import Quota
@@ -143,3 +137,13 @@ def sized(lanes: Lanes, tenant: str, *sizes: int, lane: str = "{}/64") -> None:
     for n, size in enumerate(sizes):
         call = Call(f"{tenant}{n}", lane, tenant, None, size, "api-1")
         assert lanes.refused(call, target_ms=1000 + n) is None
+
+
+def enqueue(lanes: CallLanes, call: Call, **bounds: int) -> None:
+    """Puts a call, which is let in."""
+    asked = {"target_ms": 250, "timeout_ms": 60_000, "most": 10_000, **bounds}
+    assert lanes.put(call, **asked, terms=FREE) is None
+
+
+def take(lanes: CallLanes, **wanted: Any) -> list[Call]:
+    return lanes.take(ticket(lanes.look("nobody/0"), **wanted)) or []

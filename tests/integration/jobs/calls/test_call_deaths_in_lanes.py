@@ -1,25 +1,27 @@
 """Calls of workers that died, and those that nobody wants any more."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
 
-from jobs.calls.lanes import (
-    ALONE,
-    WORKER_LOST,
-)
+from jobs.calls.lanes import ALONE, WORKER_LOST
 from jobs.calls.messages import Call
 from tests.integration.jobs.calls.made import Lanes, sized
-from tests.support.wait import PATIENCE_S, eventually
+from tests.support.wait import eventually
 
 LONE = ALONE + "{}/64"
+
+
+def died(lanes: Lanes, worker: str = "worker-2") -> int:
+    """A worker dies; returns how many calls of its are recovered."""
+    lanes.lanes.announce(worker, 0)
+    return lanes.lanes.recover()
 
 
 def test_a_call_of_a_dead_worker_waits_alone_and_at_once_for_another(lanes: Lanes) -> None:
     lanes.put("a")
     [before] = lanes.take(worker="worker-2")
-    lanes.lanes.announce("worker-2", 0)
-    assert lanes.lanes.recover() == 1
+    assert died(lanes) == 1
     look = lanes.look()
     [waiting] = look.lanes
     assert (waiting.lane, waiting.rows) == (LONE, 1)
@@ -33,42 +35,35 @@ def test_its_second_death_ends_a_call_as_worker_lost(lanes: Lanes) -> None:
     lanes.put("a")
     for lane in ("{}/64", LONE):
         assert lanes.take_ids(lane=lane, worker="worker-2") == ["a"]
-        lanes.lanes.announce("worker-2", 0)
-        assert lanes.lanes.recover() == 1
+        assert died(lanes) == 1
     assert lanes.answers() == [("a", None, list(WORKER_LOST))]
     assert lanes.waiting() == {}
     assert lanes.lanes.recover() == 0
 
 
-def test_the_calls_of_a_launch_that_died_are_put_back_each(lanes: Lanes) -> None:
-    for id in ("a", "b", "c"):
-        lanes.put(id)
-    lanes.put("waits", lane="{}/16")
-    assert len(lanes.take(worker="worker-2")) == 3
-    lanes.lanes.announce("worker-2", 0)
-    assert lanes.lanes.recover() == 3
-    assert lanes.waiting() == {LONE: 3, "{}/16": 1}
-
-
-def test_the_sizes_of_calls_that_were_put_back_are_known(lanes: Lanes) -> None:
+def test_the_calls_of_a_launch_that_died_are_put_back_each_with_its_size(lanes: Lanes) -> None:
     sized(lanes, "a", 30, 12)
+    lanes.put("waits", lane="{}/16")
     lanes.take(worker="worker-2")
-    lanes.lanes.announce("worker-2", 0)
-    lanes.lanes.recover()
-    assert [lane.units for lane in lanes.look().lanes] == [42]
+    assert died(lanes) == 2
+    assert {(lane.lane, lane.rows, lane.units) for lane in lanes.look().lanes} == {
+        (LONE, 2, 42),
+        ("{}/16", 1, 3),
+    }
     lanes.take(lane=LONE, rows=1)
-    assert [lane.units for lane in lanes.look().lanes] in ([30], [12])
+    assert [lane.units for lane in lanes.look().lanes if lane.lane == LONE] in ([30], [12])
 
 
 def test_what_a_living_worker_has_in_hand_is_left_to_it_even_while_it_drains(lanes: Lanes) -> None:
     lanes.put("a")
     lanes.take()
+    lanes.put("b")
+    lanes.take(worker="unknown")  # it lives, though the lanes forgot it
     assert lanes.lanes.recover() == 0
     lanes.lanes.announce("worker-1", 60, ready=False)
     assert lanes.look().replicas == 0
     assert lanes.lanes.recover() == 0
-    lanes.lanes.announce("worker-1", 0)
-    assert lanes.lanes.recover() == 1
+    assert died(lanes, "worker-1") == 1
 
 
 def test_a_worker_that_falls_silent_loses_what_it_has_in_hand(lanes: Lanes) -> None:
@@ -88,54 +83,25 @@ def test_what_its_taker_never_heard_of_is_put_back_where_it_was(lanes: Lanes) ->
     assert lanes.take_ids() == ["lost"]
 
 
-def test_who_takes_lives_though_the_lanes_forgot_it(lanes: Lanes) -> None:
-    lanes.put("a")
-    lanes.take(worker="unknown")
-    assert lanes.lanes.recover() == 0
-
-
 def test_two_keepers_put_a_call_back_once(lanes: Lanes) -> None:
     for n in range(50):
         lanes.put(f"call-{n}")
     lanes.take(worker="worker-2")
     lanes.lanes.announce("worker-2", 0)
-    found: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(lanes.lanes.recover())) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert sorted(found) == [0, 0, 0, 50]
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(lanes.lanes.recover) for _ in range(4)]
+    assert sorted(one.result() for one in found) == [0, 0, 0, 50]
     assert lanes.waiting() == {LONE: 50}
 
 
-def test_a_call_that_was_answered_is_not_recovered(lanes: Lanes) -> None:
-    lanes.put("answered")
-    lanes.put("not-yet")
+def test_a_call_that_was_answered_or_whose_client_left_is_not_recovered(lanes: Lanes) -> None:
+    calls = {id: lanes.put(id) for id in ("answered", "left", "not-yet", "leaves")}
     lanes.take(worker="worker-2")
     lanes.answer("answered")
-    lanes.lanes.announce("worker-2", 0)
-    assert lanes.lanes.recover() == 1
+    lanes.lanes.drop(calls["left"])
+    assert died(lanes) == 2
+    lanes.lanes.drop(calls["leaves"])  # while it waits alone
     assert lanes.take_ids(lane=LONE) == ["not-yet"]
-
-
-def test_a_call_whose_client_left_dies_with_its_worker(lanes: Lanes) -> None:
-    call = lanes.put("a")
-    lanes.take(worker="worker-2")
-    lanes.lanes.drop(call)
-    lanes.lanes.announce("worker-2", 0)
-    assert lanes.lanes.recover() == 0
-    assert lanes.waiting() == {}
-
-
-def test_a_client_that_leaves_takes_back_a_call_that_waits_alone(lanes: Lanes) -> None:
-    call = lanes.put("a")
-    lanes.take(worker="worker-2")
-    lanes.lanes.announce("worker-2", 0)
-    lanes.lanes.recover()
-    lanes.lanes.drop(call)
     assert lanes.waiting() == {}
 
 
@@ -145,18 +111,15 @@ def test_a_call_past_its_deadline_is_forgotten_with_its_worker(lanes: Lanes) -> 
         lanes.put(f"{n}", timeout_ms=50)
         if taken := lanes.take(worker="worker-2"):
             break
-    [call] = taken
-    lanes.lanes.announce("worker-2", 0)
-    lanes.passed(call.deadline_ms)
-    assert lanes.lanes.recover() == 0
+    lanes.passed(taken[0].deadline_ms)
+    assert died(lanes) == 0
     assert (lanes.waiting(), lanes.answers()) == ({}, [])
 
 
 def test_a_worker_that_was_only_slow_answers_before_the_second_delivery(lanes: Lanes) -> None:
     lanes.put("a")
     lanes.take(worker="worker-2")
-    lanes.lanes.announce("worker-2", 0)
-    lanes.lanes.recover()
+    died(lanes)
     lanes.answer("a")
     assert lanes.take_ids(lane=LONE) == []
     assert lanes.answers() == [("a", "done", None)]
@@ -167,6 +130,5 @@ def test_a_call_in_hand_takes_no_room_and_takes_some_when_it_is_put_back(lanes: 
     lanes.put("a", most=1)
     lanes.take(worker="worker-2")
     lanes.put("b", most=1)
-    lanes.lanes.announce("worker-2", 0)
-    lanes.lanes.recover()
+    died(lanes)
     assert lanes.refusal(Call("c", "{}/64", "tenant", 1, 1, "api-1"), most=2) == "overloaded"

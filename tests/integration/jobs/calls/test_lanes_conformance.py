@@ -1,6 +1,5 @@
 """What every implementation of the call lanes does: one suite, over Redis and over memory."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,21 +12,19 @@ from tests.integration.jobs.calls.made import Lanes
 from tests.support.wait import PATIENCE_S, eventually
 
 
-def test_a_call_comes_out_as_it_went_in_with_its_times(lanes: Lanes) -> None:
-    put = lanes.put("a", target_ms=250, timeout_ms=5000)
+@pytest.mark.parametrize(
+    ("target_ms", "timeout_ms", "due_ms"), [(250, 5000, 250), (5000, 250, 250)]
+)
+def test_a_call_comes_out_as_it_went_in_with_its_times_due_no_later_than_its_end(
+    lanes: Lanes, target_ms: int, timeout_ms: int, due_ms: int
+) -> None:
+    put = lanes.put("a", target_ms=target_ms, timeout_ms=timeout_ms)
     [waiting] = lanes.look().lanes
     [call] = lanes.take()
     assert (call.id, call.lane, call.tenant) == (put.id, put.lane, put.tenant)
     assert (call.input, call.size, call.reply_to) == (put.input, put.size, put.reply_to)
-    assert call.deadline_ms - call.enqueued_ms == pytest.approx(5000, abs=0.01)
+    assert call.deadline_ms - call.enqueued_ms == pytest.approx(timeout_ms, abs=0.01)
     assert waiting.due_ms - call.enqueued_ms == pytest.approx(250, abs=0.01)
-
-
-def test_a_call_is_due_no_later_than_its_deadline(lanes: Lanes) -> None:
-    lanes.put("a", target_ms=5000, timeout_ms=250)
-    [waiting] = lanes.look().lanes
-    [call] = lanes.take()
-    assert waiting.due_ms == pytest.approx(call.deadline_ms, abs=0.01)
 
 
 def test_a_look_tells_each_lane_with_its_calls_and_its_most_urgent(lanes: Lanes) -> None:
@@ -48,25 +45,22 @@ def test_the_earliest_due_is_taken_first_and_no_more_than_asked(lanes: Lanes) ->
     assert lanes.take_ids(rows=3) == []
 
 
-def test_only_the_lane_that_was_named_is_taken_from(lanes: Lanes) -> None:
+def test_only_the_lane_that_was_named_is_taken_from_and_an_empty_one_disappears(
+    lanes: Lanes,
+) -> None:
     lanes.put("a", lane="{}/16")
     lanes.put("b", lane='{"normalize":false}/16')
     assert lanes.take_ids(lane="{}/16") == ["a"]
     assert [lane.lane for lane in lanes.look().lanes] == ['{"normalize":false}/16']
-
-
-def test_a_lane_disappears_when_it_is_empty(lanes: Lanes) -> None:
-    lanes.put("a")
-    lanes.put("b", lane="{}/16")
-    lanes.take()
-    assert [lane.lane for lane in lanes.look().lanes] == ["{}/16"]
-    lanes.take(lane="{}/16")
+    assert lanes.take_ids(lane='{"normalize":false}/16') == ["b"]
     assert list(lanes.look().lanes) == []
 
 
-def test_without_a_ready_worker_a_call_is_refused(unserved: Lanes) -> None:
+def test_without_a_ready_worker_a_call_is_refused_and_the_model_is_wanted(unserved: Lanes) -> None:
+    assert not unserved.lanes.wanted()
     call = Call("a", "{}/64", "tenant", 1, 1, "api-1")
     assert unserved.refusal(call) == "no_worker"
+    assert unserved.lanes.wanted()
     assert unserved.take() == []
 
 
@@ -81,25 +75,23 @@ def test_one_call_too_many_is_refused_until_one_is_taken(lanes: Lanes) -> None:
 
 def test_a_call_past_its_deadline_is_dropped_when_it_is_reached(lanes: Lanes) -> None:
     lanes.put("gone", timeout_ms=1)
+    lanes.passed(lanes.look().lanes[0].due_ms)
+    assert lanes.take() == []
+    assert lanes.look().last_launch_ms == 0, "it was no launch"
+    lanes.put("gone", timeout_ms=1)
     lanes.put("wanted")
-    [waiting] = lanes.look().lanes
-    lanes.passed(waiting.due_ms)
+    lanes.passed(lanes.look().lanes[0].due_ms)
     assert lanes.take_ids(rows=1) == ["wanted"]
     assert list(lanes.look().lanes) == []
 
 
-def test_taking_nothing_but_expired_calls_is_no_launch(lanes: Lanes) -> None:
-    lanes.put("gone", timeout_ms=1)
-    [waiting] = lanes.look().lanes
-    lanes.passed(waiting.due_ms)
-    assert lanes.take() == []
-    assert lanes.look().last_launch_ms == 0
-
-
 def test_a_worker_learns_once_of_calls_that_were_dropped_after_it_took_them(lanes: Lanes) -> None:
+    answered = lanes.put("answered")
+    lanes.take()
+    lanes.answer("answered")
     calls = [lanes.put(id) for id in ("a", "b", "c")]
     lanes.take(rows=2)
-    for call in (*calls, calls[0]):
+    for call in (answered, *calls, calls[0]):
         lanes.lanes.drop(call)
     assert lanes.lanes.wait_for_dropped("worker-2", 0.01) == []
     assert lanes.lanes.wait_for_dropped("worker-1", PATIENCE_S) == ["a", "b"]
@@ -117,14 +109,6 @@ def test_a_worker_that_waits_for_dropped_calls_can_be_notified(lanes: Lanes) -> 
         assert waits.result(PATIENCE_S) == ["a"]
 
 
-def test_a_worker_learns_nothing_of_calls_that_it_has_answered(lanes: Lanes) -> None:
-    call = lanes.put("a")
-    lanes.take()
-    lanes.answer("a")
-    lanes.lanes.drop(call)
-    assert lanes.lanes.wait_for_dropped("worker-1", 0.01) == []
-
-
 def test_a_dropped_call_is_never_taken_and_leaves_its_room(lanes: Lanes) -> None:
     dropped = lanes.put("a", most=1)
     lanes.lanes.drop(dropped)
@@ -134,63 +118,45 @@ def test_a_dropped_call_is_never_taken_and_leaves_its_room(lanes: Lanes) -> None
     assert lanes.take_ids() == ["b"]
 
 
-def test_a_launch_is_remembered_with_its_predicted_time(lanes: Lanes) -> None:
+def test_a_launch_is_remembered_and_a_ticket_from_before_it_takes_nothing(lanes: Lanes) -> None:
     lanes.put("a")
+    lanes.put("b")
     before = lanes.look()
     assert (before.last_launch_ms, before.last_took_ms) == (0, 0)
-    lanes.take()
+    assert len(lanes.take(rows=1, look=before)) == 1
     after = lanes.look()
     assert before.now_ms <= after.last_launch_ms <= after.now_ms
     assert after.last_took_ms == 100
-
-
-def test_a_ticket_from_before_the_pools_last_launch_takes_nothing(lanes: Lanes) -> None:
-    lanes.put("a")
-    lanes.put("b")
-    stale = lanes.look()
-    assert len(lanes.take(rows=1, look=stale)) == 1
-    assert lanes.try_take(rows=1, look=stale) is None
+    assert lanes.try_take(rows=1, look=before) is None
     assert lanes.take_ids(rows=1) == ["b"]
 
 
 def test_replicas_are_the_workers_that_are_ready(lanes: Lanes) -> None:
-    lanes.lanes.announce("worker-2", 60)
-    lanes.lanes.announce("worker-2", 60)
-    assert lanes.look().replicas == 2
-    lanes.lanes.announce("worker-1", 0)
-    assert lanes.look().replicas == 1
-
-
-def test_a_worker_that_withdrew_gets_no_more_calls(lanes: Lanes) -> None:
     lanes.put("a")
+    for _ in range(2):
+        lanes.lanes.announce("worker-2", 60)
+    assert lanes.look().replicas == 2
+    lanes.lanes.announce("worker-2", 0.05)
+    eventually(lambda: lanes.look().replicas == 1)  # it fell silent
     lanes.lanes.announce("worker-1", 0)
+    assert lanes.look().replicas == 0
     assert lanes.refusal(Call("b", "{}/64", "tenant", 1, 1, "api-1")) == "no_worker"
     assert lanes.take_ids() == ["a"]
-
-
-def test_a_worker_that_falls_silent_is_no_longer_ready(unserved: Lanes) -> None:
-    unserved.lanes.announce("worker-1", 60)
-    assert unserved.look().replicas == 1
-    unserved.lanes.announce("worker-1", 0.05)
-    eventually(lambda: unserved.look().replicas == 0)
-    assert unserved.refusal(Call("a", "{}/64", "tenant", 1, 1, "api-1")) == "no_worker"
 
 
 def test_two_takers_never_get_the_same_call(lanes: Lanes) -> None:
     ids = [f"call-{n}" for n in range(200)]
     for id in ids:
         lanes.put(id, most=1000)
-    taken: list[list[str]] = [[], [], [], []]
 
-    def take_all(mine: list[str]) -> None:
+    def take_all(_: int) -> list[str]:
+        mine = []
         while lanes.look().lanes:
             mine += [call.id for call in lanes.try_take(rows=3) or ()]
+        return mine
 
-    threads = [threading.Thread(target=take_all, args=(mine,)) for mine in taken]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
+    with ThreadPoolExecutor(4) as pool:
+        taken = list(pool.map(take_all, range(4)))
     assert sorted(id for mine in taken for id in mine) == sorted(ids)
 
 
@@ -242,12 +208,6 @@ def test_a_profile_is_what_the_latest_worker_announced(lanes: Lanes) -> None:
     lanes.lanes.announce("worker-1", 60, profile=profile.pack())
     lanes.lanes.announce("worker-1", 60)
     assert [Profile.unpack(one) for one in lanes.lanes.profiles()] == [profile]
-
-
-def test_a_model_is_wanted_once_a_call_found_no_worker(unserved: Lanes) -> None:
-    assert not unserved.lanes.wanted()
-    unserved.refusal(Call("a", "{}/64", "tenant", 1, 1, "api-1"))
-    assert unserved.lanes.wanted()
 
 
 def test_launches_are_counted_by_their_reason(lanes: Lanes) -> None:

@@ -1,6 +1,7 @@
 """Logs of calls: who may write them, what is sent, how calls of dead workers go on."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -38,48 +39,51 @@ def stream(lanes: Lanes, *progress: Progress) -> list[str]:
     return [call.id for call in lanes.lanes.stream(progress)]
 
 
-def died(lanes: Lanes, worker: str = "worker-2") -> None:
-    lanes.lanes.announce(worker, 0)
+def died(lanes: Lanes) -> None:
+    lanes.lanes.announce("worker-2", 0)
     assert lanes.lanes.recover() == 1
+
+
+def ends(lanes: Lanes) -> list[list[Any]]:
+    """Replies that the api was sent, without those of its streams."""
+    sent = [m for m in lanes.received("api-1") if m[:1] == b"["]
+    return [list(reply) for message in sent for reply in unpack_replies(message)]
+
+
+def taken(lanes: Lanes, worker: str = "worker-1", lane: str = LANE, **more: Any) -> Call:
+    [call] = lanes.take(worker=worker, lane=lane, **more)
+    return call
+
+
+def dies_after(lanes: Lanes, number: int, lane: str = LANE) -> None:
+    """A worker takes the call, sends a delta, and dies."""
+    assert stream(lanes, delta(taken(lanes, "worker-2", lane), number)) == []
+    died(lanes)
 
 
 def test_a_step_of_deltas_is_one_message_to_each_api_that_waits(lanes: Lanes) -> None:
     put(lanes, "a", "b")
     put(lanes, "c", asker="api-2")
-    calls = lanes.take()
-    assert stream(lanes, *(delta(call, 0) for call in calls)) == []
+    put(lanes, "whole", stream=False)
+    assert stream(lanes, *(delta(call, 0) for call in lanes.take())) == []
     assert numbers(lanes) == [[("a", 0), ("b", 0)]]
     assert numbers(lanes, "api-2") == [[("c", 0)]]
+    assert len(log(lanes, "whole").deltas) == 1
 
 
-def test_a_log_has_all_deltas_in_order_with_the_latest_notes(lanes: Lanes) -> None:
+def test_a_log_has_all_deltas_once_and_in_order_with_the_latest_notes(lanes: Lanes) -> None:
     put(lanes, "a", "b")
     a, _ = lanes.take()
     assert log(lanes, "a") == CallLog()
-    lanes.lanes.stream([delta(a, 0, "so", b"[1]"), delta(a, 1, " much")])
+    for _ in range(2):
+        lanes.lanes.stream([delta(a, 0, "so", b"[1]"), delta(a, 1, " much")])
     lanes.lanes.stream([delta(a, 2, "!")])
     logs = lanes.lanes.logs(["b", "a"])
     assert logs[0] == CallLog()
     assert [one.number for one in logs[1].deltas] == [0, 1, 2]
     assert "".join(one.choices[0].text for one in logs[1].deltas) == "so much!"
     assert logs[1].notes == b"[1]"
-
-
-def test_a_call_that_does_not_stream_is_logged_and_not_sent(lanes: Lanes) -> None:
-    put(lanes, "a", stream=False)
-    [call] = lanes.take()
-    assert stream(lanes, delta(call, 0)) == []
-    assert len(log(lanes, "a").deltas) == 1
-    assert lanes.streamed("api-1") == []
-
-
-def test_a_delta_that_is_repeated_is_logged_and_sent_once(lanes: Lanes) -> None:
-    put(lanes, "a")
-    [call] = lanes.take()
-    for _ in range(2):
-        lanes.lanes.stream([delta(call, 0), delta(call, 1)])
-    assert numbers(lanes) == [[("a", 0), ("a", 1)]]
-    assert len(log(lanes, "a").deltas) == 2
+    assert numbers(lanes) == [[("a", 0), ("a", 1)], [("a", 2)]]
 
 
 def test_a_worker_that_was_taken_for_dead_adds_nothing_and_learns_it(lanes: Lanes) -> None:
@@ -96,9 +100,9 @@ def test_a_worker_that_was_taken_for_dead_adds_nothing_and_learns_it(lanes: Lane
 
 def test_the_same_worker_adds_nothing_by_an_earlier_take(lanes: Lanes) -> None:
     put(lanes, "a")
-    [before] = lanes.take(token=1)
+    before = taken(lanes, token=1)
     lanes.lanes.abort("worker-1", 1)
-    [after] = lanes.take(token=2)
+    after = taken(lanes, token=2)
     assert stream(lanes, delta(before, 0)) == ["a"]
     assert stream(lanes, delta(after, 0)) == []
 
@@ -119,39 +123,31 @@ def reply(call: Call, text: bytes = b'"done"') -> Reply:
     return Reply(call.id, text, None, 3, {}, "tenant", "standard", 5, TOKENS)
 
 
-def test_the_end_of_a_call_is_sent_counted_once_and_forgets_it(lanes: Lanes) -> None:
-    put(lanes, "a")
-    [call] = lanes.take()
-    lanes.lanes.stream([delta(call, 0)])
+@pytest.mark.parametrize("streams", [True, False])
+def test_the_end_of_a_call_is_sent_counted_once_and_forgets_it(lanes: Lanes, streams: bool) -> None:
+    put(lanes, "a", stream=streams)
+    call = taken(lanes)
+    lanes.lanes.stream([delta(call, 0, notes=b"1")])
     for _ in range(2):
         lanes.lanes.end([(call, reply(call))])
-    ends = [m for m in lanes.received("api-1") if m[:1] == b"["]
-    assert [unpack_replies(end)[0][:2] for end in ends] == [("a", b'"done"')]
+    assert [end[:2] for end in ends(lanes)] == [["a", b'"done"']]
     assert lanes.usage() == {("tenant", "standard"): (1, 0, 3, 5)}
     assert lanes.tokens() == {"tenant": (10, 4, 3)}
     assert lanes.lanes.recover() == 0
-
-
-def test_nothing_is_left_of_the_log_of_a_whole_answer(lanes: Lanes) -> None:
-    put(lanes, "a", stream=False)
-    [call] = lanes.take()
-    lanes.lanes.stream([delta(call, 0, notes=b"1")])
-    lanes.lanes.end([(call, reply(call))])
-    assert log(lanes, "a") == CallLog()
+    assert streams or log(lanes, "a") == CallLog()
 
 
 @pytest.mark.parametrize("taken_again", [True, False])
 def test_the_end_sent_by_a_worker_taken_for_dead_is_void(lanes: Lanes, taken_again: bool) -> None:
     put(lanes, "a")
-    [before] = lanes.take(worker="worker-2")
+    before = taken(lanes, "worker-2")
     lanes.lanes.stream([delta(before, 0)])
     died(lanes)
-    after = lanes.take() if taken_again else []
+    after = taken(lanes) if taken_again else None
     lanes.lanes.end([(before, reply(before, b'"zombie"'))])
-    assert (lanes.usage(), lanes.tokens()) == ({}, {})
-    assert [m for m in lanes.received("api-1") if m[:1] == b"["] == []
+    assert (lanes.usage(), lanes.tokens(), ends(lanes)) == ({}, {}, [])
     assert len(log(lanes, "a").deltas) == 1
-    [after] = after or lanes.take()
+    after = after or taken(lanes)
     lanes.lanes.end([(after, reply(after))])
     lanes.lanes.end([(before, reply(before, b'"zombie"'))])
     assert lanes.tokens() == {"tenant": (10, 4, 3)}
@@ -175,52 +171,42 @@ def test_a_call_whose_client_left_is_billed_once_for_its_tokens(lanes: Lanes) ->
 def test_a_call_that_generated_goes_back_into_its_own_lane_at_every_death(lanes: Lanes) -> None:
     put(lanes, "a")
     for n in range(4):
-        [call] = lanes.take(worker="worker-2")
-        lanes.lanes.stream([delta(call, n)])
-        died(lanes)
+        dies_after(lanes, n)
         assert lanes.waiting() == {LANE: 1}
     assert [one.number for one in log(lanes, "a").deltas] == [0, 1, 2, 3]
 
 
 def test_a_call_that_generates_no_more_runs_alone_then_is_given_up(lanes: Lanes) -> None:
     put(lanes, "a")
-    [call] = lanes.take(worker="worker-2")
-    lanes.lanes.stream([delta(call, 0)])
-    died(lanes)
+    dies_after(lanes, 0)
     for lane, then in ((LANE, {LONE: 1}), (LONE, {})):
-        assert lanes.take_ids(lane=lane, worker="worker-2") == ["a"]
+        taken(lanes, "worker-2", lane)
         died(lanes)
         assert lanes.waiting() == then
-    [end] = [m for m in lanes.received("api-1") if m[:1] == b"["]
-    assert unpack_replies(end)[0][:3] == ("a", None, list(WORKER_LOST))
+    [end] = ends(lanes)
+    assert end[:3] == ["a", None, list(WORKER_LOST)]
 
 
 def test_a_call_whose_workers_die_again_and_again_is_given_up_if_generating(lanes: Lanes) -> None:
     put(lanes, "a")
     for n in range(MOST_DEATHS):
-        [call] = lanes.take(worker="worker-2")
-        lanes.lanes.stream([delta(call, n)])
-        died(lanes)
+        dies_after(lanes, n)
     for n, lane, then in ((0, LANE, {LONE: 1}), (1, LONE, {})):
-        [call] = lanes.take(lane=lane, worker="worker-2")
-        lanes.lanes.stream([delta(call, MOST_DEATHS + n)])
-        died(lanes)
+        dies_after(lanes, MOST_DEATHS + n, lane)
         assert lanes.waiting() == then
 
 
 def test_a_call_that_generated_alone_goes_back_among_the_others(lanes: Lanes) -> None:
     put(lanes, "a")
-    assert lanes.take_ids(worker="worker-2") == ["a"]
+    taken(lanes, "worker-2")
     died(lanes)
-    [call] = lanes.take(lane=LONE, worker="worker-2")
-    assert stream(lanes, delta(call, 0)) == []
-    died(lanes)
+    dies_after(lanes, 0, LONE)
     assert lanes.waiting() == {LANE: 1}
 
 
 def test_calls_whose_engine_died_are_recovered_while_their_worker_lives(lanes: Lanes) -> None:
     put(lanes, "a")
-    [call] = lanes.take(worker="worker-2")
+    call = taken(lanes, "worker-2")
     lanes.lanes.stream([delta(call, 0)])
     assert lanes.lanes.recover(["worker-2#77"]) == 0
     assert lanes.lanes.recover([call.holder]) == 1

@@ -15,7 +15,7 @@ from jobs.identity import Limit
 from jobs.models.inputs.generation import TokenUsage
 from tests.integration.jobs.calls.conftest import lanes_of
 from tests.integration.jobs.calls.made import Lanes
-from tests.integration.jobs.calls.test_call_deaths_in_lanes import LONE
+from tests.integration.jobs.calls.test_call_deaths_in_lanes import LONE, died
 from tests.support.wait import eventually
 
 _numbers = count()
@@ -40,20 +40,22 @@ def asked(lanes: Lanes, quota: Quota, size: int = 1, **bounds: int) -> Rejection
     return lanes.refused(call(size), quota=quota, most=bounds.pop("most", 10_000), **bounds)
 
 
-def waits_ms(refused: Rejection | None) -> float:
-    assert refused
+def waits_ms(refused: Call | Rejection | None, name: str | None = None) -> float:
+    """How long a refused call is to wait; name: of the bound that is exceeded."""
+    assert isinstance(refused, Rejection)
     assert refused.why == "quota"
     assert refused.exceeded
     assert refused.exceeded.wait_ms == refused.wait_ms
+    assert name in (None, refused.exceeded.bound.name)
     return refused.wait_ms
 
 
-def assert_waits(lanes: Lanes, quota: Quota, expected_ms: float, size: int = 1) -> Rejection:
+def assert_waits(
+    lanes: Lanes, quota: Quota, expected_ms: float, size: int = 1, name: str | None = None
+) -> None:
     """A call would wait so long, less what has passed since the test began."""
-    refused = asked(lanes, quota, size)
-    assert expected_ms - lanes.age_ms() <= waits_ms(refused) <= expected_ms
-    assert refused
-    return refused
+    waits = waits_ms(asked(lanes, quota, size), name)
+    assert expected_ms - lanes.age_ms() <= waits <= expected_ms
 
 
 def test_as_many_requests_as_a_second_has_come_in_at_once_and_no_more(lanes: Lanes) -> None:
@@ -82,9 +84,8 @@ def test_tokens_are_counted_in_the_models_unit(lanes: Lanes) -> None:
     quota = bound(Limit(tokens_per_s=10))
     while (no := asked(lanes, quota, size=8)) is None:
         pass
-    assert 0 < waits_ms(no) <= 600
+    assert 0 < waits_ms(no, "tokens_per_s") <= 600
     assert no.exceeded
-    assert no.exceeded.bound.name == "tokens_per_s"
     assert 2 <= no.exceeded.left < 8
     assert asked(lanes, quota, size=2) is None
 
@@ -120,10 +121,7 @@ def test_a_clock_that_steps_back_keeps_nobody_out_for_longer(redis_client: Redis
 def test_one_bound_that_is_exceeded_charges_none(lanes: Lanes) -> None:
     wide, narrow = Limit(tokens_per_min=2), Limit(model=MODEL, requests_per_s=0.01)
     assert asked(lanes, bound(wide, narrow)) is None
-    no = asked(lanes, bound(wide, narrow))
-    assert no
-    assert no.exceeded
-    assert no.exceeded.bound.model == MODEL
+    assert waits_ms(asked(lanes, bound(wide, narrow)), "requests_per_s")
     assert asked(lanes, bound(wide)) is None
     assert waits_ms(asked(lanes, bound(wide)))
 
@@ -131,9 +129,7 @@ def test_one_bound_that_is_exceeded_charges_none(lanes: Lanes) -> None:
 def test_of_several_bounds_the_one_that_keeps_out_for_longest_is_told(lanes: Lanes) -> None:
     quota = bound(Limit(requests_per_s=1, tokens_per_s=1))
     assert asked(lanes, quota, size=500) is None
-    no = assert_waits(lanes, quota, 500_000)
-    assert no.exceeded
-    assert no.exceeded.bound.name == "tokens_per_s"
+    assert_waits(lanes, quota, 500_000, name="tokens_per_s")
 
 
 @pytest.mark.parametrize("why", ["no_worker", "overloaded", "late"])
@@ -161,12 +157,11 @@ def test_tenants_and_keys_have_buckets_of_their_own(lanes: Lanes) -> None:
         assert waits_ms(asked(lanes, quota))
 
 
-def test_limits_of_other_models_dont_bind(lanes: Lanes) -> None:
-    quota = bound(Limit(model="other", requests_per_s=0.01, calls_in_flight=1))
-    assert [asked(lanes, quota) for _ in range(3)] == [None] * 3
-
-
-def test_a_limit_that_is_raised_counts_at_once(lanes: Lanes) -> None:
+def test_limits_of_other_models_dont_bind_and_one_that_is_raised_counts_at_once(
+    lanes: Lanes,
+) -> None:
+    other = bound(Limit(model="other", requests_per_s=0.01, calls_in_flight=1))
+    assert [asked(lanes, other) for _ in range(3)] == [None] * 3
     assert asked(lanes, bound(Limit(requests_per_s=0.005))) is None
     assert waits_ms(asked(lanes, bound(Limit(requests_per_s=0.005))))
     assert asked(lanes, bound(Limit(requests_per_s=1000))) is None
@@ -184,31 +179,18 @@ def put(lanes: Lanes, **bounds: int) -> Call:
     return made
 
 
-def test_so_many_calls_are_open_at_a_time_waiting_or_in_hand(lanes: Lanes) -> None:
-    put(lanes)
+def test_so_many_calls_are_open_until_they_are_answered_or_their_clients_go(lanes: Lanes) -> None:
+    first = put(lanes)
     lanes.take(rows=1)
-    put(lanes)
-    no = asked(lanes, TWO)
-    assert waits_ms(no)
-    assert no
-    assert no.exceeded
-    assert no.exceeded.bound.name == "calls_in_flight"
-
-
-def test_a_call_is_open_until_it_is_answered(lanes: Lanes) -> None:
-    first, _ = put(lanes), put(lanes)
-    lanes.take()
-    assert waits_ms(asked(lanes, TWO))
+    waiting = put(lanes)
+    assert waits_ms(asked(lanes, TWO), "calls_in_flight"), "one waits, one is in hand"
     lanes.answer(first.id)
-    put(lanes)
+    taken = put(lanes)
     assert waits_ms(asked(lanes, TWO))
-
-
-def test_a_call_is_open_until_its_client_goes(lanes: Lanes) -> None:
-    waiting, taken = put(lanes), put(lanes)
     lanes.lanes.drop(waiting)
     put(lanes)
     lanes.take()
+    assert waits_ms(asked(lanes, TWO))
     lanes.lanes.drop(taken)
     put(lanes)
     assert waits_ms(asked(lanes, TWO))
@@ -224,11 +206,10 @@ def test_a_call_that_would_come_too_late_is_open_no_longer(lanes: Lanes) -> None
 def test_a_call_is_open_until_its_second_death(lanes: Lanes) -> None:
     put(lanes)
     put(lanes)
-    for lane in ("{}/64", "alone:{}/64"):
+    for lane in ("{}/64", LONE):
         assert len(lanes.take(lane=lane, worker="worker-2")) == 2
         assert waits_ms(asked(lanes, TWO))
-        lanes.lanes.announce("worker-2", 0)
-        assert lanes.lanes.recover() == 2
+        assert died(lanes) == 2
     put(lanes)
 
 
@@ -241,133 +222,102 @@ def test_a_call_that_everybody_forgot_is_open_until_its_deadline(lanes: Lanes) -
 
 def test_requests_that_were_charged_before_keep_no_call_out(lanes: Lanes) -> None:
     limits = (Limit(requests_per_s=0.005, tokens_per_min=10),)
-    assert asked(lanes, quota_of("tenant", limits, MODEL), size=9) is None  # as a charge does
-    assert_waits(lanes, quota_of("tenant", limits, MODEL), 200_000)
+    assert asked(lanes, bound(*limits), size=9) is None  # as a charge does
+    assert_waits(lanes, bound(*limits), 200_000)
     prepaid = quota_of("tenant", limits, MODEL, prepaid=True)
     assert asked(lanes, prepaid) is None
     no = asked(lanes, prepaid, size=10)
-    assert no
-    assert no.exceeded
-    assert no.exceeded.bound.name == "tokens_per_min"
-    assert 60_000 < waits_ms(no) <= 200_000  # the next request needs one of those too
+    assert 60_000 < waits_ms(no, "tokens_per_min") <= 200_000  # the next request needs one too
 
 
 # -- tokens a minute
 
 
-def generating(
-    lanes: Lanes, quota: Quota, size: int, output_tokens: int, tenant: str = "tenant"
-) -> Call | Rejection:
-    made = call(size, tenant)
+def generating(lanes: Lanes, quota: Quota, size: int, output_tokens: int) -> Call | Rejection:
+    made = call(size)
     bounds = {"target_ms": 250, "timeout_ms": 60_000, "most": 100, "terms": Terms()}
     refused = lanes.lanes.put(made, **bounds, quota=quota, output_tokens=output_tokens)
     return refused or made
 
 
-def left(lanes: Lanes, quota: Quota) -> int:
-    """Tokens that may be used at once, as a call that asks for too many is told."""
-    refused = generating(lanes, quota, 1, 10**9)
-    assert isinstance(refused, Rejection)
-    assert refused.exceeded
-    return refused.exceeded.left
+def generates(lanes: Lanes, quota: Quota, size: int, output_tokens: int) -> Call:
+    made = generating(lanes, quota, size, output_tokens)
+    assert isinstance(made, Call)
+    return made
 
 
 def assert_left(lanes: Lanes, quota: Quota, tokens: int, per_min: int = 600) -> None:
     """So many tokens may be used, and those of the time that has passed since the test began."""
-    found = left(lanes, quota)
-    assert tokens <= found <= tokens + 1 + lanes.age_ms() * per_min / 60_000
+    refused = generating(lanes, quota, 1, 10**9)  # is told what is left, asking for too many
+    assert isinstance(refused, Rejection)
+    assert refused.exceeded
+    assert tokens <= refused.exceeded.left <= tokens + 1 + lanes.age_ms() * per_min / 60_000
 
 
-def ended(lanes: Lanes, made: Call | Rejection, tokens: TokenUsage, **how: bool) -> None:
-    assert isinstance(made, Call)
-    lanes.answer_as(made, tokens=tokens, **how)  # type: ignore[arg-type]
+PER_MIN = bound(Limit(tokens_per_min=600))
 
 
 def test_a_minutes_tokens_may_be_used_at_once_input_and_output_together(lanes: Lanes) -> None:
-    quota = bound(Limit(tokens_per_min=600))
-    assert isinstance(generating(lanes, quota, 100, 400), Call)
-    refused = generating(lanes, quota, 100, 400)
-    assert isinstance(refused, Rejection)
-    assert 40_000 - lanes.age_ms() <= waits_ms(refused) <= 40_000
-    assert refused.exceeded
-    assert refused.exceeded.bound.name == "tokens_per_min"
-    assert_left(lanes, quota, 100)
-    assert isinstance(generating(lanes, quota, 20, 80), Call)
+    generates(lanes, PER_MIN, 100, 400)
+    waits = waits_ms(generating(lanes, PER_MIN, 100, 400), "tokens_per_min")
+    assert 40_000 - lanes.age_ms() <= waits <= 40_000
+    assert_left(lanes, PER_MIN, 100)
+    generates(lanes, PER_MIN, 20, 80)
 
 
-def test_what_a_call_did_not_generate_is_given_back(lanes: Lanes) -> None:
-    quota = bound(Limit(tokens_per_min=600))
-    made = generating(lanes, quota, 100, 400)
+@pytest.mark.parametrize(
+    ("estimated", "used", "left"),
+    [
+        (400, TokenUsage(90, 50, 10), 500),  # what it did not generate is given back
+        (100, TokenUsage(150, 0, 350), 100),  # what it generated above its estimate is charged
+    ],
+)
+def test_a_call_is_charged_what_it_used(
+    lanes: Lanes, estimated: int, used: TokenUsage, left: int
+) -> None:
+    made = generates(lanes, PER_MIN, 100, estimated)
     lanes.take()
-    ended(lanes, made, TokenUsage(90, 50, 10))
-    assert_left(lanes, quota, 500)
-
-
-def test_what_a_call_generated_above_its_estimate_is_charged(lanes: Lanes) -> None:
-    quota = bound(Limit(tokens_per_min=600))
-    made = generating(lanes, quota, 100, 100)
-    lanes.take()
-    ended(lanes, made, TokenUsage(150, 0, 350))
-    assert_left(lanes, quota, 100)
+    lanes.answer_as(made, tokens=used)
+    assert_left(lanes, PER_MIN, left)
 
 
 def test_a_call_is_settled_once_also_where_it_was_dropped(lanes: Lanes) -> None:
-    quota = bound(Limit(tokens_per_min=600))
-    made = generating(lanes, quota, 100, 400)
+    made = generates(lanes, PER_MIN, 100, 400)
     lanes.take()
-    assert isinstance(made, Call)
     lanes.lanes.drop(made)
     for _ in range(2):
-        ended(lanes, made, TokenUsage(100, 0, 100), failed=True)
-    assert_left(lanes, quota, 400)
+        lanes.answer_as(made, tokens=TokenUsage(100, 0, 100), failed=True)
+    assert_left(lanes, PER_MIN, 400)
 
 
 def test_every_bound_of_tokens_a_minute_is_settled(lanes: Lanes) -> None:
     wide, narrow = Limit(tokens_per_min=6000), Limit(model=MODEL, tokens_per_min=600)
-    made = generating(lanes, bound(wide, narrow), 100, 400)
+    made = generates(lanes, bound(wide, narrow), 100, 400)
     lanes.take()
-    ended(lanes, made, TokenUsage(100, 0, 0))
+    lanes.answer_as(made, tokens=TokenUsage(100, 0, 0))
     assert_left(lanes, bound(narrow), 500)
     assert_left(lanes, bound(wide), 5900, per_min=6000)
 
 
 def test_a_call_that_generates_nothing_is_charged_by_its_size(lanes: Lanes) -> None:
-    quota = bound(Limit(tokens_per_min=600))
-    assert asked(lanes, quota, size=200) is None
-    assert_left(lanes, quota, 400)
+    assert asked(lanes, PER_MIN, size=200) is None
+    assert_left(lanes, PER_MIN, 400)
+    generates(lanes, bound(Limit(tokens_per_s=10)), 9, 10**6)  # a bound of inputs alone
 
 
-def test_tokens_a_second_count_inputs_alone(lanes: Lanes) -> None:
-    assert isinstance(generating(lanes, bound(Limit(tokens_per_s=10)), 9, 10**6), Call)
-
-
-def test_what_a_call_was_charged_that_no_worker_took_is_given_back(lanes: Lanes) -> None:
-    quota = bound(Limit(tokens_per_min=600))
-    generating(lanes, quota, 20, 80)
-    made = generating(lanes, quota, 100, 300)
-    assert isinstance(made, Call)
-    for _ in range(2):
-        lanes.lanes.drop(made)
-    assert_left(lanes, quota, 500)
-
-
-def test_what_a_call_was_charged_that_came_too_late_is_given_back(lanes: Lanes) -> None:
-    quota = bound(Limit(tokens_per_min=600))
-    taken = generating(lanes, quota, 20, 80)
-    assert [one.id for one in lanes.take()] == [getattr(taken, "id", "")]
-    generating(lanes, quota, 100, 300)
-    assert lanes.take(needs_ms=1e9) == []
-    assert_left(lanes, quota, 500)
-
-
-def test_what_a_call_was_charged_whose_workers_died_is_given_back(lanes: Lanes) -> None:
-    quota = bound(Limit(tokens_per_min=600))
-    generating(lanes, quota, 20, 80)
-    lanes.take()
-    generating(lanes, quota, 100, 300)
-    for lane in ("{}/64", LONE):
-        assert_left(lanes, quota, 100)
-        assert len(lanes.take(lane=lane, worker="worker-2")) == 1
-        lanes.lanes.announce("worker-2", 0)
-        assert lanes.lanes.recover() == 1
-    assert_left(lanes, quota, 500)
+@pytest.mark.parametrize("end", ["dropped", "too late", "lost"])
+def test_what_a_call_was_charged_that_never_ran_is_given_back(lanes: Lanes, end: str) -> None:
+    taken = generates(lanes, PER_MIN, 20, 80)
+    assert lanes.take_ids() == [taken.id]
+    made = generates(lanes, PER_MIN, 100, 300)
+    if end == "dropped":
+        for _ in range(2):
+            lanes.lanes.drop(made)
+    elif end == "too late":
+        assert lanes.take(needs_ms=1e9) == []
+    else:
+        for lane in ("{}/64", LONE):
+            assert_left(lanes, PER_MIN, 100)
+            assert len(lanes.take(lane=lane, worker="worker-2")) == 1
+            assert died(lanes) == 1
+    assert_left(lanes, PER_MIN, 500)

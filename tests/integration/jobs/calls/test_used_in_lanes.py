@@ -4,6 +4,8 @@ from jobs.calls.messages import SHADOW, Call, Reply
 from jobs.models.inputs.generation import TokenUsage
 from tests.integration.jobs.calls.made import Lanes
 
+TOKENS = TokenUsage(10, 4, 3)
+
 
 def put(lanes: Lanes, id: str, tenant: str = "acme", **fields: object) -> Call:
     call = Call(id, "{}/64", tenant, None, 3, "api-1", **fields)  # type: ignore[arg-type]
@@ -50,35 +52,38 @@ def test_a_copy_of_a_call_is_forgotten_and_never_counted(lanes: Lanes) -> None:
     assert lanes.usage() == lanes.tokens() == {}
 
 
-def test_a_call_that_is_answered_twice_counts_once(lanes: Lanes) -> None:
-    put(lanes, "a")
-    [call] = lanes.take()
-    lanes.answer_as(call, device_us=10)
-    lanes.answer_as(call, device_us=10)
-    assert lanes.usage() == {("acme", "standard"): (1, 0, 3, 10)}
-
-
-def test_a_redelivered_call_counts_for_who_answers_first(lanes: Lanes) -> None:
+def test_a_redelivered_call_counts_once_for_who_answers_first(lanes: Lanes) -> None:
     put(lanes, "a")
     [call] = lanes.take(worker="worker-2", lease_ms=0.0)
     lanes.passed(lanes.look().now_ms)
     assert lanes.lanes.recover() == 1
     [again] = lanes.take(lane="alone:{}/64")
-    lanes.answer_as(again, device_us=30)
-    lanes.answer_as(call, device_us=10)
+    for _ in range(2):
+        lanes.answer_as(again, device_us=30, tokens=TOKENS)
+    lanes.answer_as(call, device_us=10, tokens=TokenUsage(10, 0, 2))
     assert lanes.usage() == {("acme", "standard"): (1, 0, 3, 30)}
+    assert lanes.tokens() == {"acme": (10, 4, 3)}
 
 
-def test_a_call_that_was_taken_back_costs_nothing(lanes: Lanes) -> None:
+def test_the_calls_of_one_launch_are_counted_together_and_once(lanes: Lanes) -> None:
+    for n in range(5):
+        put(lanes, f"call{n}")
+    replies = [
+        Reply(call.id, b"1", None, 3, {}, call.tenant, call.job_class, 0, TOKENS)
+        for call in lanes.take()
+    ]
+    for _ in range(2):
+        lanes.lanes.reply("api-1", replies)
+    assert lanes.tokens() == {"acme": (50, 20, 15)}
+    assert lanes.usage() == {("acme", "standard"): (5, 0, 15, 0)}
+
+
+def test_a_call_that_was_taken_back_or_lost_with_two_workers_costs_nothing(lanes: Lanes) -> None:
     call = put(lanes, "a")
     [taken] = lanes.take()
     lanes.lanes.drop(call)
     lanes.answer_as(taken, device_us=10)
-    assert lanes.usage() == {}
-
-
-def test_a_call_that_two_workers_died_with_costs_nothing(lanes: Lanes) -> None:
-    put(lanes, "a")
+    put(lanes, "b")
     for lane in ("{}/64", "alone:{}/64"):
         lanes.take(lane=lane, worker="worker-2", lease_ms=0.0)
         lanes.passed(lanes.look().now_ms)
@@ -89,16 +94,11 @@ def test_a_call_that_two_workers_died_with_costs_nothing(lanes: Lanes) -> None:
 def test_the_minute_that_runs_is_not_over_and_what_is_forgotten_is_gone(lanes: Lanes) -> None:
     put(lanes, "a")
     [call] = lanes.take()
-    lanes.answer_as(call)
+    lanes.answer_as(call, tokens=TOKENS)
     minute_ms = 60_000 * (lanes.look().now_ms // 60_000)
     assert lanes.lanes.usage() == [] or lanes.look().now_ms > minute_ms + 60_000
     lanes.lanes.forget_usage(lanes.lanes.usage(unfinished=True))
-    assert lanes.usage() == {}
-
-
-# -- tokens
-
-TOKENS = TokenUsage(10, 4, 3)
+    assert (lanes.usage(), lanes.tokens()) == ({}, {})
 
 
 def test_tokens_are_counted_by_tenant_also_of_calls_that_failed(lanes: Lanes) -> None:
@@ -112,19 +112,6 @@ def test_tokens_are_counted_by_tenant_also_of_calls_that_failed(lanes: Lanes) ->
     assert lanes.usage()["acme", "standard"] == (2, 1, 6, 0)
 
 
-def test_tokens_of_one_launch_are_counted_together(lanes: Lanes) -> None:
-    for n in range(5):
-        put(lanes, f"call{n}")
-    replies = [
-        Reply(call.id, b"1", None, 3, {}, call.tenant, call.job_class, 0, TOKENS)
-        for call in lanes.take()
-    ]
-    lanes.lanes.reply("api-1", replies)
-    lanes.lanes.reply("api-1", replies)
-    assert lanes.tokens() == {"acme": (50, 20, 15)}
-    assert lanes.usage() == {("acme", "standard"): (5, 0, 15, 0)}
-
-
 def test_a_cancelled_call_is_billed_once_for_what_it_generated(lanes: Lanes) -> None:
     call = put(lanes, "a")
     [taken] = lanes.take()
@@ -133,22 +120,3 @@ def test_a_cancelled_call_is_billed_once_for_what_it_generated(lanes: Lanes) -> 
         lanes.answer_as(taken, failed=True, device_us=10, tokens=TOKENS)
     assert lanes.tokens() == {"acme": (10, 4, 3)}
     assert lanes.usage() == {("acme", "standard"): (0, 1, 0, 10)}
-
-
-def test_a_call_that_was_generated_twice_is_billed_for_who_answers_first(lanes: Lanes) -> None:
-    put(lanes, "a")
-    [call] = lanes.take(worker="worker-2", lease_ms=0.0)
-    lanes.passed(lanes.look().now_ms)
-    assert lanes.lanes.recover() == 1
-    [again] = lanes.take(lane="alone:{}/64")
-    lanes.answer_as(again, tokens=TOKENS)
-    lanes.answer_as(call, tokens=TokenUsage(10, 0, 2))
-    assert lanes.tokens() == {"acme": (10, 4, 3)}
-
-
-def test_forgotten_usage_has_no_tokens_left(lanes: Lanes) -> None:
-    put(lanes, "a")
-    [call] = lanes.take()
-    lanes.answer_as(call, tokens=TOKENS)
-    lanes.lanes.forget_usage(lanes.lanes.usage(unfinished=True))
-    assert lanes.tokens() == {}

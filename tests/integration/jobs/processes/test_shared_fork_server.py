@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,12 @@ sys.stdin.read()
 """
 
 
+@dataclass
 class Talker:
     """Process of the server, and what it has said about itself."""
 
-    def __init__(self, process: ForkedProcess, said: dict[str, Any]) -> None:
-        self.process, self.said = process, said
+    process: ForkedProcess
+    said: dict[str, Any]
 
 
 Start = Callable[..., Talker]
@@ -104,12 +106,16 @@ def start(owned: object) -> Iterator[Start]:
         talker.process.wait(PATIENCE_S)
 
 
-def test_a_process_is_forked_from_what_the_server_has_imported(start: Start) -> None:
-    one, two = start(ASKED="1"), start()
+def test_processes_are_forked_from_what_the_server_has_imported(start: Start) -> None:
+    one, two, three = start(ASKED="1"), start(), start()
     assert one.said["server"] == one.said["parent"] == two.said["parent"]
     assert one.said["session"]
     assert one.said["arguments"][1] == "pass"
     assert one.process.pid != two.process.pid
+    drawn = zip(one.said["random"], two.said["random"], strict=True)
+    assert all(a is not None and a != b for a, b in drawn), "random numbers of their own"
+    numbers = {len(its.said["open"]) for its in (one, two, three)}
+    assert len(numbers) == 1, "a process has no descriptor of the server"
 
 
 def test_its_environment_is_the_one_asked_for_and_what_imports_have_set(
@@ -121,16 +127,6 @@ def test_its_environment_is_the_one_asked_for_and_what_imports_have_set(
     assert "SERVERS" not in environment
     monkeypatch.delenv("AT_FIRST")
     assert not {"ASKED", "AT_FIRST"} & start().said["environment"].keys()
-
-
-def test_processes_draw_random_numbers_of_their_own(start: Start) -> None:
-    one, two = (start().said["random"] for _ in range(2))
-    assert all(a is not None and a != b for a, b in zip(one, two, strict=True))
-
-
-def test_a_process_has_no_descriptor_of_the_server(start: Start) -> None:
-    numbers = [len(start().said["open"]) for _ in range(3)]
-    assert len(set(numbers)) == 1
 
 
 @pytest.mark.parametrize(("do", "code"), [("sys.exit(7)", 7), ("os.kill(os.getpid(), 11)", -11)])
@@ -154,11 +150,21 @@ def test_a_killed_client_takes_its_processes_with_it(start: Start) -> None:
 def test_a_killed_server_leaves_its_processes_and_is_started_again(start: Start) -> None:
     survivor = start()
     os.kill(survivor.said["server"], signal.SIGKILL)
-    successor = start()
-    assert successor.said["server"] != survivor.said["server"]
+    assert start().said["server"] != survivor.said["server"]
     assert survivor.process.poll() is None
     survivor.process.kill()
     assert survivor.process.wait(PATIENCE_S) == -signal.SIGKILL
+
+
+def test_a_server_that_stands_still_is_not_waited_for(start: Start) -> None:
+    server = start().said["server"]
+    os.kill(server, signal.SIGSTOP)
+    try:
+        with pytest.raises(TimeoutError):
+            start(within_s=0.1)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    assert start().said["server"] == server
 
 
 def test_the_server_ends_with_its_owner(
@@ -178,17 +184,6 @@ def test_those_who_come_at_once_start_one_server(start: Start) -> None:
     with ThreadPoolExecutor(4) as threads:
         talkers = list(threads.map(lambda _: start(), range(4)))
     assert len({talker.said["server"] for talker in talkers}) == 1
-
-
-def test_a_server_that_stands_still_is_not_waited_for(start: Start) -> None:
-    server = start().said["server"]
-    os.kill(server, signal.SIGSTOP)
-    try:
-        with pytest.raises(TimeoutError):
-            start(within_s=0.1)
-    finally:
-        os.kill(server, signal.SIGCONT)
-    assert start().said["server"] == server
 
 
 def test_a_folder_that_others_may_enter_is_not_used(

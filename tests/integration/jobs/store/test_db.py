@@ -13,52 +13,44 @@ from tests.support.stores.transactions import scalar
 
 
 @pytest.fixture
-def pool(settings: Settings) -> Iterator[Engine]:
+def pool(settings: Settings, now_s: list[float]) -> Iterator[Engine]:
     made = db.connect(settings.database_url, pool_size=2)
     yield made
     made.dispose()
+
+
+@pytest.fixture
+def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of the pool, which a test moves on."""
+    now = [clock.monotonic()]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    return now
 
 
 def backend(pool: Engine) -> int:
     return int(scalar(pool, "SELECT pg_backend_pid()") or 0)
 
 
-def end(database: Engine, pid: int) -> None:
-    assert scalar(database, "SELECT pg_terminate_backend(:pid, 60000)", {"pid": pid})
-
-
-def test_a_connection_that_died_while_it_was_idle_is_replaced(
-    pool: Engine, database: Engine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("idle_s", [0, 60])
+def test_a_connection_that_died_after_its_use_is_replaced(
+    pool: Engine, database: Engine, now_s: list[float], idle_s: float
 ) -> None:
-    now_s = clock.monotonic()
     first = backend(pool)
-    end(database, first)
-    monkeypatch.setattr(clock, "monotonic", lambda: now_s + 60)
-    assert backend(pool) != first
-
-
-def test_a_connection_that_died_a_moment_after_its_use_is_replaced(
-    pool: Engine, database: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now_s = clock.monotonic()
-    monkeypatch.setattr(clock, "monotonic", lambda: now_s)
-    first = backend(pool)
-    end(database, first)
+    assert scalar(database, "SELECT pg_terminate_backend(:pid, 60000)", {"pid": first})
+    now_s[0] += idle_s
     assert backend(pool) != first
 
 
 def test_a_connection_that_was_used_a_moment_ago_is_not_pinged(
-    pool: Engine, monkeypatch: pytest.MonkeyPatch
+    pool: Engine, now_s: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now_s, pings = [clock.monotonic()], list[object]()
-    ping = pool.dialect.do_ping
+    pings, ping = list[object](), pool.dialect.do_ping
 
     def counted(connection: Any) -> bool:
         pings.append(connection)
         return ping(connection)
 
     monkeypatch.setattr(pool.dialect, "do_ping", counted)
-    monkeypatch.setattr(clock, "monotonic", lambda: now_s[0])
     first = backend(pool)
     assert backend(pool) == first
     assert pings == []

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from uuid import UUID
 
@@ -16,14 +17,11 @@ from jobs.models.pricing import Price
 from jobs.store import db, invariants
 from jobs.store.jobs import verbs
 from jobs.store.queue import claim, settle
-from jobs.store.queue.claim import Lease
-from jobs.store.queue.settle import Result
-from jobs.usecases.submit import Order, submit, submit_source
+from jobs.usecases.submit import Order, submit_source
 from ops.cli.main import main
 from tests.support.cases import each
-from tests.support.stores.transactions import execute
-
-ECHO = SAMPLES.resolve("echo")
+from tests.support.stores.store import ECHO, count, post, results
+from tests.support.stores.transactions import execute, transact
 
 # Breaks one thing of a database that has a job of each kind, with three items each.
 BREAKS = {
@@ -66,9 +64,7 @@ BREAKS = {
         "UPDATE slices SET lease_owner = 1 WHERE job_id = :done",
         "UPDATE slices SET lease_until = now() WHERE job_id = :queued",
     ],
-    "checkpoints": [
-        "INSERT INTO checkpoints VALUES (:done, 1, 0, 0, 'default', '{{1}}', 'a')",
-    ],
+    "checkpoints": ["INSERT INTO checkpoints VALUES (:done, 1, 0, 0, 'default', '{{1}}', 'a')"],
     "done_is_whole": ["UPDATE slices SET state = 'done' WHERE job_id = :queued"],
     "delivered_by_key": ["ALTER TABLE results DROP CONSTRAINT results_pkey"],
     "slice_counts": [
@@ -142,35 +138,22 @@ def broken(database: Engine) -> set[str]:
 def jobs(database: Engine) -> dict[str, UUID]:
     """A job that ended, one that runs, one that waits, one that was retried, and one that is still
     to be read."""
-    found = {name: _post(database) for name in ("done", "retried", "leased", "queued")}
+    found = {name: post(database, *"xxx") for name in ("done", "retried", "leased", "queued")}
     with database.begin() as tx:
-        leases = claim.claim(tx, 1, {ECHO: 9}, lease_s=60)
-        ours = [lease for lease in leases if lease.job_id != found["leased"]]
-        rows = [row for lease in ours for row in _results(lease, found)]
-        settle.settle(tx, ours, rows, prices={ECHO.key: Price(per_item=Decimal(1))})
+        leases = {lease.job_id: lease for lease in claim.claim(tx, 1, {ECHO: 9}, lease_s=60)}
+        done, retried = leases[found["done"]], leases[found["retried"]]
+        rows = [*results(done), *results(retried, outcome="failed")]
+        settle.settle(tx, [done, retried], rows, prices={ECHO.key: Price(per_item=Decimal(1))})
         verbs.retry(tx, found["retried"])
     source = {"url": "s3://here/in.jsonl"}
     found["unread"] = submit_source(database, SAMPLES, "default", Order("echo"), source).id
     return found
 
 
-def _post(database: Engine) -> UUID:
-    id: UUID = submit(database, SAMPLES, "default", Order("echo"), array=["x"] * 3).id
-    return id
-
-
 def _leaf(tx: db.Tx) -> str:
     """The partition that holds the results: an update of it passes by the trigger."""
     leaf: str = tx.scalars(text("SELECT CAST(tableoid AS regclass)::text FROM results")).first()
     return leaf
-
-
-def _results(lease: Lease, found: dict[str, UUID]) -> list[Result]:
-    ends = "failed" if lease.job_id == found["retried"] else "succeeded"
-    return [
-        Result(lease.job_id, lease.tenant, seq, ends, 1, None, None, None, None)
-        for seq in range(lease.start, lease.stop)
-    ]
 
 
 def test_all_invariants_hold_on_the_stores_work(database: Engine, jobs: dict[str, UUID]) -> None:
@@ -201,47 +184,39 @@ def test_an_updated_result_is_caught_where_the_trigger_did_not_stop_it(
     assert broken(database) == {"never_updated"}
 
 
-def test_rows_of_a_deleted_job_are_no_orphans_until_they_are_erased(
+def test_rows_of_a_deleted_job_are_no_orphans_and_what_was_pruned_is_not_missed(
     database: Engine, jobs: dict[str, UUID]
 ) -> None:
-    with database.begin() as tx:
-        verbs.delete(tx, jobs["done"])
-        assert tx.scalars(text("SELECT count(*) FROM items WHERE job_id = :done"), jobs).one()
+    transact(database, verbs.delete, jobs["done"])
+    assert count(database, "items", jobs["done"])
+    assert broken(database) == set()
+    execute(database, "UPDATE jobs SET items_pruned = true, results_pruned = true")
+    for table in ("items", "results"):
+        execute(database, f"DELETE FROM {table}")
     assert broken(database) == set()
 
 
-def test_what_was_pruned_is_not_missed(database: Engine, jobs: dict[str, UUID]) -> None:
-    with database.begin() as tx:
-        tx.execute(text("UPDATE jobs SET items_pruned = true, results_pruned = true"))
-        tx.execute(text("DELETE FROM items"))
-        tx.execute(text("DELETE FROM results"))
-    assert broken(database) == set()
-
-
-def test_they_hold_in_every_snapshot_while_it_works(database: Engine, database_url: str) -> None:
+def test_they_hold_in_every_snapshot_while_it_works(database: Engine) -> None:
     over = threading.Event()
 
     def work(owner: int) -> None:
         while not over.is_set():
-            with database.begin() as tx:
-                leases = claim.claim(tx, owner, {ECHO: 50}, lease_s=60)
-                rows = [row for lease in leases for row in _results(lease, {"retried": ids.new()})]
-                settle.settle(tx, leases, rows)
+            leases = transact(database, claim.claim, owner, {ECHO: 50}, lease_s=60)
+            rows = [row for lease in leases for row in results(lease)]
+            transact(database, settle.settle, leases, rows)
 
-    threads = [threading.Thread(target=work, args=(owner,)) for owner in (1, 2)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(10):
-            job = _post(database)
-            with database.begin() as tx:
-                verbs.cancel(tx, job)
-                verbs.retry(tx, job)
-            assert broken(database) == set()
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        working = [pool.submit(work, owner) for owner in (1, 2)]
+        try:
+            for _ in range(10):
+                job = post(database, *"xxx")
+                with database.begin() as tx:
+                    verbs.cancel(tx, job)
+                    verbs.retry(tx, job)
+                assert broken(database) == set()
+        finally:
+            over.set()
+    assert [one.result() for one in working] == [None, None]
 
 
 def test_the_command_tells_what_holds_and_fails_where_something_is_broken(

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+from click.testing import CliRunner
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
@@ -14,18 +17,22 @@ from jobs.errors import SpendCap
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.inputs.generation import TokenUsage
 from jobs.models.pricing import Price
+from jobs.states import Outcome
 from jobs.store import db
-from jobs.store.billing import ledger, spend, usage
+from jobs.store.billing import arrivals, ledger, spend, usage
 from jobs.store.billing.ledger import Minute
 from jobs.store.jobs import verbs
 from jobs.store.queue import settle as settling
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Result
+from jobs.store.scaling import arrivals as pool_arrivals
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import tenants
 from jobs.usecases.submit import Order, submit
+from ops.cli.main import main
+from ops.simulation import history
 from tests.support.stores.soundness import broken_invariants
-from tests.support.stores.store import ECHO, claim, post
+from tests.support.stores.store import ECHO, claim, count, post, results
 from tests.support.stores.transactions import execute, scalar, transact
 
 PRICES = {
@@ -42,28 +49,37 @@ PRICES = {
 MINUTE = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
 
 
-def rows(leases: Sequence[Lease], outcome: Any = "succeeded") -> list[Result]:
-    return [
-        Result(lease.job_id, lease.tenant, seq, outcome, 3, None, None, None, None, 1, 100)
-        for lease in leases
-        for seq in range(lease.start, lease.stop)
-    ]
+def rows(leases: Sequence[Lease], outcome: Outcome = "succeeded", **more: Any) -> list[Result]:
+    its = {"units": 3, "outcome": outcome, "attempts": 1, "device_us": 100, **more}
+    return [row for lease in leases for row in results(lease, **its)]
 
 
-def settle(database: Engine, leases: Sequence[Lease], results: Sequence[Result]) -> int:
-    return transact(database, settling.settle, leases, results, prices=PRICES)
+def settle(database: Engine, leases: Sequence[Lease], found: Sequence[Result]) -> int:
+    """Bills a part of a job, and checks that the books are right."""
+    settled = transact(database, settling.settle, leases, found, prices=PRICES)
+    assert broken_invariants(database) == set()
+    return settled
+
+
+def posted(database: Engine, items: int) -> tuple[UUID, list[Lease]]:
+    job = post(database, *["x"] * items)
+    return job, claim(database)
+
+
+def retried(database: Engine, job: UUID) -> list[Lease]:
+    transact(database, verbs.retry, job)
+    return claim(database)
 
 
 def billed(database: Engine) -> list[dict[str, Any]]:
+    query = text("SELECT * FROM usage ORDER BY at, job_id, start")
     with database.connect() as tx:
-        found = tx.execute(text("SELECT * FROM usage ORDER BY at, job_id, start")).mappings()
-        return [dict(row) for row in found]
+        return [dict(row) for row in tx.execute(query).mappings()]
 
 
 def spent(database: Engine, tenant: str = "default") -> Decimal:
-    with database.connect() as tx:
-        query = text("SELECT coalesce(sum(amount), 0) FROM spend WHERE tenant_id = :tenant")
-        found: Decimal = tx.scalars(query, {"tenant": tenant}).one()
+    query = "SELECT coalesce(sum(amount), 0) FROM spend WHERE tenant_id = :tenant"
+    found: Decimal = scalar(database, query, {"tenant": tenant})
     return found
 
 
@@ -77,18 +93,17 @@ def bill(database: Engine, *minutes: Minute) -> None:
 
 
 def test_a_slice_is_billed_with_its_results_to_the_last_digit(database: Engine) -> None:
-    job = post(database, *["x"] * 5)
-    leases = claim(database)
+    job, leases = posted(database, 5)
     settle(database, leases, rows(leases))
     [row] = billed(database)
-    assert (row["tenant_id"], row["kind"], row["job_id"], row["start"]) == (
-        "default", "items", job, 0,
-    )  # fmt: skip
-    assert (row["model"], row["version"], row["class"]) == ("echo", "1", "standard")
-    assert (row["succeeded"], row["failed"], row["units"], row["device_us"]) == (5, 0, 15, 500)
-    assert row["amount"] == Decimal("0.53025")  # 5 * 0.1 + 15 * 0.002 + 500 * 0.0000005
+    expected = {
+        "tenant_id": "default", "kind": "items", "job_id": job, "start": 0,
+        "model": "echo", "version": "1", "class": "standard",
+        "succeeded": 5, "failed": 0, "units": 15, "device_us": 500,
+        "amount": Decimal("0.53025"),  # 5 * 0.1 + 15 * 0.002 + 500 * 0.0000005
+    }  # fmt: skip
+    assert {name: row[name] for name in expected} == expected
     assert spent(database) == row["amount"]
-    assert broken_invariants(database) == set()
 
 
 def test_slices_of_many_jobs_and_classes_are_told_apart(database: Engine) -> None:
@@ -104,12 +119,10 @@ def test_slices_of_many_jobs_and_classes_are_told_apart(database: Engine) -> Non
     }
     [quick] = [row for row in found if row["class"] == "interactive"]
     assert quick["amount"] == 3 * Decimal("0.2121")
-    assert broken_invariants(database) == set()
 
 
 def test_tokens_are_billed_with_their_results_to_the_last_digit(database: Engine) -> None:
-    post(database, "x", "x", "x")
-    leases = claim(database)
+    _, leases = posted(database, 3)
     first, second, third = rows(leases)
     first.tokens, second.tokens = TokenUsage(100, 40, 7), TokenUsage(20, 0, 3)
     first.outcome = "failed"
@@ -117,35 +130,29 @@ def test_tokens_are_billed_with_their_results_to_the_last_digit(database: Engine
     [row] = billed(database)
     assert (row["input_tokens"], row["cached_tokens"], row["output_tokens"]) == (120, 40, 10)
     # 2 * 0.1 + 6 * 0.002 + 300 * 0.0000005 + 80 * 0.004 + 40 * 0.001 + 10 * 0.008
-    assert row["amount"] == Decimal("0.65215")
-    assert spent(database) == row["amount"]
-    assert broken_invariants(database) == set()
+    assert row["amount"] == spent(database) == Decimal("0.65215")
 
 
-def test_a_result_that_is_offered_twice_bills_its_tokens_once(database: Engine) -> None:
-    post(database, *["x"] * 4)
-    for _ in range(2):
-        leases = claim(database)
-        found = rows(leases)[:3] if not billed(database) else rows(leases)
-        for one in found:
-            one.tokens = TokenUsage(10, 5, 1)
-        settle(database, leases, found)
-    assert [row["output_tokens"] for row in billed(database)] == [3, 1]
-    assert broken_invariants(database) == set()
-
-
-def test_tokens_of_an_archived_failure_stay_in_the_ledger(database: Engine) -> None:
-    job = post(database, "x", "x")
-    leases = claim(database)
-    found = rows(leases)[:1] + rows(leases, "failed")[1:]
-    for one in found:
-        one.tokens = TokenUsage(10, 5, 1)
-    settle(database, leases, found)
-    transact(database, verbs.retry, job)
+def test_a_result_that_is_offered_twice_is_billed_once_with_its_tokens(database: Engine) -> None:
+    job, leases = posted(database, 4)
+    tokens = TokenUsage(10, 5, 1)
+    settle(database, leases, rows(leases, tokens=tokens)[:3])  # the fourth goes back
     again = claim(database)
+    settle(database, again, rows(again, tokens=tokens) * 2)
+    found = [(row["job_id"], row["succeeded"], row["output_tokens"]) for row in billed(database)]
+    assert found == [(job, 3, 3), (job, 1, 1)]
+
+
+def test_a_retry_bills_what_newly_succeeds_and_keeps_what_failures_used(database: Engine) -> None:
+    job, leases = posted(database, 3)
+    tokens = TokenUsage(10, 5, 1)
+    good, bad = rows(leases, tokens=tokens)[:2], rows(leases, "failed", tokens=tokens)[2:]
+    settle(database, leases, good + bad)
+    again = retried(database, job)
     settle(database, again, rows(again))
-    assert [row["output_tokens"] for row in billed(database)] == [2, 0]
-    assert broken_invariants(database) == set()
+    found = billed(database)
+    assert [(row["succeeded"], row["output_tokens"]) for row in found] == [(2, 3), (1, 0)]
+    assert sum(row["device_us"] for row in found) == 400
 
 
 def test_tokens_of_calls_are_billed_by_the_minute(database: Engine) -> None:
@@ -159,74 +166,39 @@ def test_tokens_of_calls_are_billed_by_the_minute(database: Engine) -> None:
 
 
 def test_failures_cost_their_time_on_the_device_alone(database: Engine) -> None:
-    post(database, "x", "x")
-    leases = claim(database)
-    good, bad = rows(leases)[:1], rows(leases, "failed")[1:]
-    settle(database, leases, good + bad)
+    _, leases = posted(database, 2)
+    settle(database, leases, rows(leases)[:1] + rows(leases, "failed")[1:])
     [row] = billed(database)
     assert (row["succeeded"], row["failed"], row["units"], row["device_us"]) == (1, 1, 3, 200)
     assert row["amount"] == Decimal("0.1061")
 
 
-def test_what_is_recorded_already_is_not_billed_again(database: Engine) -> None:
-    job = post(database, *["x"] * 4)
-    leases = claim(database)
-    settle(database, leases, rows(leases)[:3])  # the fourth goes back
-    again = claim(database)
-    settle(database, again, rows(again) * 2)
-    found = billed(database)
-    assert [(row["job_id"], row["succeeded"]) for row in found] == [(job, 3), (job, 1)]
-    assert broken_invariants(database) == set()
-
-
-def test_a_stale_owner_bills_nothing(database: Engine) -> None:
-    post(database, "x")
-    stale = claim(database)
+def test_a_stale_owner_or_a_transaction_that_fails_bills_nothing(database: Engine) -> None:
+    _, stale = posted(database, 1)
     execute(database, "UPDATE slices SET state = 'ready', lease_owner = NULL, lease_until = NULL")
     fresh = claim(database)
     assert settle(database, stale, rows(stale)) == 0
     assert billed(database) == []
+    with database.connect() as tx:
+        assert settling.settle(tx, fresh, rows(fresh), prices=PRICES) == 1
+        tx.rollback()
+    assert (billed(database), spent(database)) == ([], 0)
     assert settle(database, fresh, rows(fresh)) == 1
     assert len(billed(database)) == 1
 
 
-def test_a_transaction_that_fails_bills_nothing(database: Engine) -> None:
-    post(database, "x")
-    leases = claim(database)
-    with database.connect() as tx:
-        settling.settle(tx, leases, rows(leases), prices=PRICES)
-        tx.rollback()
-    assert (billed(database), spent(database)) == ([], 0)
-
-
-def test_a_retried_generation_bills_what_newly_succeeds(database: Engine) -> None:
-    job = post(database, "x", "x", "x")
-    leases = claim(database)
-    settle(database, leases, rows(leases)[:2] + rows(leases, "failed")[2:])
-    transact(database, verbs.retry, job)
-    again = claim(database)
-    settle(database, again, rows(again))
-    assert [row["succeeded"] for row in billed(database)] == [2, 1]
-    assert sum(row["device_us"] for row in billed(database)) == 400
-    assert broken_invariants(database) == set()
-
-
 def test_what_a_cancel_fills_in_costs_nothing(database: Engine) -> None:
-    job = post(database, *["x"] * 3)
-    leases = claim(database)
+    job, leases = posted(database, 3)
     transact(database, verbs.cancel, job)
     settle(database, leases, rows(leases)[:1])
     assert [row["succeeded"] for row in billed(database)] == [1]
-    assert broken_invariants(database) == set()
 
 
 def test_without_a_price_what_was_used_is_written_and_nothing_spent(database: Engine) -> None:
-    post(database, "x")
-    leases = claim(database)
+    _, leases = posted(database, 1)
     transact(database, settling.settle, leases, rows(leases))
     [row] = billed(database)
-    assert (row["units"], row["amount"]) == (3, 0)
-    assert scalar(database, "SELECT count(*) FROM spend") == 0
+    assert (row["units"], row["amount"], count(database, "spend")) == (3, 0, 0)
 
 
 @pytest.mark.parametrize("change", ["UPDATE usage SET amount = 0", "DELETE FROM usage"])
@@ -283,16 +255,12 @@ def test_spend_is_summed_up_without_losing_any(database: Engine) -> None:
     assert broken_invariants(database) == set()
 
 
-def put(database: Engine, **caps: float | None) -> None:
-    transact(database, tenants.change, "acme", **caps)
-
-
 def this_minute(**counts: int) -> Minute:
     return minute(at=clock.now().replace(second=0, microsecond=0), **counts)
 
 
 def test_at_the_hard_cap_nothing_new_is_taken_in(database: Engine) -> None:
-    put(database, hard_cap=1.0605)
+    transact(database, tenants.change, "acme", hard_cap=1.0605)
 
     def order() -> None:
         submit(database, SAMPLES, "acme", Order("echo"), array=["x"])
@@ -309,7 +277,7 @@ def test_at_the_hard_cap_nothing_new_is_taken_in(database: Engine) -> None:
     with database.begin() as tx:
         assert tenants.terms(tx, "acme").spent
         assert not tenants.terms(tx, "other").spent
-    put(database, hard_cap=None)
+    transact(database, tenants.change, "acme", hard_cap=None)
     order()
 
 
@@ -321,19 +289,17 @@ def told(database: Engine) -> list[tuple[str, int]]:
 
 
 def test_each_share_of_the_soft_cap_is_told_once_a_month(database: Engine) -> None:
-    put(database, soft_cap=10)
+    transact(database, tenants.change, "acme", soft_cap=10)
     transact(database, spend.set_endpoint, "acme", "https://acme.example/usage")
     at = this_minute().at
-    bill(database, minute(at=at, succeeded=79, units=0, device_us=0))
-    assert told(database) == []
-    bill(database, minute(at=at.replace(second=1), succeeded=1, units=0, device_us=0))
-    assert told(database) == told(database) == [("usage.threshold", 80)]
-    bill(database, minute(at=at.replace(second=2), succeeded=20, units=0, device_us=0))
-    assert told(database) == told(database) == [("usage.threshold", 80), ("usage.threshold", 100)]
+    for second, (succeeded, shares) in enumerate([(79, []), (1, [80]), (20, [80, 100])]):
+        found = minute(at=at.replace(second=second), succeeded=succeeded, units=0, device_us=0)
+        bill(database, found)
+        assert told(database) == told(database) == [("usage.threshold", one) for one in shares]
 
 
 def test_who_passes_both_shares_at_once_is_told_of_the_higher(database: Engine) -> None:
-    put(database, soft_cap=1)
+    transact(database, tenants.change, "acme", soft_cap=1)
     bill(database, this_minute())
     assert told(database) == []  # there is no endpoint yet
     transact(database, spend.set_endpoint, "acme", "https://acme.example/usage")
@@ -356,3 +322,58 @@ def test_sums_go_by_whatever_is_asked(database: Engine) -> None:
         assert sums("acme", ["day"], "2026-11-21", "2026-11-22") == [("2026-11-21", 10)]
         assert sums(EVERYBODY, ["tenant"], *november) == [("acme", 20), ("other", 10)]
         assert sums("nobody", ["model", "version", "class"], *november) == []
+
+
+# -- arrivals of calls and items, as `millrace history export` writes them
+
+AT_S = int(MINUTE.timestamp())
+DAY = timedelta(days=1)
+
+
+def test_calls_are_summed_up_over_tenants_and_classes(database: Engine) -> None:
+    later = MINUTE + timedelta(minutes=1)
+    bill(
+        database,
+        Minute(MINUTE, "alice", "echo", "1", "standard", 5, 1, 50, 1000),
+        Minute(MINUTE, "bob", "echo", "1", "interactive", 4, 0, 40, 500),
+        Minute(later, "bob", "echo", "1", "standard", 1, 0, 7, 10),
+        Minute(MINUTE - DAY, "bob", "echo", "1", "standard", 1, 0, 7, 10),
+    )
+    found = transact(database, arrivals.calls, MINUTE, MINUTE + DAY)
+    assert sorted(found, key=lambda it: it.at_s) == [
+        arrivals.Minute(AT_S, "echo", "1", 10, 90.0, 1500.0),
+        arrivals.Minute(AT_S + 60, "echo", "1", 1, 7.0, 10.0),
+    ]
+
+
+def test_items_count_when_their_job_came_with_the_mean_of_those_that_ran(database: Engine) -> None:
+    post(database, *["a"] * 10)
+    leases = claim(database)
+    settle(database, leases, rows(leases, units=1))
+    post(database, *["b"] * 30)
+    now = clock.now()
+    found = transact(database, arrivals.items, now - DAY, now + DAY)
+    assert sum(its.count for its in found) == 40
+    assert {(its.model, its.version) for its in found} == {("echo", "1")}
+    assert sum(its.units for its in found) == pytest.approx(40)
+
+
+def test_a_history_is_exported(
+    database: Engine, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bill(database, Minute(MINUTE, "alice", "echo", "1", "standard", 5, 1, 50, 2_000_000))
+    with database.begin() as tx:
+        pool_arrivals.add(tx, "gpu", AT_S, 2.0)
+        pool_arrivals.add(tx, "gpu", AT_S, 3.0)
+    monkeypatch.setenv("MILLRACE_DATABASE_URL", database_url)
+    path = tmp_path / "arrivals.csv"
+    words = ["history", "export", str(path), "--from", "2026-11-21", "--to", "2026-11-22"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    assert "2 rows from 2026-11-21 00:00 to 2026-11-22 00:00 UTC" in done.output
+    call, work = history.read(path)
+    assert call == history.Row(AT_S, 60, "calls", "echo@1", 6, 50, 2.0)
+    assert (work.kind, work.name, work.count, work.lasts_s) == ("work", "gpu", 2.5, 300)
+    backwards = [*words[:3], "--from", "2026-11-22", "--to", "2026-11-21"]
+    assert "--from must be before --to" in CliRunner().invoke(main, backwards).output
+    assert ECHO.key == "echo@1"

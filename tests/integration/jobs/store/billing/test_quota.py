@@ -1,13 +1,13 @@
 """Whether there is room for a job: by what its tenant, or its key, has queued and stored."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import orjson
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from jobs import clock
 from jobs.blobs.folder import FolderBlobs
@@ -20,12 +20,10 @@ from jobs.models.registry import Registry
 from jobs.store import db
 from jobs.store.billing import quota
 from jobs.store.jobs import verbs
-from jobs.store.queue.settle import Result
 from jobs.store.queue.settle import settle as settle_rows
 from jobs.usecases.submit import Order, submit, submit_source
-from tests.support.stores.store import claim, count, job, settle
+from tests.support.stores.store import claim, count, job, results, settle
 from tests.support.stores.transactions import execute, transact
-from tests.support.wait import PATIENCE_S
 
 KEY = "key_01kajf0000000000000000000a"
 
@@ -66,11 +64,6 @@ def test_a_job_with_too_many_items_is_refused_at_the_first_beyond(database: Engi
     post(database, bound, items=3)
 
 
-def test_a_job_that_no_queue_would_hold_is_invalid_not_told_to_retry(database: Engine) -> None:
-    with pytest.raises(Invalid):
-        post(database, Limit(queued_items=5), items=6)
-
-
 def test_items_wait_until_they_have_results(database: Engine) -> None:
     bound = Limit(queued_items=5)
     post(database, bound, items=3)
@@ -81,6 +74,8 @@ def test_items_wait_until_they_have_results(database: Engine) -> None:
     assert count(database, "jobs") == count(database, "slices") == 1
     post(database, bound, items=2)
     run(database)
+    with pytest.raises(Invalid):  # no queue would hold it: it is not told to retry
+        post(database, bound, items=6)
     post(database, bound, items=5)
 
 
@@ -94,28 +89,21 @@ def test_when_to_come_again_follows_from_how_fast_the_queue_drains(database: Eng
     assert 4 <= full.retry_after_s <= 5
 
 
-def test_a_model_has_a_limit_of_its_own(database: Engine) -> None:
+def test_a_model_and_a_key_have_limits_of_their_own_and_other_tenants_count_for_nothing(
+    database: Engine,
+) -> None:
     bounds = Limit(queued_items=10), Limit(model="echo", queued_items=2)
+    post(database, items=10, tenant="other")
     post(database, *bounds, items=2)
     assert exceeded(database, *bounds).bound.model == "echo"
     post(database, *bounds, model="batchstring", items=8)
     assert exceeded(database, *bounds, model="batchstring").bound.model == ""
-
-
-def test_a_key_has_limits_of_its_own(database: Engine) -> None:
-    bound = Limit(key=KEY, queued_items=2, stored_bytes=100)
-    post(database, items=9)
-    post(database, bound, items=2, key=KEY)
-    assert exceeded(database, bound, key=KEY).bound.key == KEY
+    of_key = Limit(key=KEY, queued_items=2, stored_bytes=100)
+    post(database, of_key, items=2, key=KEY)
+    assert exceeded(database, of_key, key=KEY).bound.key == KEY
     run(database)
-    stored = exceeded(database, bound, text="x" * 100, key=KEY)
+    stored = exceeded(database, of_key, text="x" * 100, key=KEY)
     assert (stored.bound.name, stored.bound.key) == ("stored_bytes", KEY)
-
-
-def test_other_tenants_count_for_nothing(database: Engine) -> None:
-    bound = Limit(queued_items=2, stored_bytes=20)
-    post(database, items=10, tenant="other")
-    post(database, bound, items=2)
 
 
 def test_inputs_and_outputs_are_stored_until_they_are_pruned_or_deleted(database: Engine) -> None:
@@ -173,9 +161,7 @@ def test_errors_are_stored_too(database: Engine) -> None:
     id = post(database, items=2)
     error = orjson.dumps({"code": "bad", "message": "é" * 300}).decode()
     [lease] = claim(database)
-    failed = [
-        Result(id, lease.tenant, seq, "failed", 1, None, None, None, error) for seq in range(2)
-    ]
+    failed = [replace(row, error=error) for row in results(lease, outcome="failed")]
     transact(database, settle_rows, [lease], failed)
     assert job(database, id).output_bytes == 2 * len(error.encode())
 
@@ -203,19 +189,10 @@ def test_payloads_in_the_blob_store_count_by_real_length(database: Engine, tmp_p
 
 
 def test_of_many_at_once_no_more_come_in_than_there_is_room_for(database: Engine) -> None:
-    bound, refused = Limit(queued_items=10), []
-
-    def ask() -> None:
-        try:
-            post(database, bound)
-        except MillraceError as error:
-            refused.append(error.code)
-
-    threads = [threading.Thread(target=ask) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
+    bound = Limit(queued_items=10)
+    with ThreadPoolExecutor(16) as pool:
+        asked = [pool.submit(post, database, bound) for _ in range(16)]
+    refused = [error.code for one in asked if isinstance(error := one.exception(), MillraceError)]
     assert refused == ["quota_exceeded"] * 6
     assert count(database, "items") == 10
 
@@ -239,8 +216,7 @@ def test_who_finds_much_room_needn_t_look_again_for_each_job(
         # Holds the tenant's lock: another look would wait for it.
         quota.check_file(other, "default", [Limit(stored_bytes=1_000_000)], 1)
         post(database, bound, items=19)
-    with database.begin() as tx:  # what nobody counted
-        tx.execute(text("UPDATE slices SET start = 0, stop = 990 WHERE stop = 19"))
+    execute(database, "UPDATE slices SET start = 0, stop = 990 WHERE stop = 19")  # not counted
     exceeded(database, bound, items=10)
 
 

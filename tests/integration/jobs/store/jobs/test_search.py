@@ -4,18 +4,19 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from jobs import clock, ids
 from jobs.models.builtin_models import SAMPLES
 from jobs.store.jobs import detail, read, search, verbs
 from jobs.store.jobs.search import Filter
-from jobs.store.queue import claim, settle
-from jobs.store.queue.settle import Attempt, Result
+from jobs.store.queue import settle
+from jobs.store.queue.settle import Attempt
 from jobs.store.tenancy import EVERYBODY
 from jobs.usecases.submit import Order, submit
-from tests.support.stores.store import count
-from tests.support.stores.transactions import transact
+from tests.support.cases import each
+from tests.support.stores.store import claim, count, results
+from tests.support.stores.transactions import execute, transact
 
 HOSTILE = ("'", "%", "_", "\\", "'; DROP TABLE jobs; --", ":word_0", "%(x)s", "\\%", '"', "${x}")
 
@@ -61,38 +62,38 @@ def test_nobody_finds_what_is_anothers(database: Engine) -> None:
 
 def test_a_state_or_several(database: Engine) -> None:
     queued, paused, ended = post(database), post(database), post(database)
-    with database.begin() as tx:
-        verbs.pause(tx, paused)
-        verbs.cancel(tx, ended)
+    transact(database, verbs.pause, paused)
+    transact(database, verbs.cancel, ended)
     assert found(database, states=("paused",)) == [paused]
     assert found(database, states=("queued", "cancelled")) == [ended, queued]
     assert found(database, unsuccessful=True) == [ended]
-    with database.begin() as tx:
-        assert search.counts(tx, "acme", Filter()) == {"queued": 1, "paused": 1, "cancelled": 1}
+    counts = transact(database, search.counts, "acme", Filter())
+    assert counts == {"queued": 1, "paused": 1, "cancelled": 1}
 
 
-def test_a_model_and_a_version_of_it(database: Engine) -> None:
-    one = post(database)
-    version = transact(database, read.one, "acme", one).version
-    assert found(database, model="echo") == [one]
-    assert found(database, model="echo", version=version) == [one]
-    assert found(database, model="echo", version="no such") == []
-    assert found(database, model="ech") == []
-
-
-def test_a_time_by_when_it_was_handed_in(database: Engine) -> None:
-    one = post(database)
-    soon, before = clock.now() + timedelta(seconds=5), clock.ago(60)
-    assert found(database, since=before, until=soon) == [one]
-    assert found(database, since=soon) == []
-    assert found(database, until=before) == []
-
-
-def test_words_of_the_metadata_all_of_them_in_any_case(database: Engine) -> None:
+def test_a_job_is_found_by_each_of_its_fields(database: Engine) -> None:
     one = post(database, metadata={"Project": "Search", "run": "42"})
+    version = transact(database, read.one, "acme", one).version
+    soon, before = clock.now() + timedelta(seconds=5), clock.ago(60)
+    asked: list[tuple[dict[str, object], bool]] = [
+        ({"model": "echo"}, True),
+        ({"model": "echo", "version": version}, True),
+        ({"model": "echo", "version": "no such"}, False),
+        ({"model": "ech"}, False),
+        ({"since": before, "until": soon}, True),
+        ({"since": soon}, False),
+        ({"until": before}, False),
+        ({"text": "search project"}, True),
+        ({"text": ids.show("job", one)}, True),
+        ({"text": f" {ids.show('batch', one)} "}, True),
+    ]
+    for (terms, is_found), case in each(asked):
+        with case:
+            assert (one in found(database, **terms)) == is_found
     post(database, metadata={"project": "mail"})
     assert found(database, text="search project") == [one]
     assert found(database, text="search mail") == []
+    assert found(database, text=ids.show("job", one)) == [one]
 
 
 def test_labels_all_of_them_and_a_part_of_the_name(database: Engine) -> None:
@@ -106,12 +107,6 @@ def test_labels_all_of_them_and_a_part_of_the_name(database: Engine) -> None:
     assert found(database, "acme", labels=(team,), name="0%") == [one]
     assert found(database, labels=(("team", "sea"),)) == []
     assert found(database, name="NIGHT") == [two, one]
-
-
-def test_an_id_whichever_door_it_has(database: Engine) -> None:
-    one, _ = post(database), post(database)
-    assert found(database, text=ids.show("job", one)) == [one]
-    assert found(database, text=f" {ids.show('batch', one)} ") == [one]
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
@@ -131,9 +126,9 @@ def test_only_those_that_were_there_are_named(database: Engine) -> None:
     one = post(database)
     then = transact(database, search.now)
     post(database)
-    with database.begin() as tx:
-        assert search.matching_ids(tx, "acme", Filter(), then, after=None, limit=9) == [one]
-        assert sum(search.counts(tx, "acme", Filter(), then).values()) == 1
+    named = transact(database, search.matching_ids, "acme", Filter(), then, after=None, limit=9)
+    assert named == [one]
+    assert sum(transact(database, search.counts, "acme", Filter(), then).values()) == 1
 
 
 # -- inside a job
@@ -143,24 +138,21 @@ def test_only_those_that_were_there_are_named(database: Engine) -> None:
 def mixed(database: Engine) -> UUID:
     """120 items: some failed, one of them after an attempt."""
     id = post(database, items=120)
-    with database.begin() as tx:
-        leases = claim.claim(tx, 1, {SAMPLES.resolve("echo"): 60}, 60)
-        error = '{"code":"too_long","message":"<b>long</b>"}'
-        other = '{"code":"engine_error","message":"x"}'
-        rows = [
-            Result(id, "acme", seq, "failed", 1, 2.0, 7, None, other if seq == 9 else error)
-            if seq in (3, 9, 11)
-            else Result(id, "acme", seq, "succeeded", 1, 2.0, 7, '"out"', None)
-            for lease in leases
-            for seq in range(lease.start, lease.stop)
-        ]
-        settle.settle(tx, leases, rows, [Attempt(id, "acme", 3, 1, other, 7, 0)])
+    error = '{"code":"too_long","message":"<b>long</b>"}'
+    other = '{"code":"engine_error","message":"x"}'
+    leases = claim(database, room=60)
+    rows = [row for lease in leases for row in results(lease)]
+    for row in rows:
+        row.launch_id = 7
+        if row.seq in (3, 9, 11):
+            row.outcome, row.output, row.error = "failed", None, other if row.seq == 9 else error
+    attempt = Attempt(id, "acme", 3, 1, other, 7, 0)
+    transact(database, settle.settle, leases, rows, [attempt])
     return id
 
 
 def seqs(database: Engine, job: UUID, **asked: object) -> list[int]:
-    with database.begin() as tx:
-        rows = detail.items(tx, "acme", job, limit=50, **asked)  # type: ignore[arg-type]
+    rows = transact(database, detail.items, "acme", job, limit=50, **asked)
     return [row.seq for row in rows]
 
 
@@ -172,28 +164,31 @@ def test_items_by_outcome_and_error(database: Engine, mixed: UUID) -> None:
     assert seqs(database, mixed, outcome="failed", after=3, code="too_long") == [11]
     assert seqs(database, mixed, outcome="failed", code="' OR true --") == []
     assert 3 not in seqs(database, mixed, outcome="succeeded")
-    assert (
-        seqs(database, mixed, outcome="cancelled") == seqs(database, mixed, outcome="expired") == []
-    )
+    for outcome in ("cancelled", "expired"):
+        assert seqs(database, mixed, outcome=outcome) == []
     cancelled = post(database, items=3)
     transact(database, verbs.cancel, cancelled)
     assert seqs(database, cancelled, outcome="cancelled") == [0, 1, 2]
 
 
 def test_errors_are_counted_by_code_with_an_example(database: Engine, mixed: UUID) -> None:
-    with database.begin() as tx:
-        rows = detail.error_codes(tx, "acme", mixed)
-        assert detail.error_codes(tx, "mallory", mixed) == []
+    rows = transact(database, detail.error_codes, "acme", mixed)
     told = [(row.code, row.items, row.first_seq, row.first_message) for row in rows]
     assert told == [("too_long", 2, 3, "<b>long</b>"), ("engine_error", 1, 9, "x")]
 
 
-def test_an_item_by_its_custom_id_and_its_attempts(database: Engine, mixed: UUID) -> None:
+def test_nobody_sees_inside_anothers_job(database: Engine, mixed: UUID) -> None:
     with database.begin() as tx:
-        assert detail.find_seq(tx, "acme", mixed, "row-7") == 7
-        assert detail.find_seq(tx, "acme", mixed, "row-777") is None
+        assert detail.error_codes(tx, "mallory", mixed) == []
         assert detail.find_seq(tx, "mallory", mixed, "row-7") is None
-        assert [row.n for row in detail.attempts(tx, "acme", mixed, 3)] == [1]
+        assert detail.slices(tx, "mallory", mixed, limit=99) == []
+        assert detail.runs(tx, "mallory", mixed, 99) == []
+
+
+def test_an_item_by_its_custom_id_and_its_attempts(database: Engine, mixed: UUID) -> None:
+    assert transact(database, detail.find_seq, "acme", mixed, "row-7") == 7
+    assert transact(database, detail.find_seq, "acme", mixed, "row-777") is None
+    assert [row.n for row in transact(database, detail.attempts, "acme", mixed, 3)] == [1]
 
 
 def test_slices_tell_who_had_them(database: Engine, mixed: UUID) -> None:
@@ -201,8 +196,6 @@ def test_slices_tell_who_had_them(database: Engine, mixed: UUID) -> None:
         slices = detail.slices(tx, "acme", mixed, limit=99)
         states = detail.slice_states(tx, "acme", mixed)
         runs = detail.runs(tx, "acme", mixed, 99)
-        assert detail.slices(tx, "mallory", mixed, limit=99) == []
-        assert detail.runs(tx, "mallory", mixed, 99) == []
     assert [row.start for row in slices] == sorted(row.start for row in slices)
     assert sum(row.stop - row.start for row in slices) == 120
     assert {row.worker for row in runs} == {1}
@@ -211,10 +204,8 @@ def test_slices_tell_who_had_them(database: Engine, mixed: UUID) -> None:
 
 
 def test_launches_with_how_many_of_the_jobs_items_they_had(database: Engine, mixed: UUID) -> None:
-    with database.begin() as tx:
-        tx.execute(
-            text("INSERT INTO launches VALUES (7, 1, 'echo', '1', 1, 'x', 9, 2, 1, 1, 1, 1, now())")
-        )
-        rows = detail.launches(tx, "acme", mixed, 9)
-        ended = read.one(tx, "acme", mixed)
+    launch = "INSERT INTO launches VALUES (7, 1, 'echo', '1', 1, 'x', 9, 2, 1, 1, 1, 1, now())"
+    execute(database, launch)
+    rows = transact(database, detail.launches, "acme", mixed, 9)
+    ended = transact(database, read.one, "acme", mixed)
     assert [(row.id, row.own) for row in rows] == [(7, ended.succeeded + ended.failed)]

@@ -1,24 +1,25 @@
 """Jobs on their way in and out, as the store has them."""
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import orjson
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from jobs.errors import Conflict
 from jobs.intake.idempotency_key import Claim
 from jobs.models.builtin_models import SAMPLES
 from jobs.store import db
+from jobs.store.db import Tx
 from jobs.store.jobs import deletion, idempotency, retention, transfers, verbs
 from jobs.store.queue import finish
-from jobs.store.tenancy import acting
 from jobs.store.tenants import erasure
 from jobs.usecases.submit import Order, submit, submit_source
 from tests.support.stores.soundness import broken_invariants
 from tests.support.stores.store import claim, count, job, settle
-from tests.support.stores.transactions import execute, scalars, transact
+from tests.support.stores.transactions import execute, fetch, scalars, transact
 
 S3 = {"url": "s3://here/in.jsonl"}
 HOOK = "https://hooks.example/"
@@ -30,35 +31,34 @@ def coming(database: Engine, model: str = "echo", tenant: str = "default", **mor
     return found
 
 
-def test_a_job_whose_items_are_to_be_read_has_its_labels(database: Engine) -> None:
-    order = Order("echo", name="nightly", labels={"team": "search", "stage": "prod"})
-    row = submit_source(database, SAMPLES, "default", order, S3)
-    assert (row.name, row.labels) == ("nightly", '{"team":"search","stage":"prod"}')
-    assert count(database, "job_labels") == 2
-
-
-def going(database: Engine, *items: str) -> UUID:
-    """A job with results that are to be written; it has ended."""
+def to_write(database: Engine, *items: str) -> UUID:
+    """A job with results that are to be written."""
     order = Order("echo", webhook_url=HOOK)
     array = list(items or ("x",))
     id: UUID = submit(database, SAMPLES, "default", order, array=array, target=S3).id
+    return id
+
+
+def going(database: Engine, *items: str) -> UUID:
+    """The same; it has ended."""
+    id = to_write(database, *items)
     settle(database, claim(database))
     return id
 
 
-def rows(database: Engine) -> list[Any]:
-    with database.connect() as tx:
-        return list(tx.execute(text("SELECT * FROM transfers ORDER BY job_id")).mappings())
+def ask(database: Engine) -> transfers.Transfer | None:
+    return transact(database, transfers.claim, 60)
 
 
-def take(database: Engine, lease_s: float = 60) -> transfers.Transfer:
-    found = transact(database, transfers.claim, lease_s)
+def row_of(database: Engine) -> Any:
+    [row] = fetch(database, "SELECT * FROM transfers")
+    return row
+
+
+def take(database: Engine) -> transfers.Transfer:
+    found = ask(database)
     assert found is not None
     return found
-
-
-def nothing_is_due(database: Engine) -> bool:
-    return transact(database, transfers.claim, 60) is None
 
 
 def write(database: Engine, mine: transfers.Transfer, manifest: dict[str, Any]) -> bool:
@@ -83,22 +83,26 @@ def test_a_job_with_a_source_is_validated_by_transfer(database: Engine, database
     assert (found.state, found.total) == ("validating", 0)
     assert found.source == '{"url":"s3://here/in.jsonl"}'
     assert found.asked == '{"on_invalid":"reject","x":1}'
-    [row] = rows(database)
-    assert (row["job_id"], row["kind"], row["epoch"]) == (id, "import", 0)
-    with acting(database, "default") as tx:
-        kept = idempotency.find(tx, held)
+    row = row_of(database)
+    assert (row.job_id, row.kind, row.epoch) == (id, "import", 0)
+    kept = transact(database, idempotency.find, held)
     assert kept is not None
     assert kept.job_id == id
     assert '"state":"validating"' in kept.answer
 
 
-def test_a_job_may_learn_its_model_from_its_lines(database: Engine) -> None:
-    found = job(database, coming(database, model=""))
-    assert (found.model, found.version) == ("", "")
+def test_a_job_whose_items_are_to_be_read_has_its_labels(database: Engine) -> None:
+    order = Order("echo", name="nightly", labels={"team": "search", "stage": "prod"})
+    row = submit_source(database, SAMPLES, "default", order, S3)
+    assert (row.name, row.labels) == ("nightly", '{"team":"search","stage":"prod"}')
+    assert count(database, "job_labels") == 2
 
 
-def test_a_sweep_leaves_alone_what_is_validating(database: Engine) -> None:
-    id = coming(database)
+def test_a_job_that_learns_its_model_from_its_lines_is_left_alone_by_a_sweep(
+    database: Engine,
+) -> None:
+    id = coming(database, model="")
+    assert (job(database, id).model, job(database, id).version) == ("", "")
     assert transact(database, finish.MissedJobs().close) == 0
     assert job(database, id).finished_at is None
 
@@ -108,8 +112,8 @@ def test_a_sweep_leaves_alone_what_is_validating(database: Engine) -> None:
 
 def test_a_claim_is_one_keepers_until_its_lease_ends(database: Engine) -> None:
     coming(database)
-    first = take(database, lease_s=60)
-    assert nothing_is_due(database)
+    first = take(database)
+    assert ask(database) is None
     execute(database, "UPDATE transfers SET due_at = now()")
     second = take(database)
     assert (second.epoch, second.deaths, second.kills) == (first.epoch + 1, 0, 2)
@@ -118,23 +122,19 @@ def test_a_claim_is_one_keepers_until_its_lease_ends(database: Engine) -> None:
         assert transfers.renew(tx, second, 60)
         assert not transfers.finish(tx, first)
     transact(database, transfers.postpone, first, 0, "of a stale one")
-    assert rows(database)[0]["last_error"] is None
+    assert row_of(database).last_error is None
     transact(database, transfers.release, second)
 
 
-def test_what_is_postponed_says_why_and_forgets_who_died(database: Engine) -> None:
+def test_what_is_given_back_is_untried_and_what_is_postponed_says_why(database: Engine) -> None:
     id = coming(database)
-    transact(database, transfers.postpone, take(database), 60, "throttled")
-    assert nothing_is_due(database)
-    assert (rows(database)[0]["deaths"], rows(database)[0]["tries"]) == (0, 1)
-    assert job(database, id).transfer_error == "throttled"
-
-
-def test_what_is_given_back_is_untried(database: Engine) -> None:
-    coming(database)
     transact(database, transfers.release, take(database))
     again = take(database)
     assert (again.tries, again.deaths, again.kills) == (1, 0, 1)
+    transact(database, transfers.postpone, again, 60, "throttled")
+    assert ask(database) is None
+    assert (row_of(database).deaths, row_of(database).tries) == (0, 1)
+    assert job(database, id).transfer_error == "throttled"
 
 
 def test_a_tenant_with_something_in_hand_waits_for_one_that_has_nothing(database: Engine) -> None:
@@ -147,15 +147,15 @@ def test_a_tenant_with_something_in_hand_waits_for_one_that_has_nothing(database
 # -- verbs on a job that is still to be read
 
 
-@pytest.mark.parametrize("end", ["cancelled", "expired"])
-def test_a_job_that_is_still_to_be_read_ends_at_once(database: Engine, end: str) -> None:
+@pytest.mark.parametrize(("verb", "end"), [(verbs.cancel, "cancelled"), (verbs.expire, "expired")])
+def test_a_job_that_is_still_to_be_read_ends_at_once(
+    database: Engine, verb: Callable[[Tx, UUID], object], end: str
+) -> None:
     id = coming(database)
     mine = take(database)
-    with database.begin() as tx:
-        verbs.cancel(tx, id) if end == "cancelled" else verbs.expire(tx, id)
+    transact(database, verb, id)
     assert job(database, id).state == end
-    told = scalars(database, "SELECT type FROM webhook_deliveries")
-    assert told == [f"job.{end}"]
+    assert scalars(database, "SELECT type FROM webhook_deliveries") == [f"job.{end}"]
     with database.begin() as tx:
         assert not transfers.renew(tx, mine, 60)
         assert not transfers.finish(tx, mine)
@@ -165,9 +165,8 @@ def test_a_job_that_is_still_to_be_read_ends_at_once(database: Engine, end: str)
 
 
 def test_a_job_that_is_still_to_be_read_is_not_paused(database: Engine) -> None:
-    id = coming(database)
-    with pytest.raises(Conflict, match="still being read"), database.begin() as tx:
-        verbs.pause(tx, id)
+    with pytest.raises(Conflict, match="still being read"):
+        transact(database, verbs.pause, coming(database))
 
 
 def test_what_never_was_read_is_read_again_by_retry(database: Engine) -> None:
@@ -198,22 +197,11 @@ def test_the_webhook_waits_for_what_is_written(database: Engine) -> None:
     assert count(database, "transfers") == 0
 
 
-def test_a_job_that_is_cancelled_is_written_too(database: Engine) -> None:
-    order = Order("echo", webhook_url=HOOK)
-    submit(database, SAMPLES, "default", order, array=["x"], target=S3)
-    transact(database, verbs.cancel, rows_of_jobs(database)[0])
-    assert (take(database).kind, count(database, "webhook_deliveries")) == ("export", 0)
-
-
-def rows_of_jobs(database: Engine) -> list[UUID]:
-    return scalars(database, "SELECT id FROM jobs")
-
-
-def test_a_retry_makes_what_is_being_written_stale(database: Engine) -> None:
-    order = Order("echo")
-    id: UUID = submit(database, SAMPLES, "default", order, array=["x"], target=S3).id
+def test_a_cancelled_job_is_written_too_and_a_retry_makes_that_stale(database: Engine) -> None:
+    id = to_write(database)
     transact(database, verbs.cancel, id)
     first = take(database)
+    assert (first.kind, count(database, "webhook_deliveries")) == ("export", 0)
     transact(database, verbs.retry, id)
     assert not write(database, first, {"parts": ["stale"]})
     settle(database, claim(database))
@@ -240,14 +228,11 @@ def test_a_tenant_that_leaves_takes_its_transfers_along(database: Engine) -> Non
     coming(database)
     going(database)
     transact(database, erasure.begin, "default")
-    for _ in range(50):
-        with database.begin() as tx:
-            if not erasure.continue_erasing(tx):
-                break
+    while transact(database, erasure.continue_erasing):
+        pass
     assert (count(database, "jobs"), count(database, "transfers")) == (0, 0)
-    with database.begin() as tx:
-        while deletion.erase_rows(tx):
-            pass
+    while transact(database, deletion.erase_rows):
+        pass
 
 
 @pytest.mark.parametrize("kind", ["items", "results"])
@@ -257,11 +242,10 @@ def test_what_was_pruned_is_neither_read_nor_written_again(
     unread, written = coming(database), going(database)
     transact(database, verbs.cancel, unread)
     write(database, take(database), {"error": {"code": "x", "message": "y"}})
-    with database.begin() as tx:
-        tx.execute(text("UPDATE jobs SET finished_at = now() - interval '9 days'"))
-        tx.execute(text(f"UPDATE jobs SET {kind}_pruned = true"))
-    with pytest.raises(Conflict, match="submit it anew"), database.begin() as tx:
-        verbs.retry(tx, unread)
+    ago = "finished_at = now() - interval '9 days'"
+    execute(database, f"UPDATE jobs SET {ago}, {kind}_pruned = true")
+    with pytest.raises(Conflict, match="submit it anew"):
+        transact(database, verbs.retry, unread)
     transact(database, verbs.retry, written)
     again = job(database, written).generation
     assert again == (2 if kind == "items" else 1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.model import Limits, Model
@@ -14,9 +14,10 @@ from jobs.store.queue import claim as claims
 from jobs.store.queue import fair_share
 from jobs.store.queue import settle as settling
 from jobs.store.queue.claim import Lease, PreemptiveClaim
-from jobs.store.queue.settle import Attempt, Result
+from jobs.store.queue.settle import Attempt
 from jobs.usecases.submit import Order, submit
-from tests.support.stores.transactions import execute, transact
+from tests.support.stores.store import results
+from tests.support.stores.transactions import execute, scalar, transact
 
 SLICE = 10
 ECHO = Model("echo", "1", "echo", limits=Limits(slice_items=SLICE))
@@ -32,12 +33,9 @@ def post(database: Engine, tenant: str, items: int, model: str = "echo", **order
 
 
 def weigh(database: Engine, **weights: float) -> None:
-    with database.begin() as tx:
-        for tenant, weight in weights.items():
-            values = {"tenant": tenant, "weight": weight}
-            tx.execute(
-                text("INSERT INTO tenants (tenant_id, weight) VALUES (:tenant, :weight)"), values
-            )
+    for tenant, weight in weights.items():
+        row = {"tenant": tenant, "weight": weight}
+        execute(database, "INSERT INTO tenants (tenant_id, weight) VALUES (:tenant, :weight)", row)
 
 
 def claim(
@@ -47,13 +45,8 @@ def claim(
 
 
 def settle(database: Engine, leases: list[Lease], item_us: int = ITEM_US) -> None:
-    with database.begin() as tx:
-        rows = [
-            Result(leases[n].job_id, leases[n].tenant, seq, "succeeded", 1, None, None, value, None,
-                   device_us=item_us)
-            for n, seq, value, *_ in claims.read_inputs(tx, leases)
-        ]  # fmt: skip
-        settling.settle(tx, leases, rows)
+    rows = [row for lease in leases for row in results(lease, device_us=item_us)]
+    transact(database, settling.settle, leases, rows)
 
 
 def served(database: Engine, rounds: int, room: int = SLICE, **item_us: int) -> Counter[str]:
@@ -68,9 +61,19 @@ def served(database: Engine, rounds: int, room: int = SLICE, **item_us: int) -> 
     return got
 
 
-def test_tenants_that_wait_get_the_same(database: Engine) -> None:
-    for tenant, items in (("flood", 2000), ("a", 300), ("b", 300)):
-        post(database, tenant, items)
+@pytest.mark.parametrize(
+    "posted",
+    [
+        [("flood", 2000, "echo"), ("a", 300, "echo"), ("b", 300, "echo")],
+        [("a", 1000, "echo"), ("b", 1000, "other"), ("c", 1000, "other")],
+    ],
+    ids=["of one model", "over the models of a pool"],
+)
+def test_tenants_that_wait_get_the_same(
+    database: Engine, posted: list[tuple[str, int, str]]
+) -> None:
+    for its in posted:
+        post(database, *its)
     got = served(database, 60)
     assert max(got.values()) - min(got.values()) <= SLICE * ITEM_US
 
@@ -123,12 +126,11 @@ def test_who_fails_again_and_again_has_had_its_turn(database: Engine) -> None:
         if lease.tenant == "works":
             settle(database, [lease])
         else:
-            with database.begin() as tx:
-                failures = [
-                    Attempt(lease.job_id, lease.tenant, seq, 1, "{}", None, 0.0, ITEM_US)
-                    for seq in range(lease.start, lease.stop)
-                ]
-                settling.settle(tx, [lease], [], failures)
+            failures = [
+                Attempt(lease.job_id, lease.tenant, seq, 1, "{}", None, 0.0, ITEM_US)
+                for seq in range(lease.start, lease.stop)
+            ]
+            transact(database, settling.settle, [lease], [], failures)
         got[lease.tenant] += 1
     assert got["works"] == pytest.approx(got["fails"], abs=2)
 
@@ -136,17 +138,8 @@ def test_who_fails_again_and_again_has_had_its_turn(database: Engine) -> None:
 def test_a_launch_may_take_hours(database: Engine) -> None:
     post(database, "a", 1)
     settle(database, claim(database), 2 * 3600 * 1_000_000)
-    with database.connect() as tx:
-        assert tx.scalar(text("SELECT sum(device_us) FROM usage")) == 7_200_000_000
-        assert tx.scalar(text("SELECT state FROM jobs")) == "completed"
-
-
-def test_shares_hold_over_the_models_of_a_pool(database: Engine) -> None:
-    post(database, "a", 1000)
-    post(database, "b", 1000, model="other")
-    post(database, "c", 1000, model="other")
-    got = served(database, 60)
-    assert max(got.values()) - min(got.values()) <= SLICE * ITEM_US
+    assert scalar(database, "SELECT sum(device_us) FROM usage") == 7_200_000_000
+    assert scalar(database, "SELECT state FROM jobs") == "completed"
 
 
 def test_who_was_idle_has_saved_nothing_up(database: Engine) -> None:
@@ -171,8 +164,7 @@ def test_a_claim_of_many_slices_is_shared(database: Engine) -> None:
 def test_a_short_job_passes_the_rest_of_a_long_one_and_the_long_one_ends(database: Engine) -> None:
     long = post(database, "a", 100 * SLICE)
     settle(database, claim(database))
-    with database.begin() as tx:  # a few seconds later
-        tx.execute(text("UPDATE slices SET due_at = due_at - interval '5 s'"))
+    execute(database, "UPDATE slices SET due_at = due_at - interval '5 s'")  # some seconds later
     short = post(database, "a", 1)
     order = []
     while leases := claim(database):
@@ -222,13 +214,11 @@ def test_guests_are_those_who_are_owed_and_have_nothing_in_hand(database: Engine
 
 def test_a_tenants_urgent_job_is_a_guest_beside_its_own_large_one(database: Engine) -> None:
     post(database, "a", 100)
-    in_hand = claim(database)
+    in_hand = PreemptiveClaim(claim(database))
     post(database, "a", 1)
-    assert claim(database, preemptive=PreemptiveClaim(in_hand)) == []
+    assert claim(database, preemptive=in_hand) == []
     urgent = post(database, "a", 1, job_class="interactive")
-    assert [lease.job_id for lease in claim(database, preemptive=PreemptiveClaim(in_hand))] == [
-        urgent
-    ]
+    assert [lease.job_id for lease in claim(database, preemptive=in_hand)] == [urgent]
 
 
 def test_more_tenants_than_a_claim_looks_at_are_all_served(database: Engine) -> None:
@@ -292,3 +282,31 @@ def test_the_samples_are_claimed_as_they_are_declared(database: Engine) -> None:
 def test_jobs_expire_as_soon_as_a_number_says(database: Engine, expires_in_s: float | None) -> None:
     id = post(database, "a", 1, expires_in_s=expires_in_s)
     assert [lease.job_id for lease in claim(database)] == [id]
+
+
+# -- jobs that aren't to be interrupted: left by spot workers to others, as long as there are any
+
+
+def spot_claim(database: Engine, *stays: str, room: int = 1000) -> list[str]:
+    """Classes of what a spot worker claims. stays: models that others are ready for."""
+    found = transact(database, claims.claim, 1, {ECHO: room, OTHER: room}, 60, stays=stays)
+    return sorted(lease.job_class for lease in found)
+
+
+def test_jobs_of_other_classes_are_claimed_past_those_that_stay(database: Engine) -> None:
+    for job_class in ("interactive", "standard", "bulk"):
+        post(database, "t", 30, job_class=job_class)
+    assert spot_claim(database, "echo@1") == ["bulk"] * 3 + ["standard"] * 3
+    assert spot_claim(database, "echo@1") == []
+    assert spot_claim(database) == ["interactive"] * 3
+
+
+def test_models_that_nobody_else_is_ready_for_leave_nothing(database: Engine) -> None:
+    post(database, "t", 30, "other", job_class="interactive")
+    assert spot_claim(database, "echo@1") == ["interactive"] * 3
+
+
+def test_more_that_stay_than_a_claim_looks_at_hide_nothing(database: Engine) -> None:
+    post(database, "t", 300, job_class="interactive")
+    post(database, "t", 10, job_class="bulk")
+    assert spot_claim(database, "echo@1", room=10) == ["bulk"]

@@ -69,42 +69,29 @@ def test_weights_are_shares_among_many(database: Engine) -> None:
     assert got["heavy0"] / got.total() == pytest.approx(100 / (100 + MANY), rel=0.15)
 
 
-def test_who_comes_is_served_next_though_no_list_has_it(database: Engine) -> None:
+@pytest.mark.parametrize("preemptive", [False, True])
+def test_who_comes_is_served_next_though_no_list_has_it(database: Engine, preemptive: bool) -> None:
+    """Also by a preemptive claim, beside leases of a tenant that was served more than any."""
     fill(database, "t", 3 * MANY, MANY)
-    for _ in range(3):
-        claim(database, MANY)
+    leases = [lease for _ in range(2 if preemptive else 3) for lease in claim(database, MANY)]
     fill(database, "zz-new", 1, 1)
-    assert "zz-new0" in {lease.tenant for lease in claim(database, 20)}
+    if preemptive:
+        most = scalar(database, "SELECT tenant_id FROM turns ORDER BY time_ms DESC LIMIT 1")
+        held = [lease for lease in leases if lease.tenant == most]
+        assert [one.tenant for one in claim(database, 1, PreemptiveClaim(held))] == ["zz-new0"]
+    else:
+        assert "zz-new0" in {lease.tenant for lease in claim(database, 20)}
 
 
-def test_who_comes_is_served_before_its_time(database: Engine) -> None:
-    """By a preemptive claim, beside leases of a tenant that was served more than any."""
-    fill(database, "t", 3 * MANY, MANY)
-    leases = [lease for _ in range(2) for lease in claim(database, MANY)]
-    most = scalar(database, "SELECT tenant_id FROM turns ORDER BY time_ms DESC LIMIT 1")
-    fill(database, "zz-new", 1, 1)
-    held = [lease for lease in leases if lease.tenant == most]
-    [lease] = claim(database, 1, PreemptiveClaim(held))
-    assert lease.tenant == "zz-new0"
-
-
-def test_the_other_model_has_no_list(database: Engine) -> None:
+def test_few_and_the_other_model_have_no_list(database: Engine) -> None:
+    lists = "SELECT count(*) FROM next_tenants"
     fill(database, "t", MANY, MANY)
     fill(database, "t", 3, 3, "other")
-    leases = claim_all(database, 100)
+    leases = claim(database, 10)
+    assert scalar(database, lists) == 1
+    leases += claim_all(database, 100)
     assert Counter(lease.model for lease in leases) == {"echo@1": MANY, "other@1": 3}
-
-
-def test_few_have_no_list(database: Engine) -> None:
-    fill(database, "t", MANY, MANY)
-    claim(database, 10)
-    assert lists(database) == 1
-    claim_all(database, 100)
-    assert lists(database) == 0
-
-
-def lists(database: Engine) -> int:
-    return scalar(database, "SELECT count(*) FROM next_tenants")
+    assert scalar(database, lists) == 0
 
 
 def test_a_claim_reads_as_much_of_ten_thousand_as_of_two(database: Engine) -> None:

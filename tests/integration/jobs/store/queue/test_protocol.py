@@ -4,7 +4,7 @@ they know of it. After every step the invariants hold, and in the end every job 
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, ClassVar
 from uuid import UUID
@@ -13,10 +13,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.pricing import Price
+from jobs.models.registry import Registry
 from jobs.states import TERMINAL
 from jobs.store.billing import spend
 from jobs.store.db import Tx
@@ -33,12 +34,25 @@ from tests.support.stores.soundness import broken_invariants
 from tests.support.stores.transactions import execute, fetch, scalars, transact
 
 ECHO = SAMPLES.resolve("echo")
+SLICED = Registry([replace(ECHO, limits=replace(ECHO.limits, slice_items=3))])
 LEASE_S = 600.0
 TABLES = (
     "jobs, job_labels, slices, items, results, results_archive, attempts, workers, worker_models, "
     "usage, spend"
 )
 PRICES = {ECHO.key: Price(Decimal("0.1"), Decimal(7), Decimal("0.3"))}
+
+
+def _expire(tx: Tx) -> int:
+    due = verbs.expired(tx)
+    if due:
+        verbs.expire(tx, due[0])
+    return len(due)
+
+
+def _end_cancelled(tx: Tx) -> int:
+    found = verbs.unended_cancelled(tx)
+    return verbs.end_cancelled(tx, found[0]) if found else 0
 
 
 class Crash(Exception):
@@ -82,9 +96,8 @@ class Protocol(RuleBasedStateMachine):
     @rule(data=st.data())
     def time_is_up(self, data: Any) -> None:
         job = data.draw(st.sampled_from(sorted(self.acknowledged)))
-        with self.database.begin() as tx:
-            query = "UPDATE jobs SET expires_at = now() - interval '1 s' WHERE id = :job"
-            tx.execute(text(query), {"job": job})
+        query = "UPDATE jobs SET expires_at = now() - interval '1 s' WHERE id = :job"
+        execute(self.database, query, {"job": job})
 
     # -- workers
 
@@ -159,12 +172,11 @@ class Protocol(RuleBasedStateMachine):
     @rule(n=st.integers(0, 2))
     def fall_silent(self, n: int) -> None:
         """A zombie: its leases run out, and it goes on with them later."""
-        with self.database.begin() as tx:
-            mine = {"me": self.workers[n].incarnation}
-            tx.execute(text("UPDATE workers SET heartbeat_at = now() - interval '1 h' "
-                            "WHERE incarnation = :me"), mine)  # fmt: skip
-            tx.execute(text("UPDATE slices SET lease_until = now() - interval '1 s' "
-                            "WHERE lease_owner = :me"), mine)  # fmt: skip
+        for change in (
+            "workers SET heartbeat_at = now() - interval '1 h' WHERE incarnation = :me",
+            "slices SET lease_until = now() - interval '1 s' WHERE lease_owner = :me",
+        ):
+            execute(self.database, f"UPDATE {change}", {"me": self.workers[n].incarnation})
 
     # -- the keeper
 
@@ -172,17 +184,13 @@ class Protocol(RuleBasedStateMachine):
     def reap(self, crash: bool) -> None:
         self._transaction(lambda tx: reaping.reap(tx, 0.0), crash)
 
-    @rule(crash=st.booleans())
-    def expire(self, crash: bool) -> None:
-        self._transaction(_expire, crash)
-
-    @rule(crash=st.booleans())
-    def go_on_cancelling(self, crash: bool) -> None:
-        self._transaction(_end_cancelled, crash)
-
-    @rule(crash=st.booleans())
-    def sum_up(self, crash: bool) -> None:
-        self._transaction(lambda tx: spend.compact(tx, most=1), crash)
+    @rule(
+        duty=st.sampled_from([_expire, _end_cancelled, lambda tx: spend.compact(tx, most=1)]),
+        crash=st.booleans(),
+    )
+    def keep(self, duty: Callable[[Tx], int], crash: bool) -> None:
+        """Expires, goes on to cancel, or sums up."""
+        self._transaction(duty, crash)
 
     @rule()
     def sweep(self) -> None:
@@ -190,9 +198,8 @@ class Protocol(RuleBasedStateMachine):
 
     @rule()
     def backoff_passes(self) -> None:
-        with self.database.begin() as tx:
-            tx.execute(text("UPDATE attempts SET due_at = now() WHERE due_at > now()"))
-            tx.execute(text("UPDATE slices SET not_before = now() WHERE not_before > now()"))
+        execute(self.database, "UPDATE attempts SET due_at = now() WHERE due_at > now()")
+        execute(self.database, "UPDATE slices SET not_before = now() WHERE not_before > now()")
 
     # -- what always holds
 
@@ -293,38 +300,15 @@ def _attempt(lease: Lease, seq: int, failures: str | None, _: str) -> Attempt:
     return Attempt(lease.job_id, "default", seq, n, '{"code":"transient"}', None, 3600.0)
 
 
-def _expire(tx: Tx) -> int:
-    due = verbs.expired(tx)
-    if due:
-        verbs.expire(tx, due[0])
-    return len(due)
-
-
-def _end_cancelled(tx: Tx) -> int:
-    found = verbs.unended_cancelled(tx)
-    return verbs.end_cancelled(tx, found[0]) if found else 0
-
-
-SLICED: Any = None
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("examples", [12, pytest.param(40, marks=pytest.mark.nightly)])
 def test_any_interleaving_keeps_every_invariant_and_every_job_ends(
-    database: Engine, monkeypatch: pytest.MonkeyPatch, examples: int
+    database: Engine, examples: int
 ) -> None:
-    from dataclasses import replace
-
-    from jobs.models.registry import Registry
-
-    small = replace(ECHO, limits=replace(ECHO.limits, slice_items=3))
-    monkeypatch.setitem(globals(), "SLICED", Registry([small]))
     Protocol.database = database
     machine: Any = Protocol.TestCase
+    checks = list(HealthCheck)
     machine.settings = settings(
-        max_examples=examples,
-        stateful_step_count=30,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
+        max_examples=examples, stateful_step_count=30, deadline=None, suppress_health_check=checks
     )
     machine("runTest").runTest()

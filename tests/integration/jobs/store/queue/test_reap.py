@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from math import log2
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -9,10 +10,8 @@ import pytest
 from sqlalchemy import Engine, extract, func, select, text
 
 from jobs import clock
-from jobs.models.builtin_models import SAMPLES
 from jobs.store import db
-from jobs.store.jobs import detail, read, verbs
-from jobs.store.jobs.read import JobRow
+from jobs.store.jobs import detail, verbs
 from jobs.store.queue import backlog, clock_watch, workers
 from jobs.store.queue import claim as claims
 from jobs.store.queue import reap as reaping
@@ -20,18 +19,17 @@ from jobs.store.queue import settle as settling
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.clock_watch import ClockWatch
 from jobs.store.queue.reap import DEATHS_ALONE
-from jobs.store.queue.settle import Attempt, Result
+from jobs.store.queue.settle import Attempt
 from jobs.store.queue.workers import Death
-from jobs.usecases.submit import Order, submit
+from tests.support.stores import store
+from tests.support.stores.store import ECHO, results
 from tests.support.stores.transactions import execute, fetch, scalar, transact
 
-ECHO = SAMPLES.resolve("echo")
 LEASE_S = 60.0
 
 
 def post(database: Engine, count: int) -> UUID:
-    id: UUID = submit(database, SAMPLES, "default", Order("echo"), array=["x"] * count).id
-    return id
+    return store.post(database, *["x"] * count)
 
 
 def worker(database: Engine) -> int:
@@ -47,20 +45,27 @@ def claim(database: Engine, owner: int) -> list[Lease]:
         return usual or claims.claim_suspect(tx, owner, ECHO, LEASE_S)
 
 
-def finish(database: Engine, leases: list[Lease], but: int | None = None) -> None:
-    """Settles what was claimed, all but one seq."""
-    with database.begin() as tx:
-        results = [
-            Result(leases[n].job_id, "default", seq, "succeeded", 1, 0.0, None, value, None)
-            for n, seq, value, *_ in claims.read_inputs(tx, leases)
-            if seq != but
-        ]
-        settling.settle(tx, leases, results)
+def claimed(database: Engine, count: int) -> tuple[UUID, int, list[Lease]]:
+    """A job of one slice, which a worker has: job, worker, leases."""
+    job, owner = post(database, count), worker(database)
+    return job, owner, claim(database, owner)
 
 
-def die(database: Engine, incarnation: int, how: Death) -> None:
+def report_death(database: Engine, incarnation: int, how: Death) -> None:
     transact(database, workers.report_death, incarnation, how)
+
+
+def die(database: Engine, incarnation: int, how: Death = "crashed") -> None:
+    report_death(database, incarnation, how)
     reap(database)
+
+
+def crash_twice(database: Engine) -> None:
+    """Two workers die of a slice, so that it is split: suspect first, then accused."""
+    for _ in range(2):
+        owner = worker(database)
+        claim(database, owner)
+        die(database, owner)
 
 
 def reap(database: Engine, watch: ClockWatch | None = None) -> int:
@@ -72,29 +77,42 @@ def slices(database: Engine, job: UUID) -> list[tuple[int, int, str, bool, int]]
     return [tuple(row) for row in fetch(database, query, {"job": job})]
 
 
-def job_row(database: Engine, job: UUID) -> JobRow:
-    return transact(database, read.one, "default", job)
+def lapse(database: Engine, *, silent: bool = False) -> None:
+    store.lapse(database)
+    if silent:
+        execute(database, "UPDATE workers SET heartbeat_at = now() - interval '1 h'")
 
 
-def lapse(database: Engine, *, silent: bool) -> None:
-    with database.begin() as tx:
-        tx.execute(text("UPDATE slices SET lease_until = now() - interval '1 s'"))
-        if silent:
-            tx.execute(text("UPDATE workers SET heartbeat_at = now() - interval '1 h'"))
+def beats(database: Engine, owner: int) -> None:
+    lapse(database)
+    execute(database, "UPDATE workers SET heartbeat_at = now() + interval '1 h'")
 
 
-def test_slices_of_a_worker_that_crashed_are_suspect_at_once(database: Engine) -> None:
-    job, owner = post(database, 3), worker(database)
-    claim(database, owner)
-    die(database, owner, "crashed")
-    assert slices(database, job) == [(0, 3, "ready", True, 0)]
+def is_watched(database: Engine, owner: int) -> None:
+    lapse(database, silent=True)
+    transact(database, workers.record_watched, owner)
+    execute(database, "UPDATE workers SET watched_at = now() + interval '1 h'")
 
 
-def test_slices_of_a_worker_killed_from_outside_are_free_at_no_cost(database: Engine) -> None:
-    job, owner = post(database, 3), worker(database)
-    claim(database, owner)
-    die(database, owner, "killed")
-    assert slices(database, job) == [(0, 3, "ready", False, 0)]
+@pytest.mark.parametrize(
+    ("happens", "suspect"),
+    [
+        (lambda database, owner: report_death(database, owner, "crashed"), True),
+        (lambda database, owner: report_death(database, owner, "killed"), False),
+        (lambda database, owner: transact(database, workers.heartbeat, owner, "stopped"), False),
+        (lambda database, owner: lapse(database, silent=True), True),
+        (is_watched, False),
+        (beats, False),
+    ],
+    ids=["crashed", "killed", "stopped", "silent", "silent but watched", "late but beating"],
+)
+def test_slices_of_dead_workers_are_suspect_and_of_others_free_at_no_cost(
+    database: Engine, happens: Callable[[Engine, int], None], suspect: bool
+) -> None:
+    job, owner, _ = claimed(database, 3)
+    happens(database, owner)
+    assert reap(database) == 1
+    assert slices(database, job) == [(0, 3, "ready", suspect, 0)]
 
 
 def test_slices_of_a_sick_worker_run_alone_next_at_no_cost(database: Engine) -> None:
@@ -103,10 +121,8 @@ def test_slices_of_a_sick_worker_run_alone_next_at_no_cost(database: Engine) -> 
         sick = worker(database)
         [lease] = claim(database, sick)
         die(database, sick, "sick")
-        reap(database)
     [last] = claim(database, worker(database))
-    assert lease.suspect
-    assert last.suspect
+    assert (lease.suspect, last.suspect) == (True, True)
     assert scalar(database, "SELECT deaths FROM slices") == 0
 
 
@@ -114,48 +130,17 @@ def test_each_suspect_has_its_turn(database: Engine) -> None:
     jobs = {post(database, 1), post(database, 1)}
     fallen = worker(database)
     assert len(claim(database, fallen)) == 2
-    die(database, fallen, "crashed")
-    reap(database)
+    die(database, fallen)
     tried = []
     for _ in jobs:
         next_one = worker(database)
         tried += claim(database, next_one)
-        die(database, next_one, "crashed")
-        reap(database)
+        die(database, next_one)
     assert {lease.job_id for lease in tried} == jobs
 
 
-def test_a_lease_that_ran_out_while_the_heart_beats_counts_nothing(database: Engine) -> None:
-    job, owner = post(database, 3), worker(database)
-    claim(database, owner)
-    lapse(database, silent=False)
-    execute(database, "UPDATE workers SET heartbeat_at = now() + interval '1 h'")
-    assert reap(database) == 1
-    assert slices(database, job) == [(0, 3, "ready", False, 0)]
-
-
-def test_a_worker_that_fell_silent_with_its_lease_is_dead(database: Engine) -> None:
-    job, owner = post(database, 3), worker(database)
-    claim(database, owner)
-    lapse(database, silent=True)
-    reap(database)
-    assert slices(database, job) == [(0, 3, "ready", True, 0)]
-
-
-def test_a_worker_its_supervisor_sees_alive_is_not_dead_however_silent(database: Engine) -> None:
-    job, owner = post(database, 3), worker(database)
-    claim(database, owner)
-    lapse(database, silent=True)
-    with database.begin() as tx:
-        workers.record_watched(tx, owner)
-        tx.execute(text("UPDATE workers SET watched_at = now() + interval '1 h'"))
-    assert reap(database) == 1
-    assert slices(database, job) == [(0, 3, "ready", False, 0)]
-
-
 def test_after_an_outage_workers_may_renew_before_anything_is_reaped(database: Engine) -> None:
-    job, owner = post(database, 3), worker(database)
-    leases = claim(database, owner)
+    job, _, leases = claimed(database, 3)
     lapse(database, silent=True)
     with database.begin() as tx:
         assert reaping.reap(tx, lease_s=3600.0) == 0  # the server is younger than that
@@ -185,8 +170,7 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
 def test_a_step_of_the_databases_clock_accuses_nobody_who_renews_then(
     database: Engine, clocks: Clocks
 ) -> None:
-    job, owner = post(database, 3), worker(database)
-    leases = claim(database, owner)
+    job, _, leases = claimed(database, 3)
     assert reap(database, clocks.watch) == 0
     clocks.step(LEASE_S, ours=False)
     lapse(database, silent=True)
@@ -215,24 +199,14 @@ def test_without_a_look_for_long_workers_may_renew_before_a_reap(
         clocks.step(2 * LEASE_S)
 
 
-def test_a_slice_given_back_by_a_worker_that_stopped_is_free(database: Engine) -> None:
-    job, owner = post(database, 3), worker(database)
-    claim(database, owner)
-    transact(database, workers.heartbeat, owner, "stopped")
-    assert reap(database) == 1
-    assert slices(database, job) == [(0, 3, "ready", False, 0)]
-
-
 def test_suspects_are_claimed_apart_and_one_at_a_time(database: Engine) -> None:
     first, second, owner = post(database, 2), post(database, 2), worker(database)
     assert len(claim(database, owner)) == 2
-    die(database, owner, "crashed")
-    fresh = post(database, 2)
-    owner = worker(database)
+    die(database, owner)
+    fresh, owner = post(database, 2), worker(database)
     with database.begin() as tx:
-        assert [lease.job_id for lease in claims.claim(tx, owner, {ECHO: 10_000}, LEASE_S)] == [
-            fresh
-        ]
+        usual = claims.claim(tx, owner, {ECHO: 10_000}, LEASE_S)
+        assert [lease.job_id for lease in usual] == [fresh]
         assert backlog.suspects_wait(tx, [ECHO])
         [lease] = claims.claim_suspect(tx, owner, ECHO, LEASE_S)
     assert lease.suspect
@@ -245,17 +219,16 @@ def test_the_guilty_item_alone_is_quarantined_in_log2_n_plus_5_deaths(
     database: Engine, count: int, place: str
 ) -> None:
     guilty = 0 if place == "first" else count - 1
-    job, deaths = post(database, count), 0
-    owner = worker(database)
+    job, deaths, owner = post(database, count), 0, worker(database)
     while leases := claim(database, owner):
         if any(lease.start <= guilty < lease.stop for lease in leases):
             deaths += 1
-            die(database, owner, "crashed")
+            die(database, owner)
             owner = worker(database)
         else:
-            finish(database, leases)
+            store.settle(database, leases)
     assert deaths <= log2(count) + 5
-    row = job_row(database, job)
+    row = store.job(database, job)
     assert (row.state, row.succeeded, row.failed) == ("completed", count - 1, 1)
     item = transact(database, detail.item, "default", job, guilty)
     assert item
@@ -268,58 +241,36 @@ def test_an_innocent_item_survives_any_number_of_kills(database: Engine) -> None
         owner = worker(database)
         assert claim(database, owner)
         die(database, owner, "killed")
-    finish(database, claim(database, worker(database)))
-    assert job_row(database, job).succeeded == 1
+    store.settle(database, claim(database, worker(database)))
+    assert store.job(database, job).succeeded == 1
 
 
 def test_results_that_are_there_are_not_computed_again_after_a_split(database: Engine) -> None:
-    job, owner = post(database, 8), worker(database)
-    finish(database, claim(database, owner), but=5)
-    for _ in range(2):  # suspect first, then accused while one item alone was left
-        claim(database, owner)
-        die(database, owner, "crashed")
-        owner = worker(database)
+    job, _, leases = claimed(database, 8)
+    store.settle(database, leases, {*range(8)} - {5})
+    crash_twice(database)  # the second time while one item alone was left
     assert slices(database, job) == [(0, 8, "ready", True, 1)]
     with database.begin() as tx:
-        [lease] = claims.claim_suspect(tx, owner, ECHO, LEASE_S)
+        [lease] = claims.claim_suspect(tx, worker(database), ECHO, LEASE_S)
         assert [row[1] for row in claims.read_inputs(tx, [lease])] == [5]
 
 
-def test_a_split_keeps_counts_right(database: Engine) -> None:
-    job, owner = post(database, 8), worker(database)
-    leases = claim(database, owner)
-    with database.begin() as tx:
-        results = [
-            Result(job, "default", seq, "succeeded", 1, 0.0, None, "1", None) for seq in (0, 1, 7)
-        ]
-        settling.settle(tx, leases, results)
-    for _ in range(2):
-        claim(database, owner)
-        die(database, owner, "crashed")
-        owner = worker(database)
-    query = text("SELECT start, stop, n_succeeded FROM slices WHERE job_id = :job ORDER BY start")
-    with database.connect() as tx:
-        assert tx.execute(query, {"job": job}).all() == [(0, 4, 2), (4, 8, 1)]
-
-
-def test_both_halves_of_a_split_have_lists_of_the_same_kind(database: Engine) -> None:
-    job = post(database, 8)
+def test_a_split_keeps_counts_right_and_both_halves_have_lists_of_the_same_kind(
+    database: Engine,
+) -> None:
+    job, _, leases = claimed(database, 8)
+    store.settle(database, leases, (0, 1, 7))
     execute(database, "UPDATE slices SET inputs = 7")
-    for _ in range(2):
-        owner = worker(database)
-        claim(database, owner)
-        die(database, owner, "crashed")
-    query = text("SELECT start, inputs FROM slices WHERE job_id = :job ORDER BY start")
-    with database.connect() as tx:
-        assert tx.execute(query, {"job": job}).all() == [(0, 7), (4, 7)]
+    crash_twice(database)
+    query = "SELECT start, stop, n_succeeded, inputs FROM slices WHERE job_id = :job ORDER BY start"
+    assert fetch(database, query, {"job": job}) == [(0, 4, 2, 7), (4, 8, 1, 7)]
 
 
 def test_a_suspect_of_a_cancelled_job_ends_with_it(database: Engine) -> None:
-    job, owner = post(database, 4), worker(database)
-    claim(database, owner)
+    job, owner, _ = claimed(database, 4)
     transact(database, verbs.cancel, job)
-    die(database, owner, "crashed")
-    row = job_row(database, job)
+    die(database, owner)
+    row = store.job(database, job)
     assert (row.state, row.cancelled) == ("cancelled", 4)
 
 
@@ -330,83 +281,67 @@ def fail(job: UUID, seq: int, n: int, delay_s: float) -> Attempt:
     return Attempt(job, "default", seq, n, '{"code":"transient","message":"no"}', None, delay_s)
 
 
-def due(database: Engine) -> None:
-    with database.begin() as tx:
-        tx.execute(text("UPDATE attempts SET due_at = now() - interval '1 s'"))
-        tx.execute(text("UPDATE slices SET not_before = now() - interval '1 s'"))
+def failures(database: Engine, leases: list[Lease]) -> dict[int, Any]:
+    """Of each item that is still to run: the errors of its attempts."""
+    rows = transact(database, claims.read_inputs, leases)
+    return {seq: orjson.loads(found or "[]") for _, seq, _, _, found in rows}
 
 
-@pytest.fixture
-def settle(database: Engine) -> Callable[..., None]:
-    def run(leases: list[Lease], done: list[int], attempts: list[Attempt]) -> None:
-        job = leases[0].job_id
-        results = [Result(job, "default", s, "succeeded", 1, 0.0, None, "1", None) for s in done]
-        transact(database, settling.settle, leases, results, attempts)
-
-    return run
-
-
-def test_a_failed_item_waits_for_its_next_attempt_and_the_others_are_kept(
-    database: Engine, settle: Callable[..., None]
+def settle(
+    database: Engine, leases: list[Lease], attempts: list[Attempt], done: tuple[int, ...] = ()
 ) -> None:
-    job, owner = post(database, 3), worker(database)
-    settle(claim(database, owner), [0, 2], [fail(job, 1, 1, delay_s=3600)])
+    ended = results(leases[0], *done) if done else []
+    transact(database, settling.settle, leases, ended, attempts)
+
+
+def test_a_failed_item_waits_for_its_next_attempt_and_the_others_are_kept(database: Engine) -> None:
+    job, owner, leases = claimed(database, 3)
+    settle(database, leases, [fail(job, 1, 1, delay_s=3600)], done=(0, 2))
     assert claim(database, owner) == []
-    due(database)
+    execute(database, "UPDATE attempts SET due_at = now() - interval '1 s'")
+    execute(database, "UPDATE slices SET not_before = now() - interval '1 s'")
     [lease] = again = claim(database, owner)
     assert lease.retrying
-    [(_, seq, _, _, failures)] = transact(database, claims.read_inputs, again)
-    assert (seq, orjson.loads(failures or "")) == (1, [{"code": "transient", "message": "no"}])
+    assert failures(database, again) == {1: [{"code": "transient", "message": "no"}]}
 
 
-def test_a_slice_is_ready_again_when_the_first_of_its_items_is(
-    database: Engine, settle: Callable[..., None]
-) -> None:
-    job, owner = post(database, 3), worker(database)
-    settle(claim(database, owner), [], [fail(job, 0, 1, 3600.0), fail(job, 1, 1, 0.0)])
+def test_a_slice_is_ready_again_when_the_first_of_its_items_is(database: Engine) -> None:
+    job, owner, leases = claimed(database, 3)
+    settle(database, leases, [fail(job, 0, 1, 3600.0), fail(job, 1, 1, 0.0)])
     again = claim(database, owner)  # 2 was never tried, 1 is due
-    assert [row[1] for row in transact(database, claims.read_inputs, again)] == [1, 2]
+    assert failures(database, again).keys() == {1, 2}
 
 
-def test_a_crash_loses_no_attempt(database: Engine, settle: Callable[..., None]) -> None:
-    job, owner = post(database, 1), worker(database)
-    settle(claim(database, owner), [], [fail(job, 0, 1, 0.0)])
+def test_a_crash_loses_no_attempt_and_a_stale_owner_counts_none(database: Engine) -> None:
+    job, owner, stale = claimed(database, 1)
+    die(database, owner, "killed")
+    settle(database, stale, [fail(job, 0, 1, 0.0)])
+    assert scalar(database, "SELECT count(*) FROM attempts") == 0
+    owner = worker(database)
+    settle(database, claim(database, owner), [fail(job, 0, 1, 0.0)])
     claim(database, owner)
     die(database, owner, "killed")
-    again = claim(database, worker(database))
-    [(_, _, _, _, failures)] = transact(database, claims.read_inputs, again)
-    assert len(orjson.loads(failures or "")) == 1
+    assert len(failures(database, claim(database, worker(database)))[0]) == 1
 
 
-def test_a_stale_owner_counts_no_attempt(database: Engine, settle: Callable[..., None]) -> None:
-    job, owner = post(database, 1), worker(database)
-    stale = claim(database, owner)
-    die(database, owner, "killed")
-    settle(stale, [], [fail(job, 0, 1, 0.0)])
-    assert scalar(database, "SELECT count(*) FROM attempts") == 0
-
-
-def test_attempts_keep_their_time_in_a_pause(database: Engine, settle: Callable[..., None]) -> None:
-    job, owner = post(database, 2), worker(database)
-    leases = claim(database, owner)
+def test_attempts_keep_their_time_in_a_pause(database: Engine) -> None:
+    job, owner, leases = claimed(database, 2)
     transact(database, verbs.pause, job)
-    settle(leases, [0], [fail(job, 1, 1, 3600)])
+    settle(database, leases, [fail(job, 1, 1, 3600)], done=(0,))
     transact(database, verbs.resume, job)
     assert claim(database, owner) == []
 
 
 def test_results_refuse_to_be_changed(database: Engine) -> None:
-    post(database, 1)
-    finish(database, claim(database, worker(database)))
-    with pytest.raises(Exception, match="insert-only"), database.begin() as tx:
-        tx.execute(text("UPDATE results SET output = 'x'"))
+    store.settle(database, claimed(database, 1)[2])
+    with pytest.raises(Exception, match="insert-only"):
+        execute(database, "UPDATE results SET output = 'x'")
 
 
 def test_a_process_that_froze_in_its_transaction_holds_no_lock_for_long(
     database: Engine, database_url: str
 ) -> None:
-    post(database, 1)
-    claim(database, worker(database))
+    claimed(database, 1)
     frozen = db.connect(database_url, pool_size=1, idle_s=0.2)
     tx = frozen.connect()
     tx.execute(text("SELECT 1 FROM slices FOR UPDATE"))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from jobs.errors import Invalid, UnknownModel
 from jobs.models.builtin_models import SAMPLES
@@ -19,16 +19,19 @@ from jobs.models.routing.rollout import ActiveRollout
 from jobs.models.routing.route import Route, Share
 from jobs.models.routing.table import RoutingTable
 from jobs.models.watcher import ModelsFile
+from jobs.states import Outcome
 from jobs.store.jobs import detail, read, verbs
 from jobs.store.monitoring import diagnostics
 from jobs.store.queue import claim as claims
-from jobs.store.queue import fair_share
+from jobs.store.queue import fair_share, workers
 from jobs.store.queue import settle as settling
 from jobs.store.queue.claim import Lease
-from jobs.store.queue.settle import Attempt, Result
+from jobs.store.queue.settle import Attempt
+from jobs.store.queue.workers import ModelRow
 from jobs.usecases.submit import Order, submit
 from tests.support.stores.soundness import broken_invariants
-from tests.support.stores.transactions import scalar, transact
+from tests.support.stores.store import claim, result_chunks, results
+from tests.support.stores.transactions import fetch, transact, waits_for_lock
 from tests.support.wait import eventually
 from workers.keeper.rerouting import Rerouting
 
@@ -57,25 +60,21 @@ def post(
 
 def versions(database: Engine, job: UUID) -> dict[int, str]:
     """Returns the version of each slice, by its start."""
-    with database.connect() as tx:
-        rows = tx.execute(text(f"SELECT start, version FROM slices WHERE job_id = '{job}'"))
-        return {row.start: row.version for row in rows}
+    rows = fetch(database, "SELECT start, version FROM slices WHERE job_id = :job", {"job": job})
+    return {row.start: row.version for row in rows}
 
 
-def claim(database: Engine, model: Model, room: int = 1000) -> list[Lease]:
-    return transact(database, claims.claim, 1, {model: room}, 60)
+def of_version_2(database: Engine, job: UUID) -> list[int]:
+    return [start for start, one in versions(database, job).items() if one == "2"]
 
 
 def settle(
     database: Engine, leases: Sequence[Lease], fail: bool = False, retry: bool = False
 ) -> None:
-    ended = [
-        (lease.job_id, lease.tenant, seq)
-        for lease in leases
-        for seq in range(lease.start, lease.stop)
-    ]
-    rows = [Result(*key, "failed" if fail else "succeeded", 1, 0, None, "1", None) for key in ended]
-    again = [Attempt(*key, 1, '{"code": "transient"}', None, 0.0) for key in ended]
+    outcome: Outcome = "failed" if fail else "succeeded"
+    rows = [row for lease in leases for row in results(lease, outcome=outcome)]
+    keys = [(row.job_id, row.tenant, row.seq) for row in rows]
+    again = [Attempt(*key, 1, '{"code": "transient"}', None, 0.0) for key in keys]
     transact(database, settling.settle, leases, () if retry else rows, again if retry else ())
 
 
@@ -98,11 +97,11 @@ def test_slices_have_the_versions_that_calls_under_their_keys_would(database: En
     }
     assert found == {start: one and one.version for start, one in choices.items()}
     assert set(versions(database, pinned).values()) == {"1"}
-    leases = claim(database, V2)
+    leases = claim(database, model=V2)
     assert {lease.model for lease in leases} == {"echo@2"}
     assert {lease.start for lease in leases} == {start for start in found if found[start] == "2"}
     assert transact(database, diagnostics.open_versions, job, "default") == ["1", "2"]
-    assert {lease.model for lease in claim(database, V1)} == {"echo@1"}
+    assert {lease.model for lease in claim(database, model=V1)} == {"echo@1"}
     assert broken_invariants(database) == set()
 
 
@@ -110,19 +109,16 @@ def test_results_and_the_ledger_name_the_version_of_each_slice(database: Engine)
     job = post(database, served(HALF), 40)
     found = versions(database, job)
     for model in (V1, V2):
-        settle(database, claim(database, model))
-    with database.connect() as tx:
-        row = read.one(tx, "default", job)
-        span = read.span(tx, "default", job, 40, after=-1, gaps=False, outcome=None, limit=None)
-        item = detail.item(tx, "default", job, 39)
-        billed = tx.execute(text("SELECT start, version FROM usage")).all()
-    lines = b"".join(read.result_lines(database, row, span, "characters", None)).splitlines()
-    named = {line["seq"]: line["version"] for line in map(json.loads, lines)}
+        settle(database, claim(database, model=model))
+    lines = map(json.loads, b"".join(result_chunks(database, job)).splitlines())
     expected = {seq: found[seq - seq % 2] for seq in range(40)}
-    assert named == expected
+    assert {line["seq"]: line["version"] for line in lines} == expected
+    row = transact(database, read.one, "default", job)
     assert {one.seq: one.version for one in read.result_rows(database, row)} == expected
+    item = transact(database, detail.item, "default", job, 39)
     assert item
     assert item.version == expected[39]
+    billed = fetch(database, "SELECT start, version FROM usage")
     assert {one.start: one.version for one in billed} == found
     assert broken_invariants(database) == set()
 
@@ -132,24 +128,19 @@ def test_slices_that_wait_for_a_version_taken_back_go_to_the_stable(database: En
     during = served(RoutingTable({("echo", "stable"): "1"}, {"echo": rollout}))
     job, pinned = post(database, during), post(database, during, versioning="pinned")
     assert reroute(database, during) == 0
-    [begun, retried, *_] = [start for start, one in versions(database, job).items() if one == "2"]
-    leases = claim(database, V2, room=4)
+    [begun, retried, *_] = of_version_2(database, job)
+    leases = claim(database, model=V2, room=4)
     assert [lease.start for lease in leases] == [begun, retried]
-    transact(database, settling.record, leases[:1], [_result(leases[0], begun)])
+    transact(database, settling.record, leases[:1], results(leases[0], begun))
     moved = reroute(database, served(BACK))
     assert moved == Counter(versions(database, job).values())["1"] - _count(during, job, "1")
-    left = [start for start, one in versions(database, job).items() if one == "2"]
-    assert left == [begun, retried], "slices that run"
+    assert of_version_2(database, job) == [begun, retried], "slices that run"
     settle(database, leases, retry=True)
     assert reroute(database, served(BACK)) == 1, "without a result"
-    assert [start for start, one in versions(database, job).items() if one == "2"] == [begun]
-    assert claim(database, V2)[0].start == begun, "its results have one version"
+    assert of_version_2(database, job) == [begun]
+    assert claim(database, model=V2)[0].start == begun, "its results have one version"
     assert set(versions(database, pinned).values()) == {"1"}
     assert broken_invariants(database) == set()
-
-
-def _result(lease: Lease, seq: int) -> Result:
-    return Result(lease.job_id, lease.tenant, seq, "succeeded", 1, 0, None, "1", None)
 
 
 def _count(models: Registry, job: UUID, version: str) -> int:
@@ -164,17 +155,12 @@ def test_no_slice_changes_its_version_while_it_is_claimed(database: Engine) -> N
     with ThreadPoolExecutor(1) as keeper, database.begin() as tx:
         fair_share.lock_pool(tx, "default")  # as each claim begins
         moved = keeper.submit(reroute, database, served(BACK))
-        eventually(lambda: _waits_for_a_lock(database))
+        eventually(lambda: waits_for_lock(database))
         leases = claims.claim(tx, 1, {V2: 20}, 60)
         assert {lease.model for lease in leases} == {"echo@2"}
         tx.commit()
         moved.result()
-    left = [start for start, one in versions(database, job).items() if one == "2"]
-    assert left == [lease.start for lease in leases]
-
-
-def _waits_for_a_lock(database: Engine) -> bool:
-    return bool(scalar(database, "SELECT count(*) FROM pg_locks WHERE NOT granted"))
+    assert of_version_2(database, job) == [lease.start for lease in leases]
 
 
 def test_retries_keep_the_version_while_it_lasts_new_generations_too(database: Engine) -> None:
@@ -183,7 +169,7 @@ def test_retries_keep_the_version_while_it_lasts_new_generations_too(database: E
     before = versions(database, job)
     for retry in (True, False):
         for model in (V1, V2):
-            settle(database, claim(database, model), fail=True, retry=retry)
+            settle(database, claim(database, model=model), fail=True, retry=retry)
         reroute(database, models)
         assert versions(database, job) == before
     transact(database, verbs.retry, job)
@@ -196,14 +182,10 @@ def test_slices_do_not_wait_for_a_version_that_no_worker_could_load(database: En
     models = served(HALF)
     job = post(database, models, 40)
     with database.begin() as tx:
-        tx.execute(
-            text("""INSERT INTO workers (name, pool, device, state, models)
-                    VALUES ('w', 'default', 'cpu', 'ready', '{}')""")
-        )
-        tx.execute(
-            text("""INSERT INTO worker_models (incarnation, model, state, error, memory_mb, load_ms)
-                    SELECT incarnation, 'echo@2', 'failed', 'tampered', 0, 0 FROM workers""")
-        )
+        worker = workers.register(tx, "w", "default", "cpu", [])
+        workers.heartbeat(tx, worker, "ready")
+        row = ModelRow("echo@2", "failed", 0.0, 0.0, "tampered")
+        workers.report_models(tx, worker, [row])
     assert reroute(database, models) > 0
     assert set(versions(database, job).values()) == {"1"}
 

@@ -1,28 +1,37 @@
 """Changes of the registry: what is refused, what is recorded, what followers are told."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 from sqlalchemy.exc import DatabaseError
 
 from jobs.errors import Conflict, Invalid, NotFound
 from jobs.models import models_file, registered
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.probe import Probe
+from jobs.models.registered import Registered, union
 from jobs.models.registry import Registry
 from jobs.models.routing.route import Route, Share
 from jobs.store import db
-from jobs.store.registry import aliases, artifacts, snapshot, versions
+from jobs.store.registry import aliases, artifacts, follower, snapshot, versions
+from jobs.store.registry.follower import RegistryFollower
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import audit
 from jobs.usecases.registry.registrar import Registrar
+from jobs.usecases.submit import Order, submit
+from tests.support.cases import each
 from tests.support.command_line import run_millrace
+from tests.support.stores.store import claim, settle
+from tests.support.stores.transactions import execute, transact
+from tests.support.wait import PATIENCE_S
 
 DIGEST = f"sha256:{'a' * 64}"
 ENTRY = {"engine": "echo", "target_ms": 40}
@@ -40,6 +49,11 @@ def registrar(database_url: str, database: Engine) -> Iterator[Registrar]:
 def record(tx: db.Tx, act: str, target: str, tenant: str, /, **detail: Any) -> None:
     entry: dict[str, Any] = {"act": act, "target": target, "tenant": tenant, "detail": detail}
     audit.record(tx, actor="key_1", request_id="req_1", **entry)
+
+
+def push(database: Engine, version: str) -> None:
+    with database.begin() as tx:
+        Registrar(tx, SAMPLES, "cli", partial(record, tx)).push("echo", version, ENTRY)
 
 
 def acts(registrar: Registrar) -> list[tuple[str, str]]:
@@ -61,34 +75,27 @@ def test_a_version_never_changes_but_for_its_price(registrar: Registrar) -> None
     assert json.loads(row.entry)["price"] == {"per_item": 0.001}
 
 
-@pytest.mark.parametrize(
-    "change",
-    ["entry = '{\"engine\": \"echo\", \"target_ms\": 41}'", "version = '3'", "created_by = 'x'",
-     f"artifact = '{DIGEST}'"],
-)  # fmt: skip
-def test_the_database_itself_refuses_a_changed_version(database: Engine, change: str) -> None:
-    with database.begin() as tx:
-        artifacts.add(tx, DIGEST, "{}", 1, "cli")
-        Registrar(tx, SAMPLES, "cli", partial(record, tx)).push("echo", "2", ENTRY)
-    with pytest.raises(DatabaseError, match="a version never changes"), database.begin() as tx:
-        tx.execute(text(f"UPDATE model_versions SET {change.replace(':', chr(92) + ':')}"))
+def test_the_database_itself_refuses_a_changed_version(database: Engine) -> None:
+    transact(database, artifacts.add, DIGEST, "{}", 1, "cli")
+    push(database, "2")
+    entry = '{"engine": "echo", "target_ms": 41}'
+    changes = [("entry", entry), ("version", "3"), ("created_by", "x"), ("artifact", DIGEST)]
+    for (column, value), case in each(changes):
+        with case, pytest.raises(DatabaseError, match="a version never changes"):
+            execute(database, f"UPDATE model_versions SET {column} = :value", {"value": value})
 
 
-@pytest.mark.parametrize(
-    ("entry", "says"),
-    [
+def test_an_entry_is_checked_as_one_of_the_models_file(registrar: Registrar) -> None:
+    refused = [
         ({"engine": "none"}, "no engine 'none'"),
         ({"engine": "echo", "target_ms": 0}, "target_ms"),
         ({"engine": "echo", "degrade": {"fallback": "x@1"}}, "'x@1' is not declared here"),
         ({"engine": "echo", "options": {"a": "\0"}}, "NUL"),
         ({"engine": "echo", "artifact": DIGEST}, "the registry alone sets it"),
-    ],
-)
-def test_an_entry_is_checked_as_one_of_the_models_file(
-    registrar: Registrar, entry: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(Invalid, match=says):
-        registrar.push("echo", "2", entry)
+    ]
+    for (entry, says), case in each(refused):
+        with case, pytest.raises(Invalid, match=says):
+            registrar.push("echo", "2", entry)
     assert acts(registrar) == []
 
 
@@ -147,20 +154,20 @@ def test_an_adapter_is_bound_to_its_base_and_never_changes(registrar: Registrar)
     assert registrar.push_adapter("base@1", "legal", {"artifact": DIGEST}) == "unchanged"
     priced = {"artifact": DIGEST, "tenants": ["acme"]}
     assert registrar.push_adapter("base@1", "legal", priced) == "changed"
-    with pytest.raises(Conflict, match="as an adapter of base@1, not as an adapter of base@2"):
-        registrar.push_adapter("base@2", "legal", {"artifact": DIGEST})
-    with pytest.raises(Conflict, match="pushed as a model, not as an adapter of base@1"):
-        registrar.push_adapter("base@1", "tax", {"artifact": f"sha256:{'c' * 64}"})
     with pytest.raises(Conflict, match="pushed as an adapter of base@1, not as a model"):
         registrar.push("base", "3", {"engine": "echo"}, DIGEST)
-    with pytest.raises(Conflict, match="'legal' has other files: an adapter never changes"):
-        registrar.push_adapter("base@1", "legal", {"artifact": other})
+    refused = [
+        ("base@2", "legal", DIGEST, "as an adapter of base@1, not as an adapter of base@2"),
+        ("base@1", "tax", f"sha256:{'c' * 64}", "pushed as a model, not as an adapter of base@1"),
+        ("base@1", "legal", other, "'legal' has other files: an adapter never changes"),
+        ("base@1", "tax", "sha256:x", "must be the digest of an artifact"),
+        ("base@7", "tax", other, "has no version base@7"),
+    ]
+    for (base, name, digest, says), case in each(refused):
+        with case, pytest.raises((Conflict, Invalid, NotFound), match=says):
+            registrar.push_adapter(base, name, {"artifact": digest})
     with pytest.raises(Invalid, match="its artifact has its files; leave path and sha256 out"):
         registrar.push_adapter("base@1", "tax", {"artifact": other, "path": "/x"})
-    with pytest.raises(Invalid, match="must be the digest of an artifact"):
-        registrar.push_adapter("base@1", "tax", {"artifact": "sha256:x"})
-    with pytest.raises(NotFound, match="has no version base@7"):
-        registrar.push_adapter("base@7", "tax", {"artifact": other})
     [first, _] = snapshot.read(registrar.tx).versions
     [adapter] = registered.parse(first).adapters
     assert (adapter.artifact, adapter.tenants, adapter.needs_staging) == (DIGEST, ("acme",), True)
@@ -247,10 +254,12 @@ def test_the_command_line_changes_the_registry_and_says_what_changed(
         home = {"MILLRACE_HOME": str(tmp_path / "home"), "MILLRACE_DATABASE_URL": database_url}
         return run_millrace("models", *words, status=status, **home).output
 
-    entry = json.dumps(ENTRY)
-    pushed = ("push", "--name", "echo", "--version", "2", "--entry", entry)
-    assert run(*pushed) == "echo@2  added\n"
-    assert run(*pushed) == "echo@2  unchanged\n"
+    def runs_twice(words: Sequence[str], name: str) -> None:
+        for done in ("added", "unchanged"):
+            assert run(*words) == f"{name}  {done}\n"
+
+    entry = ("--entry", json.dumps(ENTRY))
+    runs_twice(["push", "--name", "echo", "--version", "2", *entry], "echo@2")
     assert run("alias", "echo", "stable", "2") == "echo@stable  added\n"
     assert "the alias 'stable'" in run("retire", "echo", "2", status=1)
     assert "echo@2  active  echo" in run("show", "echo")
@@ -258,26 +267,85 @@ def test_the_command_line_changes_the_registry_and_says_what_changed(
     assert run("retire", "echo", "2") == "echo@2  retired\n"
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "weights").write_text("1")
-    with_files = ("push", str(tmp_path / "files"), "--name", "echo", "--version", "3")
-    assert run(*with_files, "--entry", entry) == "echo@3  added\n"
-    assert run(*with_files, "--entry", entry) == "echo@3  unchanged\n"
-    with database.begin() as tx:
-        row = versions.get(tx, "echo", "3")
-        assert row
-        assert row.artifact
-        assert artifacts.get(tx, row.artifact)
+    files = str(tmp_path / "files")
+    runs_twice(["push", files, "--name", "echo", "--version", "3", *entry], "echo@3")
+    row = transact(database, versions.get, "echo", "3")
+    assert row
+    assert row.artifact
+    assert transact(database, artifacts.get, row.artifact)
     (tmp_path / "inputs.jsonl").write_text('"a"\n{"input": [1, 0.5]}\n')
     record = ("probe", "record", "echo@3", "--input", str(tmp_path / "inputs.jsonl"))
-    assert run(*record) == "echo@3  added\n"
-    assert run(*record) == "echo@3  unchanged\n"
+    runs_twice(record, "echo@3")
     assert "which stay while it is active" in run(*record, "--tolerance", "0.1", status=1)
     assert "is no NAME@VERSION" in run("probe", "record", "echo", status=2)
     assert "push it first" in run("probe", "record", "echo@9", status=1)
-    with database.begin() as tx:
-        row = versions.get(tx, "echo", "3")
-        assert row
-        assert Probe.from_json(row.probe or "").outputs == ["a", [1, 0.5]]
+    row = transact(database, versions.get, "echo", "3")
+    assert row
+    assert Probe.from_json(row.probe or "").outputs == ["a", [1, 0.5]]
     path = tmp_path / "models.toml"
     path.write_text('[[model]]\nname = "a"\nversion = "1"\nengine = "echo"\n')
     assert run("apply", str(path)) == "a@1  added\n"
     assert "a@1  active" in run("list")
+
+
+# -- processes that follow: at once, over lost connections, and without a database
+
+
+@contextmanager
+def following(url: str, role: str) -> Iterator["Queue[Registered]"]:
+    engine, found = db.connect(url, pool_size=1, role=role), Queue[Registered]()
+    follows = RegistryFollower(engine, url, found.put)
+    follows.start()
+    yield found
+    follows.stop()
+    engine.dispose()
+
+
+def keys(found: "Queue[Registered]") -> list[str]:
+    return [one.key for one in found.get(timeout=PATIENCE_S).versions]
+
+
+@pytest.mark.parametrize("role", [db.API, db.WORKER])
+def test_the_first_look_is_over_when_it_has_started_and_a_change_comes_by_notification(
+    database: Engine, database_url: str, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "LOOK_S", 3600)
+    push(database, "2")
+    with following(database_url, role) as found:
+        assert keys(found) == ["echo@2"]
+        push(database, "3")
+        assert keys(found) == ["echo@2", "echo@3"]
+
+
+def test_a_connection_that_broke_is_made_again(
+    database: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "LOOK_S", 3600)
+    with following(database_url, db.API) as found:
+        assert keys(found) == []
+        execute(database, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                     "WHERE query = 'LISTEN millrace_models'")  # fmt: skip
+        assert keys(found) == []  # notifications may have been missed
+        push(database, "2")
+        while keys(found) != ["echo@2"]:  # it may have looked twice while the connection broke
+            pass
+
+
+def test_without_a_database_it_starts_and_ends(caplog: pytest.LogCaptureFixture) -> None:
+    with following("postgresql+psycopg://nobody@127.0.0.1:1/none", db.API) as found:
+        assert found.empty()
+    assert "can't read the registry" in caplog.text
+
+
+def test_a_retired_version_is_run_until_its_jobs_have_ended(database: Engine) -> None:
+    push(database, "2")
+    models = transact(database, snapshot.read)
+    served = union(SAMPLES, models)
+    submit(database, served, "acme", Order("echo@2"), array=["a"])
+    with database.begin() as tx:
+        Registrar(tx, SAMPLES, "cli", partial(record, tx)).retire("echo", "2")
+    assert transact(database, snapshot.read) == Registered()
+    held = transact(database, snapshot.read_with_unfinished)
+    assert [one.key for one in held.unfinished] == ["echo@2"]
+    settle(database, claim(database, model=served.resolve("echo@2")))
+    assert transact(database, snapshot.read_with_unfinished) == Registered()

@@ -24,8 +24,9 @@ from tests.integration.jobs.store.row_security.tenants import (
     TENANTS_TABLES,
     everything,
 )
+from tests.support.cases import each
 from tests.support.stores.store import count
-from tests.support.stores.transactions import scalar, transact
+from tests.support.stores.transactions import fetch, scalar, scalars, transact
 
 
 def security(tx: Tx) -> dict[str, bool]:
@@ -33,55 +34,52 @@ def security(tx: Tx) -> dict[str, bool]:
     return {t: bool(tx.scalar(text(f"SELECT row_security_active('{t}')"))) for t in tables}
 
 
-def test_row_security_is_active_on_the_apis_own_connection(settings: Settings) -> None:
+def test_row_security_is_active_on_the_connections_of_api_processes(
+    settings: Settings, api: Engine
+) -> None:
     app = create_app(settings)
-    with TestClient(app), app.state.context.database.connect() as tx:
-        active = security(tx)
-        assert {"jobs", "items", "results", "api_keys", "audit"} <= active.keys()
-        assert all(active.values()), active
-
-
-def test_row_security_is_active_for_an_api_process_that_takes_large_bodies(api: Engine) -> None:
-    assert all(transact(api, security).values())
+    with TestClient(app):
+        for engine in (app.state.context.database, api):  # also of one that takes large bodies
+            active = transact(engine, security)
+            assert {"jobs", "items", "results", "api_keys", "audit"} <= active.keys()
+            assert all(active.values()), active
 
 
 @pytest.mark.parametrize("role", [db.API, db.WORKER])
 def test_roles_of_processes_own_nothing_and_are_not_special(database: Engine, role: str) -> None:
-    with database.connect() as tx:
-        named = {"role": role}
-        found = tx.execute(
-            text("""SELECT rolsuper, rolbypassrls, rolcreaterole, rolcreatedb, rolreplication
-                    FROM pg_roles WHERE rolname = :role"""),
-            named,
-        ).one()
-        assert not any(found)
-        owned = text("""
-            SELECT relname::text FROM pg_class WHERE pg_get_userbyid(relowner) = :role
-            UNION SELECT proname::text FROM pg_proc WHERE pg_get_userbyid(proowner) = :role
-            UNION SELECT nspname::text FROM pg_namespace WHERE pg_get_userbyid(nspowner) = :role
-        """)
-        assert tx.scalars(owned, named).all() == []
-        member = text("""
-            SELECT g.rolname::text FROM pg_auth_members m
-            JOIN pg_roles r ON r.oid = m.member JOIN pg_roles g ON g.oid = m.roleid
-            WHERE r.rolname = :role
-        """)
-        assert tx.scalars(member, named).all() == []
+    rights = "rolsuper, rolbypassrls, rolcreaterole, rolcreatedb, rolreplication"
+    [found] = fetch(database, f"SELECT {rights} FROM pg_roles WHERE rolname = '{role}'")
+    assert not any(found)
+    owned = """
+        SELECT relname::text FROM pg_class WHERE pg_get_userbyid(relowner) = :role
+        UNION SELECT proname::text FROM pg_proc WHERE pg_get_userbyid(proowner) = :role
+        UNION SELECT nspname::text FROM pg_namespace WHERE pg_get_userbyid(nspowner) = :role
+    """
+    member_of = """
+        SELECT g.rolname::text FROM pg_auth_members m
+        JOIN pg_roles r ON r.oid = m.member JOIN pg_roles g ON g.oid = m.roleid
+        WHERE r.rolname = :role
+    """
+    for query in (owned, member_of):
+        assert scalars(database, query, {"role": role}) == []
 
 
 def unguarded(tx: Tx) -> list[str]:
-    return list(
-        tx.scalars(
-            text(f"""
-                SELECT c.relname FROM pg_class c
-                WHERE c.relname IN ({TENANTS_TABLES.replace("ORDER BY 1", "")})
-                  AND NOT (c.relrowsecurity AND EXISTS (
-                      SELECT FROM pg_policy p WHERE p.polrelid = c.oid
-                        AND 'millrace_api'::regrole = ANY(p.polroles)
-                        AND pg_get_expr(p.polqual, p.polrelid) LIKE '%millrace.tenant%'))
-            """)
-        )
-    )
+    query = f"""
+        SELECT c.relname FROM pg_class c
+        WHERE c.relname IN ({TENANTS_TABLES.replace("ORDER BY 1", "")})
+          AND NOT (c.relrowsecurity AND EXISTS (
+              SELECT FROM pg_policy p WHERE p.polrelid = c.oid
+                AND 'millrace_api'::regrole = ANY(p.polroles)
+                AND pg_get_expr(p.polqual, p.polrelid) LIKE '%millrace.tenant%'))
+    """
+    return list(tx.scalars(text(query)))
+
+
+def is_allowed(tx: Tx, table: str, right: str) -> bool:
+    """Returns True if the api has this right on a table."""
+    query = text(f"SELECT has_table_privilege('{db.API}', '{table}', '{right}')")
+    return bool(tx.scalar(query))
 
 
 def test_every_table_with_a_tenant_has_a_policy(database: Engine) -> None:
@@ -93,20 +91,13 @@ def test_every_table_with_a_tenant_has_a_policy(database: Engine) -> None:
 
 
 def test_of_partitions_the_api_may_add_to_those_of_items_alone(database: Engine) -> None:
-    rights = "SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER"
+    rights = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
     with database.connect() as tx:
         leaves = list(tx.scalars(text(LEAVES)))
-        held = {
-            leaf: {
-                right
-                for right in rights.split(",")
-                if tx.scalar(text(f"SELECT has_table_privilege('{db.API}', '{leaf}', '{right}')"))
-            }
-            for leaf in leaves
-        }
+        held = {leaf: [it for it in rights if is_allowed(tx, leaf, it)] for leaf in leaves}
     assert len([leaf for leaf in leaves if leaf.startswith("items_")]) > 1
     for leaf, found in held.items():
-        assert found == ({"INSERT"} if leaf.startswith("items_") else set()), leaf
+        assert found == (["INSERT"] if leaf.startswith("items_") else []), leaf
 
 
 # -- what shows, and what can be changed
@@ -125,8 +116,7 @@ def test_without_a_tenant_no_row_shows(database: Engine, api: Engine, alices: UU
 
 def _readable(tx: Tx) -> list[str]:
     tables = tx.scalars(text(TENANTS_TABLES)).all()
-    may = "SELECT has_table_privilege(current_user, '{}', 'SELECT')"
-    found = [table for table in tables if tx.scalar(text(may.format(table)))]
+    found = [table for table in tables if is_allowed(tx, table, "SELECT")]
     assert len(found) > 10
     return found
 
@@ -141,18 +131,12 @@ def test_a_tenant_is_forgotten_with_its_transaction(api: Engine, alices: UUID) -
 def test_no_row_of_another_tenant_is_written(database: Engine, api: Engine, alices: UUID) -> None:
     before = everything(database)
     with acting(database, EVERYBODY) as tx:
-        tables = [
-            table
-            for table in tx.scalars(text(TENANTS_TABLES)).all()
-            if tx.scalar(text(f"SELECT has_table_privilege('{db.API}', '{table}', 'INSERT')"))
-        ]
+        tables = [t for t in tx.scalars(text(TENANTS_TABLES)).all() if is_allowed(tx, t, "INSERT")]
     assert len(tables) > 8
-    for table in tables:
+    refused = pytest.raises(ProgrammingError, match="row-level security")
+    for table, case in each(tables):
         forged = _forged(database, table)
-        with (
-            pytest.raises(ProgrammingError, match="row-level security"),
-            acting(api, MALLORY) as tx,
-        ):
+        with case, refused, acting(api, MALLORY) as tx:
             tx.exec_driver_sql(forged)
     assert everything(database) == before
 

@@ -19,6 +19,7 @@ from jobs.store import db
 from jobs.store.tenancy import acting
 from jobs.store.tenants import audit, audit_chain
 from migrations.run import migrate
+from tests.support.cases import each
 from tests.support.command_line import run_millrace
 from tests.support.stores.transactions import transact
 
@@ -45,6 +46,11 @@ def change(database: Engine, *statements: str) -> None:
             tx.execute(text(statement))
 
 
+def counted(database: Engine, head: bytes = b"") -> tuple[int, str]:
+    found = check(database, head)
+    return found.entries, found.problem
+
+
 def test_entries_follow_one_another_from_the_first(database: Engine) -> None:
     assert check(database) == audit_chain.ChainCheck(0, b"", b"")
     add(database, "one")
@@ -58,21 +64,16 @@ def test_entries_follow_one_another_from_the_first(database: Engine) -> None:
     assert check(database, one.last) == check(database, all.last) == all
 
 
-def test_what_is_rolled_back_leaves_no_link(database: Engine) -> None:
-    with database.connect() as tx:
-        audit.record(tx, tenant="a", actor="b", act="c", target="d", request_id="e")
-        tx.rollback()
-    add(database, "one")
-    assert (check(database).entries, check(database).problem) == (1, "")
-
-
 @pytest.mark.parametrize("pages", [3, 1000])
-def test_a_check_reads_as_many_links_at_a_time_as_it_is_told(
+def test_a_check_reads_so_many_links_at_a_time_and_none_that_were_rolled_back(
     database: Engine, monkeypatch: pytest.MonkeyPatch, pages: int
 ) -> None:
     monkeypatch.setattr(audit_chain, "_PAGE", pages)
+    with database.connect() as tx:
+        audit.record(tx, tenant="a", actor="b", act="c", target="d", request_id="e")
+        tx.rollback()
     add(database, *map(str, range(9)))
-    assert (check(database).entries, check(database).problem) == (9, "")
+    assert counted(database) == (9, "")
 
 
 _INSERT = """
@@ -87,50 +88,40 @@ _LINK_BETWEEN = (
     """INSERT INTO audit_chain SELECT 3, a.id, audit_hash(c.hash, a)
        FROM audit a, audit_chain c WHERE a.act = 'forged' AND c.n = 2""",
 )
+_BEFORE_THE_FIRST = (*_PAST_THE_TRIGGER, "INSERT INTO audit_chain VALUES (-7, 6, '')")
+
+
+def _removed(n: int) -> tuple[str, str]:
+    return f"DELETE FROM audit WHERE id = {n}", f"DELETE FROM audit_chain WHERE n = {n}"
+
+
 _CLOSE_THE_GAP = (
-    "DELETE FROM audit WHERE id = 3",
-    "DELETE FROM audit_chain WHERE n = 3",
+    *_removed(3),
     "UPDATE audit_chain SET n = n + 100 WHERE n > 3",
     "UPDATE audit_chain SET n = n - 101 WHERE n > 100",
 )
 
 
-@pytest.mark.parametrize(
-    ("statements", "follow", "said"),
-    [
-        (["UPDATE audit SET detail = '{}' WHERE id = 3"], 2, "entry 3 was changed"),
-        (["UPDATE audit SET at = at - interval '1 s' WHERE id = 1"], 0, "entry 1 was changed"),
-        (["UPDATE audit SET at = '-infinity' WHERE id = 3"], 2, "entry 3 was changed"),
-        (["UPDATE audit SET tenant_id = 'x', actor = 'y' WHERE id > 2"], 2, "entry 3 was changed"),
-        (
-            ["UPDATE audit SET actor = actor || act, act = '' WHERE id = 3"],
-            2,
-            "entry 3 was changed",
-        ),
-        (["UPDATE audit_chain SET hash = '' WHERE n = 3"], 2, "entry 3 was changed"),
-        (["DELETE FROM audit WHERE id = 1"], 0, "entry 1 was removed"),
-        (["DELETE FROM audit WHERE id = 3"], 2, "entry 3 was removed"),
-        (["DELETE FROM audit WHERE id = 5"], 4, "entry 5 was removed"),
-        (
-            ["DELETE FROM audit WHERE id = 1", "DELETE FROM audit_chain WHERE n = 1"],
-            0,
-            "the first entry was removed",
-        ),
-        (
-            ["DELETE FROM audit WHERE id = 3", "DELETE FROM audit_chain WHERE n = 3"],
-            2,
-            "the entry after 2 was removed",
-        ),
-        (_CLOSE_THE_GAP, 2, "entry 4 was changed, or the entry after 2 was removed"),
-        (_PAST_THE_TRIGGER, 5, "entry 6 is not in the chain"),
-        (_LINK_BETWEEN, 3, "entry 6 was inserted: entry 3 followed without it"),
-        (
-            [*_PAST_THE_TRIGGER, "INSERT INTO audit_chain VALUES (-7, 6, '')"],
-            0,
-            "the first entry was removed",
-        ),
-    ],
-)
+FAULTS = [
+    (["UPDATE audit SET detail = '{}' WHERE id = 3"], 2, "entry 3 was changed"),
+    (["UPDATE audit SET at = at - interval '1 s' WHERE id = 1"], 0, "entry 1 was changed"),
+    (["UPDATE audit SET at = '-infinity' WHERE id = 3"], 2, "entry 3 was changed"),
+    (["UPDATE audit SET tenant_id = 'x', actor = 'y' WHERE id > 2"], 2, "entry 3 was changed"),
+    (["UPDATE audit SET actor = actor || act, act = '' WHERE id = 3"], 2, "entry 3 was changed"),
+    (["UPDATE audit_chain SET hash = '' WHERE n = 3"], 2, "entry 3 was changed"),
+    (["DELETE FROM audit WHERE id = 1"], 0, "entry 1 was removed"),
+    (["DELETE FROM audit WHERE id = 3"], 2, "entry 3 was removed"),
+    (["DELETE FROM audit WHERE id = 5"], 4, "entry 5 was removed"),
+    (_removed(1), 0, "the first entry was removed"),
+    (_removed(3), 2, "the entry after 2 was removed"),
+    (_CLOSE_THE_GAP, 2, "entry 4 was changed, or the entry after 2 was removed"),
+    (_PAST_THE_TRIGGER, 5, "entry 6 is not in the chain"),
+    (_LINK_BETWEEN, 3, "entry 6 was inserted: entry 3 followed without it"),
+    (_BEFORE_THE_FIRST, 0, "the first entry was removed"),
+]
+
+
+@pytest.mark.parametrize(("statements", "follow", "said"), FAULTS)
 def test_the_first_fault_is_named(
     database: Engine, statements: Sequence[str], follow: int, said: str
 ) -> None:
@@ -145,8 +136,7 @@ def test_the_first_fault_is_named(
 def test_a_kept_hash_shows_that_the_end_was_removed(database: Engine) -> None:
     add(database, "one", "two", "three")
     kept = check(database).last
-    removed = "DELETE FROM {} WHERE {} = 3"
-    change(database, removed.format("audit", "id"), removed.format("audit_chain", "n"))
+    change(database, *_removed(3))
     assert check(database).problem == ""  # what no chain shows by itself
     assert "the entry after 2 was removed" in check(database, kept).problem
     add(database, "another")
@@ -156,13 +146,14 @@ def test_a_kept_hash_shows_that_the_end_was_removed(database: Engine) -> None:
 def test_a_kept_hash_shows_that_the_chain_was_written_anew(database: Engine) -> None:
     add(database, "one", "two", "three")
     kept = check(database).last
-    change(database, "CREATE TABLE kept AS SELECT * FROM audit", "TRUNCATE audit, audit_chain")
     change(
         database,
+        "CREATE TABLE kept AS SELECT * FROM audit",
+        "TRUNCATE audit, audit_chain",
         """INSERT INTO audit OVERRIDING SYSTEM VALUE
            SELECT id, at, tenant_id, actor, 'other', target, detail, request_id FROM kept""",
     )
-    assert (check(database).entries, check(database).problem) == (3, "")
+    assert counted(database) == (3, "")
     assert "written anew" in check(database, kept).problem
 
 
@@ -181,9 +172,7 @@ def test_many_writers_make_one_chain(database_url: str, database: Engine) -> Non
     with ThreadPoolExecutor(WRITERS) as pool:
         list(pool.map(write, range(WRITERS)))
     engine.dispose()
-    found = check(database)
-    assert found.problem == ""
-    assert found.entries == WRITERS * sum(1 + n % 2 for n in range(EACH))
+    assert counted(database) == (WRITERS * sum(1 + n % 2 for n in range(EACH)), "")
 
 
 def test_a_writer_that_goes_on_after_its_entry_holds_up_no_other(database: Engine) -> None:
@@ -195,26 +184,23 @@ def test_a_writer_that_goes_on_after_its_entry_holds_up_no_other(database: Engin
             audit.record(tx, tenant="a", actor="quick", act="c", target="d", request_id="e")
         assert check(database).entries == 1
         slow.commit()
-    found = check(database)
-    assert (found.entries, found.problem) == (2, "")
+    assert counted(database) == (2, "")
 
 
 @pytest.mark.parametrize("role", [db.API, db.WORKER])
 def test_processes_may_not_touch_the_chain(database: Engine, database_url: str, role: str) -> None:
     add(database, "one")
     engine = db.connect(database_url, pool_size=1, role=role)
-    for statement in (
+    statements = [
         "SELECT * FROM audit_chain",
         "UPDATE audit_chain SET n = 9",
         "DELETE FROM audit_chain",
         "INSERT INTO audit_chain VALUES (2, 2, '')",
         "ALTER TABLE audit DISABLE TRIGGER audit_chain",
-    ):
-        with (
-            pytest.raises(Exception, match=r"permission denied|must be owner"),
-            engine.begin() as tx,
-        ):
-            tx.execute(text(statement))
+    ]
+    for statement, case in each(statements):
+        with case, pytest.raises(Exception, match=r"permission denied|must be owner"):
+            change(engine, statement)
     engine.dispose()
 
 
@@ -232,8 +218,7 @@ def test_entries_from_before_the_chain_are_linked_by_the_migration(database: Eng
     add(database, "one", "two")  # as an older release does
     migrate(database)
     add(database, "three")
-    found = check(database)
-    assert (found.entries, found.problem) == (3, "")
+    assert counted(database) == (3, "")
     change(database, "UPDATE audit SET actor = 'x' WHERE id = 1")
     assert check(database).problem.startswith("entry 1 was changed")
 
@@ -265,7 +250,7 @@ def test_entries_may_be_added_while_the_migration_links_older_ones(database: Eng
         event.remove(database, "after_cursor_execute", look)
     assert free == [0, 11]  # the entry of the first look is among them
     add(database, "after")
-    assert (check(database).entries, check(database).problem) == (13, "")
+    assert counted(database) == (13, "")
 
 
 def run_verify(settings: Settings, *arguments: str, status: int = 0) -> Result:

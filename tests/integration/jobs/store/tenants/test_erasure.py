@@ -12,7 +12,6 @@ import pytest
 import redis
 from sqlalchemy import Engine, text
 
-from api.auth.authenticator import Authenticator
 from jobs import clock, ids
 from jobs.api_keys import NewKey, hash_key
 from jobs.blobs.payloads import Payloads
@@ -21,9 +20,11 @@ from jobs.errors import Conflict, NotFound, Unauthenticated
 from jobs.identity import OPEN
 from jobs.intake.idempotency_key import Claim, kept_under
 from jobs.models.builtin_models import SAMPLES
+from jobs.models.pricing import Price
 from jobs.settings import Settings
 from jobs.store import db
-from jobs.store.billing import spend
+from jobs.store.billing import ledger, spend
+from jobs.store.billing.ledger import Minute
 from jobs.store.db import Tx
 from jobs.store.jobs import deletion, responses, search, verbs
 from jobs.store.jobs.responses import NewResponse
@@ -35,7 +36,7 @@ from jobs.usecases.submit import Order, submit
 from tests.support.credentials import authenticating, is_refused, who
 from tests.support.servers.identity_provider import running
 from tests.support.stores.store import claim, count, settle
-from tests.support.stores.transactions import execute, transact
+from tests.support.stores.transactions import execute, scalar, transact
 from tests.support.wait import PATIENCE_S, eventually_async
 from workers.keeper import cleanup
 from workers.keeper.tenant_cleanup import TenantCleanup
@@ -96,6 +97,21 @@ def fill(database: Engine, settings: Settings, tenant: str) -> str:
 
 def begin(database: Engine, tenant: str = GONE) -> None:
     transact(database, erasure.begin, tenant)
+
+
+def leaving(database: Engine, settings: Settings) -> str:
+    """A tenant that has everything, and is about to be erased; its key."""
+    key = fill(database, settings, GONE)
+    begin(database)
+    return key
+
+
+def clean(database: Engine, settings: Settings, tenant: str) -> int:
+    """Begins to erase a tenant that may have nothing, and forgets its traces."""
+    with database.begin() as tx:
+        tenants.ensure(tx, tenant)
+        erasure.begin(tx, tenant)
+        return TenantCleanup(settings).run_once(tx)
 
 
 def left(database: Engine) -> dict[str, int]:
@@ -190,8 +206,7 @@ def settle_all(database: Engine) -> None:
 
 
 def test_its_keys_end_and_open_mode_never_returns(database: Engine, settings: Settings) -> None:
-    key = fill(database, settings, GONE)
-    begin(database)
+    key = leaving(database, settings)
     with database.begin() as tx:
         assert api_keys.find(tx, hash_key(key)) is None
         assert api_keys.any_key(tx)
@@ -202,19 +217,24 @@ def test_its_keys_end_and_open_mode_never_returns(database: Engine, settings: Se
 
 
 def test_nobody_comes_back_under_its_name(database: Engine, settings: Settings) -> None:
-    fill(database, settings, GONE)
+    leaving(database, settings)
+    with pytest.raises(Conflict, match="was erased"):
+        transact(database, api_keys.create, NewKey(GONE))
+    with pytest.raises(Conflict, match="was erased"):
+        transact(database, tenants.put, GONE, weight=1.0, soft_cap=None, hard_cap=None)
+
+
+def test_erasing_again_does_no_harm(database: Engine, settings: Settings) -> None:
+    leaving(database, settings)
+    at = [transact(database, erasure.remaining, GONE).erased_at]
     begin(database)
-    for act in (
-        lambda tx: api_keys.create(tx, NewKey(GONE)),
-        lambda tx: tenants.put(tx, GONE, weight=1.0, soft_cap=None, hard_cap=None),
-    ):
-        with pytest.raises(Conflict, match="was erased"), database.begin() as tx:
-            act(tx)
+    at.append(transact(database, erasure.remaining, GONE).erased_at)
+    assert at[0] == at[1]
+    assert abs((datetime.now(UTC) - at[0]).total_seconds()) < PATIENCE_S
 
 
 def test_a_job_that_was_on_its_way_in_goes_too(database: Engine, settings: Settings) -> None:
-    fill(database, settings, GONE)
-    begin(database)
+    leaving(database, settings)
     settle_all(database)
     keep(database, settings)
     assert not any(left(database).values())
@@ -226,39 +246,20 @@ def test_a_job_that_was_on_its_way_in_goes_too(database: Engine, settings: Setti
 
 
 def test_a_tenant_that_leaves_is_told_of_nothing(database: Engine, settings: Settings) -> None:
-    fill(database, settings, GONE)
-    begin(database)
+    leaving(database, settings)
     settle_all(database)
     assert transact(database, erasure.continue_erasing) > 0
-    ended = 0
-    while ended < 3:
+    told = "SELECT count(*) FROM webhook_deliveries WHERE type = 'job.cancelled'"
+    cancelled = "SELECT count(*) FROM jobs WHERE state = 'cancelled'"
+    while scalar(database, cancelled) + count(database, "deletions") < 3:
         transact(database, erasure.continue_erasing)
-        with database.connect() as tx:
-            told = text("SELECT count(*) FROM webhook_deliveries WHERE type = 'job.cancelled'")
-            assert tx.scalar(told) == 0
-            cancelled = text("SELECT count(*) FROM jobs WHERE state = 'cancelled'")
-            ended = tx.scalars(cancelled).one() + count(database, "deletions")
-
-
-def test_erasing_again_does_no_harm(database: Engine, settings: Settings) -> None:
-    fill(database, settings, GONE)
-    begin(database)
-    first = when(database)
-    begin(database)
-    assert when(database) == first
-
-
-def when(database: Engine) -> datetime:
-    at: datetime = transact(database, erasure.remaining, GONE).erased_at
-    assert abs((datetime.now(UTC) - at).total_seconds()) < PATIENCE_S
-    return at
+        assert scalar(database, told) == 0
 
 
 def test_a_tenant_that_nobody_knows_is_not_erased(database: Engine) -> None:
-    with pytest.raises(NotFound), database.begin() as tx:
-        erasure.begin(tx, "nobody")
-    with pytest.raises(NotFound), database.begin() as tx:
-        erasure.remaining(tx, "nobody")
+    for act in (erasure.begin, erasure.remaining):
+        with pytest.raises(NotFound):
+            transact(database, act, "nobody")
     assert count(database, "tenants") == 0
 
 
@@ -273,10 +274,7 @@ def test_what_redis_knows_of_it_goes_and_nothing_of_others(
 
     others = set.union(*(traces(other) for other in (f"{name}x", f"x{name}", "a.b:c@d-")))
     redis_client.mset(dict.fromkeys(traces(name) | others, "x"))
-    with database.begin() as tx:
-        tenants.ensure(tx, name)
-        erasure.begin(tx, name)
-        TenantCleanup(settings).run_once(tx)
+    clean(database, settings, name)
     assert {key.decode() for key in redis_client.keys("millrace:*")} == others
 
 
@@ -287,25 +285,19 @@ def test_records_of_its_calls_go_and_those_of_others_stay(
         record = CallRecord(id, tenant, "m", "1", "standard", "succeeded", 0, 1, 1, 1, "")
         redis_client.hset(minute_key(7), id, record.pack())
     redis_client.hset(minute_key(7), mapping={LEFT_OUT: 3, "call_d": b"of another release"})
-    with database.begin() as tx:
-        tenants.ensure(tx, "acme")
-        erasure.begin(tx, "acme")
-        TenantCleanup(settings).run_once(tx)
+    clean(database, settings, "acme")
     left = {name.decode() for name in redis_client.hkeys(minute_key(7))}
     assert left == {"call_c", "call_d", LEFT_OUT.decode()}
 
 
 def test_a_redis_that_is_away_is_tried_again(database: Engine, settings: Settings) -> None:
     fill(database, settings, GONE)
-    begin(database)
-    with database.begin() as tx:
-        away = settings.evolve(redis_url="redis://127.0.0.1:1/0")
-        assert TenantCleanup(away).run_once(tx) == 0
+    away = settings.evolve(redis_url="redis://127.0.0.1:1/0")
+    assert clean(database, away, GONE) == 0
 
 
 def test_the_keeper_may_do_it_all(database: Engine, database_url: str, settings: Settings) -> None:
-    fill(database, settings, GONE)
-    begin(database)
+    leaving(database, settings)
     settle_all(database)
     worker = db.connect(database_url, pool_size=1, role=db.WORKER)
     keep(worker, settings)
@@ -335,9 +327,8 @@ async def test_a_token_that_names_a_tenant_that_was_erased_lets_nobody_in(
         async with authenticating(provider.settings(settings)) as credentials:
             token = provider.token(tenant="acme")
             assert await who(credentials, token)
-            with database.begin() as tx:
-                tenants.ensure(tx, "acme")
-                erasure.begin(tx, "acme")
+            transact(database, tenants.ensure, "acme")
+            begin(database, "acme")
             await is_refused(credentials, token)
             assert await who(credentials, provider.token(tenant="acme", sub="else")) is None
             assert await who(credentials, provider.token(tenant="other"))
@@ -349,35 +340,24 @@ async def test_where_no_key_was_made_an_erased_default_is_closed(
 ) -> None:
     async with authenticating(settings) as credentials:
         assert await credentials.authenticate([]) == OPEN
-        with database.begin() as tx:
-            tenants.ensure(tx, OPEN.tenant)
-            erasure.begin(tx, OPEN.tenant)
+        transact(database, tenants.ensure, OPEN.tenant)
+        begin(database, OPEN.tenant)
 
         async def closed() -> bool:
-            return not await _let_in(credentials)
+            try:
+                await credentials.authenticate([])
+            except Unauthenticated:
+                return True
+            return False
 
         await eventually_async(closed)
 
 
-async def _let_in(credentials: Authenticator) -> bool:
-    try:
-        await credentials.authenticate([])
-    except Unauthenticated:
-        return False
-    return True
-
-
 def test_who_only_has_a_secret_or_a_bill_can_be_erased_too(database: Engine) -> None:
     """As tenants that an identity provider names: they need no key, and perhaps no job."""
-    with database.begin() as tx:
-        secrets.insert_secret(tx, "secretive", b"sealed", shown=True)
-        tx.execute(
-            text("""
-                INSERT INTO usage (tenant_id, kind, model, version, class, succeeded, failed, units,
-                                   device_us, amount)
-                VALUES ('billed', 'calls', 'echo', '1', 'standard', 1, 0, 1, 1, 0)
-            """)
-        )
+    transact(database, secrets.insert_secret, "secretive", b"sealed", shown=True)
+    minute = Minute(clock.now(), "billed", "echo", "1", "standard", 1, 0, 1, 1)
+    transact(database, ledger.bill_calls, [minute], Price())
     for tenant in ("secretive", "billed"):
         begin(database, tenant)
         assert transact(database, tenants.is_erased, tenant)

@@ -1,4 +1,7 @@
-"""Lanes on a Redis Cluster: every script's keys in one slot, whichever node has it."""
+"""How Redis is reached: scripts past the pool of redis-py, and every key of one on one node."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
@@ -6,14 +9,65 @@ from redis.exceptions import ConnectionError
 
 from jobs.calls.accounting.usage_fields import with_usage
 from jobs.calls.cluster import ClusterAddress
-from jobs.calls.lanes import Terms
 from jobs.calls.messages import Call
 from jobs.calls.redis import RedisLanes, connect, declare_dead
 from jobs.calls.streams.rollout import StreamReader, stream_key
 from jobs.telemetry.reports import history, reader
 from jobs.telemetry.reports.reports import ReportSet
-from tests.integration.jobs.calls.made import MODEL, Lanes, ticket
+from ops.embedded.servers import EmbeddedServers
+from tests.integration.jobs.calls.made import MODEL, Lanes, enqueue, take
 from tests.support.stores.redis_cluster import RedisCluster
+
+
+@pytest.fixture
+def client(servers: EmbeddedServers, redis_client: "redis.Redis") -> Iterator["redis.Redis"]:
+    made = connect(servers.redis.url)
+    yield made
+    made.close()
+
+
+def scripts_connections(client: "redis.Redis") -> int:
+    name = client.client_info()["id"]
+    return sum(one["cmd"] == "evalsha" and one["id"] != name for one in client.client_list())
+
+
+def test_one_connection_is_used_again_and_again_by_each_thread(client: "redis.Redis") -> None:
+    lanes = RedisLanes(client, MODEL)
+    for _ in range(5):
+        lanes.look("w/0")
+    assert scripts_connections(client) == 1
+
+    def look(_: int) -> None:
+        for n in range(100):
+            assert lanes.wanted() is False
+            lanes.announce(f"w{n}", 0)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(look, range(4)))
+    assert scripts_connections(client) <= 1 + 4
+
+
+def test_connections_and_scripts_that_redis_ended_are_replaced_unnoticed(
+    client: "redis.Redis",
+) -> None:
+    lanes = RedisLanes(client, MODEL)
+    lanes.look("w/0")
+    client.client_kill_filter(_type="normal", skipme=True)
+    lanes.look("w/0")
+    client.script_flush()
+    lanes.look("w/0")
+
+
+def test_an_error_of_a_script_leaves_its_connection_in_order(client: "redis.Redis") -> None:
+    broken = client.register_script("return redis.call('no such command')")
+    for _ in range(3):
+        with pytest.raises(redis.ResponseError):
+            broken()
+    assert RedisLanes(client, MODEL).wanted() is False
+    assert scripts_connections(client) == 1
+
+
+# -- a Redis Cluster
 
 MODELS = [f"model-{n}@1" for n in range(12)]
 
@@ -38,13 +92,19 @@ def test_an_address_that_makes_no_sense_is_refused(url: str) -> None:
         connect(url)
 
 
+def on(client: "redis.Redis", model: str) -> Lanes:
+    """Lanes of a model with a call that waits."""
+    lanes = RedisLanes(client, model)
+    lanes.announce("worker-1", 60)
+    made = Lanes(lanes, lambda asker: client.lrange(lanes.keys.replies(asker), 0, -1))
+    made.put("a")
+    return made
+
+
 def test_models_are_on_all_nodes(redis_cluster: RedisCluster) -> None:
     client = connect(redis_cluster.url)
     for model in MODELS:
-        lanes = RedisLanes(client, model)
-        lanes.announce("worker-1", 60)
-        made = Lanes(lanes, lambda asker, at=lanes: client.lrange(at.keys.replies(asker), 0, -1))
-        made.put("a")
+        made = on(client, model)
         assert made.take_ids() == ["a"]
         made.answer("a")
         assert made.answers() == [("a", "done", None)]
@@ -55,14 +115,11 @@ def test_models_are_on_all_nodes(redis_cluster: RedisCluster) -> None:
 
 def test_calls_of_a_rollout_are_recorded_where_its_stream_is(redis_cluster: RedisCluster) -> None:
     client, lanes = connect(redis_cluster.url), RedisLanes(connect(redis_cluster.url), MODEL)
-    for n in range(4):
-        lanes.announce(f"{n}", 60)
-        call = Call(f"{n}", "{}/64", "tenant", "x", 1, "api-1", cohort=f"canary#rollout-{n}")
-        assert not lanes.put(call, target_ms=250, timeout_ms=60_000, most=9, terms=Terms())
-        taken = lanes.take(ticket(lanes.look("s"), worker=f"{n}"))
-        assert taken
-        assert taken[0].id == f"{n}"
-        declare_dead(client, [MODEL], f"{n}")
+    for n in map(str, range(4)):
+        lanes.announce(n, 60)
+        enqueue(lanes, Call(n, "{}/64", "tenant", "x", 1, "api-1", cohort=f"canary#rollout-{n}"))
+        assert [call.id for call in take(lanes, worker=n)] == [n]
+        declare_dead(client, [MODEL], n)
         [died] = StreamReader(client, f"rollout-{n}").read()
         assert (died.lane, died.failed) == ("canary", 1)
     assert len({redis_cluster.port_of(stream_key(f"rollout-{n}")) for n in range(4)}) > 1
@@ -70,10 +127,7 @@ def test_calls_of_a_rollout_are_recorded_where_its_stream_is(redis_cluster: Redi
 
 def test_commands_follow_a_slot_that_moves(redis_cluster: RedisCluster) -> None:
     client = connect(redis_cluster.url)
-    lanes = RedisLanes(client, MODEL)
-    lanes.announce("worker-1", 60)
-    made = Lanes(lanes, lambda asker: client.lrange(lanes.keys.replies(asker), 0, -1))
-    made.put("a")
+    made, lanes = on(client, MODEL), RedisLanes(client, MODEL)
     here = redis_cluster.port_of(lanes.keys("calls"))
     there = next(port for port in redis_cluster.ports if port != here)
     redis_cluster.move_slot(lanes.keys("calls"), there)
