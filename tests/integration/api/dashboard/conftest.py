@@ -18,7 +18,7 @@ from jobs import ids
 from jobs.models.builtin_models import SAMPLES
 from jobs.settings import Settings
 from jobs.store.jobs import read, verbs
-from jobs.store.queue import claim, settle
+from jobs.store.queue import claim, settle, workers
 from jobs.store.queue.settle import Result
 from jobs.usecases.submit import Order, submit
 from tests.support.keys import make_key
@@ -28,6 +28,7 @@ XSS = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
 ROLES: dict[str, dict[str, Any]] = {
     "admin": {"tenant": "house", "role": "admin"},
     "operator": {"tenant": "house", "role": "operator"},
+    "watcher": {"tenant": "house", "role": "operator", "scopes": frozenset({"read"})},
     "acme": {"tenant": "acme"},
     "reader": {"tenant": "acme", "scopes": frozenset({"read"})},
     "mallory": {"tenant": "mallory"},
@@ -39,32 +40,49 @@ class People:
     """One client for all of them; each has a key."""
 
     def __init__(self, client: TestClient, database: Engine) -> None:
-        self.client = client
+        self.client, self.database = client, database
         self.keys = {name: make_key(database, **rights)[0] for name, rights in ROLES.items()}
 
-    def get(self, who: str, path: str, **more: Any) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {self.keys[who]}"}
-        found: httpx.Response = self.client.get(
-            f"/dashboard{path}", headers=headers, follow_redirects=False, **more
+    def send(self, who: str, method: str, path: str, **more: Any) -> httpx.Response:
+        """Sends a request with their key."""
+        headers = {"Authorization": f"Bearer {self.keys[who]}", **more.pop("headers", {})}
+        found: httpx.Response = self.client.request(
+            method, path, headers=headers, follow_redirects=False, **more
         )
         return found
+
+    def ask(self, who: str, path: str, **query: Any) -> httpx.Response:
+        """Reads something of the API."""
+        return self.send(who, "GET", path, params=query or None)
+
+    def get(self, who: str, path: str, **more: Any) -> httpx.Response:
+        """Asks for a page of the dashboard."""
+        return self.send(who, "GET", f"/dashboard{path}", **more)
+
+    def page(self, who: str, path: str, **more: Any) -> str:
+        """Returns a page that is there."""
+        found = self.get(who, path, **more)
+        assert found.status_code == 200, (path, found.text)
+        return found.text
 
     def token(self, who: str) -> str:
-        """Of their forms: the frame has one on every page."""
-        found = TOKEN.search(self.get(who, "/jobs").text)
-        assert found
-        return html.unescape(found[1])
+        """Returns the token of their forms: the frame has one on every page."""
+        return token_of(self.page(who, "/jobs"))
 
-    def post(self, who: str, path: str, **form: Any) -> httpx.Response:
-        headers = {
-            "Authorization": f"Bearer {self.keys[who]}",
-            "Sec-Fetch-Site": "same-origin",
-        }
-        data = {"token": self.token(who), **form}
-        found: httpx.Response = self.client.post(
-            f"/dashboard{path}", headers=headers, data=data, follow_redirects=False
-        )
-        return found
+    def post(
+        self, who: str, path: str, *, site: str = "same-origin", accept: str = "*/*",
+        files: Any = None, **form: str,
+    ) -> httpx.Response:  # fmt: skip
+        """Sends a form, with the token of their forms where it has none."""
+        headers = {"Sec-Fetch-Site": site, "Accept": accept}
+        data = form if "token" in form else {"token": self.token(who), **form}
+        return self.send(who, "POST", f"/dashboard{path}", headers=headers, data=data, files=files)
+
+
+def token_of(page: str) -> str:
+    found = TOKEN.search(page)
+    assert found
+    return html.unescape(found[1])
 
 
 @pytest.fixture
@@ -94,18 +112,14 @@ class Jobs:
         job_id = self.post(**order)
         error = orjson.dumps({"code": "too_long", "message": XSS}).decode()
         with self.database.begin() as tx:
-            leases = [
-                lease
-                for lease in claim.claim(tx, 1, {SAMPLES.resolve("echo"): 1000}, 60)
-                if lease.job_id == self.uuid(job_id)
-            ]
-            good = orjson.dumps(XSS).decode()
-            ended = [(one, seq) for one in leases for seq in range(one.start, one.stop)]
+            claimed = claim.claim(tx, 1, {SAMPLES.resolve("echo"): 1000}, 60)
+            leases = [lease for lease in claimed if lease.job_id == self.uuid(job_id)]
+            ends = ("failed", None, error), ("succeeded", orjson.dumps(XSS).decode(), None)
             rows = [
-                Result(one.job_id, one.tenant, seq, "succeeded", 1, 1.0, None, good, None)
-                if seq
-                else Result(one.job_id, one.tenant, seq, "failed", 1, 1.0, None, None, error)
-                for one, seq in ended
+                Result(one.job_id, one.tenant, seq, outcome, 1, 1.0, None, output, error)
+                for one in leases
+                for seq in range(one.start, one.stop)
+                for outcome, output, error in [ends[seq > 0]]
             ]
             settle.settle(tx, leases, rows)
         return job_id
@@ -126,3 +140,9 @@ class Jobs:
 @pytest.fixture
 def jobs(database: Engine) -> Jobs:
     return Jobs(database)
+
+
+@pytest.fixture
+def worker(database: Engine) -> int:
+    """The number of a worker of the pool "default"."""
+    return transact(database, workers.register, "w", "default", "cpu", ["echo@1"])

@@ -56,9 +56,7 @@ async def test_a_canary_gets_calls_only_while_a_worker_is_ready_for_it(stage: St
     assert await route(stage, CANARY) == Target(OLD, "missed#r", missed=NEW)
 
 
-async def test_a_retry_under_a_key_goes_to_the_version_that_took_the_first(
-    stage: Stage,
-) -> None:
+async def test_a_retry_under_a_key_goes_to_the_version_that_took_the_first(stage: Stage) -> None:
     stage.serve(OLD, NEW)
     stage.ready(OLD)
     stage.ready(NEW)

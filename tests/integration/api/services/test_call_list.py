@@ -11,13 +11,7 @@ from api.gateway.redis_pipeline import RedisPipeline
 from api.services import call_list
 from api.services.call_list import CallList, CallPage
 from jobs import clock, ids
-from jobs.calls.records import (
-    LEFT_OUT,
-    RETENTION_S,
-    CallFilter,
-    CallRecord,
-    record_key,
-)
+from jobs.calls.records import LEFT_OUT, RETENTION_S, CallFilter, CallRecord, record_key
 from ops.embedded.servers import EmbeddedServers
 
 ALL = CallFilter()
