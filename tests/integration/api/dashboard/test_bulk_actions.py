@@ -9,7 +9,7 @@ import pytest
 
 from api.dashboard.pages.jobs import bulk_actions
 from api.routes.jobs import verbs as use_cases
-from tests.integration.api.dashboard.conftest import Jobs, People
+from tests.integration.api.conftest import Jobs, People
 from tests.support.cases import each
 from tests.support.stores.transactions import execute, fetch
 

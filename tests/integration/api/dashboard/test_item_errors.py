@@ -4,7 +4,7 @@ import orjson
 import pytest
 from sqlalchemy import Engine, text
 
-from tests.integration.api.dashboard.conftest import XSS, Jobs, People
+from tests.integration.api.conftest import XSS, Jobs, People
 
 FRAMES = f'File "model.py", line 5, in predict\n    raise KeyError\nKeyError: {XSS}'
 ERROR = {"code": "engine_error", "message": f',"traceback":"no" {XSS}', "attempts": [{"code": "x"}]}

@@ -3,29 +3,14 @@
 import re
 
 import pytest
-from fastapi import Request
-from starlette.responses import JSONResponse, Response
 
-from api.dashboard.rendering import live_updates
-from api.dashboard.rendering.live_updates import Handler
-from tests.integration.api.dashboard.conftest import Jobs, People
+from tests.integration.api.conftest import Jobs, People
 
 SHOWN = re.compile(r'data-live="(\w+)"')
 STREAM = {"Accept": "text/event-stream"}
 
 
-@pytest.fixture(autouse=True)
-def _once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream is its parts, rendered more often than a tenant may read at a time."""
-
-    async def stream(request: Request, handle: Handler) -> Response:
-        for _ in range(10):
-            parts = await live_updates.render_parts(request, handle)
-        return JSONResponse(parts)
-
-    monkeypatch.setattr(live_updates, "stream", stream)
-
-
+@pytest.mark.usefixtures("parts_of_streams")
 @pytest.mark.parametrize("who", ["acme", "reader", "operator", "admin"])
 def test_no_part_is_sent_that_the_page_does_not_show(people: People, jobs: Jobs, who: str) -> None:
     job_id = jobs.failed()

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from tests.integration.api.dashboard.conftest import XSS, People
+from tests.integration.api.conftest import XSS, People
 from tests.support.cases import each
 from tests.support.stores.transactions import fetch, scalars
 

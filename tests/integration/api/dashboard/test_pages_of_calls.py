@@ -6,7 +6,7 @@ import redis
 from api.services.call_list import CallList
 from jobs import ids
 from jobs.calls.records import LEFT_OUT, CallRecord, record_key
-from tests.integration.api.dashboard.conftest import XSS, People
+from tests.integration.api.conftest import XSS, People
 
 
 @pytest.fixture

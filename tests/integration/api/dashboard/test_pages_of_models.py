@@ -21,7 +21,7 @@ from jobs.store.registry import rollouts as store
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.telemetry.reports import window
 from jobs.telemetry.reports.reports import KEY, Report
-from tests.integration.api.dashboard.conftest import XSS, People
+from tests.integration.api.conftest import XSS, People
 from tests.support import signing
 from tests.support.wait import eventually
 from workers.keeper.rollouts.controller import RolloutController

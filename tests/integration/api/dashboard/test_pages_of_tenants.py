@@ -6,7 +6,7 @@ import pytest
 
 from jobs.identity import Limit
 from jobs.store.tenants import limits, tenants
-from tests.integration.api.dashboard.conftest import Jobs, People
+from tests.integration.api.conftest import Jobs, People
 from tests.support.cases import each
 from tests.support.stores.transactions import fetch, scalar, transact
 

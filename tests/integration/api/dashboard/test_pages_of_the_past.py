@@ -9,7 +9,7 @@ import redis
 from sqlalchemy import Engine
 
 from jobs.telemetry.log_ring import log_key
-from tests.integration.api.dashboard.conftest import XSS, People
+from tests.integration.api.conftest import XSS, People
 from tests.support.stores.transactions import execute
 
 MODEL, EMPTY = "/models/echo@1", "No figures yet"

@@ -11,7 +11,7 @@ from jobs import ids
 from jobs.models.builtin_models import SAMPLES
 from jobs.store.queue import workers
 from jobs.usecases.submit import Order, submit
-from tests.integration.api.dashboard.conftest import XSS, Jobs, People
+from tests.integration.api.conftest import XSS, Jobs, People
 from tests.support.cases import each
 from tests.support.stores.transactions import execute, scalar, scalars
 

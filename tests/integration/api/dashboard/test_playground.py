@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.integration.api.dashboard.conftest import XSS, People
+from tests.integration.api.conftest import XSS, People
 from tests.support.cases import each
 
 HTML, JSON = "text/html", "application/json"

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import orjson
 
-from tests.integration.api.dashboard.conftest import XSS, Jobs, People
+from tests.integration.api.conftest import XSS, Jobs, People
 from tests.support.cases import each
 from tests.support.stores.transactions import execute, fetch, scalar
 

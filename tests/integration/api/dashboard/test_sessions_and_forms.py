@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from starlette.types import Message
 
-from tests.integration.api.dashboard.conftest import Jobs, People, token_of
+from tests.integration.api.conftest import Jobs, People, token_of
 from tests.support.cases import each
 
 MANY = "9" * 400

@@ -1,4 +1,4 @@
-"""The dashboard of a real database, asked over HTTP as a browser asks, by people of each role."""
+"""The api on a real database, asked over HTTP by people of each role, as a browser asks too."""
 
 import html
 import re
@@ -9,10 +9,14 @@ from uuid import UUID
 import httpx
 import orjson
 import pytest
+from fastapi import Request
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
+from starlette.responses import JSONResponse, Response
 
 from api.app import create_app
+from api.dashboard.rendering import live_updates
+from api.dashboard.rendering.live_updates import Handler
 from api.middleware.fast_path import FastPath
 from jobs import ids
 from jobs.models.builtin_models import SAMPLES
@@ -30,6 +34,7 @@ ROLES: dict[str, dict[str, Any]] = {
     "operator": {"tenant": "house", "role": "operator"},
     "watcher": {"tenant": "house", "role": "operator", "scopes": frozenset({"read"})},
     "acme": {"tenant": "acme"},
+    "chief": {"tenant": "acme", "role": "operator"},
     "reader": {"tenant": "acme", "scopes": frozenset({"read"})},
     "mallory": {"tenant": "mallory"},
 }
@@ -41,7 +46,9 @@ class People:
 
     def __init__(self, client: TestClient, database: Engine) -> None:
         self.client, self.database = client, database
-        self.keys = {name: make_key(database, **rights)[0] for name, rights in ROLES.items()}
+        made = {name: make_key(database, **rights) for name, rights in ROLES.items()}
+        self.keys = {name: key for name, (key, _) in made.items()}
+        self.ids = {name: id for name, (_, id) in made.items()}
 
     def send(self, who: str, method: str, path: str, **more: Any) -> httpx.Response:
         """Sends a request with their key."""
@@ -97,24 +104,30 @@ class Jobs:
     def __init__(self, database: Engine) -> None:
         self.database = database
 
-    def post(self, tenant: str = "acme", items: int = 3, **order: Any) -> str:
-        lines = [{"custom_id": f"row-{n}{XSS}", "input": f"{n} {XSS}"} for n in range(items)]
-        shown = {"name": XSS, "labels": {"note": XSS}, "metadata": {"note": XSS}}
-        asked = Order("echo", **{**shown, **order})
-        return ids.show("job", submit(self.database, SAMPLES, tenant, asked, array=lines).id)
+    def post(
+        self, tenant: str = "acme", items: int = 3, text: str = XSS, dialect: str = "native",
+        **order: Any,
+    ) -> str:  # fmt: skip
+        """Submits a job that has a text in all its parts."""
+        lines = [{"custom_id": f"row-{n}{text}", "input": f"{n} {text}"} for n in range(items)]
+        asked = {"name": text, "labels": {"note": text}, "metadata": {"note": text}, **order}
+        made = submit(
+            self.database, SAMPLES, tenant, Order("echo", **asked), array=lines, dialect=dialect
+        )
+        return ids.show("job", made.id)
 
     def act(self, job_id: str, verb: str) -> str:
         transact(self.database, getattr(verbs, verb), self.uuid(job_id))
         return job_id
 
-    def failed(self, **order: Any) -> str:
+    def failed(self, text: str = XSS, **order: Any) -> str:
         """A job that ended: its first item failed, the others succeeded."""
-        job_id = self.post(**order)
-        error = orjson.dumps({"code": "too_long", "message": XSS}).decode()
+        job_id = self.post(text=text, **order)
+        error = orjson.dumps({"code": "too_long", "message": text}).decode()
         with self.database.begin() as tx:
             claimed = claim.claim(tx, 1, {SAMPLES.resolve("echo"): 1000}, 60)
             leases = [lease for lease in claimed if lease.job_id == self.uuid(job_id)]
-            ends = ("failed", None, error), ("succeeded", orjson.dumps(XSS).decode(), None)
+            ends = ("failed", None, error), ("succeeded", orjson.dumps(text).decode(), None)
             rows = [
                 Result(one.job_id, one.tenant, seq, outcome, 1, 1.0, None, output, error)
                 for one in leases
@@ -146,3 +159,15 @@ def jobs(database: Engine) -> Jobs:
 def worker(database: Engine) -> int:
     """The number of a worker of the pool "default"."""
     return transact(database, workers.register, "w", "default", "cpu", ["echo@1"])
+
+
+@pytest.fixture
+def parts_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live stream is its parts, rendered more often than a tenant may read at a time."""
+
+    async def stream(request: Request, handle: Handler) -> Response:
+        for _ in range(10):
+            parts = await live_updates.render_parts(request, handle)
+        return JSONResponse(parts)
+
+    monkeypatch.setattr(live_updates, "stream", stream)
