@@ -54,6 +54,7 @@ def test_an_id_leads_to_its_page(people: People, ended: dict[str, str]) -> None:
     page = f"/calls/{ended['acme']}"
     found = people.get("acme", f"/calls?id={ended['acme']}")
     assert found.headers["location"] == f"/dashboard{page}"
+    assert people.get("acme", f"/calls/{ids.new_shown('call')}").status_code == 404
     assert '/workers/12"' in people.page("operator", page)
     assert "/workers/12" not in people.page("acme", page)
 

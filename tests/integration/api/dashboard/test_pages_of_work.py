@@ -151,11 +151,13 @@ def test_who_may_only_read_has_no_buttons_and_is_refused(people: People, jobs: J
             answer = people.get("reader", path)
             if "delete" in path or "/all/" in path:
                 assert answer.status_code == 403
+                assert "lacks the scope submit" in answer.text
             else:
                 assert answer.status_code == 200
                 content = answer.text.split("<main")[1]
                 assert 'method="post"' not in content
                 assert "formaction" not in content
+                assert 'name="job"' not in content  # boxes to tick
     verbs = ("cancel", "pause", "resume", "retry", "delete", "redeliver")
     acts = [
         *(f"/jobs/{job_id}/{verb}" for verb in verbs),
