@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from io import BytesIO
 from pathlib import Path
 
@@ -54,11 +55,12 @@ def key(platform: Platform) -> Key:
     return make
 
 
-@pytest.fixture
-def client(platform: Platform, key: Key) -> Iterator[Client]:
-    found = Client(platform.url, key(role="admin")[0])
-    yield found
-    found.close()
+@pytest.fixture(scope="module")
+def client(platform: Platform) -> Iterator[Client]:
+    """A client of an admin of acme's."""
+    made, _ = make_key_at(platform.settings.database_url, "acme", role="admin")
+    with closing(Client(platform.url, made)) as client:
+        yield client
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import re
 from contextlib import closing
+from functools import partial
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -11,6 +12,7 @@ from ops.supervisor.platform import Platform
 from tests.browser.chromium import Watched
 from tests.browser.conftest import Key, Sign
 from tests.browser.work import NASTY, WORK, ended
+from tests.support.cases import each
 from tests.support.keys import make_key_at
 from tests.support.wait import eventually
 
@@ -21,7 +23,7 @@ FOCUSED = "(element) => element === document.activeElement"
 
 
 @pytest.fixture(scope="module")
-def jobs(platform: Platform, browser: object) -> list[str]:
+def jobs(platform: Platform) -> list[str]:
     """Ids of three jobs of the tenant "finder" that have ended, newest first."""
     made, _ = make_key_at(platform.settings.database_url, "finder", role="admin")
     names = ("Alpha", "Beta", "Gamma")
@@ -136,44 +138,42 @@ IDS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("path", ["", "/jobs", "/tenants/finder", "/webhooks", "/audit", "/models"])
-def test_no_id_stands_twice_and_every_page_has_the_help(
-    signed_in: Sign, jobs: list[str], path: str
-) -> None:
-    page = signed_in("admin", tenant="finder").go(f"/dashboard{path}")
-    expect(page.get_by_role("button", name="Keyboard shortcuts")).to_be_visible()
-    assert page.evaluate(IDS) == []
+def test_no_id_stands_twice_and_every_page_has_the_help(signed_in: Sign, jobs: list[str]) -> None:
+    window = signed_in("admin", tenant="finder")
+    for path, case in each(["", "/jobs", "/tenants/finder", "/webhooks", "/audit", "/models"]):
+        with case:
+            page = window.go(f"/dashboard{path}")
+            expect(page.get_by_role("button", name="Keyboard shortcuts")).to_be_visible()
+            assert page.evaluate(IDS) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "copied"),
-    [
-        ("Copy the job's id", "{id}"),
-        ("Copy the command: Its state", "curl .* {url}/jobs/{id}"),
-        ("Copy the command: Its results", "curl .* '{url}/jobs/{id}/results'"),
-    ],
-)
-def test_ids_and_commands_are_copied(
-    window: Watched, platform: Platform, jobs: list[str], name: str, copied: str
-) -> None:
+def test_ids_and_commands_are_copied(window: Watched, platform: Platform, jobs: list[str]) -> None:
     window.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page = window.go(f"/dashboard/jobs/{jobs[0]}")
-    page.get_by_role("button", name=name).click()
-    expected = copied.format(url=platform.url, id=jobs[0])
-    eventually(lambda: re.fullmatch(expected, page.evaluate("navigator.clipboard.readText()")))
+    page, url = window.go(f"/dashboard/jobs/{jobs[0]}"), f"{platform.url}/jobs/{jobs[0]}"
+    for (name, expected), case in each(
+        [
+            ("Copy the job's id", jobs[0]),
+            ("Copy the command: Its state", f"curl .* {url}"),
+            ("Copy the command: Its results", f"curl .* '{url}/results'"),
+        ]
+    ):
+        with case:
+            page.get_by_role("button", name=name).click()
+            is_copied = partial(re.fullmatch, expected)
+            eventually(lambda: is_copied(page.evaluate("navigator.clipboard.readText()")))  # noqa: B023
 
 
-EMPTY = {
-    "/jobs": "millrace submit",
-    "/webhooks": "--webhook https://",
-    "": "millrace submit",
-    "/jobs?name=no-such-name": "Show all",
-}
-
-
-@pytest.mark.parametrize("path", EMPTY)
-def test_an_empty_page_says_how_to_fill_it(signed_in: Sign, path: str) -> None:
+def test_an_empty_page_says_how_to_fill_it(signed_in: Sign) -> None:
     window = signed_in("tenant", tenant="nobody")
-    page = window.go(f"/dashboard{path}")
-    expect(page.locator(".empty").first).to_contain_text(EMPTY[path])
-    window.accessible()
+    for (path, how), case in each(
+        [
+            ("/jobs", "millrace submit"),
+            ("/webhooks", "--webhook https://"),
+            ("", "millrace submit"),
+            ("/jobs?name=no-such-name", "Show all"),
+        ]
+    ):
+        with case:
+            page = window.go(f"/dashboard{path}")
+            expect(page.locator(".empty").first).to_contain_text(how)
+            window.accessible()

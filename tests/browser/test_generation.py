@@ -9,24 +9,15 @@ from playwright.sync_api import expect
 
 from ops.supervisor.platform import Platform
 from tests.browser.conftest import Sign, for_everybody
+from tests.browser.work import talk
 from tests.support.clients import chat, events
-from tests.support.models.entries import model
 from tests.support.pace import pace
 from tests.support.platforms import spec
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.nightly
 
-MODELS = model(
-    "talk",
-    "echo_chat",
-    target_ttft_ms=60000,
-    step_ms=8,
-    blocks=400,
-    context_tokens=2048,
-    sequences=8,
-)
-PLATFORM = spec(MODELS, lease_s=3.0 * pace())
+PLATFORM = spec(talk(step_ms=8), lease_s=3.0 * pace())
 WORDS = "what is a millrace and how long is it " * 10
 
 
@@ -83,10 +74,3 @@ def test_a_model_shows_its_blocks(opened: Sign, generating: str) -> None:
     expect(page.get_by_text("First token p95")).to_be_visible()
     bar.scroll_into_view_if_needed()
     for_everybody(window, "generation")
-
-
-def test_an_unknown_call_is_not_found(opened: Sign) -> None:
-    window = opened()
-    window.forgive("404", "422")
-    page = window.go("/dashboard/calls?id=call_00000000000000000000000000")
-    expect(page.get_by_role("heading", level=1)).not_to_have_text("call_")

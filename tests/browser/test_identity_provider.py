@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from ops.supervisor.platform import Platform
+from tests.browser.chromium import Watched
 from tests.browser.conftest import Sign
 from tests.support.platforms import Platforms
 from tests.support.servers.identity_provider import CLIENT, IdentityProvider
@@ -30,10 +31,15 @@ def platform(
         yield started
 
 
-def test_whoever_the_provider_knows_gets_in(opened: Sign, provider: IdentityProvider) -> None:
+@pytest.fixture
+def window(opened: Sign, provider: IdentityProvider) -> Watched:
+    found = opened()
+    found.others.add(provider.issuer)
+    return found
+
+
+def test_whoever_the_provider_knows_gets_in(window: Watched, provider: IdentityProvider) -> None:
     provider.signs_in = {"tenant": "globex", "role": "operator", "sub": "ann"}
-    window = opened()
-    window.others.add(provider.issuer)
     page = window.go("/dashboard/workers")
     page.get_by_role("link", name="Sign in with your organization").click()
     expect(page).to_have_url(f"{window.url}/dashboard/workers")
@@ -41,25 +47,23 @@ def test_whoever_the_provider_knows_gets_in(opened: Sign, provider: IdentityProv
     expect(page.get_by_role("heading", name="Workers", exact=True)).to_be_visible()
 
 
-def test_who_has_no_tenant_here_is_told_so(opened: Sign, provider: IdentityProvider) -> None:
+def test_who_has_no_tenant_here_is_told_so(window: Watched, provider: IdentityProvider) -> None:
     provider.signs_in = {"tenant": None}
-    window = opened()
-    window.others.add(provider.issuer)
     window.forgive("status of 403")
     page = window.go("/dashboard")
     page.get_by_role("link", name="Sign in with your organization").click()
     expect(page.get_by_role("alert")).to_contain_text("no tenant or role")
 
 
-def test_an_answer_to_another_sign_in_is_refused(opened: Sign, provider: IdentityProvider) -> None:
+def test_an_answer_to_another_sign_in_is_refused(
+    window: Watched, provider: IdentityProvider
+) -> None:
     provider.signs_in = {"tenant": "globex"}
-    window = opened()
     window.forgive("status of 401")
     page = window.go("/dashboard/sign-in/back?code=x&state=y")
     expect(page.get_by_role("alert")).to_contain_text("expired")
     provider.signs_in = {"tenant": "globex", "nonce": "another"}
     window.forgive("status of 403")
-    window.others.add(provider.issuer)
     window.go("/dashboard")
     page.get_by_role("link", name=re.compile("organization")).click()
     expect(page.get_by_role("alert")).to_contain_text("belongs to another sign-in")

@@ -3,14 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import expect
 
 from millrace import Client
-from ops.supervisor.platform import Platform
 from tests.browser.chromium import Watched
-from tests.browser.conftest import Key, Sign
+from tests.browser.conftest import Sign
 from tests.browser.work import WORK, ended, post
-from tests.support.keys import make_key_at
 from tests.support.servers.receiver import Reply, receiving
 
 pytestmark = pytest.mark.nightly
@@ -25,10 +23,8 @@ CUT = """() => [...document.querySelectorAll(".scroll")]
 
 
 @pytest.fixture(scope="module")
-def shown(platform: Platform, browser: Browser) -> Iterator[dict[str, str]]:
+def shown(client: Client) -> Iterator[dict[str, str]]:
     """Jobs of each look, by name."""
-    made, _ = make_key_at(platform.settings.database_url, "acme", role="admin")
-    client = Client(platform.url, made)
     with receiving() as receiver:
         receiver.reply = lambda request: Reply()
         items = ["good"] * 30 + ["nan"] + ["fine"] * 30
@@ -38,7 +34,6 @@ def shown(platform: Platform, browser: Browser) -> Iterator[dict[str, str]]:
         large = post(client, "paced", ["wait"] * 400)
         yield {"failed": failed, "large": large}
         client.request("POST", f"/jobs/{large}/cancel")
-    client.close()
 
 
 @pytest.mark.parametrize("path", ["/jobs", "/tenants/acme", "/webhooks", "", "/workers"])
@@ -93,20 +88,13 @@ def test_the_two_pauses_have_names_of_their_own(window: Watched, shown: dict[str
     expect(page.get_by_role("button", name="Pause job")).to_be_visible()
 
 
-@pytest.mark.parametrize("script", [True, False])
-def test_a_cancellation_asks_first(
-    browser: Browser, platform: Platform, client: Client, key: Key, script: bool
-) -> None:
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_cancellation_asks_first(signed_in: Sign, client: Client, scripts: bool) -> None:
     id = post(client, "paced", ["wait"] * 40, name="Nightly")
-    context = browser.new_context(java_script_enabled=script)
-    page: Page = context.new_page()
-    page.goto(f"{platform.url}/dashboard/sign-in?next=/dashboard/jobs/{id}")
-    page.get_by_label("API key").fill(key(role="admin")[0])
-    page.get_by_role("button", name="Sign in", exact=True).click()
+    page = signed_in("admin", scripts=scripts).go(f"/dashboard/jobs/{id}")
     page.get_by_role("link", name="Cancel job…").click()
     expect(page.get_by_role("heading", name=f"Cancel {id}?")).to_be_visible()
     assert client.jobs.get(id)["state"] in ("queued", "running")
     page.get_by_role("button", name="Cancel the job").click()
     expect(page.locator("[data-live=head]")).to_contain_text("cancel")
     assert client.jobs.wait(id)["state"] == "cancelled"
-    context.close()

@@ -7,22 +7,14 @@ from playwright.sync_api import expect
 
 from ops.bench.harness.models_files import models_file, sample
 from tests.browser.conftest import Sign, for_everybody
-from tests.support.models.entries import model
+from tests.browser.work import talk
 from tests.support.pace import pace
 from tests.support.platforms import spec
 
 pytestmark = pytest.mark.nightly
 
-TALK = model(
-    "talk",
-    "echo_chat",
-    target_ttft_ms=60000,
-    step_ms=30,
-    blocks=400,
-    context_tokens=2048,
-    sequences=8,
-)
-PLATFORM = spec(models_file(sample("echo"), sample("simple")) + TALK, lease_s=3.0 * pace())
+MODELS = models_file(sample("echo"), sample("simple")) + talk(step_ms=30)
+PLATFORM = spec(MODELS, lease_s=3.0 * pace())
 
 
 @pytest.mark.parametrize("scripts", [True, False])

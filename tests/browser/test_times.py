@@ -1,7 +1,7 @@
 """Times are shown in the viewer's zone; the exact ones, in UTC, stand beside them."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -12,6 +12,7 @@ from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.browser.conftest import Key
 from tests.browser.work import WORK, ended, post
+from tests.support.clients import bearer
 
 pytestmark = pytest.mark.nightly
 
@@ -21,16 +22,14 @@ SHOWN = "%Y-%m-%d %H:%M:%S"
 
 
 @pytest.fixture
-def page_of(browser: Browser, platform: Platform, key: Key) -> Iterator[object]:
+def page_of(browser: Browser, platform: Platform, key: Key) -> Iterator[Callable[..., Page]]:
     """Opens a job of an own tenant in a zone far away, with or without JavaScript."""
     contexts = []
 
     def make(id: str, script: bool = True) -> Page:
         token, _ = key(role="admin")
-        contexts.append(browser.new_context(
-            timezone_id=ZONE, java_script_enabled=script,
-            extra_http_headers={"Authorization": f"Bearer {token}"},
-        ))  # fmt: skip
+        of_browser = {"timezone_id": ZONE, "java_script_enabled": script}
+        contexts.append(browser.new_context(**of_browser, extra_http_headers=bearer(token)))
         page = contexts[-1].new_page()
         page.goto(f"{platform.url}/dashboard/jobs/{id}")
         return page
@@ -45,10 +44,10 @@ def in_zone(exact: str) -> str:
 
 
 def test_times_are_those_of_the_viewers_zone_also_after_live_updates(
-    page_of: object, client: Client
+    page_of: Callable[..., Page], client: Client
 ) -> None:
     id = post(client, "paced", ["wait"] * 12)
-    page = page_of(id)  # type: ignore[operator]
+    page = page_of(id)
     expect(page.locator("#zone")).to_have_text(ZONE)
     head = page.locator("[data-live=head]")
     submitted = page.locator("dt:text-is('Submitted') + dd time")
@@ -64,18 +63,22 @@ def test_times_are_those_of_the_viewers_zone_also_after_live_updates(
     )
 
 
-def test_without_javascript_times_are_in_utc_and_say_so(page_of: object, client: Client) -> None:
+def test_without_javascript_times_are_in_utc_and_say_so(
+    page_of: Callable[..., Page], client: Client
+) -> None:
     id = ended(client, "echo", ["a"])
-    page = page_of(id, script=False)  # type: ignore[operator]
+    page = page_of(id, script=False)
     submitted = page.locator("dt:text-is('Submitted') + dd time")
     created = datetime.fromisoformat(client.jobs.get(id)["created_at"])
     expect(submitted).to_have_text(f"{created:{SHOWN}} UTC")
     expect(page.get_by_text("Times are in UTC.")).to_be_visible()
 
 
-def test_a_range_is_a_link_and_typed_times_are_sent_in_utc(page_of: object, client: Client) -> None:
+def test_a_range_is_a_link_and_typed_times_are_sent_in_utc(
+    page_of: Callable[..., Page], client: Client
+) -> None:
     id = ended(client, "echo", ["a"], labels={"part": "ranges"})
-    page = page_of(id)  # type: ignore[operator]
+    page = page_of(id)
     page.goto(page.url.replace(f"/{id}", "?label=part:ranges"))
     rows = page.locator("[data-live=rows]")
     tabs = page.get_by_role("navigation", name="Time range")
@@ -97,10 +100,12 @@ def test_a_range_is_a_link_and_typed_times_are_sent_in_utc(page_of: object, clie
 
 
 @pytest.mark.parametrize("path", ["webhooks", "audit", "tenants/acme"])
-def test_other_lists_have_the_same_range(page_of: object, client: Client, path: str) -> None:
+def test_other_lists_have_the_same_range(
+    page_of: Callable[..., Page], client: Client, path: str
+) -> None:
     id = ended(client, "echo", ["a"], webhook={"url": "http://127.0.0.1:9/none"})
     client.request("POST", f"/jobs/{id}/retry")
-    page = page_of(id)  # type: ignore[operator]
+    page = page_of(id)
     page.goto(page.url.replace(f"jobs/{id}", path))
     main, word = page.locator("main"), {"tenants/acme": "echo"}.get(path, id)
     page.get_by_role("link", name="15 min").click()

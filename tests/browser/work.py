@@ -16,6 +16,12 @@ MODELS = (
 WORK = spec(MODELS, lease_s=3.0 * pace(), webhook_allow="127.0.0.1")
 
 
+def talk(step_ms: int) -> str:
+    """A model that generates: 8 texts at a time, in 400 blocks."""
+    room = {"blocks": 400, "context_tokens": 2048, "sequences": 8}
+    return model("talk", "echo_chat", target_ttft_ms=60000, step_ms=step_ms, **room)
+
+
 def post(client: Client, model: str, items: list[str], **order: object) -> str:
     named = [{"custom_id": f"{NASTY}-{n}", "input": text} for n, text in enumerate(items)]
     id: str = client.jobs.create(model=model, items=named, **order)["id"]

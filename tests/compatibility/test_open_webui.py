@@ -10,29 +10,14 @@ import pytest
 
 from ops.bench.harness.models_files import models_file, sample
 from ops.supervisor.platform import Platform
+from tests.support.models.entries import model
 from tests.support.platforms import spec
 from tests.support.wait import PATIENCE_S
 
 PLATFORM = spec(
     models_file(sample("minilm"))
-    + """
-[[model]]
-name = "talk"
-version = "1"
-engine = "echo_chat"
-target_ttft_ms = 600000
-[model.options]
-step_ms = 2
-
-[[model]]
-name = "slow"
-version = "1"
-engine = "echo_chat"
-target_ttft_ms = 600000
-[model.options]
-step_ms = 200
-sequences = 1
-"""
+    + model("talk", "echo_chat", target_ttft_ms=600_000, step_ms=2)
+    + model("slow", "echo_chat", target_ttft_ms=600_000, step_ms=200, sequences=1)
 )
 SEARCH = {
     "type": "function",
@@ -158,11 +143,8 @@ def test_a_connection_may_use_responses(webui: httpx.Client) -> None:
 
 
 def test_its_stop_button_ends_the_call(webui: httpx.Client) -> None:
-    body = {
-        "stream": True,
-        "model": "slow",
-        "messages": [{"role": "user", "content": "word " * 3000}],
-    }
+    asked = [{"role": "user", "content": "word " * 3000}]
+    body = {"stream": True, "model": "slow", "messages": asked}
     with webui.stream("POST", "/chat/completions", json=body) as answer:
         next(answer.iter_lines())
     # The model has one place: it is free again long before the ten minutes of that answer.

@@ -1,7 +1,6 @@
 """Code on the pages of other people's tools does what they say: each in the environment of its
 tool, as a reader would run it, against a whole platform. It reaches nothing but that."""
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,8 @@ import pytest
 from ops.supervisor.platform import Platform
 from tests.compatibility.environments import ENVIRONMENTS, HERE
 from tests.support.generation import tiny_llama
-from tests.support.pages import CLIENT, ROOT, Recipe, as_shown, lay_out, recipe, run
+from tests.support.models.entries import model
+from tests.support.pages import CLIENT, MINILM, ROOT, Recipe, as_shown, lay_out, recipe, run
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import PATIENCE_S
 
@@ -39,20 +39,6 @@ ENVIRON = {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "300",
 }
 ADDRESS = "http://localhost:8000"
-MODELS = """
-[[model]]
-name = "minilm"
-version = "1"
-engine = "minilm"
-limits = {{ max_batch = 64, max_tokens = 512 }}
-
-[[model]]
-name = "smollm2"
-version = "1"
-engine = "transformers"
-target_ttft_ms = 600000
-options = {{ {options}, block_tokens = 16 }}
-"""
 
 
 def _where_installed(names: list[str]) -> list[object]:
@@ -74,9 +60,8 @@ def platform(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tiny_llama.save(
         tmp_path_factory.mktemp("tiny"), with_tools=True, max_position_embeddings=4096
     )
-    options = tiny_llama.options(folder)
-    written = ", ".join(f"{name} = {json.dumps(value)}" for name, value in options.items())
-    with platforms.running(spec(MODELS.format(options=written))) as running:
+    options = {**tiny_llama.options(folder), "block_tokens": 16, "target_ttft_ms": 600_000}
+    with platforms.running(spec(MINILM + model("smollm2", "transformers", **options))) as running:
         yield running
 
 

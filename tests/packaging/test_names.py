@@ -7,36 +7,16 @@ import pytest
 from jobs.processes import packages
 from tests.packaging.kit import Environment, Wheel
 from tests.packaging.running import Running
+from tests.support.models.entries import model
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
 
-MODELS = """
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
-
-[[model]]
-name = "shout"
-version = "1"
-engine = "function"
-options = { function = "words:shout", samples = ["a"] }
-
-[[model]]
-name = "hidden"
-version = "1"
-engine = "function"
-options = { function = "jobs:shout", samples = ["a"] }
-"""
+MODELS = (
+    model("echo", "echo")
+    + model("shout", "function", function="words:shout", samples=["a"])
+    + model("hidden", "function", function="jobs:shout", samples=["a"])
+)
 SHOUT = "def shout(texts): return [text.upper() for text in texts]\n"
-
-
-@pytest.fixture
-def environment(wheel: Wheel, tmp_path: Path) -> Environment:
-    """Environment whose working directory has files of these names."""
-    environment = Environment(tmp_path / "venv", wheel)
-    fill(environment.home)
-    return environment
 
 
 def fill(folder: Path) -> None:
@@ -50,9 +30,11 @@ def fill(folder: Path) -> None:
 
 
 def test_the_platform_runs_beside_and_behind_modules_of_its_names(
-    environment: Environment, tmp_path: Path
+    wheel: Wheel, tmp_path: Path
 ) -> None:
+    environment = Environment(tmp_path / "venv", wheel)
     home = environment.home
+    fill(home)
     hiding = {"PYTHONPATH": str(home), "MILLRACE_MODELS": str(home / "models.toml")}
     running = Running(environment, tmp_path / "home", **hiding)
     said = f"{home / 'jobs.py'} has the name of Millrace's package 'jobs'"

@@ -3,21 +3,22 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import Engine
 
 from api.app import create_app
 from api.http import authorized_stream
 from api.middleware.fast_path import FastPath
 from api.services.turns import TenantTurns
 from jobs import ids
-from jobs.models.builtin_models import SAMPLES
 from jobs.settings import Settings
 from jobs.store.tenants import api_keys
-from jobs.usecases.submit import Order, submit
+from tests.integration.api.conftest import Jobs
+from tests.support.cases import each
+from tests.support.clients import bearer
 from tests.support.keys import make_key
 from tests.support.servers.api_server import serving
 from tests.support.stores.transactions import execute, transact
@@ -38,62 +39,46 @@ def url(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-def results(url: str, database: Engine, key: str) -> str:
-    return f"/jobs/{_job(database)}/results"
-
-
-def events(url: str, database: Engine, key: str) -> str:
-    return f"/jobs/{_job(database)}/events"
-
-
-def message_batch_results(url: str, database: Engine, key: str) -> str:
-    id = _job(database, dialect="anthropic").removeprefix("job_")
-    return f"/v1/messages/batches/msgbatch_{id}/results"
-
-
-def file_content(url: str, database: Engine, key: str) -> str:
-    made = httpx.post(
-        f"{url}/v1/files",
-        headers={"Authorization": f"Bearer {key}"},
-        files={"file": ("in.jsonl", b'{"custom_id": "a"}\n')},
-        data={"purpose": "batch"},
-    )
+def a_file(url: str, key: str) -> str:
+    files = {"file": ("in.jsonl", b'{"custom_id": "a"}\n')}
+    about = {"purpose": "batch"}
+    made = httpx.post(f"{url}/v1/files", headers=bearer(key), files=files, data=about)
     assert made.status_code == 200, made.text
-    return f"/v1/files/{made.json()['id']}/content"
+    return str(made.json()["id"])
 
 
-def live_page(url: str, database: Engine, key: str) -> str:
-    return "/dashboard/jobs"
-
-
-def _job(database: Engine, **more: Any) -> str:
-    return ids.show("job", submit(database, SAMPLES, "acme", Order("echo"), array=["x"], **more).id)
-
-
-@pytest.mark.parametrize("path", [results, message_batch_results, file_content, events, live_page])
-def test_a_stream_is_broken_off_once_its_key_is_revoked(
-    url: str, database: Engine, path: Callable[[str, Engine, str], str]
-) -> None:
-    key, id = make_key(database)
-    headers = {"Authorization": f"Bearer {key}"}
-    if path is live_page:
-        headers["Accept"] = "text/event-stream"
-    with httpx.stream("GET", url + path(url, database, key), headers=headers, timeout=60) as answer:
+def is_broken_off(url: str, key: str, end: Callable[[], object]) -> None:
+    """Reads a stream that breaks off once something was done."""
+    headers = bearer(key, Accept="text/event-stream") if "/dashboard" in url else bearer(key)
+    with httpx.stream("GET", url, headers=headers, timeout=60) as answer:
         pieces = answer.iter_raw()
         assert answer.status_code == 200
         assert next(pieces)
-        transact(database, api_keys.revoke, "acme", ids.parse("key", id))
+        end()
         with pytest.raises(httpx.RemoteProtocolError):
             list(pieces)
 
 
-def test_a_stream_is_broken_off_once_its_key_expires(url: str, database: Engine) -> None:
-    key, _ = make_key(database, ttl_s=3600)
-    headers = {"Authorization": f"Bearer {key}"}
-    path = results(url, database, key)
-    with httpx.stream("GET", url + path, headers=headers, timeout=60) as answer:
-        pieces = answer.iter_raw()
-        assert next(pieces)
-        execute(database, "UPDATE api_keys SET expires_at = now()")
-        with pytest.raises(httpx.RemoteProtocolError):
-            list(pieces)
+def test_a_stream_is_broken_off_once_its_key_is_revoked(url: str, jobs: Jobs) -> None:
+    batch = jobs.post(dialect="anthropic").removeprefix("job_")
+    file = a_file(url, make_key(jobs.database)[0])
+    for path, case in each(
+        [
+            f"/jobs/{jobs.post()}/results",
+            f"/v1/messages/batches/msgbatch_{batch}/results",
+            f"/v1/files/{file}/content",
+            f"/jobs/{jobs.post()}/events",
+            "/dashboard/jobs",
+        ]
+    ):
+        key, id = make_key(jobs.database)
+        revoked = api_keys.revoke, "acme", ids.parse("key", id)
+        with case:
+            is_broken_off(url + path, key, partial(transact, jobs.database, *revoked))
+
+
+def test_a_stream_is_broken_off_once_its_key_expires(url: str, jobs: Jobs) -> None:
+    key, _ = make_key(jobs.database, ttl_s=3600)
+    expire = "UPDATE api_keys SET expires_at = now()"
+    path = f"/jobs/{jobs.post()}/results"
+    is_broken_off(url + path, key, lambda: execute(jobs.database, expire))

@@ -1,164 +1,135 @@
 """Names and labels of jobs: how they are given, refused, returned, and searched for."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 import orjson
 import pytest
-from fastapi.testclient import TestClient
-from sqlalchemy import Engine
 
-from api.app import create_app
-from api.middleware.fast_path import FastPath
-from jobs.settings import Settings
-from tests.support.keys import make_key
+from tests.integration.api.conftest import People
+from tests.support.cases import each
 
 NAME, LABELS = "Monday's Reviews", {"team": "search", "run": "a:b=c, d"}
-Send = Callable[..., httpx.Response]
 
 
-@pytest.fixture
-def send(settings: Settings, database: Engine) -> Iterator[Send]:
-    """Sends a request as acme, or with another key."""
-    keys = {
-        "acme": make_key(database, tenant="acme")[0],
-        "mallory": make_key(database, tenant="mallory")[0],
-        "operator": make_key(database, tenant="house", role="operator")[0],
-    }
-    with TestClient(FastPath(create_app(settings)), raise_server_exceptions=False) as client:
-
-        def send(method: str, path: str, who: str = "acme", **more: Any) -> httpx.Response:
-            headers = {"Authorization": f"Bearer {keys[who]}", **more.pop("headers", {})}
-            found: httpx.Response = client.request(method, path, headers=headers, **more)
-            return found
-
-        yield send
+def post(people: People, items: int = 1, key: str = "", **fields: Any) -> httpx.Response:
+    body = {"model": "echo", "items": ["x"] * items, **fields}
+    headers = {"Idempotency-Key": key} if key else {}
+    return people.send("acme", "POST", "/jobs", json=body, headers=headers)
 
 
-def submit(send: Send, items: int = 1, **fields: Any) -> dict[str, Any]:
-    answer = send("POST", "/jobs", json={"model": "echo", "items": ["x"] * items, **fields})
+def submit(people: People, items: int = 1, **fields: Any) -> dict[str, Any]:
+    answer = post(people, items, **fields)
     assert answer.status_code == 202, answer.text
     found: dict[str, Any] = answer.json()
     return found
 
 
-def found(send: Send, query: str, who: str = "acme") -> list[str]:
-    answer = send("GET", f"/jobs?{query}", who)
+def found(people: People, query: str, who: str = "acme") -> list[str]:
+    answer = people.ask(who, f"/jobs?{query}")
     assert answer.status_code == 200, answer.text
     return [job["id"] for job in answer.json()["data"]]
 
 
 @pytest.mark.parametrize("items", [1, 100])
-def test_they_are_returned_as_they_were_given(send: Send, items: int) -> None:
-    job = submit(send, items, name=NAME, labels=LABELS)
-    assert (job["name"], job["labels"]) == (NAME, LABELS)
-    assert send("GET", f"/jobs/{job['id']}").json() | {"progress": 0} == job | {"progress": 0}
-    [listed] = send("GET", "/jobs").json()["data"]
-    assert (listed["name"], listed["labels"]) == (NAME, LABELS)
+def test_they_are_returned_as_they_were_given(people: People, items: int) -> None:
+    job = submit(people, items, name=NAME, labels=LABELS)
+    again = people.ask("acme", f"/jobs/{job['id']}").json()
+    [listed] = people.ask("acme", "/jobs").json()["data"]
+    assert again | {"progress": 0} == job | {"progress": 0}
+    for one in (job, listed):
+        assert (one["name"], one["labels"]) == (NAME, LABELS)
 
 
-def test_a_job_may_have_neither(send: Send) -> None:
+def test_a_job_may_have_neither(people: People) -> None:
     for fields in ({}, {"name": None, "labels": {}}):
-        job = submit(send, **fields)
+        job = submit(people, **fields)
         assert (job["name"], job["labels"]) == (None, {})
 
 
-def test_with_lines_they_are_query_parameters(send: Send) -> None:
-    query = f"model=echo&name={quote(NAME)}&labels={quote(orjson.dumps(LABELS).decode())}"
-    ndjson = {"Content-Type": "application/x-ndjson"}
-    job = send("POST", f"/jobs?{query}", content=b'"x"\n', headers=ndjson).json()
+def test_with_lines_they_are_query_parameters(people: People) -> None:
+    lines: Any = {"content": b'"x"\n', "headers": {"Content-Type": "application/x-ndjson"}}
+    query = f"name={quote(NAME)}&labels={quote(orjson.dumps(LABELS).decode())}"
+    job = people.send("acme", "POST", f"/jobs?model=echo&{query}", **lines).json()
     assert (job["name"], job["labels"]) == (NAME, LABELS)
-    broken = send("POST", "/jobs?model=echo&labels=x", content=b'"x"\n', headers=ndjson)
+    broken = people.send("acme", "POST", "/jobs?model=echo&labels=x", **lines)
     assert broken.status_code == 422
     assert broken.json()["errors"][0]["loc"] == ["labels"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "loc"),
-    [
-        ({"name": "a" * 201}, ["name"]),
-        ({"name": ""}, ["name"]),
-        ({"name": "a\nb"}, ["name"]),
-        ({"name": 5}, ["name"]),
+def test_others_are_refused_if_wrong(people: People) -> None:
+    names = ("a" * 201, "", "a\nb", 5)
+    keys = ("Team", "-team", "k" * 64)
+    values = ("x" * 129, "a\u001b[2J", 1)
+    cases: list[tuple[Any, list[str]]] = [
+        *(({"name": name}, ["name"]) for name in names),
+        *(({"labels": {key: "x"}}, ["labels", key, "[key]"]) for key in keys),
         ({"labels": ["team"]}, ["labels"]),
         ({"labels": {f"k{n}": "v" for n in range(17)}}, ["labels"]),
-        ({"labels": {"Team": "x"}}, ["labels", "Team", "[key]"]),
-        ({"labels": {"-team": "x"}}, ["labels", "-team", "[key]"]),
-        ({"labels": {"k" * 64: "x"}}, ["labels", "k" * 64, "[key]"]),
-        ({"labels": {"team": "x" * 129}}, ["labels", "team"]),
-        ({"labels": {"team": "a\u001b[2J"}}, ["labels", "team"]),
-        ({"labels": {"team": 1}}, ["labels", "team"]),
-    ],
-)
-def test_others_are_refused_if_wrong(send: Send, fields: dict[str, Any], loc: list[str]) -> None:
-    answer = send("POST", "/jobs", json={"model": "echo", "items": ["x"], **fields})
-    assert answer.status_code == 422
-    assert [one["loc"] for one in answer.json()["errors"]] == [loc]
-    assert found(send, "") == []
+        *(({"labels": {"team": value}}, ["labels", "team"]) for value in values),
+    ]
+    for (fields, loc), case in each(cases):
+        with case:
+            answer = post(people, **fields)
+            assert answer.status_code == 422
+            assert [one["loc"] for one in answer.json()["errors"]] == [loc]
+    assert found(people, "") == []
 
 
-def test_the_longest_are_taken_and_found(send: Send) -> None:
+def test_the_longest_are_taken_and_found(people: People) -> None:
     labels = {f"k{n:061}k": "ü" * 128 for n in range(16)}
-    id = submit(send, name="ü" * 200, labels=labels)["id"]
+    id = submit(people, name="ü" * 200, labels=labels)["id"]
     key, value = labels.popitem()
-    assert found(send, f"label={key}:{quote(value)}&name={quote('Ü' * 200)}") == [id]
+    assert found(people, f"label={key}:{quote(value)}&name={quote('Ü' * 200)}") == [id]
 
 
-def test_jobs_are_found_by_all_of_some_labels_and_a_part_of_the_name(send: Send) -> None:
-    both = submit(send, name="Nightly 100%", labels={"team": "search", "stage": "prod"})["id"]
-    one = submit(send, name="nightly 100", labels={"team": "search"})["id"]
-    submit(send, labels={"team": "mail"})
-    assert found(send, "label=team:search") == [one, both]
-    assert found(send, "label=team:search&label=stage:prod") == [both]
-    assert found(send, "label=team:search&label=team:mail") == []
-    assert found(send, "label=team:") == []
-    assert found(send, "name=NIGHT") == [one, both]
-    assert found(send, "name=100%25&label=team:search") == [both]
-    assert found(send, "label=team:search&state=completed") == []
+def test_jobs_are_found_by_all_of_some_labels_and_a_part_of_the_name(people: People) -> None:
+    both = submit(people, name="Nightly 100%", labels={"team": "search", "stage": "prod"})["id"]
+    one = submit(people, name="nightly 100", labels={"team": "search"})["id"]
+    colons = submit(people, labels={**LABELS, "team": "mail"})["id"]
+    for (query, ids), case in each(
+        [
+            ("label=team:search", [one, both]),
+            ("label=team:search&label=stage:prod", [both]),
+            ("label=team:search&label=team:mail", []),
+            ("label=team:", []),
+            ("name=NIGHT", [one, both]),
+            ("name=100%25&label=team:search", [both]),
+            ("label=team:search&state=completed", []),
+            (f"label={quote('run:a:b=c, d')}", [colons]),
+        ]
+    ):
+        with case:
+            assert found(people, query) == ids
 
 
-def test_a_value_with_colons_is_found(send: Send) -> None:
-    id = submit(send, labels=LABELS)["id"]
-    assert found(send, f"label={quote('run:a:b=c, d')}") == [id]
-
-
-def test_pages_of_a_label_have_each_job_once(send: Send) -> None:
-    made = [submit(send, labels={"n": "odd" if n % 2 else "even"})["id"] for n in range(8)]
-    pages, query = [], "label=n:even&limit=3"
-    while True:
-        page = send("GET", f"/jobs?{query}").json()
+def test_pages_of_a_label_have_each_job_once(people: People) -> None:
+    made = [submit(people, labels={"n": "odd" if n % 2 else "even"})["id"] for n in range(8)]
+    pages, after = [], ""
+    while after is not None:
+        page = people.ask("acme", f"/jobs?label=n:even&limit=3{after and f'&after={after}'}").json()
         pages.append([job["id"] for job in page["data"]])
-        if not page["next"]:
-            break
-        query = f"label=n:even&limit=3&after={page['next']}"
+        after = page["next"]
     assert pages == [made[6:1:-2], made[:1]]
 
 
 @pytest.mark.parametrize("label", ["team", "Team:x", ":x", "team:a%00b", f"team:{'x' * 129}", ""])
-def test_what_is_no_label_is_refused(send: Send, label: str) -> None:
-    assert send("GET", f"/jobs?label={label}").status_code == 422
+def test_what_is_no_label_is_refused(people: People, label: str) -> None:
+    assert people.ask("acme", f"/jobs?label={label}").status_code == 422
 
 
-def test_nobody_finds_what_is_anothers(send: Send) -> None:
-    id = submit(send, name=NAME, labels=LABELS)["id"]
+def test_nobody_finds_what_is_anothers(people: People) -> None:
+    id = submit(people, name=NAME, labels=LABELS)["id"]
     for query in ("label=team:search", "name=monday"):
-        assert found(send, query, "mallory") == []
-        assert found(send, query, "operator") == []
-        assert found(send, f"{query}&tenant=*", "operator") == [id]
-        assert found(send, f"{query}&tenant=acme", "operator") == [id]
+        assert found(people, query, "mallory") == found(people, query, "operator") == []
+        for tenant in ("*", "acme"):
+            assert found(people, f"{query}&tenant={tenant}", "operator") == [id]
 
 
-def test_other_labels_under_an_idempotency_key_are_another_request(send: Send) -> None:
-    headers = {"Idempotency-Key": '"mine"'}
-
-    def post(**fields: Any) -> httpx.Response:
-        body = {"model": "echo", "items": ["x"], **fields}
-        return send("POST", "/jobs", json=body, headers=headers)
-
-    first = post(name=NAME, labels=LABELS)
-    assert post(name=NAME, labels=LABELS).content == first.content
+def test_other_labels_under_an_idempotency_key_are_another_request(people: People) -> None:
+    first, again = (post(people, key='"mine"', name=NAME, labels=LABELS) for _ in range(2))
+    assert again.content == first.content
     for other in ({}, {"name": NAME}, {"name": NAME, "labels": {"team": "mail"}}):
-        refused = post(**other)
+        refused = post(people, key='"mine"', **other)
         assert (refused.status_code, refused.json()["code"]) == (422, "idempotency_key_reused")

@@ -1,38 +1,25 @@
 """The registry over HTTP: what its operations show, what they refuse, and how they say so."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import pytest
-from fastapi.testclient import TestClient
-from sqlalchemy import Engine
 
-from api.app import create_app
-from jobs.settings import Settings
 from jobs.store.registry import artifacts
-from jobs.store.tenancy import EVERYBODY, acting
-from jobs.store.tenants import audit
-from tests.support.keys import make_key
-from tests.support.stores.transactions import transact
+from tests.integration.api.conftest import People
+from tests.support.cases import each
+from tests.support.stores.transactions import execute, scalars, transact
 
 ENTRY = {"engine": "echo", "target_ms": 40}
 PROBE = {"inputs": ["a"], "outputs": ["a"]}
 DIGEST = f"sha256:{'a' * 64}"
-BASE = "/admin/models"
 
 
-@pytest.fixture
-def http(settings: Settings, database: Engine) -> Iterator[TestClient]:
-    """A client with the key of an admin."""
-    key, _ = make_key(database, tenant="house", role="admin")
-    headers = {"Authorization": f"Bearer {key}"}
-    with TestClient(create_app(settings), headers=headers) as client:
-        yield client
+def send(people: People, method: str, path: str, body: Any = None) -> httpx.Response:
+    return people.send("admin", method, f"/admin/models{path}", json=body)
 
 
-def ask(http: TestClient, method: str, path: str, body: Any = None) -> Any:
-    answer: httpx.Response = http.request(method, f"{BASE}{path}", json=body)
+def ask(people: People, method: str, path: str, body: Any = None) -> Any:
+    answer = send(people, method, path, body)
     assert answer.is_success, answer.text
     return answer.json() if answer.content else None
 
@@ -41,62 +28,58 @@ def version(name: str, **more: Any) -> dict[str, Any]:
     return {"name": "m", "version": name, "entry": ENTRY, **more}
 
 
-def push(http: TestClient, name: str, **more: Any) -> str:
-    return str(ask(http, "POST", "", version(name, **more))["change"])
+def push(people: People, name: str, **more: Any) -> str:
+    return str(ask(people, "POST", "", version(name, **more))["change"])
 
 
-def test_models_are_listed_with_versions_aliases_routes(http: TestClient, database: Engine) -> None:
-    assert (push(http, "1"), push(http, "1"), push(http, "2", probe=PROBE)) == (
-        "added", "unchanged", "added",
-    )  # fmt: skip
-    assert ask(http, "PUT", "/m/aliases/stable", {"version": "1"})["change"] == "added"
+def test_models_are_listed_with_versions_aliases_routes(people: People) -> None:
+    changes = push(people, "1"), push(people, "1"), push(people, "2", probe=PROBE)
+    assert changes == ("added", "unchanged", "added")
+    assert ask(people, "PUT", "/m/aliases/stable", {"version": "1"})["change"] == "added"
     splits = [{"version": "1", "percent": 95.0}, {"version": "2", "percent": 5.0}]
-    ask(http, "PUT", "/m/routes/acme", {"splits": splits, "sticky": "user"})
-    model = ask(http, "GET", "/m")
-    assert ask(http, "GET", "")["data"] == [model]
-    assert [(one["version"], one["state"]) for one in model["versions"]] == [
-        ("1", "active"), ("2", "active"),
-    ]  # fmt: skip
+    ask(people, "PUT", "/m/routes/acme", {"splits": splits, "sticky": "user"})
+    model = ask(people, "GET", "/m")
+    assert ask(people, "GET", "")["data"] == [model]
+    states = {one["version"]: one["state"] for one in model["versions"]}
+    assert states == {"1": "active", "2": "active"}
     assert model["aliases"] == {"stable": "1"}
     [route] = model["routes"]
     assert (route["tenant"], route["splits"], route["sticky"]) == ("acme", splits, "user")
-    second = ask(http, "GET", "/m/versions/2")
+    second = ask(people, "GET", "/m/versions/2")
     assert second == model["versions"][1]
     assert (second["entry"], second["artifact"]) == (ENTRY, None)
     assert second["probe"] == {**PROBE, "tolerance": 0.001, "params": {}}
     assert second["created_by"]
-    with acting(database, EVERYBODY) as tx:
-        acts = [one.act for one in audit.page(tx, EVERYBODY, after=None, limit=99)]
-    assert {"model.push", "model.alias", "model.route"} <= set(acts)
+    acts = scalars(people.database, "SELECT act FROM audit")
+    assert {"model.push", "model.alias", "model.route"} <= {*acts}
 
 
-def test_an_alias_and_a_route_are_removed_and_a_version_is_retired(http: TestClient) -> None:
-    push(http, "1")
-    ask(http, "PUT", "/m/aliases/stable", {"version": "1"})
-    ask(http, "PUT", "/m/routes/*", {"splits": [{"version": "1", "percent": 100}]})
-    refused = http.post(f"{BASE}/m/versions/1/retire")
+def test_an_alias_and_a_route_are_removed_and_a_version_is_retired(people: People) -> None:
+    push(people, "1")
+    ask(people, "PUT", "/m/aliases/stable", {"version": "1"})
+    ask(people, "PUT", "/m/routes/*", {"splits": [{"version": "1", "percent": 100}]})
+    refused = send(people, "POST", "/m/versions/1/retire")
     assert refused.status_code == 409
     assert "the alias 'stable', the route of all tenants" in refused.json()["detail"]
     for path in ("/m/aliases/stable", "/m/routes/*"):
-        assert ask(http, "DELETE", path) is None
-        assert http.delete(f"{BASE}{path}").status_code == 404
-    retired = ask(http, "POST", "/m/versions/1/retire")
+        assert ask(people, "DELETE", path) is None
+        assert send(people, "DELETE", path).status_code == 404
+    retired = ask(people, "POST", "/m/versions/1/retire")
     assert (retired["change"], retired["unfinished_jobs"]) == ("changed", [])
-    assert ask(http, "GET", "/m/versions/1")["state"] == "retired"
-    assert ask(http, "PUT", "/m/versions/1/probe", PROBE)["change"] == "added"
-    assert ask(http, "PUT", "/m/versions/1/probe", PROBE)["change"] == "unchanged"
-    assert push(http, "1") == "activated"
+    assert ask(people, "GET", "/m/versions/1")["state"] == "retired"
+    for change in ("added", "unchanged"):
+        assert ask(people, "PUT", "/m/versions/1/probe", PROBE)["change"] == change
+    assert push(people, "1") == "activated"
 
 
-def test_entries_of_a_models_file_are_registered_all_or_none(http: TestClient) -> None:
+def test_entries_of_a_models_file_are_registered_all_or_none(people: People) -> None:
     entries = [{"name": "m", "version": name, **ENTRY} for name in "12"]
-    applied = ask(http, "POST", "/apply", {"models": entries})["data"]
+    applied = ask(people, "POST", "/apply", {"models": entries})["data"]
     assert [(one["version"], one["change"]) for one in applied] == [("1", "added"), ("2", "added")]
     broken = [{"name": "m", "version": "3", **ENTRY}, {"name": "m", "version": "4"}]
-    assert http.post(f"{BASE}/apply", json={"models": broken}).status_code == 422
-    assert http.get(f"{BASE}/m/versions/3").status_code == 404
-    for wrong in ([{"version": "1"}], [{"name": 1, "version": "1"}], [], "x"):
-        assert http.post(f"{BASE}/apply", json={"models": wrong}).status_code == 422
+    for wrong in (broken, [{"version": "1"}], [{"name": 1, "version": "1"}], [], "x"):
+        assert send(people, "POST", "/apply", {"models": wrong}).status_code == 422
+    assert send(people, "GET", "/m/versions/3").status_code == 404
 
 
 REFUSED: list[tuple[str, str, Any, int, str]] = [
@@ -123,18 +106,18 @@ REFUSED: list[tuple[str, str, Any, int, str]] = [
 ]
 
 
-def test_bad_input_is_refused_with_what_is_wrong(http: TestClient) -> None:
-    push(http, "1")
-    for method, path, body, status, says in REFUSED:
-        answer: httpx.Response = http.request(method, f"{BASE}{path}", json=body)
-        assert (answer.status_code, says in answer.text) == (status, True), answer.text
-    assert [one["version"] for one in ask(http, "GET", "/m")["versions"]] == ["1"]
+def test_bad_input_is_refused_with_what_is_wrong(people: People) -> None:
+    push(people, "1")
+    for (method, path, body, status, says), case in each(REFUSED):
+        with case:
+            answer = send(people, method, path, body)
+            assert (answer.status_code, says in answer.text) == (status, True), answer.text
+    assert [one["version"] for one in ask(people, "GET", "/m")["versions"]] == ["1"]
 
 
-def test_an_artifact_whose_contents_are_gone_is_refused(http: TestClient, database: Engine) -> None:
-    transact(database, artifacts.add, DIGEST, "{}", 1, "cli")
-    assert push(http, "1", artifact=DIGEST) == "added"
-    with database.begin() as tx:
-        tx.exec_driver_sql("UPDATE artifacts SET state = 'erased'")
-    refused = http.post(BASE, json=version("2", artifact=DIGEST))
+def test_an_artifact_whose_contents_are_gone_is_refused(people: People) -> None:
+    transact(people.database, artifacts.add, DIGEST, "{}", 1, "cli")
+    assert push(people, "1", artifact=DIGEST) == "added"
+    execute(people.database, "UPDATE artifacts SET state = 'erased'")
+    refused = send(people, "POST", "", version("2", artifact=DIGEST))
     assert (refused.status_code, "push its folder again" in refused.text) == (409, True)

@@ -66,9 +66,8 @@ class Routes:
         return StreamingResponse(pieces())
 
     def client(self, tenant: str) -> httpx.AsyncClient:
-        transport = httpx.ASGITransport(self.app)
-        headers = {"x-api-key": tenant}
-        return httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers)
+        known: Any = {"base_url": "http://test", "headers": {"x-api-key": tenant}}
+        return httpx.AsyncClient(transport=httpx.ASGITransport(self.app), **known)
 
 
 async def test_a_tenant_runs_as_many_at_a_time_as_are_its_part() -> None:

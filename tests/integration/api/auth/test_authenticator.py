@@ -1,13 +1,12 @@
 """Who is recognized by what, on a real database: at once where it changes."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from api.auth.authenticator import Authenticator
 from jobs import ids
@@ -16,6 +15,7 @@ from jobs.identity import OPEN, ROLES, Caller, Limit
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.tenants import api_keys, limits, tenants
+from tests.support.cases import each
 from tests.support.credentials import authenticating, becomes, headers, is_refused, who
 from tests.support.keys import make_key
 from tests.support.stores.transactions import execute, scalar, transact
@@ -25,24 +25,14 @@ pytestmark = pytest.mark.anyio
 MOST_STEPS = 20
 
 
-@contextmanager
-def away(database: Engine) -> Iterator[None]:
-    """Whoever looks for a key gets no answer."""
-    execute(database, "ALTER TABLE api_keys RENAME COLUMN hash TO gone")
-    yield
-
-
 async def test_a_key_stands_for_its_tenant_and_what_it_may(
     database: Engine, auth: Authenticator
 ) -> None:
     key, id = make_key(database, role="operator", scopes=frozenset({"read", "operate"}))
-    with database.begin() as tx:
-        tenants.put(tx, "acme", weight=3.0, soft_cap=None, hard_cap=None)
-        for of in ("", id, "key_another"):
-            tx.execute(
-                text("INSERT INTO limits (tenant_id, key_id, job_items) VALUES ('acme', :of, 7)"),
-                {"of": of},
-            )
+    transact(database, tenants.put, "acme", weight=3.0, soft_cap=None, hard_cap=None)
+    limit = "INSERT INTO limits (tenant_id, key_id, job_items) VALUES ('acme', :of, 7)"
+    for of in ("", id, "key_another"):
+        execute(database, limit, {"of": of})
     found = await auth.authenticate([(b"x-api-key", key.encode())])
     limits = (Limit(job_items=7), Limit(key=id, job_items=7))
     scopes = frozenset({"read", "operate"})
@@ -80,24 +70,17 @@ async def test_without_any_key_no_other_site_asks_in_place_of_who_sits_here(
 ) -> None:
     ours = [b"127.0.0.1:8000", b"localhost", b"LOCALHOST:1", b"[::1]:8000", b"[::1]"]
     others = [b"rebound.example:8000", b"localhost.example", b"127.0.0.1.example", b"", b"[::2]:1"]
-    foreign = [
-        (b"origin", b"https://other.example"),
-        (b"origin", b"null"),
-        (b"sec-fetch-site", b"cross-site"),
-    ]
+    origins, sites = (b"https://other.example", b"null"), (b"same-origin", b"none")
+    foreign = [*((b"origin", one) for one in origins), (b"sec-fetch-site", b"cross-site")]
+    refused = [[(b"host", host)] for host in others]
     for host in ours:
-        for page in (
-            (b"origin", b"http://" + host),
-            (b"sec-fetch-site", b"same-origin"),
-            (b"sec-fetch-site", b"none"),
-        ):
+        own = [(b"origin", b"http://" + host), *((b"sec-fetch-site", site) for site in sites)]
+        for page in own:
             assert await auth.authenticate([(b"host", host), page]) == OPEN
-        for page in foreign:
-            with pytest.raises(Unauthenticated):
-                await auth.authenticate([(b"host", host), page])
-    for host in others:
-        with pytest.raises(Unauthenticated):
-            await auth.authenticate([(b"host", host)])
+        refused += [[(b"host", host), page] for page in foreign]
+    for sent, case in each(refused):
+        with case, pytest.raises(Unauthenticated):
+            await auth.authenticate(sent)
     key, _ = make_key(database)
     await becomes(auth, key, lambda caller: caller != OPEN)
     keyed = [(b"host", others[0]), *foreign, (b"x-api-key", key.encode())]
@@ -151,8 +134,7 @@ async def test_a_rotated_key_goes_on_as_long_as_it_was_said(
         old = api_keys.get(tx, "acme", ids.parse("key", id))
     assert (old.replaced_by, row.expires_at) == (row.id, None)
     first, second = await who(auth, key), await who(auth, new)
-    assert first
-    assert second
+    assert None not in (first, second)
     assert (first.tenant, first.scopes) == (second.tenant, second.scopes)
     left_s = (old.expires_at or old.read_at) - old.read_at
     assert left_s == timedelta(hours=1)
@@ -171,32 +153,20 @@ async def test_new_terms_hold_at_once(
     await becomes(auth, key, lambda caller: caller and caller.weight == 4)
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        [],
-        [(b"authorization", b"Bearer " + b"x" * 10_000)],
-        [(b"authorization", b"Basic bWs6")],
-        [(b"authorization", b"Bearer")],
-        [(b"authorization", b"Bearer mk_short")],
-        [(b"authorization", b"Bearer \xff\xfe")],
-        [(b"x-api-key", b"")],
-    ],
-)
 async def test_what_is_no_key_is_refused_without_a_look(
-    database: Engine, auth: Authenticator, sent: list[tuple[bytes, bytes]]
+    database: Engine, auth: Authenticator
 ) -> None:
-    make_key(database)
-    assert await who(auth, "mk_" + "x" * 43) is None
-    with away(database), pytest.raises(Unauthenticated):
-        await auth.authenticate(sent)
-
-
-async def test_two_credentials_are_none(database: Engine, auth: Authenticator) -> None:
     key, _ = make_key(database)
     assert await who(auth, key)
-    with pytest.raises(Unauthenticated):
-        await auth.authenticate([*headers(key), (b"x-api-key", key.encode())])
+    assert await who(auth, "mk_" + "x" * 43) is None
+    long = b"Bearer " + b"x" * 10_000
+    words = (long, b"Basic bWs6", b"Bearer", b"Bearer mk_short", b"Bearer \xff\xfe")
+    sent = [[], [(b"x-api-key", b"")], *([(b"authorization", word)] for word in words)]
+    two = [*headers(key), (b"x-api-key", key.encode())]
+    execute(database, "ALTER TABLE api_keys RENAME COLUMN hash TO gone")  # a look would fail
+    for credentials, case in each([*sent, two]):
+        with case, pytest.raises(Unauthenticated):
+            await auth.authenticate(credentials)
 
 
 async def test_the_use_of_a_key_is_noted_once_a_minute(
@@ -204,19 +174,16 @@ async def test_the_use_of_a_key_is_noted_once_a_minute(
 ) -> None:
     key, id = make_key(database)
 
-    def used() -> Any:
+    async def use() -> Any:
+        auth.forget("")
+        assert await who(auth, key)
         return transact(database, api_keys.get, "acme", ids.parse("key", id)).last_used_at
 
-    assert await who(auth, key)
-    first = used()
+    first = await use()
     assert first
-    auth.forget("")
-    assert await who(auth, key)
-    assert used() == first
+    assert await use() == first
     execute(database, "UPDATE api_keys SET last_used_at = now() - interval '61 s'")
-    auth.forget("")
-    assert await who(auth, key)
-    assert used() >= first
+    assert await use() >= first
 
 
 async def test_a_check_of_a_known_key_costs_a_call_few_steps(
@@ -236,8 +203,7 @@ async def test_a_check_of_a_known_key_costs_a_call_few_steps(
 async def test_the_api_finds_keys_but_can_not_read_them(
     database: Engine, settings: Settings, auth: Authenticator
 ) -> None:
-    key, _ = make_key(database)
-    assert await who(auth, key)
+    assert await who(auth, make_key(database)[0])
     api = db.connect(settings.database_url, pool_size=1, role=db.API)
     assert scalar(api, "SELECT count(*) FROM api_keys") == 0
     api.dispose()

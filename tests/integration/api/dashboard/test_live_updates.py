@@ -3,36 +3,20 @@
 import re
 
 import pytest
-from fastapi import Request
-from starlette.responses import JSONResponse, Response
 
-from api.dashboard.rendering import live_updates
-from api.dashboard.rendering.live_updates import Handler
-from tests.integration.api.dashboard.conftest import Jobs, People
+from tests.integration.api.conftest import Jobs, People
 
 SHOWN = re.compile(r'data-live="(\w+)"')
+STREAM = {"Accept": "text/event-stream"}
 
 
-@pytest.fixture(autouse=True)
-def _once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream is its parts, rendered more often than a tenant may read at a time."""
-
-    async def stream(request: Request, handle: Handler) -> Response:
-        for _ in range(10):
-            parts = await live_updates.render_parts(request, handle)
-        return JSONResponse(parts)
-
-    monkeypatch.setattr(live_updates, "stream", stream)
-
-
+@pytest.mark.usefixtures("parts_of_streams")
 @pytest.mark.parametrize("who", ["acme", "reader", "operator", "admin"])
 def test_no_part_is_sent_that_the_page_does_not_show(people: People, jobs: Jobs, who: str) -> None:
     job_id = jobs.failed()
-    headers = {"Authorization": f"Bearer {people.keys[who]}", "Accept": "text/event-stream"}
     for path in ("", "/models", "/models/echo@1", "/jobs", f"/jobs/{job_id}", "/webhooks"):
-        page = people.get(who, path)
-        parts = people.client.get(f"/dashboard{path}", headers=headers)
-        assert (page.status_code, parts.status_code) == (200, 200), path
+        page, parts = people.page(who, path), people.get(who, path, headers=STREAM)
+        assert parts.status_code == 200, path
         sent = {name.removeprefix("live_") for name, html in parts.json().items() if html.strip()}
-        assert sent <= {*SHOWN.findall(page.text)}, path
-        assert "live_" not in page.text
+        assert sent <= {*SHOWN.findall(page)}, path
+        assert "live_" not in page

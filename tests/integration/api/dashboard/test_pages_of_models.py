@@ -21,7 +21,7 @@ from jobs.store.registry import rollouts as store
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.telemetry.reports import window
 from jobs.telemetry.reports.reports import KEY, Report
-from tests.integration.api.dashboard.conftest import XSS, People
+from tests.integration.api.conftest import XSS, People
 from tests.support import signing
 from tests.support.wait import eventually
 from workers.keeper.rollouts.controller import RolloutController
@@ -37,10 +37,17 @@ class Models:
         self._people = people
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        headers = {"Authorization": f"Bearer {self._people.keys['admin']}"}
-        answer = self._people.client.request(method, path, json=body, headers=headers)
+        answer = self._people.send("admin", method, path, json=body)
         assert answer.is_success, answer.text
         return answer.json()
+
+    def shown(self) -> Any:
+        """Returns the model `m`."""
+        return self.ask("GET", "/admin/models/m")
+
+    def acts(self) -> set[str]:
+        """Returns what the audit log has."""
+        return {one["act"] for one in self.ask("GET", "/audit")["data"]}
 
     def push(self, version: str, **more: Any) -> None:
         entry = {"engine": "echo"}
@@ -49,19 +56,18 @@ class Models:
     def start(self) -> str:
         """Starts a rollout once this process knows both versions."""
         body = {"model": "m", "canary": "2", "stable": "1", "policy": POLICY}
-        headers = {"Authorization": f"Bearer {self._people.keys['admin']}"}
 
         def started() -> Any:
-            answer = self._people.client.post("/rollouts", json=body, headers=headers)
+            answer = self._people.send("admin", "POST", "/rollouts", json=body)
             return answer.is_success and answer.json()["id"]
 
         return str(eventually(started))
 
 
 @pytest.fixture
-def models(people: People, database: Engine) -> Models:
+def models(people: People) -> Models:
     made = Models(people)
-    with acting(database, EVERYBODY) as tx:
+    with acting(people.database, EVERYBODY) as tx:
         artifacts.add(tx, DIGEST, '{"files": []}', 0, "cli")
     made.push("1")
     made.push("2", artifact=DIGEST)
@@ -106,24 +112,19 @@ def test_a_models_page_shows_versions_aliases_routes_and_copies(
 ) -> None:
     models.ask("PUT", "/admin/models/m/aliases/stable", {"version": "1"})
     shares = [{"version": "1", "percent": 95.0}, {"version": "2", "percent": 5.0}]
-    shadow = {"version": "2", "percent": 10.0}
-    route = {"splits": shares, "sticky": "user", "shadow": shadow}
+    route = {"splits": shares, "sticky": "user", "shadow": {"version": "2", "percent": 10.0}}
     models.ask("PUT", "/admin/models/m/routes/acme", route)
     redis_client.hset(counts_key("m@2"), mapping={"1 equal": 940, "1 different": 2})
 
-    def shown() -> Any:
-        """The api learns of the route by itself."""
-        found = people.get("operator", "/models/m").text
-        return ">940<" in found and found
-
-    page = eventually(shown)
+    # The api learns of the route by itself.
+    page = eventually(lambda: ">940<" in (it := people.page("operator", "/models/m")) and it)
     for expected in (
         DIGEST, "unsigned", "set MILLRACE_TRUST", "m@stable", "Tenant acme", "sticky by user",
         "95 %", "10 % of the calls are copied for version 2", "millrace rollout start m VERSION",
     ):  # fmt: skip
         assert expected in page, expected
     assert "<button>Point" not in page  # that needs the scope admin
-    [found] = models.ask("GET", "/admin/models/m")["routes"]
+    [found] = models.shown()["routes"]
     assert found["shadow"]["copies"] == {"1": {"equal": 940, "different": 2}}
 
 
@@ -138,16 +139,13 @@ def test_known_answers_may_hold_integers_of_any_size(models: Models) -> None:
 def test_admins_point_an_alias_and_retire_a_version_if_sure(people: People, models: Models) -> None:
     pointed = people.post("admin", "/models/m/aliases", alias="stable", version="2")
     assert pointed.headers["location"] == "/dashboard/models/m"
-    assert models.ask("GET", "/admin/models/m")["aliases"] == {"stable": "2"}
+    assert models.shown()["aliases"] == {"stable": "2"}
     retire = "/models/m/versions/1/retire"
-    assert "Retire the version" in people.get("admin", retire).text
+    assert "Retire the version" in people.page("admin", retire)
     assert people.post("admin", retire).status_code == 303
-    states = {
-        one["version"]: one["state"] for one in models.ask("GET", "/admin/models/m")["versions"]
-    }
+    states = {one["version"]: one["state"] for one in models.shown()["versions"]}
     assert states == {"1": "retired", "2": "active"}
-    acts = [one["act"] for one in models.ask("GET", "/audit")["data"]]
-    assert {"model.alias", "model.retire"} <= {*acts}
+    assert {"model.alias", "model.retire"} <= models.acts()
     refused = people.post("admin", "/models/m/versions/2/retire")
     assert refused.status_code == 409
     assert "the alias &#39;stable&#39;" in refused.text
@@ -166,37 +164,32 @@ def test_tenants_see_versions_and_nothing_of_the_registry(people: People, models
     assert people.get("acme", "/models/nothing").status_code == 404
     for path in ("/rollouts", "/rollouts/m"):
         assert people.get("acme", path).status_code == 403
-        assert "/dashboard/rollouts" not in people.get("acme", "/models").text
+    assert "/dashboard/rollouts" not in people.page("acme", "/models")
 
 
 def test_a_rollouts_page_shows_lanes_evidence_costs_and_history(
-    people: People,
-    models: Models,
-    database: Engine,
-    redis_client: "redis.Redis",
-    keeper: Callable[[], None],
+    people: People, models: Models, redis_client: "redis.Redis", keeper: Callable[[], None]
 ) -> None:
-    assert "millrace rollout start MODEL VERSION" in people.get("operator", "/rollouts").text
-    id = models.start()
-    empty = people.get("operator", f"/rollouts/{id}").text
-    assert "No figures yet" in empty
-    assert "No keeper has reported" in empty
-    launches(redis_client, database, 120)
-    keeper()
-
     def shown() -> Any:
         """Reports are read once a second."""
-        found = people.get("operator", "/rollouts/m").text
+        found = people.page("operator", "/rollouts/m")
         return "No figures yet" not in found and found
 
+    assert "millrace rollout start MODEL VERSION" in people.page("operator", "/rollouts")
+    id = models.start()
+    empty = people.page("operator", f"/rollouts/{id}")
+    assert "No figures yet" in empty
+    assert "No keeper has reported" in empty
+    launches(redis_client, people.database, 120)
+    keeper()
     page = eventually(shown)
     for expected in (
         "Share with a failed call", "2.50% (", "Latency p50 / p95", "Price a call: +",
         "Held: price a call", "Resume", "Roll back", "all together", "keeper", "1 to 2, by key_",
     ):  # fmt: skip
         assert expected in page, expected
-    assert id in people.get("operator", "/models/m").text
-    assert ">m</a>" in people.get("operator", "/rollouts").text
+    assert id in people.page("operator", "/models/m")
+    assert ">m</a>" in people.page("operator", "/rollouts")
 
 
 def test_operators_hold_resume_and_roll_back_with_a_reason(people: People, models: Models) -> None:
@@ -205,7 +198,7 @@ def test_operators_hold_resume_and_roll_back_with_a_reason(people: People, model
         done = people.post("operator", f"/rollouts/{id}/{verb}", reason=f"I {verb} {XSS}")
         assert done.headers["location"] == f"/dashboard/rollouts/{id}"
         assert models.ask("GET", f"/rollouts/{id}")["state"] == state
-    page = people.get("operator", f"/rollouts/{id}").text
+    page = people.page("operator", f"/rollouts/{id}")
     assert "I hold &lt;script&gt;" in page
     assert "<script>alert" not in page
     assert "formaction" not in page
@@ -213,8 +206,7 @@ def test_operators_hold_resume_and_roll_back_with_a_reason(people: People, model
     assert people.post("operator", f"/rollouts/{id}/nothing").status_code == 422
     assert people.post("acme", f"/rollouts/{id}/hold").status_code == 403
     assert people.get("operator", "/rollouts/nothing").status_code == 404
-    acts = [one["act"] for one in models.ask("GET", "/audit")["data"]]
-    assert {"rollout.hold", "rollout.resume", "rollout.roll_back"} <= {*acts}
+    assert {"rollout.hold", "rollout.resume", "rollout.roll_back"} <= models.acts()
 
 
 @pytest.mark.parametrize(
@@ -235,8 +227,6 @@ def test_a_signature_is_verified_by_the_trust_file_of_the_api(
     with acting(database, EVERYBODY) as tx:
         artifacts.add(tx, manifest.digest, manifest.as_json(), manifest.size, "cli")
         artifacts.sign(tx, manifest.digest, bundle.sign(manifest, "m", key), "cli")
-        found = signatures.verdict(
-            tx, settings.model_copy(update={"trust": trust}), manifest.digest
-        )
+        found = signatures.verdict(tx, settings.evolve(trust=trust), manifest.digest)
     assert (found.word, found.kind) == (word, kind)
     assert why in found.why

@@ -18,7 +18,7 @@ from api.gateway.response_cache import ResponseCache
 from api.gateway.routing.target import Target
 from jobs import clock, ids
 from jobs.calls.lanes import Ticket
-from jobs.calls.messages import Reply
+from jobs.calls.messages import Call, Reply
 from jobs.calls.profile import Profile, Times
 from jobs.calls.redis import RedisLanes
 from jobs.identity import Limit
@@ -29,6 +29,7 @@ from tests.support.wait import PATIENCE_S, eventually_async
 LONG = "one two three four five six seven eight nine ten"  # 12 tokens: in the bucket of 16
 FAST, SLOW = Times(8, 20, 10), Times(8, 400, 300)
 LEASE_S = 30.0
+Answer = Coroutine[Any, Any, tuple[FallbackPlan, InferenceResult]]
 
 OLD = Model("m", "1", "minilm", target_ms=200)
 NEW = Model("m", "2", "minilm", target_ms=200)
@@ -49,8 +50,23 @@ class Stage:
     def serve(self, *models: Model) -> None:
         self.models = Registry(list(models))
 
+    def open(self, *models: Model, **buckets: Times) -> None:
+        """Serves models, each with a worker that is ready."""
+        self.serve(*models)
+        for model in models:
+            self.ready(model, **buckets)
+
     def lanes(self, model: Model) -> RedisLanes:
         return RedisLanes(self.redis, model.key)
+
+    def take(self, model: Model, lane: str = "", needs_ms: float = 0) -> list[Call]:
+        """Takes calls of a lane, or of the first one. needs_ms: for their launch."""
+        lanes = self.lanes(model)
+        state = lanes.look("s")
+        lane = lane or state.lanes[0].lane
+        lease_ms = LEASE_S * 1000
+        ticket = Ticket(lane, 8, 0, state.now_ms, 1, needs_ms, "pace", "w", "s", lease_ms)
+        return lanes.take(ticket) or []
 
     def ready(self, model: Model, **buckets: Times) -> None:
         """A worker of the model says how long launches of its buckets take: b16 = …"""
@@ -62,36 +78,25 @@ class Stage:
         lanes.take(Ticket("", 0, 0, before_ms, 0.0, 0.0, "pace", "w", "w/0", LEASE_S))
 
     def call(
-        self,
-        model: Model,
-        value: str = LONG,
-        *,
-        timeout_ms: int = 10_000,
-        of: str = "interactive",
-        limits: tuple[Limit, ...] = (),
-    ) -> Coroutine[Any, Any, tuple[FallbackPlan, InferenceResult]]:
+        self, model: Model, value: Any = LONG, *, timeout_ms: int = 10_000, of: str = "interactive",
+        limits: tuple[Limit, ...] = (), cohort: str = "",
+    ) -> Answer:  # fmt: skip
         asked = InferenceRequest(
             ids.show("call", ids.new()), "t", value, SHARES[of], "standard", 1.0, timeout_ms,
             clock.monotonic() + timeout_ms / 1000, self.gone, limits,
         )  # fmt: skip
-        return self.gateway.infer(asked, fallback_plans(self.models, Target(model), value, {}))
+        plans = fallback_plans(self.models, Target(model, cohort), value, {})
+        return self.gateway.infer(asked, plans)
 
     async def answered(
-        self,
-        model: Model,
-        call: Coroutine[Any, Any, tuple[FallbackPlan, InferenceResult]],
-        before: bytes = b"[]",
-        times: int = 1,
+        self, model: Model, call: Answer, before: bytes = b"[]", times: int = 1
     ) -> FallbackPlan:
         """The way in which a call was answered, by the worker of this model. before: a message
         that comes first, so many times."""
         task, lanes = asyncio.create_task(call), self.lanes(model)
         await eventually_async(lambda: lanes.look("s").lanes or task.done())
         assert not task.done(), task.result()
-        waiting = lanes.look("s").lanes
-        now_ms = lanes.look("s").now_ms
-        ticket = Ticket(waiting[0].lane, 8, 0, now_ms, 1, 0, "pace", "w", "s", LEASE_S * 1000)
-        [taken] = lanes.take(ticket) or []
+        [taken] = self.take(model)
         self.redis.rpush(lanes.keys.replies(taken.reply_to), *[before] * times)
         lanes.reply(taken.reply_to, [Reply(taken.id, b'"output"', None, taken.size, {})])
         way, (output, error, units, _) = await task
@@ -101,16 +106,17 @@ class Stage:
     async def fill(self, model: Model, rows: int, of: str = "interactive") -> None:
         """So many more calls wait."""
         lanes = self.lanes(model)
-        wanted = rows + sum(lane.rows for lane in lanes.look("s").lanes)
+        wanted = rows + rows_of(lanes)
         tasks = [asyncio.create_task(self.call(model, of=of)) for _ in range(rows)]
         self.unanswered += tasks
         await eventually_async(
-            lambda: (
-                any(task.done() for task in tasks)
-                or sum(lane.rows for lane in lanes.look("s").lanes) >= wanted
-            )
+            lambda: any(task.done() for task in tasks) or rows_of(lanes) >= wanted
         )
         assert not any(task.done() for task in tasks), tasks
+
+
+def rows_of(lanes: RedisLanes) -> int:
+    return sum(lane.rows for lane in lanes.look("s").lanes)
 
 
 @asynccontextmanager

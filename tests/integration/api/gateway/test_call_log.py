@@ -59,9 +59,8 @@ async def test_an_answer_is_kept_for_an_hour(records: CallLog, redis_client: "re
     call = asked()
     records.record_end(call, {"queue_ms": 3.0, "flush": "pace"})
     record = await found(records, call.id)
-    assert (record.outcome, record.key, record.tenant, record.lane) == (
-        "succeeded", "m@1", "t", "{}/0",
-    )  # fmt: skip
+    assert (record.outcome, record.key) == ("succeeded", "m@1")
+    assert (record.tenant, record.lane) == ("t", "{}/0")
     assert record.timing["queue_ms"] == 3.0
     assert 20 <= record.total_ms < PATIENCE_S * 1000
     left_s: Any = redis_client.ttl(str(record_key(record.id)))
@@ -103,18 +102,13 @@ async def test_nothing_is_kept_where_metrics_are_off(
     assert redis_client.keys("millrace:ended:*") == []
 
 
-@pytest.mark.parametrize(
-    ("error", "outcome"),
-    [
-        (NoWorker("none"), "no_worker"),
-        (MillraceError("it broke", faults=[Fault((), "engine_error", "so")]), "engine_error"),
-        (ClientDisconnect(), "cancelled"),
-        (redis.exceptions.ConnectionError(), "unavailable"),
-        (ValueError(), "internal"),
-    ],
-)
-def test_each_end_has_a_name(error: Exception, outcome: str) -> None:
-    assert outcome_of(error) == outcome
+def test_each_end_has_a_name() -> None:
+    broke = MillraceError("it broke", faults=[Fault((), "engine_error", "so")])
+    assert outcome_of(NoWorker("none")) == "no_worker"
+    assert outcome_of(broke) == "engine_error"
+    assert outcome_of(ClientDisconnect()) == "cancelled"
+    assert outcome_of(redis.exceptions.ConnectionError()) == "unavailable"
+    assert outcome_of(ValueError()) == "internal"
 
 
 def test_what_is_no_calls_id_has_no_record() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import pytest
 from starlette.requests import ClientDisconnect
 
-from jobs.calls.lanes import TOO_LATE, Ticket
+from jobs.calls.lanes import TOO_LATE
 from jobs.calls.profile import Profile, Times
 from jobs.errors import DeadlinePassed, NoWorker, Overloaded, TooLate, Unavailable
 from jobs.models.model import Degrade, Model
@@ -17,20 +17,17 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_call_that_can_be_in_time_is_let_in_as_asked(stage: Stage) -> None:
-    stage.serve(NEW)
-    stage.ready(NEW, b16=FAST)
+    stage.open(NEW, b16=FAST)
     way = await stage.answered(NEW, stage.call(NEW))
     assert (way.model, way.degraded) == (NEW, {})
 
 
 @pytest.mark.parametrize("packed", [b"", b"{", b"[]", b'{"of": "a later release"}'])
 async def test_what_cant_be_read_keeps_no_later_call_waiting(stage: Stage, packed: bytes) -> None:
-    stage.serve(NEW)
-    stage.ready(NEW)
+    stage.open(NEW)
     stage.lanes(NEW).announce("w", LEASE_S, profile=packed)
     await stage.gateway.model_statuses.refresh()
-    way = await stage.answered(NEW, stage.call(NEW), before=packed)
-    assert way.model == NEW
+    assert (await stage.answered(NEW, stage.call(NEW), before=packed)).model == NEW
 
 
 async def test_a_call_whose_answer_is_behind_many_others_is_not_lost(
@@ -38,15 +35,13 @@ async def test_a_call_whose_answer_is_behind_many_others_is_not_lost(
 ) -> None:
     """An api that was stopped or starved for a while has them to read first."""
     monkeypatch.setattr("api.gateway.gateway._WATCH_S", 0.001)
-    stage.serve(NEW)
-    stage.ready(NEW)
+    stage.open(NEW)
     await stage.answered(NEW, stage.call(NEW), times=3000)
 
 
 async def test_a_call_redis_lost_is_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api.gateway.gateway._WATCH_S", 0.001)
-    stage.serve(NEW)
-    stage.ready(NEW)
+    stage.open(NEW)
     await stage.fill(NEW, 1)
     stage.redis.delete(stage.lanes(NEW).keys("calls"))
     with pytest.raises(Unavailable, match="lost with Redis"):
@@ -54,8 +49,7 @@ async def test_a_call_redis_lost_is_refused(stage: Stage, monkeypatch: pytest.Mo
 
 
 async def test_a_call_that_would_be_late_is_told_when_to_come_back(stage: Stage) -> None:
-    stage.serve(NEW)
-    stage.ready(NEW, b16=Times(1, 100, 100))
+    stage.open(NEW, b16=Times(1, 100, 100))
     await stage.fill(NEW, 1)
     with pytest.raises(TooLate, match="about 200 ms; 195 ms") as caught:
         await stage.call(NEW)
@@ -105,12 +99,10 @@ async def test_a_full_queue_and_no_worker_lead_to_the_fallback_at_once(stage: St
         await stage.call(model)
     assert 1.5 <= (caught.value.retry_after_s or 0) <= 2.25
     stage.ready(OLD)
-    way = await stage.answered(OLD, stage.call(model))
-    assert way.degraded == {"fallback_from": "m@2"}
+    assert (await stage.answered(OLD, stage.call(model))).degraded == {"fallback_from": "m@2"}
     stage.ready(model)
     await stage.fill(model, 3)
-    way = await stage.answered(OLD, stage.call(model))
-    assert way.degraded == {"fallback_from": "m@2"}
+    assert (await stage.answered(OLD, stage.call(model))).degraded == {"fallback_from": "m@2"}
     await stage.fill(OLD, 3)
     with pytest.raises(Overloaded, match="m@2"):
         await stage.call(model)
@@ -145,17 +137,13 @@ async def test_a_bare_name_is_the_newest_version_that_a_worker_is_ready_for(stag
 async def test_a_call_that_a_worker_finds_too_late_is_told_so_and_counts_as_no_answer_in_time(
     stage: Stage,
 ) -> None:
-    stage.serve(NEW)
-    stage.ready(NEW)
+    stage.open(NEW)
     pool, lanes = await stage.gateway.model_statuses.get(NEW), stage.lanes(NEW)
     pool.margin.record(late=True)
     before_ms = pool.margin.ms
     task = asyncio.create_task(stage.call(NEW))
-    waiting = await eventually_async(lambda: lanes.look("s").lanes)
-    now_ms = lanes.look("s").now_ms
-    needs_ms = 60_000.0
-    ticket = Ticket(waiting[0].lane, 8, 0, now_ms, 1, needs_ms, "pace", "w", "s", 1000)
-    assert lanes.take(ticket) == []
+    await eventually_async(lambda: lanes.look("s").lanes)
+    assert stage.take(NEW, needs_ms=60_000.0) == []
     _, (output, error, _, _) = await task
     assert (output, error) == (None, list(TOO_LATE))
     assert pool.margin.ms == before_ms
@@ -163,8 +151,7 @@ async def test_a_call_that_a_worker_finds_too_late_is_told_so_and_counts_as_no_a
 
 @pytest.mark.parametrize("leaves", [True, False])
 async def test_a_call_that_nobody_waits_for_is_taken_back(stage: Stage, leaves: bool) -> None:
-    stage.serve(NEW)
-    stage.ready(NEW)
+    stage.open(NEW)
     call = asyncio.create_task(stage.call(NEW, timeout_ms=10_000 if leaves else 100))
     lanes = stage.lanes(NEW)
     await eventually_async(lambda: lanes.look("s").lanes)

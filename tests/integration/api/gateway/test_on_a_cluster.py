@@ -13,7 +13,6 @@ from api.gateway.redis_pipeline import Pipeline, PipelineScript
 from api.gateway.response_cache import ResponseCache
 from jobs.calls.accounting.settlement import settle_quotas
 from jobs.calls.keys import open_key
-from jobs.calls.lanes import LanesState, Ticket
 from jobs.calls.messages import Reply
 from jobs.calls.redis import connect
 from jobs.errors import NoWorker, QuotaExceeded
@@ -21,7 +20,7 @@ from jobs.identity import Limit
 from jobs.intake.idempotency_key import Claim
 from jobs.models.inputs.generation import TokenUsage
 from jobs.models.model import Model
-from tests.integration.api.gateway.stage import FAST, LEASE_S, Stage, on_stage
+from tests.integration.api.gateway.stage import FAST, LEASE_S, Stage, on_stage, rows_of
 from tests.support.stores.redis_cluster import RedisCluster
 from tests.support.wait import PATIENCE_S, eventually_async
 
@@ -67,17 +66,22 @@ async def test_a_rate_is_charged_for_admitted_calls_alone(stage: Stage) -> None:
 
 async def test_a_call_is_open_until_it_has_ended(stage: Stage) -> None:
     limits = (Limit(calls_in_flight=1),)
-    for model in MODELS[:2]:
-        stage.ready(model, b16=FAST)
+    stage.ready(MODELS[0], b16=FAST)
+    stage.ready(MODELS[1], b16=FAST)
     first = asyncio.create_task(stage.call(MODELS[0], limits=limits))
     await eventually_async(lambda: stage.lanes(MODELS[0]).look("s").lanes or first.done())
     with pytest.raises(QuotaExceeded):
         await stage.call(MODELS[1], limits=limits)
     first.cancel()
     await asyncio.wait({first})
-    key = open_key("t", ":")
-    await eventually_async(lambda: not stage.redis.zcard(key))
+    await eventually_async(lambda: not stage.redis.zcard(open_key("t", ":")))
     await stage.answered(MODELS[1], stage.call(MODELS[1], limits=limits))
+
+
+def nodes(cluster: RedisCluster, key: str) -> tuple[int, int]:
+    """The ports of the node that has a key, and of another."""
+    here = cluster.port_of(key)
+    return here, next(port for port in cluster.ports if port != here)
 
 
 async def test_a_call_whose_slot_moves_is_answered(
@@ -87,8 +91,7 @@ async def test_a_call_whose_slot_moves_is_answered(
     stage.ready(model, b16=FAST)
     await stage.answered(model, stage.call(model))  # its replies are read from now on
     key = stage.lanes(model).keys("calls")
-    here = redis_cluster.port_of(key)
-    there = next(port for port in redis_cluster.ports if port != here)
+    here, there = nodes(redis_cluster, key)
     await asyncio.to_thread(redis_cluster.move_slot, key, there)
     try:
         await stage.answered(model, stage.call(model))
@@ -131,9 +134,8 @@ async def test_a_key_makes_one_call(redis_cluster: RedisCluster) -> None:
 async def test_a_command_goes_to_the_node_of_its_key(pipe: Pipeline) -> None:
     keys = [f"key-{n}" for n in range(30)]
     await asyncio.gather(*(pipe.ask("SET", key, key) for key in keys))
-    assert await asyncio.gather(*(pipe.ask("GET", key) for key in keys)) == [
-        key.encode() for key in keys
-    ]
+    found = await asyncio.gather(*(pipe.ask("GET", key) for key in keys))
+    assert found == [key.encode() for key in keys]
     script = PipelineScript(pipe, "return {KEYS[1], redis.call('GET', KEYS[1])}")
     for key in keys:
         assert await script.ask([key], []) == [key.encode()] * 2
@@ -146,8 +148,7 @@ async def test_a_command_goes_to_the_node_of_its_key(pipe: Pipeline) -> None:
 async def test_a_slot_on_its_way_is_asked_for_at_both_nodes(
     pipe: Pipeline, redis_cluster: RedisCluster
 ) -> None:
-    here = redis_cluster.port_of("moving")
-    there = next(port for port in redis_cluster.ports if port != here)
+    _, there = nodes(redis_cluster, "moving")
     await pipe.ask("SET", "{moving}:old", "old")
     with redis_cluster.moving("moving", there):
         await pipe.ask("SET", "{moving}:new", "new")  # which goes to its new node
@@ -188,20 +189,15 @@ async def test_tokens_a_minute_are_settled_in_their_tenants_slot(
     lanes = stage.lanes(TALK)
     lanes.announce("w", LEASE_S)
     calls = [asyncio.create_task(stage.call(TALK, prompt(n), limits=LIMITS)) for n in (180, 400)]
-    state = await eventually_async(lambda: rows(lanes.look("s")) == 2 and lanes.look("s"))
+    await eventually_async(lambda: rows_of(lanes) == 2)
     assert 350 < await left(stage) <= 420
     if used is None:
         calls[1].cancel()
     else:
-        ticket = Ticket(state.lanes[0].lane, 2, 0, state.now_ms, 1, 0, "pace", "w", "s", 1e6)
-        taken = lanes.take(ticket) or []
+        _, taken = stage.take(TALK)
         whose = 0, {}, "t", "standard", 0, TokenUsage(3, 0, used - 3)
-        lanes.reply(taken[1].reply_to, [Reply(taken[1].id, b'"output"', None, *whose)])
+        lanes.reply(taken.reply_to, [Reply(taken.id, b'"output"', None, *whose)])
         await calls[1]
     assert await eventually_async(lambda: settle_quotas(stage.redis, [TALK.key])) == 1
     assert rest - 50 < await left(stage) <= rest + 20
     calls[0].cancel()
-
-
-def rows(state: LanesState) -> int:
-    return sum(lane.rows for lane in state.lanes)

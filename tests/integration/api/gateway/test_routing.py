@@ -1,6 +1,7 @@
 """The router and copies of calls, over a real Redis."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -8,13 +9,11 @@ import pytest
 from starlette.requests import Request
 
 from api.gateway.fallbacks import fallback_plans
-from api.gateway.requests import InferenceRequest
 from api.gateway.routing.router import Router
 from api.gateway.routing.shadow import AnsweredCall, ShadowCalls, counts_key
 from api.gateway.routing.target import Target
-from jobs import clock, ids
 from jobs.calls.lanes import Ticket
-from jobs.calls.messages import SHADOW, Call, Reply
+from jobs.calls.messages import SHADOW, Reply
 from jobs.calls.streams.rollout import StreamReader
 from jobs.errors import DeadlinePassed, Overloaded
 from jobs.intake.idempotency_key import Claim
@@ -56,12 +55,8 @@ async def test_a_canary_gets_calls_only_while_a_worker_is_ready_for_it(stage: St
     assert await route(stage, CANARY) == Target(OLD, "missed#r", missed=NEW)
 
 
-async def test_a_retry_under_a_key_goes_to_the_version_that_took_the_first(
-    stage: Stage,
-) -> None:
-    stage.serve(OLD, NEW)
-    stage.ready(OLD)
-    stage.ready(NEW)
+async def test_a_retry_under_a_key_goes_to_the_version_that_took_the_first(stage: Stage) -> None:
+    stage.open(OLD, NEW)
     before, after = (RoutingTable({("m", "stable"): version}) for version in "12")
     claim = Claim("t", "k", b"-" * 32)
 
@@ -82,63 +77,38 @@ async def test_a_retry_under_a_key_goes_to_the_version_that_took_the_first(
 async def test_a_user_stays_at_a_version(stage: Stage) -> None:
     sticky = Route("m", [Share("1", 50), Share("2", 50)], sticky="user", salt="s")
     routing = RoutingTable(routes={("m", "*"): sticky})
-    stage.serve(OLD, NEW)
-    stage.ready(OLD)
-    stage.ready(NEW)
-    of_user = [
-        {(await route(stage, routing, x_millrace_user=user)).model.key for _ in range(5)}
-        for user in map(str, range(20))
-    ]
-    assert {len(versions) for versions in of_user} == {1}
-    assert len(set[str]().union(*of_user)) == 2
+    stage.open(OLD, NEW)
+    found = {
+        (n, (await route(stage, routing, x_millrace_user=str(n))).model.key)
+        for n in range(20)
+        for _ in range(5)
+    }
+    assert len(found) == 20
+    assert {key for _, key in found} == {"m@1", "m@2"}
 
 
 async def test_calls_of_a_cohort_have_a_lane_of_their_own(stage: Stage) -> None:
-    async def call(stage: Stage, cohort: str) -> None:
-        target = Target(NEW, cohort)
-        asked = InferenceRequest(
-            ids.new_shown("call"), "t", "text", 1.0, "standard", 1.0, 10_000,
-            clock.monotonic() + 10, stage.gone,
-        )  # fmt: skip
-        plans = fallback_plans(stage.models, target, "text", {})
-        stage.unanswered.append(asyncio.create_task(stage.gateway.infer(asked, plans)))  # type: ignore[arg-type]
-
-    stage.serve(NEW)
-    stage.ready(NEW)
-    cohorts = "", "canary#r", "control#r"
-    for cohort in cohorts:
-        await call(stage, cohort)
+    stage.open(NEW)
+    for cohort in ("", "canary#r", "control#r"):
+        stage.unanswered.append(asyncio.create_task(stage.call(NEW, cohort=cohort)))
     lanes = stage.lanes(NEW)
     await eventually_async(lambda: len(lanes.look("s").lanes) == 3)
     for lane in lanes.look("s").lanes:
-        [taken] = take(stage, lane.lane)
+        [taken] = stage.take(NEW, lane.lane)
         assert taken.cohort == lane.lane.partition("{")[0].removesuffix(":")
 
 
 async def test_a_call_of_a_rollout_that_is_late_is_recorded_as_failed(stage: Stage) -> None:
-    stage.serve(NEW)
-    stage.ready(NEW)
+    stage.open(NEW)
     for cohort in ("canary#r#ann", "stable#r", ""):
-        asked = InferenceRequest(
-            ids.new_shown("call"), "t", "text", 1.0, "standard", 1.0, 10_000,
-            clock.monotonic() + 0.5, stage.gone,
-        )  # fmt: skip
-        plans = fallback_plans(stage.models, Target(NEW, cohort), "text", {})
         with pytest.raises(DeadlinePassed):
-            await stage.gateway.infer(asked, plans)
+            await stage.call(NEW, timeout_ms=500, cohort=cohort)
     reader, found = StreamReader(stage.redis, "r"), list[LaunchRecord]()
     await eventually_async(lambda: found.extend(reader.read()) or found)
     [late] = found
     assert (late.lane, late.unit, late.calls, late.failed) == ("canary", "ann", 1, 1)
     assert 0 < late.lasted_ms <= 1000 * PATIENCE_S
     assert not reader.read()
-
-
-def take(stage: Stage, lane: str) -> list[Call]:
-    lanes = stage.lanes(NEW)
-    now_ms = lanes.look("s").now_ms
-    ticket = Ticket(lane, 8, 0, now_ms, 1, 0, "pace", "w", "s", LEASE_S * 1000)
-    return lanes.take(ticket) or []
 
 
 # -- copies
@@ -149,14 +119,20 @@ def answered(output: bytes = b"[0.5, 1]") -> AnsweredCall:
     return AnsweredCall("acme", b'"text"', plan, output)
 
 
-async def counts(stage: Stage) -> dict[str, int]:
-    found: Any = await asyncio.to_thread(stage.redis.hgetall, counts_key(NEW.key))
-    return {name.decode(): int(count) for name, count in found.items()}
+@pytest.fixture
+async def shadows(stage: Stage) -> AsyncIterator[ShadowCalls]:
+    """Copies of calls, for a version with a fast worker."""
+    stage.serve(OLD, NEW)
+    stage.ready(NEW, b16=FAST)
+    made = ShadowCalls(stage.gateway, stage.pipe)
+    yield made
+    await made.stop()
 
 
 async def counted(stage: Stage, outcome: str) -> None:
     async def is_counted() -> bool:
-        return await counts(stage) == {f"1 {outcome}": 1}
+        found: Any = await asyncio.to_thread(stage.redis.hgetall, counts_key(NEW.key))
+        return bool(found == {f"1 {outcome}".encode(): b"1"})
 
     await eventually_async(is_counted)
 
@@ -171,51 +147,43 @@ async def counted(stage: Stage, outcome: str) -> None:
     ],
 )
 async def test_a_copy_is_compared_counted_and_billed_to_nobody(
-    stage: Stage, output: bytes | None, error: tuple[str, str] | None, outcome: str
-) -> None:
-    stage.serve(OLD, NEW)
-    stage.ready(NEW, b16=FAST)
-    shadows, lanes = ShadowCalls(stage.gateway, stage.pipe), stage.lanes(NEW)
+    stage: Stage, shadows: ShadowCalls, output: bytes | None, error: tuple[str, str] | None,
+    outcome: str,
+) -> None:  # fmt: skip
+    lanes = stage.lanes(NEW)
     shadows.copy(answered(), NEW)
     await eventually_async(lambda: lanes.look("s").lanes)
-    [taken] = take(stage, lanes.look("s").lanes[0].lane)
+    [taken] = stage.take(NEW)
     assert (taken.cohort, taken.job_class, taken.billed) == (SHADOW, "bulk", False)
     reply = Reply(taken.id, output, error, 1, {}, taken.tenant, "bulk", 7, billed=taken.billed)
     lanes.reply(taken.reply_to, [reply])
     await counted(stage, outcome)
     assert lanes.usage(unfinished=True) == []
-    await shadows.stop()
 
 
-async def test_a_copy_is_shed_where_anything_else_waits(stage: Stage) -> None:
-    stage.serve(OLD, NEW)
-    stage.ready(NEW, b16=FAST)
-    shadows = ShadowCalls(stage.gateway, stage.pipe)
+async def test_a_copy_is_shed_where_anything_else_waits(stage: Stage, shadows: ShadowCalls) -> None:
     await stage.fill(NEW, 1)
     shadows.copy(answered(), NEW)  # this api knows
     await counted(stage, "shed")
-    await shadows.stop()
 
 
-async def test_a_copy_is_shed_where_the_device_is_busy_or_nobody_is_ready(stage: Stage) -> None:
-    stage.serve(OLD, NEW)
-    shadows, lanes = ShadowCalls(stage.gateway, stage.pipe), stage.lanes(NEW)
+async def test_a_copy_is_shed_where_nobody_is_ready(stage: Stage, shadows: ShadowCalls) -> None:
+    stage.lanes(NEW).announce("w", LEASE_S, ready=False)
+    await stage.gateway.model_statuses.refresh()
     shadows.copy(answered(), NEW)
     await counted(stage, "shed")
-    await asyncio.to_thread(stage.redis.delete, counts_key(NEW.key))
-    stage.ready(NEW, b16=FAST)
+
+
+async def test_a_copy_is_shed_where_the_device_is_busy(stage: Stage, shadows: ShadowCalls) -> None:
+    lanes = stage.lanes(NEW)
     before_ms = lanes.look("w/0").last_launch_ms
     lanes.take(Ticket("", 0, 0, before_ms, 60_000, 0.0, "pace", "w", "w/0", LEASE_S))
     await stage.gateway.model_statuses.refresh()
     shadows.copy(answered(), NEW)
     await counted(stage, "shed")
     assert not lanes.look("s").lanes
-    await shadows.stop()
 
 
-async def test_a_large_call_is_not_copied(stage: Stage) -> None:
-    stage.serve(OLD, NEW)
-    stage.ready(NEW, b16=FAST)
-    shadows = ShadowCalls(stage.gateway, stage.pipe)
+async def test_a_large_call_is_not_copied(stage: Stage, shadows: ShadowCalls) -> None:
     shadows.copy(answered(orjson.dumps("x" * 100_000)), NEW)
     await counted(stage, "shed")

@@ -1,6 +1,8 @@
 """An api of this process, and a worker of generating models that does what a test says."""
 
 import asyncio
+import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,43 +19,23 @@ from sqlalchemy import Engine
 
 from api.app import create_app
 from api.middleware.fast_path import FastPath
+from jobs.calls.messages import Call, ChoiceDelta
 from jobs.settings import Settings
+from tests.support.clients import bearer
 from tests.support.generation.generation_worker import FakeGenerationWorker
 from tests.support.keys import make_key
+from tests.support.models.entries import model
 from tests.support.servers.api_server import serving
+from tests.support.wait import PATIENCE_S
 
-MODELS = """
-[[model]]
-name = "m"
-version = "1"
-engine = "echo_chat"
-
-[[model]]
-name = "idle"
-version = "1"
-engine = "echo_chat"
-
-[[model]]
-name = "up"
-version = "1"
-engine = "openai"
-task = "chat"
-options = { url = "http://127.0.0.1:9/v1", model = "other" }
-
-[[model]]
-name = "named"
-version = "1"
-engine = "openai"
-task = "chat"
-options = { url = "http://127.0.0.1:9/v1", model = "other", stream = true }
-[[model.adapters]]
-name = "legal"
-
-[[model]]
-name = "plain"
-version = "1"
-engine = "echo"
-"""
+UPSTREAM = {"task": "chat", "url": "http://127.0.0.1:9/v1", "model": "other"}
+MODELS = [
+    model("m", "echo_chat"),
+    model("idle", "echo_chat"),
+    model("up", "openai", **UPSTREAM),
+    model("named", "openai", **UPSTREAM, stream=True) + '[[model.adapters]]\nname = "legal"\n',
+    model("plain", "echo"),
+]
 
 
 @dataclass
@@ -86,7 +68,27 @@ class Stage:
     @property
     def headers(self) -> dict[str, str]:
         """Credential of a tenant."""
-        return {"Authorization": f"Bearer {self.key}"}
+        return bearer(self.key)
+
+    def begin(self) -> Call:
+        """Takes a call, and sends its first token."""
+        call = self.worker.take()
+        self.worker.push(call, ChoiceDelta(0, "one", (1,)))
+        return call
+
+    def break_off(self) -> None:
+        """Takes a call, which fails after a token."""
+        self.worker.fail(self.begin(), "engine_error", "it broke")
+
+    @contextmanager
+    def asking(self, path: str, body: Any) -> Iterator[socket.socket]:
+        """A connection on which a request was sent."""
+        content = json.dumps(body)
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.key}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S) as client:
+            client.sendall(f"{head}{content}".encode())
+            yield client
 
     def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
         """Sends a request and waits for its whole response."""
@@ -108,7 +110,7 @@ def stage(
     settings: Settings, database: Engine, redis_client: "redis.Redis", tmp_path: Path
 ) -> Iterator[Stage]:
     file = tmp_path / "models.toml"
-    file.write_text(MODELS)
+    file.write_text("".join(MODELS))
     key, _ = make_key(database)
     worker = FakeGenerationWorker(redis_client, "m@1")
     app = create_app(settings.evolve(models=file))

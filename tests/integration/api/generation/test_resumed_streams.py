@@ -18,6 +18,8 @@ from jobs.calls.keys import reply_key
 from jobs.calls.messages import Call, ChoiceDelta
 from jobs.calls.streams.resumption import Attached
 from tests.integration.api.generation.conftest import Stage
+from tests.support import clients
+from tests.support.clients import Event, bearer
 from tests.support.generation.generation_worker import FakeGenerationWorker, completion
 from tests.support.keys import make_key
 from tests.support.wait import PATIENCE_S, eventually
@@ -37,16 +39,9 @@ STAYS = {"X-Millrace-Resume-Within": "60"}
 WORDS = ["one", " two", " three", " four"]
 
 
-def events(response: httpx.Response) -> Iterator[tuple[str, str]]:
-    """(id, everything else) of each event, as they come."""
-    event: dict[str, str] = {}
-    for line in response.iter_lines():
-        if line and not line.startswith(":"):
-            name, _, value = line.partition(": ")
-            event[name] = value
-        elif event:
-            yield event.pop("id"), json.dumps(event)
-            event = {}
+def events(response: httpx.Response) -> Iterator[Event]:
+    """The events of a stream, as they come, each with an id of its own or its call's."""
+    return clients.events(response.iter_lines())
 
 
 class Reader:
@@ -69,7 +64,16 @@ class Reader:
             patch.undo()
             yield response
 
-    def rest(self, path: str, body: Any, after: str = "") -> list[tuple[str, str]]:
+    @contextmanager
+    def begun(self, words: int = 1, **headers: str) -> Iterator[tuple[Call, Iterator[Event]]]:
+        """Opens a native stream that has so many words: (its call, its events)."""
+        with self.open("/infer", CALL, **headers) as response:
+            call = self.stage.worker.take()
+            say(self.stage, call, WORDS[:words])
+            assert response.status_code == 200
+            yield call, events(response)
+
+    def rest(self, path: str, body: Any, after: str = "") -> list[Event]:
         """Reads the rest of a stream to its end."""
         headers = {"Last-Event-ID": after} if after else {}
         with self.open(path, body, **headers) as response:
@@ -92,28 +96,26 @@ def say(stage: Stage, call: Call, words: list[str], choices: int = 1) -> None:
         stage.worker.reply(call, completion("".join(WORDS), len(WORDS), chat=chat))
 
 
-def undisturbed(reader: Reader, path: str, body: Any) -> list[tuple[str, str]]:
+def undisturbed(reader: Reader, path: str, body: Any) -> list[Event]:
     """Reads a stream of WORDS to its end."""
     with reader.open(path, body) as response:
         say(reader.stage, reader.stage.worker.take(), WORDS, body.get("n", 1))
         return list(events(response))
 
 
-def plain(found: list[tuple[str, str]], call_id: str) -> list[tuple[str, Any]]:
+def plain(found: list[Event], call_id: str) -> list[Event]:
     """Events without what differs between two calls: their ids, and times."""
     plain = []
-    for id, text in found:
-        event = json.loads(text.replace(call_id.removeprefix("call_"), "ID"))
-        data = event["data"] if event["data"] == "[DONE]" else json.loads(event["data"])
-        if isinstance(data, dict):
-            data.pop("timing", None)
-            data.pop("created", None)
-        plain.append((id.removeprefix(call_id), {**event, "data": data}))
+    for id, name, data in found:
+        data = json.loads(json.dumps(data).replace(call_id.removeprefix("call_"), "ID"))
+        for key in ("timing", "created") if data else ():
+            data.pop(key, None)
+        plain.append(Event(id.removeprefix(call_id), name, data))
     return plain
 
 
-def call_of(found: list[tuple[str, str]]) -> str:
-    return found[-1][0].partition("/")[0]
+def call_of(found: list[Event]) -> str:
+    return found[-1].id.partition("/")[0]
 
 
 @pytest.mark.parametrize(("path", "body"), ROUTES, ids=[path for path, _ in ROUTES])
@@ -121,11 +123,11 @@ def test_a_stream_goes_on_after_any_of_its_events(reader: Reader, path: str, bod
     """The call has ended by then: its log is still there."""
     whole = undisturbed(reader, path, body)
     call_id = call_of(whole)
-    assert len({id for id, _ in whole}) == len(whole)
-    for n, (id, _) in enumerate(whole[:-1]):
-        rest = reader.rest(path, body, id)
+    assert len({event.id for event in whole}) == len(whole)
+    for n, event in enumerate(whole[:-1]):
+        rest = reader.rest(path, body, event.id)
         assert plain(rest, call_id) == plain(whole[n + 1 :], call_id)
-    ended = reader.stage.post(path, body, **{"Last-Event-ID": whole[-1][0]})
+    ended = reader.stage.post(path, body, **{"Last-Event-ID": whole[-1].id})
     assert (ended.status_code, ended.content) == (204, b"")
 
 
@@ -138,10 +140,10 @@ def test_a_call_outlives_its_connection_as_one_stream(reader: Reader, path: str,
         say(stage, call, WORDS[:2], choices)
         first = events(response)
         seen = [next(first)]
-        while not seen[-1][0].endswith("/0"):
+        while not seen[-1].id.endswith("/0"):
             seen.append(next(first))
     say(stage, call, WORDS[2:3], choices)
-    with reader.open(path, body, **{"Last-Event-ID": seen[-1][0]}) as response:
+    with reader.open(path, body, **{"Last-Event-ID": seen[-1].id}) as response:
         say(stage, call, WORDS[3:], choices)
         seen += events(response)
     assert plain(seen, call.id) == plain(whole, call_of(whole))
@@ -154,7 +156,7 @@ def test_a_native_stream_is_read_from_its_start_or_after_an_event(reader: Reader
     call_id = call_of(whole)
     path = f"/calls/{call_id}/stream"
     assert plain(reader.rest(path, None), call_id) == plain(whole, call_id)
-    assert plain(reader.rest(path, None, whole[1][0]), call_id) == plain(whole[2:], call_id)
+    assert plain(reader.rest(path, None, whole[1].id), call_id) == plain(whole[2:], call_id)
 
 
 def test_a_stream_whose_end_comes_before_its_log_is_whole(
@@ -172,12 +174,9 @@ def test_a_stream_whose_end_comes_before_its_log_is_whole(
         return attached
 
     monkeypatch.setattr(KnownCalls, "attach", slow)
-    with reader.open("/infer", CALL, **STAYS) as response:
-        call = stage.worker.take()
-        say(stage, call, WORDS[:2])
-        id, _ = next(events(response))
-    rest = reader.rest("/infer", CALL, id)
-    data = [json.loads(json.loads(one)["data"]) for _, one in rest]
+    with reader.begun(2, **STAYS) as (call, found):
+        id = next(found).id
+    data = [event.data for event in reader.rest("/infer", CALL, id)]
     assert "".join(one.get("text", "") for one in data) == "".join(WORDS[1:])
     assert [one for one in data if "usage" in one] == data[-1:]
 
@@ -194,19 +193,18 @@ def test_a_native_stream_of_an_adapter_is_read_again_under_its_name(reader: Read
             whole = list(events(newer))
     again = reader.rest(f"/calls/{call.id}/stream", None)  # once it has ended
     for found in (whole, again):
-        assert plain(found, call.id)[-1][1]["data"]["model"] == "named:legal"
+        assert found[-1].data["model"] == "named:legal"
 
 
 def test_the_newer_of_two_connections_has_the_stream(reader: Reader) -> None:
     stage = reader.stage
-    with reader.open("/infer", CALL) as older:
-        call = stage.worker.take()
-        say(stage, call, WORDS[:1])
-        assert older.status_code == 200
-        with reader.open(f"/calls/{call.id}/stream", None) as newer:
-            assert "stream_moved" in list(events(older))[-1][1]
-            say(stage, call, WORDS[1:])
-            assert len(list(events(newer))) == len(WORDS) + 1
+    with (
+        reader.begun() as (call, older),
+        reader.open(f"/calls/{call.id}/stream", None) as newer,
+    ):
+        assert "stream_moved" in str(list(older)[-1])
+        say(stage, call, WORDS[1:])
+        assert len(list(events(newer))) == len(WORDS) + 1
     assert stage.worker.cancelled() == []
 
 
@@ -214,10 +212,7 @@ def test_a_request_whose_client_has_left_takes_the_stream_from_nobody(reader: Re
     """An api that was stopped reads it late: the client has the stream elsewhere by then."""
     stage = reader.stage
     whole = undisturbed(reader, "/infer", CALL)
-    with reader.open("/infer", CALL, **STAYS) as response:
-        call = stage.worker.take()
-        say(stage, call, WORDS[:1])
-        found = events(response)
+    with reader.begun(**STAYS) as (call, found):
         seen = [next(found)]
         head = "".join(f"{name}: {value}\r\n" for name, value in stage.headers.items())
         request = f"GET /calls/{call.id}/stream HTTP/1.1\r\nHost: x\r\n{head}\r\n"
@@ -233,26 +228,21 @@ def test_a_request_whose_client_has_left_takes_the_stream_from_nobody(reader: Re
 
 def test_a_call_whose_client_does_not_come_back_is_dropped(reader: Reader) -> None:
     stage = reader.stage
-    with reader.open("/infer", CALL, **{"X-Millrace-Resume-Within": "1"}) as response:
-        call = stage.worker.take()
-        say(stage, call, WORDS[:1])
-        next(events(response))
+    with reader.begun(**{"X-Millrace-Resume-Within": "1"}) as (call, found):
+        next(found)
     eventually(lambda: stage.worker.cancelled() == [call.id])
     eventually(lambda: stage.in_flight == 0)
-    found = stage.post("/infer", CALL, **{"Last-Event-ID": f"{call.id}/0"})
-    assert found.status_code == 404
+    again = stage.post("/infer", CALL, **{"Last-Event-ID": f"{call.id}/0"})
+    assert again.status_code == 404
 
 
 def test_a_cancelled_call_ends_at_once(reader: Reader) -> None:
     stage = reader.stage
-    with reader.open("/infer", CALL, **STAYS) as response:
-        call = stage.worker.take()
-        say(stage, call, WORDS[:1])
-        found = stage.post(f"/calls/{call.id}/cancel", None)
-        assert found.json() == {"id": call.id, "outcome": "cancelled"}
-        last = list(events(response))[-1]
-    assert last[0] == f"{call.id}/0"
-    assert '\\"code\\":\\"cancelled\\"' in last[1]
+    with reader.begun(**STAYS) as (call, found):
+        answer = stage.post(f"/calls/{call.id}/cancel", None)
+        assert answer.json() == {"id": call.id, "outcome": "cancelled"}
+        *_, last = found
+    assert (last.id, last.data["code"]) == (f"{call.id}/0", "cancelled")
     eventually(lambda: stage.worker.cancelled() == [call.id])
     again = stage.post(f"/calls/{call.id}/cancel", None)
     assert (again.status_code, again.json()["code"]) == (404, "not_found")
@@ -264,9 +254,8 @@ def test_a_call_that_waits_can_be_cancelled(reader: Reader) -> None:
         [waiting] = stage.redis.hkeys("millrace:{m@1}:calls")
         call_id = waiting.decode()
         assert stage.post(f"/calls/{call_id}/cancel", None).status_code == 200
-        [(id, error)] = events(response)
-    assert id == call_id
-    assert '\\"code\\":\\"cancelled\\"' in error
+        [last] = events(response)
+    assert (last.id, last.data["code"]) == (call_id, "cancelled")
     assert stage.worker.take_if_any() is None
 
 
@@ -286,10 +275,8 @@ def test_a_time_out_of_bounds_is_refused(stage: Stage, within: str) -> None:
 
 def test_a_stream_of_another_tenant_is_not_there_at_all(reader: Reader, database: Engine) -> None:
     stage = reader.stage
-    other = {"Authorization": f"Bearer {make_key(database, 'mallory')[0]}"}
-    with reader.open("/infer", CALL) as response:
-        call = stage.worker.take()
-        say(stage, call, WORDS[:1])
+    other = bearer(make_key(database, "mallory")[0])
+    with reader.begun() as (call, found):
         for id in (call.id, ids.new_shown("call")):
             asked = httpx.get(f"{stage.url}/calls/{id}/stream", headers=other)
             cancelled = httpx.post(f"{stage.url}/calls/{id}/cancel", headers=other)
@@ -297,5 +284,5 @@ def test_a_stream_of_another_tenant_is_not_there_at_all(reader: Reader, database
             sent = httpx.post(f"{stage.url}/v1/chat/completions", json=CHAT, headers=again)
             assert [asked.status_code, cancelled.status_code, sent.status_code] == [404] * 3
         say(stage, call, WORDS[1:])
-        assert len(list(events(response))) == len(WORDS) + 1
+        assert len(list(found)) == len(WORDS) + 1
     assert httpx.get(f"{stage.url}/calls/{call.id}/stream", headers=other).status_code == 404

@@ -7,8 +7,8 @@ import anthropic
 import openai
 import pytest
 
-from jobs.calls.messages import ChoiceDelta
 from tests.integration.api.generation.conftest import Stage, driving
+from tests.support.cases import each
 from tests.support.generation.generation_worker import answering
 
 MESSAGES: list[Any] = [{"role": "user", "content": "x"}]
@@ -30,15 +30,12 @@ def claude(stage: Stage) -> Iterator[anthropic.Anthropic]:
 
 def test_openais_client_streams_a_chat(stage: Stage, chat: openai.OpenAI) -> None:
     with answering(stage.worker, WORDS):
-        chunks = list(
-            chat.chat.completions.create(
-                model="m", messages=MESSAGES, stream=True, stream_options={"include_usage": True}
-            )
-        )
+        asked: Any = {"model": "m", "messages": MESSAGES, "stream_options": {"include_usage": True}}
+        chunks = list(chat.chat.completions.create(**asked, stream=True))
     texts = [choice.delta.content or "" for chunk in chunks for choice in chunk.choices]
     assert "".join(texts) == "one two three"
     assert len({chunk.id for chunk in chunks}) == 1
-    assert chunks[-1].usage is not None
+    assert chunks[-1].usage
     assert chunks[-1].usage.completion_tokens == 3
 
 
@@ -61,15 +58,8 @@ def test_openais_client_gets_tool_calls(stage: Stage, chat: openai.OpenAI) -> No
     assert message.message.tool_calls[0].function.name == "weather"
 
 
-def break_off(stage: Stage) -> None:
-    """The worker fails after a token."""
-    call = stage.worker.take()
-    stage.worker.push(call, ChoiceDelta(0, "one", (1,)))
-    stage.worker.fail(call, "engine_error", "it broke")
-
-
 def test_openais_client_raises_an_error_in_the_middle(stage: Stage, chat: openai.OpenAI) -> None:
-    with driving(lambda: break_off(stage)):
+    with driving(stage.break_off):
         stream = chat.chat.completions.create(model="m", messages=MESSAGES, stream=True)
         with pytest.raises(openai.APIError, match="it broke"):
             list(stream)
@@ -92,8 +82,7 @@ def test_anthropics_client_streams_a_message(stage: Stage, claude: anthropic.Ant
     ):
         assert "".join(stream.text_stream) == "one two three"
         message = stream.get_final_message()
-    assert message.usage.output_tokens == 3
-    assert message.usage.input_tokens == 3
+    assert (message.usage.input_tokens, message.usage.output_tokens) == (3, 3)
 
 
 def test_anthropics_client_gets_tool_calls(stage: Stage, claude: anthropic.Anthropic) -> None:
@@ -110,49 +99,43 @@ def test_anthropics_client_gets_tool_calls(stage: Stage, claude: anthropic.Anthr
 
 
 def test_tokens_of_another_servers_model_are_estimated(claude: anthropic.Anthropic) -> None:
-    few = claude.messages.count_tokens(model="up", messages=MESSAGES)
-    many = claude.messages.count_tokens(
-        model="up", messages=[{"role": "user", "content": "a longer text " * 50}]
+    long: list[Any] = [{"role": "user", "content": "a longer text " * 50}]
+    few, many = (
+        claude.messages.count_tokens(model="up", messages=messages) for messages in (MESSAGES, long)
     )
     assert 0 < few.input_tokens < many.input_tokens
 
 
-def test_tokens_that_nobody_can_count_now_are_not_guessed(claude: anthropic.Anthropic) -> None:
-    with pytest.raises(anthropic.APIStatusError) as raised:
-        claude.messages.count_tokens(model="idle", messages=MESSAGES)
-    assert raised.value.status_code == 529
-
-
 def test_anthropics_client_learns_that_there_is_no_room(claude: anthropic.Anthropic) -> None:
+    with pytest.raises(anthropic.APIStatusError) as counted:  # a count is not guessed
+        claude.messages.count_tokens(model="idle", messages=MESSAGES)
     with pytest.raises(anthropic.APIStatusError) as raised:
         claude.messages.create(model="up", max_tokens=9, messages=MESSAGES)
-    assert raised.value.status_code == 529
+    assert (counted.value.status_code, raised.value.status_code) == (529, 529)
     assert raised.value.body["error"]["type"] == "overloaded_error"  # type: ignore[index]
     assert raised.value.request_id
 
 
 def test_anthropics_client_raises_errors_midway(stage: Stage, claude: anthropic.Anthropic) -> None:
     with (
-        driving(lambda: break_off(stage)),
+        driving(stage.break_off),
         pytest.raises(anthropic.APIStatusError, match="it broke"),
         claude.messages.stream(model="m", max_tokens=9, messages=MESSAGES) as stream,
     ):
         stream.get_final_message()
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"thinking": {"type": "enabled", "budget_tokens": 1024}},
-        {"extra_body": {"temperature": 3}},
-        {"messages": [*MESSAGES, {"role": "assistant", "content": "I"}]},
-        {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
-    ],
-)
-def test_anthropics_client_hears_refusals(
-    claude: anthropic.Anthropic, more: dict[str, Any]
-) -> None:
-    body: dict[str, Any] = {"model": "m", "max_tokens": 2000, "messages": MESSAGES, **more}
-    with pytest.raises(anthropic.BadRequestError) as raised:
-        claude.messages.create(**body)
-    assert raised.value.body["error"]["type"] == "invalid_request_error"  # type: ignore[index]
+def test_anthropics_client_hears_refusals(claude: anthropic.Anthropic) -> None:
+    body: dict[str, Any] = {"model": "m", "max_tokens": 2000, "messages": MESSAGES}
+    for more, case in each(
+        [
+            {"thinking": {"type": "enabled", "budget_tokens": 1024}},
+            {"extra_body": {"temperature": 3}},
+            {"messages": [*MESSAGES, {"role": "assistant", "content": "I"}]},
+            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+        ]
+    ):
+        with case:
+            with pytest.raises(anthropic.BadRequestError) as raised:
+                claude.messages.create(**body | more)
+            assert raised.value.body["error"]["type"] == "invalid_request_error"  # type: ignore[index]

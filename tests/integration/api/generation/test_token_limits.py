@@ -56,21 +56,21 @@ def test_a_call_is_charged_with_what_it_may_generate_and_settled(stage: Stage) -
     assert left(second) > MOST - 100  # what the first did not use was given back
 
 
+def test_a_call_without_a_bound_is_charged_with_an_estimate(stage: Stage) -> None:
+    assert MOST - 300 < left(answered(stage, TokenUsage(5, 0, 5))) < MOST - 200
+
+
 def test_above_the_limit_a_call_is_refused_in_openais_words(stage: Stage) -> None:
     answered(stage, TokenUsage(5, 0, 900), max_tokens=900)
     refused = answered(stage, TokenUsage(), max_tokens=900)
-    assert refused.status_code == 429
-    assert refused.json()["error"]["type"] == "tokens"
-    assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+    error = refused.json()["error"]
+    told = refused.status_code, error["type"], error["code"]
+    assert told == (429, "tokens", "rate_limit_exceeded")
     assert left(refused) < 900
     reset_s = float(refused.headers["x-ratelimit-reset-tokens"].removesuffix("s"))
     assert 0 < reset_s < 60
     # A quarter of jitter, then rounded up.
     assert reset_s <= int(refused.headers["retry-after"]) <= 1.25 * reset_s + 1
-
-
-def test_a_call_without_a_bound_is_charged_with_an_estimate(stage: Stage) -> None:
-    assert MOST - 300 < left(answered(stage, TokenUsage(5, 0, 5))) < MOST - 200
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -6,7 +6,7 @@ import os
 import signal
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
@@ -25,6 +25,7 @@ from jobs.models.routing.table import RoutingTable
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 
+Run = Callable[..., Any]
 NONE = ReadyVersions(RoutingTable(), Asker("t"), frozenset())
 
 
@@ -41,9 +42,10 @@ def process(models: Registry) -> int:
 
 
 @pytest.fixture(scope="module")
-def preparation() -> Iterator[CallPreparation]:
+def prepared() -> Iterator[Run]:
+    """Runs a function of the api in another process."""
     made = CallPreparation(Settings(), ModelsFile(None))
-    yield made
+    yield lambda *call: asyncio.run(made.run("t", *call))
     made.stop()
 
 
@@ -51,67 +53,65 @@ def body(**fields: Any) -> bytes:
     return orjson.dumps(fields)
 
 
-def test_a_call_is_checked_and_sized_in_another_process(preparation: CallPreparation) -> None:
+def test_a_call_is_checked_and_sized_in_another_process(prepared: Run) -> None:
     raw = body(model="echo", input=["x"] * 30_000, timeout_ms=7, **{"class": "bulk"})
-    found = asyncio.run(preparation.run("t", calls.prepare, raw, NONE))
+    found = prepared(calls.prepare, raw, NONE)
     assert orjson.loads(found.value) == ["x"] * 30_000
     assert (found.timeout_ms, found.job_class) == (7, "bulk")
     [plan] = found.plans
     assert plan.model == SAMPLES.resolve("echo")
-    assert asyncio.run(preparation.run("t", process)) != os.getpid()
+    assert prepared(process) != os.getpid()
 
 
-def test_a_bare_name_is_routed_there(preparation: CallPreparation) -> None:
+def test_a_bare_name_is_routed_there(prepared: Run) -> None:
     routing = RoutingTable({("echo", "best"): "1"})
     ready = ReadyVersions(routing, Asker("t", "ann"), frozenset({"echo@1"}))
-    found = asyncio.run(preparation.run("t", calls.prepare, body(model="echo", input="x"), ready))
+    found = prepared(calls.prepare, body(model="echo", input="x"), ready)
     [plan] = found.plans
     assert (plan.model.key, found.target.model) == ("echo@1", SAMPLES.resolve("echo"))
 
 
-def test_a_list_of_texts_is_tokenized_in_another_process(preparation: CallPreparation) -> None:
+def test_a_list_of_texts_is_tokenized_in_another_process(prepared: Run) -> None:
     raw = body(model="minilm", input=["one two three"] * 900, encoding_format="base64")
-    asked, inputs = asyncio.run(preparation.run("t", embeddings.prepare, raw, NONE))
+    asked, inputs = prepared(embeddings.prepare, raw, NONE)
     assert (asked.input, asked.encoding_format) == (None, "base64")
     assert inputs.values == [b'"one two three"'] * 900
     assert {plan.size for plan in inputs.plans} == {5}
 
 
-def test_tensors_are_read_in_another_process(preparation: CallPreparation) -> None:
+def test_tensors_are_read_in_another_process(prepared: Run) -> None:
     text = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["x" * 100_000]}
     raw = body(inputs=[text])
     target = Target(SAMPLES.resolve("echo"))
-    asked, inputs = asyncio.run(preparation.run("t", oip.prepare, target, raw, len(raw)))
+    asked, inputs = prepared(oip.prepare, target, raw, len(raw))
     assert (asked.rows, asked.inputs) == (1, {})
     assert inputs.values == [b'"%b"' % (b"x" * 100_000)]
 
 
-def test_large_outputs_are_read_in_another_process(preparation: CallPreparation) -> None:
+def test_large_outputs_are_read_in_another_process(prepared: Run) -> None:
     vector = orjson.dumps([0.5] * 30_000)
-    encoded = orjson.loads(
-        asyncio.run(preparation.run("t", embeddings.encode_base64, vector)).decode()
-    )
+    encoded = orjson.loads(prepared(embeddings.encode_base64, vector).decode())
     assert struct.unpack("<30000f", base64.b64decode(encoded)) == (0.5,) * 30_000
     text = orjson.dumps("x" * 100_000)
     parts = SAMPLES.resolve("echo"), {"id": "a"}, [text], [Wanted("output", True)], "gzip"
-    found, headers = asyncio.run(preparation.run("t", oip.write_response, *parts))
+    found, headers = prepared(oip.write_response, *parts)
     assert headers["Content-Encoding"] == "gzip"
     assert zlib.decompress(found, 31).endswith(b"x" * 100_000)
 
 
-def test_what_is_wrong_is_said_with_its_place(preparation: CallPreparation) -> None:
+def test_what_is_wrong_is_said_with_its_place(prepared: Run) -> None:
     long = body(model="echo", input="x" * 300_000)
     with pytest.raises(Invalid) as caught:
-        asyncio.run(preparation.run("t", calls.prepare, long, NONE))
+        prepared(calls.prepare, long, NONE)
     assert [fault.loc for fault in caught.value.faults] == [("input",)]
     longer = body(model="echo", input="x" * 3_000_000)
     with pytest.raises(TooLarge):
-        asyncio.run(preparation.run("t", calls.prepare, longer, NONE))
+        prepared(calls.prepare, longer, NONE)
 
 
-def test_a_process_that_ends_or_errs_costs_its_call_alone(preparation: CallPreparation) -> None:
+def test_a_process_that_ends_or_errs_costs_its_call_alone(prepared: Run) -> None:
     with pytest.raises(Unavailable, match="killed"):
-        asyncio.run(preparation.run("t", die))
+        prepared(die)
     with pytest.raises(RuntimeError, match="by nothing"):
-        asyncio.run(preparation.run("t", fail))
-    assert asyncio.run(preparation.run("t", process))
+        prepared(fail)
+    assert prepared(process)

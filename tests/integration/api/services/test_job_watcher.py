@@ -41,6 +41,14 @@ def shown(database: Engine, id: UUID) -> dict[str, Any]:
     return views.job_object(transact(database, reading.one, "default", id))
 
 
+async def watched(database: Engine, feed: JobWatcher) -> tuple[UUID, AsyncIterator[bytes]]:
+    """A job of one item, and a stream of it whose first event was read."""
+    id = post(database, "x")
+    stream = feed.stream(shown(database, id))
+    assert (await next_job(stream))["state"] == "queued"
+    return id, stream
+
+
 async def next_job(stream: AsyncIterator[bytes]) -> dict[str, Any]:
     """The next event's data; comments are passed over."""
     while b"\nevent: job\n" not in (block := await anext(stream)):
@@ -89,15 +97,15 @@ async def test_a_thousand_watchers_cost_one_query_a_look(
     database: Engine, feed: JobWatcher
 ) -> None:
     ids = [post(database, "x") for _ in range(20)]
-    queries: list[str] = []
     jobs = [shown(database, id) for id in ids]
-    looks: list[str] = []
+    queries, looks = list[str](), list[str]()
+
+    def note(*args: Any) -> None:
+        if "FROM jobs" in args[2]:
+            queries.append(args[2])
+
     event.listen(database, "begin", lambda _: looks.append("look"))
-    event.listen(
-        database,
-        "before_cursor_execute",
-        lambda *args: "FROM jobs" in args[2] and queries.append(args[2]),
-    )
+    event.listen(database, "before_cursor_execute", note)
     streams = [feed.stream(job) for job in jobs for _ in range(50)]
     for stream in streams:
         await next_job(stream)
@@ -112,9 +120,7 @@ async def test_a_thousand_watchers_cost_one_query_a_look(
 async def test_a_client_that_goes_away_leaves_nothing_behind(
     database: Engine, feed: JobWatcher
 ) -> None:
-    id = post(database, "x")
-    stream = feed.stream(shown(database, id))
-    await next_job(stream)
+    _, stream = await watched(database, feed)
     waiting = asyncio.create_task(anext(stream))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     assert feed.watching() == 1
@@ -127,20 +133,16 @@ async def test_a_quiet_stream_has_heartbeats(
     database: Engine, monkeypatch: pytest.MonkeyPatch, feed: JobWatcher
 ) -> None:
     monkeypatch.setattr(job_watcher, "_HEARTBEAT_S", 0.01)
-    id = post(database, "x")
-    stream = feed.stream(shown(database, id))
-    await next_job(stream)
-    assert await anext(stream) == b": still here\n\n"
-    assert await anext(stream) == b": still here\n\n"
+    _, stream = await watched(database, feed)
+    for _ in range(2):
+        assert await anext(stream) == b": still here\n\n"
 
 
 @pytest.mark.parametrize("how", ["deleted", "stopped"])
 async def test_a_stream_ends_with_its_job_or_its_process(
     database: Engine, how: str, feed: JobWatcher
 ) -> None:
-    id = post(database, "x")
-    stream = feed.stream(shown(database, id))
-    await next_job(stream)
+    id, stream = await watched(database, feed)
     if how == "stopped":
         feed.close()
     else:
@@ -155,18 +157,15 @@ async def test_a_stream_ends_with_its_job_or_its_process(
 async def test_a_database_away_for_long_ends_no_stream(
     database: Engine, away: type[Exception], feed: JobWatcher
 ) -> None:
-    id = post(database, "x")
-    stream = feed.stream(shown(database, id))
-    await next_job(stream)
-    failed = 0
+    id, stream = await watched(database, feed)
+    failed: list[object] = []
 
-    def fails(*_: object) -> None:
-        nonlocal failed
-        failed += 1
+    def fails(*asked: object) -> None:
+        failed.append(asked)
         raise away("gone")
 
     event.listen(database, "before_cursor_execute", fails)
-    await eventually_async(lambda: failed > 1)
+    await eventually_async(lambda: len(failed) > 1)
     event.remove(database, "before_cursor_execute", fails)
     cancel(database, id)
     assert (await next_job(stream))["state"] == "cancelled"

@@ -59,9 +59,8 @@ def test_an_api_writes_reads_and_keeps_a_reading_for_a_second(
     settings: Settings, redis_client: "redis.Redis"
 ) -> None:
     async def scenario() -> None:
-        reports = Reports(
-            RedisPipeline(settings.redis_url, PATIENCE_S), "api_1", {"pid": 5}, on=True
-        )
+        pipe = RedisPipeline(settings.redis_url, PATIENCE_S)
+        reports = Reports(pipe, "api_1", {"pid": 5}, on=True)
         reports.start()
 
         async def kept() -> ReportSet | None:

@@ -25,10 +25,10 @@ from jobs import clock
 from jobs.errors import Overloaded
 from jobs.identity import Caller, Limit
 from jobs.settings import Settings
-from jobs.store.tenancy import acting
 from jobs.store.tenants import limits
 from tests.support.keys import make_key
 from tests.support.servers.api_server import serving
+from tests.support.stores.transactions import transact
 from tests.support.wait import PATIENCE_S, eventually, pause
 
 _MIB = 1 << 20
@@ -62,9 +62,9 @@ class Api:
             tenant = "other" if key == self.other else "acme"
             yield Upload(client, lambda: self.counted[tenant])
 
-    def file(self, size: int) -> Any:
+    def file(self, size: int, key: str = "") -> Any:
         """The same, of a file."""
-        return self.upload("/v1/files", "multipart/form-data; boundary=b", size)
+        return self.upload("/v1/files", "multipart/form-data; boundary=b", size, key)
 
     def post(self, path: str, body: bytes, key: str = "", **headers: str) -> httpx.Response:
         headers |= {"Authorization": f"Bearer {key or self.key}"}
@@ -115,13 +115,11 @@ def serve(
 ) -> Callable[..., Any]:
     @contextmanager
     def start(**changes: Any) -> Iterator[Api]:
-        key, _ = make_key(database)
-        other, _ = make_key(database, "other")
-        with acting(database, "acme") as tx:
-            limits.put(tx, "acme", [Limit(stored_bytes=10 * _MIB)])
+        keys = [make_key(database, tenant)[0] for tenant in ("acme", "other")]
+        transact(database, limits.put, "acme", [Limit(stored_bytes=10 * _MIB)])
         app = create_app(settings.evolve(**changes))
         with serving(FastPath(app), lifespan="on") as port:
-            yield Api(app, port, key, other, counted)
+            yield Api(app, port, *keys, counted)
 
     counted, add = Counter[str](), UploadMeter.add
 
@@ -138,14 +136,14 @@ def test_uploads_of_a_tenant_that_pass_its_quota_together_end_as_they_come_in(
     serve: Callable[..., Any],
 ) -> None:
     with serve() as api, api.file(9 * _MIB) as first, api.file(9 * _MIB) as second:
-        for upload in (first, second):
-            upload.send(_FILE)
+        first.send(_FILE)
+        second.send(_FILE)
         assert first.send_until_answered(6 * _MIB) == b""
         answer = second.send_until_answered(9 * _MIB - 1)
         assert b" 429 " in answer
         assert b"there is no room for" in answer
         assert second.sent < 6 * _MIB
-        with api.upload("/v1/files", "multipart/form-data; boundary=b", 9 * _MIB, api.other) as one:
+        with api.file(9 * _MIB, api.other) as one:
             one.send(_FILE)
             assert one.send_until_answered(6 * _MIB) == b""
         assert first.send_until_answered(7 * _MIB) == b""  # the other one no longer counts
@@ -157,18 +155,18 @@ def test_an_upload_ends_where_the_disk_reaches_its_floor(
     free = (256 + 4) * _MIB
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free, total=1 << 40))
     monkeypatch.setattr(free_space, "_EVERY_S", 3600.0)  # one look: at the start
-    with serve() as api:
-        path, media_type = "/jobs?model=echo", "application/x-ndjson"
-        with (
-            api.upload(path, media_type, 64 * _MIB, api.other) as first,
-            api.upload(path, media_type, 64 * _MIB, api.other) as second,
-        ):
-            assert first.send_until_answered(3 * _MIB) == b""
-            answer = second.send_until_answered(63 * _MIB)
-            assert b" 507 " in answer
-            assert b"MILLRACE_MIN_FREE_MB" in answer
-            assert second.sent < 3 * _MIB
-            assert b" 507 " in first.send_until_answered(63 * _MIB)
+    upload: Any = "/jobs?model=echo", "application/x-ndjson", 64 * _MIB
+    with (
+        serve() as api,
+        api.upload(*upload, api.other) as first,
+        api.upload(*upload, api.other) as second,
+    ):
+        assert first.send_until_answered(3 * _MIB) == b""
+        answer = second.send_until_answered(63 * _MIB)
+        assert b" 507 " in answer
+        assert b"MILLRACE_MIN_FREE_MB" in answer
+        assert second.sent < 3 * _MIB
+        assert b" 507 " in first.send_until_answered(63 * _MIB)
 
 
 def test_bodies_of_calls_share_the_memory_of_a_process(serve: Callable[..., Any]) -> None:
@@ -192,14 +190,14 @@ def test_bodies_of_calls_share_the_memory_of_a_process(serve: Callable[..., Any]
         eventually(lambda: held.held("acme") == 0)
 
 
+_TENSOR = b'{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["x"]}'
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
         ("/infer", b'{"model": "echo", "input": "x"}'),
-        (
-            "/v2/models/echo/infer",
-            b'{"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["x"]}]}',
-        ),
+        ("/v2/models/echo/infer", b'{"inputs": [%b]}' % _TENSOR),
     ],
 )
 def test_a_slow_upload_is_no_latency_of_the_platform(
