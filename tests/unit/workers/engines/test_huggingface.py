@@ -74,8 +74,7 @@ def plain(folder: Path, task: str, text: str, pair: str | None = None) -> Any:
     encoding = tokenizer.encode(text, pair)
     with torch.inference_mode():
         return network(
-            input_ids=torch.tensor([encoding.ids]),
-            token_type_ids=torch.tensor([encoding.type_ids]),
+            input_ids=torch.tensor([encoding.ids]), token_type_ids=torch.tensor([encoding.type_ids])
         )
 
 

@@ -23,8 +23,7 @@ def scheduler(c0: float, c1: float, model: Model = MODEL) -> Scheduler:
 
 def launch(made: Scheduler, rows: int, took_s: float, size: int = 1) -> None:
     entries = [Entry(None, n, "{}/0", 0, size, None, 0.0) for n in range(rows)]
-    ended = Launch({}, "full", [], entries, 0.0)
-    ended.engine_s = took_s
+    ended = Launch({}, "full", [], entries, 0.0, engine_s=took_s)
     made.ended(took_s, ended)
 
 
@@ -45,8 +44,7 @@ def test_a_slice_that_takes_more_than_two_seconds_has_a_second_of_items(
     assert scheduler(c0, c1).slice_items(1) == pytest.approx(items, rel=0.1)
 
 
-def test_launches_side_by_side_share_the_items(  # as an upstream takes 64 requests at a time
-) -> None:
+def test_launches_side_by_side_share_the_items() -> None:  # as an upstream takes 64 at a time
     alone = Model("m", "1", "function", limits=Limits(max_batch=1, slice_items=100))
     assert scheduler(0.0, 1.0, alone).slice_items(64) == 100
     assert scheduler(0.0, 10.0, alone).slice_items(4) == 4

@@ -39,9 +39,7 @@ def test_a_load_may_hang_and_accuses_nobody(both: Both) -> None:
     assert watch.loading == ""
 
 
-def test_a_worker_is_told_which_loads_ended_the_ones_before(
-    both: Both,
-) -> None:
+def test_a_worker_is_told_which_loads_ended_the_ones_before(both: Both) -> None:
     progress, watch = both
     history = LoadHistory(("late@1",), {"left-out@1": "it crashed"})
     watch.reset(history)
@@ -53,9 +51,7 @@ def test_a_worker_is_told_which_loads_ended_the_ones_before(
     assert progress.load_history() == LoadHistory()
 
 
-def test_a_death_with_calls_alone_in_the_engine_is_no_item_s(
-    both: Both,
-) -> None:
+def test_a_death_with_calls_alone_in_the_engine_is_no_item_s(both: Both) -> None:
     progress, watch = both
     assert not watch.only_calls()
     with progress.within(60.0, calls=2):
@@ -73,9 +69,7 @@ def test_the_next_worker_starts_from_nothing(both: Both) -> None:
     assert watch.incarnation == 0
 
 
-def test_a_launch_that_waits_for_the_device_does_not_hang(
-    both: Both,
-) -> None:
+def test_a_launch_that_waits_for_the_device_does_not_hang(both: Both) -> None:
     progress, watch = both
     with progress.within(-1.0, items=1) as stopwatch:
         assert watch.hangs()

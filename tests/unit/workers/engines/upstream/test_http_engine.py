@@ -104,11 +104,7 @@ def test_connections_are_kept(engine_of: EngineOf, upstream: Upstream) -> None:
     ids=lambda value: str(getattr(value, "status", "")),
 )
 def test_what_an_answer_means_for_its_input(
-    engine_of: EngineOf,
-    upstream: Upstream,
-    answer: Answer,
-    kind: type[Exception],
-    words: str,
+    engine_of: EngineOf, upstream: Upstream, answer: Answer, kind: type[Exception], words: str
 ) -> None:
     upstream.answer = lambda request: answer
     found = run(engine_of(max_answer_mb=1))
@@ -171,9 +167,7 @@ def test_who_does_not_listen_fails_for_now(engine_of: EngineOf) -> None:
     assert str(found) == "upstream: no connection"
 
 
-def test_a_server_that_restarts_is_connected_to_again(
-    engine_of: EngineOf,
-) -> None:
+def test_a_server_that_restarts_is_connected_to_again(engine_of: EngineOf) -> None:
     with serving() as first:
         engine, port = engine_of(url=first.url), first.port
         assert run(engine) == "A"
@@ -194,10 +188,7 @@ def test_its_certificate_is_verified_by_the_system_or_by_a_ca_of_its_own(
 
 
 def test_secrets_come_from_outside_and_are_never_repeated(
-    engine_of: EngineOf,
-    upstream: Upstream,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    engine_of: EngineOf, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("THE_KEY", "sk-very-secret")
     (tmp_path / "other").write_text("another-secret\n")

@@ -52,11 +52,9 @@ def ran(tokens: int = 11, *, trace: str = "", **more: Any) -> Sequenced:
     return one
 
 
-def judged(model: Model, target: str) -> tuple[float, float]:
-    met, missed = (
-        value("generation_target_total", model, target=target, met=met) for met in ("true", "false")
-    )
-    return met, missed
+def judged(model: Model, target: str) -> tuple[float, ...]:
+    ends = ("true", "false")
+    return tuple(value("generation_target_total", model, target=target, met=met) for met in ends)
 
 
 def test_a_request_is_counted_with_its_times_and_tokens(model: Model) -> None:
