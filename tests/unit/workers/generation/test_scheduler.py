@@ -47,10 +47,14 @@ def test_the_places_of_a_server_change_with_time_and_items_leave_some_to_calls()
     assert [one.request.is_call for one in admitted] == [True, True, False, False, False]
 
 
-def test_a_sequence_that_is_alone_always_has_room() -> None:
+def test_what_is_alone_always_has_room() -> None:
     made = scheduler(blocks=4)
     made.put([sequence(prompt=30, tokens=500)])
     assert len(made.decide().admitted) == 1
+    made = scheduler(sequences=16, itl_s=0.05)
+    timed(made, sequence_s=0.005)
+    made.put(sequence(tokens=50, call=False) for _ in range(20))
+    assert len(made.decide().admitted) == 16, "items without a call fill all places"
 
 
 def test_calls_go_before_items_and_the_most_urgent_first() -> None:
@@ -188,13 +192,6 @@ def test_prompts_are_prefilled_in_pieces_that_lengthen_steps_little() -> None:
     assert 9 <= prefilled(0.1, 0.0001, call=False) <= 14, "an eighth of 10 ms"
     assert 90 <= prefilled(0.06, 0.0005) <= 110, "the time between tokens"
     assert prefilled(0.001, 0.0005) > 0, "also where the target is out of reach"
-
-
-def test_items_alone_fill_all_places() -> None:
-    made = scheduler(sequences=16, itl_s=0.05)
-    timed(made, sequence_s=0.005)
-    made.put(sequence(tokens=50, call=False) for _ in range(20))
-    assert len(made.decide().admitted) == 16
 
 
 def test_the_first_token_is_predicted_from_the_prompts_ahead() -> None:
