@@ -66,6 +66,13 @@ LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 TASKS = ("classification", "tokens", "embedding", "reranking")
 
 
+class Evil:
+    """Object whose pickle, when it is loaded, makes a file `pwned`."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (Path("pwned"),)
+
+
 def digest(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
 

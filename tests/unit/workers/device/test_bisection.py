@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from math import ceil, log2
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -10,12 +11,11 @@ from hypothesis import strategies as st
 
 from workers.device import bisection
 from workers.engines import frames
-from workers.engines.echo import Echo
 from workers.engines.protocol import DeviceFailed, InvalidInput, Permanent, RateLimited, Transient
 from workers.items.results import WrongNumberOfOutputs
 
 
-class Doubling(Echo):
+class Doubling:
     """Doubles numbers. Raises where one of the guilty is in the launch, or leaves them out."""
 
     def __init__(self, guilty: set[int], silent: bool = False) -> None:
@@ -34,15 +34,16 @@ batches = st.integers(1, 130).flatmap(
 
 
 @given(batches)
-def test_only_the_guilty_fail_and_each_for_its_own_reason(drawn: tuple[int, set[int]]) -> None:
+def test_only_the_guilty_fail_each_for_its_own_reason_at_the_cost_of_some_k_log_n_launches(
+    drawn: tuple[int, set[int]],
+) -> None:
     count, guilty = drawn
-    outputs = bisection.run(Doubling(guilty).run, range(count), {})
-    assert len(outputs) == count
-    for value, output in enumerate(outputs):
-        if value in guilty:
-            assert str(output) == f"can't double {value}"
-        else:
-            assert output == 2 * value
+    engine = Doubling(guilty)
+    outputs = bisection.run(engine.run, range(count), {})
+    assert [str(output) for output in outputs] == [
+        f"can't double {n}" if n in guilty else str(2 * n) for n in range(count)
+    ]
+    assert engine.launches <= 1 + 2 * len(guilty) * ceil(log2(count))
 
 
 @given(batches)
@@ -53,71 +54,40 @@ def test_missing_outputs_are_narrowed_down_to_their_inputs(drawn: tuple[int, set
     assert all(isinstance(outputs[n], WrongNumberOfOutputs) for n in guilty)
 
 
-@given(batches)
-def test_k_guilty_of_n_cost_some_k_log_n_launches(drawn: tuple[int, set[int]]) -> None:
-    count, guilty = drawn
-    engine = Doubling(guilty)
-    bisection.run(engine.run, range(count), {})
-    assert engine.launches <= 1 + 2 * len(guilty) * ceil(log2(count))
-
-
-class Chatty(Echo):
-    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
-        return [*batch, "one more"]
-
-
 def test_an_engine_that_gives_too_many_outputs_serves_nobody() -> None:
-    outputs = bisection.run(Chatty().run, ["a", "b", "c"], {})
+    outputs = bisection.run(lambda batch, _: [*batch, "one more"], ["a", "b", "c"], {})
     assert [str(output) for output in outputs] == ["2 outputs for 1 inputs"] * 3
 
 
-class TooLarge(Echo):
-    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+def test_a_launch_too_large_for_the_device_succeeds_in_parts() -> None:
+    def run(batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
         if len(batch) > 4:
             raise MemoryError("out of memory")
         return batch
 
-
-def test_a_launch_too_large_for_the_device_succeeds_in_parts() -> None:
-    assert bisection.run(TooLarge().run, list(range(30)), {}) == list(range(30))
-
-
-class Limited(Echo):
-    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
-        raise RateLimited(f"too soon for {batch[-1]}", 7.0)
+    assert bisection.run(run, list(range(30)), {}) == list(range(30))
 
 
 def test_a_rate_limit_tells_nobody_of_those_who_shared_the_launch() -> None:
-    ours, theirs = bisection.run(Limited().run, ["ours", "theirs"], {})
+    def run(batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        raise RateLimited(f"too soon for {batch[-1]}", 7.0)
+
+    ours, theirs = bisection.run(run, ["ours", "theirs"], {})
     assert (ours.retry_after_s, theirs.retry_after_s) == (7.0, 7.0)
     assert "theirs" not in str(ours)
-    assert str(bisection.run(Limited().run, ["alone"], {})[0]) == "too soon for alone"
-
-
-class Interrupted(Echo):
-    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
-        raise KeyboardInterrupt
+    assert str(bisection.run(run, ["alone"], {})[0]) == "too soon for alone"
 
 
 def test_an_interruption_is_nobodys_fault() -> None:
     with pytest.raises(KeyboardInterrupt):
-        bisection.run(Interrupted().run, ["a", "b"], {})
-
-
-class Sick(Echo):
-    def __init__(self) -> None:
-        self.runs = 0
-
-    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
-        self.runs += 1
-        raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+        bisection.run(Mock(side_effect=KeyboardInterrupt), ["a", "b"], {})
 
 
 def test_a_device_that_failed_is_not_asked_again() -> None:
-    engine = Sick()
+    run = Mock(side_effect=RuntimeError("CUDA error: uncorrectable ECC error encountered"))
     with pytest.raises(DeviceFailed, match="uncorrectable ECC"):
-        bisection.run(engine.run, list(range(64)), {})
-    assert engine.runs == 1
+        bisection.run(run, list(range(64)), {})
+    assert run.call_count == 1
 
 
 def test_an_exception_that_fails_alone_keeps_its_frames_as_text() -> None:
@@ -133,7 +103,4 @@ def test_an_exception_that_fails_alone_keeps_its_frames_as_text() -> None:
 
 @pytest.mark.parametrize("error", [InvalidInput("no"), Transient("later"), Permanent("never")])
 def test_an_exception_that_an_engine_meant_has_no_frames(error: Exception) -> None:
-    def refuse(batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
-        raise error
-
-    assert not frames.of(bisection.run(refuse, [1], {})[0])
+    assert not frames.of(bisection.run(Mock(side_effect=error), [1], {})[0])

@@ -21,20 +21,16 @@ def names(slots: Slots) -> list[str]:
     return [slot.adapter.name for slot in slots if slot.adapter]
 
 
-def test_the_least_recently_used_leaves() -> None:
+def test_the_least_recently_used_leaves_unless_it_has_just_come() -> None:
     slots = Slots(2)
     first, _ = loaded(slots, "a", 0.0), loaded(slots, "b", 1.0)
-    assert first
     first.used_s = 2.0
     assert loaded(slots, "c", LATER_S)
     assert names(slots) == ["a", "c"]
     assert (slots.take_evictions(), slots.take_evictions()) == (1, 0)
-
-
-def test_one_that_has_just_come_stays_for_some_times_its_load() -> None:
     slots = Slots(1)
     loaded(slots, "a", 1.0)
-    assert loaded(slots, "b", 1.4) is None
+    assert loaded(slots, "b", 1.4) is None, "it stays for some times its load"
     assert loaded(slots, "b", 1.6)
 
 

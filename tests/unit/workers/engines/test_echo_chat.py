@@ -1,12 +1,12 @@
 """Engine that answers with the words of the prompt."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from jobs.models.engines.builtin_engines import ENGINES
 from jobs.models.model import Model
+from tests.support.cases import each
 from workers.engines import registry
 from workers.engines.echo_chat import EchoChat
 from workers.engines.generator import Emitted, NewSequence, Prompt
@@ -15,7 +15,6 @@ from workers.engines.protocol import InvalidInput
 
 def prompt(engine: EchoChat, value: Any) -> Prompt:
     [prepared] = engine.prepare([value])
-    assert isinstance(prepared, Prompt)
     return prepared
 
 
@@ -47,22 +46,20 @@ def test_the_registry_makes_one_that_generates() -> None:
         registry.load_engine(model, "cpu")
 
 
-def test_words_come_one_a_step_and_the_last_says_why_it_ended() -> None:
+def test_words_come_one_a_step_until_the_last_says_why_it_ended() -> None:
     engine = EchoChat()
     added(engine, "a", asked("one two three"))
     emitted = ran(engine)
     assert [one.text for one in emitted] == ["one", " two", " three"]
     assert [one.finish for one in emitted] == [None, None, "stop"]
     assert not engine.step(100).emitted
-
-
-def test_it_ends_with_its_tokens_and_goes_on_while_more_are_asked_for() -> None:
-    engine = EchoChat()
     added(engine, "short", asked("one two three", max_tokens=2))
-    [*_, last] = ran(engine)
-    assert last.finish == "length"
+    assert ran(engine)[-1].finish == "length"
     added(engine, "long", asked("one two", min_tokens=5))
     assert text(ran(engine)) == "one two one two one"
+    added(engine, "b", asked("one", logprobs=True, top_logprobs=1))
+    [only] = ran(engine)
+    assert [(one.text, one.logprob) for one in only.logprobs] == [("one", 0.0)]
 
 
 def test_a_stop_string_is_held_back_until_it_cant_match() -> None:
@@ -113,33 +110,13 @@ def test_blocks_and_places_are_held_until_the_end_or_an_abort() -> None:
     assert text(ran(engine, steps=3)) == "one"
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        asked(""),
-        {"prompt": " "},
-        asked("a " * 20),
-        asked("a", temperature=-1),
-        asked("a", logit_bias={str(1 << 31): 1}),
-        asked("a", regex="a"),
-    ],
-)
-def test_an_input_that_cant_run_is_refused(value: Any) -> None:
-    [refused] = EchoChat(context_tokens=20).prepare([value])
-    assert isinstance(refused, InvalidInput)
-
-
-def test_logprobs_are_those_of_certain_tokens() -> None:
-    engine = EchoChat()
-    added(engine, "a", asked("one", logprobs=True, top_logprobs=1))
-    [only] = ran(engine)
-    assert [(one.text, one.logprob) for one in only.logprobs] == [("one", 0.0)]
-
-
-def test_the_same_id_twice_is_an_error() -> None:
-    engine = EchoChat()
-    its = prompt(engine, asked("one"))
-    sequence = NewSequence("a", its, its.request.sampling)
-    engine.add(sequence)
+def test_an_input_that_cant_run_is_refused_and_an_id_twice_is_an_error() -> None:
+    wrong = [asked(""), {"prompt": " "}, asked("a " * 20), asked("a", temperature=-1)]
+    wrong += [asked("a", logit_bias={str(1 << 31): 1}), asked("a", regex="a")]
+    engine = EchoChat(context_tokens=20)
+    for value, case in each(wrong):
+        with case:
+            assert isinstance(engine.prepare([value])[0], InvalidInput)
+    added(engine, "a", asked("one"))
     with pytest.raises(ValueError, match="there already"):
-        engine.add(replace(sequence))
+        added(engine, "a", asked("one"))

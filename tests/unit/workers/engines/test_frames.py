@@ -31,33 +31,28 @@ def source(tmp_path: Path) -> Source:
     return Source(file=str(file))
 
 
-def failed(source: Source, depth: int) -> str:
+def failed(source: Source, depth: int) -> Permanent:
     with pytest.raises(Permanent) as found:
         source.call(source.need("predict"), depth)
-    return frames.of(found.value)
+    return found.value
 
 
 def test_code_of_a_model_is_named_by_file_line_and_function(source: Source) -> None:
-    text = failed(source, 0)
+    error = failed(source, 0)
+    text = frames.of(error)
     assert text == (
         'File "model.py", line 5, in predict\n    raise KeyError("missing")\nKeyError: \'missing\''
     )
+    frames.keep(error, ValueError("another"))
+    assert frames.of(error) == text, "the first frames noted stay"
 
 
 def test_the_last_frames_of_many_are_kept(source: Source) -> None:
-    text = failed(source, 300)
+    text = frames.of(failed(source, 300))
     assert len(text.encode()) <= frames.MOST_BYTES
     assert text.endswith("KeyError: 'missing'")
     assert "secret" not in text
     assert "data" not in text
-
-
-def test_the_first_frames_noted_stay(source: Source) -> None:
-    with pytest.raises(Permanent) as found:
-        source.call(source.need("predict"), 0)
-    before = frames.of(found.value)
-    frames.keep(found.value, ValueError("another"))
-    assert frames.of(found.value) == before
 
 
 def test_an_exception_without_a_text_has_no_frames(source: Source) -> None:

@@ -26,7 +26,7 @@ from workers.engines.protocol import InvalidInput, Prepared
 pytestmark = pytest.mark.heavy
 
 TEXTS = ["a cat", "", "the black dog saw a white cat " * 3, "word " * 500, "zebra", "the dog"]
-ABSOLUTE_TOLERANCE = 1e-5
+TOLERANCE = {"rtol": 0, "atol": 1e-5}
 Engines = Mapping[str, HuggingFace]
 
 
@@ -57,7 +57,7 @@ def copied(folder: Path, to: Path, **changes: Any) -> Path:
 def outputs(engine: HuggingFace, inputs: list[Any], **params: Any) -> list[Any]:
     made = engine.prepare(inputs, params)
     assert all(isinstance(one, Prepared) for one in made), made
-    return list(engine.run([one.data for one in made if isinstance(one, Prepared)], params))
+    return list(engine.run([one.data for one in made], params))
 
 
 def prepared(engine: HuggingFace, value: Any, **params: Any) -> Prepared:
@@ -72,11 +72,9 @@ def plain(folder: Path, task: str, text: str, pair: str | None = None) -> Any:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_truncation(custom_models.POSITIONS)
     encoding = tokenizer.encode(text, pair)
+    ids, types = (torch.tensor([its]) for its in (encoding.ids, encoding.type_ids))
     with torch.inference_mode():
-        return network(
-            input_ids=torch.tensor([encoding.ids]),
-            token_type_ids=torch.tensor([encoding.type_ids]),
-        )
+        return network(input_ids=ids, token_type_ids=types)
 
 
 def test_labels_are_those_of_transformers(engines: Engines, home: Path) -> None:
@@ -89,17 +87,15 @@ def test_labels_are_those_of_transformers(engines: Engines, home: Path) -> None:
 
 
 def test_top_k_leaves_the_best_labels(engines: Engines) -> None:
-    whole, best = (
-        outputs(engines["classification"], ["a cat"], **params)[0] for params in ({}, {"top_k": 2})
-    )
+    [whole] = outputs(engines["classification"], ["a cat"])
+    [best] = outputs(engines["classification"], ["a cat"], top_k=2)
     assert best == whole[:2]
     assert len(whole) == 3
 
 
 def test_several_labels_of_a_text_are_scored_each_by_itself(tmp_path: Path) -> None:
-    folder = custom_models.save_folder(
-        tmp_path, "classification", problem_type="multi_label_classification"
-    )
+    several = {"problem_type": "multi_label_classification"}
+    folder = custom_models.save_folder(tmp_path, "classification", **several)
     [labels] = outputs(load(folder, "classification"), ["a cat"])
     wanted = plain(folder, "classification", "a cat").logits[0].sigmoid()
     assert [one["score"] for one in labels] == pytest.approx(sorted(wanted.tolist())[::-1])
@@ -134,10 +130,8 @@ def test_vectors_are_the_mean_over_tokens(engines: Engines, home: Path) -> None:
     unit = outputs(engines["embedding"], TEXTS)
     for text, vector, scaled in zip(TEXTS, raw, unit, strict=True):
         wanted = plain(home / "embedding", "embedding", text).last_hidden_state[0].mean(0).numpy()
-        np.testing.assert_allclose(vector, wanted, rtol=0, atol=ABSOLUTE_TOLERANCE)
-        np.testing.assert_allclose(
-            scaled, wanted / np.linalg.norm(wanted), rtol=0, atol=ABSOLUTE_TOLERANCE
-        )
+        np.testing.assert_allclose(vector, wanted, **TOLERANCE)
+        np.testing.assert_allclose(scaled, wanted / np.linalg.norm(wanted), **TOLERANCE)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +148,7 @@ def test_vectors_are_the_mean_over_tokens(engines: Engines, home: Path) -> None:
 def test_a_folder_says_how_its_vectors_are_pooled(
     home: Path, tmp_path: Path, said: dict[str, Any] | None, pooling: str | None
 ) -> None:
-    folder = tmp_path / "pooled"
-    shutil.copytree(home / "embedding", folder)
+    folder = copied(home / "embedding", tmp_path / "pooled")
     if said is not None:
         (folder / "1_Pooling").mkdir()
         (folder / "1_Pooling" / "config.json").write_text(json.dumps(said))
@@ -166,9 +159,9 @@ def test_a_folder_says_how_its_vectors_are_pooled(
     [vector] = outputs(load(folder, "embedding"), ["a cat"], normalize=False)
     hidden = plain(folder, "embedding", "a cat").last_hidden_state[0]
     wanted = hidden[0] if pooling == "cls" else hidden.mean(0)
-    np.testing.assert_allclose(vector, wanted, rtol=0, atol=ABSOLUTE_TOLERANCE)
+    np.testing.assert_allclose(vector, wanted, **TOLERANCE)
     [declared] = outputs(load(folder, "embedding", pooling="cls", normalize=False), ["a cat"])
-    np.testing.assert_allclose(declared, hidden[0], rtol=0, atol=ABSOLUTE_TOLERANCE)
+    np.testing.assert_allclose(declared, hidden[0], **TOLERANCE)
 
 
 def test_each_document_is_scored_with_its_query(engines: Engines, home: Path) -> None:
@@ -183,7 +176,7 @@ def test_each_document_is_scored_with_its_query(engines: Engines, home: Path) ->
             plain(home / "reranking", "reranking", item["query"], text).logits[0, 0].sigmoid()
             for text in item["documents"]
         ]
-        assert scores == pytest.approx([float(one) for one in wanted], abs=ABSOLUTE_TOLERANCE)
+        assert scores == pytest.approx([float(one) for one in wanted], abs=1e-5)
 
 
 def test_scores_are_as_the_model_gives_them_where_that_is_said(
@@ -206,9 +199,7 @@ def test_an_output_does_not_depend_on_batch_mates(engines: Engines, task: str) -
         inputs = [{"query": "a cat", "documents": TEXTS[n:]} for n in range(len(TEXTS))]
     together = outputs(engines[task], inputs)
     alone = [outputs(engines[task], [value])[0] for value in inputs]
-    assert [shown(one) for one in together] == [
-        pytest.approx(shown(one), abs=ABSOLUTE_TOLERANCE) for one in alone
-    ]
+    assert [shown(one) for one in together] == [pytest.approx(shown(it), abs=1e-5) for it in alone]
 
 
 def shown(output: Any) -> Any:
@@ -225,7 +216,7 @@ def test_many_pairs_go_through_the_network_in_parts(
     whole = outputs(engines["reranking"], items)
     monkeypatch.setattr("workers.engines.huggingface._PAIR_TOKENS", 70)
     for one, other in zip(outputs(engines["reranking"], items), whole, strict=True):
-        assert one == pytest.approx(other, abs=ABSOLUTE_TOLERANCE)
+        assert one == pytest.approx(other, abs=1e-5)
 
 
 @pytest.mark.parametrize("truncate", [3, 10, 64, 500])
@@ -244,11 +235,11 @@ def test_max_tokens_cuts_earlier(home: Path) -> None:
     assert [span["end"] for span in engine.run([made.data], {})[0]][-1:] in ([], [49])
 
 
-@pytest.mark.parametrize("value", [None, 5, ["a"], "\ud800", {"query": "a"}])
-def test_what_is_no_input_is_refused_in_its_place(engines: Engines, value: Any) -> None:
+def test_what_is_no_input_is_refused_in_its_place(engines: Engines) -> None:
+    wrong = [None, 5, ["a"], "\ud800", {"query": "a"}]
     for task, good in (("tokens", "a"), ("reranking", {"query": "a", "documents": []})):
-        made = engines[task].prepare([good, value, good], {})
-        assert [type(one) for one in made] == [Prepared, InvalidInput, Prepared]
+        made = engines[task].prepare([good, *wrong, good], {})
+        assert [type(one) for one in made] == [Prepared, *[InvalidInput] * 5, Prepared]
 
 
 def test_a_model_without_the_head_is_refused(home: Path) -> None:
@@ -283,8 +274,7 @@ def test_weights_must_be_what_was_declared(home: Path) -> None:
 
 @pytest.mark.parametrize("name", ["config", "tokenizer"])
 def test_the_other_files_must_be_what_was_declared(home: Path, tmp_path: Path, name: str) -> None:
-    folder = tmp_path / "changed"
-    shutil.copytree(home / "tokens", folder)
+    folder = copied(home / "tokens", tmp_path / "changed")
     declared = custom_models.checksums(folder)
     file = folder / f"{name}.json"
     file.write_text(file.read_text() + " ")
@@ -296,20 +286,12 @@ def test_the_other_files_must_be_what_was_declared(home: Path, tmp_path: Path, n
         huggingface_folder.tokens("a cat", {}, {"path": str(folder)} | declared)
 
 
-class Evil:
-    """What a pickle runs when it is loaded."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Path.touch, (Path("pwned"),)
-
-
 def test_pickled_weights_are_not_loaded(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "pickled"
-    shutil.copytree(home / "tokens", folder)
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil()))
+    folder = copied(home / "tokens", tmp_path / "pickled")
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(custom_models.Evil()))
     assert outputs(load(folder, "tokens"), ["a cat"])
     (folder / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="but pickled weights, which are not loaded"):
@@ -319,8 +301,8 @@ def test_pickled_weights_are_not_loaded(
 
 def test_code_of_a_folder_is_not_run(home: Path, tmp_path: Path) -> None:
     code = {"AutoConfig": "code.Config", "AutoModel": "code.Model"}
-    folder = tmp_path / "remote"
-    copied(home / "classification", folder, model_type="own-code", auto_map=code)
+    changes = {"model_type": "own-code", "auto_map": code}
+    folder = copied(home / "classification", tmp_path / "remote", **changes)
     (folder / "code.py").write_text("import sys\nsys.modules['ran'] = sys\n")
     with pytest.raises(ValueError, match=r"trust_remote_code|own-code"):
         load(folder, "classification")
@@ -337,35 +319,31 @@ def test_nothing_is_asked_of_the_network(home: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_half_precision_has_almost_the_same_scores(engines: Engines, home: Path) -> None:
+    wanted = outputs(engines["embedding"], TEXTS)
     for dtype in ("float16", "bfloat16"):
         half = load(home / "embedding", "embedding", dtype=dtype)
         assert half.memory_mb() == pytest.approx(engines["embedding"].memory_mb() / 2, rel=0.05)
-        np.testing.assert_allclose(
-            outputs(half, TEXTS), outputs(engines["embedding"], TEXTS), rtol=0, atol=3e-2
-        )
+        np.testing.assert_allclose(outputs(half, TEXTS), wanted, rtol=0, atol=3e-2)
+
+
+SHORT = {"max_position_embeddings": 64}
+ROBERTA = {"max_position_embeddings": 514, "model_type": "roberta", "pad_token_id": 1}
 
 
 @pytest.mark.parametrize(
     ("config", "tokenizer", "sentence", "longest"),
     [
-        ({"max_position_embeddings": 64}, {}, {}, 64),
-        ({"max_position_embeddings": 64}, {"model_max_length": 32}, {}, 32),
-        ({"max_position_embeddings": 64}, {"model_max_length": 10**30}, {}, 64),
-        ({"max_position_embeddings": 64}, {}, {"max_seq_length": 48}, 48),
-        (
-            {"max_position_embeddings": 514, "model_type": "roberta", "pad_token_id": 1},
-            {}, {}, 512,
-        ),
+        (SHORT, {}, {}, 64),
+        (SHORT, {"model_max_length": 32}, {}, 32),
+        (SHORT, {"model_max_length": 10**30}, {}, 64),
+        (SHORT, {}, {"max_seq_length": 48}, 48),
+        (ROBERTA, {}, {}, 512),
         ({"max_position_embeddings": 131072}, {}, {}, 8192),
         ({}, {}, {}, 512),
     ],
-)  # fmt: skip
+)
 def test_a_folder_says_how_long_texts_may_be(
-    tmp_path: Path,
-    config: dict[str, Any],
-    tokenizer: dict[str, Any],
-    sentence: dict[str, Any],
-    longest: int,
+    tmp_path: Path, config: Any, tokenizer: Any, sentence: Any, longest: int
 ) -> None:
     files = {"config": config, "tokenizer_config": tokenizer, "sentence_bert_config": sentence}
     for name, content in files.items():
@@ -387,22 +365,12 @@ def test_a_roberta_has_the_outputs_of_transformers(home: Path, tmp_path: Path) -
     """Its positions go by the padding, and it knows no types."""
     import transformers
 
-    folder = tmp_path / "roberta"
-    shutil.copytree(home / "classification", folder)
-    config = transformers.RobertaConfig(
-        vocab_size=len(custom_models.WORDS),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=40,
-        type_vocab_size=1,
-        initializer_range=0.2,
-        pad_token_id=0,
-        bos_token_id=2,
-        eos_token_id=3,
-        num_labels=3,
-    )
+    folder = copied(home / "classification", tmp_path / "roberta")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes |= {"intermediate_size": 64, "max_position_embeddings": 40, "type_vocab_size": 1}
+    ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "num_labels": 3}
+    sizes["vocab_size"] = len(custom_models.WORDS)
+    config = transformers.RobertaConfig(initializer_range=0.2, **sizes, **ids)
     torch.manual_seed(1)
     network = transformers.RobertaForSequenceClassification(config).eval()
     network.save_pretrained(folder)
@@ -414,7 +382,7 @@ def test_a_roberta_has_the_outputs_of_transformers(home: Path, tmp_path: Path) -
             ids = torch.tensor(entry.data[0].ids[None].astype(np.int64))
             wanted = network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
         scores = sorted(wanted.softmax(0).tolist())[::-1]
-        assert [one["score"] for one in labels] == pytest.approx(scores, abs=ABSOLUTE_TOLERANCE)
+        assert [one["score"] for one in labels] == pytest.approx(scores, abs=1e-5)
 
 
 def test_a_query_and_its_documents_are_sized_by_their_characters() -> None:

@@ -25,8 +25,8 @@ def engine(path: Path, text: str, **options: Any) -> PythonCode:
 
 
 def outputs(engine: PythonCode, *inputs: Any) -> list[Any]:
-    made = engine.prepare(inputs, {})
-    return bisection.run(engine.run, [p.data for p in made if isinstance(p, Prepared)], {})
+    batch = [one.data for one in engine.prepare(inputs, {}) if isinstance(one, Prepared)]
+    return bisection.run(engine.run, batch, {})
 
 
 @pytest.mark.parametrize(
@@ -73,30 +73,25 @@ def test_two_versions_of_a_file_dont_meet(path: Path) -> None:
     assert outputs(one, 0) == [1]
 
 
+def line_of(code: str) -> int:
+    return custom_models.PYTHON.splitlines().index(f"        {code}") + 1
+
+
 def test_prepare_sees_each_input_and_may_refuse_it(path: Path) -> None:
     made = engine(path, custom_models.PYTHON).prepare(["a", "refuse", "stumble"], {})
-    assert isinstance(made[0], Prepared)
-    line = custom_models.PYTHON.splitlines().index("        return [][0]") + 1
-    assert [str(no) for no in made[1:]] == [
-        "not this one",
-        f"mine.py:{line}: IndexError: list index out of range",
-    ]
-    assert all(isinstance(no, InvalidInput) for no in made[1:])
+    assert [type(one) for one in made] == [Prepared, InvalidInput, InvalidInput]
+    stumbled = f"mine.py:{line_of('return [][0]')}: IndexError: list index out of range"
+    assert [str(no) for no in made[1:]] == ["not this one", stumbled]
 
 
 def test_one_that_breaks_fails_alone_with_its_line(path: Path) -> None:
-    found = outputs(engine(path, custom_models.PYTHON), "a", "raise", "b")
-    lines = custom_models.PYTHON.splitlines()
-    line = lines.index('        raise RuntimeError("can\'t stand it")') + 1
+    found = outputs(engine(path, custom_models.PYTHON), "a", "raise", "b", "later")
+    line = line_of('raise RuntimeError("can\'t stand it")')
     assert (found[0], found[2]) == ("a!", "b!")
     assert isinstance(found[1], Permanent)
     assert str(found[1]) == f"mine.py:{line}: RuntimeError: can't stand it"
     assert found[1].__context__ is None  # whose frames would hold the launch
-
-
-def test_what_is_worth_another_try_stays_what_it_is(path: Path) -> None:
-    [found] = outputs(engine(path, custom_models.PYTHON), "later")
-    assert isinstance(found, Transient)
+    assert isinstance(found[3], Transient), "what is worth another try stays what it is"
 
 
 @pytest.mark.parametrize("returned", ["'ab'", "None", "{1: 2, 3: 4}", "iter(batch)"])

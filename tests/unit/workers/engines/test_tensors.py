@@ -17,9 +17,10 @@ from jobs.models.builtin_models import SAMPLES
 from jobs.models.inputs import signature, tensors
 from jobs.models.inputs.tensors import Tensor
 from jobs.models.model import Limits, Model
+from tests.support.cases import each
 from workers.engines import registry
 from workers.engines.classifier import RandomClassifier
-from workers.engines.protocol import Engine, InvalidInput, Prepared
+from workers.engines.protocol import Engine, InvalidInput
 from workers.engines.tensors import TensorEngine
 from workers.items.results import encode
 
@@ -88,14 +89,9 @@ def asked(array: Any, name: str = "x", datatype: str = "INT32", **more: Any) -> 
 
 def run(engine: Engine, inputs: Sequence[Any]) -> list[dict[str, Any]]:
     """What a client would read, as arrays."""
-    prepared = engine.prepare(inputs, {})
-    assert all(isinstance(one, Prepared) for one in prepared), prepared
-    batch = [one.data for one in prepared]
+    batch = [one.data for one in engine.prepare(inputs, {})]
     said = [orjson.loads(encode(output)) for output in engine.run(batch, {})]
-    return [
-        {name: tensors.output(tensor).array() for name, tensor in outputs.items()}
-        for outputs in said
-    ]
+    return [{name: tensors.output(its).array() for name, its in one.items()} for one in said]
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3)), min_size=1, max_size=8))
@@ -141,11 +137,10 @@ def test_inputs_are_refused_in_their_place() -> None:
 
 
 def test_outputs_come_as_inputs_came() -> None:
-    engine = made("twice")
     plain = {"inputs": {"x": {"datatype": "INT32", "shape": [1, 2], "data": [1, 2]}}}
+    engine = made("twice")
     for value, form in ((plain, "data"), (asked([[1, 2]]), "base64")):
-        [prepared] = engine.prepare([value], {})
-        [output] = engine.run([prepared.data], {})
+        [output] = engine.run([one.data for one in engine.prepare([value], {})], {})
         assert form in orjson.loads(encode(output))["y"]
 
 
@@ -165,16 +160,15 @@ def halves(form: str, *names: str) -> TensorEngine:
     return TensorEngine(inputs=[of([-1], "x")], outputs=outputs, **more)
 
 
-@pytest.mark.parametrize("form", ["tuple", "dict", "one"])
-def test_a_module_returns_a_tensor_several_or_a_dict(form: str) -> None:
-    names = ["low"] if form == "one" else ["low", "high"]
-    [found] = run(halves(form, *names), [asked([5, 8])])
-    assert {name: array.tolist() for name, array in found.items()} == {
-        name: {"low": [2, 4], "high": [3, 4]}[name] for name in names
-    }
-
-
-def test_a_module_that_gives_too_few_outputs_is_refused() -> None:
+def test_a_module_returns_a_tensor_several_or_a_dict_of_as_many_outputs() -> None:
+    halved = {"low": [2, 4], "high": [3, 4]}
+    for form, case in each(["tuple", "dict", "one"]):
+        with case:
+            names = ["low"] if form == "one" else ["low", "high"]
+            [found] = run(halves(form, *names), [asked([5, 8])])
+            assert {name: array.tolist() for name, array in found.items()} == {
+                name: halved[name] for name in names
+            }
     with pytest.raises(ValueError, match="1 outputs for 2"):
         run(halves("one", "low", "high"), [asked([5])])
 
@@ -196,19 +190,17 @@ def test_the_classifier_gives_what_its_module_gives_and_always_the_same() -> Non
     assert again[0]["probabilities"] == pytest.approx(expected[:1], abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["simple", "image-classifier"])
-def test_samples_can_be_prepared_and_run(name: str) -> None:
-    engine = registry.load_engine(SAMPLES.resolve(name), "cpu")
-    assert len(engine.samples()) == 2
-    for sample in engine.samples():
-        assert len(run(engine, [sample] * 2)) == 2
-
-
-def test_samples_have_no_more_rows_than_the_model_takes() -> None:
+def test_samples_can_be_prepared_and_run_and_have_no_more_rows_than_the_model_takes() -> None:
+    for name, case in each(["simple", "image-classifier"]):
+        with case:
+            engine = registry.load_engine(SAMPLES.resolve(name), "cpu")
+            assert len(engine.samples()) == 2
+            for sample in engine.samples():
+                assert len(run(engine, [sample] * 2)) == 2
     options = {**SAMPLES.resolve("simple").options}
     model = Model("one", "1", "tensors", options=options, limits=Limits(max_tokens=1))
-    engine = registry.load_engine(model, "")
-    assert [signature.rows(sample) for sample in engine.samples()] == [1]
+    samples = registry.load_engine(model, "").samples()
+    assert [signature.rows(sample) for sample in samples] == [1]
 
 
 @pytest.mark.parametrize(

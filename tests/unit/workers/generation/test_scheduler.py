@@ -1,11 +1,12 @@
 """Decisions about each step, without thread or clock."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 from tests.unit.workers.generation.made import scheduler, sequence, step, timed
 from workers.engines.generator import Capacity, Step
 from workers.engines.protocol import Room
-from workers.generation.requests import Request, Sequenced
+from workers.generation.requests import Sequenced
 from workers.generation.scheduler import GenerationScheduler
 
 
@@ -14,54 +15,46 @@ def test_sequences_are_admitted_while_prompt_and_expected_output_fit_the_blocks(
     made.put(ones := [sequence(prompt=10, tokens=10) for _ in range(3)])
     assert made.decide().admitted == ones[:2]
     assert list(made.calls) == ones[2:]
+    made.remove(ones[0])
+    assert made.decide().admitted == ones[2:]
 
 
-def test_no_more_sequences_run_than_there_are_places() -> None:
-    made = scheduler(sequences=2)
-    made.put(sequence() for _ in range(3))
-    assert len(made.decide().admitted) == 2
-    assert made.call_room() == 0
-
-
-def test_a_call_that_waits_for_the_next_step_leaves_room_for_others() -> None:
+def test_sequences_that_run_or_wait_for_the_next_step_take_the_room_of_calls() -> None:
     made = scheduler(sequences=4)
     made.put([sequence()])
     assert made.call_room() == 3
     made.decide()
     made.put([sequence(), sequence()])
     assert made.call_room() == 1
-
-
-class Gate:
-    """Engine that takes so many now."""
-
-    def __init__(self) -> None:
-        self.now = Room(2, items=1)
-
-    def room(self) -> Room:
-        return self.now
+    made.put([sequence(), sequence()])
+    assert len(made.decide().admitted) == 3
+    assert made.call_room() == 0
 
 
 def test_the_places_of_a_server_change_with_time_and_items_leave_some_to_calls() -> None:
-    gate = Gate()
-    made = GenerationScheduler(Capacity(0, 1, 8, 1000, resumes=False), 0.1, engine=gate)
+    engine = Mock(room=Mock(return_value=Room(2, items=1)))
+    made = GenerationScheduler(Capacity(0, 1, 8, 1000, resumes=False), 0.1, engine=engine)
     made.put([sequence(call=False) for _ in range(4)])
     assert len(made.decide().admitted) == 1
     made.put([call := sequence(), sequence()])
     assert made.call_room() == 0
     assert made.decide().admitted == [call]
-    gate.now = Room(0, closed_s=5.0)
+    engine.room.return_value = Room(0, closed_s=5.0)
     made.put([sequence()])
     assert not made.decide().admitted
-    gate.now = Room(8, items=7)
+    engine.room.return_value = Room(8, items=7)
     admitted = made.decide().admitted
     assert [one.request.is_call for one in admitted] == [True, True, False, False, False]
 
 
-def test_a_sequence_that_is_alone_always_has_room() -> None:
+def test_what_is_alone_always_has_room() -> None:
     made = scheduler(blocks=4)
     made.put([sequence(prompt=30, tokens=500)])
     assert len(made.decide().admitted) == 1
+    made = scheduler(sequences=16, itl_s=0.05)
+    timed(made, sequence_s=0.005)
+    made.put(sequence(tokens=50, call=False) for _ in range(20))
+    assert len(made.decide().admitted) == 16, "items without a call fill all places"
 
 
 def test_calls_go_before_items_and_the_most_urgent_first() -> None:
@@ -71,10 +64,9 @@ def test_calls_go_before_items_and_the_most_urgent_first() -> None:
     assert made.decide().admitted == [sooner, later]
 
 
-def test_an_item_gives_way_to_a_call_without_room_and_keeps_its_tokens() -> None:
+def test_an_item_gives_way_to_a_call_without_room_and_comes_back_with_its_tokens() -> None:
     made = scheduler(blocks=4)
-    items = [sequence(call=False) for _ in range(2)]
-    made.put(items)
+    made.put(items := [sequence(call=False) for _ in range(2)])
     for _ in range(3):
         step(made)
     made.put([call := sequence()])
@@ -83,16 +75,18 @@ def test_an_item_gives_way_to_a_call_without_room_and_keeps_its_tokens() -> None
     assert decision.aborted == [f"{items[1].request.id}/0/0/1"]
     assert len(items[1].emitted) == 3
     assert items[1].request.preemptions == made.preemptions == 1
+    while items[1] not in made.running:
+        step(made)
+    assert items[1].runs == 2
+    assert items[1].to_prefill in (0, 10 + 3), "they are a part of its prompt"
 
 
 def test_no_item_gives_way_where_that_would_not_be_enough() -> None:
     made = scheduler(blocks=6)
-    made.put([sequence(prompt=20, tokens=10)])
-    made.put([sequence(call=False)])
+    made.put([sequence(prompt=20, tokens=10), sequence(call=False)])
     made.decide()
     made.put([sequence(prompt=30, tokens=10)])
-    decision = made.decide()
-    assert not decision.preempted
+    assert not made.decide().preempted
     assert len(made.calls) == 1
 
 
@@ -104,18 +98,6 @@ def test_a_call_of_a_tenant_with_more_places_gives_way_to_one_that_has_fewer() -
     preempted = [one for _ in range(9) for one in step(made).preempted]
     assert preempted == [flood[3], flood[2]]
     assert list(made.running) == [*flood[:2], *light[:2]]
-
-
-def test_a_preempted_item_comes_back_with_its_tokens_as_prompt() -> None:
-    made = scheduler(blocks=4)
-    made.put(sequence(call=False) for _ in range(2))
-    step(made)
-    made.put([sequence(tokens=2)])
-    [preempted] = step(made).preempted
-    while preempted not in made.running:
-        step(made)
-    assert preempted.runs == 2
-    assert preempted.to_prefill in (0, 10 + 1)
 
 
 def test_the_latest_sequence_gives_way_where_outputs_are_longer_than_expected() -> None:
@@ -149,11 +131,6 @@ def test_a_call_that_has_no_room_is_not_overtaken() -> None:
     made.put([sequence(call=False)])
     assert not made.decide().admitted
     assert big in made.calls
-
-
-def replace_index(request: Request, index: int) -> Sequenced:
-    first = request.sequences[0]
-    return Sequenced(request, index, first.prompt, first.sampling)
 
 
 def beside(call_s: float, itl_s: float = 0.05) -> int:
@@ -217,13 +194,6 @@ def test_prompts_are_prefilled_in_pieces_that_lengthen_steps_little() -> None:
     assert prefilled(0.001, 0.0005) > 0, "also where the target is out of reach"
 
 
-def test_items_alone_fill_all_places() -> None:
-    made = scheduler(sequences=16, itl_s=0.05)
-    timed(made, sequence_s=0.005)
-    made.put(sequence(tokens=50, call=False) for _ in range(20))
-    assert len(made.decide().admitted) == 16
-
-
 def test_the_first_token_is_predicted_from_the_prompts_ahead() -> None:
     made = scheduler(blocks=1000, itl_s=0.06)
     timed(made, prefill_s=0.001)
@@ -237,22 +207,13 @@ def test_the_first_token_is_predicted_from_the_prompts_ahead() -> None:
 def test_choices_of_one_request_count_the_blocks_of_their_prompt_once() -> None:
     made = scheduler(blocks=13, sequences=16)
     request = sequence(prompt=41, tokens=19).request  # 4 blocks in common, and 2 of each
-    [prompt] = request.prompts
+    [prompt], [first] = request.prompts, request.sequences
     request.prompts = [replace(prompt, request=replace(prompt.request, n=6))]
-    request.sequences += [replace_index(request, n) for n in range(1, 6)]
+    request.sequences += [Sequenced(request, n, first.prompt, first.sampling) for n in range(1, 6)]
     made.put(request.sequences)
     assert made.decide().admitted == request.sequences[:4]
-    made.remove(request.sequences[0])
+    made.remove(first)
     assert made.decide().admitted == [request.sequences[4]]
-
-
-def test_a_removed_sequence_leaves_its_blocks() -> None:
-    made = scheduler(blocks=4)
-    ones = [sequence() for _ in range(3)]
-    made.put(ones)
-    made.decide()
-    made.remove(ones[0])
-    assert made.decide().admitted == [ones[2]]
 
 
 def test_more_of_a_prompt_is_tried_while_steps_leave_time_whatever_is_predicted() -> None:

@@ -19,11 +19,14 @@ def learned(pause_every: int = 0) -> StepTime:
     return time
 
 
-def test_all_four_factors_are_found() -> None:
+def test_all_four_factors_are_found_and_tell_the_prefill_that_fits_a_time() -> None:
     time = learned()
     assert time.predict_s(0, 1, 0) == pytest.approx(0.0054, rel=0.2)
     assert time.predict_s(256, 1, 0) == pytest.approx(0.0566, rel=0.1)
     assert time.predict_s(0, 32, 16_000) == pytest.approx(0.0194, rel=0.1)
+    assert time.prefill_within(0.0254, 1, 0, 2048) == pytest.approx(100, rel=0.15)
+    assert time.prefill_within(0.001, 32, 16_000, 2048) == 0
+    assert time.prefill_within(100.0, 1, 0, 2048) == 2048
 
 
 def test_a_pause_of_the_machine_counts_little() -> None:
@@ -35,13 +38,6 @@ def test_it_follows_a_device_that_becomes_slower() -> None:
     for n in range(1000):
         time.observe(0.1, 0, 1 + n % 8, 100)
     assert time.predict_s(0, 4, 100) == pytest.approx(0.1, rel=0.1)
-
-
-def test_the_prefill_that_fits_is_what_the_time_leaves() -> None:
-    time = learned()
-    assert time.prefill_within(0.0254, 1, 0, 2048) == pytest.approx(100, rel=0.15)
-    assert time.prefill_within(0.001, 32, 16_000, 2048) == 0
-    assert time.prefill_within(100.0, 1, 0, 2048) == 2048
 
 
 def test_a_first_long_prompt_is_learned_at_once_however_sure_the_rest_was() -> None:

@@ -1,9 +1,10 @@
 """Inputs of claimed slices on their way to the device: addresses are fetched together, no more than
 the lanes have room for, and not for slices that go back."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import orjson
 import pytest
@@ -19,12 +20,7 @@ from workers.items.in_flight import ClaimedBatch, InFlightSlice
 from workers.items.sources import InputSources
 
 MODEL = Model("m", "1", "python", fetch=True, limits=Limits(max_batch=4))
-
-
-class Database:
-    @contextmanager
-    def begin(self) -> Iterator[None]:
-        yield
+DATABASE: Any = SimpleNamespace(begin=nullcontext)
 
 
 class Addresses:
@@ -56,11 +52,10 @@ class Feed:
         ]
         patch.setattr(inputs, "read_rows", lambda *_: rows)
 
-    def run(self, fetcher: Addresses, **options: Any) -> None:
+    def run(self, fetcher: Any, **options: Any) -> None:
         """Feeds the device with it."""
-        sources = InputSources(Payloads(), None, cast(Any, fetcher))
-        database = cast(Any, Database())
-        inputs.feed(database, sources, self.batch, MODEL, self._submit, **options)
+        sources = InputSources(Payloads(), None, fetcher)
+        inputs.feed(DATABASE, sources, self.batch, MODEL, self._submit, **options)
 
     def _submit(
         self, owners: Sequence[InFlightSlice], seqs: Sequence[int], values: Sequence[Any],
@@ -104,8 +99,7 @@ def test_nothing_is_fetched_for_slices_that_go_back(monkeypatch: pytest.MonkeyPa
     def release() -> None:
         feed.batch.slices[0].released = True
 
-    fetcher = Addresses(2, release)
-    feed.run(fetcher)
+    feed.run(fetcher := Addresses(2, release))
     assert fetcher.calls[0] == urls(2, "a")
     assert [url for call in fetcher.calls[1:] for url in call] == urls(2, "b")
     assert [one.pending for one in feed.batch.slices] == [2, 2]  # what was submitted
@@ -121,16 +115,13 @@ def test_nothing_is_fetched_while_what_was_fills_the_lanes(monkeypatch: pytest.M
 
 
 def test_a_slice_whose_rows_ended_elsewhere_waits_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Empty:
-        def read(self, places: Sequence[str]) -> list[bytes | None]:
-            return [None] * len(places)
-
+    empty: Any = SimpleNamespace(read=lambda places: [None] * len(places))
     model = Model("minilm", "1", "minilm", prepare="pool")
     [in_flight] = ClaimedBatch([Lease(new(), 0, 3, 1, "t", model.key, "{}")]).slices
     in_flight.expect(3)
     monkeypatch.setattr(claim, "read_inputs", lambda tx, leases: [(0, 1, '"a"', None, None)])
     rows: list[InputRow] = [(7, seq, f"#place{seq}", None, None) for seq in range(3)]
-    sources = InputSources(Payloads(), cast(Any, Empty()))
-    found, rest = sources.take_prepared(cast(Any, Database()), model, in_flight, rows)
+    sources = InputSources(Payloads(), empty)
+    found, rest = sources.take_prepared(DATABASE, model, in_flight, rows)
     assert (found, rest) == ({}, [(7, 1, '"a"', None, None)])
     assert in_flight.pending == 1

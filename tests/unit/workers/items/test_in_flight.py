@@ -2,25 +2,23 @@
 
 import threading
 
-import pytest
-
-from jobs import clock, ids
+from jobs import ids
 from jobs.store.queue.claim import Lease
 from workers.items import in_flight as module
 from workers.items.in_flight import ClaimedBatch, InFlightSlice, ItemOutcome, end_together
 
 
 def claimed_batch(slices: int = 1, items: int = 1) -> ClaimedBatch:
-    leases = [Lease(ids.new(), n, n + items, 1, "t", "m@1", "{}") for n in range(slices)]
-    return ClaimedBatch(leases)
+    return ClaimedBatch(
+        [Lease(ids.new(), n, n + items, 1, "t", "m@1", "{}") for n in range(slices)]
+    )
 
 
 def claimed_slice(items: int) -> tuple[ClaimedBatch, InFlightSlice]:
     """A claim of one slice, all of whose items are in flight."""
     claimed = claimed_batch(items=items)
-    [only] = claimed.slices
-    only.expect(items)
-    return claimed, only
+    claimed.slices[0].expect(items)
+    return claimed, claimed.slices[0]
 
 
 def outcomes(*seqs: int) -> list[ItemOutcome]:
@@ -43,23 +41,16 @@ def test_slices_are_handed_over_as_they_finish_and_then_no_more() -> None:
 
 def test_slices_of_a_claim_that_end_together_are_handed_over_together() -> None:
     claimed, other = claimed_batch(3), claimed_batch()
-    for in_flight in (*claimed.slices, *other.slices):
+    slices = [*claimed.slices, *other.slices]
+    for in_flight in slices:
         in_flight.expect(1)
-    ended = [(in_flight, *outcomes(0)) for in_flight in (*claimed.slices, *other.slices)]
+    ended = [(in_flight, *outcomes(0)) for in_flight in slices]
     thread = threading.Thread(target=end_together, args=(ended,))
     thread.start()
     assert claimed.wait() == claimed.slices
     assert other.wait() == other.slices
     thread.join()
     assert claimed.ended
-
-
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A clock that stands at its last number."""
-    times = [100.0]
-    monkeypatch.setattr(clock, "monotonic", lambda: times[-1])
-    return times
 
 
 def due(claimed: ClaimedBatch) -> float:
@@ -70,10 +61,10 @@ def test_outcomes_of_a_slice_that_goes_on_are_recorded_after_a_second(now: list[
     claimed, slow = claimed_slice(9)
     assert due(claimed) == module.RECORD_AFTER_S, "there is nothing to record, but it looks again"
     slow.add(outcomes(0, 1))
-    now.append(100.75)
+    now[0] = 100.75
     slow.add(outcomes(2))
     assert due(claimed) == 0.25
-    now.append(101.0)
+    now[0] = 101.0
     assert claimed.wait() == []
     assert not claimed.ended
     [(whole, part)] = claimed.take_outcomes().items()
@@ -88,7 +79,7 @@ def test_outcomes_of_a_slice_that_goes_on_are_recorded_after_a_second(now: list[
 def test_a_slice_that_is_half_done_after_a_second_is_given_another(now: list[float]) -> None:
     claimed, quick = claimed_slice(8)
     quick.add(outcomes(0, 1, 2, 3))
-    now.append(101.5)
+    now[0] = 101.5
     assert due(claimed) == 0.5
     quick.add(outcomes(4, 5, 6, 7))
     assert claimed.wait() == [quick]

@@ -20,20 +20,15 @@ def sent(data: Any) -> Any:
     return one.data
 
 
-@pytest.mark.parametrize(
-    "data",
-    [None, True, 0, 2**80, -1.5, "text", "\ud800", "", b"\0\xff", [], (), {}, [1, [2, (3, "x")]],
-     {"l": ["l", "a"], "image": b"x" * 1000, "": {"d": 1}}],
-)  # fmt: skip
-def test_values_come_back_with_their_types(data: Any) -> None:
-    back = sent(data)
-    assert back == data
-    assert type(back) is type(data)
-
-
-def test_numbers_that_json_lacks_come_back() -> None:
-    assert math.isnan(sent(float("nan")))
-    assert sent([float("inf")]) == [math.inf]
+def test_values_come_back_with_their_types() -> None:
+    values = [None, True, 0, 2**80, -1.5, "text", "\ud800", "", b"\0\xff", [], (), {}]
+    deep = [[1, [2, (3, "x")]], {"l": ["l", "a"], "image": b"x" * 1000, "": {"d": 1}}]
+    for data, case in each([*values, *deep, np.float32(1.5), [math.inf]], name=ascii):
+        with case:
+            back = sent(data)
+            assert back == data
+            assert type(back) is type(data)
+    assert math.isnan(sent(math.nan))
 
 
 def test_arrays_come_back() -> None:
@@ -54,12 +49,6 @@ def test_arrays_in_other_layouts_come_back_in_c_order() -> None:
     assert (back == array).all()
 
 
-def test_scalars_of_numpy_stay_scalars() -> None:
-    back = sent(np.float32(1.5))
-    assert isinstance(back, np.float32)
-    assert back == 1.5
-
-
 def test_the_inputs_of_a_list_stay_together() -> None:
     item = PreparedItem([Prepared(1, np.int32([1])), Prepared(2, np.int32([2, 3]))], is_list=True)
     back = loads(dumps(item))
@@ -67,22 +56,15 @@ def test_the_inputs_of_a_list_stay_together() -> None:
     assert [(one.size, one.data.tolist()) for one in back.inputs] == [(1, [1]), (2, [2, 3])]
 
 
-@pytest.mark.parametrize(
-    "data", [date(2020, 1, 1), {1: "x"}, {"x"}, object(), np.array(["x"]), np.array([object()])]
-)
-def test_nothing_else_is_sent(data: Any) -> None:
-    with pytest.raises(Unsendable, match="can't be sent"):
-        sent(data)
-
-
-def test_data_that_is_too_deep_or_too_large_is_not_sent() -> None:
+def test_nothing_else_is_sent() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
     ring: dict[str, Any] = {}
     ring["ring"] = ring
-    for data in (deep, ring):
-        with pytest.raises(Unsendable, match="can't be sent"):
+    others = [date(2020, 1, 1), {1: "x"}, {"x"}, object(), np.array(["x"]), np.array([object()])]
+    for data, case in each([*others, deep, ring], name=type):
+        with case, pytest.raises(Unsendable, match="can't be sent"):
             sent(data)
     with pytest.raises(Unsendable, match="64 MiB at most"):
         dumps(PreparedItem([Prepared(1, np.zeros(33 << 20, np.uint8))] * 2, is_list=True))

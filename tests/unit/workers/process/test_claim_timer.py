@@ -1,9 +1,9 @@
 """When a worker looks for slices itself, and what a look starts."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -25,7 +25,7 @@ class Bench:
         monkeypatch.setattr(backlog, "claimable", self._claimable)
         host: Any = SimpleNamespace(model=None, capacity=SimpleNamespace(room=lambda: self.room))
         database: Any = SimpleNamespace(begin=nullcontext)
-        self.timer = ClaimTimer(database, {"m@1": host}, self._work, self._start)
+        self.timer = ClaimTimer(database, {"m@1": host}, self._work, lambda act: act())
 
     def _claimable(self, *_: object) -> dict[str, int]:
         self.looks += 1
@@ -36,9 +36,6 @@ class Bench:
     def _work(self) -> bool:
         self.worked += 1
         return self.rounds.pop(0) if self.rounds else False
-
-    def _start(self, act: Callable[[], None]) -> None:
-        act()
 
     def look(self) -> float:
         """Looks after the pause; returns the next pause."""
@@ -52,9 +49,13 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(monkeypatch)
 
 
-def test_an_idle_worker_looks_every_three_seconds(bench: Bench) -> None:
+@pytest.mark.parametrize("ready", [0, 1])  # 1: a suspect that runs alone, say
+def test_a_worker_that_can_claim_nothing_looks_every_three_seconds(
+    bench: Bench, ready: int
+) -> None:
+    bench.ready = ready
     assert [bench.look() for _ in range(4)] == [2.0, 3.0, 3.0, 3.0]
-    assert (bench.looks, bench.worked) == (4, 0)
+    assert (bench.looks, bench.worked) == (4, 4 * ready)
 
 
 def test_slices_that_nobody_nudged_for_are_claimed_and_more_are_looked_for_soon(
@@ -68,21 +69,13 @@ def test_slices_that_nobody_nudged_for_are_claimed_and_more_are_looked_for_soon(
     assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.0, 1.0, 1.0])  # as long as no nudge comes
 
 
-def test_as_many_rounds_begin_as_slices_are_ready(bench: Bench) -> None:
-    bench.ready = 4
-    bench.look()
-    assert bench.worked == 4
-
-
-def test_a_look_that_can_claim_nothing_is_followed_by_the_usual_pauses(bench: Bench) -> None:
-    bench.ready = 1  # a suspect runs alone, say
-    assert [bench.look() for _ in range(3)] == [2.0, 3.0, 3.0]
-
-
-def test_a_worker_without_room_asks_nothing(bench: Bench) -> None:
-    bench.ready, bench.room = 1, 0
+def test_as_many_rounds_begin_as_slices_are_ready_and_none_without_room(bench: Bench) -> None:
+    bench.ready, bench.room = 4, 0
     bench.look()
     assert (bench.looks, bench.worked) == (0, 0)
+    bench.room = 1
+    bench.look()
+    assert bench.worked == 4
 
 
 def test_nudges_that_come_make_looks_needless(bench: Bench) -> None:
@@ -107,22 +100,18 @@ def test_a_database_that_is_away_ends_neither_the_timer_nor_a_round(bench: Bench
 def test_a_round_and_a_look_that_fail_end_neither_the_nudge_nor_the_timer(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken() -> bool:
-        raise ValueError("unforeseen")
-
+    broken = Mock(side_effect=ValueError("unforeseen"))
     monkeypatch.setattr(bench.timer, "_work", broken)
     bench.timer.nudge()
-    looked: list[int] = []
 
     def look() -> None:
-        looked.append(1)
-        if len(looked) == 3:
+        if broken.call_count == 3:
             bench.timer.stop()
         broken()
 
     monkeypatch.setattr(bench.timer, "look", look)
     bench.timer.pause_s = 0.0
     bench.timer.run()
-    assert len(looked) == 3
+    assert broken.call_count == 4
     assert "a round of claims failed" in caplog.text
     assert "a look for slices failed" in caplog.text

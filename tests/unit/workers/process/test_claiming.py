@@ -14,22 +14,19 @@ from jobs.store.queue.claim import Lease
 from workers.process.claiming import Claimer
 
 
-def claimer(*hosts: tuple[int, float, float]) -> Claimer:
-    """One whose hosts have (preemptive room, seconds until a launch ends, its duration)."""
-    table: Any = {
-        str(n): SimpleNamespace(
-            capacity=SimpleNamespace(
-                preemptive_room=lambda room=room: room,
-                next_launch_end=lambda left_s=left_s, took_s=took_s: (left_s, took_s),
-            )
-        )
-        for n, (room, left_s, took_s) in enumerate(hosts)
-    }
-    return Claimer(cast(Any, None), table, 1, 60.0, "default")
+def host(**said: Any) -> Mock:
+    """A host whose capacity says so."""
+    capacity = Mock(**{f"{name}.return_value": value for name, value in said.items()})
+    return Mock(model=Model("m", "1", "echo"), capacity=capacity)
+
+
+def claimer(*hosts: Mock) -> Claimer:
+    database: Any = SimpleNamespace(begin=nullcontext)
+    return Claimer(database, {str(n): one for n, one in enumerate(hosts)}, 1, 60.0, "default")
 
 
 @pytest.mark.parametrize(
-    ("hosts", "delay_s", "claims"),
+    ("hosts", "delay_s", "claims"),  # hosts: preemptive room, time until a launch ends, its time
     [
         ([], 0.05, True),  # nothing to preempt: looks again in a moment
         ([(8, 0.01, 0.02)], 0.05, True),  # short launches
@@ -42,32 +39,21 @@ def claimer(*hosts: tuple[int, float, float]) -> Claimer:
 def test_the_time_is_just_before_a_launch_ends(
     hosts: list[tuple[int, float, float]], delay_s: float, claims: bool
 ) -> None:
-    assert claimer(*hosts).preemption_delay_s() == (pytest.approx(delay_s), claims)
-
-
-class Room:
-    """A host with room for anything."""
-
-    def __init__(self) -> None:
-        self.model = Model("m", "1", "echo")
-        self.capacity = SimpleNamespace(
-            room=lambda: 10, preemptive_room=lambda: 10, item_ms=lambda: 1.0, slice_items=lambda: 10
-        )
+    made = claimer(*(host(preemptive_room=room, next_launch_end=end) for room, *end in hosts))
+    assert made.preemption_delay_s() == (pytest.approx(delay_s), claims)
 
 
 def lease(*, suspect: bool) -> Lease:
-    return Lease(ids.new(), 0, 1, 1, "tenant", "m@1", "{}", suspect=suspect)
+    return Lease(ids.new(), 0, 1, 1, "tenant", "0", "{}", suspect=suspect)
 
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> Claimer:
     """A claimer whose models always have ordinary slices and suspects."""
-    made = Claimer(cast(Any, SimpleNamespace(begin=nullcontext)), {"m@1": cast(Any, Room())}, 1,
-                   60.0, "default")  # fmt: skip
     monkeypatch.setattr(backlog, "suspects_wait", lambda *_: True)
     monkeypatch.setattr(claim, "claim", lambda *_, **__: [lease(suspect=False)])
     monkeypatch.setattr(claim, "claim_suspect", lambda *_, **__: [lease(suspect=True)])
-    return made
+    return claimer(host(room=10, preemptive_room=10, item_ms=1.0, slice_items=10))
 
 
 def test_suspects_keep_their_turn_while_what_is_in_flight_takes_long(busy: Claimer) -> None:
@@ -115,9 +101,5 @@ def test_a_slice_is_cut_into_parts_that_are_worth_a_claim(
     cuts: list[int] = []
     monkeypatch.setattr(claim, "claim", lambda *_, **__: [lease])
     monkeypatch.setattr(split, "cut", lambda tx, lease, items, pool: cuts.append(items) or lease)
-    host = Mock(model="0")
-    host.capacity.room.return_value, host.capacity.slice_items.return_value = room, 100
-    table: Any = {"0": host}
-    database: Any = SimpleNamespace(begin=lambda: nullcontext(None))
-    assert Claimer(database, table, 1, 60.0, "default").claim([]) == [lease]
+    assert claimer(host(room=room, slice_items=100)).claim([]) == [lease]
     assert cuts == ([] if part is None else [part])

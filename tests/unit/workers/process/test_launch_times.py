@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,23 +22,20 @@ def test_times_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "device"),
+    ("model", "device", "found"),
     [
-        (replace(MODEL, version="2"), ""),
-        (replace(MODEL, options={"a": 1}), ""),
-        (replace(MODEL, limits=Limits(max_batch=7)), ""),
-        (MODEL, "cuda:1"),
+        (replace(MODEL, version="2"), "", []),
+        (replace(MODEL, options={"a": 1}), "", []),
+        (replace(MODEL, limits=Limits(max_batch=7)), "", []),
+        (MODEL, "cuda:1", []),
+        (replace(MODEL, price=replace(MODEL.price, per_item=1)), "", TIMES),
     ],
 )
-def test_another_model_or_device_has_its_own(tmp_path: Path, model: Model, device: str) -> None:
+def test_another_model_or_device_has_its_own_but_not_another_price(
+    tmp_path: Path, model: Model, device: str, found: list[Any]
+) -> None:
     LaunchTimes(tmp_path, "").write(MODEL, TIMES)
-    assert LaunchTimes(tmp_path, device).read(model) == []
-
-
-def test_a_price_changes_no_times(tmp_path: Path) -> None:
-    LaunchTimes(tmp_path, "").write(MODEL, TIMES)
-    priced = replace(MODEL, price=replace(MODEL.price, per_item=1))
-    assert LaunchTimes(tmp_path, "").read(priced) == TIMES
+    assert LaunchTimes(tmp_path, device).read(model) == found
 
 
 def test_engines_that_may_compile_for_each_size_are_swept_at_every_load(tmp_path: Path) -> None:

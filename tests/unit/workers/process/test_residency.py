@@ -1,4 +1,4 @@
-"""Models in a worker's memory, on a clock of the test's own."""
+"""Models in a worker's memory, on a clock of the test's own; canaries that were rolled back."""
 
 from dataclasses import replace
 from math import inf
@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from jobs.models.model import Model
-from workers.process.residency import REMOVED_STAYS_S, Residency, Resident
+from jobs.models.model import Degrade, Model
+from jobs.models.registered import Registered
+from jobs.models.registry import Registry
+from jobs.models.routing.route import Route, Share
+from jobs.models.routing.table import RoutingTable
+from tests.support.cases import each
+from workers.process.residency import REMOVED_STAYS_S, Residency, Resident, RolledBack
 
 
 def model(name: str, memory_mb: int = 400, version: str = "1") -> Model:
@@ -98,6 +103,10 @@ def test_one_that_is_larger_than_the_budget_fails_for_good() -> None:
     made = table(model("a", 1001))
     assert made.of("a").state == "failed"
     assert made.bring(10**9, "a") == ("", "")
+    made = declared(model("a", 0), budget_mb=1000)
+    made.reserve(0.0)
+    assert not made.measure(made.of("a"), 1500)
+    assert (made.of("a").state, made.of("a").retry_s) == ("failed", inf)
 
 
 def test_the_least_recently_used_leaves_for_one_that_is_wanted() -> None:
@@ -113,14 +122,10 @@ def test_as_many_leave_as_it_takes_and_none_that_gives_no_room() -> None:
     assert made.bring(30.0, "d") == ("d", "ab")
 
 
-def test_nobody_leaves_before_the_minimum_stay_is_over() -> None:
+def test_nobody_leaves_before_its_minimum_stay_or_with_work_in_hand_before_a_long_one() -> None:
     made = table(*map(model, "abc"))
     assert made.bring(29.9, "c") == ("", "")
     assert made.bring(30.0, "c") == ("c", "a")
-
-
-def test_one_with_work_in_hand_leaves_last_and_only_after_a_long_stay() -> None:
-    made = table(*map(model, "abc"))
     made.of("a").busy = True
     made.of("b").used_s = 25.0
     assert made.bring(30.0, "c") == ("c", "b")
@@ -157,13 +162,6 @@ def test_one_that_says_how_large_it_is_only_when_loaded_leaves_where_it_does_not
     made.reserve(0.0)
     assert made.names("loading") == ""
     assert made.bring(30.0, "c") == ("c", "a")
-
-
-def test_a_measured_model_that_is_larger_than_the_budget_fails() -> None:
-    made = declared(model("a", 0), budget_mb=1000)
-    made.reserve(0.0)
-    assert not made.measure(made.of("a"), 1500)
-    assert (made.of("a").state, made.of("a").retry_s) == ("failed", inf)
 
 
 def test_a_load_that_fails_is_tried_again_later_and_later() -> None:
@@ -221,9 +219,7 @@ def test_a_model_whose_loads_ended_workers_is_loaded_last_or_not_at_all() -> Non
     left_out = {"b@1": "it crashed 3 times"}
     made = declared(*map(model, "abc"), late={"a@1"}, left_out=left_out)
     made.reserve(0)
-    first = made.next_load()
-    assert first
-    assert first.model.name == "c"
+    assert made.next_load() is made.of("c")
     made.load_all(0)
     assert made.names("ready") == "ac"
     assert (made.of("b").state, made.of("b").error) == ("failed", "it crashed 3 times")
@@ -265,3 +261,70 @@ def test_a_version_with_an_artifact_is_verified_and_staged_before_it_is_loaded()
     made.mark_failed(1.0, first, "w.bin: broken")
     made.reserve(2.0)
     assert (made.names("verifying"), first.failures) == ("a", 1)
+
+
+STABLE, CANARY = Model("m", "1", "echo"), Model("m", "2", "echo", on_demand=True)
+BACK = RoutingTable({("m", "stable"): "1"})
+
+
+def unneeded(
+    memory: RolledBack, now_s: float, table: Residency, routing: RoutingTable = BACK, id: str = "r"
+) -> list[str]:
+    models = [resident.model for resident in table]
+    told = Registered(routing=routing, rolled_back=((id, "m@2"),))
+    found = memory.unneeded(now_s, told, Registry(models, routing), table)
+    return [resident.model.key for resident in found]
+
+
+def test_a_canary_that_was_loaded_on_demand_is_unloaded_once_apis_know_of_the_rollback() -> None:
+    memory, made = RolledBack(), declared(STABLE, CANARY)
+    stable, canary = made
+    for resident in (stable, canary):
+        load(made, resident)
+    assert unneeded(memory, 10.0, made) == []
+    assert unneeded(memory, 10.0 + REMOVED_STAYS_S, made) == ["m@2"]
+    assert unneeded(memory, 11.0 + REMOVED_STAYS_S, made) == ["m@2"], "until it is"
+    canary.change_state("draining")
+    assert unneeded(memory, 12.0 + REMOVED_STAYS_S, made) == []
+    made.mark_unloaded(canary)
+    load(made, canary)  # a call named it
+    assert unneeded(memory, 99.0, made) == [], "a rollback unloads it once"
+    assert unneeded(memory, 99.0, made, id="next") == []
+    assert unneeded(memory, 99.0 + REMOVED_STAYS_S, made, id="next") == ["m@2"]
+
+
+def load(made: Residency, resident: Resident) -> None:
+    resident.change_state("loading")
+    resident.change_state("warming")
+    made.mark_ready(0.0, resident)
+
+
+def test_a_rolled_back_canary_that_stays_loaded_or_is_named_stays() -> None:
+    shadows = Route("m", [Share("1", 100)], shadow=Share("2", 1))
+    named = RoutingTable({("m", "stable"): "1", ("m", "next"): "2"})
+    falls_back = replace(STABLE, degrade=Degrade(fallback="m@2"))
+    for (routing, *models), case in each(
+        [
+            (BACK, STABLE, replace(CANARY, on_demand=False)),
+            (BACK, falls_back, CANARY),
+            (named, STABLE, CANARY),
+            (RoutingTable(routes={("m", "*"): shadows}), STABLE, CANARY),
+        ]
+    ):
+        with case:
+            memory, made = RolledBack(), declared(*models)
+            for resident in made:
+                load(made, resident)
+            assert unneeded(memory, 0.0, made, routing) == []
+            assert unneeded(memory, 99.0, made, routing) == []
+
+
+def test_a_rolled_back_canary_that_is_being_loaded_is_waited_for() -> None:
+    memory, made = RolledBack(), declared(CANARY)
+    [canary] = made
+    canary.change_state("loading")
+    assert unneeded(memory, 0.0, made) == []
+    canary.change_state("warming")
+    assert unneeded(memory, 50.0, made) == []
+    made.mark_ready(51.0, canary)
+    assert unneeded(memory, 51.0, made) == ["m@2"]

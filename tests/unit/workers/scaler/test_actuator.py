@@ -1,12 +1,36 @@
-"""Actuator `kubernetes`, beside a cluster that changes or answers late."""
+"""Actuator `kubernetes`, beside a cluster that changes or answers late; workloads of pools."""
 
 import pytest
 
+from tests.support.cases import each
 from workers.keeper.scaling.actuators.protocol import ActuatorError
+from workers.scaler import workloads
 from workers.scaler.actuator import Conflict, KubernetesActuator
 from workers.scaler.workloads import Workload
 
 WORKLOAD = Workload("gpu", "deployment", "worker")
+
+
+def test_each_pool_has_its_workload() -> None:
+    assert workloads.parse("gpu=ml/deployment/worker-gpu, cpu=ml/statefulset/worker.cpu") == {
+        "gpu": Workload("ml", "deployment", "worker-gpu"),
+        "cpu": Workload("ml", "statefulset", "worker.cpu"),
+    }
+    assert workloads.parse("") == {}
+
+
+def test_what_is_wrong_with_workloads_is_said() -> None:
+    said = {
+        "gpu": "write pool=namespace/deployment/name",
+        "gpu=worker": "write pool=",
+        "gpu=ml/daemonset/worker": "write pool=",
+        "gpu=ml/deployment/../x": "write pool=",
+        "a=ml/deployment/w,b=ml/deployment/w": "a workload is of one pool",
+        "a=ml/deployment/w,a=ml/deployment/v": "a pool has one workload",
+    }
+    for (text, why), case in each(said.items()):
+        with case, pytest.raises(ValueError, match=why):
+            workloads.parse(text)
 
 
 class Scales:

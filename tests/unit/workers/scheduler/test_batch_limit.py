@@ -3,24 +3,15 @@
 from workers.scheduler.batch_limit import BatchLimit
 
 
-def full_launches(limit: BatchLimit, count: int) -> None:
-    for _ in range(count):
-        limit.launched(limit.rows, clean=True)
-
-
-def test_memory_that_runs_out_halves_the_limit() -> None:
+def test_memory_that_runs_out_halves_the_limit_which_grows_again_to_the_configured_one() -> None:
     limit = BatchLimit(64)
     limit.ran_out_of_memory(64)
     assert limit.rows == 32
+    for _ in range(2000):
+        limit.launched(limit.rows, clean=True)
+    assert limit.rows == 64
     limit.ran_out_of_memory(1)
     assert limit.rows == 1
-
-
-def test_it_grows_again_to_the_configured_one_and_no_further() -> None:
-    limit = BatchLimit(64)
-    limit.ran_out_of_memory(64)
-    full_launches(limit, 2000)
-    assert limit.rows == 64
 
 
 def test_only_full_launches_without_an_error_let_it_grow() -> None:

@@ -1,21 +1,32 @@
-"""The items that wait in a worker."""
+"""The items that wait in a worker: each lane in its order, and whose are launched next."""
+
+from collections import Counter
+from typing import Any
 
 import pytest
 
 from jobs.calls.lanes import ALONE, lane_name, lane_parts
+from tests.support.cases import each
 from workers.scheduler.entries import Entry
 from workers.scheduler.lanes import ItemLanes, ItemsWaiting
 
-
-def entry(
-    seq: int, lane: str = "{}/64", size: int = 1, owner: object = "job", arrived_s: float = 0.0
-) -> Entry:
-    return Entry(owner, seq, lane, lane_parts(lane)[1], size, None, arrived_s)
+LANE = "{}/64"
 
 
-def lanes_with(*entries: Entry) -> ItemLanes:
-    lanes = ItemLanes()
-    lanes.put(entries)
+def entry(seq: int, lane: str = LANE, *, owner: object = "job", **more: Any) -> Entry:
+    size, arrived_s = more.pop("size", 1), more.pop("arrived_s", 0.0)
+    return Entry(owner, seq, lane, lane_parts(lane)[1], size, None, arrived_s, **more)
+
+
+def entries(tenant: str, count: int, **more: Any) -> list[Entry]:
+    owner = tenant, more.get("place", ())
+    return [entry(n, **{"owner": owner, "tenant": tenant, **more}) for n in range(count)]
+
+
+def lanes_of(*waiting: list[Entry], sized: bool = False) -> ItemLanes:
+    lanes = ItemLanes(sized=sized)
+    for some in waiting:
+        lanes.put(some)
     return lanes
 
 
@@ -23,68 +34,121 @@ def seqs(entries: list[Entry]) -> list[int]:
     return [entry.seq for entry in entries]
 
 
+def tenants(taken: list[Entry]) -> Counter[str]:
+    return Counter(entry.tenant for entry in taken)
+
+
 def test_the_oldest_items_of_a_lane_are_taken_first() -> None:
-    lanes = lanes_with(*map(entry, range(5)))
-    assert seqs(lanes.take("{}/64", 3)) == [0, 1, 2]
-    assert seqs(lanes.take("{}/64", 3)) == [3, 4]
+    lanes = lanes_of(entries("a", 5))
+    assert seqs(lanes.take(LANE, 3)) == [0, 1, 2]
+    assert seqs(lanes.take(LANE, 3)) == [3, 4]
     assert len(lanes) == 0
     assert lanes.waiting() == {}
-    assert lanes.take("{}/64", 1) == []
+    assert lanes.take(LANE, 1) == []
 
 
 def test_taking_stops_before_the_size_budget_is_exceeded() -> None:
-    lanes = lanes_with(*(entry(n, size=30) for n in range(5)))
-    assert seqs(lanes.take("{}/64", 5, max_units=90)) == [0, 1, 2]
-    lanes = lanes_with(entry(0, size=100), entry(1))
-    assert seqs(lanes.take("{}/64", 5, max_units=10)) == [0]
+    assert seqs(lanes_of(entries("a", 5, size=30)).take(LANE, 5, max_units=90)) == [0, 1, 2]
+    assert seqs(lanes_of([entry(0, size=100), entry(1)]).take(LANE, 5, max_units=10)) == [0]
 
 
 def test_waiting_tells_how_many_and_since_when() -> None:
-    lanes = lanes_with(entry(0, arrived_s=3.0), entry(1, arrived_s=4.0), entry(2, "{}/16"))
-    assert lanes.waiting() == {
-        "{}/64": ItemsWaiting(2, 2, 3.0),
-        "{}/16": ItemsWaiting(1, 1, 0.0),
-    }
+    lanes = lanes_of([entry(0, arrived_s=3.0), entry(1, arrived_s=4.0), entry(2, "{}/16")])
+    assert lanes.waiting() == {LANE: ItemsWaiting(2, 2, 3.0), "{}/16": ItemsWaiting(1, 1, 0.0)}
 
 
 def test_items_that_ride_with_calls_come_from_their_lane_first_and_then_from_shorter_ones() -> None:
-    lanes = lanes_with(entry(0, "{}/16"), entry(1, "{}/64"), entry(2, "{}/32"), entry(3, "{}/64"))
-    assert seqs(lanes.take_fill("{}/64", 3)) == [1, 3, 0]
-    assert seqs(lanes.take_fill("{}/64", 3)) == [2]
-
-
-def test_no_longer_item_and_no_other_batch_key_rides_with_calls() -> None:
     other = lane_name({"normalize": False}, 16)
-    lanes = lanes_with(entry(0, "{}/128"), entry(1, other))
-    assert lanes.take_fill("{}/64", 10) == []
+    waiting = ["{}/16", LANE, "{}/32", LANE, "{}/128", other]
+    lanes = lanes_of([entry(n, lane) for n, lane in enumerate(waiting)])
+    assert seqs(lanes.take_fill(LANE, 3)) == [1, 3, 0]
+    assert seqs(lanes.take_fill(LANE, 3)) == [2]
+    assert lanes.take_fill(LANE, 10) == [], "a longer one, and one of another batch key"
     assert len(lanes) == 2
 
 
 def test_dropping_an_owner_leaves_the_items_of_others_in_their_order() -> None:
     mine, other = object(), object()
-    lanes = lanes_with(
-        entry(0, owner=other),
-        entry(1, owner=mine),
-        entry(2, owner=other),
-        entry(3, "{}/16", owner=mine),
-    )
+    some = [entry(0, owner=other), entry(1, owner=mine), entry(2, owner=other)]
+    lanes = lanes_of([*some, entry(3, "{}/16", owner=mine)])
     assert lanes.drop(mine) == 2
-    assert lanes.waiting().keys() == {"{}/64"}
-    assert seqs(lanes.take("{}/64", 5)) == [0, 2]
+    assert lanes.waiting().keys() == {LANE}
+    assert seqs(lanes.take(LANE, 5)) == [0, 2]
 
 
-@pytest.mark.parametrize("params", [{}, {"normalize": True}, {"b": 1, "a": ["/", {"x": None}]}])
-def test_a_lane_name_tells_its_parameters_and_its_bucket(params: dict[str, object]) -> None:
-    assert lane_parts(lane_name(params, 64)) == (params, 64)
-
-
-def test_a_lane_that_is_alone_or_of_a_cohort_has_the_same_parts_and_another_name() -> None:
-    params = {"a": "x:{/"}
-    lane = lane_name(params, 64, "canary#01890b2c")
-    assert lane_parts(lane) == lane_parts(ALONE + lane) == (params, 64)
-    assert len({lane, lane_name(params, 64, "control#01890b2c"), lane_name(params, 64)}) == 3
-    assert lane_parts(ALONE + lane_name(params, 64)) == (params, 64)
-
-
-def test_the_same_parameters_in_another_order_are_the_same_lane() -> None:
+def test_a_lane_name_tells_its_parameters_and_its_bucket_alone_or_of_any_cohort() -> None:
+    for params, case in each([{}, {"n": True}, {"b": 1, "a": ["/", {"x": None}]}, {"a": "x:{/"}]):
+        with case:
+            names = [lane_name(params, 64, f"{lane}#01890b2c") for lane in ("canary", "control")]
+            names.append(lane_name(params, 64))
+            assert len(set(names)) == 3
+            for name in names:
+                assert lane_parts(name) == lane_parts(ALONE + name) == (params, 64)
     assert lane_name({"a": 1, "b": 2}, 0) == lane_name({"b": 2, "a": 1}, 0)
+
+
+def test_who_comes_late_with_little_is_in_the_next_launch() -> None:
+    lanes = lanes_of(entries("flood", 4000))
+    lanes.take(LANE, 100)
+    lanes.put(entries("light", 20))
+    assert tenants(lanes.take(LANE, 100)) == {"light": 20, "flood": 80}
+
+
+def test_the_lane_of_the_tenant_with_least_has_the_first_turn() -> None:
+    lanes = lanes_of(entries("flood", 400))
+    lanes.take(LANE, 100)
+    lanes.put(entries("light", 2, lane="{}/16"))
+    waiting = lanes.waiting()
+    assert waiting["{}/16"].turn < waiting[LANE].turn
+
+
+def test_launches_are_shared_by_weight() -> None:
+    weights = {"one": 1, "two": 2, "four": 4}
+    lanes = lanes_of(*(entries(tenant, 500, weight=n) for tenant, n in weights.items()))
+    assert tenants(lanes.take(LANE, 70)) == {"one": 10, "two": 20, "four": 40}
+
+
+@pytest.mark.parametrize(("sized", "short"), [(True, 80), (False, 50)])
+def test_turns_are_counted_in_what_the_device_spends(sized: bool, short: int) -> None:
+    lanes = lanes_of(entries("short", 500, size=10), entries("long", 500, size=40), sized=sized)
+    assert tenants(lanes.take(LANE, 100))["short"] == short
+
+
+def test_who_was_idle_has_saved_nothing_up() -> None:
+    lanes = lanes_of(entries("busy", 1000), entries("idle", 1))
+    lanes.take(LANE, 500)
+    lanes.put(entries("idle", 300))
+    assert tenants(lanes.take(LANE, 100)) == {"busy": 50, "idle": 50}
+
+
+def test_of_one_tenant_the_first_in_place_goes_first_and_a_slice_in_order() -> None:
+    first = [entries("a", 2, place=(1,)), entries("a", 2, place=(1,))[1:]]
+    taken = lanes_of(entries("a", 3, place=(2,)), *first).take(LANE, 10)
+    assert [entry.place[0] for entry in taken] == [1, 1, 1, 2, 2, 2]
+    assert seqs(taken) == [0, 1, 1, 0, 1, 2]
+
+
+def test_who_has_nothing_left_is_dropped_without_moving_anything() -> None:
+    """A claim of 500 jobs of one item ends in 500 drops, beside thousands that wait."""
+
+    class Owner:
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Owner.compared += 1
+            return self is other
+
+        __hash__ = object.__hash__
+
+    mine = Owner()
+    lanes = lanes_of(entries("a", 3000, owner=mine))
+    for _ in range(500):
+        assert lanes.drop(Owner()) == 0
+    assert Owner.compared < 500
+    assert lanes.drop(mine) == 3000
+    lanes.put(entries("a", 3))
+    lanes.put(entries("b", 2))
+    assert lanes.drop(("b", ())) == 2
+    assert lanes.waiting()[LANE].rows == 3
+    assert lanes.drop(("a", ())) == 3
+    assert not lanes.waiting()

@@ -2,6 +2,7 @@
 
 import random
 from statistics import median
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from workers.scheduler.latency import LatencyModel
 
 C = (0.005, 0.0004, 0.0001, 2e-7)  # fixed, a row, a unit, a unit squared
 BUCKETS = (16, 64, 256)
+SEEN = st.tuples(st.integers(1, 500), st.integers(1, 500), st.floats(1e-6, 100))
 
 
 def true_s(work: LaunchSize, c: tuple[float, ...] = C) -> float:
@@ -86,16 +88,8 @@ def test_before_the_first_launch_everything_takes_no_time() -> None:
     assert LatencyModel().knee(100, LaunchSize.alike(1, 16)) == 1
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(1, 500), st.integers(1, 500), st.floats(1e-6, 100)),
-        min_size=1,
-        max_size=50,
-    )
-)
-def test_no_launch_is_predicted_to_be_shorter_than_a_smaller_one(
-    seen: list[tuple[int, int, float]],
-) -> None:
+@given(st.lists(SEEN, min_size=1, max_size=50))
+def test_no_launch_is_predicted_to_be_shorter_than_a_smaller_one(seen: list[Any]) -> None:
     latency = LatencyModel()
     for rows, size, seconds in seen:
         latency.observe(LaunchSize.alike(rows, size), seconds)
@@ -108,10 +102,8 @@ def test_nineteen_of_twenty_launches_take_no_longer_than_said() -> None:
     latency, draw = LatencyModel(), random.Random(3)
     feed(latency, 400)
     works = [mixed(draw) for _ in range(1000)]
-    within = sum(
-        true_s(work) * draw.uniform(0.95, 1.05) <= latency.predict95(work) for work in works
-    )
-    assert within > 900
+    within = [true_s(work) * draw.uniform(0.95, 1.05) <= latency.predict95(work) for work in works]
+    assert sum(within) > 900
 
 
 def test_a_fixed_cost_has_its_knee_at_nine_tenths_of_the_rows() -> None:
@@ -125,12 +117,9 @@ def test_the_knee_is_where_nine_tenths_of_the_best_throughput_is_reached(
 ) -> None:
     latency = measured(c0, c1)
 
-    def share_of_peak(rows: int) -> float:
-        def throughput(rows: int) -> float:
-            return rows / latency.predict(LaunchSize.alike(rows, size))
-
-        return throughput(rows) / throughput(100)
+    def throughput(rows: int) -> float:
+        return rows / latency.predict(LaunchSize.alike(rows, size))
 
     knee = latency.knee(100, LaunchSize.alike(1, size))
-    assert share_of_peak(knee + 1) >= 0.9
-    assert knee == 1 or share_of_peak(knee - 1) < 0.9
+    assert throughput(knee + 1) >= 0.9 * throughput(100)
+    assert knee == 1 or throughput(knee - 1) < 0.9 * throughput(100)

@@ -28,9 +28,9 @@ PACKED = replace(PADDED, pads=False)
 def decide(
     now_s: float,
     lanes: Sequence[LaneView],
-    pool: PoolView,
-    latency: LatencyModel,
-    rules: Rules,
+    pool: PoolView = JUST_LAUNCHED,
+    latency: LatencyModel = FIXED,
+    rules: Rules = RULES,
     **more: Any,
 ) -> Flush | Wait:
     return LaunchPolicy(latency, rules).decide(now_s, lanes, pool, **more)
@@ -43,19 +43,12 @@ def leaves(*asked: Any, **more: Any) -> Flush:
     return decision
 
 
+def reason(now_s: float, view: LaneView, *asked: Any, **more: Any) -> str:
+    return leaves(now_s, [view], *asked, **more).reason
+
+
 def gap_s(now_s: float, pool: PoolView, calls_s: float) -> float:
     return LaunchPolicy(FIXED, RULES).gap_s(now_s, pool, calls_s)
-
-
-def reason(
-    now_s: float,
-    view: LaneView,
-    pool: PoolView = JUST_LAUNCHED,
-    latency: LatencyModel = FIXED,
-    rules: Rules = RULES,
-    draining: bool = False,
-) -> str:
-    return leaves(now_s, [view], pool, latency, rules, draining=draining).reason
 
 
 def calls(count: int, due_s: float = 10.0, lane: str = "{}/0", bucket: int = 0) -> LaneView:
@@ -69,7 +62,7 @@ def items(count: int, since_s: float = 0.0, lane: str = "{}/0", bucket: int = 0)
 
 
 def test_nothing_waiting_is_waited_for_without_an_end() -> None:
-    assert decide(5.0, [], PoolView(), FIXED, RULES) == Wait(inf)
+    assert decide(5.0, [], PoolView()) == Wait(inf)
 
 
 # -- calls
@@ -78,16 +71,13 @@ def test_nothing_waiting_is_waited_for_without_an_end() -> None:
 def test_the_lane_whose_tenant_had_least_leaves_first_of_those_that_may() -> None:
     burst = replace(calls(100, due_s=1.0, lane="{}/256"), calls_turn=8.0)
     light = replace(calls(100, due_s=2.0, lane="{}/16"), calls_turn=2.0)
-    assert leaves(0.5, [burst, light], JUST_LAUNCHED, FIXED, RULES).view == light
+    assert leaves(0.5, [burst, light]).view == light
     full = replace(calls(100, lane="{}/256"), calls_turn=8.0)
     waits = replace(calls(1, lane="{}/16"), calls_turn=2.0)
-    assert leaves(0.0, [full, waits], JUST_LAUNCHED, FIXED, RULES).view == full
-
-
-def test_items_of_the_tenant_that_had_least_go_before_older_ones() -> None:
+    assert leaves(0.0, [full, waits]).view == full
     old = replace(items(100, since_s=0.0, lane="{}/256"), items_turn=8.0)
-    light = replace(items(100, since_s=1.0, lane="{}/16"), items_turn=2.0)
-    assert leaves(5.0, [old, light], QUIET, FIXED, RULES).view.lane == light.lane
+    young = replace(items(100, since_s=1.0, lane="{}/16"), items_turn=2.0)
+    assert leaves(5.0, [old, young], QUIET).view.lane == young.lane
 
 
 @pytest.mark.parametrize(
@@ -115,24 +105,21 @@ def test_a_call_leaves_when_one_more_row_would_make_it_late() -> None:
     slow = replace(JUST_LAUNCHED, last_took_s=1.2)  # even spacing would be 0.2 s
     first = calls(1, due_s=0.2)
     assert reason(0.1001, first, slow) == "deadline"
-    assert decide(0.09, [first], slow, FIXED, RULES) == Wait(pytest.approx(0.1))
-
-
-def test_the_row_that_might_still_come_counts_for_the_deadline() -> None:
+    assert decide(0.09, [first], slow) == Wait(pytest.approx(0.1))
     by_rows = measured(0.01, 0.001)  # 9 rows: 19 ms, 10 rows: 20 ms
     pool = PoolView(0.9, 1.0, slots=2, gap_s=0.001)
     assert reason(0.9805, calls(9, due_s=1.0), pool, by_rows) == "deadline"
 
 
 def test_calls_below_the_knee_wait() -> None:
-    assert isinstance(decide(0.01, [calls(89)], JUST_LAUNCHED, FIXED, RULES), Wait)
+    assert isinstance(decide(0.01, [calls(89)]), Wait)
 
 
 def wait_s(slots: int, gap_s: float, other_free_s: float = 0.0) -> float:
     """How long the first call waits for others in a pool that has just launched."""
     pool = PoolView(7.0, 0.12, slots, other_free_s=other_free_s, gap_s=gap_s)
     first = calls(1, due_s=7.2)  # came at 7.0
-    decision = decide(7.0, [first], pool, FIXED, RULES)
+    decision = decide(7.0, [first], pool)
     if isinstance(decision, Flush):
         return 0.0
     assert reason(decision.until_s, first, pool) == "pace"
@@ -152,9 +139,8 @@ def test_a_first_call_waits_the_longer_the_more_calls_there_are(slots: int) -> N
 def test_a_call_waits_for_company_by_what_that_saves() -> None:
     half = measured(0.05, 0.05)  # a second row takes half as long again
     pool = PoolView(7.0, 0.12, 2, other_free_s=0.0, gap_s=0.0001)
-    assert decide(7.0, [calls(1, due_s=7.2)], pool, half, RULES) == Wait(
-        pytest.approx(7.0 + 0.5 * 0.06, rel=0.01)
-    )
+    until_s = pytest.approx(7.0 + 0.5 * 0.06, rel=0.01)
+    assert decide(7.0, [calls(1, due_s=7.2)], pool, half) == Wait(until_s)
 
 
 def test_the_last_idle_slot_keeps_to_the_even_spacing() -> None:
@@ -164,52 +150,44 @@ def test_the_last_idle_slot_keeps_to_the_even_spacing() -> None:
 
 def test_calls_that_items_would_fill_up_leave_evenly_spaced() -> None:
     both = LaneView("{}/0", 0, calls=1, calls_units=1, calls_due_s=10.0, items=90, items_since_s=0)
-    assert decide(0.09, [both], JUST_LAUNCHED, FIXED, RULES) == Wait(pytest.approx(0.1))
+    assert decide(0.09, [both]) == Wait(pytest.approx(0.1))
     assert reason(0.1, both) == "pace"
 
 
 def test_calls_that_run_alone_leave_at_once_and_one_at_a_time() -> None:
-    decision = leaves(0.0, [calls(3, lane=ALONE + "{}/0")], JUST_LAUNCHED, FIXED, RULES)
+    decision = leaves(0.0, [calls(3, lane=ALONE + "{}/0")])
     assert (decision.rows, decision.reason) == (1, "full")
 
 
-# -- items
-
-
-def test_items_wait_for_the_window_and_leave_at_its_end() -> None:
-    assert decide(3.01, [items(1, since_s=3.0)], PoolView(), FIXED, RULES) == Wait(3.02)
-    assert reason(3.02, items(1, since_s=3.0)) == "deadline"
-
-
-# -- lanes
+# -- items, and lanes of both
 
 
 def test_calls_go_before_items() -> None:
     full_of_items, one_call = items(100, lane="a/0"), calls(1, lane="b/0")
-    decision = decide(0.2, [full_of_items, one_call], JUST_LAUNCHED, FIXED, RULES)
-    assert decision == Flush(one_call, 100, 0, "pace")
+    assert decide(0.2, [full_of_items, one_call]) == Flush(one_call, 100, 0, "pace")
 
 
 def test_of_two_lanes_of_calls_the_one_that_must_leave_first_does() -> None:
     by_size = measured(0.01, 0.0001, by_size=True)
     short = calls(1, due_s=0.500, lane="{}/16", bucket=16)
     long = calls(1, due_s=0.510, lane="{}/256", bucket=256)  # takes 48 ms longer for its two rows
-    assert leaves(1.0, [short, long], PoolView(), by_size, RULES).view is long
+    assert leaves(1.0, [short, long], PoolView(), by_size).view is long
 
 
 @pytest.mark.parametrize("young_items", [5, 100])
 def test_of_lanes_of_items_the_oldest_goes_first_full_or_not(young_items: int) -> None:
     old = items(5, since_s=0.0, lane="a/0")
     young = items(young_items, since_s=0.9, lane="b/0")
-    decision = decide(1.0, [young, old], PoolView(), FIXED, RULES)
-    assert decision == Flush(old, 100, 0, "deadline")
+    assert decide(1.0, [young, old], PoolView()) == Flush(old, 100, 0, "deadline")
 
 
-def test_the_first_window_to_end_decides_unless_another_lane_is_full() -> None:
+def test_items_wait_for_the_first_window_to_end_unless_another_lane_is_full() -> None:
+    assert decide(3.01, [items(1, since_s=3.0)], PoolView()) == Wait(3.02)
+    assert reason(3.02, items(1, since_s=3.0)) == "deadline"
     views = [items(5, since_s=0.995, lane="a/0"), items(5, since_s=0.99, lane="b/0")]
-    assert decide(1.0, views, PoolView(), FIXED, RULES) == Wait(pytest.approx(1.01))
+    assert decide(1.0, views, PoolView()) == Wait(pytest.approx(1.01))
     old, young = items(5, since_s=0.99, lane="a/0"), items(100, since_s=0.995, lane="b/0")
-    assert decide(1.0, [old, young], PoolView(), FIXED, RULES) == Flush(young, 100, 0, "full")
+    assert decide(1.0, [old, young], PoolView()) == Flush(young, 100, 0, "full")
 
 
 # -- gaps
@@ -220,13 +198,13 @@ LINEAR = measured(0.01, 0.001)  # 100 rows: 110 ms
 
 def test_items_run_alone_between_calls_only_as_long_as_a_call_could_wait() -> None:
     """Target 200 ms, less 10 ms of margin, less 100 ms for the calls: 80 rows in 90 ms."""
-    decision = leaves(5.0, [items(100)], BUSY, LINEAR, RULES, calls_s=0.1)
+    decision = leaves(5.0, [items(100)], BUSY, LINEAR, calls_s=0.1)
     assert (decision.rows, decision.reason) == (pytest.approx(80, abs=1), "full")
 
 
 def test_a_launch_that_no_gap_is_long_enough_for_waits_until_no_call_is_expected() -> None:
     slow = measured(0.095, 0)
-    decision = decide(5.0, [items(100)], BUSY, slow, RULES, calls_s=0.1)
+    decision = decide(5.0, [items(100)], BUSY, slow, calls_s=0.1)
     assert decision == Wait(BUSY.called_s + EXPECTED_S)
     assert reason(EXPECTED_S, items(100), BUSY, slow) == "full"
 
@@ -242,41 +220,33 @@ def test_items_may_have_a_slot_while_another_is_free_for_calls() -> None:
     assert gap_s(4.9, pool, 0.1) == pytest.approx(0.09)
     slow = measured(0.12, 0)
     assert reason(5.0, items(100), pool, slow) == "full"
-    decision = decide(4.9, [items(100)], pool, slow, RULES, calls_s=0.1)
+    decision = decide(4.9, [items(100)], pool, slow, calls_s=0.1)
     assert decision == Wait(pytest.approx(5.05 - 0.09))
 
 
-def test_items_are_evenly_spaced_among_calls() -> None:
-    assert decide(0.05, [items(100)], JUST_LAUNCHED, FIXED, RULES) == Wait(pytest.approx(0.1))
-
-
-def test_items_whose_cost_grows_with_them_are_kept_short_and_not_spaced() -> None:
+def test_items_are_evenly_spaced_among_calls_or_short_where_their_cost_grows_with_them() -> None:
+    assert decide(0.05, [items(100)]) == Wait(pytest.approx(0.1))
     pool = replace(JUST_LAUNCHED, other_free_s=9.0)
-    decision = leaves(0.05, [items(100)], pool, LINEAR, RULES, calls_s=0.1)
+    decision = leaves(0.05, [items(100)], pool, LINEAR, calls_s=0.1)
     assert decision.rows == pytest.approx(80, abs=1)
 
 
-def test_items_that_are_owed_a_launch_go_before_calls_that_wait() -> None:
+def test_items_that_are_owed_a_launch_go_before_calls_and_are_short_among_them() -> None:
     lanes = [calls(100, due_s=0.0), items(100, lane="b/0")]
-    owed = leaves(5.0, lanes, BUSY, FIXED, RULES, calls_s=0.1, owed=True)
+    assert leaves(5.0, lanes, BUSY, calls_s=0.1).view.lane == "{}/0"
+    owed = leaves(5.0, lanes, BUSY, calls_s=0.1, owed=True)
     assert (owed.view.lane, owed.rows) == ("b/0", 100)
-    assert leaves(5.0, lanes, BUSY, FIXED, RULES, calls_s=0.1).view.lane == "{}/0"
-
-
-def test_items_that_are_owed_a_launch_among_calls_get_a_short_one() -> None:
-    lanes = [calls(50, due_s=9.0), items(100, lane="b/0")]
-    owed = leaves(5.0, lanes, BUSY, LINEAR, RULES, calls_s=0.1, owed=True)
+    lanes[0] = calls(50, due_s=9.0)
+    owed = leaves(5.0, lanes, BUSY, LINEAR, calls_s=0.1, owed=True)
     assert (owed.view.lane, owed.rows) == ("b/0", 2)  # 11 ms for one, a tenth more for the next
 
 
 # -- rows
 
 
-@pytest.mark.parametrize(
-    ("bucket", "rows"), [(0, 64), (4, 64), (16, 32), (256, 2), (512, 1), (1024, 1)]
-)
-def test_rows_that_pad_keep_to_the_row_limit_and_to_the_size_budget(bucket: int, rows: int) -> None:
-    assert PADDED.most_rows(bucket) == rows
+def test_rows_that_pad_keep_to_the_row_limit_and_to_the_size_budget() -> None:
+    most = {0: 64, 4: 64, 16: 32, 256: 2, 512: 1, 1024: 1}
+    assert {bucket: PADDED.most_rows(bucket) for bucket in most} == most
     assert PADDED.most_units == 0
 
 
@@ -291,8 +261,7 @@ def test_a_lane_is_full_by_its_rows_where_it_pads_and_else_by_its_sizes(
     rules: Rules, rows: int, units: int
 ) -> None:
     view = calls(2, lane="{}/256", bucket=256)
-    decision = decide(0.0, [view], JUST_LAUNCHED, FIXED, rules)
-    assert decision == Flush(view, rows, units, "full")
+    assert decide(0.0, [view], rules=rules) == Flush(view, rows, units, "full")
 
 
 # -- items that ride with calls

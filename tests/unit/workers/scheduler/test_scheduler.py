@@ -62,9 +62,8 @@ class Replica:
     def next(self) -> Launch | Wait:
         """What the one slot does now; a decision that came to nothing is made again."""
         while True:
-            waiting = Waiting.from_look(
-                self.central.look("me/0"), "me/0", self.model.limits.in_flight, 0.0
-            )
+            look, most = self.central.look("me/0"), self.model.limits.in_flight
+            waiting = Waiting.from_look(look, "me/0", most, 0.0)
             decision = self.scheduler.decide(self.now_s, waiting)
             if isinstance(decision, Wait):
                 return decision
@@ -145,15 +144,11 @@ def test_items_never_make_a_launch_of_calls_longer_than_its_lane(bucket: int) ->
     assert all(entry.size <= bucket for entry in first.items)
 
 
-def test_items_of_any_size_keep_a_launch_of_calls_within_its_size_budget() -> None:
+def test_items_keep_launches_of_calls_within_the_size_budget_and_lengthen_no_shorter_ones() -> None:
     model = replace(FIXED, limits=Limits(max_batch=100, max_tokens=100))
     replica = Replica(model, measured(0.1, 0))
     replica.add(Thing(True, size=10), *(Thing(False, size=40) for _ in range(5)))
-    first = replica.launch()
-    assert [entry.size for entry in first.entries] == [10, 40, 40]
-
-
-def test_items_that_would_lengthen_a_launch_of_shorter_calls_do_not_ride() -> None:
+    assert [entry.size for entry in replica.launch().entries] == [10, 40, 40]
     replica = Replica(FIXED, measured(0.0, 0.001, by_size=True))
     replica.add(Thing(True, size=10), Thing(False, size=1000))
     first = replica.launch()

@@ -23,8 +23,7 @@ def scheduler(c0: float, c1: float, model: Model = MODEL) -> Scheduler:
 
 def launch(made: Scheduler, rows: int, took_s: float, size: int = 1) -> None:
     entries = [Entry(None, n, "{}/0", 0, size, None, 0.0) for n in range(rows)]
-    ended = Launch({}, "full", [], entries, 0.0)
-    ended.engine_s = took_s
+    ended = Launch({}, "full", [], entries, 0.0, engine_s=took_s)
     made.ended(took_s, ended)
 
 
@@ -45,8 +44,7 @@ def test_a_slice_that_takes_more_than_two_seconds_has_a_second_of_items(
     assert scheduler(c0, c1).slice_items(1) == pytest.approx(items, rel=0.1)
 
 
-def test_launches_side_by_side_share_the_items(  # as an upstream takes 64 requests at a time
-) -> None:
+def test_launches_side_by_side_share_the_items() -> None:  # as an upstream takes 64 at a time
     alone = Model("m", "1", "function", limits=Limits(max_batch=1, slice_items=100))
     assert scheduler(0.0, 1.0, alone).slice_items(64) == 100
     assert scheduler(0.0, 10.0, alone).slice_items(4) == 4
@@ -60,25 +58,17 @@ def test_each_length_bucket_has_items_for_a_launch() -> None:
     assert made.slice_items(1) >= len(minilm.buckets)
 
 
-def test_a_model_that_was_never_measured_begins_with_an_item_and_doubles() -> None:
-    made = Scheduler(MODEL)
+def test_a_model_that_was_never_measured_begins_with_an_item_and_doubles_up_to_a_second() -> None:
+    made, slow = Scheduler(MODEL), Scheduler(MODEL)
     made.seed([])
-    assert made.slice_items(1) == 1
-    launch(made, 1, 0.01)
-    assert made.slice_items(1) == 2
-    for rows in (2, 4, 8, 16):
+    for rows, next_items in ((1, 2), (2, 4), (4, 8), (8, 16), (16, 32), (32, 1000)):
+        assert made.slice_items(1) == rows
         launch(made, rows, 0.01)
-    assert made.slice_items(1) == 32
-    launch(made, 32, 0.01)
-    assert made.slice_items(1) == 1000
-
-
-def test_one_that_turns_out_slow_stays_at_a_second() -> None:
-    made = Scheduler(MODEL)
-    made.seed([])
-    launch(made, 1, 1.0)
-    launch(made, 2, 2.0)
-    assert made.slice_items(1) == 1
+        assert made.slice_items(1) == next_items
+    slow.seed([])
+    launch(slow, 1, 1.0)
+    launch(slow, 2, 2.0)
+    assert slow.slice_items(1) == 1
 
 
 def test_items_are_predicted_at_their_usual_size() -> None:

@@ -24,29 +24,22 @@ def test_a_call_alone_takes_its_prefill_and_a_step_a_token() -> None:
     assert (result.calls_tokens, result.steps) == (11, 11)
 
 
-def test_the_clock_jumps_to_the_next_arrival() -> None:
+def test_sequences_share_steps_and_the_clock_jumps_to_the_next_arrival() -> None:
     result = run(Arrival(0.0, 10, 2), Arrival(1000.0, 10, 2))
     assert result.steps == 4
     assert result.lasted_s == pytest.approx(1000.0, abs=0.1)
-
-
-def test_sequences_share_steps() -> None:
     result = run(*(Arrival(0.0, 10, 100) for _ in range(20)))
     assert result.lasted_s < 3.0
     assert result.calls_tokens == 2000
 
 
-def test_a_job_takes_what_calls_leave_and_gives_way_to_them() -> None:
+def test_a_job_takes_what_calls_or_the_declared_time_between_tokens_leave() -> None:
     calls = [Arrival(0.5 * n, 100, 40) for n in range(40)]
     alone, beside = run(*calls), run(*calls, job=True)
     assert beside.items_tokens > 1.5 * beside.calls_tokens
     assert quantile(beside.ttft_s, 0.95) < quantile(alone.ttft_s, 0.95) + 0.05
     assert quantile(beside.itl_s, 0.95) < 1.25 * quantile(alone.itl_s, 0.95)
-
-
-def test_items_fill_the_time_between_tokens_that_an_operator_declares() -> None:
-    calls = [Arrival(0.5 * n, 100, 40) for n in range(40)]
-    beside, filled = run(*calls, job=True), run(*calls, job=True, itl_s=0.025)
+    filled = run(*calls, job=True, itl_s=0.025)
     assert filled.items_tokens > 2 * beside.items_tokens
     assert quantile(filled.itl_s, 0.95) < 0.028
 

@@ -1,6 +1,6 @@
 """The worker and the simulator decide by the same code: what changes one changes the other."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from math import inf
 from random import Random
 from typing import Any
@@ -17,29 +17,14 @@ from tests.support.wait import eventually
 from tests.unit.workers.simulation.made import BATCHSTRING
 from workers.device.call_puller import CallPuller
 from workers.device.model_host import ModelHost
-from workers.engines.protocol import InvalidInput, Prepared
+from workers.engines.echo import Echo
 from workers.scheduler import scheduler
-from workers.scheduler.policy import Flush, LaneView, LaunchPolicy, Wait
+from workers.scheduler.policy import Flush, LaunchPolicy, Wait
 from workers.simulation.costs import LaunchTimes
 from workers.simulation.run import simulate
 
 HOUR_S = 3600.0
 TIMES = LaunchTimes(0.01)
-
-
-class AtOnce:
-    """An engine that takes no time."""
-
-    def prepare(
-        self, inputs: Sequence[Any], params: Mapping[str, Any]
-    ) -> list[Prepared | InvalidInput]:
-        return [Prepared(1, value) for value in inputs]
-
-    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
-        return batch
-
-    def samples(self) -> Sequence[Any]:
-        return []
 
 
 @pytest.fixture
@@ -49,7 +34,7 @@ def lanes() -> MemoryLanes:
 
 @pytest.fixture
 def host(lanes: MemoryLanes) -> Iterator[ModelHost]:
-    host = ModelHost(BATCHSTRING, AtOnce(), CallPuller(lanes, "worker", HOUR_S), lambda *_: 1)
+    host = ModelHost(BATCHSTRING, Echo(), CallPuller(lanes, "worker", HOUR_S), lambda *_: 1)
     host.scheduler.latency.seed(TIMES.sweep(BATCHSTRING, Random(1)))
     host.announce()
     yield host
@@ -69,18 +54,13 @@ def flush_of_the_simulator() -> set[str]:
     return set(simulate(BATCHSTRING, 1, [(0.0, 1)], TIMES).reasons)
 
 
-def drains(
-    _: LaunchPolicy, now_s: float, lanes: Sequence[LaneView], *__: Any, **___: Any
-) -> Flush | Wait:
+def drains(_: Any, now_s: float, lanes: Any, *__: Any, **___: Any) -> Flush | Wait:
     return Flush(lanes[0], 1, 0, "drain") if lanes else Wait(inf)
 
 
 def test_both_make_the_same_scheduler() -> None:
-    assert (
-        workers.device.model_host.Scheduler
-        is workers.simulation.replica.Scheduler
-        is scheduler.Scheduler
-    )
+    ours, theirs = workers.device.model_host.Scheduler, workers.simulation.replica.Scheduler
+    assert ours is theirs is scheduler.Scheduler
 
 
 def test_both_launch_a_single_call_for_the_same_reason(host: ModelHost, lanes: MemoryLanes) -> None:

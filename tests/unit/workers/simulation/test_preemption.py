@@ -26,16 +26,8 @@ SIZES = [20 + size % 100 for size in range(0, 700, 7)]
 def simulated(*, calls: bool, job: bool, preempts: bool = True) -> Result:
     sizes = Random(2)
     arrivals = [(at_s, sizes.choice(SIZES)) for at_s, _ in poisson(PER_S, LASTS_S)]
-    return simulate(
-        MINILM,
-        1,
-        arrivals if calls else [],
-        TIMES,
-        overheads=AROUND,
-        job_sizes=SIZES if job else (),
-        lasts_s=LASTS_S,
-        preempts=preempts,
-    )
+    more = {"job_sizes": SIZES if job else (), "lasts_s": LASTS_S, "preempts": preempts}
+    return simulate(MINILM, 1, arrivals if calls else [], TIMES, overheads=AROUND, **more)
 
 
 @cache
@@ -43,21 +35,14 @@ def beside() -> Result:
     return simulated(calls=True, job=True)
 
 
-def test_a_job_hardly_slows_calls_that_it_gives_way_to() -> None:
-    alone = simulated(calls=True, job=False)
-    assert beside().p(95) < 1.5 * alone.p(95)
+def test_a_job_hardly_slows_calls_that_it_gives_way_to_and_gets_most_of_what_they_leave() -> None:
+    calls, job = simulated(calls=True, job=False), simulated(calls=False, job=True)
+    assert beside().p(95) < 1.5 * calls.p(95)
     assert beside().miss_share < 0.01
-
-
-def test_a_job_gets_most_of_what_calls_leave() -> None:
-    alone = simulated(calls=False, job=True)
-    left = 1 - PER_S / (alone.items_run / alone.lasted_s)
-    assert beside().items_run / alone.items_run == pytest.approx(left, rel=0.25)
-
-
-def test_a_job_that_does_not_give_way_slows_them_much_more() -> None:
+    left = 1 - PER_S / (job.items_run / job.lasted_s)
+    assert beside().items_run / job.items_run == pytest.approx(left, rel=0.25)
     without = simulated(calls=True, job=True, preempts=False)
-    assert without.p(95) > 1.4 * beside().p(95)
+    assert without.p(95) > 1.4 * beside().p(95), "where it does not give way"
 
 
 def test_the_same_seed_gives_the_same_launches() -> None:
@@ -68,17 +53,10 @@ def test_a_tenants_burst_of_long_texts_hardly_slows_another() -> None:
     draw = Random(3)
     light = [(at_s, draw.randint(20, 48), "light") for at_s, _ in poisson(9, 40.0)]
     burst = [(at_s + n * 0.002, 230, "burst") for at_s in range(0, 40, 4) for n in range(60)]
-    p95 = [
-        quantile(
-            sorted(
-                call.latency_s
-                for call in simulate(
-                    MINILM, 1, sorted([*light, *others]), TIMES, overheads=AROUND, preempts=True
-                ).answered
-                if call.tenant == "light"
-            ),
-            0.95,
-        )
-        for others in ([], burst)
-    ]
-    assert p95[1] < 1.3 * p95[0]
+
+    def p95(*others: tuple[float, int, str]) -> float:
+        calls = sorted([*light, *others])
+        found = simulate(MINILM, 1, calls, TIMES, overheads=AROUND, preempts=True).answered
+        return quantile(sorted(one.latency_s for one in found if one.tenant == "light"), 0.95)
+
+    assert p95(*burst) < 1.3 * p95()

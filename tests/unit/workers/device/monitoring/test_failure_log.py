@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs import clock
 from jobs.models.builtin_models import SAMPLES
 from workers.device.monitoring.failure_log import FailureLog
 from workers.engines.protocol import Transient
@@ -18,13 +17,6 @@ CALL = SimpleNamespace(id="call_1", tenant="acme")
 def launch(entries: int) -> Launch:
     calls = [Entry(CALL, 0, "{}/0", 0, 1, None, 0.0) for _ in range(entries)]
     return Launch({}, "pace", calls, [], 0.0)
-
-
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    at = [100.0]
-    monkeypatch.setattr(clock, "monotonic", lambda: at[0])
-    return at
 
 
 def test_it_counts_codes_and_quotes_nothing(

@@ -36,8 +36,8 @@ def test_a_launch_is_shared_out_among_lanes_and_tenants() -> None:
         entry("alice", "{}/16", 10, arrived_s=2.0, prepare_s=0.25),
         entry("bob", "{}/24", 20, arrived_s=0.0, prepare_s=0.25),
     ]
-    launch = Launch({}, "full", [call], items, closed_s=4.0, pads=True, sized=True)
-    launch.started_s, launch.engine_s, launch.predicted_s = 4.5, 2.0, 1.0
+    launch = Launch({}, "full", [call], items, 4.0, True, True, predicted_s=1.0, started_s=4.5)
+    launch.engine_s = 2.0
     names = {"model": model.key}
     ratio = grown("millrace_launch_prediction_ratio_sum", **names)
     queue = grown("millrace_launch_stage_seconds_sum", stage="queue", **names)
@@ -66,8 +66,7 @@ def test_a_launch_is_full_by_rows_or_by_size() -> None:
     for rows in (1, ECHO.limits.max_batch):
         since = grown("millrace_launch_fill_ratio_sum", model=ECHO.key)
         entries = [entry("alice", "{}/0", 1, 0.0, 0.0) for _ in range(rows)]
-        launch = Launch({}, "full", [], entries, closed_s=1.0)
-        launch.started_s = 1.0
+        launch = Launch({}, "full", [], entries, closed_s=1.0, started_s=1.0)
         launch_metrics.record_launch(ECHO, launch, Rules.from_model(ECHO))
         found.append(grown("millrace_launch_fill_ratio_sum", since, model=ECHO.key))
     assert found == [pytest.approx(1 / ECHO.limits.max_batch), pytest.approx(1.0)]

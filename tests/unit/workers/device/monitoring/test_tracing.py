@@ -36,15 +36,11 @@ def slice_of(context: TraceContext | None = None) -> InFlightSlice:
 
 def launched(calls: Sequence[Entry], slices: Sequence[InFlightSlice] = ()) -> Launch:
     items = [Entry(in_flight, n, "{}/0", 0, 1, None, 1.0) for n, in_flight in enumerate(slices)]
-    launch = Launch({}, "pace", calls, items, closed_s=2.0)
-    launch.started_s, launch.engine_s = 2.5, 1.0
-    return launch
+    return Launch({}, "pace", calls, items, closed_s=2.0, started_s=2.5, engine_s=1.0)
 
 
 def record(launch: Launch, outputs: Sequence[Any]) -> None:
-    trace = tracing.trace_launch(launch)
-    assert trace
-    trace.record("m@1", "7", outputs, 1)
+    tracing.trace_launch(launch).record("m@1", "7", outputs, 1)
 
 
 def test_a_launch_without_anything_sampled_is_not_traced(kept: Kept) -> None:
@@ -81,10 +77,8 @@ def test_what_failed_has_an_error_and_the_rest_has_none(kept: Kept) -> None:
 def test_a_slice_lasts_from_its_claim_until_it_is_settled(kept: Kept) -> None:
     job = new_trace(1.0)
     in_flight = slice_of(job)
-    in_flight.outcomes = [
-        ItemOutcome(0, 1, 0.0, None, "x"),
-        ItemOutcome(1, 1, 0.0, None, ValueError("an input")),
-    ]
+    failed = ItemOutcome(1, 1, 0.0, None, ValueError("an input"))
+    in_flight.outcomes = [ItemOutcome(0, 1, 0.0, None, "x"), failed]
     tracing.end_slices([in_flight], 3.0, settled=1)
     mine, settle = kept.of(job)["slice"], kept.of(job)["settle"]
     assert (mine.parent, mine.since_s, mine.error) == (job.span_id, 0.5, "engine_error")
@@ -96,8 +90,7 @@ def test_a_slice_lasts_from_its_claim_until_it_is_settled(kept: Kept) -> None:
 
 
 def test_a_slice_that_was_not_ours_any_more_failed(kept: Kept) -> None:
-    job = new_trace(1.0)
-    in_flight = slice_of(job)
+    in_flight = slice_of(job := new_trace(1.0))
     tracing.end_slices([in_flight], 3.0, settled=0)
     assert kept.of(job)["slice"].error == "lease_lost"
     tracing.drop_slices([in_flight])
@@ -106,18 +99,14 @@ def test_a_slice_that_was_not_ours_any_more_failed(kept: Kept) -> None:
 def test_what_an_engine_asks_is_a_part_of_its_one_entry_or_of_the_launch(kept: Kept) -> None:
     one, job = new_trace(1.0), new_trace(1.0)
     in_flight = slice_of(job)
-    alone = tracing.trace_launch(launched([call(one)]))
-    assert alone
-    assert (alone.context.trace_id, alone.context.span_id == one.span_id) == (one.trace_id, False)
+    alone = tracing.trace_launch(launched([call(one)])).context
+    assert (alone.trace_id, alone.span_id == one.span_id) == (one.trace_id, False)
     item = tracing.trace_launch(launched([], [in_flight]))
-    assert item
     assert item.context == in_flight.span.context
     shared = tracing.trace_launch(launched([call(one), call()]))
-    assert shared
     assert shared.context.trace_id not in (one.trace_id, job.trace_id)
     tracing.drop_slices([in_flight])
 
 
 def test_where_nothing_is_traced_nothing_is_looked_at() -> None:
-    launch = SimpleNamespace()  # it has no entries at all
-    assert tracing.trace_launch(launch) is None  # type: ignore[arg-type]
+    assert tracing.trace_launch(SimpleNamespace()) is None  # it has no entries at all

@@ -116,10 +116,8 @@ def test_a_thread_keeps_its_stream_and_shares_it_with_nobody(cuda: Cuda) -> None
         return [cuda.run(twice([[value + n]])).tolist() for n in range(3)]
 
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(launches, [10, 20])) == [
-            [[[20]], [[22]], [[24]]],
-            [[[40]], [[42]], [[44]]],
-        ]
+        doubled = list(pool.map(launches, [10, 20]))
+    assert doubled == [[[[20]], [[22]], [[24]]], [[[40]], [[42]], [[44]]]]
     assert Stream.made == 2
     assert sorted(number for step, number in events if step == "enter") == [1, 1, 1, 2, 2, 2]
 

@@ -1,9 +1,29 @@
-"""Errors of a device are told from those of a launch and of an input."""
+"""Names of devices, and their errors, which are told from those of a launch and of an input."""
 
 import pytest
 
+from jobs.settings import Settings
+from workers.device.monitoring.device_info import device_name
+from workers.engines import cuda_uuid
 from workers.engines.common.device_errors import device_failure
 from workers.engines.protocol import DeviceFailed
+
+
+@pytest.mark.parametrize("uuid", ["GPU-8f2a1c3e", "MIG-41b36014"])
+def test_a_device_by_uuid_is_the_only_one_that_its_process_sees(uuid: str) -> None:
+    environment = {"CUDA_VISIBLE_DEVICES": "0,1"}
+    cuda_uuid.show_only(uuid, environment)
+    assert environment == {"CUDA_VISIBLE_DEVICES": uuid}
+    assert cuda_uuid.torch_name(uuid) == "cuda"
+    assert device_name(Settings(device=uuid)) == "cuda"
+
+
+@pytest.mark.parametrize("name", ["", "cpu", "cuda:1"])
+def test_torchs_own_names_change_nothing(name: str) -> None:
+    environment: dict[str, str] = {}
+    cuda_uuid.show_only(name, environment)
+    assert environment == {}
+    assert cuda_uuid.torch_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -19,9 +39,7 @@ from workers.engines.protocol import DeviceFailed
 )
 def test_an_error_that_outlives_the_launch_is_the_devices(message: str) -> None:
     failure = device_failure(RuntimeError(message))
-    assert failure is not None
-    assert not failure.by_input
-    assert str(failure) == message.partition("\n")[0]
+    assert (str(failure), failure.by_input) == (message.partition("\n")[0], False)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +64,7 @@ def test_other_errors_are_not(error: object) -> None:
 
 
 def test_an_assertion_of_a_kernel_is_caused_by_what_it_was_given() -> None:
-    failure = device_failure(RuntimeError("CUDA error: device-side assert triggered"))
-    assert failure is not None
-    assert failure.by_input
+    assert device_failure(RuntimeError("CUDA error: device-side assert triggered")).by_input
 
 
 def test_an_engine_may_say_it_itself() -> None:

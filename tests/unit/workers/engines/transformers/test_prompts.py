@@ -47,10 +47,11 @@ def test_tools_reach_the_template_unless_none_may_be_chosen(folder: Path) -> Non
     assert '"look"' not in chat.prompt(generation.parse(value | {"tool_choice": "none"})).text
 
 
-def test_token_ids_are_taken_as_they_are_with_their_text(folder: Path) -> None:
+def test_token_ids_are_taken_as_they_are_with_their_text_if_they_leave_one(folder: Path) -> None:
     tokens = list(prompt(folder, prompt="hi").tokens)
     assert prompt(folder, prompt=tokens).text == "hi"
     assert list(prompt(folder, prompt=tokens).tokens) == tokens
+    assert prompt(folder, prompt=[0] * (CONTEXT - 1)).size == CONTEXT - 1
 
 
 @pytest.mark.parametrize(
@@ -71,22 +72,18 @@ def test_a_request_that_the_model_can_not_serve_is_refused(
         prompt(folder, **value)
 
 
-def test_the_longest_prompt_leaves_one_token(folder: Path) -> None:
-    assert prompt(folder, prompt=[0] * (CONTEXT - 1)).size == CONTEXT - 1
-
-
-def test_a_model_without_a_template_takes_prompts_alone(tmp_path: Path) -> None:
-    tiny_llama.save_tokenizer(tmp_path)
-    (tmp_path / "tokenizer_config.json").unlink()
-    assert prompt(tmp_path, prompt="hi").size
-    with pytest.raises(ValueError, match="no chat template"):
-        prompt(tmp_path, messages=[{"role": "user", "content": "hi"}])
-
-
-def test_a_template_file_comes_before_the_configuration(tmp_path: Path) -> None:
+def test_a_template_is_a_file_or_in_the_configuration_and_without_it_prompts_are_taken(
+    tmp_path: Path,
+) -> None:
     tiny_llama.save_tokenizer(tmp_path)
     (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}!")
-    assert prompt(tmp_path, messages=[{"role": "user", "content": "hi"}]).text == "hi!"
+    messages = [{"role": "user", "content": "hi"}]
+    assert prompt(tmp_path, messages=messages).text == "hi!", "the file comes first"
+    for name in ("chat_template.jinja", "tokenizer_config.json"):
+        (tmp_path / name).unlink()
+    assert prompt(tmp_path, prompt="hi").size
+    with pytest.raises(ValueError, match="no chat template"):
+        prompt(tmp_path, messages=messages)
 
 
 def test_templates_may_use_what_they_do_at_hugging_face(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from jobs.models.inputs.generation import GenerationRequest, Sampling
+from tests.support.cases import each
 from workers.engines.generator import NewSequence, Prompt
 from workers.engines.transformers.child.sampler import Sampler
 from workers.engines.transformers.child.sequences import Choice, LiveSequence
@@ -44,8 +45,9 @@ def sampled(count: int, logits: Sequence[float], **sampling: Any) -> Counter[int
     return Counter(one.token for one in choose([list(logits)] * count, rows))
 
 
-def test_temperature_zero_takes_the_likeliest() -> None:
+def test_temperature_zero_takes_the_likeliest_with_its_bias() -> None:
     assert [one.token for one in choose([rising(), rising()[::-1]], [row(), row()])] == [39, 0]
+    assert choose([[0.0, 1.0]], [row(prompt=[0], logit_bias={0: 2.0})])[0].token == 0
 
 
 def test_samples_follow_the_distribution() -> None:
@@ -98,48 +100,39 @@ def test_unlikely_tokens_are_excluded(sampling: dict[str, Any], most: int) -> No
 
 
 def test_top_p_holds_where_many_tokens_are_needed() -> None:
-    found = sampled(300, [0.0] * 5000, top_p=0.999)
-    assert len(found) > 250
+    assert len(sampled(300, [0.0] * 5000, top_p=0.999)) > 250
 
 
 def test_penalties_count_the_output() -> None:
-    logits = [0.0, 1.0, 0.9, 0.8]
-    tokens = [
-        choose([logits], [row(prompt=[1], output=output, **sampling)])[0].token
-        for output, sampling in [
-            ([], {"presence_penalty": 0.15}),
-            ([1], {"presence_penalty": 0.15}),
-            ([1, 1], {"frequency_penalty": 0.06}),
-            ([1, 2], {"presence_penalty": 0.3}),
-            ([], {"repetition_penalty": 1.3}),
+    for (output, sampling, token), case in each(
+        [
+            ([], {"presence_penalty": 0.15}, 1),
+            ([1], {"presence_penalty": 0.15}, 2),
+            ([1, 1], {"frequency_penalty": 0.06}, 2),
+            ([1, 2], {"presence_penalty": 0.3}, 3),
+            ([], {"repetition_penalty": 1.3}, 2),
         ]
-    ]
-    assert tokens == [1, 2, 2, 3, 2]
-
-
-def test_a_bias_is_added() -> None:
-    assert choose([[0.0, 1.0]], [row(prompt=[0], logit_bias={0: 2.0})])[0].token == 0
+    ):
+        with case:
+            its = row(prompt=[1], output=output, **sampling)
+            assert choose([[0.0, 1.0, 0.9, 0.8]], [its])[0].token == token
 
 
 def test_the_end_waits_for_the_least_length() -> None:
     ends = [[9.0 if token == END else float(token) for token in range(6)]] * 2
-    first, second = choose(
-        ends,
-        [row(min_tokens=2, output=[1], logit_bias={END: 100}), row(min_tokens=2, output=[1, 1])],
-    )
+    early = row(min_tokens=2, output=[1], logit_bias={END: 100})
+    first, second = choose(ends, [early, row(min_tokens=2, output=[1, 1])])
     assert (first.token, second.token) == (5, END)
 
 
 def test_logprobs_are_the_models_own() -> None:
     logits = [0.0, 1.0, 3.0]
     expected = torch.tensor(logits).log_softmax(0)
-    [found, none] = choose(
-        [logits, logits], [row(prompt=[0], logit_bias={0: 50}, logprobs=2), row(prompt=[0])]
-    )
+    biased = row(prompt=[0], logit_bias={0: 50}, logprobs=2)
+    [found, none] = choose([logits, logits], [biased, row(prompt=[0])])
     assert found.token == 0
     assert found.logprob == pytest.approx(float(expected[0]))
-    assert [token for token, _ in found.top] == [2, 1]
-    assert [value for _, value in found.top] == pytest.approx(expected[[2, 1]].tolist())
+    assert list(found.top) == [(n, pytest.approx(float(expected[n]))) for n in (2, 1)]
     assert none.logprob is None
 
 

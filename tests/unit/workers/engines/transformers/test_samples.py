@@ -11,17 +11,7 @@ from transformers import LlamaConfig
 from tests.support.generation import tiny_llama
 from workers.engines.transformers.samples import conversion, smollm2
 
-pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture(autouse=True)
-def _no_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index on a port of loopback where nobody listens."""
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
-    monkeypatch.setenv("PIP_FIND_LINKS", "")
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("PIP_RETRIES", "0")
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("no_index")]
 
 
 def test_without_the_index_it_says_what_is_missing_and_leaves_nothing(tmp_path: Path) -> None:

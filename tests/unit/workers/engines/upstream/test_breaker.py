@@ -9,11 +9,16 @@ def opened(at_s: float = 0.0) -> Breaker:
     return breaker
 
 
-def test_so_many_failures_in_a_row_open_it() -> None:
+def test_so_many_failures_in_a_row_open_it_until_one_request_tries_after_its_time() -> None:
     breaker = opened()
     assert not breaker.closed
     assert not breaker.begin(9.9)
     assert breaker.left_s(4.0) == 6.0
+    assert breaker.begin(10.0)
+    assert not breaker.begin(10.0)
+    breaker.succeed()
+    assert breaker.closed
+    assert breaker.begin(10.0)
 
 
 def test_an_answer_between_failures_starts_the_count_anew() -> None:
@@ -25,15 +30,6 @@ def test_an_answer_between_failures_starts_the_count_anew() -> None:
     assert breaker.closed
 
 
-def test_after_its_time_one_request_tries() -> None:
-    breaker = opened()
-    assert breaker.begin(10.0)
-    assert not breaker.begin(10.0)
-    breaker.succeed()
-    assert breaker.closed
-    assert breaker.begin(10.0)
-
-
 def test_where_that_one_fails_it_opens_again_for_as_long() -> None:
     breaker = opened()
     breaker.begin(10.0)
@@ -43,7 +39,7 @@ def test_where_that_one_fails_it_opens_again_for_as_long() -> None:
     assert breaker.begin(22.0)
 
 
-def test_failures_of_requests_from_before_prolong_nothing() -> None:
+def test_of_requests_from_before_failures_prolong_nothing_and_an_answer_closes_it() -> None:
     breaker = opened()
     breaker.fail(9.0, tried=False)
     assert breaker.left_s(9.0) == 1.0
@@ -51,9 +47,6 @@ def test_failures_of_requests_from_before_prolong_nothing() -> None:
     breaker.fail(11.0, tried=False)
     assert breaker.trying
     assert breaker.left_s(11.0) == 0
-
-
-def test_an_answer_to_a_request_from_before_closes_it() -> None:
     breaker = opened()
     breaker.succeed()
     assert breaker.begin(1.0)

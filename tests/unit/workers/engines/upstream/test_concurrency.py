@@ -41,32 +41,24 @@ def test_it_doubles_in_each_round_until_it_is_refused() -> None:
     assert rounds(Limit(1, 4, 1000), Server(200), 6)[:5] == [8, 16, 32, 64, 128]
 
 
-def test_after_a_refusal_it_grows_by_one_a_round() -> None:
-    limit = Limit(1, 10, 100)
-    limit.refused(0.0, 0.0)
-    assert limit.now == int(CUT * 10)
-    assert rounds(limit, Server(100), 30, 1.0)[-1] == pytest.approx(int(CUT * 10) + 30, abs=2)
-
-
-def test_requests_that_were_on_their_way_together_cut_it_once() -> None:
+def test_requests_that_were_on_their_way_together_cut_it_once_and_it_grows_by_one_a_round() -> None:
     limit = Limit(1, 50, 100)
     for n in range(20):
         limit.refused(1.0 + n / 1000, 0.5)
     assert limit.now == int(CUT * 50)
     limit.refused(2.0, 1.5)
     assert limit.now == int(CUT * CUT * 50)
+    limit = Limit(1, 10, 100)
+    limit.refused(0.0, 0.0)
+    assert limit.now == int(CUT * 10)
+    assert rounds(limit, Server(100), 30, 1.0)[-1] == pytest.approx(int(CUT * 10) + 30, abs=2)
 
 
-def test_it_stays_about_what_is_served() -> None:
-    seen = rounds(Limit(1, 4, 1000), Server(64), 60)
-    late = seen[20:]
+def test_it_stays_about_what_is_served_and_follows_a_capacity_that_drops_and_comes_back() -> None:
+    limit, server = Limit(1, 4, 1000), Server(64)
+    late = rounds(limit, server, 60)[20:]
     assert min(late) >= 48
     assert max(late) <= 66
-
-
-def test_it_follows_a_capacity_that_drops_and_comes_back() -> None:
-    limit, server = Limit(1, 4, 1000), Server(64)
-    rounds(limit, server, 30)
     server.slots = 32
     assert max(rounds(limit, server, 20, 1000.0)[6:]) <= 34
     server.slots = 64

@@ -4,8 +4,10 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +15,33 @@ import pytest
 
 from jobs.models.model import Model
 from jobs.telemetry.metrics.metrics import REGISTRY
+from tests.support.cases import each
 from tests.support.servers.upstream import Answer, Upstream, serving, shout
 from tests.support.tls import Authority, server_context
 from tests.support.wait import PATIENCE_S, Deadline, eventually
-from workers.engines.protocol import InvalidInput, Permanent, Prepared, RateLimited, Transient
+from workers.engines.protocol import InvalidInput, Permanent, RateLimited, Transient
 from workers.engines.upstream.http_engine import HttpEngine
 
 EngineOf = Callable[..., HttpEngine]
 
 
 @pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    with serving() as started:
-        yield started
-
-
-@pytest.fixture
 def engine_of(upstream: Upstream) -> Iterator[EngineOf]:
-    made: list[HttpEngine] = []
+    usual = {
+        "url": f"{upstream.url}/shout", "body": {"text": "$input"}, "output": "/results/0/text",
+        "timeout_s": 5.0, "breaker": {"failures": 100},
+    }  # fmt: skip
+    with ExitStack() as stack:
 
-    def make(**options: Any) -> HttpEngine:
-        usual = {
-            "url": f"{upstream.url}/shout",
-            "body": {"text": "$input"},
-            "output": "/results/0/text",
-            "timeout_s": 5.0,
-            "breaker": {"failures": 100},
-        }
-        made.append(HttpEngine(Model("shout", "1", "http", options=usual | options)))
-        return made[-1]
+        def make(**options: Any) -> HttpEngine:
+            made = HttpEngine(Model("shout", "1", "http", options=usual | options))
+            return stack.enter_context(closing(made))
 
-    yield make
-    for engine in made:
-        engine.close()
+        yield make
 
 
 def run(engine: HttpEngine, value: Any = "a", **params: Any) -> Any:
     (prepared,) = engine.prepare([value], params)
-    assert isinstance(prepared, Prepared)
     (output,) = engine.run([prepared.data], params)
     return output
 
@@ -64,13 +55,12 @@ def answers(*scripted: Answer) -> Callable[[Any], Answer]:
 def test_the_template_is_filled_and_the_output_is_where_the_pointer_leads(
     engine_of: EngineOf, upstream: Upstream
 ) -> None:
-    upstream.answer = lambda request: Answer({"a/b": [0, {"~": "found"}]})
+    upstream.answer = answers(Answer({"a/b": [0, {"~": "found"}]}))
     body = {"q": ["$input", "$inputs"], "how": "$params", "n": 3}
     engine = engine_of(body=body, output="/a~1b/1/~0", method="PUT")
     assert run(engine, {"any": ["JSON"]}, lang="de") == "found"
-    assert upstream.bodies() == [
-        {"q": [{"any": ["JSON"]}, "$inputs"], "how": {"lang": "de"}, "n": 3}
-    ]
+    filled = {"q": [{"any": ["JSON"]}, "$inputs"], "how": {"lang": "de"}, "n": 3}
+    assert upstream.bodies() == [filled]
     assert upstream.received[0].headers["content-type"] == "application/json"
 
 
@@ -104,13 +94,9 @@ def test_connections_are_kept(engine_of: EngineOf, upstream: Upstream) -> None:
     ids=lambda value: str(getattr(value, "status", "")),
 )
 def test_what_an_answer_means_for_its_input(
-    engine_of: EngineOf,
-    upstream: Upstream,
-    answer: Answer,
-    kind: type[Exception],
-    words: str,
+    engine_of: EngineOf, upstream: Upstream, answer: Answer, kind: type[Exception], words: str
 ) -> None:
-    upstream.answer = lambda request: answer
+    upstream.answer = answers(answer)
     found = run(engine_of(max_answer_mb=1))
     assert type(found) is kind
     assert words in str(found)
@@ -118,24 +104,19 @@ def test_what_an_answer_means_for_its_input(
     assert len(str(found)) < 500
 
 
-@pytest.mark.parametrize("status", [429, 503])
-@pytest.mark.parametrize("dated", [False, True])
 def test_who_is_refused_waits_as_long_as_it_is_told(
-    engine_of: EngineOf, upstream: Upstream, status: int, dated: bool
+    engine_of: EngineOf, upstream: Upstream
 ) -> None:
     at = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    upstream.answer = lambda request: Answer(None, status, {"Retry-After": at if dated else "30"})
-    found = run(engine_of())
-    assert isinstance(found, RateLimited)
-    assert 28 <= found.retry_after_s <= 37
-
-
-@pytest.mark.parametrize("said", ["9" * 400, "Fri, 31 Dec 99999999999 23:59:59 GMT"])
-def test_a_time_to_wait_that_no_clock_has_fails_nothing(
-    engine_of: EngineOf, upstream: Upstream, said: str
-) -> None:
-    upstream.answer = lambda request: Answer(None, 429, {"Retry-After": said})
-    assert isinstance(run(engine_of()), RateLimited)
+    for (status, said), case in each(product((429, 503), ("30", at))):
+        with case:
+            upstream.answer = answers(Answer(None, status, {"Retry-After": said}))
+            found = run(engine_of())
+            assert isinstance(found, RateLimited)
+            assert 28 <= found.retry_after_s <= 37
+    for said in ("9" * 400, "Fri, 31 Dec 99999999999 23:59:59 GMT"):  # no clock has that
+        upstream.answer = answers(Answer(None, 429, {"Retry-After": said}))
+        assert isinstance(run(engine_of()), RateLimited)
 
 
 def test_who_is_refused_for_a_moment_asks_once_more(
@@ -155,28 +136,20 @@ def test_an_answer_that_hangs_or_drips_is_given_up_in_time(
 ) -> None:
     engine = engine_of(timeout_s=0.3)
     drips = Answer({"results": [{"text": "A" * 100}]}, drip_s=0.05)
-    upstream.answer = lambda request: drips
+    upstream.answer = answers(drips)
     limit = Deadline(3)
     assert str(run(engine)) == "upstream: no answer within 0.3 s"
-    upstream.answer = lambda request: [upstream.over.wait(PATIENCE_S), Answer()][1]  # type: ignore[return-value]
+    upstream.answer = lambda request: [upstream.over.wait(PATIENCE_S), Answer()][1]
     assert isinstance(run(engine), Transient)
     limit.check("the end of an answer that hangs")
 
 
-def test_who_does_not_listen_fails_for_now(engine_of: EngineOf) -> None:
-    with serving() as gone:
-        url = gone.url
-    found = run(engine_of(url=url))
-    assert type(found) is Transient
-    assert str(found) == "upstream: no connection"
-
-
-def test_a_server_that_restarts_is_connected_to_again(
-    engine_of: EngineOf,
-) -> None:
+def test_who_does_not_listen_fails_for_now_and_is_connected_to_again(engine_of: EngineOf) -> None:
     with serving() as first:
         engine, port = engine_of(url=first.url), first.port
         assert run(engine) == "A"
+    found = run(engine_of(url=first.url))
+    assert (type(found), str(found)) == (Transient, "upstream: no connection")
     with serving(port):
         assert run(engine) == "A"
 
@@ -194,37 +167,22 @@ def test_its_certificate_is_verified_by_the_system_or_by_a_ca_of_its_own(
 
 
 def test_secrets_come_from_outside_and_are_never_repeated(
-    engine_of: EngineOf,
-    upstream: Upstream,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    engine_of: EngineOf, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("THE_KEY", "sk-very-secret")
     (tmp_path / "other").write_text("another-secret\n")
     headers = {"Authorization": "Bearer env:THE_KEY", "X-Key": f"file:{tmp_path}/other", "X-A": "b"}
-    upstream.answer = lambda request: Answer("wrong: sk-very-secret, another-secret", 401)
-    found = run(engine_of(headers=headers))
+    upstream.answer = answers(Answer("wrong: sk-very-secret, another-secret", 401))
+    engine = engine_of(headers=headers)
+    assert "401: wrong: …, …" in str(run(engine))
     sent = upstream.received[0].headers
     assert sent["authorization"] == "Bearer sk-very-secret"
     assert (sent["x-key"], sent["x-a"]) == ("another-secret", "b")
-    assert "401: wrong: …, …" in str(found)
-
-
-@pytest.mark.parametrize("before", [290, 1195])
-@pytest.mark.parametrize("blank", ["-", " "])
-def test_no_part_of_a_secret_is_repeated_where_words_are_cut(
-    engine_of: EngineOf,
-    upstream: Upstream,
-    monkeypatch: pytest.MonkeyPatch,
-    before: int,
-    blank: str,
-) -> None:
-    monkeypatch.setenv("THE_KEY", "sk-very-secret")
-    engine = engine_of(headers={"Authorization": "Bearer env:THE_KEY"})
-    said = blank * before + "sk-very-secret"
-    for answer in (Answer({"error": said}, 400), Answer(status=400, raw=said.encode())):
-        upstream.answer = lambda request, answer=answer: answer
-        assert "sk-" not in str(run(engine))
+    for before, blank in product((290, 1195), "- "):  # where words are cut
+        said = blank * before + "sk-very-secret"
+        for answer in (Answer({"error": said}, 400), Answer(status=400, raw=said.encode())):
+            upstream.answer = answers(answer)
+            assert "sk-" not in str(run(engine))
 
 
 def test_a_secret_that_is_not_there_keeps_the_model_from_loading(
@@ -247,7 +205,7 @@ def test_its_health_is_asked_before_it_serves(engine_of: EngineOf, upstream: Ups
 def test_while_the_breaker_is_open_nobody_asks_and_nobody_pays(
     engine_of: EngineOf, upstream: Upstream
 ) -> None:
-    upstream.answer = lambda request: Answer(None, 500)
+    upstream.answer = answers(Answer(None, 500))
     engine = engine_of(breaker={"failures": 3, "open_s": 0.2})
 
     def is_open() -> float | None:
@@ -268,14 +226,14 @@ def test_while_the_breaker_is_open_nobody_asks_and_nobody_pays(
     assert type(run(engine)) is RateLimited, "who tries whether it is back pays nothing"
     assert engine.room().closed_s > 0
     eventually(lambda: engine.room().launches == 1)
-    upstream.answer = lambda request: Answer({"results": [{"text": "back"}]})
+    upstream.answer = answers(Answer({"results": [{"text": "back"}]}))
     assert run(engine) == "back"
     assert is_open() == 0
     assert engine.room().launches >= 4
 
 
 def test_while_one_tries_others_are_told_at_once(engine_of: EngineOf, upstream: Upstream) -> None:
-    upstream.answer = lambda request: Answer(None, 500)
+    upstream.answer = answers(Answer(None, 500))
     engine = engine_of(breaker={"failures": 1, "open_s": 0.1})
     run(engine)
     eventually(lambda: engine.room().launches == 1)
@@ -301,15 +259,9 @@ def test_while_one_tries_others_are_told_at_once(engine_of: EngineOf, upstream: 
 def test_where_health_can_be_asked_no_input_is_sent_to_try(
     engine_of: EngineOf, upstream: Upstream
 ) -> None:
-    well = threading.Event()
-    well.set()
-
-    def answer(request: Any) -> Answer:
-        return Answer({"results": [{"text": "x"}]}, 200 if well.is_set() else 500)
-
-    upstream.answer = answer
+    upstream.answer = answers(Answer({"results": [{"text": "x"}]}))
     engine = engine_of(health="/well", breaker={"failures": 1, "open_s": 0.1})
-    well.clear()
+    upstream.answer = answers(Answer({"results": [{"text": "x"}]}, 500))
     assert isinstance(run(engine), Transient)
     eventually(lambda: engine.room().launches == 1)
     before = len(upstream.received)
@@ -320,7 +272,7 @@ def test_where_health_can_be_asked_no_input_is_sent_to_try(
 def test_a_quota_that_is_used_up_closes_it_for_as_long_as_it_says(
     engine_of: EngineOf, upstream: Upstream
 ) -> None:
-    upstream.answer = lambda request: Answer(None, 429, {"Retry-After": "7"})
+    upstream.answer = answers(Answer(None, 429, {"Retry-After": "7"}))
     engine = engine_of(breaker={"failures": 2, "open_s": 60})
     assert [type(run(engine)) for _ in range(2)] == [RateLimited] * 2
     assert len(upstream.received) == 2, "so long nobody waits in a launch"
@@ -343,6 +295,6 @@ def test_its_room_grows_while_it_serves_and_shrinks_when_it_refuses(
         list(threads.map(lambda n: run(engine, str(n)), range(40)))
     grown = engine.room().launches
     assert grown > 4
-    upstream.answer = lambda request: Answer(None, 503)
+    upstream.answer = answers(Answer(None, 503))
     run(engine)
     assert engine.room().launches < grown

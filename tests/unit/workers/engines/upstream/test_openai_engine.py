@@ -3,6 +3,7 @@
 import json
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
@@ -10,43 +11,34 @@ import pytest
 
 from jobs.models.adapters import Adapter
 from jobs.models.model import Model
+from tests.support.cases import each
 from tests.support.servers.receiver import Received
-from tests.support.servers.upstream import Answer, Upstream, serving
+from tests.support.servers.upstream import Answer, Upstream
 from workers.device import bisection
 from workers.engines.protocol import Adapted, InvalidInput, Metered, Permanent, Prepared, Transient
 from workers.engines.upstream.openai_engine import OpenAIEngine
 
 CHAT = {"messages": [{"role": "user", "content": "hello there"}], "temperature": 0}
+COMPLETION = {"choices": [{"message": {"content": "hi"}}], "usage": {"total_tokens": 31}}
 
 EngineOf = Callable[..., OpenAIEngine]
 
 
 @pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    with serving() as started:
-        yield started
-
-
-@pytest.fixture
 def engine_of(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineOf]:
     monkeypatch.setenv("THE_KEY", "sk-1")
-    made: list[OpenAIEngine] = []
+    usual = {"url": f"{upstream.url}/v1", "model": "theirs", "api_key": "env:THE_KEY"}
+    with ExitStack() as stack:
 
-    def make(task: Any, **options: Any) -> OpenAIEngine:
-        usual = {"url": f"{upstream.url}/v1", "model": "theirs", "api_key": "env:THE_KEY"}
-        model = Model("ours", "1", "openai", task=task, options=usual | options)
-        made.append(OpenAIEngine(model))
-        return made[-1]
+        def make(task: Any, **options: Any) -> OpenAIEngine:
+            made = OpenAIEngine(Model("ours", "1", "openai", task=task, options=usual | options))
+            return stack.enter_context(closing(made))
 
-    yield make
-    for engine in made:
-        engine.close()
+        yield make
 
 
 def prepared(engine: OpenAIEngine, inputs: Sequence[Any]) -> list[Any]:
-    made = engine.prepare(inputs, {})
-    assert all(isinstance(one, Prepared) for one in made), made
-    return [one.data for one in made if isinstance(one, Prepared)]
+    return [one.data for one in engine.prepare(inputs, {})]
 
 
 def run(engine: OpenAIEngine, *inputs: Any) -> Sequence[Any]:
@@ -58,11 +50,12 @@ def embeddings(request: Received) -> Answer:
     asked = json.loads(request.body)
     if "" in asked["input"]:
         return Answer({"error": {"message": "'' is not allowed"}}, 400)
-    vectors = [np.array([len(value), 1.5], "<f4") for value in asked["input"]]
-    as_asked: Callable[[Any], Any] = lambda vector: vector.tolist()  # noqa: E731
+    vectors: list[Any] = [np.array([len(value), 1.5], "<f4") for value in asked["input"]]
     if asked["encoding_format"] == "base64":
-        as_asked = lambda vector: b64encode(vector.tobytes()).decode()  # noqa: E731
-    data = [{"index": n, "embedding": as_asked(vector)} for n, vector in enumerate(vectors)]
+        vectors = [b64encode(vector.tobytes()).decode() for vector in vectors]
+    else:
+        vectors = [vector.tolist() for vector in vectors]
+    data = [{"index": n, "embedding": vector} for n, vector in enumerate(vectors)]
     tokens = sum(len(value) for value in asked["input"])
     return Answer({"data": data[::-1], "usage": {"total_tokens": tokens}})
 
@@ -70,31 +63,27 @@ def embeddings(request: Received) -> Answer:
 def test_a_conversation_is_sent_as_it_is_and_its_completion_comes_back_metered(
     engine_of: EngineOf, upstream: Upstream
 ) -> None:
-    completion = {"choices": [{"message": {"content": "hi"}}], "usage": {"total_tokens": 31}}
-    upstream.answer = lambda request: Answer(completion)
-    (output,) = run(engine_of("chat"), CHAT)
-    assert output == Metered(completion, 31)
+    upstream.answer = lambda request: Answer(COMPLETION)
+    engine = engine_of("chat")
+    assert run(engine, CHAT) == [Metered(COMPLETION, 31)]
     (request,) = upstream.received
     assert request.path == "/v1/chat/completions"
     assert request.headers["authorization"] == "Bearer sk-1"
     assert json.loads(request.body) == {**CHAT, "model": "theirs", "stream": False}
-
-
-@pytest.mark.parametrize(
-    "value",
-    ["text", {}, {"messages": []}, {"messages": "hi"}, CHAT | {"model": "x"}, CHAT | {"stream": 1}],
-)
-def test_what_is_no_conversation_is_refused(engine_of: EngineOf, value: Any) -> None:
-    made = engine_of("chat").prepare([CHAT, value], {})
-    assert [type(one) for one in made] == [Prepared, InvalidInput]
-
-
-def test_an_answer_that_is_no_completion_fails_its_item(
-    engine_of: EngineOf, upstream: Upstream
-) -> None:
     upstream.answer = lambda request: Answer({"object": "something"})
-    (output,) = run(engine_of("chat"), CHAT)
+    (output,) = run(engine, CHAT)
     assert isinstance(output, Permanent)
+
+
+def test_what_is_no_conversation_or_neither_text_nor_tokens_is_refused(engine_of: EngineOf) -> None:
+    no_chats = ["text", {}, {"messages": []}, {"messages": "hi"}, CHAT | {"model": "x"}]
+    no_texts = [{}, [], [["a"]], [True], ["text"], None, 3]
+    for task, good, bad in (
+        ("chat", CHAT, [*no_chats, CHAT | {"stream": 1}]),
+        ("embedding", "a", no_texts),
+    ):
+        found = engine_of(task).prepare([good, *bad], {})
+        assert [type(one) for one in found] == [Prepared, *[InvalidInput] * len(bad)]
 
 
 @pytest.mark.parametrize("encoding", ["base64", "float"])
@@ -133,31 +122,21 @@ def test_what_an_upstream_says_of_several_is_told_to_none(
     assert isinstance(outputs[0], Transient)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"data": []},
-        {"data": [{"index": 0, "embedding": [1.0]}] * 2},
-        {"data": [{"index": 0, "embedding": [1]}, {"index": 2, "embedding": [1]}]},
-        {"data": [{"index": 0, "embedding": "AAAA"}, {"index": 1, "embedding": [1]}]},
-        {"data": [{"index": 0, "embedding": ["x"]}, {"index": 1, "embedding": [1]}]},
-        {"data": [{"index": 0, "embedding": [[1]]}, {"index": 1, "embedding": [1]}]},
-        {"data": [{"index": 0, "embedding": None}, {"index": 1, "embedding": [1]}]},
-        {"data": 7},
-        [],
-    ],
-)
+def vectors(*embeddings: Any) -> dict[str, Any]:
+    return {"data": [{"index": n, "embedding": its} for n, its in enumerate(embeddings)]}
+
+
 def test_what_are_no_vectors_for_each_input_fails_the_launch(
-    engine_of: EngineOf, upstream: Upstream, answer: Any
+    engine_of: EngineOf, upstream: Upstream
 ) -> None:
-    upstream.answer = lambda request: Answer(answer)
-    outputs = run(engine_of("embedding"), "a", "b")
-    assert [type(output) for output in outputs] == [Permanent] * 2
-
-
-@pytest.mark.parametrize("value", [{}, [], [["a"]], [True], ["text"], None, 3])
-def test_what_is_neither_text_nor_tokens_is_refused(engine_of: EngineOf, value: Any) -> None:
-    assert isinstance(engine_of("embedding").prepare([value], {})[0], InvalidInput)
+    engine = engine_of("embedding")
+    three = vectors([1], [1], [1])["data"]
+    others = [{"data": three[:1] * 2}, {"data": three[::2]}, {"data": 7}, []]
+    of_two = [vectors(one, [1]) for one in ("AAAA", ["x"], [[1]], None)]
+    for answer, case in each([vectors(), *of_two, *others]):
+        with case:
+            upstream.answer = lambda request, answer=answer: Answer(answer)
+            assert [type(output) for output in run(engine, "a", "b")] == [Permanent] * 2
 
 
 def test_the_tokens_of_a_request_are_shared_out_without_rest(
@@ -174,8 +153,7 @@ def test_the_tokens_of_a_request_are_shared_out_without_rest(
 
 
 def test_an_adapter_is_the_model_of_the_request(engine_of: EngineOf, upstream: Upstream) -> None:
-    completion = {"choices": [{"message": {"content": "hi"}}]}
-    upstream.answer = lambda request: Answer(completion)
+    upstream.answer = lambda request: Answer(COMPLETION)
     engine = engine_of("chat")
     plain, adapted = prepared(engine, [CHAT, CHAT])
     legal = engine.loaded_adapter(Adapter("legal"))

@@ -1,35 +1,27 @@
 """Sequences that wait for their adapter: loads go beside everything, and slots change in turn."""
 
-from typing import cast
+from typing import Any, cast
 
 from jobs.models.adapters import Adapter
 from tests.unit.workers.generation.made import scheduler, sequence
-from workers.engines.generator import AdapterLoaded, Generator
+from workers.engines.generator import AdapterLoaded
 from workers.engines.protocol import Permanent
 from workers.generation.admission.adapters import AdapterGate
 from workers.generation.requests import Sequenced, cache_salt
-from workers.generation.scheduler import GenerationScheduler
 
 LATER_S = 10.0
 
 
-class Loads:
-    """Generator that notes what it is to load."""
+class Gate:
+    """Gate, its scheduler, and its generator of one slot, which notes what it is to load."""
 
-    def __init__(self, slots: int) -> None:
-        self.adapter_slots, self.asked = slots, list[tuple[int, str]]()
+    def __init__(self) -> None:
+        self.adapter_slots, self.asked = 1, list[tuple[int, str]]()
+        self.scheduler = scheduler()
+        self.gate = AdapterGate(cast(Any, self), self.scheduler)
 
     def load_adapter(self, slot: int, adapter: Adapter) -> None:
         self.asked.append((slot, adapter.name))
-
-
-class Gate:
-    """Gate, its scheduler, and its loads."""
-
-    def __init__(self, slots: int = 1) -> None:
-        self.scheduler: GenerationScheduler = scheduler()
-        self.loads = Loads(slots)
-        self.gate = AdapterGate(cast(Generator, self.loads), self.scheduler)
 
     def put(self, name: str, now_s: float, *, call: bool = True) -> Sequenced:
         adapter = Adapter(name, f"/{name}", "a" * 64) if name else None
@@ -38,16 +30,16 @@ class Gate:
         return one
 
     def load(self, now_s: float) -> list[tuple[int, str]]:
-        self.loads.asked.clear()
+        self.asked = []
         self.gate.load(now_s, self.take_out)
-        return list(self.loads.asked)
+        return self.asked
 
     def take_out(self, one: Sequenced) -> None:
         if not self.gate.leave(one):
             self.scheduler.remove(one)
 
-    def loaded(self, now_s: float, slot: int = 0) -> None:
-        assert not list(self.gate.loaded(AdapterLoaded(slot, 0.01), now_s))
+    def loaded(self, now_s: float) -> None:
+        assert not list(self.gate.loaded(AdapterLoaded(0, 0.01), now_s))
 
     @property
     def queued(self) -> list[Sequenced]:

@@ -1,4 +1,4 @@
-"""Order of sequences that wait, beside a search through all of them."""
+"""Order of sequences that wait, beside a search through all of them; lengths that are expected."""
 
 from typing import Any
 
@@ -6,23 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.workers.generation.made import sequence
+from workers.generation.admission.output_lengths import OutputLengths
 from workers.generation.admission.turns import Turns
 from workers.generation.admission.waiting import Waiting
 from workers.generation.requests import Sequenced
 
 TENANTS = "abc"
+TENANT = st.sampled_from(TENANTS)
+DEADLINE = st.sampled_from([1.0, 2.0, float("inf")])
 DONE = st.one_of(
-    st.tuples(
-        st.just("put"),
-        st.sampled_from(TENANTS),
-        st.sampled_from([1.0, 2.0, float("inf")]),
-        st.integers(0, 3),
-    ),
-    st.tuples(st.just("serve"), st.sampled_from(TENANTS), st.integers(1, 40)),
+    st.tuples(st.just("put"), TENANT, DEADLINE, st.integers(0, 3)),
+    st.tuples(st.just("serve"), TENANT, st.integers(1, 40)),
     st.tuples(st.just("admit")),
-    st.tuples(st.just("cancel"), st.integers(0, 30)),
-    st.tuples(st.just("end"), st.integers(0, 30)),
-    st.tuples(st.just("preempt"), st.integers(0, 30)),
+    *(st.tuples(st.just(name), st.integers(0, 30)) for name in ("cancel", "end", "preempt")),
 )
 
 
@@ -83,10 +79,25 @@ class Searched:
 
 
 @given(st.lists(DONE, max_size=40))
-def test_the_first_is_the_most_urgent_of_the_tenant_with_the_least_tokens(
-    history: list[tuple[Any, ...]],
-) -> None:
+def test_the_first_is_the_most_urgent_of_the_tenant_with_the_least_tokens(done: list[Any]) -> None:
     searched = Searched()
-    for done in history:
-        searched.do(done)
+    for one in done:
+        searched.do(one)
         searched.check()
+
+
+def test_a_quantile_of_the_latest_lengths_is_expected_corrected_as_a_sequence_grows() -> None:
+    lengths = OutputLengths()
+    assert lengths.expected(600, 8000) == 900, "a first one that goes on does so for a while"
+    for tokens in range(1, 101):
+        lengths.add(tokens)
+    assert 75 <= lengths.expected(0, 1000) <= 85
+    assert 90 <= lengths.expected(80, 1000) <= 100
+    assert lengths.expected(200, 1000) == 300
+
+
+def test_no_more_is_expected_than_a_sequence_may_have() -> None:
+    lengths = OutputLengths()
+    assert lengths.expected(0, 20) == 20
+    lengths.add(500)
+    assert lengths.expected(0, 20) == 20

@@ -52,11 +52,9 @@ def ran(tokens: int = 11, *, trace: str = "", **more: Any) -> Sequenced:
     return one
 
 
-def judged(model: Model, target: str) -> tuple[float, float]:
-    met, missed = (
-        value("generation_target_total", model, target=target, met=met) for met in ("true", "false")
-    )
-    return met, missed
+def judged(model: Model, target: str) -> tuple[float, ...]:
+    ends = ("true", "false")
+    return tuple(value("generation_target_total", model, target=target, met=met) for met in ends)
 
 
 def test_a_request_is_counted_with_its_times_and_tokens(model: Model) -> None:
@@ -95,10 +93,9 @@ def test_an_end_that_is_ours_misses_the_target(
 def test_gaps_are_those_between_tokens_of_one_sequence(model: Model) -> None:
     recorder, scheduler = Recorder(model, "w"), made.scheduler()
     call, item = made.sequence(), made.sequence(call=False)
-    for now_s in (1.0, 1.5, 1.75):
-        recorder.emitted(call, now_s)
-        if now_s < 1.7:
-            recorder.emitted(item, now_s)
+    for now_s, emitted in ((1.0, (call, item)), (1.5, (call, item)), (1.75, (call,))):
+        for one in emitted:
+            recorder.emitted(one, now_s)
         recorder.stepped(Step(duration_s=0.1, sequences=2), scheduler, now_s)
     assert value("inter_token_latency_seconds_sum", model, kind="call") == 0.75
     assert value("inter_token_latency_seconds_count", model, kind="call") == 2

@@ -11,6 +11,7 @@ from jobs.models.inputs.generation import TokenUsage
 from jobs.models.model import Model
 from jobs.models.pricing import Price
 from jobs.rollouts.cohorts import Cohort
+from tests.support.cases import each
 from workers.generation.monitoring.rollout_records import record_of
 
 MODEL = Model("m", "2", "echo_chat")
@@ -23,19 +24,12 @@ def reply(*choices: dict[str, Any]) -> Reply:
     return Reply("a", output, None, 30, timing, tokens=TokenUsage(20, 4, 10))
 
 
-@pytest.mark.parametrize(
-    ("choice", "empty"),
-    [
-        ({"text": ""}, 1),
-        ({"text": "a"}, 0),
-        ({"message": {"content": None}}, 1),
-        ({"message": {"content": None, "tool_calls": [{}]}}, 0),
-    ],
-)
-def test_an_empty_choice_is_one_without_text_and_tool_calls(
-    choice: dict[str, Any], empty: int
-) -> None:
-    assert record_of(MODEL, COHORT, reply(choice)).empty == empty
+def test_an_empty_choice_is_one_without_text_and_tool_calls() -> None:
+    empty = [{"text": ""}, {"message": {"content": None}}]
+    others = [{"text": "a"}, {"message": {"content": None, "tool_calls": [{}]}}]
+    for choice, case in each([*empty, *others]):
+        with case:
+            assert record_of(MODEL, COHORT, reply(choice)).empty == (choice in empty)
 
 
 def test_choices_that_were_cut_are_counted_and_tokens_priced() -> None:

@@ -1,8 +1,5 @@
 """Adapters with artifacts, on a clock of the test's own."""
 
-import pytest
-
-from jobs import clock
 from jobs.models.adapters import Adapter
 from jobs.models.model import AdaptedModel, Model
 from workers.process.artifacts.adapters import StagedAdapters
@@ -22,13 +19,6 @@ class Stages:
         if self.asked <= self.refusals:
             return model.adapter.refused("no signature", transient=False)
         return Adapter("legal", "/x", "0" * 64, artifact=ADAPTER.artifact)
-
-
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now_s = [0.0]
-    monkeypatch.setattr(clock, "monotonic", lambda: now_s[0])
-    return now_s
 
 
 def test_one_that_is_refused_is_shown_and_tried_again_with_backoff(now: list[float]) -> None:

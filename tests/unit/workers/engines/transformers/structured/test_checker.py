@@ -60,12 +60,11 @@ def check(checker: GrammarChecker, **fields: Any) -> str:
     return checker.checked(parse({"prompt": "a", **fields}))
 
 
-def test_no_process_starts_for_those_that_are_free(checker: GrammarChecker) -> None:
+def test_a_grammar_is_checked_once_and_without_one_no_process_starts(
+    checker: GrammarChecker,
+) -> None:
     assert check(checker) == ""
     assert checker.pid == 0
-
-
-def test_a_grammar_is_checked_once(checker: GrammarChecker) -> None:
     grammar = check(checker, regex="ab")
     with pytest.raises(ValueError, match="regex can't be compiled"):
         check(checker, regex="(")

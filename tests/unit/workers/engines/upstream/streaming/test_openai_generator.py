@@ -1,7 +1,6 @@
 """Generator that streams chats from a real HTTP server on loopback."""
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from jobs.models.inputs.generation import TokenUsage
 from jobs.models.model import Model
 from tests.support.servers.receiver import Received
-from tests.support.servers.upstream import Answer, Upstream, serving
+from tests.support.servers.upstream import Answer, Upstream
 from tests.support.wait import eventually
 from workers.engines.generator import Emitted, Generator, NewSequence, Prompt
 from workers.engines.protocol import InvalidInput, Permanent, RateLimited, Room, Transient
@@ -32,20 +31,20 @@ def sse(*chunks: Any) -> bytes:
     return b": comment\n\n" + b"".join(f"data: {event}\n\n".encode() for event in events)
 
 
+def says(*chunks: Any) -> Answer:
+    return Answer(raw=sse(*chunks), headers={"content-type": "text/event-stream"})
+
+
 def hello(request: Received) -> Answer:
     usage = {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": None}
-    body = sse(
-        chunk({"role": "assistant", "content": ""}), chunk({"content": "Hi"}),
-        chunk({"content": " you"}), chunk({}, "stop"), {"choices": [], "usage": usage},
-    )  # fmt: skip
-    return Answer(raw=body, headers={"content-type": "text/event-stream"})
+    begin, more = chunk({"role": "assistant", "content": ""}), chunk({"content": " you"})
+    end = chunk({}, "stop"), {"choices": [], "usage": usage}
+    return says(begin, chunk({"content": "Hi"}), more, *end)
 
 
-@pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    with serving() as server:
-        server.answer = hello
-        yield server
+@pytest.fixture(autouse=True)
+def _says_hello(upstream: Upstream) -> None:
+    upstream.answer = hello
 
 
 def generator(server: Upstream, **options: Any) -> OpenAIGenerator:
@@ -77,9 +76,7 @@ def going_on(of: Generator, *, text: str, tokens: int, **fields: Any) -> NewSequ
     return replace(new(of, **fields), emitted=(UNKNOWN_TOKEN,) * tokens, text=text)
 
 
-def test_a_text_that_began_elsewhere_goes_on_with_the_rest_of_its_budget(
-    upstream: Upstream,
-) -> None:
+def test_a_text_begun_elsewhere_goes_on_with_the_rest_of_its_budget(upstream: Upstream) -> None:
     with closing(generator(upstream, continues=True)) as ours:
         assert ours.capacity.takes_over
         begun = going_on(ours, text="Oh, \n", tokens=2, max_tokens=5, min_tokens=2)
@@ -94,9 +91,8 @@ def test_a_text_that_began_elsewhere_goes_on_with_the_rest_of_its_budget(
 
 def test_white_space_that_was_emitted_does_not_come_again(upstream: Upstream) -> None:
     for spaced, rest in (("Hi", " you"), ("Hi ", "you"), ("Hi  ", "you")):
-        upstream.answer = lambda _: Answer(
-            raw=sse(chunk({"content": " "}), chunk({"content": "you"}), chunk({}, "stop")),
-            headers={"content-type": "text/event-stream"},
+        upstream.answer = lambda _: says(
+            chunk({"content": " "}), chunk({"content": "you"}), chunk({}, "stop")
         )
         with closing(generator(upstream, continues=True)) as ours:
             found = run(ours, going_on(ours, text=spaced, tokens=1))["a"]
@@ -105,7 +101,7 @@ def test_white_space_that_was_emitted_does_not_come_again(upstream: Upstream) ->
 
 def test_a_text_that_a_grammar_binds_does_not_go_on(upstream: Upstream) -> None:
     with closing(generator(upstream, continues=True)) as ours:
-        bound = going_on(ours, text="{", tokens=1, response_format={"type": "json_object"})
+        bound = going_on(ours, text="{", tokens=1, response_format=JSON)
         found = run(ours, bound)["a"]
     assert isinstance(found[-1].error, Permanent)
 
@@ -117,13 +113,9 @@ def test_text_comes_as_the_server_sends_it_and_usage_is_the_servers(upstream: Up
     assert [each.text for each in found] == ["Hi", " you", ""]
     assert [list(each.tokens) for each in found] == [[UNKNOWN_TOKEN], [UNKNOWN_TOKEN], []]
     assert (found[-1].finish, found[-1].usage) == ("stop", TokenUsage(9, 0, 3))
-    assert upstream.bodies() == [
-        {
-            "messages": CHAT["messages"], "model": "theirs", "stream": True,
-            "stream_options": {"include_usage": True}, "max_tokens": 5, "temperature": 0.0,
-            "top_p": 0.5, "stop": ["x"],
-        }
-    ]  # fmt: skip
+    limits = {"max_tokens": 5, "temperature": 0.0, "top_p": 0.5, "stop": ["x"]}
+    asked = {"messages": CHAT["messages"], "model": "theirs", "stream": True, **limits}
+    assert upstream.bodies() == [{**asked, "stream_options": {"include_usage": True}}]
 
 
 def test_choices_of_one_request_have_seeds_of_their_own(upstream: Upstream) -> None:
@@ -133,18 +125,15 @@ def test_choices_of_one_request_have_seeds_of_their_own(upstream: Upstream) -> N
     assert "seed" in upstream.bodies()[0]
 
 
+MUST = {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False}
+
+
 @pytest.mark.parametrize(
     ("asked", "sent"),
     [
-        (
-            {"response_format": {"type": "json_object"}},
-            {"response_format": {"type": "json_object"}},
-        ),
+        ({"response_format": JSON}, {"response_format": JSON}),
         ({"regex": "a+"}, {"structured_outputs": {"regex": "a+"}}),
-        (
-            {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False},
-            {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False},
-        ),
+        (MUST, MUST),
         ({"tools": [TOOL]}, {"tools": [TOOL], "tool_choice": "auto"}),
     ],
 )
@@ -218,9 +207,14 @@ def test_no_more_streams_are_open_than_the_options_allow(upstream: Upstream) -> 
     assert upstream.most_at_once <= 2
 
 
-def test_a_prompt_is_refused_for_it_streams_chats(upstream: Upstream) -> None:
+def test_a_prompt_is_refused_for_it_streams_chats_and_an_id_that_is_there(
+    upstream: Upstream,
+) -> None:
     with closing(generator(upstream)) as ours:
         [refused] = ours.prepare([{"prompt": "hello"}])
+        ours.add(new(ours))
+        with pytest.raises(ValueError, match="a is there"):
+            ours.add(new(ours))
     assert isinstance(refused, InvalidInput)
     assert "messages" in str(refused)
 
@@ -289,20 +283,12 @@ def test_items_wait_while_the_kv_cache_of_the_server_is_nearly_full(upstream: Up
         assert eventually(lambda: ours.step(64).sequences)
 
 
-def test_calls_go_before_items_that_came_earlier(upstream: Upstream) -> None:
+def test_calls_go_before_items_that_came_earlier_and_items_leave_a_place_to_them(
+    upstream: Upstream,
+) -> None:
     with closing(generator(upstream, concurrency={"max": 1})) as ours:
         found = run(ours, item(ours, "a"), item(ours, "b"), new(ours, "call", top_p=0.5))
     assert all(its[-1].finish for its in found.values())
     assert [body.get("top_p") for body in upstream.bodies()] == [0.5, None, None]
-
-
-def test_items_leave_a_place_to_calls(upstream: Upstream) -> None:
     with closing(generator(upstream, concurrency={"start": 16, "max": 16})) as ours:
         assert ours.room() == Room(16, items=14)
-
-
-def test_an_id_that_is_there_is_refused(upstream: Upstream) -> None:
-    with closing(generator(upstream)) as ours:
-        ours.add(new(ours))
-        with pytest.raises(ValueError, match="a is there"):
-            ours.add(new(ours))
