@@ -10,8 +10,7 @@ from tests.support.pace import pace
 from tests.support.platforms import spec
 
 PLATFORM = spec(
-    function("broken:slow", limits={"max_batch": 1, "max_launch_s": 60}),
-    lease_s=3.0 * pace(),
+    function("broken:slow", limits={"max_batch": 1, "max_launch_s": 60}), lease_s=3.0 * pace()
 )
 LAUNCHES = 20
 """Launches after which predictions are trusted."""

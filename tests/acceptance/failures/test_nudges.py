@@ -38,9 +38,7 @@ SILENCE_S = 7  # longer than anybody waits for a broker's answer
 
 @pytest.fixture(scope="module", params=["redis", "rabbitmq"])
 def broker(
-    request: pytest.FixtureRequest,
-    platforms: Platforms,
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, platforms: Platforms, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Broker]:
     server = None
     if request.param == "rabbitmq":

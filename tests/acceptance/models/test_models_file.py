@@ -19,17 +19,12 @@ MODELS = function(
 STUCK = function("stuck:same", name="stuck", limits={"max_load_s": 3})
 
 
-def test_what_an_engine_breaks_on_fails_alone_and_the_others_succeed(
-    platforms: Platforms,
-) -> None:
+def test_what_an_engine_breaks_on_fails_alone_and_the_others_succeed(platforms: Platforms) -> None:
     texts = [f"t{n}" for n in range(200)]
     bad = {3: "raise", 60: "nan", 61: "nul", 120: "surrogate", 121: "object", 199: "short"}
     for seq, text in bad.items():
         texts[seq] = text
-    with (
-        platforms.running(spec(MODELS)) as platform,
-        closing(Client(platform.url)) as client,
-    ):
+    with platforms.running(spec(MODELS)) as platform, closing(Client(platform.url)) as client:
         job = client.jobs.submit("moody", texts)
         done = client.jobs.wait(job["id"])
         counts = done["counts"]

@@ -94,9 +94,7 @@ def test_a_canary_that_fails_is_rolled_back_while_the_stable_version_answers(
     assert "means version '1'" in other.json()["detail"]
 
 
-def test_sticky_callers_of_a_canary_like_the_stable_version_move_it_on(
-    http: httpx.Client,
-) -> None:
+def test_sticky_callers_of_a_canary_like_the_stable_version_move_it_on(http: httpx.Client) -> None:
     id = start(http, "2", "liked", stable="1", sticky="user")
     users = [f"user-{n}" for n in range(60)]
 

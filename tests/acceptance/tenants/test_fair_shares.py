@@ -26,9 +26,7 @@ def clients(platform: Platform) -> Iterator[dict[str, Client]]:
         client.close()
 
 
-def test_a_small_job_ends_long_before_the_flood_that_came_first(
-    clients: dict[str, Client],
-) -> None:
+def test_a_small_job_ends_long_before_the_flood_that_came_first(clients: dict[str, Client]) -> None:
     flood = clients["flood"].jobs.submit("batchstring", ["f"] * 30_000).id
     eventually(lambda: clients["flood"].jobs.get(flood)["counts"]["succeeded"] > 1000)
     # All that the workers may have in hand is the flood's: seconds of it.
