@@ -15,7 +15,6 @@ CHECKS = [not_a_server_error, response_schema_conformance, content_type_conforma
 
 
 def operations(document: Path, url: str) -> dict[str, Any]:
-    """Returns the operations of a document by their label."""
     read = schemathesis.openapi.from_path(document)
     read.config.update(base_url=url)
     return {found.ok().label: found.ok() for found in read.get_all_operations()}

@@ -71,13 +71,25 @@ def infer(client: Client, model: str = "x", key: str = "", timeout_ms: int = 20_
     """Returns the version that answered."""
     headers = {"Idempotency-Key": key} if key else {}
     body = {"model": model, "input": "a", "timeout_ms": timeout_ms}
-    answer = client.request("POST", "/infer", json=body, headers=headers)
-    return str(answer["version"])
+    return str(client.request("POST", "/infer", json=body, headers=headers)["version"])
 
 
-def alias(client: Client, version: str, name: str = "stable") -> None:
-    path = f"/admin/models/x/aliases/{name}"
-    client.request("PUT", path, json={"version": version})
+def alias(client: Client, version: str) -> None:
+    client.request("PUT", "/admin/models/x/aliases/stable", json={"version": version})
+
+
+def route(client: Client, versions: str) -> None:
+    """Has versions share the calls."""
+    splits = [{"version": one, "percent": 50} for one in versions]
+    client.request("PUT", ROUTE, json={"splits": splits})
+
+
+def add(client: Client, version: str) -> Any:
+    """Registers a version and waits until it is ready; returns the change."""
+    body = {"name": "x", "version": version, "entry": ENTRY}
+    change = client.request("POST", "/admin/models", json=body)["change"]
+    eventually(lambda: is_ready(client, version))
+    return change
 
 
 def is_ready(client: Client, version: str) -> bool:
@@ -85,19 +97,12 @@ def is_ready(client: Client, version: str) -> bool:
     return any(one["version"] == version and one["ready"] for one in models)
 
 
-def add_the_second(client: Client) -> Any:
-    body = {"name": "x", "version": "2", "entry": ENTRY}
-    change = client.request("POST", "/admin/models", json=body)["change"]
-    eventually(lambda: is_ready(client, "2"))
-    return change
-
-
 def test_an_alias_flips_under_calls_and_jobs_and_no_launch_mixes_versions(
     platform: Platform,
 ) -> None:
     with closing(Client(platform.url)) as client:
-        add_the_second(client)
-        assert add_the_second(client) == "unchanged"
+        add(client, "2")
+        assert add(client, "2") == "unchanged"
         alias(client, "1")
         eventually(lambda: infer(client) == "1")
         with pytest.raises(APIStatusError):
@@ -116,8 +121,7 @@ def test_an_alias_flips_under_calls_and_jobs_and_no_launch_mixes_versions(
             assert infer(client, "x@stable") == version
             jobs[client.jobs.submit("x", TEXTS).id] = version
             assert infer(client, key="late") == "1"  # whose answer failed
-            splits = [{"version": one, "percent": 50} for one in "12"]
-            client.request("PUT", ROUTE, json={"splits": splits})
+            route(client, "12")
             eventually(lambda: {infer(client) for _ in range(20)} == {"1", "2"})
             routed.append(client.jobs.submit("x", TEXTS, versioning="routed").id)
             httpx.delete(platform.url + ROUTE).raise_for_status()
@@ -147,12 +151,11 @@ def test_slices_that_wait_for_a_version_go_over_once_its_route_is_gone(platform:
             return bool(tx.scalar(waiting))
 
     with closing(Client(platform.url)) as client:
-        add_the_second(client)
+        add(client, "2")
         alias(client, "2")
         nowhere = {"name": "x", "version": "9", "entry": ENTRY | {"pool": "nowhere"}}
         client.request("POST", "/admin/models", json=nowhere)
-        splits = [{"version": one, "percent": 50} for one in "19"]
-        client.request("PUT", ROUTE, json={"splits": splits})
+        route(client, "19")
         eventually(lambda: infer(client) == "1")
         job = client.jobs.submit("x", TEXTS, versioning="routed").id
         assert waits()
@@ -175,9 +178,7 @@ def statuses_until_404(platform: Platform, model: str) -> list[int]:
 
 def test_a_retired_version_ends_its_jobs_and_is_then_unloaded(platform: Platform) -> None:
     with closing(Client(platform.url)) as client:
-        body = {"name": "x", "version": "3", "entry": ENTRY}
-        client.request("POST", "/admin/models", json=body)
-        eventually(lambda: is_ready(client, "3"))
+        add(client, "3")
         alias(client, "1")
         job = client.jobs.submit("x@3", TEXTS).id
         with ThreadPoolExecutor(CALLERS) as threads:

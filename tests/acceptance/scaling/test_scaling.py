@@ -1,4 +1,5 @@
-"""The autoscaler of `millrace up`: workers come and go as it decides, and nothing is lost."""
+"""The autoscaler of `millrace up`: workers come and go as it decides, and nothing is lost; the page
+on capacity shows what its commands print."""
 
 import re
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from jobs.settings import Settings
 from ops.cli.main import main
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
+from tests.support import pages
 from tests.support.models.entries import model
 from tests.support.platforms import LIGHT, copy_database, no_durability
 from tests.support.wait import eventually
@@ -127,3 +129,11 @@ def test_the_worker_that_alone_has_a_model_stays(platform: Platform) -> None:
     eventually(lambda: pool(platform)["workers"] == {"ready": 1})
     assert list(workers()) == [last]
     assert answers()
+
+
+def test_the_figures_of_the_page_on_capacity_are_what_its_commands_print(tmp_path: Path) -> None:
+    path = pages.ROOT / "ops" / "docs" / "how-to" / "operations" / "capacity.md"
+    page = pages.recipe(path.name, path.read_text())
+    pages.lay_out(tmp_path, [page], models="")
+    printed = pages.run(page, tmp_path, {})
+    assert pages.as_shown(page.shown).fullmatch(printed), printed

@@ -179,22 +179,14 @@ def save(folder: Path) -> Path:
     text = entry("python", "python", file="own.py", file_sha256=digest(folder / "own.py"))
     text += entry("python-text", "python", 'task = "text"', file="own.py")
     on_torch = {"threads": 1}  # many tests share few cores
-    weights = {"weights": "net.safetensors", "sha256": digest(folder / "net.safetensors")}
-    text += entry(
-        "torch", "torch", "options.shape = [4]", file="net.py", build="Net", **weights, **on_torch
+    net, exported = (
+        {"weights": name, "sha256": digest(folder / name)} | on_torch
+        for name in ("net.safetensors", "exported.safetensors")
     )
-    text += entry(
-        "torch-text", "torch", 'task = "text"', file="texts.py", build="Net", **weights, **on_torch
-    )
-    text += entry(
-        "export",
-        "torch",
-        export="net.pt2",
-        export_sha256=digest(folder / "net.pt2"),
-        weights="exported.safetensors",
-        sha256=digest(folder / "exported.safetensors"),
-        **on_torch,
-    )
+    exported |= {"export": "net.pt2", "export_sha256": digest(folder / "net.pt2")}
+    text += entry("torch", "torch", "options.shape = [4]", file="net.py", build="Net", **net)
+    text += entry("torch-text", "torch", 'task = "text"', file="texts.py", build="Net", **net)
+    text += entry("export", "torch", **exported)
     for task in TASKS:
         path = save_folder(folder / task, task)
         more = f'task = "{task}"\nlimits.max_batch = 8'

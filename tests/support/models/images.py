@@ -21,19 +21,16 @@ def picture(width: int = 80, height: int = 60) -> Image.Image:
 
 
 def saved(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
-    """File of an image."""
     file = BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
 
 
 def encoded(data: bytes) -> str:
-    """Input of a model."""
     return b64encode(data).decode()
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
-    """Chunk of a PNG."""
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
@@ -63,7 +60,6 @@ def jpeg_bomb() -> bytes:
 
 
 def animated() -> bytes:
-    """APNG of two frames."""
     return saved(picture(), save_all=True, append_images=[picture().rotate(90)])
 
 

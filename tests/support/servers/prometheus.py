@@ -67,7 +67,6 @@ def ask(prometheus: httpx.Client, expression: str) -> list[dict[str, Any]]:
 
 
 def firing(prometheus: httpx.Client) -> dict[str, dict[str, Any]]:
-    """Alerts that are raised now, by name."""
     alerts = prometheus.get("/alerts").raise_for_status().json()["data"]["alerts"]
     return {one["labels"]["alertname"]: one for one in alerts if one["state"] == "firing"}
 

@@ -14,8 +14,6 @@ from workers.broker import WORK, create_app, queue_of
 
 
 class Broker(ABC):
-    """The broker of a platform that runs."""
-
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
 
