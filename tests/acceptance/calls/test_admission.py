@@ -59,7 +59,6 @@ def _is_known(platform: Platform, model: str) -> bool:
 
 
 def flood(platform: Platform, many: int, **body: Any) -> list[httpx.Response]:
-    """The answers to so many calls made at once."""
     with ThreadPoolExecutor(many) as pool, httpx.Client() as http:
 
         def call(n: int) -> httpx.Response:

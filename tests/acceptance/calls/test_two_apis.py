@@ -22,7 +22,6 @@ PLATFORM = TWO_WORKERS
 
 @pytest.fixture(scope="module")
 def apis(platform: Platform) -> Iterator[list[httpx.Client]]:
-    """A client of each."""
     with (
         second_api(platform) as second,
         httpx.Client(base_url=platform.url) as one,

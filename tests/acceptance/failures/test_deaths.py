@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx
 import pytest
-import redis
 
 from millrace import Client
 from ops.processes.ports import free_port
@@ -162,13 +161,3 @@ def test_the_worker_outlives_postgres(
     until(platform, lambda: http.get(f"/jobs/{job}").json().get("state") == "completed")
     assert_once_and_in_order(client.jobs.results(job, wait=False))
     assert pid_of(platform) == worker
-
-
-def test_redis_emptied_in_mid_job_delays_it_and_loses_nothing(
-    client: Client, http: httpx.Client, store: "redis.Redis"
-) -> None:
-    job = submit(client)
-    store.flushall()
-    assert client.jobs.wait(job)["state"] == "completed"
-    assert_once_and_in_order(client.jobs.results(job, wait=False))
-    eventually(lambda: infer(http, "echo", "x").is_success)

@@ -129,7 +129,6 @@ def _refused(http: httpx.Client) -> bool:
 
 
 def _fill(filler: Path) -> None:
-    """Takes all the space that is free."""
     with filler.open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(1 << 16))

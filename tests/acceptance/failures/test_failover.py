@@ -150,7 +150,6 @@ def platform(
 
 @pytest.fixture(scope="module")
 def ports(redis_nodes: RedisCluster) -> list[int]:
-    """The node of each copy."""
     return [redis_nodes.port_of(Keys(f"echo-{n}@1")("calls")) for n in range(COPIES)]
 
 
@@ -197,5 +196,4 @@ def test_a_node_that_dies_takes_its_own_models_alone(
 
 
 def answered(http: httpx.Client) -> set[int]:
-    """Copies whose calls are answered."""
     return {n for n in range(COPIES) if infer(http, f"echo-{n}", "x", timeout_ms=2000).is_success}

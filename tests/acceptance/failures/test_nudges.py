@@ -17,13 +17,14 @@ from millrace import Client
 from ops.processes.children import Child
 from ops.supervisor.platform import Platform
 from tests.support.children import child_of
+from tests.support.clients import repeated
 from tests.support.jobs import assert_outputs, begun, completed, scalar_of
 from tests.support.models.entries import function
 from tests.support.models.paced import LAUNCH_S, STEADY
 from tests.support.pace import pace
 from tests.support.platforms import Platforms, database_of, spec
 from tests.support.stores import rabbitmq
-from tests.support.stores.broker_faults import Broker, RabbitBroker, RedisBroker, keep_losing
+from tests.support.stores.broker_faults import Broker, RabbitBroker, RedisBroker
 from tests.support.stores.transactions import fetch
 from tests.support.wait import PATIENCE_S, eventually, slowdown
 from workers.broker import queue_of
@@ -86,7 +87,8 @@ def test_a_broker_that_loses_every_nudge_stalls_no_job(
     broker: Broker, platform: Platform, client: Client
 ) -> None:
     jobs = [submit(client), submit(client)]
-    keep_losing(broker, lambda: completed(client, *jobs))
+    with repeated(lambda _: broker.lose_everything(), callers=1, pause_s=0.01):
+        eventually(lambda: completed(client, *jobs))
     for job in jobs:
         assert_completed(client, job)
 

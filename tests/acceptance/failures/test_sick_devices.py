@@ -29,7 +29,6 @@ MODELS = function("sick:shout", limits={"max_batch": 16, "slice_items": 32})
 
 @pytest.fixture
 def two(platforms: Platforms) -> Iterator[Platform]:
-    """A platform with two workers of its own."""
     with platforms.running(spec(MODELS, workers=2, lease_s=3.0 * pace())) as platform:
         yield platform
 

@@ -51,7 +51,6 @@ def attempts(platform: Platform, job: str) -> int:
 
 
 def workers_of(platform: Platform, job_class: str) -> set[int]:
-    """Workers that ran slices of jobs of a class."""
     with transaction(platform) as tx:
         return set(tx.scalars(_WORKERS, {"class": job_class}))
 

@@ -196,7 +196,6 @@ class World:
         return self._kept[kind]
 
     def made(self, one: Operation) -> str:
-        """The id of something new of Alice's."""
         if not one.about:
             return ""
         made: str = getattr(self, f"_{one.about}")()

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import schemathesis
+from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from ops.supervisor.platform import Platform
 from tests.support.cases import each
-from tests.support.documented import ask_often
 from tests.support.keys import make_key_at
 from tests.support.platforms import CLOSED, Platforms
 from tests.support.wait import PATIENCE_S
@@ -76,5 +76,12 @@ def test_every_answer_is_as_documented(platform: Platform, admin: dict[str, str]
 def _holds(operation: Any, admin: dict[str, str]) -> None:
     more = [positive_data_acceptance] if operation.label in MORE_THAN_SAID | NOT_READY else []
     excluded = [*more, *([not_a_server_error] if operation.label in NOT_READY else [])]
-    sent: Any = {"headers": admin, "timeout": PATIENCE_S, "excluded_checks": excluded}
-    ask_often(operation, lambda case: case.call_and_validate(**sent), examples=20)
+
+    @settings(
+        max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
+    @given(case=operation.as_strategy())
+    def holds(case: Any) -> None:
+        case.call_and_validate(headers=admin, timeout=PATIENCE_S, excluded_checks=excluded)
+
+    holds()

@@ -105,7 +105,6 @@ def text_of(client: httpx.Client, name: str, text: str) -> str:
 
 
 def results(client: httpx.Client, name: str, items: list[Any]) -> list[Any]:
-    """Outputs of a job."""
     wrapped = [{"input": item} for item in items]
     answer = client.post("/jobs", json={"model": name, "items": wrapped})
     assert answer.status_code == 202, answer.text

@@ -73,7 +73,6 @@ def platform(platforms: Platforms, upstream: Upstream, away_port: int) -> Iterat
 
 
 def late(seconds: float, upstream: Upstream) -> Callable[[Received], Answer]:
-    """Answers after a time."""
 
     def answer(request: Received) -> Answer:
         held_for(seconds, upstream)

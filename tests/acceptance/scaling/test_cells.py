@@ -41,7 +41,6 @@ def cells(platforms: Platforms) -> Iterator[list[Platform]]:
 
 
 def admin(platform: Platform, *arguments: str, input: bytes = b"") -> str:
-    """Runs an admin command on the database of a cell."""
     settings = platform.settings
     environ = {"MILLRACE_DATABASE_URL": settings.database_url, "MILLRACE_SECRET_KEY": SECRET}
     return run_millrace(*arguments, input=input, **environ).output

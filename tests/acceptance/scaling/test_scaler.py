@@ -39,7 +39,6 @@ def api() -> Iterator[KubernetesApi]:
 def scaler(
     platform: Platform, api: KubernetesApi, folder: Path, **settings: str
 ) -> AbstractContextManager["subprocess.Popen[str]"]:
-    """Starts a scaler."""
     environ = {**os.environ, **platform.settings.environment(), **settings}
     environ |= {"KUBECONFIG": str(api.kubeconfig(folder)), "MILLRACE_METRICS_PORT": "0"}
     command = [sys.executable, "-m", "ops", "scaler"]

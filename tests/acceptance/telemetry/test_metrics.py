@@ -29,7 +29,7 @@ from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec
 from tests.support.servers.receiver import receiving
 from tests.support.servers.upstream import serving
-from tests.support.wait import PATIENCE_S, eventually
+from tests.support.wait import eventually
 
 UPSTREAM = {"body": {"text": "$input"}, "output": "/results/0/text"}
 MODELS = (
@@ -72,8 +72,6 @@ Labels = Mapping[str, str]
 
 
 class Scraped:
-    """Metrics that several processes expose."""
-
     def __init__(self, *texts: str) -> None:
         self.samples = [
             sample
@@ -227,7 +225,7 @@ def after_a_death(platform: Platform, client: Client, http: httpx.Client, home: 
     eventually(launched.exists)
     with ThreadPoolExecutor(1) as pool:
         body = {"model": "slow", "input": str(called), "timeout_ms": 60_000}
-        answer = pool.submit(http.post, "/infer", json=body, timeout=PATIENCE_S)
+        answer = pool.submit(http.post, "/infer", json=body)
         eventually(called.exists)
         kill(platform)
         polled(platform, answer.done)

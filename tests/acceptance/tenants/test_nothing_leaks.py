@@ -82,7 +82,6 @@ def test_no_secret_is_in_a_log_or_an_answer(platform: Platform, answers: list[st
 
 
 def hides(text: str, *where: str) -> None:
-    """Checks that a text has no secret."""
     assert SECRET not in text, where
     assert PASSWORD not in text, where
 

@@ -25,8 +25,6 @@ PLATFORM = CLOSED
 
 
 class Tenant:
-    """One of the tenants, and its key."""
-
     def __init__(self, admin: httpx.Client, name: str) -> None:
         self.name, self._admin = name, admin
         made = admin.post("/keys", json={"tenant": name}).json()

@@ -88,7 +88,6 @@ def payer(
 
 
 def ledger(database: Engine, payer: Payer, kind: str) -> dict[str, Any]:
-    """Sums of what a tenant is billed for."""
     sums = ", ".join(f"coalesce(sum({name}), 0)" for name in COLUMNS)
     query = f"SELECT {sums} FROM usage WHERE kind = :kind AND tenant_id = :tenant"
     [row] = fetch(database, query, {"kind": kind, "tenant": payer.tenant})
@@ -174,8 +173,8 @@ def test_calls_are_billed_once_each_though_a_worker_is_killed(
 
 def complete(http: httpx.Client, n: int) -> dict[str, int]:
     body = {"model": "talk", **chat(f"call number {n}"), "timeout_ms": 60_000}
-    usage: dict[str, int] = http.post("/v1/chat/completions", json=body).json()["usage"]
-    return usage
+    answer = http.post("/v1/chat/completions", json=body).raise_for_status()
+    return dict(answer.json()["usage"])
 
 
 def cut(http: httpx.Client, n: int) -> None:

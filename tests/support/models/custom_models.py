@@ -5,6 +5,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from tests.support.models.entries import toml
+
 PYTHON = """
 from workers.engines.protocol import InvalidInput, Transient
 
@@ -73,12 +75,8 @@ def digest(path: Path) -> str:
 def entry(name: str, engine: str, more: str = "", **options: Any) -> str:
     """A model of a models file; options must be strings or whole numbers."""
     lines = ["[[model]]", f'name = "{name}"', 'version = "1"', f'engine = "{engine}"', more]
-    lines += [f"options.{key} = {_toml(value)}" for key, value in options.items()]
+    lines += [f"options.{key} = {toml(value)}" for key, value in options.items()]
     return "\n".join(lines) + "\n\n"
-
-
-def _toml(value: Any) -> str:
-    return str(value) if isinstance(value, int) else f'"{value}"'
 
 
 def network(width: int = 3) -> Any:
