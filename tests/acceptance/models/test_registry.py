@@ -269,8 +269,9 @@ def test_a_version_is_served_only_with_the_files_that_a_trusted_key_signed(
             signing.write(path / "extra.py", b"pass\n")
         register(platform, client, path, damaged)
     for version, words in REFUSED.items():
+        failures = failures_of(client, version)
         page = httpx.get(f"{platform.url}/dashboard/models/signed@{version}").text
-        said = [*failures_of(client, version), html.unescape(page)]
+        said = [*failures, html.unescape(page)]
         assert not [(word, one) for word in words for one in said if word not in one]
         assert answer_of(platform, f"signed@{version}") == (503, "")
     eventually(lambda: answer_of(platform, "signed") == (200, "good"))
