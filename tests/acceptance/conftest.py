@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from millrace import Client
 from ops.supervisor.platform import Platform
-from tests.support.clients import bearer
+from tests.support.clients import bearer, http_of
 from tests.support.keys import make_key_at
 from tests.support.platforms import database_of
 from tests.support.servers.receiver import Receiver, receiving
@@ -41,6 +41,12 @@ def client(platform: Platform, key: str) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def http(platform: Platform, key: str) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=platform.url, headers=bearer(key)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def admin(platform: Platform) -> Iterator[httpx.Client]:
+    with http_of(platform, "admins", role="admin") as made:
         yield made
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import httpx
 
+from ops.embedded.server import Server
 from ops.processes.children import Child
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
@@ -24,7 +25,6 @@ def child_of(platform: Platform, name: str = "worker-1") -> Child:
 
 
 def pid_of(platform: Platform, name: str = "worker-1") -> int:
-    """Pid of a process of a platform."""
     pid = child_of(platform, name).pid
     assert pid
     return pid
@@ -42,6 +42,25 @@ def kill_and_replace(platform: Platform, name: str) -> None:
     killed = kill(platform, name)
     child = child_of(platform, name)
     until(platform, lambda: child.pid != killed and child.alive())
+
+
+def kill_server(server: Server) -> None:
+    """Kills a database like a machine that is lost: nothing is said, nothing is written."""
+    assert server.process
+    server.process.kill()
+    server.process.wait()
+
+
+@contextmanager
+def stopped(*pids: int) -> Iterator[None]:
+    """Stops processes in their tracks until the block ends."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 def until(platform: Platform, look: Callable[[], T]) -> T:
@@ -66,7 +85,6 @@ def second_api(platform: Platform) -> Iterator[Child]:
 
 
 def answers(url: str) -> bool:
-    """Returns True once an api is ready."""
     try:
         return httpx.get(f"{url}/readyz").is_success
     except httpx.TransportError:

@@ -1,13 +1,18 @@
-"""Clients of a platform, and the server-sent events that they read."""
+"""Clients of a platform, what they do again and again, and the events that they read."""
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
 
 import httpx
 
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
+
+T = TypeVar("T")
 
 
 def bearer(key: str, **more: str) -> dict[str, str]:
@@ -21,14 +26,38 @@ def http_of(platform: Platform, tenant: str, **more: Any) -> httpx.Client:
     return httpx.Client(base_url=platform.url, headers=bearer(key))
 
 
+def infer(http: httpx.Client, model: str, value: Any, **more: Any) -> httpx.Response:
+    """Answer to a call. more: fields of its body."""
+    return http.post("/infer", json={"model": model, "input": value, **more})
+
+
 def chat(words: str, **fields: Any) -> dict[str, Any]:
     """The input of a model that generates: a chat of one message."""
     return {"messages": [{"role": "user", "content": words}], **fields}
 
 
-class Event(NamedTuple):
-    """A server-sent event."""
+@contextmanager
+def repeated(call: Callable[[int], T], callers: int, pause_s: float = 0.0) -> Iterator[list[T]]:
+    """Calls a function again and again until the block ends, on a thread for each caller, with the
+    caller's number. Yields what it has returned so far; raises what it has raised at the end."""
+    ended, found = threading.Event(), list[T]()
 
+    def go_on(caller: int) -> None:
+        while not ended.is_set():
+            found.append(call(caller))
+            ended.wait(pause_s)
+
+    with ThreadPoolExecutor(callers) as pool:
+        calling = [pool.submit(go_on, caller) for caller in range(callers)]
+        try:
+            yield found
+        finally:
+            ended.set()
+    for one in calling:
+        one.result()
+
+
+class Event(NamedTuple):
     id: str
     name: str
     data: Any  #: None: [DONE]

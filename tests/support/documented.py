@@ -8,17 +8,13 @@ from typing import Any
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-)
+from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 SPECS = Path(__file__).parents[3] / "shared" / "spec"
 CHECKS = [not_a_server_error, response_schema_conformance, content_type_conformance]
 
 
 def operations(document: Path, url: str) -> dict[str, Any]:
-    """Returns the operations of a document by their label."""
     read = schemathesis.openapi.from_path(document)
     read.config.update(base_url=url)
     return {found.ok().label: found.ok() for found in read.get_all_operations()}

@@ -57,7 +57,6 @@ def _key(entry: dict[str, Any]) -> str:
 
 
 def _held(platform: Platform) -> set[str]:
-    """Models that living workers hold, whatever their state."""
     database = db.connect(platform.settings.database_url, pool_size=1)
     try:
         with database.begin() as tx:

@@ -29,7 +29,6 @@ from tests.support.stores.redis_cluster import RedisCluster
 
 @pytest.fixture(scope="session")
 def database_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """A home with a database folder to copy."""
     base = tmp_path_factory.getbasetemp()
     return database_template((base if worker_id == "master" else base.parent) / "template")
 
@@ -125,7 +124,6 @@ def redis_cluster(redis_nodes: RedisCluster) -> RedisCluster:
 
 @pytest.fixture(scope="session")
 def own_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A models file of models that people bring, one of each engine and task."""
     return custom_models.save(tmp_path_factory.mktemp("own"))
 
 

@@ -1,5 +1,6 @@
 """Jobs of a platform whose processes may die meanwhile."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import text
@@ -18,7 +19,6 @@ def begun(client: Client, job: str) -> bool:
 
 
 def completed(client: Client, *jobs: str) -> bool:
-    """Returns True once jobs are completed."""
     return all(client.jobs.get(job)["state"] == "completed" for job in jobs)
 
 
@@ -31,6 +31,12 @@ def finish(platform: Platform, client: Client, job: str) -> list[Any]:
 def run(platform: Platform, client: Client, model: str, inputs: Any, **terms: Any) -> list[Any]:
     """Submits a job, and returns its results once it is completed."""
     return finish(platform, client, client.jobs.submit(model, inputs, **terms).id)
+
+
+def assert_outputs(results: Iterable[Any], outputs: Iterable[Any]) -> None:
+    """Checks that each item has its result once, in order."""
+    found = [(line["seq"], line["output"]) for line in results]
+    assert found == list(enumerate(outputs))
 
 
 def assert_invariants(platform: Platform) -> None:

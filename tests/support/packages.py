@@ -50,7 +50,6 @@ def openai_batch(client: openai.OpenAI, endpoint: Any, *bodies: Any) -> tuple[li
 
 
 def anthropic_ended(client: anthropic.Anthropic, id: str) -> Any:
-    """Returns a message batch once it has ended."""
     return eventually(
         lambda: (b := client.messages.batches.retrieve(id)).processing_status == "ended" and b
     )

@@ -23,8 +23,6 @@ _NAMED_ABOVE = re.compile(r"^\*\*([\w-]+\.\w+)\*\*[^\n]*:\n\n```(\w+)\n", re.MUL
 
 @dataclass(frozen=True)
 class Recipe:
-    """Section of a page."""
-
     title: str
     blocks: tuple[tuple[str, str], ...]  #: (language, text), as they follow each other
     left_out: tuple[str, ...] = ()  #: beginnings of commands that aren't run

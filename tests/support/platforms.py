@@ -19,7 +19,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -39,8 +38,10 @@ from ops.embedded import postgres
 from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
 from ops.supervisor.platform import running as running_platform
+from tests.support.clients import repeated
 from tests.support.extra_models import extra_models
 from tests.support.keys import make_key_at
+from tests.support.models.entries import model
 from tests.support.pace import pace
 from tests.support.wait import eventually
 
@@ -69,7 +70,6 @@ def spec(
     files: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> PlatformSpec:
-    """Describes a platform."""
     given = tuple(sorted((files or {}).items()))
     return PlatformSpec(models, workers, is_closed, given, tuple(sorted(settings.items())))
 
@@ -97,20 +97,12 @@ GENERATING = spec(LIGHT, **_USUAL)
 """For models that generate; everybody is let in."""
 TWO_WORKERS = spec(LIGHT, workers=2, **_USUAL)
 """Two workers, which modules may drain or kill as long as they wait for the next one."""
-_PREPARED = """
-[[model]]
-name = "prepared"
-version = "1"
-engine = "python"
-prepare = "pool"
-options = { file = "prepared.py" }
-"""
-_PREPARED_CODE = """
-SAMPLES = ["warm"]
-prepare = str
-predict = list
-"""
-POOLS = spec(LIGHT + _PREPARED, files={"prepared.py": _PREPARED_CODE}, blob_over_kb=1, **_USUAL)
+POOLS = spec(
+    LIGHT + model("prepared", "python", prepare="pool", file="prepared.py"),
+    files={"prepared.py": 'SAMPLES = ["warm"]\nprepare = str\npredict = list\n'},
+    blob_over_kb=1,
+    **_USUAL,
+)
 """A worker of the pool that prepares, beside one that serves."""
 SHARED = (OPEN, CLOSED, CHATTING, GENERATING, TWO_WORKERS, POOLS)
 
@@ -147,7 +139,6 @@ class Platforms:
             raise
 
     def close(self) -> None:
-        """Stops the shared platform."""
         self._shared = None
         self._stack.close()
 
@@ -187,24 +178,12 @@ def close_the_door(platform: Platform) -> None:
 @contextmanager
 def supervised(platform: Platform) -> Iterator[None]:
     """Lets the supervisor act meanwhile: it starts again what ends, and kills what hangs."""
-    ended = threading.Event()
-
-    def poll() -> None:
-        while not ended.wait(0.05):
-            platform.poll()
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    try:
+    with repeated(lambda _: platform.poll(), callers=1, pause_s=0.05):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 @contextmanager
 def database_of(platform: Platform) -> Iterator[Database]:
-    """Connects to the database of a platform, as its owner."""
     engine = db.connect(platform.settings.database_url, pool_size=1)
     try:
         yield engine
@@ -214,7 +193,6 @@ def database_of(platform: Platform) -> Iterator[Database]:
 
 @contextmanager
 def transaction(platform: Platform) -> Iterator[db.Tx]:
-    """Opens a transaction in the database of a platform."""
     with database_of(platform) as database, database.begin() as tx:
         yield tx
 

@@ -1,9 +1,13 @@
 """Processes that tests start, whatever becomes of the test."""
 
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+from ops.processes.children import die_with_parent
 
 
 @contextmanager
@@ -14,3 +18,12 @@ def spawned(command: Sequence[str], **options: Any) -> Iterator["subprocess.Pope
             yield process
         finally:
             process.kill()
+
+
+def start_server(
+    command: list[str], folder: Path, end: signal.Signals = signal.SIGKILL, **options: Any
+) -> "subprocess.Popen[bytes]":
+    """Starts a process that ends with this one, by a signal; what it prints is in `output`."""
+    with (folder / "output").open("ab") as output:
+        pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+        return subprocess.Popen(die_with_parent(command, end), **pipes, **options)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -18,17 +19,18 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 UNTIL = datetime(2126, 1, 1, tzinfo=UTC)
+Key = ec.EllipticCurvePrivateKey
 
 
-def make_key() -> ec.EllipticCurvePrivateKey:
+def make_key() -> Key:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def public_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def public_pem(key: Key) -> bytes:
     return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
-def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def private_pem(key: Key) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -49,9 +51,7 @@ def write_tree(folder: Path, files: Mapping[str, bytes]) -> Path:
     return folder
 
 
-def write_trust(
-    folder: Path, key: ec.EllipticCurvePrivateKey, policy: str = "require", more: str = ""
-) -> Path:
+def write_trust(folder: Path, key: Key, policy: str = "require", more: str = "") -> Path:
     """A trust file with one key; more: lines of its table."""
     folder.mkdir(exist_ok=True)
     (folder / "release.pub").write_bytes(public_pem(key))
@@ -66,13 +66,13 @@ def write_trust(
 class Authority:
     """Issues certificates."""
 
-    key: ec.EllipticCurvePrivateKey
+    key: Key
     certificate: x509.Certificate
 
     @classmethod
     def create(cls, name: str) -> "Authority":
         key = make_key()
-        return cls(key, _certificate(name, key, name, key, ca=True))
+        return cls(key, certificate(name, key, name, key, *_uses(False, True), ca=True))
 
     @property
     def pem(self) -> bytes:
@@ -82,35 +82,19 @@ class Authority:
         key = make_key()
         return Authority(key, self._issue(name, key, ca=True))
 
-    def issue(
-        self, name: str, *, until: datetime = UNTIL, signs: bool = True
-    ) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    def issue(self, name: str, **terms: Any) -> tuple[Key, x509.Certificate]:
+        """terms: until, signs."""
         key = make_key()
-        return key, self._issue(name, key, until=until, signs=signs)
+        return key, self._issue(name, key, **terms)
 
-    def _issue(
-        self,
-        name: str,
-        key: ec.EllipticCurvePrivateKey,
-        *,
-        ca: bool = False,
-        until: datetime = UNTIL,
-        signs: bool = True,
-    ) -> x509.Certificate:
+    def _issue(self, name: str, key: Key, *, signs: bool = True, **terms: Any) -> x509.Certificate:
         issuer = self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
-        return _certificate(name, key, str(issuer), self.key, ca=ca, until=until, signs=signs)
+        uses = _uses(signs, terms.get("ca", False))
+        return certificate(name, key, str(issuer), self.key, *uses, **terms)
 
 
-def _certificate(
-    name: str,
-    key: ec.EllipticCurvePrivateKey,
-    issuer: str,
-    issuer_key: ec.EllipticCurvePrivateKey,
-    *,
-    ca: bool,
-    until: datetime = UNTIL,
-    signs: bool = True,
-) -> x509.Certificate:
+def _uses(signs: bool, ca: bool) -> list[x509.ExtensionType]:
+    """Extensions that say what a key is for."""
     usage = x509.KeyUsage(
         digital_signature=signs and not ca,
         content_commitment=False,
@@ -122,6 +106,21 @@ def _certificate(
         encipher_only=False,
         decipher_only=False,
     )
+    signing = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING])
+    return [usage, signing] if signs and not ca else [usage]
+
+
+def certificate(
+    name: str,
+    key: Key,
+    issuer: str,
+    issuer_key: Key,
+    *more: Any,
+    ca: bool = False,
+    until: Any = UNTIL,
+) -> x509.Certificate:
+    """more: extensions besides those that say who is who."""
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
     builder = (
         x509.CertificateBuilder()
         .subject_name(_name(name))
@@ -131,16 +130,11 @@ def _certificate(
         .not_valid_before(min(SINCE, until - timedelta(days=1)))
         .not_valid_after(until)
         .add_extension(x509.BasicConstraints(ca, None), critical=True)
-        .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
-            critical=False,
-        )
+        .add_extension(identifier, critical=False)
     )
-    if signs and not ca:
-        signing = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING])
-        builder = builder.add_extension(signing, critical=False)
+    for extension in more:
+        builder = builder.add_extension(extension, critical=isinstance(extension, x509.KeyUsage))
     return builder.sign(issuer_key, hashes.SHA256())
 
 

@@ -30,14 +30,12 @@ class SpotWorker:
 
     @property
     def row(self) -> Any:
-        """Its row in the database."""
         query = "SELECT state, name, reclaimed_by, died FROM workers WHERE incarnation = :id"
         with transaction(self.platform) as tx:
             return tx.execute(text(query), {"id": self.incarnation}).one()
 
     @property
     def pid(self) -> int:
-        """Pid of the worker itself."""
         return int(self.row.name.rpartition(":")[2])
 
     def reclaim(self) -> None:

@@ -43,7 +43,6 @@ class Selection:
         return bool(self.after) and _is_unit(path) and not _ANY_MARK.search(path.read_text())
 
     def deselect(self, items: list[pytest.Item]) -> list[pytest.Item]:
-        """Takes the single tests out of `items` that are not run, and returns them."""
         out = [item for item in items if not self._holds(item)]
         items[:] = [item for item in items if self._holds(item)]
         return out

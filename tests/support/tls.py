@@ -11,10 +11,8 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from tests.support import signing
 from tests.support.wait import PATIENCE_S
 
 _PG_SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
@@ -34,55 +32,22 @@ class Authority:
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._name = folder, name
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._cert = self._signed(name, self._key, is_ca=True)
-        self.cert = _write(folder / f"{name}.pem", self._cert)
+        self._folder, self._name, self._key = folder, name, signing.make_key()
+        self.cert = self._certified(name, self._key, ca=True)
 
     def pair(self, name: str) -> Pair:
-        key = ec.generate_private_key(ec.SECP256R1())
-        cert = _write(self._folder / f"{name}.pem", self._signed(name, key, is_ca=False))
-        path = self._folder / f"{name}.key"
-        path.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-        )
+        key = signing.make_key()
+        path = signing.write(self._folder / f"{name}.key", signing.private_pem(key))
         path.chmod(0o600)  # libpq takes no other
-        return Pair(cert, path)
+        return Pair(self._certified(name, key, ca=False), path)
 
-    def _signed(
-        self, name: str, key: ec.EllipticCurvePrivateKey, *, is_ca: bool
-    ) -> x509.Certificate:
-        now = datetime.now(UTC)
+    def _certified(self, name: str, key: signing.Key, *, ca: bool) -> Path:
         hosts = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
-        ours = key if is_ca else self._key
-        public = ours.public_key()
-        return (
-            x509.CertificateBuilder()
-            .subject_name(_name(name))
-            .issuer_name(_name(name if is_ca else self._name))
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), False)
-            .sign(ours, hashes.SHA256())
+        names, now = x509.SubjectAlternativeName(hosts), datetime.now(UTC)
+        made = signing.certificate(
+            name, key, self._name, self._key, names, ca=ca, until=now + timedelta(days=1)
         )
-
-
-def _name(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _write(path: Path, cert: x509.Certificate) -> Path:
-    path.write_bytes(cert.public_bytes(serialization.Encoding.PEM))
-    return path
+        return signing.write(self._folder / f"{name}.pem", signing.certificate_pem(made))
 
 
 def server_context(pair: Pair, client_ca: Path | None) -> ssl.SSLContext:

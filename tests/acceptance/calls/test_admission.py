@@ -59,7 +59,6 @@ def _is_known(platform: Platform, model: str) -> bool:
 
 
 def flood(platform: Platform, many: int, **body: Any) -> list[httpx.Response]:
-    """The answers to so many calls made at once."""
     with ThreadPoolExecutor(many) as pool, httpx.Client() as http:
 
         def call(n: int) -> httpx.Response:
@@ -135,10 +134,7 @@ def test_a_call_that_would_be_late_is_answered_by_the_fallback(platform: Platfor
         (found["model"], found["version"], str(found.get("degraded")))
         for found in (answer.json() for answer in answers)
     )
-    assert named.keys() == {
-        ("tight", "2", "None"),
-        ("shout", "1", "{'fallback_from': 'tight@2'}"),
-    }
+    assert named.keys() == {("tight", "2", "None"), ("shout", "1", "{'fallback_from': 'tight@2'}")}
 
 
 def test_lower_classes_are_shed_before_interactive_calls(platform: Platform) -> None:

@@ -54,7 +54,6 @@ class Stage:
         return False
 
     def until(self, fn: Callable[[], object]) -> None:
-        """Waits, and starts workers that ended again, as `millrace up` does."""
         until(self.platform, fn)
 
     def call(

@@ -1,6 +1,9 @@
-"""Calls over HTTP: the answer, its timing, and what they share with jobs."""
+"""Calls over HTTP: the answer, its timing, what they share with jobs, and routes: shares of sticky
+users, pinned versions, shadows."""
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import numpy as np
@@ -9,10 +12,16 @@ from sqlalchemy import Engine, text
 
 from jobs import ids
 from millrace import Client
+from tests.support.cases import each
+from tests.support.clients import infer
+from tests.support.models.entries import model
 from tests.support.platforms import OPEN
 from tests.support.wait import eventually
 
 PLATFORM = OPEN
+MODELS = model("routed", "echo") + model("routed", "echo", version="2")
+ROUTE = "/admin/models/routed/routes/*"
+USERS = [f"user-{n}" for n in range(200)]
 
 
 def test_a_call_is_answered_with_its_timing(client: Client) -> None:
@@ -34,15 +43,10 @@ def test_an_embedding_is_a_list_of_floats_of_unit_length(client: Client) -> None
 
 
 def test_parameters_change_the_computation(http: httpx.Client) -> None:
-    body = {"model": "minilm", "input": "a text", "params": {"normalize": False}}
-    raw = http.post("/infer", json=body).json()["output"]
+    raw = infer(http, "minilm", "a text", params={"normalize": False}).json()["output"]
     assert np.linalg.norm(raw) > 1.5
-
-
-def test_a_text_is_cut_to_as_many_tokens_as_its_call_says(http: httpx.Client) -> None:
-    body = {"model": "minilm", "input": "a text of eight tokens", "params": {"truncate": 4}}
-    cut = http.post("/infer", json=body).json()
-    whole = http.post("/infer", json={"model": "minilm", "input": "a text"}).json()
+    cut = infer(http, "minilm", "a text of eight tokens", params={"truncate": 4}).json()
+    whole = infer(http, "minilm", "a text").json()
     assert cut["usage"] == whole["usage"] == {"tokens": 4}
     assert cut["output"] == pytest.approx(whole["output"], abs=1e-5)
 
@@ -78,29 +82,21 @@ SHARED = text("""
 """)
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "code"),
-    [
-        ({"model": "echo"}, 422, "invalid"),
-        ({"input": "x"}, 422, "invalid"),
-        ({"model": "nobody", "input": "x"}, 404, "unknown_model"),
-        ({"model": "minilm", "input": 5}, 422, "invalid"),
-        ({"model": "minilm", "input": "a\0"}, 422, "invalid"),
-        ({"model": "minilm", "input": "x", "params": {"no": 1}}, 422, "invalid"),
-        ({"model": "minilm", "input": "x", "params": {"normalize": "yes"}}, 422, "invalid"),
-        ({"model": "minilm", "input": "x", "params": {"truncate": 2}}, 422, "invalid"),
-        ({"model": "minilm", "input": "x", "params": {"truncate": True}}, 422, "invalid"),
-        ({"model": "echo", "input": "x", "timeout_ms": 0}, 422, "invalid"),
-        ({"model": "echo", "input": "x", "extra": 0}, 422, "invalid"),
-        ("text", 422, "invalid"),
-    ],
-)
-def test_a_call_that_cant_be_served_is_a_problem(
-    http: httpx.Client, body: object, status: int, code: str
-) -> None:
-    answer = http.post("/infer", json=body)
-    assert (answer.status_code, answer.json()["code"]) == (status, code)
-    assert answer.headers["content-type"] == "application/problem+json"
+def test_a_call_that_cant_be_served_is_a_problem(http: httpx.Client) -> None:
+    params: list[dict[str, Any]] = [{"no": 1}, {"normalize": "yes"}, {"truncate": 2}]
+    params.append({"truncate": True})
+    invalid: list[Any] = [{"model": "echo"}, {"input": "x"}, "text"]
+    invalid += [
+        {"model": "echo", "input": "x"} | more for more in ({"timeout_ms": 0}, {"extra": 0})
+    ]
+    invalid += [{"model": "minilm", "input": value} for value in (5, "a\0")]
+    invalid += [{"model": "minilm", "input": "x", "params": one} for one in params]
+    for body, case in each([{"model": "nobody", "input": "x"}, *invalid]):
+        with case:
+            answer = http.post("/infer", json=body)
+            expected = (422, "invalid") if body in invalid else (404, "unknown_model")
+            assert (answer.status_code, answer.json()["code"]) == expected
+            assert answer.headers["content-type"] == "application/problem+json"
 
 
 def test_malformed_json_is_named(http: httpx.Client) -> None:
@@ -121,3 +117,57 @@ def test_health_and_models_say_what_is_ready(http: httpx.Client) -> None:
     assert {model["name"] for model in listed if not model["ready"]} & samples == on_demand
     assert http.get("/models/minilm/ready").status_code == 200
     assert http.get("/models/nobody/ready").status_code == 404
+
+
+def call(http: httpx.Client, user: str = "", model: str = "routed") -> str:
+    headers = {"X-Millrace-User": user} if user else {}
+    answer = http.post("/infer", json={"model": model, "input": "hi"}, headers=headers)
+    assert answer.status_code == 200, answer.text
+    version: str = answer.json()["version"]
+    assert answer.headers["X-Millrace-Model"] == f"routed@{version}"
+    return version
+
+
+def put(http: httpx.Client, first: float, second: float, **more: Any) -> None:
+    shares = {"1": first, "2": second}
+    splits = [{"version": version, "percent": percent} for version, percent in shares.items()]
+    http.put(ROUTE, json={"splits": splits, **more}).raise_for_status()
+
+
+def test_a_ramp_takes_no_user_back_and_a_pinned_version_beats_it(
+    http: httpx.Client, client: Client
+) -> None:
+    eventually(lambda: call(http) == "2")  # the newest
+    put(http, 100, 0, sticky="user")
+    eventually(lambda: {call(http) for _ in range(5)} == {"1"})
+    put(http, 70, 30, sticky="user")
+    eventually(lambda: len({call(http, user) for user in USERS[:40]}) == 2)
+    moved = {user for user in USERS if call(http, user) == "2"}
+    assert 0.15 < len(moved) / len(USERS) < 0.45
+    put(http, 40, 60, sticky="user")
+    eventually(lambda: sum(call(http, user) == "2" for user in USERS) > len(moved))
+    assert {call(http, user) for user in moved} == {"2"}
+    assert {call(http, user, "routed@1") for user in USERS[:20]} == {"1"}
+    assert client.request("DELETE", ROUTE) is None
+    eventually(lambda: Counter(call(http, user) for user in USERS[:20]) == {"2": 20})
+
+
+def test_a_shadows_answers_are_compared_and_dropped(http: httpx.Client) -> None:
+    put(http, 100, 0, shadow={"version": "2", "percent": 100})
+    eventually(lambda: call(http) == "1")
+
+    def compared() -> bool:
+        assert call(http) == "1"
+        equal = 'shadow_calls_total{model="routed@1",outcome="equal",shadow="routed@2"}'
+        return f"millrace_{equal}" in http.get("/metrics").text
+
+    eventually(compared)
+    assert http.delete(ROUTE).status_code == 204
+
+
+def test_a_faulty_route_is_refused(http: httpx.Client) -> None:
+    splits = [{"version": "1", "percent": 60}, {"version": "9", "percent": 50}]
+    answer = http.put(ROUTE, json={"splits": splits})
+    assert answer.status_code == 422
+    assert "make 110" in answer.text
+    assert "no active version '9'" in answer.text

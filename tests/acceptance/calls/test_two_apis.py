@@ -9,6 +9,7 @@ import pytest
 
 from ops.supervisor.platform import Platform
 from tests.support.children import second_api
+from tests.support.clients import infer
 from tests.support.extra_models import extra_models
 from tests.support.models.entries import function
 from tests.support.platforms import TWO_WORKERS
@@ -21,7 +22,6 @@ PLATFORM = TWO_WORKERS
 
 @pytest.fixture(scope="module")
 def apis(platform: Platform) -> Iterator[list[httpx.Client]]:
-    """A client of each."""
     with (
         second_api(platform) as second,
         httpx.Client(base_url=platform.url) as one,
@@ -31,11 +31,9 @@ def apis(platform: Platform) -> Iterator[list[httpx.Client]]:
 
 
 def test_each_call_gets_its_own_answer_whoever_is_asked(apis: list[httpx.Client]) -> None:
-    def call(n: int) -> httpx.Response:
-        return apis[n % 2].post("/infer", json={"model": "steady", "input": f"text {n}"})
-
     with ThreadPoolExecutor(64) as pool:
-        answers = list(pool.map(call, range(400)))
+        calls = pool.map(lambda n: infer(apis[n % 2], "steady", f"text {n}"), range(400))
+        answers = list(calls)
     assert {answer.status_code for answer in answers} == {200}
     assert [answer.json()["output"] for answer in answers] == [f"text {n}" for n in range(400)]
     assert len({answer.json()["id"] for answer in answers}) == 400
@@ -45,8 +43,7 @@ def test_calls_of_both_share_launches(apis: list[httpx.Client]) -> None:
     """More calls are in launches than either api has asked for."""
 
     def call(n: int) -> int:
-        body = {"model": "steady", "input": f"text {n}"}
-        return int(apis[n % 2].post("/infer", json=body).json()["timing"]["batch_size"])
+        return int(infer(apis[n % 2], "steady", f"text {n}").json()["timing"]["batch_size"])
 
     def largest() -> int:
         with ThreadPoolExecutor(16) as pool:
@@ -66,20 +63,15 @@ def test_both_take_up_a_changed_models_file_and_a_bare_name_goes_to_what_is_read
     file = platform.settings.models
     assert isinstance(file, Path)
 
-    def ask(api: httpx.Client, model: str) -> tuple[int, str]:
-        answer = api.post("/infer", json={"model": model, "input": "x"})
-        return answer.status_code, answer.json().get("version", "")
-
-    def answered_by_the_newer(api: httpx.Client) -> bool:
-        status, version = ask(api, "steady")
-        assert status == 200
-        return version == "2"
+    def version(api: httpx.Client, model: str) -> str:
+        answer = infer(api, model, "x")
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["version"])
 
     before = file.read_text()
     file.write_text("[[model]")
     file.write_text(before)
     with extra_models(platform, NEWER):
         for api in apis:
-            eventually(lambda api=api: answered_by_the_newer(api))
-            assert ask(api, "steady@2") == (200, "2")
-            assert ask(api, "steady@1") == (200, "1")
+            eventually(lambda api=api: version(api, "steady") == "2")
+            assert [version(api, f"steady@{n}") for n in "12"] == ["1", "2"]

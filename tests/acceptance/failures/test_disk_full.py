@@ -13,6 +13,7 @@ import pytest
 
 from ops.embedded.ballast import Ballast
 from ops.supervisor.platform import Platform
+from tests.support.children import kill_server
 from tests.support.platforms import LIGHT, Platforms, spec
 from tests.support.wait import eventually
 
@@ -47,12 +48,12 @@ def test_intake_ends_at_the_floor_and_a_full_disk_loses_nothing(
 
             filler, ballast = disk / "filler", disk / "home" / "ballast"
             _fill(filler)
-            _kill_database(platform)  # it may start without the ballast's space, too
-            if ballast.exists():
+            kill_server(platform.servers.postgres)  # as a write error of its log does
+            if ballast.exists():  # it may start without the ballast's space, too
                 eventually(lambda: _polled(platform, http) == 200)
 
             _fill(disk / "more")
-            _kill_database(platform)
+            kill_server(platform.servers.postgres)
             assert _polled(platform, http) in (200, 503)  # it may need no more than it has
             assert http.get("/livez").status_code == 200
             for _ in range(20):  # the supervisor goes on, though PostgreSQL has no space
@@ -128,18 +129,9 @@ def _refused(http: httpx.Client) -> bool:
 
 
 def _fill(filler: Path) -> None:
-    """Takes all the space that is free."""
     with filler.open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(1 << 16))
-
-
-def _kill_database(platform: Platform) -> None:
-    """Ends PostgreSQL as a write error of its log does."""
-    process = platform.servers.postgres.process
-    assert process
-    process.kill()
-    process.wait()
 
 
 def _polled(platform: Platform, http: httpx.Client) -> int:

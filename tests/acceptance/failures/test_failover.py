@@ -1,26 +1,36 @@
-"""The database and Redis change places as it runs: ops/docs/explanation/failover.md."""
+"""The database and Redis change places as it runs (ops/docs/explanation/failover.md), and calls are
+on a Redis Cluster, of which nodes die."""
 
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psycopg
 import pytest
 
 from jobs.calls import redis as call_redis
+from jobs.calls.keys import Keys
 from jobs.store import db
 from migrations.run import migrate
 from millrace import Client
+from ops.bench.harness.models_files import models_file, sample
 from ops.embedded.layout import REDIS_SOCKET
 from ops.embedded.lock import HomeLock
 from ops.embedded.postgres import EmbeddedPostgres
 from ops.embedded.redis import EmbeddedRedis
+from ops.embedded.servers import EmbeddedServers
+from ops.supervisor.platform import Platform
+from tests.support.children import kill, kill_server, until
+from tests.support.clients import infer
 from tests.support.jobs import begun
 from tests.support.models.entries import function
+from tests.support.pace import pace
 from tests.support.platforms import Platforms, no_durability, spec
-from tests.support.stores.postgres_standby import Standby, kill, url_of_both
+from tests.support.stores.postgres_standby import Standby, url_of_both
+from tests.support.stores.redis_cluster import RedisCluster
 from tests.support.stores.tcp_forwarder import Forwarder
 from tests.support.wait import eventually
 
@@ -82,7 +92,7 @@ def test_a_job_outlives_the_primary_that_took_it(pair: Pair, platforms: Platform
         job = client.jobs.submit("paced", [str(n) for n in range(ITEMS)]).id
         eventually(lambda: begun(client, job))
         assert client.jobs.get(job)["state"] == "running"
-        kill(primary)
+        kill_server(primary)
         since_s = time.monotonic()
         # What a failover manager does; the new primary has nobody to wait for.
         nobody = "ALTER SYSTEM SET synchronous_standby_names = ''"
@@ -98,38 +108,92 @@ def test_calls_go_on_when_the_address_of_redis_leads_elsewhere(
     platforms: Platforms, tmp_path: Path
 ) -> None:
     """Nothing is carried over from one Redis to the other."""
-    first, second = EmbeddedRedis(tmp_path / "first"), EmbeddedRedis(tmp_path / "second")
-    first.start()
-    second.start()
-    address = Forwarder(first.layout.run / REDIS_SOCKET)
-    url = f"redis://127.0.0.1:{address.port}/0"
-    try:
-        with (
-            platforms.running(spec(MODELS), redis_url=url) as platform,
-            closing(Client(platform.url)) as client,
-        ):
-            assert _answered(platform.url)
-            job = client.jobs.submit("paced", ["x"] * ITEMS).id
-            eventually(lambda: begun(client, job))
-            first.stop()
-            address.lead_to(second.layout.run / REDIS_SOCKET)
-            since_s = time.monotonic()
-            eventually(lambda: _answered(platform.url))
-            _tell("answered again", since_s)
-            assert client.jobs.wait(job)["counts"]["succeeded"] == ITEMS
-    finally:
-        address.close()
+    with ExitStack() as stack:
+        first, second = EmbeddedRedis(tmp_path / "first"), EmbeddedRedis(tmp_path / "second")
+        for server in (first, second):
+            server.start()
+            stack.callback(server.stop)
+        address = stack.enter_context(closing(Forwarder(first.layout.run / REDIS_SOCKET)))
+        url = f"redis://127.0.0.1:{address.port}/0"
+        platform = stack.enter_context(platforms.running(spec(MODELS), redis_url=url))
+        client = stack.enter_context(closing(Client(platform.url)))
+        http = stack.enter_context(httpx.Client(base_url=platform.url))
+        assert infer(http, "paced", "now").is_success
+        job = client.jobs.submit("paced", ["x"] * ITEMS).id
+        eventually(lambda: begun(client, job))
         first.stop()
-        second.stop()
-
-
-def _answered(url: str) -> bool:
-    with suppress(httpx.TransportError):
-        return httpx.post(f"{url}/infer", json={"model": "paced", "input": "now"}).is_success
-    return False
+        address.lead_to(second.layout.run / REDIS_SOCKET)
+        since_s = time.monotonic()
+        eventually(lambda: infer(http, "paced", "now").is_success)
+        _tell("answered again", since_s)
+        assert client.jobs.wait(job)["counts"]["succeeded"] == ITEMS
 
 
 @pytest.mark.parametrize("scheme", ["redis+sentinel", "sentinel"])
 def test_an_address_of_sentinels_is_refused_as_one(scheme: str) -> None:
     with pytest.raises(ValueError, match="Redis URL must specify one of the following schemes"):
         call_redis.connect(f"{scheme}://10.0.0.1:26379,10.0.0.2:26379/mymaster/0")
+
+
+COPIES = 6  # of one model: some on each node
+ON_ALL_NODES = models_file(*(sample("echo", name=f"echo-{n}") for n in range(COPIES)))
+
+
+@pytest.fixture(scope="module")
+def platform(
+    platforms: Platforms, redis_nodes: RedisCluster, servers: EmbeddedServers
+) -> Iterator[Platform]:
+    address = {"redis_url": redis_nodes.url, "broker_url": servers.redis.url}
+    with platforms.running(spec(ON_ALL_NODES, lease_s=3.0 * pace()), **address) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ports(redis_nodes: RedisCluster) -> list[int]:
+    return [redis_nodes.port_of(Keys(f"echo-{n}@1")("calls")) for n in range(COPIES)]
+
+
+@pytest.mark.nightly
+def test_calls_and_jobs_of_models_on_all_nodes(client: Client, ports: list[int]) -> None:
+    assert len(set(ports)) > 1
+    for n in range(COPIES):
+        assert client.infer(f"echo-{n}", f"input {n}")["output"] == f"input {n}"
+    job = client.jobs.submit("echo-1", ["a", "b"]).id
+    assert client.jobs.wait(job)["counts"]["succeeded"] == 2
+
+
+@pytest.mark.nightly
+def test_a_call_is_recorded_and_its_key_is_kept(http: httpx.Client) -> None:
+    asked = {"model": "echo-2", "input": "once"}
+    headers = {"Idempotency-Key": '"cluster"'}
+    first, again = (http.post("/infer", json=asked, headers=headers) for _ in range(2))
+    assert (first.status_code, again.content) == (200, first.content)
+    eventually(lambda: http.get(f"/calls/{first.json()['id']}").is_success)
+
+
+@pytest.mark.nightly
+def test_calls_of_a_dead_worker_run_again(platform: Platform, http: httpx.Client) -> None:
+    kill(platform)
+    until(platform, lambda: answered(http) == {*range(COPIES)})
+
+
+@pytest.mark.nightly
+def test_a_node_that_dies_takes_its_own_models_alone(
+    platform: Platform, client: Client, http: Any, redis_nodes: RedisCluster, ports: list[int]
+) -> None:
+    until(platform, lambda: answered(http) == {*range(COPIES)})
+    lost = ports[0]
+    redis_nodes.kill(lost)
+    try:
+        others = {n for n in range(COPIES) if ports[n] != lost}
+        eventually(lambda: answered(http) == others)
+        job = client.jobs.submit("echo-0", ["a"]).id
+        assert client.jobs.wait(job)["counts"]["succeeded"] == 1
+    finally:
+        redis_nodes.start(lost)
+    redis_nodes.wait()
+    until(platform, lambda: answered(http) == {*range(COPIES)})
+
+
+def answered(http: httpx.Client) -> set[int]:
+    return {n for n in range(COPIES) if infer(http, f"echo-{n}", "x", timeout_ms=2000).is_success}

@@ -1,21 +1,23 @@
-"""Items that take their worker with them, or fail for a while: only the guilty pay."""
+"""Items that take their worker with them, or fail for a while: only the guilty pay. Models that
+hang or end their worker as they are loaded or run, or that don't all fit: the others are served."""
 
 import os
 import signal
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from millrace import Client
+from ops.supervisor.load_deaths import MOST_DEATHS
 from ops.supervisor.platform import Platform
 from ops.supervisor.worker import WatchedWorker
-from tests.support.children import until
-from tests.support.jobs import completed, run, scalar_of
-from tests.support.models.entries import function
+from tests.support.children import child_of, until
+from tests.support.jobs import assert_outputs, completed, run, scalar_of
+from tests.support.models.entries import function, model
 from tests.support.pace import pace
-from tests.support.platforms import spec
+from tests.support.platforms import Platforms, spec
 from tests.support.processes import spawned
 from tests.support.wait import eventually, gone
 
@@ -39,36 +41,23 @@ def test_an_item_that_kills_its_worker_is_found_and_all_others_succeed(
     texts = [f"t{n}" for n in range(40)]
     texts[17] = deed
     found = run(platform, client, "deadly", texts)
-    assert [line["seq"] for line in found] == list(range(40))
     failed = {line["seq"]: line["error"]["code"] for line in found if line["error"]}
     assert failed == {17: "worker_lost"}
-    assert all(line["output"] == texts[line["seq"]].upper() for line in found if not line["error"])
+    assert_outputs(found, [None if n == 17 else f"T{n}" for n in range(40)])
 
 
 def test_transient_failures_are_tried_again_and_permanent_ones_are_not(
     platform: Platform, client: Client, tmp_path: Path
 ) -> None:
-    texts = [
-        "a",
-        f"fails 1 {tmp_path}/once",
-        f"fails 2 {tmp_path}/twice",
-        "never",
-        "refused",
-        "memory",
-        "b",
-    ]
-    found = run(platform, client, "flaky", texts)
+    succeed = {"a": 1, f"fails 1 {tmp_path}/once": 2, f"fails 2 {tmp_path}/twice": 3, "b": 1}
+    fail = {"never": 3, "refused": 1, "memory": 1}
+    found = run(platform, client, "flaky", [*succeed, *fail])
     ends = [(line["outcome"], line["attempts"]) for line in found]
     assert ends == [
-        ("succeeded", 1),
-        ("succeeded", 2),
-        ("succeeded", 3),
-        ("failed", 3),
-        ("failed", 1),
-        ("failed", 1),
-        ("succeeded", 1),
+        *(("succeeded", attempts) for attempts in succeed.values()),
+        *(("failed", attempts) for attempts in fail.values()),
     ]
-    never = found[3]["error"]
+    never = found[4]["error"]
     assert never["code"] == "transient"
     assert [error["code"] for error in never["attempts"]] == ["transient"] * 3
 
@@ -142,3 +131,61 @@ def test_millrace_worker_ends_a_launch_that_hangs(platform: Platform, client: Cl
         alone.terminate()
         assert alone.wait() == 0
     assert gone(alone.pid)
+
+
+LAUNCHES = 20
+"""Launches after which predictions are trusted."""
+
+
+def test_a_model_whose_load_ends_workers_is_left_out_and_others_are_served(
+    platforms: Platforms,
+) -> None:
+    models = function("deadly_load:any", name="deadly") + model("after", "echo")
+    with platforms.running(spec(models)) as platform, closing(Client(platform.url)) as client:
+        worker = child_of(platform)
+
+        def failed() -> str:
+            found = {one["code"]: one for one in client.get("/why")["diagnoses"]}
+            return str(found["model_failed"]["words"]) if "model_failed" in found else ""
+
+        assert f"crashed {MOST_DEATHS} times while it loaded this model" in until(platform, failed)
+        assert worker.restarts == MOST_DEATHS
+        job = client.jobs.submit("after", ["x"]).id
+        eventually(lambda: completed(client, job))
+        assert worker.restarts == MOST_DEATHS
+
+
+@pytest.mark.nightly
+def test_a_load_that_hangs_is_ended_and_tried_again(
+    platforms: Platforms, caplog: pytest.LogCaptureFixture
+) -> None:
+    stuck = function("stuck:same", name="stuck", limits={"max_load_s": 3})
+    with platforms.running(spec(stuck)) as platform:
+        assert child_of(platform).restarts == 1
+        assert "hangs in loading stuck@1" in caplog.text
+
+
+def test_a_launch_of_ten_times_the_usual_is_ended_and_its_item_is_not_failed(
+    platforms: Platforms, tmp_path: Path
+) -> None:
+    slow = function("broken:slow", limits={"max_batch": 1, "max_launch_s": 60})
+    asked = spec(slow, lease_s=3.0 * pace())
+    with platforms.running(asked) as platform, closing(Client(platform.url)) as client:
+        usual = [f"item {n}" for n in range(LAUNCHES)]
+        assert [one.output for one in run(platform, client, "slow", usual)] == usual
+        text = f"long {tmp_path / 'begun'}"
+        assert [one.output for one in run(platform, client, "slow", [text])] == [text]
+        died = [one["died"] for one in client.get("/workers")["data"]]
+        assert died.count("hung") == 1
+
+
+@pytest.mark.nightly
+def test_jobs_of_more_models_than_fit_all_end(platforms: Platforms) -> None:
+    names = ("a", "b", "c")
+    models = "".join(model(name, "echo", memory_mb=400) for name in names)
+    asked = spec(models, memory_mb=500, min_stay_s=0.5)
+    with platforms.running(asked) as platform, closing(Client(platform.url)) as client:
+        jobs = [client.jobs.submit(name, ["x"] * 5000).id for name in names]
+        assert {client.jobs.wait(job)["state"] for job in jobs} == {"completed"}
+        states = [one["states"] for one in client.request("GET", "/models")["data"]]
+        assert sum(state.get("ready", 0) for state in states) <= 1

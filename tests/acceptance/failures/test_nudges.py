@@ -10,20 +10,22 @@ from pathlib import Path
 import pytest
 from amqp.exceptions import PreconditionFailed
 from kombu import Connection
-from sqlalchemy import Row, text
+from sqlalchemy import Row
 
 from jobs import clock, ids
 from millrace import Client
 from ops.processes.children import Child
 from ops.supervisor.platform import Platform
 from tests.support.children import child_of
-from tests.support.jobs import begun, completed
+from tests.support.clients import repeated
+from tests.support.jobs import assert_outputs, begun, completed, scalar_of
 from tests.support.models.entries import function
 from tests.support.models.paced import LAUNCH_S, STEADY
 from tests.support.pace import pace
-from tests.support.platforms import Platforms, spec, transaction
+from tests.support.platforms import Platforms, database_of, spec
 from tests.support.stores import rabbitmq
-from tests.support.stores.broker_faults import Broker, RabbitBroker, RedisBroker, keep_losing
+from tests.support.stores.broker_faults import Broker, RabbitBroker, RedisBroker
+from tests.support.stores.transactions import fetch
 from tests.support.wait import PATIENCE_S, eventually, slowdown
 from workers.broker import queue_of
 
@@ -38,24 +40,19 @@ SILENCE_S = 7  # longer than anybody waits for a broker's answer
 
 @pytest.fixture(scope="module", params=["redis", "rabbitmq"])
 def broker(
-    request: pytest.FixtureRequest,
-    platforms: Platforms,
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, platforms: Platforms, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Broker]:
-    server = None
-    if request.param == "rabbitmq":
-        if not rabbitmq.installed():
-            pytest.skip("rabbitmq-server isn't installed: apt-get install rabbitmq-server")
-        server = rabbitmq.Rabbit(tmp_path_factory.mktemp("rabbit"))
-    try:
-        if server:
+    asked = spec(MODELS, lease_s=3.0 * pace())
+    if request.param == "redis":
+        with platforms.running(asked) as platform:
+            yield RedisBroker(platform)
+    elif not rabbitmq.installed():
+        pytest.skip("rabbitmq-server isn't installed: apt-get install rabbitmq-server")
+    else:
+        with closing(rabbitmq.Rabbit(tmp_path_factory.mktemp("rabbit"))) as server:
             server.start()
-        url = server.url if server else ""
-        with platforms.running(spec(MODELS, lease_s=3.0 * pace()), broker_url=url) as platform:
-            yield RabbitBroker(platform, server) if server else RedisBroker(platform)
-    finally:
-        if server:
-            server.close()
+            with platforms.running(asked, broker_url=server.url) as platform:
+                yield RabbitBroker(platform, server)
 
 
 @pytest.fixture
@@ -83,15 +80,15 @@ def submit(client: Client, items: int = ITEMS, model: str = "steady") -> str:
 
 def assert_completed(client: Client, job: str, items: int = ITEMS, within_s: float = 60) -> None:
     eventually(lambda: completed(client, job), timeout_s=within_s)
-    found = list(client.jobs.results(job, wait=False))
-    assert [line["output"] for line in found] == [f"item {n}" for n in range(items)]
+    assert_outputs(client.jobs.results(job, wait=False), [f"item {n}" for n in range(items)])
 
 
 def test_a_broker_that_loses_every_nudge_stalls_no_job(
     broker: Broker, platform: Platform, client: Client
 ) -> None:
     jobs = [submit(client), submit(client)]
-    keep_losing(broker, lambda: completed(client, *jobs))
+    with repeated(lambda _: broker.lose_everything(), callers=1, pause_s=0.01):
+        eventually(lambda: completed(client, *jobs))
     for job in jobs:
         assert_completed(client, job)
 
@@ -158,15 +155,8 @@ def test_the_queue_is_a_quorum_queue_which_outlives_a_node(
 
 def slices(platform: Platform, job: str) -> list[Row[tuple[str, int, int, int]]]:
     statement = "SELECT state, epoch, deaths, lease_owner FROM slices WHERE job_id = :job"
-    with transaction(platform) as tx:
-        found = tx.execute(text(statement), {"job": ids.parse("job", job)}).all()
-    return list(found)
-
-
-def worker_states(platform: Platform) -> list[str]:
-    with transaction(platform) as tx:
-        found = tx.scalars(text("SELECT state FROM workers ORDER BY incarnation")).all()
-    return list(found)
+    with database_of(platform) as database:
+        return fetch(database, statement, {"job": ids.parse("job", job)})
 
 
 def test_a_worker_told_to_stop_ends_its_launch_answers_its_calls_and_gives_the_rest_back(
@@ -188,7 +178,8 @@ def test_a_worker_told_to_stop_ends_its_launch_answers_its_calls_and_gives_the_r
             assert {row.state for row in left} <= {"ready", "done"}
             assert {row.epoch for row in left} <= {0, 1}  # only the next claim raises it
             assert {row.deaths for row in left} == {0}
-            assert worker_states(platform)[-1] == "stopped"
+            latest = "SELECT state FROM workers ORDER BY incarnation DESC LIMIT 1"
+            assert scalar_of(platform, job, latest) == "stopped"
         finally:
             child_of(platform).start()
     assert_completed(client, job, items=24)

@@ -1,6 +1,5 @@
 """Devices that fail: their workers leave, no item fails, and calls go to the others."""
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,8 +12,9 @@ import pytest
 from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.children import child_of, until
+from tests.support.clients import infer, repeated
 from tests.support.command_line import run_millrace
-from tests.support.jobs import begun, completed, finish, run
+from tests.support.jobs import assert_outputs, begun, completed, finish, run
 from tests.support.models.entries import function
 from tests.support.models.sick import ECC
 from tests.support.pace import pace
@@ -29,7 +29,6 @@ MODELS = function("sick:shout", limits={"max_batch": 16, "slice_items": 32})
 
 @pytest.fixture
 def two(platforms: Platforms) -> Iterator[Platform]:
-    """A platform with two workers of its own."""
     with platforms.running(spec(MODELS, workers=2, lease_s=3.0 * pace())) as platform:
         yield platform
 
@@ -50,63 +49,42 @@ def submit(client: Client, items: int) -> str:
     return client.jobs.submit("shout", [f"item {n}" for n in range(items)]).id
 
 
-class Calls(threading.Thread):
-    """Calls the model until it is stopped, and keeps when each call began and its status."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(daemon=True)
-        self.ended: list[tuple[float, int]] = []
-        self._client, self._ending = httpx.Client(base_url=url), threading.Event()
-
-    def run(self) -> None:
-        while not self._ending.wait(0.02):
-            began_s = time.monotonic()
-            answer = self._client.post("/infer", json={"model": "shout", "input": "call"})
-            self.ended.append((began_s, answer.status_code))
-
-    def stop(self) -> list[tuple[float, int]]:
-        self._ending.set()
-        self.join()
-        self._client.close()
-        return self.ended
+def call(http: httpx.Client) -> tuple[float, int]:
+    """When a call began, and its status."""
+    began_s = time.monotonic()
+    return began_s, infer(http, "shout", "call").status_code
 
 
 def test_a_sick_worker_of_two_fails_no_item_and_hardly_a_call(two: Platform) -> None:
-    with closing(Client(two.url)) as client:
+    with closing(Client(two.url)) as client, httpx.Client(base_url=two.url) as http:
         eventually(lambda: len(listed(client, "ready")) == 2)
-        calls = Calls(two.url)
-        calls.start()
-        eventually(lambda: calls.ended)
-        job = submit(client, ITEMS)
-        eventually(lambda: begun(client, job))
-        flag, since_s = make_sick(two, "worker-1"), time.monotonic()
-
-        def quarantined() -> list[dict[str, Any]]:
-            return listed(client, "quarantined")
-
-        [worker] = until(two, quarantined)
-        eventually(lambda: completed(client, job))
-        statuses = [status for began_s, status in calls.stop() if began_s > since_s + 1]
+        with repeated(lambda _: call(http), callers=1, pause_s=0.02) as calls:
+            eventually(lambda: calls)
+            job = submit(client, ITEMS)
+            eventually(lambda: begun(client, job))
+            flag, since_s = make_sick(two, "worker-1"), time.monotonic()
+            [worker] = until(two, lambda: listed(client, "quarantined"))
+            eventually(lambda: completed(client, job))
+        statuses = [status for began_s, status in calls if began_s > since_s + 1]
         failed = client.jobs.get(job)["counts"]["failed"]
         errors = sum(status != 200 for status in statuses)
         print(f"sick_failed_items {failed} of {ITEMS}; {errors} of {len(statuses)} calls")
         assert failed == 0
         assert len(statuses) > 10
         assert errors <= 0.01 * len(statuses)
-        outputs = [result["output"] for result in client.jobs.results(job, wait=False)]
-        assert outputs == [f"ITEM {n}" for n in range(ITEMS)]
-
+        assert_outputs(client.jobs.results(job, wait=False), [f"ITEM {n}" for n in range(ITEMS)])
         assert (worker["died"], worker["device_error"]) == ("sick", ECC)
         found = {one["code"]: one for one in client.get("/why")["diagnoses"]}["sick_device"]
         assert found["severity"] == "critical"
         assert ECC in found["words"]
-        page = httpx.get(f"{two.url}/dashboard/workers/{worker['id']}").text
+        page = http.get(f"/dashboard/workers/{worker['id']}").text
         assert "quarantined" in page
         assert ECC in page
 
         flag.unlink()
         run_millrace("worker", "resume", str(worker["id"]), "--url", two.url)
-        until(two, lambda: not quarantined() and len(listed(client, "ready")) == 2)
+        until(two, lambda: len(listed(client, "ready")) == 2)
+        assert not listed(client, "quarantined")
 
 
 def test_items_wait_while_every_worker_is_sick(two: Platform) -> None:

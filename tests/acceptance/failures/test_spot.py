@@ -3,6 +3,7 @@ is lost. Real processes, which are killed."""
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from sqlalchemy import text
 from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.children import until
-from tests.support.jobs import completed, finish, scalar_of
+from tests.support.clients import infer
+from tests.support.jobs import assert_outputs, completed, finish, scalar_of
 from tests.support.pace import pace
 from tests.support.platforms import spec, transaction
 from tests.support.servers.metadata_service import metadata_service
@@ -34,10 +36,8 @@ def submit(client: Client, job_class: str = "standard", items: int = ITEMS) -> s
 
 def await_results(platform: Platform, client: Client, job: str, items: int = ITEMS) -> None:
     """Waits for the end of a job, whose results are each there once and in order."""
-
     found = finish(platform, client, job)
-    assert [line["seq"] for line in found] == list(range(items))
-    assert [line["output"] for line in found] == [f"ITEM {n}" for n in range(items)]
+    assert_outputs(found, [f"ITEM {n}" for n in range(items)])
     assert {line["attempts"] for line in found} <= {1, None}
 
 
@@ -51,7 +51,6 @@ def attempts(platform: Platform, job: str) -> int:
 
 
 def workers_of(platform: Platform, job_class: str) -> set[int]:
-    """Workers that ran slices of jobs of a class."""
     with transaction(platform) as tx:
         return set(tx.scalars(_WORKERS, {"class": job_class}))
 
@@ -85,7 +84,7 @@ def test_a_file_gives_notice_and_work_in_hand_goes_elsewhere_at_no_cost(
 
 
 def test_jobs_that_stay_are_run_by_others_until_nobody_else_is_left(
-    platform: Platform, client: Client, tmp_path: Path
+    platform: Platform, client: Client, http: httpx.Client, tmp_path: Path
 ) -> None:
     with spot_worker(platform, tmp_path) as spot:
         jobs = [submit(client, job_class) for job_class in ("interactive", "bulk")]
@@ -93,11 +92,7 @@ def test_jobs_that_stay_are_run_by_others_until_nobody_else_is_left(
             await_results(platform, client, job)
         assert spot.incarnation not in workers_of(platform, "interactive")
         assert spot.incarnation in workers_of(platform, "bulk")
-        [other] = [
-            worker["id"]
-            for worker in client.get("/workers")["data"]
-            if worker["state"] == "ready" and not worker["spot_notice_s"]
-        ]
+        [other] = staying(client)
         client.request("POST", f"/workers/{other}/drain")
         try:
             jobs.append(submit(client, "interactive", 200))
@@ -108,23 +103,19 @@ def test_jobs_that_stay_are_run_by_others_until_nobody_else_is_left(
                 return spot.incarnation in workers_of(platform, "interactive")
 
             eventually(spot_takes_part)
-            call = {"model": "batchstring", "input": "a", "class": "interactive"}
-            answer = eventually(lambda: answered(platform, call))
+            call = partial(infer, http, "batchstring", "a", **{"class": "interactive"})
+            answer = eventually(lambda: (one := call()).is_success and one.json())
             assert answer["output"] == "A"
             await_results(platform, client, jobs[-1], 200)
         finally:
             client.request("POST", f"/workers/{other}/undrain")
-            until(platform, lambda: stays_ready(client))
+            until(platform, lambda: staying(client))
 
 
-def answered(platform: Platform, call: dict[str, Any]) -> Any:
-    answer = httpx.post(f"{platform.url}/infer", json=call)
-    return answer.json() if answer.status_code == 200 else None
-
-
-def stays_ready(client: Client) -> bool:
+def staying(client: Client) -> list[int]:
+    """Workers that are ready, and not spot."""
     found = client.get("/workers")["data"]
-    return any(one["state"] == "ready" and not one["spot_notice_s"] for one in found)
+    return [one["id"] for one in found if one["state"] == "ready" and not one["spot_notice_s"]]
 
 
 def test_a_provider_gives_notice(platform: Platform, client: Client, tmp_path: Path) -> None:
@@ -159,9 +150,9 @@ def test_a_machine_that_vanishes_loses_nothing_and_why_tells_of_it(
         await_results(platform, client, job)
         eventually(lambda: spot.row.reclaimed_by == "silence")
         assert events(client)[0]["reason"].endswith("fell silent, without notice")
-        eventually(lambda: "without notice" in said(client))
-
-
-def said(client: Client) -> str:
-    found = client.get("/why")["diagnoses"]
-    return " ".join(one["words"] for one in found if one["code"] == "spot_reclaimed")
+        eventually(
+            lambda: any(
+                one["code"] == "spot_reclaimed" and "without notice" in one["words"]
+                for one in client.get("/why")["diagnoses"]
+            )
+        )

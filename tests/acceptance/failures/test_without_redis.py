@@ -1,9 +1,7 @@
 """Jobs are taken and run at no less than half their pace while Redis is away, frozen or full."""
 
-import os
-import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
@@ -11,7 +9,7 @@ import redis
 
 from jobs import clock
 from ops.supervisor.platform import Platform
-from tests.support.children import child_of
+from tests.support.children import child_of, pid_of, stopped
 from tests.support.models.paced import STEADY
 from tests.support.pace import pace
 from tests.support.platforms import spec
@@ -35,12 +33,10 @@ def dead(platform: Platform) -> Iterator[None]:
 
 @contextmanager
 def frozen(platform: Platform) -> Iterator[None]:
-    broker = RedisBroker(platform)
-    broker.signal(signal.SIGSTOP)
-    try:
+    process = platform.servers.redis.process
+    assert process
+    with stopped(process.pid):
         yield
-    finally:
-        broker.signal(signal.SIGCONT)
 
 
 @contextmanager
@@ -72,18 +68,12 @@ def test_jobs_are_taken_and_keep_half_their_pace(
 
 
 def test_a_nudge_that_redis_has_no_memory_to_record_ends_no_worker(platform: Platform) -> None:
-    worker = child_of(platform)
-    pid = worker.pid
-    assert pid
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        RedisBroker(platform).nudge(times=5)
-        with full(platform):
-            os.kill(pid, signal.SIGCONT)
-            _seconds(platform, jobs=1)
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    assert worker.alive()
+    with ExitStack() as awake:
+        with stopped(pid_of(platform)):
+            RedisBroker(platform).nudge(times=5)
+            awake.enter_context(full(platform))
+        _seconds(platform, jobs=1)
+    assert child_of(platform).alive()
 
 
 def _seconds(platform: Platform, jobs: int = JOBS) -> float:

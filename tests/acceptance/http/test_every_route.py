@@ -196,7 +196,6 @@ class World:
         return self._kept[kind]
 
     def made(self, one: Operation) -> str:
-        """The id of something new of Alice's."""
         if not one.about:
             return ""
         made: str = getattr(self, f"_{one.about}")()
@@ -307,6 +306,7 @@ def test_a_key_without_the_scope_gets_nothing(world: World, secured: list[Operat
             id, who = world.kept(one), f"not {one.scope}"
             found = world.seen(one.name, who, id)
             assert found[0] == 403
+            assert "insufficient_scope" in found[1]["www-authenticate"]
             assert f"lacks the scope {one.scope}" in found[2]
             assert not id or world.seen(one.name, who, nowhere(one.about)) == found
 

@@ -1,9 +1,9 @@
 """Clients that stall, leave or overdo it, and what that costs the others."""
 
-import os
 import signal
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -13,14 +13,15 @@ import redis
 from jobs.calls.keys import Keys
 from millrace import Client
 from ops.supervisor.platform import Platform
-from tests.support.children import child_of, pid_of
+from tests.support.children import child_of, pid_of, stopped
+from tests.support.clients import infer
 from tests.support.jobs import completed
 from tests.support.models.entries import function
 from tests.support.platforms import OPEN
 from tests.support.wait import PATIENCE_S, eventually, slowdown
 
 MODELS = function("broken:slow", limits={"slice_items": 10, "max_batch": 1}) + function(
-    "broken:moody"
+    "broken:moody", limits={"max_batch": 64, "slice_items": 50}
 )
 PLATFORM = OPEN
 
@@ -31,18 +32,19 @@ def send(platform: Platform, raw: bytes) -> socket.socket:
     return connection
 
 
-def test_readers_that_stall_hold_up_nobody(platform: Platform, client: Client) -> None:
+def test_readers_that_stall_hold_up_nobody(
+    platform: Platform, client: Client, http: httpx.Client
+) -> None:
     job = client.jobs.submit("echo", ["x" * 2000] * 5000).id
     client.jobs.wait(job)
     get = f"GET /jobs/{job}/results HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
-    readers = [send(platform, get) for _ in range(40)]
-    for reader in readers:
-        assert reader.recv(100).startswith(b"HTTP/1.1 200")
-    for _ in range(5):
-        assert httpx.get(f"{platform.url}/jobs/{job}").status_code == 200
-    for reader in readers:
-        reader.close()
-    assert httpx.get(f"{platform.url}/readyz").status_code == 200
+    with ExitStack() as stack:
+        for _ in range(40):
+            reader = stack.enter_context(send(platform, get))
+            assert reader.recv(100).startswith(b"HTTP/1.1 200")
+        for _ in range(5):
+            assert http.get(f"/jobs/{job}").status_code == 200
+    assert http.get("/readyz").status_code == 200
 
 
 def test_a_client_that_leaves_takes_its_call_back(
@@ -52,13 +54,12 @@ def test_a_client_that_leaves_takes_its_call_back(
     eventually(lambda: client.jobs.get(busy)["counts"]["running"])
     body = b'{"model": "slow", "input": "y"}'
     head = b"POST /infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    callers = [
-        send(platform, head + b"Content-Length: %d\r\n\r\n" % len(body) + body) for _ in range(10)
-    ]
+    call = head + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
     waiting = Keys("slow@1")("calls")
-    eventually(lambda: store.hlen(waiting) >= 9)
-    for caller in callers:
-        caller.close()
+    with ExitStack() as stack:
+        for _ in range(10):
+            stack.enter_context(send(platform, call))
+        eventually(lambda: store.hlen(waiting) >= 9)
     eventually(lambda: store.hlen(waiting) == 0)
     client.request("POST", f"/jobs/{busy}/cancel")
 
@@ -73,26 +74,38 @@ def test_a_slow_model_holds_up_no_other(client: Client) -> None:
         client.request("POST", f"/jobs/{job}/cancel")
 
 
-def test_a_function_that_wants_to_exit_fails_its_item_and_nothing_else(client: Client) -> None:
-    job = client.jobs.submit("moody", ["a", "exit", "b"]).id
-    assert client.jobs.wait(job)["counts"]["failed"] == 1
-    assert [result["output"] for result in client.jobs.results(job, wait=False)] == ["A", None, "B"]
+def test_what_a_function_breaks_on_fails_alone_and_the_others_succeed(
+    client: Client, http: httpx.Client
+) -> None:
+    texts = [f"t{n}" for n in range(200)]
+    raises = {3: "raise", 9: "exit"}
+    invalid = {60: "nan", 61: "nul", 120: "surrogate", 121: "object", 199: "short"}
+    for seq, text in (raises | invalid).items():
+        texts[seq] = text
+    job = client.jobs.submit("moody", texts).id
+    client.jobs.wait(job)
+    found = list(client.jobs.results(job, wait=False))
+    failed = {line["seq"]: line["error"]["code"] for line in found if line["error"]}
+    assert failed == dict.fromkeys(raises, "engine_error") | dict.fromkeys(
+        invalid, "invalid_output"
+    )
+    assert len(found) == 200
+    assert all(line["output"] == texts[line["seq"]].upper() for line in found if not line["error"])
+    answer = infer(http, "moody", "nan")
+    assert (answer.status_code, answer.json()["errors"][0]["code"]) == (500, "invalid_output")
 
 
-def test_a_line_without_an_end_is_refused_in_constant_memory(platform: Platform) -> None:
+def test_a_line_without_an_end_is_refused_in_constant_memory(
+    platform: Platform, http: httpx.Client
+) -> None:
     def endless() -> Iterator[bytes]:
         for _ in range(200):
             yield b"x" * 1_000_000
 
     api = pid_of(platform, "api")
     before = peak_mb(api)
-    answer = httpx.post(
-        f"{platform.url}/jobs",
-        params={"model": "echo"},
-        content=endless(),
-        headers={"Content-Type": "application/x-ndjson"},
-        timeout=PATIENCE_S,
-    )
+    headers = {"Content-Type": "application/x-ndjson"}
+    answer = http.post("/jobs?model=echo", content=endless(), headers=headers)
     assert [(e["line"], e["code"]) for e in answer.json()["errors"]] == [(1, "too_long")]
     assert peak_mb(api) - before < 50
 
@@ -103,46 +116,40 @@ def peak_mb(pid: int) -> float:
 
 
 @pytest.mark.parametrize("depth", [150, 201, 254, 300])
-def test_an_input_is_served_or_refused_at_any_depth(platform: Platform, depth: int) -> None:
+def test_an_input_is_served_or_refused_at_any_depth(http: httpx.Client, depth: int) -> None:
     value = "[" * depth + "]" * depth
     headers = {"Content-Type": "application/json"}
     call = f'{{"model": "echo", "input": {value}}}'
-    status = httpx.post(f"{platform.url}/infer", content=call, headers=headers).status_code
+    status = http.post("/infer", content=call, headers=headers).status_code
     job = f'{{"model": "echo", "items": [{{"input": {value}}}]}}'
-    posted = httpx.post(f"{platform.url}/jobs", content=job, headers=headers)
+    posted = http.post("/jobs", content=job, headers=headers)
     assert (status, posted.status_code) == ((200, 202) if depth <= 200 else (422, 422))
     if depth <= 200:
-        item = httpx.get(f"{platform.url}/jobs/{posted.json()['id']}/items/0")
-        assert item.status_code == 200
+        assert http.get(f"/jobs/{posted.json()['id']}/items/0").status_code == 200
 
 
-def test_nul_in_a_query_is_refused(platform: Platform) -> None:
-    assert httpx.get(f"{platform.url}/jobs", params={"model": "a\0"}).status_code == 422
+def test_nul_in_a_query_is_refused(http: httpx.Client) -> None:
+    assert http.get("/jobs", params={"model": "a\0"}).status_code == 422
 
 
 def test_a_redis_that_hangs_costs_no_lease_and_no_deadline(
-    platform: Platform, client: Client
+    platform: Platform, client: Client, http: httpx.Client
 ) -> None:
     job = client.jobs.submit("slow", ["x"] * 10).id
     eventually(lambda: client.jobs.get(job)["counts"]["running"])
     server = platform.servers.redis.process
     assert server is not None
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
-        body = {"model": "echo", "input": "x", "timeout_ms": 300}
-        answer = httpx.post(f"{platform.url}/infer", json=body)
+    with stopped(server.pid):
+        answer = infer(http, "echo", "x", timeout_ms=300)
         assert answer.status_code == 504
         assert answer.elapsed.total_seconds() < 4 * slowdown()
         eventually(lambda: completed(client, job))
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
-    item = httpx.get(f"{platform.url}/jobs/{job}/items/9").json()
-    assert item["deliveries"] == 1
-    eventually(lambda: httpx.post(f"{platform.url}/infer", json=body).status_code == 200)
+    assert http.get(f"/jobs/{job}/items/9").json()["deliveries"] == 1
+    eventually(lambda: infer(http, "echo", "x", timeout_ms=300).is_success)
 
 
 def test_a_worker_that_drains_keeps_its_lease_until_its_launch_is_recorded(
-    platform: Platform, client: Client, tmp_path: Path
+    platform: Platform, client: Client, http: httpx.Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "begun"
     job = client.jobs.submit("slow", [f"long {file}"]).id
@@ -150,13 +157,15 @@ def test_a_worker_that_drains_keeps_its_lease_until_its_launch_is_recorded(
     worker = child_of(platform)
     worker.terminate()
     eventually(lambda: not worker.alive())
-    item = httpx.get(f"{platform.url}/jobs/{job}/items/0").json()
+    item = http.get(f"/jobs/{job}/items/0").json()
     assert (item["outcome"], item["deliveries"]) == ("succeeded", 1)
     worker.start()
-    eventually(lambda: httpx.get(f"{platform.url}/models/slow/ready").status_code == 200)
+    eventually(lambda: http.get("/models/slow/ready").is_success)
 
 
-def test_a_worker_that_is_stopped_while_it_loads_ends_well(platform: Platform) -> None:
+def test_a_worker_that_is_stopped_while_it_loads_ends_well(
+    platform: Platform, http: httpx.Client
+) -> None:
     worker = child_of(platform)
     worker.terminate()
     eventually(lambda: not worker.alive())
@@ -166,4 +175,4 @@ def test_a_worker_that_is_stopped_while_it_loads_ends_well(platform: Platform) -
         worker.terminate()
     assert worker.process.wait(PATIENCE_S) in (0, -signal.SIGTERM)
     worker.start()
-    eventually(lambda: httpx.get(f"{platform.url}/models/slow/ready").status_code == 200)
+    eventually(lambda: http.get("/models/slow/ready").is_success)

@@ -6,8 +6,9 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import httpx
@@ -29,26 +30,20 @@ from tests.support.platforms import Platforms
 from tests.support.tls import Authority, Pair, tls_proxy
 from tests.support.wait import PATIENCE_S
 
-
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("ours"), "ours")
+Port = AbstractContextManager[int]
 
 
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """A CA that nobody here trusts."""
-    return Authority(tmp_path_factory.mktemp("theirs"), "theirs")
+class Parties(NamedTuple):
+    ours: Authority
+    theirs: Authority  #: a CA that nobody here trusts
+    server: Pair
+    visitor: Pair
 
 
 @pytest.fixture(scope="module")
-def server(ours: Authority) -> Pair:
-    return ours.pair("server")
-
-
-@pytest.fixture(scope="module")
-def visitor(ours: Authority) -> Pair:
-    return ours.pair("visitor")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Parties:
+    ours, theirs = (Authority(tmp_path_factory.mktemp(name), name) for name in ("ours", "theirs"))
+    return Parties(ours, theirs, ours.pair("server"), ours.pair("visitor"))
 
 
 def redis_url(port: int, ca: Authority, pair: Pair | None = None) -> str:
@@ -67,19 +62,15 @@ def postgres_url(base: str, port: int, ca: Authority, pair: Pair | None = None) 
     return f"postgresql+psycopg://{user}@127.0.0.1:{port}/{name}?{urlencode(files)}"
 
 
-@contextmanager
-def redis_by_tls(servers: EmbeddedServers, pair: Pair, client_ca: Path | None) -> Iterator[int]:
+def redis_by_tls(servers: EmbeddedServers, pair: Pair, client_ca: Path | None) -> Port:
     path = servers.redis.url.removeprefix("unix://").partition("?")[0]
-    with tls_proxy(path, pair, client_ca) as port:
-        yield port
+    return tls_proxy(path, pair, client_ca)
 
 
-@contextmanager
-def postgres_by_tls(servers: EmbeddedServers, pair: Pair, client_ca: Path | None) -> Iterator[int]:
+def postgres_by_tls(servers: EmbeddedServers, pair: Pair, client_ca: Path | None) -> Port:
     layout = servers.postgres.layout
     [path] = [found for found in layout.run.glob(".s.PGSQL.*") if found.suffix != ".lock"]
-    with tls_proxy(str(path), pair, client_ca, postgres=True) as port:
-        yield port
+    return tls_proxy(str(path), pair, client_ca, postgres=True)
 
 
 @pytest.fixture(scope="module")
@@ -87,40 +78,35 @@ def platform(
     platforms: Platforms,
     servers: EmbeddedServers,
     module_database_url: str,
-    ours: Authority,
-    server: Pair,
-    visitor: Pair,
+    tls: Parties,
 ) -> Iterator[Platform]:
     """Mutual TLS everywhere: to the api, to Redis (calls, broker) and to PostgreSQL."""
-    ca = ours.cert
+    ca = tls.ours.cert
     with (
-        redis_by_tls(servers, server, ca) as redis_port,
-        postgres_by_tls(servers, server, ca) as postgres_port,
+        redis_by_tls(servers, tls.server, ca) as redis_port,
+        postgres_by_tls(servers, tls.server, ca) as postgres_port,
         platforms.running(
-            database_url=postgres_url(module_database_url, postgres_port, ours, visitor),
-            redis_url=redis_url(redis_port, ours, visitor),
+            database_url=postgres_url(module_database_url, postgres_port, tls.ours, tls.visitor),
+            redis_url=redis_url(redis_port, tls.ours, tls.visitor),
             secret_key="a key of the tests, 32 characters or more",
-            tls_cert=server.cert,
-            tls_key=server.key,
+            tls_cert=tls.server.cert,
+            tls_key=tls.server.key,
             tls_client_ca=ca,
             ca=ca,
-            client_cert=visitor.cert,
-            client_key=visitor.key,
+            client_cert=tls.visitor.cert,
+            client_key=tls.visitor.key,
         ) as started,
     ):
         yield started
 
 
-def test_a_job_and_a_call_go_by_mutual_tls_everywhere(platform: Platform) -> None:
+def test_all_goes_by_mutual_tls_and_answers_ask_for_it_from_then_on(platform: Platform) -> None:
     assert platform.url.startswith("https://")
     client = Client(platform.url, verify=own_tls_context(platform.settings))
     assert client.infer("echo", "hello")["output"] == "hello"
     job = client.jobs.submit("echo", [b'"a"\n'] * 2000)["id"]  # stored by COPY
     assert client.jobs.wait(job)["counts"]["succeeded"] == 2000
     client.close()
-
-
-def test_answers_by_tls_ask_for_tls_from_then_on(platform: Platform) -> None:
     answer = httpx.get(f"{platform.url}/livez", verify=own_tls_context(platform.settings))
     assert answer.headers["strict-transport-security"] == "max-age=31536000"
 
@@ -139,24 +125,19 @@ def test_the_command_line_presents_its_certificate(platform: Platform, scheme: s
     assert (done.returncode, b"hello" in done.stdout) == (0, True), done.stderr
 
 
-def test_a_client_without_a_certificate_is_refused(platform: Platform) -> None:
-    without = platform.settings.evolve(client_cert=None, client_key=None)
-    with pytest.raises(httpx.TransportError):
-        httpx.get(f"{platform.url}/livez", verify=own_tls_context(without))
-
-
-def test_a_client_with_a_certificate_of_another_ca_is_refused(
-    platform: Platform, theirs: Authority
+def test_a_client_without_a_certificate_or_with_one_of_another_ca_is_refused(
+    platform: Platform, tls: Parties
 ) -> None:
-    stranger = theirs.pair("stranger")
-    other = platform.settings.evolve(client_cert=stranger.cert, client_key=stranger.key)
-    with pytest.raises(httpx.TransportError):
-        httpx.get(f"{platform.url}/livez", verify=own_tls_context(other))
+    stranger = tls.theirs.pair("stranger")
+    for pair in ({"cert": None, "key": None}, {"cert": stranger.cert, "key": stranger.key}):
+        other = platform.settings.evolve(client_cert=pair["cert"], client_key=pair["key"])
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"{platform.url}/livez", verify=own_tls_context(other))
 
 
-def test_an_api_of_another_ca_is_not_trusted(platform: Platform, theirs: Authority) -> None:
+def test_an_api_of_another_ca_is_not_trusted(platform: Platform, tls: Parties) -> None:
     with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-        httpx.get(f"{platform.url}/livez", verify=own_tls_context(Settings(ca=theirs.cert)))
+        httpx.get(f"{platform.url}/livez", verify=own_tls_context(Settings(ca=tls.theirs.cert)))
 
 
 def test_tls_before_1_2_is_refused(platform: Platform) -> None:
@@ -170,8 +151,8 @@ def test_tls_before_1_2_is_refused(platform: Platform) -> None:
         httpx.get(f"{platform.url}/livez", verify=context)
 
 
-def test_up_needs_a_certificate_where_its_api_asks_for_one(server: Pair, ours: Authority) -> None:
-    found = Settings(tls_cert=server.cert, tls_key=server.key, tls_client_ca=ours.cert)
+def test_up_needs_a_certificate_where_its_api_asks_for_one(tls: Parties) -> None:
+    found = Settings(tls_cert=tls.server.cert, tls_key=tls.server.key, tls_client_ca=tls.ours.cert)
     with pytest.raises(SettingsError, match="MILLRACE_CLIENT_CERT"):
         Platform(found)
 
@@ -183,7 +164,6 @@ REDIS_WAYS = {
     "pipe": lambda url: uvloop.run(_asked_by_pipe(url)),
     "broker": lambda url: _broker_connects(Settings(redis_url=url).broker),
 }
-by_each_way = pytest.mark.parametrize("way", REDIS_WAYS)
 
 
 def _pinged(url: str) -> None:
@@ -207,43 +187,28 @@ def _broker_connects(url: str) -> None:
         connection.default_channel.client.ping()
 
 
-@by_each_way
-def test_redis_is_reached_by_mutual_tls(
-    servers: EmbeddedServers, ours: Authority, server: Pair, visitor: Pair, way: str
+@pytest.mark.parametrize("way", REDIS_WAYS.values(), ids=REDIS_WAYS)
+def test_redis_is_reached_by_mutual_tls_alone(
+    servers: EmbeddedServers, tls: Parties, way: Any
 ) -> None:
-    with redis_by_tls(servers, server, ours.cert) as port:
-        REDIS_WAYS[way](redis_url(port, ours, visitor))
-
-
-@by_each_way
-def test_a_redis_of_another_ca_is_refused(
-    servers: EmbeddedServers, ours: Authority, theirs: Authority, way: str
-) -> None:
-    with redis_by_tls(servers, theirs.pair("server"), None) as port:
-        REDIS_WAYS[way](redis_url(port, theirs))  # the proxy is well
+    with redis_by_tls(servers, tls.server, tls.ours.cert) as port:
+        way(redis_url(port, tls.ours, tls.visitor))
+        with pytest.raises((redis.RedisError, OSError, KombuError)):
+            way(redis_url(port, tls.ours))  # without a certificate
+    with redis_by_tls(servers, tls.theirs.pair("server"), None) as port:
+        way(redis_url(port, tls.theirs))  # the proxy is well
         with pytest.raises(Exception, match="CERTIFICATE_VERIFY_FAILED"):
-            REDIS_WAYS[way](redis_url(port, ours))
-
-
-@by_each_way
-def test_a_redis_that_asks_for_a_certificate_gets_one_or_refuses(
-    servers: EmbeddedServers, ours: Authority, server: Pair, way: str
-) -> None:
-    with (
-        redis_by_tls(servers, server, ours.cert) as port,
-        pytest.raises((redis.RedisError, OSError, KombuError)),
-    ):
-        REDIS_WAYS[way](redis_url(port, ours))
+            way(redis_url(port, tls.ours))
 
 
 # -- PostgreSQL: SQLAlchemy, and psycopg itself
 
 
 def test_postgres_is_reached_by_mutual_tls(
-    servers: EmbeddedServers, database_url: str, ours: Authority, server: Pair, visitor: Pair
+    servers: EmbeddedServers, database_url: str, tls: Parties
 ) -> None:
-    with postgres_by_tls(servers, server, ours.cert) as port:
-        url = postgres_url(database_url, port, ours, visitor)
+    with postgres_by_tls(servers, tls.server, tls.ours.cert) as port:
+        url = postgres_url(database_url, port, tls.ours, tls.visitor)
         engine = db.connect(url, pool_size=1)
         with engine.begin() as tx:
             assert db.driver(tx).pgconn.ssl_in_use
@@ -258,20 +223,15 @@ def test_postgres_is_reached_by_mutual_tls(
         engine.dispose()
 
 
-def test_a_postgres_of_another_ca_is_refused(
-    servers: EmbeddedServers, database_url: str, ours: Authority, theirs: Authority
+def test_a_postgres_of_another_ca_or_without_a_certificate_for_it_is_refused(
+    servers: EmbeddedServers, database_url: str, tls: Parties
 ) -> None:
-    with postgres_by_tls(servers, theirs.pair("server"), None) as port:
-        psycopg.connect(db.plain_url(postgres_url(database_url, port, theirs))).close()
+    with postgres_by_tls(servers, tls.theirs.pair("server"), None) as port:
+        psycopg.connect(db.plain_url(postgres_url(database_url, port, tls.theirs))).close()
         with pytest.raises(psycopg.OperationalError, match="certificate verify failed"):
-            psycopg.connect(db.plain_url(postgres_url(database_url, port, ours)))
-
-
-def test_a_postgres_that_asks_for_a_certificate_gets_one_or_refuses(
-    servers: EmbeddedServers, database_url: str, ours: Authority, server: Pair
-) -> None:
+            psycopg.connect(db.plain_url(postgres_url(database_url, port, tls.ours)))
     with (
-        postgres_by_tls(servers, server, ours.cert) as port,
+        postgres_by_tls(servers, tls.server, tls.ours.cert) as port,
         pytest.raises(psycopg.OperationalError),
     ):
-        psycopg.connect(db.plain_url(postgres_url(database_url, port, ours)))
+        psycopg.connect(db.plain_url(postgres_url(database_url, port, tls.ours)))

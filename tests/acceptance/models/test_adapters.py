@@ -4,6 +4,7 @@ model does, and tenants see their own alone."""
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from jobs.models.adapters import CONFIG, WEIGHTS, Adapter
 from jobs.models.inputs.input_size import minilm_folder
 from ops.supervisor.platform import Platform
+from tests.support import clients
 from tests.support.clients import http_of
 from tests.support.generation import adapters, tiny_llama
 from tests.support.generation.adapters import declared
@@ -28,10 +30,9 @@ pytestmark = pytest.mark.nightly
 TEXTS = ["The cat sat on the mat, and", "How many apples has Ada", "one two three"]
 LAYERS = ("attention.self.query", "attention.self.value", "output.dense")
 ASKED = {"temperature": 0, "max_tokens": 12}
-
-
 # times: of a machine that is busy with all of these
 TIMES: Any = {"target_ms": 60000, "target_ttft_ms": 600000, "limits": {"max_batch": 4}}
+infer = partial(clients.infer, timeout_ms=120_000)
 
 
 def uploaded(s3: S3, folder: Path, name: str) -> Adapter:
@@ -96,11 +97,6 @@ def acme(platform: Platform) -> Iterator[httpx.Client]:
         yield client
 
 
-def infer(client: httpx.Client, name: str, value: Any) -> httpx.Response:
-    body = {"model": name, "input": value, "timeout_ms": 120_000}
-    return client.post("/infer", json=body)
-
-
 def text_of(client: httpx.Client, name: str, text: str) -> str:
     answer = infer(client, name, {"prompt": text, **ASKED})
     assert answer.status_code == 200, answer.text
@@ -109,7 +105,6 @@ def text_of(client: httpx.Client, name: str, text: str) -> str:
 
 
 def results(client: httpx.Client, name: str, items: list[Any]) -> list[Any]:
-    """Outputs of a job."""
     wrapped = [{"input": item} for item in items]
     answer = client.post("/jobs", json={"model": name, "items": wrapped})
     assert answer.status_code == 202, answer.text
@@ -123,8 +118,8 @@ def test_calls_and_jobs_of_an_adapter_equal_its_merged_model(acme: httpx.Client)
     expected = [text_of(acme, "merged-legal", text) for text in TEXTS]
     for other in ("tiny", "tax"):
         assert expected != [text_of(acme, other, text) for text in TEXTS]
-    assert [text_of(acme, "tiny:legal", text) for text in TEXTS] == expected
-    assert [text_of(acme, "legal", text) for text in TEXTS] == expected
+    for name in ("tiny:legal", "legal"):
+        assert [text_of(acme, name, text) for text in TEXTS] == expected
     outputs = results(acme, "tiny:legal", [{"prompt": text, **ASKED} for text in TEXTS])
     assert [one["choices"][0]["text"] for one in outputs] == expected
     assert {one["model"] for one in outputs} == {"tiny:legal@1"}
@@ -170,18 +165,6 @@ def test_adapters_of_others_look_like_models_that_are_not_there(
             assert other.get(f"/v1/models/{name}").status_code == 404
 
 
-def test_a_broken_adapter_fails_its_requests_alone(acme: httpx.Client) -> None:
-    failed = infer(acme, "broken", {"prompt": "x", **ASKED})
-    assert failed.status_code == 500
-    assert "is not the file that was declared" in failed.text
-    assert text_of(acme, "legal", TEXTS[0]) == text_of(acme, "merged-legal", TEXTS[0])
-    job = acme.post(
-        "/jobs", json={"model": "broken", "items": [{"input": {"prompt": "x"}}]}
-    ).json()["id"]
-    ended = eventually(lambda: (one := acme.get(f"/jobs/{job}").json())["counts"]["failed"] and one)
-    assert ended["counts"]["succeeded"] == 0
-
-
 def gets(s3: S3, name: str) -> int:
     """How often the weights of an adapter were read from S3."""
     return s3.asked.count(("GET", f"/{BUCKET}/adapters/{name}/{WEIGHTS}"))
@@ -199,15 +182,20 @@ def test_an_adapter_in_s3_is_copied_once_and_equals_its_merged_model(
     assert gets(s3, "remote") == 1
 
 
-def test_an_adapter_in_s3_that_is_not_the_declared_one_fails_its_requests_alone(
+def test_an_adapter_that_is_not_the_declared_one_fails_its_requests_alone(
     acme: httpx.Client, s3: S3
 ) -> None:
-    for count in (1, 2):  # nothing of it is kept
-        failed = infer(acme, "swapped", {"prompt": "x", **ASKED})
+    for name in ("broken", "swapped", "swapped"):
+        failed = infer(acme, name, {"prompt": "x", **ASKED})
         assert failed.status_code == 500
         assert "is not the file that was declared" in failed.text
-        assert gets(s3, "swapped") == count
-    assert text_of(acme, "remote", TEXTS[0]) == text_of(acme, "merged-legal", TEXTS[0])
+    assert gets(s3, "swapped") == 2  # nothing of it is kept
+    for name in ("legal", "remote"):
+        assert text_of(acme, name, TEXTS[0]) == text_of(acme, "merged-legal", TEXTS[0])
+    items = [{"input": {"prompt": "x"}}]
+    job = acme.post("/jobs", json={"model": "broken", "items": items}).json()["id"]
+    ended = eventually(lambda: (one := acme.get(f"/jobs/{job}").json())["counts"]["failed"] and one)
+    assert ended["counts"]["succeeded"] == 0
 
 
 def test_calls_of_an_adapter_are_503_while_s3_can_not_be_reached(

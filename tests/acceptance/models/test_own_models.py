@@ -10,7 +10,10 @@ import pytest
 
 from millrace import Client
 from ops.supervisor.platform import Platform
+from tests.support.cases import each
+from tests.support.clients import infer
 from tests.support.models import custom_models
+from tests.support.models.entries import model
 from tests.support.platforms import SAMPLES, Platforms, spec
 
 pytestmark = pytest.mark.nightly
@@ -36,23 +39,15 @@ INPUTS: dict[str, list[Any]] = {
 @pytest.fixture(scope="module")
 def platform(platforms: Platforms, own_models: Path) -> Iterator[Platform]:
     """A platform with the samples and the example of the page on models, as it stands there."""
-    code, entry = (
-        re.findall(rf"```{word}\n(.*?)```", PAGE, re.S)[0] for word in ("python", "toml")
-    )
+    found = (re.findall(rf"```{word}\n(.*?)```", PAGE, re.S) for word in ("python", "toml"))
+    (code, *_), (entry, *_) = found
     (own_models.parent / "sentiment.py").write_text(code)
     models = own_models.with_name("with-sentiment.toml")
-    unchecked = custom_models.UNCHECKED
-    away = custom_models.entry(
-        "away", "huggingface", 'task = "tokens"', path="nowhere", threads=1, **unchecked
-    )
+    options = {"path": "nowhere", "threads": 1, **custom_models.UNCHECKED}
+    away = model("away", "huggingface", task="tokens", **options)
     models.write_text(own_models.read_text() + entry + away)
     with platforms.running(spec(SAMPLES), models=models) as started:
         yield started
-
-
-def infer(platform: Platform, model: str, value: Any, **params: Any) -> httpx.Response:
-    body = {"model": model, "input": value, "params": params}
-    return httpx.post(f"{platform.url}/infer", json=body)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -65,11 +60,11 @@ def same(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("model", INPUTS)
 def test_a_call_and_a_job_have_the_same_answers(
-    platform: Platform, client: Client, model: str
+    http: httpx.Client, client: Client, model: str
 ) -> None:
     called = []
     for value in INPUTS[model]:
-        answer = infer(platform, model, value)
+        answer = infer(http, model, value)
         assert answer.status_code == 200, answer.text
         called.append(answer.json()["output"])
     job = client.jobs.submit(model, INPUTS[model])
@@ -78,64 +73,52 @@ def test_a_call_and_a_job_have_the_same_answers(
     assert same(results, called)
 
 
-def test_outputs_are_those_of_the_models(platform: Platform) -> None:
-    assert infer(platform, "python", {"x": 1}).json()["output"] == "{'x': 1}!"
+def test_outputs_and_usage_are_those_of_the_models(http: httpx.Client) -> None:
+    def answer(model: str, value: Any, **params: Any) -> Any:
+        return infer(http, model, value, params=params).json()
+
+    assert answer("python", {"x": 1})["output"] == "{'x': 1}!"
     import torch
 
     expected = custom_models.network()(torch.tensor([VECTORS[0]]).float())[0].tolist()
-    for model in ("torch", "export"):
-        assert infer(platform, model, VECTORS[0]).json()["output"] == pytest.approx(expected)
-    labels = infer(platform, "classification", "a cat", top_k=2).json()["output"]
-    assert [*labels[0]] == ["label", "score"]
-    assert len(labels) == 2
-    assert len(infer(platform, "reranking", PAIRS[0]).json()["output"]) == 3
+    for name in ("torch", "export"):
+        assert answer(name, VECTORS[0])["output"] == pytest.approx(expected)
+    labels = answer("classification", "a cat", top_k=2)["output"]
+    assert [*map(list, labels)] == [["label", "score"]] * 2
+    assert len(answer("reranking", PAIRS[0])["output"]) == 3
+    assert answer("embedding", "a cat")["usage"] == {"tokens": 4}
+    assert answer("embedding", "word " * 100, truncate=10)["usage"] == {"tokens": 10}
 
 
-@pytest.mark.parametrize(
-    ("model", "value", "said"),
-    [
+def test_an_input_that_the_model_doesnt_take_is_refused(http: httpx.Client) -> None:
+    shape = "the input has shape [3], not [4]"
+    refused: list[tuple[str, Any, str]] = [
         ("python-text", 5, "takes a string"),
         ("reranking", "a cat", "query and documents"),
         ("reranking", {"query": "a", "documents": ["b", 1]}, "a list of strings"),
         ("classification", ["a cat"], "takes a string"),
-    ],
-)
-def test_an_input_that_the_task_doesnt_take_is_refused_before_it_is_queued(
-    platform: Platform, model: str, value: Any, said: str
-) -> None:
-    answer = infer(platform, model, value)
-    assert answer.status_code == 422
-    assert said in answer.text
+        ("torch", [1, 2, 3], shape),
+        ("export", [1, 2, 3], shape),
+    ]
+    for (name, value, said), case in each(refused):
+        with case:
+            answer = infer(http, name, value)
+            assert (answer.status_code, said in answer.text) == (422, True), answer.text
 
 
-def test_what_own_code_breaks_on_is_told_with_its_line(platform: Platform) -> None:
-    answer = infer(platform, "python", "raise")
+def test_what_own_code_breaks_on_is_told_with_its_line(http: httpx.Client) -> None:
+    answer = infer(http, "python", "raise")
     assert answer.status_code == 500
     [error] = answer.json()["errors"]
-    line = (
-        custom_models.PYTHON.splitlines().index('        raise RuntimeError("can\'t stand it")') + 1
-    )
+    lines = custom_models.PYTHON.splitlines()
+    line = lines.index('        raise RuntimeError("can\'t stand it")') + 1
     assert error["code"] == "engine_error"
     assert error["message"] == f"own.py:{line}: RuntimeError: can't stand it"
 
 
-def test_a_tensor_of_another_shape_is_refused(platform: Platform) -> None:
-    for model in ("torch", "export"):
-        answer = infer(platform, model, [1, 2, 3])
-        assert answer.json()["errors"][0]["message"] == "the input has shape [3], not [4]"
-
-
-def test_usage_counts_tokens_where_texts_are_tokenized(platform: Platform) -> None:
-    assert infer(platform, "embedding", "a cat").json()["usage"] == {"tokens": 4}
-    cut = infer(platform, "embedding", "word " * 100, truncate=10).json()["usage"]
-    assert cut == {"tokens": 10}
-
-
-def test_a_model_whose_folder_is_not_there_says_so(platform: Platform) -> None:
-    answer = infer(platform, "away", "a cat")
-    assert answer.status_code == 503
-    assert answer.json()["code"] == "not_configured"
+def test_a_model_whose_folder_is_not_there_says_so(http: httpx.Client) -> None:
+    answer = infer(http, "away", "a cat")
+    assert (answer.status_code, answer.json()["code"]) == (503, "not_configured")
     assert "config.json is not here" in answer.json()["detail"]
-    found = httpx.get(f"{platform.url}/models").json()["data"]
-    [away] = [model for model in found if model["name"] == "away"]
+    [away] = [model for model in http.get("/models").json()["data"] if model["name"] == "away"]
     assert "there is no folder" in away["error"]

@@ -5,14 +5,13 @@ import html
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from sqlalchemy import text
+from sqlalchemy import Engine
 
 from jobs import clock
 from jobs.artifacts import bundle, folder
@@ -25,8 +24,9 @@ from tests.support.generation import adapters, tiny_llama
 from tests.support.generation.generating import run, sequence
 from tests.support.jobs import assert_invariants, completed
 from tests.support.models.entries import model
-from tests.support.platforms import Platforms, spec, transaction
-from tests.support.wait import PATIENCE_S, eventually, slowdown
+from tests.support.platforms import Platforms, spec
+from tests.support.stores.transactions import scalar, scalars
+from tests.support.wait import eventually, slowdown
 from workers.engines.transformers.engine import TransformersGenerator
 
 pytestmark = pytest.mark.nightly
@@ -38,8 +38,6 @@ ITEMS, CALLERS = 300, 4
 TEXTS = [f"item {n}" for n in range(ITEMS)]
 FLIPS, FLIP_S = 6, 1.0
 PROMPT = "The cat sat on the mat, and"
-
-
 CODE = """SAMPLES = ["a"]
 ANSWER = "{}"
 def predict(batch):
@@ -71,13 +69,25 @@ def infer(client: Client, model: str = "x", key: str = "", timeout_ms: int = 20_
     """Returns the version that answered."""
     headers = {"Idempotency-Key": key} if key else {}
     body = {"model": model, "input": "a", "timeout_ms": timeout_ms}
-    answer = client.request("POST", "/infer", json=body, headers=headers)
-    return str(answer["version"])
+    return str(client.request("POST", "/infer", json=body, headers=headers)["version"])
 
 
-def alias(client: Client, version: str, name: str = "stable") -> None:
-    path = f"/admin/models/x/aliases/{name}"
-    client.request("PUT", path, json={"version": version})
+def alias(client: Client, version: str) -> None:
+    client.request("PUT", "/admin/models/x/aliases/stable", json={"version": version})
+
+
+def route(client: Client, versions: str) -> None:
+    """Has versions share the calls."""
+    splits = [{"version": one, "percent": 50} for one in versions]
+    client.request("PUT", ROUTE, json={"splits": splits})
+
+
+def add(client: Client, version: str) -> Any:
+    """Registers a version and waits until it is ready; returns the change."""
+    body = {"name": "x", "version": version, "entry": ENTRY}
+    change = client.request("POST", "/admin/models", json=body)["change"]
+    eventually(lambda: is_ready(client, version))
+    return change
 
 
 def is_ready(client: Client, version: str) -> bool:
@@ -85,84 +95,72 @@ def is_ready(client: Client, version: str) -> bool:
     return any(one["version"] == version and one["ready"] for one in models)
 
 
-def add_the_second(client: Client) -> Any:
-    body = {"name": "x", "version": "2", "entry": ENTRY}
-    change = client.request("POST", "/admin/models", json=body)["change"]
-    eventually(lambda: is_ready(client, "2"))
-    return change
-
-
 def test_an_alias_flips_under_calls_and_jobs_and_no_launch_mixes_versions(
-    platform: Platform,
+    platform: Platform, client: Client, database: Engine
 ) -> None:
-    with closing(Client(platform.url)) as client:
-        add_the_second(client)
-        assert add_the_second(client) == "unchanged"
-        alias(client, "1")
-        eventually(lambda: infer(client) == "1")
-        with pytest.raises(APIStatusError):
-            infer(client, key="late", timeout_ms=1)
-        jobs, routed = {}, []
-        for n in range(FLIPS):
-            version = "21"[n % 2]
-            asked = f"flip-{n}"
-            before = infer(client, key=asked)
-            alias(client, version)
-            since_s = clock.monotonic()
-            eventually(lambda version=version: infer(client) == version)
-            assert clock.monotonic() - since_s < FLIP_S * slowdown()
-            assert {infer(client) for _ in range(10)} == {version}
-            assert infer(client, key=asked) == before  # under its key: as it was
-            assert infer(client, "x@stable") == version
-            jobs[client.jobs.submit("x", TEXTS).id] = version
-            assert infer(client, key="late") == "1"  # whose answer failed
-            splits = [{"version": one, "percent": 50} for one in "12"]
-            client.request("PUT", ROUTE, json={"splits": splits})
-            eventually(lambda: {infer(client) for _ in range(20)} == {"1", "2"})
-            routed.append(client.jobs.submit("x", TEXTS, versioning="routed").id)
-            httpx.delete(platform.url + ROUTE).raise_for_status()
-        alias(client, "2")
-        eventually(lambda: infer(client) == "2")
-        for job, version in jobs.items():
-            eventually(lambda job=job: completed(client, job))
-            assert client.jobs.get(job)["version"] == version
-        for job in routed:
-            eventually(lambda job=job: completed(client, job))
-            lines = list(client.jobs.results(job, wait=False))
-            assert [line["seq"] for line in lines] == list(range(ITEMS))
-            assert {line["version"] for line in lines} <= {"1", "2"}
-    assert_invariants(platform)
-    with transaction(platform) as tx:
-        launched = tx.scalars(text("SELECT DISTINCT version FROM launches WHERE model = 'x'")).all()
-        recorded = tx.scalar(text("SELECT count(*) FROM audit WHERE act = 'model.alias'"))
-    assert {"1", "2"} <= set(launched)
-    assert recorded >= FLIPS
-
-
-def test_slices_that_wait_for_a_version_go_over_once_its_route_is_gone(platform: Platform) -> None:
-    waiting = text("SELECT count(*) FROM slices WHERE state = 'ready' AND version = '9'")
-
-    def waits() -> bool:
-        with transaction(platform) as tx:
-            return bool(tx.scalar(waiting))
-
-    with closing(Client(platform.url)) as client:
-        add_the_second(client)
-        alias(client, "2")
-        nowhere = {"name": "x", "version": "9", "entry": ENTRY | {"pool": "nowhere"}}
-        client.request("POST", "/admin/models", json=nowhere)
-        splits = [{"version": one, "percent": 50} for one in "19"]
-        client.request("PUT", ROUTE, json={"splits": splits})
-        eventually(lambda: infer(client) == "1")
-        job = client.jobs.submit("x", TEXTS, versioning="routed").id
-        assert waits()
-        httpx.delete(platform.url + ROUTE).raise_for_status()
+    add(client, "2")
+    assert add(client, "2") == "unchanged"
+    alias(client, "1")
+    eventually(lambda: infer(client) == "1")
+    with pytest.raises(APIStatusError):
+        infer(client, key="late", timeout_ms=1)
+    jobs, routed = {}, []
+    for n in range(FLIPS):
+        version = "21"[n % 2]
+        asked = f"flip-{n}"
+        before = infer(client, key=asked)
+        alias(client, version)
         since_s = clock.monotonic()
-        eventually(lambda: not waits())
+        eventually(lambda version=version: infer(client) == version)
         assert clock.monotonic() - since_s < FLIP_S * slowdown()
-        eventually(lambda: completed(client, job))
-        versions = {result["version"] for result in client.jobs.results(job, wait=False)}
-        assert versions == {"1", "2"}
+        assert {infer(client) for _ in range(10)} == {version}
+        assert infer(client, key=asked) == before  # under its key: as it was
+        assert infer(client, "x@stable") == version
+        jobs[client.jobs.submit("x", TEXTS).id] = version
+        assert infer(client, key="late") == "1"  # whose answer failed
+        route(client, "12")
+        eventually(lambda: {infer(client) for _ in range(20)} == {"1", "2"})
+        routed.append(client.jobs.submit("x", TEXTS, versioning="routed").id)
+        httpx.delete(platform.url + ROUTE).raise_for_status()
+    alias(client, "2")
+    eventually(lambda: infer(client) == "2")
+    for job, version in jobs.items():
+        eventually(lambda job=job: completed(client, job))
+        assert client.jobs.get(job)["version"] == version
+    for job in routed:
+        eventually(lambda job=job: completed(client, job))
+        lines = list(client.jobs.results(job, wait=False))
+        assert [line["seq"] for line in lines] == list(range(ITEMS))
+        assert {line["version"] for line in lines} <= {"1", "2"}
+    assert_invariants(platform)
+    assert {"1", "2"} <= launched_versions(database, "x")
+    assert scalar(database, "SELECT count(*) FROM audit WHERE act = 'model.alias'") >= FLIPS
+
+
+def launched_versions(database: Engine, model: str) -> set[str]:
+    query = "SELECT DISTINCT version FROM launches WHERE model = :model"
+    return {*scalars(database, query, {"model": model})}
+
+
+def test_slices_that_wait_for_a_version_go_over_once_its_route_is_gone(
+    platform: Platform, client: Client, database: Engine
+) -> None:
+    waiting = "SELECT count(*) FROM slices WHERE state = 'ready' AND version = '9'"
+    add(client, "2")
+    alias(client, "2")
+    nowhere = {"name": "x", "version": "9", "entry": ENTRY | {"pool": "nowhere"}}
+    client.request("POST", "/admin/models", json=nowhere)
+    route(client, "19")
+    eventually(lambda: infer(client) == "1")
+    job = client.jobs.submit("x", TEXTS, versioning="routed").id
+    assert scalar(database, waiting)
+    httpx.delete(platform.url + ROUTE).raise_for_status()
+    since_s = clock.monotonic()
+    eventually(lambda: not scalar(database, waiting))
+    assert clock.monotonic() - since_s < FLIP_S * slowdown()
+    eventually(lambda: completed(client, job))
+    versions = {result["version"] for result in client.jobs.results(job, wait=False)}
+    assert versions == {"1", "2"}
 
 
 def statuses_until_404(platform: Platform, model: str) -> list[int]:
@@ -173,21 +171,20 @@ def statuses_until_404(platform: Platform, model: str) -> list[int]:
     return statuses
 
 
-def test_a_retired_version_ends_its_jobs_and_is_then_unloaded(platform: Platform) -> None:
-    with closing(Client(platform.url)) as client:
-        body = {"name": "x", "version": "3", "entry": ENTRY}
-        client.request("POST", "/admin/models", json=body)
-        eventually(lambda: is_ready(client, "3"))
-        alias(client, "1")
-        job = client.jobs.submit("x@3", TEXTS).id
-        with ThreadPoolExecutor(CALLERS) as threads:
-            calling = [threads.submit(statuses_until_404, platform, "x@3") for _ in range(CALLERS)]
-            retired = client.request("POST", "/admin/models/x/versions/3/retire")
-            assert (retired["change"], retired["unfinished_jobs"]) == ("changed", [job])
-            for calls in calling:  # none in flight is lost; 503: refused on a busy machine
-                assert set(calls.result()) <= {200, 503}
-        eventually(lambda: completed(client, job))
-        eventually(lambda: not is_ready(client, "3"))
+def test_a_retired_version_ends_its_jobs_and_is_then_unloaded(
+    platform: Platform, client: Client
+) -> None:
+    add(client, "3")
+    alias(client, "1")
+    job = client.jobs.submit("x@3", TEXTS).id
+    with ThreadPoolExecutor(CALLERS) as threads:
+        calling = [threads.submit(statuses_until_404, platform, "x@3") for _ in range(CALLERS)]
+        retired = client.request("POST", "/admin/models/x/versions/3/retire")
+        assert (retired["change"], retired["unfinished_jobs"]) == ("changed", [job])
+        for calls in calling:  # none in flight is lost; 503: refused on a busy machine
+            assert set(calls.result()) <= {200, 503}
+    eventually(lambda: completed(client, job))
+    eventually(lambda: not is_ready(client, "3"))
 
 
 def make_folder(path: Path, answer: str, key: str = "release") -> Path:
@@ -219,32 +216,26 @@ def register(platform: Platform, client: Client, path: Path, damaged: bytes | No
     assert client.request("POST", "/admin/models", json=body)["change"] == "added"
 
 
-def answer_of(platform: Platform, model: str) -> tuple[int, str]:
-    body = {"model": model, "input": "a", "timeout_ms": 20_000}
-    answer = httpx.post(f"{platform.url}/infer", json=body, timeout=PATIENCE_S)
+def answer_of(platform: Platform, model: str, value: Any = "a") -> tuple[int, Any]:
+    body = {"model": model, "input": value, "timeout_ms": 20_000}
+    answer = httpx.post(f"{platform.url}/infer", json=body)
     return answer.status_code, answer.json().get("output", "")
 
 
-def failure_of(client: Client, version: str) -> str:
-    """Returns why a version can't be loaded, once that is known."""
+def failures_of(client: Client, version: str) -> tuple[str, str]:
+    """Why a version can't be loaded, once that is known: of the list of models, and of `why`."""
 
-    def _error() -> Any:
+    def error() -> Any:
         models = client.request("GET", "/models")["data"]
         found = [one for one in models if (one["name"], one["version"]) == ("signed", version)]
         assert not any(one["ready"] for one in found)
         return found and found[0]["error"]
 
-    return str(eventually(_error))
-
-
-def finding_of(client: Client, version: str) -> str:
-    """Returns what `millrace why` says of a version that can't be loaded."""
-
-    def _words() -> list[Any]:  # none while the load is tried again
+    def words() -> list[Any]:  # none while the load is tried again
         findings = client.request("GET", f"/models/signed@{version}/why")["diagnoses"]
         return [one["words"] for one in findings if one["code"] == "model_failed"]
 
-    return str(eventually(_words))
+    return str(eventually(error)), str(eventually(words))
 
 
 PROBES = {"probed": {"probe": {"inputs": ["a"], "outputs": ["known"]}}}
@@ -261,35 +252,30 @@ REFUSED = {
 
 
 def test_a_version_is_served_only_with_the_files_that_a_trusted_key_signed(
-    platform: Platform, tmp_path: Path
+    platform: Platform, client: Client, database: Engine, tmp_path: Path
 ) -> None:
-    with closing(Client(platform.url)) as client:
-        register(platform, client, make_folder(tmp_path / "good", "good"))
-        eventually(lambda: answer_of(platform, "signed@good") == (200, "good"))
-        known = {"inputs": ["a"], "outputs": ["good"]}
-        recorded = "/admin/models/signed/versions/good/probe"
-        assert client.request("PUT", recorded, json=known)["change"] == "added"
-        assert client.request("PUT", recorded, json=known)["change"] == "unchanged"
-        for name in REFUSED:
-            key = {"unsigned": ""}.get(name, name if name in KEYS else "release")
-            path = make_folder(tmp_path / name, name, key)
-            code = (path / "code/model.py").read_bytes()
-            damaged = {"tampered": bytes([code[0] ^ 1]) + code[1:], "truncated": code[:9]}.get(name)
-            if name == "extra":
-                signing.write(path / "extra.py", b"pass\n")
-            register(platform, client, path, damaged)
-        for version, words in REFUSED.items():
-            said = [
-                failure_of(client, version),
-                finding_of(client, version),
-                html.unescape(httpx.get(f"{platform.url}/dashboard/models/signed@{version}").text),
-            ]
-            assert not [(word, one) for word in words for one in said if word not in one]
-            assert answer_of(platform, f"signed@{version}") == (503, "")
-        eventually(lambda: answer_of(platform, "signed") == (200, "good"))
-    with transaction(platform) as tx:
-        launched = tx.scalars(text("SELECT DISTINCT version FROM launches WHERE model = 'signed'"))
-        assert set(launched) <= {"good"}
+    register(platform, client, make_folder(tmp_path / "good", "good"))
+    eventually(lambda: answer_of(platform, "signed@good") == (200, "good"))
+    known = {"inputs": ["a"], "outputs": ["good"]}
+    recorded = "/admin/models/signed/versions/good/probe"
+    assert client.request("PUT", recorded, json=known)["change"] == "added"
+    assert client.request("PUT", recorded, json=known)["change"] == "unchanged"
+    for name in REFUSED:
+        key = {"unsigned": ""}.get(name, name if name in KEYS else "release")
+        path = make_folder(tmp_path / name, name, key)
+        code = (path / "code/model.py").read_bytes()
+        damaged = {"tampered": bytes([code[0] ^ 1]) + code[1:], "truncated": code[:9]}.get(name)
+        if name == "extra":
+            signing.write(path / "extra.py", b"pass\n")
+        register(platform, client, path, damaged)
+    for version, words in REFUSED.items():
+        failures = failures_of(client, version)
+        page = httpx.get(f"{platform.url}/dashboard/models/signed@{version}").text
+        said = [*failures, html.unescape(page)]
+        assert not [(word, one) for word in words for one in said if word not in one]
+        assert answer_of(platform, f"signed@{version}") == (503, "")
+    eventually(lambda: answer_of(platform, "signed") == (200, "good"))
+    assert launched_versions(database, "signed") <= {"good"}
 
 
 SIZES = {"hidden": 64, "layers": 1, "heads": 4, "intermediate": 128}
@@ -302,38 +288,37 @@ def push_adapter(platform: Platform, path: Path, base: str, status: int = 0) -> 
     return run_millrace(*words, status=status, MILLRACE_HOME=str(platform.settings.home)).output
 
 
-def vector_of(platform: Platform, model: str) -> Any:
-    """Returns the vector of a text, once the model answers."""
-    return eventually(lambda: (one := answer_of(platform, model))[0] == 200 and one[1])
+def output_of(platform: Platform, model: str, value: Any = "a") -> Any:
+    """Returns the output, once the model answers."""
+    return eventually(lambda: (one := answer_of(platform, model, value))[0] == 200 and one[1])
 
 
 def test_an_adapter_is_verified_and_served_for_its_base_alone(
-    platform: Platform, tmp_path: Path
+    platform: Platform, client: Client, tmp_path: Path
 ) -> None:
-    with closing(Client(platform.url)) as client:
-        for version, pool in (("1", "default"), ("2", "nowhere")):
-            body = {"name": "enc", "version": version, "entry": ENCODER | {"pool": pool}}
-            client.request("POST", "/admin/models", json=body)
-        good, unsigned = (
-            adapters.save(tmp_path / name, LAYERS, seed=7, size=1) for name in ("good", "unsigned")
-        )
-        signing.write(unsigned / "README.md", b"another artifact")
-        signing.write(good / "model.sig", signature(good, KEYS["release"]))
-        assert push_adapter(platform, good, "enc@1") == "enc:good@1  changed\n"
-        assert "not as an adapter of enc@2" in push_adapter(platform, good, "enc@2", status=1)
-        (tmp_path / "no").mkdir()
-        assert "there is no file" in push_adapter(platform, tmp_path / "no", "enc@1", status=1)
-        vector = vector_of(platform, "enc:good@1")
-        assert vector != pytest.approx(vector_of(platform, "enc@1"), abs=1e-3)
-        job = client.jobs.submit("enc:good@1", [b'"a"\n'])["id"]
-        eventually(lambda: completed(client, job))
-        [line] = client.jobs.results(job, wait=False)
-        assert line["output"] == pytest.approx(vector, abs=1e-5)
-        assert answer_of(platform, "enc:good@2")[0] == 404
-        push_adapter(platform, unsigned, "enc@1")
-        eventually(lambda: answer_of(platform, "enc:unsigned@1")[0] == 500)
-        for path in ("/models/enc:unsigned@1/why", "/models"):  # the worker says it a little later
-            eventually(lambda path=path: "no signature" in json.dumps(client.request("GET", path)))
+    for version, pool in (("1", "default"), ("2", "nowhere")):
+        body = {"name": "enc", "version": version, "entry": ENCODER | {"pool": pool}}
+        client.request("POST", "/admin/models", json=body)
+    good, unsigned = (
+        adapters.save(tmp_path / name, LAYERS, seed=7, size=1) for name in ("good", "unsigned")
+    )
+    signing.write(unsigned / "README.md", b"another artifact")
+    signing.write(good / "model.sig", signature(good, KEYS["release"]))
+    assert push_adapter(platform, good, "enc@1") == "enc:good@1  changed\n"
+    assert "not as an adapter of enc@2" in push_adapter(platform, good, "enc@2", status=1)
+    (tmp_path / "no").mkdir()
+    assert "there is no file" in push_adapter(platform, tmp_path / "no", "enc@1", status=1)
+    vector = output_of(platform, "enc:good@1")
+    assert vector != pytest.approx(output_of(platform, "enc@1"), abs=1e-3)
+    job = client.jobs.submit("enc:good@1", [b'"a"\n'])["id"]
+    eventually(lambda: completed(client, job))
+    [line] = client.jobs.results(job, wait=False)
+    assert line["output"] == pytest.approx(vector, abs=1e-5)
+    assert answer_of(platform, "enc:good@2")[0] == 404
+    push_adapter(platform, unsigned, "enc@1")
+    eventually(lambda: answer_of(platform, "enc:unsigned@1")[0] == 500)
+    for path in ("/models/enc:unsigned@1/why", "/models"):  # the worker says it a little later
+        eventually(lambda path=path: "no signature" in json.dumps(client.request("GET", path)))
 
 
 def test_a_version_that_generates_is_served_from_artifacts_with_its_probe_and_an_adapter(
@@ -371,10 +356,4 @@ def greedy(path: Path) -> str:
 def generated(platform: Platform, model: str) -> str:
     """Returns the text that a served model generates, once it answers."""
     value = {"prompt": PROMPT, "temperature": 0, "max_tokens": 12}
-
-    def _text() -> Any:
-        body = {"model": model, "input": value, "timeout_ms": 20_000}
-        answer = httpx.post(f"{platform.url}/infer", json=body, timeout=PATIENCE_S)
-        return answer.status_code == 200 and answer.json()["output"]["choices"][0]["text"]
-
-    return str(eventually(_text))
+    return str(output_of(platform, model, value)["choices"][0]["text"])

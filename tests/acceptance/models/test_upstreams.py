@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
@@ -10,10 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
+from millrace import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
-from tests.support.children import kill, until
-from tests.support.jobs import scalar_of
+from tests.support.children import kill
+from tests.support.clients import chat, infer
+from tests.support.jobs import assert_outputs, completed, finish, run, scalar_of
 from tests.support.models.entries import model
 from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec
@@ -31,20 +33,14 @@ THEIRS: Any = {"target_ms": 5000, "model": "theirs"}
 
 
 def models(url: str, away: str) -> str:
+    many = {"slice_items": 20, "backoff_ms": 100}
     few = {"slice_items": 20, "backoff_ms": 20, "max_attempts": 3}
+    theirs = THEIRS | {"url": f"{url}/v1"}
     return (
-        model(
-            "shout",
-            "http",
-            **SHOUT,
-            url=f"{url}/shout",
-            limits={"slice_items": 20, "backoff_ms": 100},
-        )
+        model("shout", "http", **SHOUT, url=f"{url}/shout", limits=many)
         + model("away", "http", **SHOUT, url=f"{away}/shout", limits=few)
-        + model("chat", "openai", **THEIRS, url=f"{url}/v1", api_key="env:UPSTREAM_KEY")
-        + model(
-            "embed", "openai", **THEIRS, url=f"{url}/v1", task="embedding", limits={"max_batch": 25}
-        )
+        + model("chat", "openai", **theirs, api_key="env:UPSTREAM_KEY")
+        + model("embed", "openai", **theirs, task="embedding", limits={"max_batch": 25})
     )
 
 
@@ -76,32 +72,21 @@ def platform(platforms: Platforms, upstream: Upstream, away_port: int) -> Iterat
             yield started
 
 
-def submit(http: httpx.Client, model: str, items: list[Any]) -> str:
-    answer = http.post("/jobs", json={"model": model, "items": items})
-    assert answer.status_code == 202, answer.text
-    return str(answer.json()["id"])
+def late(seconds: float, upstream: Upstream) -> Callable[[Received], Answer]:
+
+    def answer(request: Received) -> Answer:
+        held_for(seconds, upstream)
+        return shout(request)
+
+    return answer
 
 
-def completed(http: httpx.Client, job: str) -> bool:
-    return bool(http.get(f"/jobs/{job}").json()["state"] == "completed")
-
-
-def results(http: httpx.Client, job: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in http.get(f"/jobs/{job}/results").text.splitlines()]
-
-
-def text_of(request: Received) -> str:
-    return str(json.loads(request.body)["text"])
-
-
-def assert_shouted(http: httpx.Client, job: str, texts: list[str]) -> None:
-    found = results(http, job)
-    assert [line["seq"] for line in found] == list(range(len(texts)))
-    assert [line["output"] for line in found] == [text.upper() for text in texts]
+def assert_shouted(found: list[Any], texts: list[str]) -> None:
+    assert_outputs(found, [text.upper() for text in texts])
 
 
 def test_a_batch_over_an_upstream_that_varies_is_answered_in_order(
-    http: httpx.Client, upstream: Upstream
+    platform: Platform, client: Client, upstream: Upstream
 ) -> None:
     random = Random(3)
 
@@ -111,20 +96,18 @@ def test_a_batch_over_an_upstream_that_varies_is_answered_in_order(
 
     upstream.answer = answer
     texts = [f"text {n}" for n in range(100)]
-    job = submit(http, "shout", texts)
-    eventually(lambda: completed(http, job))
-    assert_shouted(http, job, texts)
+    assert_shouted(run(platform, client, "shout", texts), texts)
     assert len(upstream.received) == 100
     assert 4 < upstream.most_at_once <= 16
 
 
 def test_each_item_has_the_status_that_the_upstream_gave_it(
-    http: httpx.Client, upstream: Upstream
+    platform: Platform, client: Client, upstream: Upstream
 ) -> None:
     tried: dict[str, int] = {}
 
     def answer(request: Received) -> Answer:
-        said = text_of(request)
+        said = json.loads(request.body)["text"]
         tried[said] = tried.get(said, 0) + 1
         if said == "bad":
             return Answer({"error": {"message": "no such language"}}, 400)
@@ -139,9 +122,8 @@ def test_each_item_has_the_status_that_the_upstream_gave_it(
         return shout(request)
 
     upstream.answer = answer
-    job = submit(http, "shout", ["good", "bad", "forbidden", "limited", "flaky", "broken", "end"])
-    eventually(lambda: completed(http, job))
-    good, bad, forbidden, limited, flaky, broken, end = results(http, job)
+    texts = ["good", "bad", "forbidden", "limited", "flaky", "broken", "end"]
+    good, bad, forbidden, limited, flaky, broken, end = run(platform, client, "shout", texts)
     assert [line["output"] for line in (good, limited, flaky, end)] == [
         "GOOD", "LIMITED", "FLAKY", "END"
     ]  # fmt: skip
@@ -150,13 +132,11 @@ def test_each_item_has_the_status_that_the_upstream_gave_it(
     assert "address, model or key" in forbidden["error"]["message"]
     assert "not JSON" in broken["error"]["message"]
     assert (limited["attempts"], flaky["attempts"]) == (2, 3)
-    assert tried == {
-        "good": 1, "bad": 1, "forbidden": 1, "limited": 3, "flaky": 3, "broken": 1, "end": 1
-    }  # fmt: skip
+    assert tried == dict.fromkeys(texts, 1) | {"limited": 3, "flaky": 3}
 
 
 def test_an_upstream_with_room_for_few_is_not_flooded_and_nothing_fails(
-    http: httpx.Client, upstream: Upstream
+    platform: Platform, client: Client, upstream: Upstream
 ) -> None:
     inside = threading.BoundedSemaphore(5)
 
@@ -171,21 +151,19 @@ def test_an_upstream_with_room_for_few_is_not_flooded_and_nothing_fails(
 
     upstream.answer = answer
     texts = [f"text {n}" for n in range(200)]
-    job = submit(http, "shout", texts)
-    eventually(lambda: completed(http, job))
-    assert_shouted(http, job, texts)
+    assert_shouted(run(platform, client, "shout", texts), texts)
     assert len(upstream.received) < 300, "it goes on asking for more than there is"
 
 
 def test_a_job_outlasts_an_upstream_that_is_away(
-    http: httpx.Client, platform: Platform, away_port: int
+    http: httpx.Client, client: Client, platform: Platform, away_port: int
 ) -> None:
     """Far longer than all the tries of an item: those that wait are not spent on it."""
     texts = [f"text {n}" for n in range(100)]
-    job = submit(http, "away", texts)
+    job = client.jobs.submit("away", texts).id
 
     def refused() -> bool:
-        answer = http.post("/infer", json={"model": "away", "input": "x", "timeout_ms": 3000})
+        answer = infer(http, "away", "x", timeout_ms=3000)
         if answer.status_code != 503:
             return False
         assert float(answer.headers["Retry-After"]) > 0
@@ -193,79 +171,59 @@ def test_a_job_outlasts_an_upstream_that_is_away(
 
     eventually(refused)
     # More than open the breaker: it has let some try again, several times.
-    eventually(lambda: failed_tries(platform, job) >= 12)
+    tries = "SELECT count(*) FROM attempts WHERE job_id = :job"
+    eventually(lambda: scalar_of(platform, job, tries) >= 12)
     eventually(refused)
-    assert not completed(http, job)
+    assert not completed(client, job)
     with serving(away_port):
-        eventually(lambda: completed(http, job))
-        found = results(http, job)
-        eventually(lambda: _infer(http, "away", "call").status_code == 200)
-    failed = [line for line in found if line["outcome"] != "succeeded"]
-    assert failed == []
-    assert_shouted(http, job, texts)
+        assert_shouted(finish(platform, client, job), texts)
+        eventually(lambda: infer(http, "away", "call").status_code == 200)
     with serving(away_port) as again:
-        eventually(lambda: _infer(http, "away", "call").status_code == 200)
+        eventually(lambda: infer(http, "away", "call").status_code == 200)
         assert again.received
-
-
-def failed_tries(platform: Platform, job: str) -> int:
-    return int(scalar_of(platform, job, "SELECT count(*) FROM attempts WHERE job_id = :job"))
-
-
-def _infer(http: httpx.Client, model: str, value: Any, **more: Any) -> httpx.Response:
-    return http.post("/infer", json={"model": model, "input": value, "timeout_ms": 5000} | more)
 
 
 def test_calls_come_through_and_their_failures_are_told(
     http: httpx.Client, upstream: Upstream
 ) -> None:
-    answer = _infer(http, "shout", "call")
+    answer = infer(http, "shout", "call")
     assert answer.status_code == 200, answer.text
     assert answer.json()["output"] == "CALL"
     upstream.answer = lambda request: Answer({"detail": "too odd"}, 422)
-    refused = _infer(http, "shout", "call")
+    refused = infer(http, "shout", "call")
     assert refused.status_code == 422
     assert "too odd" in refused.text
     upstream.answer = lambda request: Answer(None, 500)
-    failed = _infer(http, "shout", "call")
+    failed = infer(http, "shout", "call")
     assert failed.status_code == 503
     assert "Retry-After" in failed.headers
 
 
 def test_calls_pass_a_job_that_waits_for_the_same_upstream(
-    http: httpx.Client, upstream: Upstream
+    http: httpx.Client, client: Client, upstream: Upstream
 ) -> None:
-    def answer(request: Received) -> Answer:
-        held_for(0.1, upstream)
-        return shout(request)
-
-    upstream.answer = answer
-    job = submit(http, "shout", [f"text {n}" for n in range(400)])
+    upstream.answer = late(0.1, upstream)
+    job = client.jobs.submit("shout", [f"text {n}" for n in range(400)]).id
     eventually(lambda: len(upstream.received) > 20)
     with ThreadPoolExecutor(4) as threads:
-        calls = list(threads.map(lambda n: _infer(http, "shout", f"call {n}"), range(8)))
+        calls = list(threads.map(lambda n: infer(http, "shout", f"call {n}"), range(8)))
     assert [call.status_code for call in calls] == [200] * 8
-    assert not completed(http, job)
+    assert not completed(client, job)
     http.post(f"/jobs/{job}/cancel")
-    eventually(lambda: http.get(f"/jobs/{job}").json()["state"] == "cancelled")
+    assert client.jobs.wait(job)["state"] == "cancelled"
     assert len(upstream.received) < 400
 
 
 def test_a_worker_killed_in_the_middle_loses_and_doubles_no_result(
-    http: httpx.Client, platform: Platform, upstream: Upstream
+    platform: Platform, client: Client, upstream: Upstream
 ) -> None:
-    def answer(request: Received) -> Answer:
-        held_for(0.05, upstream)
-        return shout(request)
-
-    upstream.answer = answer
+    upstream.answer = late(0.05, upstream)
     texts = [f"text {n}" for n in range(300)]
-    job = submit(http, "shout", texts)
-    eventually(lambda: http.get(f"/jobs/{job}").json()["counts"]["succeeded"] > 20)
+    job = client.jobs.submit("shout", texts).id
+    eventually(lambda: client.jobs.get(job)["counts"]["succeeded"] > 20)
     kill(platform)
-    assert not completed(http, job)
-    until(platform, lambda: completed(http, job))
-    assert_shouted(http, job, texts)
+    assert not completed(client, job)
+    assert_shouted(finish(platform, client, job), texts)
 
 
 def test_a_worker_that_starts_asks_the_upstream_nothing(upstream: Upstream, http: Any) -> None:
@@ -275,7 +233,7 @@ def test_a_worker_that_starts_asks_the_upstream_nothing(upstream: Upstream, http
 
 
 def test_conversations_are_answered_and_billed_by_the_tokens_that_were_used(
-    http: httpx.Client, upstream: Upstream
+    platform: Platform, http: httpx.Client, client: Client, upstream: Upstream
 ) -> None:
     def answer(request: Received) -> Answer:
         assert request.headers["authorization"] == "Bearer sk-of-the-tests"
@@ -284,18 +242,17 @@ def test_conversations_are_answered_and_billed_by_the_tokens_that_were_used(
         return Answer({"choices": [{"message": message}], "usage": {"total_tokens": 1234}})
 
     upstream.answer = answer
-    inputs = [{"messages": [{"role": "user", "content": f"hello {n}"}]} for n in range(10)]
-    job = submit(http, "chat", [{"input": value} for value in inputs])
-    eventually(lambda: completed(http, job))
-    found = results(http, job)
+    inputs = [chat(f"hello {n}") for n in range(10)]
+    found = run(platform, client, "chat", inputs)
     said = [line["output"]["choices"][0]["message"]["content"] for line in found]
     assert said == [f"hello {n}"[::-1] for n in range(10)]
     assert {json.dumps(line["usage"]) for line in found} == {'{"tokens": 1234}'}
-    call = _infer(http, "chat", inputs[0])
-    assert call.json()["usage"] == {"tokens": 1234}
+    assert infer(http, "chat", inputs[0]).json()["usage"] == {"tokens": 1234}
 
 
-def test_texts_to_embed_travel_together(http: httpx.Client, upstream: Upstream) -> None:
+def test_texts_to_embed_travel_together(
+    platform: Platform, http: httpx.Client, client: Client, upstream: Upstream
+) -> None:
     def answer(request: Received) -> Answer:
         texts = json.loads(request.body)["input"]
         if "" in texts:
@@ -306,12 +263,9 @@ def test_texts_to_embed_travel_together(http: httpx.Client, upstream: Upstream) 
     upstream.answer = answer
     texts = ["x" * (n + 1) for n in range(100)]
     texts[40] = ""
-    job = submit(http, "embed", texts)
-    eventually(lambda: completed(http, job))
-    found = results(http, job)
-    assert [line["output"] for line in found] == [
-        None if n == 40 else [float(n + 1), 0.5] for n in range(100)
-    ]
+    found = run(platform, client, "embed", texts)
+    vectors = [None if n == 40 else [float(n + 1), 0.5] for n in range(100)]
+    assert [line["output"] for line in found] == vectors
     assert found[40]["error"]["code"] == "invalid_input"
     assert len(upstream.received) < 30
-    assert _infer(http, "embed", "four").json()["output"] == [4.0, 0.5]
+    assert infer(http, "embed", "four").json()["output"] == [4.0, 0.5]

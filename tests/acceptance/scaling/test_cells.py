@@ -2,10 +2,8 @@
 
 import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
-from threading import Event
 
 import httpx
 import pytest
@@ -17,6 +15,7 @@ from ops.router.cells import Cells, Placement
 from ops.router.nginx import configuration
 from ops.supervisor.platform import Platform
 from tests.support.clients import bearer as headers
+from tests.support.clients import repeated
 from tests.support.command_line import run_millrace
 from tests.support.keys import make_key_at
 from tests.support.models.paced import STEADY
@@ -42,7 +41,6 @@ def cells(platforms: Platforms) -> Iterator[list[Platform]]:
 
 
 def admin(platform: Platform, *arguments: str, input: bytes = b"") -> str:
-    """Runs an admin command on the database of a cell."""
     settings = platform.settings
     environ = {"MILLRACE_DATABASE_URL": settings.database_url, "MILLRACE_SECRET_KEY": SECRET}
     return run_millrace(*arguments, input=input, **environ).output
@@ -90,65 +88,44 @@ def test_a_tenant_moves_under_load_and_loses_no_job(cells: list[Platform], tmp_p
     key, _ = make_key_at(cells[0].settings.database_url, TENANT)
     other, _ = make_key_at(cells[0].settings.database_url, "stays")
     url = f"http://127.0.0.1:{port}"
-    hints = (key_hint(key),)
     router = nginx.Nginx(tmp_path)
 
     def place(**placement: object) -> None:
-        declared = Cells(
-            default="one",
-            cells={"one": cells[0].url, "two": cells[1].url},
-            tenants={TENANT: Placement(keys=hints, **placement)},
-        )
+        tenants = {TENANT: Placement(keys=(key_hint(key),), **placement)}
+        urls = {"one": cells[0].url, "two": cells[1].url}
+        declared = Cells(default="one", cells=urls, tenants=tenants)
         router.serve(configuration(declared, f"127.0.0.1:{port}"))
 
     accepted: list[str] = []
-    statuses: set[int] = set()
-    stop = Event()
 
-    def submit() -> None:
-        number = 0
-        while not stop.is_set():
-            name = f'"job-{number}"'
-            asked = {"model": "steady", "items": [f"item {number}"]}
-            answer = httpx.post(
-                f"{url}/jobs", json=asked, headers=headers(key, **{"Idempotency-Key": name}),
-                timeout=60,
-            )  # fmt: skip
-            statuses.add(answer.status_code)
-            if answer.status_code == 202:
-                accepted.append(answer.json()["id"])
-                number += 1
+    def submit(_: int) -> int:
+        named = {"Idempotency-Key": f'"job-{len(accepted)}"'}
+        asked = {"model": "steady", "items": [f"item {len(accepted)}"]}
+        answer = http.post("/jobs", json=asked, headers=named)
+        if answer.status_code == 202:
+            accepted.append(answer.json()["id"])
+        return answer.status_code
 
-    try:
+    with closing(router), httpx.Client(base_url=url, headers=headers(key)) as http:
         place(cell="one")
-        with ThreadPoolExecutor() as pool:
-            submitting = pool.submit(submit)
-            eventually(lambda: len(accepted) >= 5 or submitting.done())
+        with repeated(submit, callers=1) as statuses:
+            eventually(lambda: len(accepted) >= 5)
             place(cell="one", paused=True)
-            eventually(lambda: 503 in statuses or submitting.done())
+            eventually(lambda: 503 in statuses)
             move(cells)
             place(cell="two", before="one")
             before = len(accepted)
-            eventually(lambda: len(accepted) >= before + 5 or submitting.done())
-            stop.set()
-            submitting.result()
-        assert statuses == {202, 503}
+            eventually(lambda: len(accepted) >= before + 5)
+        assert set(statuses) == {202, 503}
         assert len(set(accepted)) == len(accepted)
         listed = httpx.get(f"{cells[1].url}/jobs?limit=100", headers=headers(key)).json()["data"]
-        here = {job["id"] for job in listed}
-        assert here < set(accepted)  # some in each cell
+        assert {job["id"] for job in listed} < set(accepted)  # some in each cell
         for n, job in enumerate(accepted):
-            one = f"{url}/jobs/{job}"
-            eventually(
-                lambda one=one: httpx.get(one, headers=headers(key)).json()["state"] == "completed"
-            )
-            results = httpx.get(f"{one}/results", headers=headers(key)).text
-            assert json.loads(results)["output"] == f"item {n}"
+            one = f"/jobs/{job}"
+            eventually(lambda one=one: http.get(one).json()["state"] == "completed")
+            assert http.get(f"{one}/results").json()["output"] == f"item {n}"
         nobodys = ids.show("job", ids.new())
-        assert httpx.get(f"{url}/jobs/{nobodys}", headers=headers(key)).status_code == 404
+        assert http.get(f"/jobs/{nobodys}").status_code == 404
         stays = {"model": "steady", "input": "x"}
-        answer = httpx.post(f"{url}/infer", json=stays, headers=headers(other), timeout=60)
+        answer = httpx.post(f"{url}/infer", json=stays, headers=headers(other))
         assert answer.status_code == 200
-    finally:
-        stop.set()
-        router.close()

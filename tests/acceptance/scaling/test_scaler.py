@@ -1,5 +1,7 @@
-"""`millrace scaler`: processes that set decided numbers in a cluster, of which one acts."""
+"""Workers as operators see them, and drain them, by the API and on the command line; `millrace
+scaler`: processes that set decided numbers of workers in a cluster, of which one acts."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,22 +15,18 @@ import httpx
 import pytest
 
 from ops.supervisor.platform import Platform
+from tests.support.children import until
+from tests.support.clients import infer
 from tests.support.command_line import run_millrace
-from tests.support.platforms import POOLS
+from tests.support.platforms import GENERATING
 from tests.support.processes import spawned
 from tests.support.servers import kubernetes_api
 from tests.support.servers.kubernetes_api import KubernetesApi, Scale
 from tests.support.wait import eventually
 
-PLATFORM = POOLS
+PLATFORM = GENERATING
 ROUTE = "/admin/pools/default"
 WORKER = "ml/deployment/worker"
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as made:
-        yield made
 
 
 @pytest.fixture
@@ -41,7 +39,6 @@ def api() -> Iterator[KubernetesApi]:
 def scaler(
     platform: Platform, api: KubernetesApi, folder: Path, **settings: str
 ) -> AbstractContextManager["subprocess.Popen[str]"]:
-    """Starts a scaler."""
     environ = {**os.environ, **platform.settings.environment(), **settings}
     environ |= {"KUBECONFIG": str(api.kubeconfig(folder)), "MILLRACE_METRICS_PORT": "0"}
     command = [sys.executable, "-m", "ops", "scaler"]
@@ -60,11 +57,11 @@ def failures(http: httpx.Client) -> list[tuple[str, str]]:
 
 
 def test_one_of_two_scalers_sets_what_was_decided_and_the_other_goes_on(
-    platform: Platform, http: httpx.Client, api: KubernetesApi, tmp_path: Path, stack: ExitStack
+    platform: Platform, http: httpx.Client, api: KubernetesApi, tmp_path: Path
 ) -> None:
     workloads = {"MILLRACE_SCALE_WORKLOADS": "default=ml/deployment/worker"}
     scale(http, min_replicas=2)
-    with scaler(platform, api, tmp_path, **workloads) as one:
+    with scaler(platform, api, tmp_path, **workloads) as one, ExitStack() as stack:
         eventually(lambda: api.scales[WORKER].replicas == 2)
         two = stack.enter_context(scaler(platform, api, tmp_path, **workloads))
         api.failing = 403
@@ -97,3 +94,49 @@ def test_a_scaler_that_knows_no_workload_says_so_and_ends(
     with scaler(platform, api, tmp_path, MILLRACE_SCALE_WORKLOADS=workloads) as process:
         _, said = process.communicate()
     assert (process.returncode, why in said) == (1, True), said
+
+
+def command(platform: Platform, *words: str) -> str:
+    return run_millrace(*words, "--url", platform.url).output
+
+
+def ready(http: httpx.Client) -> dict[str, Any]:
+    """The worker that serves now; those that modules before have ended are listed too."""
+    found = eventually(
+        lambda: [one for one in http.get("/workers").json()["data"] if one["state"] == "ready"]
+    )
+    return dict(found[0])
+
+
+def test_a_worker_is_listed_with_its_models(http: httpx.Client) -> None:
+    worker = ready(http)
+    assert (worker["state"], worker["drain_asked"], worker["died"]) == ("ready", False, None)
+    models = {one["model"]: one["state"] for one in worker["models"]}
+    assert models["echo@1"] == "ready"
+    assert http.get(f"/workers/{worker['id']}").json()["name"] == worker["name"]
+
+    for path in ("/workers/999999", "/workers/0", "/workers/x"):  # which are none
+        assert http.get(path).status_code in (404, 422)
+        assert http.post(f"{path}/drain").status_code in (404, 422)
+
+
+def test_drain_and_resume_by_the_command_line(platform: Platform, http: httpx.Client) -> None:
+    listed = json.loads(command(platform, "workers", "--json"))["data"]
+    id = str(ready(http)["id"])
+    assert id in {str(worker["id"]) for worker in listed}
+    assert "drain asked" in command(platform, "worker", "drain", id)
+
+    def state() -> str:
+        return str(http.get(f"/workers/{id}").json()["state"])
+
+    eventually(lambda: state() == "draining")
+    assert infer(http, "echo", "x").status_code == 503
+    assert "drain asked" not in command(platform, "worker", "resume", id)
+
+    until(platform, lambda: infer(http, "echo", "x").is_success)
+    assert state() == "stopped"
+    assert id in command(platform, "workers")
+    assert http.post(f"/workers/{id}/drain").status_code == 409
+    log = http.get("/audit?limit=500").json()["data"]
+    mine = [one for one in log if one["act"].startswith("worker.") and id in str(one["target"])]
+    assert [one["act"] for one in mine] == ["worker.undrain", "worker.drain"]

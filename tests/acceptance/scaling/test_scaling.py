@@ -1,4 +1,5 @@
-"""The autoscaler of `millrace up`: workers come and go as it decides, and nothing is lost."""
+"""The autoscaler of `millrace up`: workers come and go as it decides, and nothing is lost; the page
+on capacity shows what its commands print."""
 
 import re
 from collections.abc import Iterator
@@ -7,12 +8,12 @@ from typing import Any
 
 import httpx
 import pytest
-from click.testing import CliRunner
 
 from jobs.settings import Settings
-from ops.cli.main import main
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
+from tests.support import pages
+from tests.support.command_line import run_millrace
 from tests.support.models.entries import model
 from tests.support.platforms import LIGHT, copy_database, no_durability
 from tests.support.wait import eventually
@@ -39,8 +40,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory, database_folder: Path) ->
 def scale(platform: Platform, **policy: Any) -> None:
     """Sets a policy without pauses."""
     terms = {"max_replicas": 3, "cooldown_s": 0, "min_stay_s": 0, "actuator": "local", **policy}
-    answer = httpx.put(f"{platform.url}{ROUTE}/scaling", json={"policy": terms})
-    assert answer.status_code == 200, answer.text
+    httpx.put(f"{platform.url}{ROUTE}/scaling", json={"policy": terms}).raise_for_status()
 
 
 def pool(platform: Platform) -> dict[str, Any]:
@@ -67,11 +67,9 @@ def test_workers_come_and_go_as_is_decided_and_a_job_loses_nothing(platform: Pla
     page = httpx.get(f"{platform.url}/dashboard/pools/default").text
     assert "calls bring the work" in page or "have done for" in page
     token = re.findall(r'name="token" value="([^"]+)"', page)[-1]
-    paused = httpx.post(
-        f"{platform.url}/dashboard/pools/default/pause",
-        data={"token": token, "reason": "a <test>"},
-        headers={"Sec-Fetch-Site": "same-origin"},
-    )
+    form, ours = {"token": token, "reason": "a <test>"}, {"Sec-Fetch-Site": "same-origin"}
+    pause = f"{platform.url}/dashboard/pools/default/pause"
+    paused = httpx.post(pause, data=form, headers=ours)
     assert paused.status_code == 303, paused.text
     assert pool(platform)["scaling"]["paused"]
     assert "a &lt;test&gt;" in httpx.get(f"{platform.url}/dashboard/pools/default").text
@@ -80,9 +78,7 @@ def test_workers_come_and_go_as_is_decided_and_a_job_loses_nothing(platform: Pla
 
 def test_the_command_line_sets_pauses_shows_and_stops_it(platform: Platform) -> None:
     def millrace(*words: str, fails: bool = False) -> str:
-        done = CliRunner().invoke(main, ["scale", *words], env={"MILLRACE_URL": platform.url})
-        assert bool(done.exit_code) == fails, done.output
-        return done.output
+        return run_millrace("scale", *words, status=int(fails), MILLRACE_URL=platform.url).output
 
     scale(platform, min_replicas=1)
     rule = "queue above 500 for 30 s: +3"
@@ -114,8 +110,7 @@ def test_the_worker_that_alone_has_a_model_stays(platform: Platform) -> None:
         }
 
     def answers() -> bool:
-        body = {"model": "rare", "input": "x"}
-        return httpx.post(f"{platform.url}/infer", json=body).status_code == 200
+        return httpx.post(f"{platform.url}/infer", json={"model": "rare", "input": "x"}).is_success
 
     first, last = sorted(workers())
     drain = f"{platform.url}/workers/{first}"
@@ -127,3 +122,11 @@ def test_the_worker_that_alone_has_a_model_stays(platform: Platform) -> None:
     eventually(lambda: pool(platform)["workers"] == {"ready": 1})
     assert list(workers()) == [last]
     assert answers()
+
+
+def test_the_figures_of_the_page_on_capacity_are_what_its_commands_print(tmp_path: Path) -> None:
+    path = pages.ROOT / "ops" / "docs" / "how-to" / "operations" / "capacity.md"
+    page = pages.recipe(path.name, path.read_text())
+    pages.lay_out(tmp_path, [page], models="")
+    printed = pages.run(page, tmp_path, {})
+    assert pages.as_shown(page.shown).fullmatch(printed), printed

@@ -13,6 +13,7 @@ from millrace import Client
 from ops.grafana.dashboards import DASHBOARDS
 from ops.processes.ports import free_ports
 from ops.supervisor.platform import Platform
+from tests.support.clients import chat
 from tests.support.models.entries import model
 from tests.support.platforms import LIGHT, Platforms, spec
 from tests.support.servers.prometheus import MISSING, ask, installed, scraping
@@ -26,8 +27,6 @@ RARE = (
     "|transfers_total|tenant_share_ratio|num_preemptions|prefix_cache_hits"
 )
 """Of these a platform that is well and has just begun may have nothing."""
-
-
 TALK = model("talk", "echo_chat", step_ms=2)
 
 
@@ -56,7 +55,7 @@ def worked(platform: Platform, prometheus: httpx.Client) -> None:
 
         def seen() -> bool:
             assert client.infer("echo", "text")
-            assert client.infer("talk", {"messages": [{"role": "user", "content": "a b c"}]})
+            assert client.infer("talk", chat("a b c"))
             growing = ask(prometheus, "rate(millrace_call_target_total[10s]) > 0")
             return {one["metric"]["model"] for one in growing} == {"echo@1", "talk@1"}
 
@@ -64,7 +63,9 @@ def worked(platform: Platform, prometheus: httpx.Client) -> None:
         assert client.jobs.wait(job)["state"] == "completed"
 
 
-def test_every_rule_can_be_evaluated(prometheus: httpx.Client, worked: None) -> None:
+def test_every_rule_can_be_evaluated_and_recorded_series_have_values(
+    prometheus: httpx.Client, worked: None
+) -> None:
     def evaluated() -> list[dict[str, Any]] | None:
         groups = prometheus.get("/rules").json()["data"]["groups"]
         found = [rule for group in groups for rule in group["rules"]]
@@ -74,11 +75,11 @@ def test_every_rule_can_be_evaluated(prometheus: httpx.Client, worked: None) -> 
     assert len(rules) > 40
     assert [rule["name"] for rule in rules if rule["health"] != "ok"] == []
     assert [rule["name"] for rule in rules if rule.get("state") == "firing"] == []
-
-
-def test_recorded_series_have_values(prometheus: httpx.Client, worked: None) -> None:
-    assert ask(prometheus, "millrace:call_target:objective == 0.99")
-    assert ask(prometheus, "millrace:predicted_drain:seconds >= 0")
+    for series in (
+        "millrace:call_target:objective == 0.99",
+        "millrace:predicted_drain:seconds >= 0",
+    ):
+        assert ask(prometheus, series), series
 
 
 def test_the_pools_scale_by_one_number(prometheus: httpx.Client, worked: None) -> None:

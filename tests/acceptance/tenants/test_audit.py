@@ -1,4 +1,5 @@
-"""The audit log: every verb and every admin act, under the id that its answer had."""
+"""The audit log has every verb and every admin act, under the id that its answer had; and a tenant
+is erased on a platform that runs, and whose keeper is killed meanwhile."""
 
 import json
 from collections.abc import Iterator
@@ -6,14 +7,15 @@ from typing import Any
 
 import httpx
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import Engine, text
 
 from jobs.identity import Role
 from jobs.states import TERMINAL
-from ops.cli.main import main
 from ops.supervisor.platform import Platform
+from tests.support.cases import each
+from tests.support.children import kill_and_replace, until
 from tests.support.clients import bearer
+from tests.support.command_line import run_millrace
 from tests.support.keys import make_key
 from tests.support.platforms import CLOSED
 from tests.support.wait import eventually
@@ -117,9 +119,8 @@ def mine(people: People) -> list[dict[str, Any]]:
 
 def test_what_is_refused_is_not_noted(people: People) -> None:
     before = mine(people)
-    nowhere = "job_01aryz6s41tsv4rrffq69g5fav"
     for role, method, path in (
-        ("tenant", "POST", f"/jobs/{nowhere}/cancel"),
+        ("tenant", "POST", "/jobs/job_01aryz6s41tsv4rrffq69g5fav/cancel"),
         ("tenant", "DELETE", "/tenants/house"),
         ("admin", "DELETE", "/tenants/house"),  # its own
         ("admin", "DELETE", "/tenants/nobody"),
@@ -134,34 +135,24 @@ def test_the_log_is_read_by_pages_the_newest_first(people: People) -> None:
     everything = [row["id"] for row in people.log(limit=500, tenant="audited")]
     assert everything == sorted(everything, reverse=True)
     found: list[int] = []
-    after: dict[str, int] = {}
-    while True:
-        _, page = people.do(
-            "admin", "GET", "/audit", params={"limit": 3, "tenant": "audited", **after}
-        )
+    query: dict[str, Any] | None = {"limit": 3, "tenant": "audited"}
+    while query:
+        _, page = people.do("admin", "GET", "/audit", params=query)
         found += [row["id"] for row in page["data"]]
-        if page["next"] is None:
-            break
-        after = {"after": page["next"]}
+        query = query | {"after": page["next"]} if page["next"] else None
     assert found == everything
 
 
-def test_acts_of_the_command_line_are_noted_too(
-    people: People, platform: Platform, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in platform.settings.environment().items():
-        monkeypatch.setenv(name, value)
+def test_acts_of_the_command_line_are_noted_too(people: People, platform: Platform) -> None:
+    environ = platform.settings.environment()
 
     def run(*arguments: str) -> Any:
-        found = CliRunner().invoke(main, [*arguments, "--json"])
-        assert found.exit_code == 0, found.output
-        return json.loads(found.stdout)
+        return json.loads(run_millrace(*arguments, "--json", **environ).stdout)
 
     made = run("keys", "create", "--tenant", "byhand")
     run("keys", "revoke", made["id"])
     run("tenant", "byhand", "--weight", "3")
-    refused = CliRunner().invoke(main, ["tenant-erase", "byhand"])
-    assert (refused.exit_code, "--yes" in refused.output) == (1, True)
+    assert "--yes" in run_millrace("tenant-erase", "byhand", status=1, **environ).output
     run("tenant-erase", "byhand", "--yes")
     rows = run("audit", "--tenant", "byhand")["data"]
     acts = ["tenant.erase", "tenant.change", "key.revoke", "key.create"]
@@ -173,26 +164,67 @@ def test_acts_of_the_command_line_are_noted_too(
     eventually(lambda: run("tenant-erase", "byhand", "--yes")["complete"])
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/livez", 200),
-        ("GET", "/nowhere", 404),
-        ("PATCH", "/jobs", 405),
-        ("GET", "/jobs?limit=x", 422),
-        ("POST", "/infer", 200),
-        ("POST", "/infer", 422),
-        ("GET", "/openapi.json", 200),
-    ],
-)
-def test_every_answer_has_an_id_of_ours(
-    people: People, method: str, path: str, status: int
+def test_every_answer_has_an_id_of_ours(people: People) -> None:
+    call = {"json": {"model": "echo", "input": "x"}}
+    asked: list[tuple[str, str, int, dict[str, Any]]] = [
+        ("GET", "/livez", 200, {}),
+        ("GET", "/nowhere", 404, {}),
+        ("PATCH", "/jobs", 405, {}),
+        ("GET", "/jobs?limit=x", 422, {}),
+        ("POST", "/infer", 200, call),
+        ("POST", "/infer", 422, {"json": {"model": "echo"}}),
+        ("GET", "/openapi.json", 200, {}),
+    ]
+    for (method, path, status, more), case in each(asked):
+        with case:
+            found = people.clients["tenant"].request(method, path, **more)
+            assert found.status_code == status
+            [id] = found.headers.get_list("x-request-id")
+            assert id.startswith("req_")
+            assert status < 400 or found.json()["request_id"] == id
+
+
+NAMED = {"tenants", "api_keys", "audit", "usage", "spend", "spend_told"}
+
+
+def test_an_erasure_ends_whatever_dies_in_between(
+    platform: Platform, http: httpx.Client, database: Engine
 ) -> None:
-    body = {"model": "echo", "input": "x"} if status == 200 else {"model": "echo"}
-    more = {"json": body} if path == "/infer" else {}
-    found = people.clients["tenant"].request(method, path, **more)  # type: ignore[arg-type]
-    assert found.status_code == status
-    [id] = found.headers.get_list("x-request-id")
-    assert id.startswith("req_")
-    if status >= 400:
-        assert found.json()["request_id"] == id
+    leaving, staying = (
+        bearer(make_key(database, name, role="admin")[0]) for name in ("leaving", "staying")
+    )
+    for headers in (leaving, staying):
+        for n in range(10):
+            lines = [{"custom_id": "leaving", "input": f"leaving {n}" * 10_000}]
+            body: dict[str, Any] = {"model": "echo", "items": lines}
+            more = {"Idempotency-Key": f'"{n}"'}
+            assert http.post("/jobs", json=body, headers=headers | more).is_success
+    slow = {"model": "batchstring", "items": ["leaving"] * 20_000}
+    assert http.post("/jobs", json=slow, headers=leaving).is_success
+    call = {"model": "echo", "input": "leaving"}
+    assert http.post("/infer", json=call, headers=leaving | {"Idempotency-Key": '"k"'}).is_success
+
+    assert http.delete("/tenants/leaving", headers=staying).status_code == 202
+    eventually(lambda: http.get("/jobs", headers=leaving).status_code == 401)
+    assert http.post("/infer", json=call, headers=leaving).status_code == 401
+    for _ in range(2):
+        kill_and_replace(platform, "keeper")
+
+    def complete() -> bool:
+        found = http.get("/tenants/leaving/erasure", headers=staying)
+        return bool(found.raise_for_status().json()["complete"])
+
+    until(platform, complete)
+    with database.connect() as tx:
+        tables = tx.scalars(
+            text("""SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+                    WHERE a.attname = 'tenant_id' AND c.relkind IN ('r', 'p')
+                      AND c.relnamespace = 'public'::regnamespace""")
+        ).all()
+        held = {
+            table
+            for table in tables
+            if tx.scalar(text(f"SELECT count(*) FROM {table} WHERE tenant_id = 'leaving'"))
+        }
+    assert held <= NAMED
+    assert len(http.get("/jobs", headers=staying).json()["data"]) == 10

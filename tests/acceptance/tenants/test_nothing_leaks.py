@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.nightly
 SECRET = "hunter2-is-a-secret-of-32-characters"
 PASSWORD = "correct-horse-battery"
 PAYLOAD = "the-patient-has-flu"
-MODELS = model("echo", "echo", limits={"max_item_bytes": 1000}) + function("quoting:quoting")
+MODELS = model("echo", "echo", limits={"max_item_bytes": 1000}) + function("broken:quoting")
 
 
 def with_password(url: str, user: str = "") -> str:
@@ -49,47 +50,28 @@ def platform(
 
 
 @pytest.fixture(scope="module")
-def answers(platform: Platform, client: Client) -> list[str]:
+def answers(http: httpx.Client, client: Client) -> list[str]:
     """Bodies and headers of answers to requests that go well, and that don't."""
     valid = f"{PAYLOAD} is valid"
     job = client.jobs.submit("echo", [valid]).id
-    failing = client.jobs.submit("quoting", [PAYLOAD]).id
-    for id in (job, failing):
+    for id in (job, client.jobs.submit("quoting", [PAYLOAD]).id):
         client.jobs.wait(id)
-    asked = [
-        httpx.post(f"{platform.url}/infer", json=body)
-        for body in (
-            {"model": "echo", "input": valid},
-            {"model": "quoting", "input": PAYLOAD},
-            {"model": "echo", "input": PAYLOAD * 1000},
-            {"model": "minilm", "input": PAYLOAD},
-            {"model": "echo", "input": PAYLOAD, "params": {PAYLOAD: PAYLOAD}},
-            {"model": "echo", "input": PAYLOAD, "timeout_ms": PAYLOAD},
-        )
-    ]
-    asked += [
-        httpx.post(f"{platform.url}/jobs", json=body)
-        for body in (
-            {"model": "echo", "items": [PAYLOAD * 1000]},
-            {"model": "echo", "items": [{"input": PAYLOAD, "custom_id": "\0" + PAYLOAD}]},
-            {"model": "echo", "items": PAYLOAD},
-            {"model": "echo", "items": ["a"], "metadata": {"k": PAYLOAD * 1000}},
-            {"model": "echo", "items": ["a"], "priority": PAYLOAD},
-        )
-    ]
-    asked.append(httpx.post(f"{platform.url}/jobs", content=PAYLOAD + "{"))
+    call, order = {"model": "echo", "input": PAYLOAD}, {"model": "echo", "items": ["a"]}
+    calls: list[Any] = [{"input": valid}, {"model": "quoting"}, {"model": "minilm"}]
+    calls += [{"input": PAYLOAD * 1000}, {"params": {PAYLOAD: PAYLOAD}}, {"timeout_ms": PAYLOAD}]
+    orders: list[Any] = [{"items": [PAYLOAD * 1000]}, {"items": PAYLOAD}, {"priority": PAYLOAD}]
+    orders.append({"items": [{"input": PAYLOAD, "custom_id": "\0" + PAYLOAD}]})
+    orders.append({"metadata": {"k": PAYLOAD * 1000}})
+    asked = [http.post("/infer", json=call | one) for one in calls]
+    asked += [http.post("/jobs", json=order | one) for one in orders]
+    asked.append(http.post("/jobs", content=PAYLOAD + "{"))
     paths = ("/readyz", "/livez", "/models", "/webhooks/secret", f"/jobs/{job}", "/nowhere")
-    asked += [httpx.get(f"{platform.url}{path}") for path in paths]
+    asked += map(http.get, paths)
     return [f"{answer.headers} {answer.text}" for answer in asked]
 
 
 def logs(platform: Platform) -> dict[str, str]:
     return {path.name: path.read_text() for path in platform.settings.home.rglob("*.log")}
-
-
-def test_secrets_that_are_given_in_files_are_read(platform: Platform) -> None:
-    assert platform.settings.secret_key == SECRET
-    assert PASSWORD in platform.settings.database_url
 
 
 def test_no_secret_is_in_a_log_or_an_answer(platform: Platform, answers: list[str]) -> None:
@@ -100,7 +82,6 @@ def test_no_secret_is_in_a_log_or_an_answer(platform: Platform, answers: list[st
 
 
 def hides(text: str, *where: str) -> None:
-    """Checks that a text has no secret."""
     assert SECRET not in text, where
     assert PASSWORD not in text, where
 
@@ -115,31 +96,32 @@ def test_no_secret_is_in_a_log_when_what_it_opens_is_away(
         "MILLRACE_REDIS_URL": f"redis://:{PASSWORD}@127.0.0.1:1/0?password={PASSWORD}",
         "MILLRACE_BROKER_URL": f"amqp://u:{PASSWORD}@127.0.0.1:1//",
         "MILLRACE_SECRET_KEY": SECRET,
-        "PYTHONPATH": ":".join(sys.path),
     }
     for command in (["check"], ["check", "--json"], ["migrate"], ["check", "--invariants"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "ops", *command], env=away, capture_output=True
-        )
-        said = (done.stdout + done.stderr).decode()
-        assert done.returncode != 0
+        status, said = millrace(*command, environ=away)
+        assert status != 0
         assert said
         hides(said, *command)
 
 
 def test_check_shows_no_secret(platform: Platform) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "ops", "check"],
-        env={**platform.settings.environment(), "PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-    )
-    said = done.stdout.decode()
-    assert done.returncode == 0, done.stderr.decode()
+    status, said = millrace("check", environ=platform.settings.environment())
+    assert status == 0, said
     assert "MILLRACE_SECRET_KEY" in said
     hides(said)
 
 
-def test_no_secret_is_in_a_repr(platform: Platform) -> None:
+def millrace(*arguments: str, environ: dict[str, str]) -> tuple[int, str]:
+    """Exit status and output of a command in a process of its own."""
+    command = [sys.executable, "-m", "ops", *arguments]
+    environ = environ | {"PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_secrets_that_are_read_from_files_are_in_no_repr(platform: Platform) -> None:
+    assert platform.settings.secret_key == SECRET
+    assert PASSWORD in platform.settings.database_url
     hides(repr(platform.settings))
     named = {name for name, field in Settings.model_fields.items() if is_secret(field)}
     assert {"secret_key", "database_url", "redis_url", "broker_url"} <= named

@@ -1,41 +1,30 @@
-"""Quotas of a whole platform: refused with what they are and when to come again, changed while it
-runs, and no tenant's flood is another's trouble."""
+"""Tenants beside one another: what is over a quota is refused with when to come again, a flood is
+nobody else's trouble, and who shares a launch is told of nobody."""
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
 import httpx
 import pytest
 
+from millrace import Client
 from ops.supervisor.platform import Platform
-from tests.support.clients import bearer, http_of
+from tests.support.clients import bearer, http_of, infer, repeated
 from tests.support.command_line import run_millrace
+from tests.support.jobs import completed
+from tests.support.keys import make_key_at
 from tests.support.models.entries import function
 from tests.support.platforms import CLOSED
 from tests.support.wait import eventually, pause
 
-MODELS = function(
-    "workers.engines.samples:batchstring",
-    name="slow",
-    target_ms=1000,
-    limits={"max_batch": 4, "in_flight": 1},
-)
+LIMITS = {"max_batch": 4, "in_flight": 1}
+MODELS = function("workers.engines.samples:batchstring", name="slow", target_ms=1000, limits=LIMITS)
 PLATFORM = CLOSED
 
 
-@pytest.fixture(scope="module")
-def admin(platform: Platform) -> Iterator[httpx.Client]:
-    with http_of(platform, "admins", role="admin") as http:
-        yield http
-
-
 class Tenant:
-    """One of the tenants, and its key."""
-
     def __init__(self, admin: httpx.Client, name: str) -> None:
         self.name, self._admin = name, admin
         made = admin.post("/keys", json={"tenant": name}).json()
@@ -49,8 +38,9 @@ class Tenant:
         assert put.status_code == 200, put.text
         assert put.json() == self._admin.get(path).json()
 
-    def infer(self, model: str = "echo", text: str = "x", **headers: str) -> httpx.Response:
+    def infer(self, model: str = "echo", text: str = "x", key: str = "") -> httpx.Response:
         body = {"model": model, "input": text, "timeout_ms": 5000}
+        headers = {"Idempotency-Key": f'"{key}"'} if key else {}
         return self.http.post("/infer", json=body, headers=headers)
 
     def submit(self, *items: str, model: str = "slow") -> httpx.Response:
@@ -87,10 +77,8 @@ def test_requests_over_the_rate_are_refused_with_what_it_is_and_when_to_come_aga
         assert good.headers["RateLimit"].startswith('"requests";r=')
     refused = until_refused(tenant)
     problem = is_refused(refused, "requests_per_s")
-    assert problem["limit"] == {
-        "name": "requests_per_s", "value": 5.0, "of": "tenant", "model": None
-    }  # fmt: skip
-    assert problem["retryable"] is True
+    assert (problem["limit"]["value"], problem["limit"]["of"]) == (5.0, "tenant")
+    assert (problem["limit"]["model"], problem["retryable"]) == (None, True)
     assert refused.headers["RateLimit-Policy"] == '"requests";q=5;w=1'
     assert refused.headers["RateLimit"] == '"requests";r=0;t=1'
     assert int(refused.headers["Retry-After"]) >= 1
@@ -134,16 +122,10 @@ def test_replays_are_not_charged_for_tokens(tenant: Tenant) -> None:
     tenant.limit({"tokens_per_s": 0.01})
     eventually(lambda: tenant.infer().status_code == 429)
     tenant.limit({"tokens_per_s": 0.02})
-    answers = []
-    eventually(
-        lambda: (
-            answers.append(tenant.infer(**{"Idempotency-Key": '"one"'}))
-            or answers[-1].status_code == 200
-        )
-    )
-    again = [tenant.infer(**{"Idempotency-Key": '"one"'}) for _ in range(3)]
+    eventually(lambda: tenant.infer(key="one").status_code == 200)
+    again = [tenant.infer(key="one") for _ in range(3)]
     assert [answer.headers.get("Idempotency-Replayed") for answer in again] == ["true"] * 3
-    assert tenant.infer(**{"Idempotency-Key": '"two"'}).status_code == 429
+    assert tenant.infer(key="two").status_code == 429
 
 
 def test_calls_in_flight_are_bounded(tenant: Tenant) -> None:
@@ -156,12 +138,10 @@ def test_calls_in_flight_are_bounded(tenant: Tenant) -> None:
         """Refusals of twelve calls at once; none while a busy machine predicts late answers."""
         with ThreadPoolExecutor(12) as threads:
             answers = list(threads.map(lambda _: tenant.infer("slow"), range(12)))
-        served = sum(answer.status_code == 200 for answer in answers)
         limited = [one for one in answers if one.json().get("code") == "quota_exceeded"]
-        return limited if served >= 3 else []
+        return limited if sum(answer.is_success for answer in answers) >= 3 else []
 
-    refused = eventually(refused_beside_three)
-    for answer in refused:
+    for answer in eventually(refused_beside_three):
         is_refused(answer, "calls_in_flight")
         assert answer.headers["RateLimit-Policy"] == '"calls";q=3;qu="concurrent-requests"'
         assert answer.headers["RateLimit"] == '"calls";r=0'
@@ -173,12 +153,12 @@ def test_every_authenticated_request_counts(tenant: Tenant) -> None:
     tenant.limit({"requests_per_s": 0.001})
     eventually(lambda: tenant.http.get("/jobs").status_code == 429)
     is_refused(tenant.submit("a"), "requests_per_s")
-    for path in ("/jobs", f"/jobs/{job}", f"/jobs/{job}/results", f"/jobs/{job}/events", "/models"):
+    of_job = [f"/jobs/{job}{path}" for path in ("", "/results", "/events")]
+    for path in ("/jobs", *of_job, "/models", "/keys"):  # it may not see keys
         is_refused(tenant.http.get(path), "requests_per_s")
     is_refused(tenant.http.post(f"/jobs/{job}/cancel"), "requests_per_s")
-    is_refused(tenant.http.get("/keys"), "requests_per_s")  # which it may not see
-    assert tenant.http.get("/v1/models").status_code == 429
-    assert tenant.http.get("/dashboard/jobs").status_code == 429
+    for path in ("/v1/models", "/dashboard/jobs"):
+        assert tenant.http.get(path).status_code == 429
     assert tenant.http.get("/livez").status_code == 200
     tenant.limit()
     eventually(lambda: tenant.http.get("/jobs").status_code == 200)
@@ -264,41 +244,90 @@ def test_the_command_changes_what_is_named_and_nothing_else(
     assert limits("--model", "echo", "--clear").splitlines() == shown.splitlines()[:1]
 
 
-@contextmanager
-def flood(tenant: Tenant, callers: int) -> Iterator[list[int]]:
-    """The statuses that a tenant's callers see, each with connections of its own: those of one
-    httpx.Client may be closed by one thread while they are handed to another."""
-    stop = threading.Event()
-    seen: list[int] = []
-
-    def call_on() -> None:
-        with httpx.Client(base_url=tenant.http.base_url) as http:
-            http.headers.update(tenant.http.headers)
-            body = {"model": "slow", "input": "x", "timeout_ms": 5000}
-            while not stop.is_set():
-                seen.append(http.post("/infer", json=body).status_code)
-
-    with ThreadPoolExecutor(callers) as pool:
-        calling = [pool.submit(call_on) for _ in range(callers)]
-        try:
-            yield seen
-        finally:
-            stop.set()
-    for caller in calling:
-        caller.result()
-
-
 def test_one_tenants_flood_is_not_anothers_trouble(admin: httpx.Client) -> None:
     flooder = Tenant(admin, "flooder")
     light = [Tenant(admin, f"light-{n}") for n in range(3)]
-    with flood(flooder, 40) as seen:
+    with repeated(lambda _: flooder.infer("slow").status_code, callers=40) as seen:
         eventually(lambda: 429 in seen)
         # A launch that took long while the platform came up may be expected of the next ones too.
         eventually(lambda: all(tenant.infer("slow").status_code == 200 for tenant in light))
-        since_s, answers = monotonic(), []
-        while monotonic() - since_s < 3:
+        until_s, answers = monotonic() + 3, []
+        while monotonic() < until_s:
             answers += [(tenant.name, tenant.infer("slow").status_code) for tenant in light]
     assert {status for _, status in answers} == {200}, answers
     assert 200 in seen
     for tenant in (flooder, *light):
         tenant.http.close()
+
+
+FLOOD = ["f"] * 30_000
+
+
+@pytest.fixture(scope="module")
+def tenants(platform: Platform) -> Iterator[dict[str, Client]]:
+    made = {}
+    for tenant in ("flood", "light"):
+        key, _ = make_key_at(platform.settings.database_url, tenant)
+        made[tenant] = Client(platform.url, api_key=key)
+    yield made
+    for client in made.values():
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("flooder", "items", "terms"),
+    [("flood", 20, {}), ("light", 1, {"class": "interactive"})],
+    ids=["another tenant's", "its own tenant's"],
+)
+def test_a_small_or_urgent_job_passes_a_flood_that_came_first(
+    tenants: dict[str, Client], flooder: str, items: int, terms: dict[str, str]
+) -> None:
+    theirs, light = tenants[flooder], tenants["light"]
+    flood = theirs.jobs.submit("batchstring", FLOOD).id
+    eventually(lambda: theirs.jobs.get(flood)["counts"]["succeeded"] > 1000)
+    # All that the workers may have in hand is the flood's: seconds of it.
+    job = light.jobs.submit("batchstring", ["l"] * items, **terms).id
+    eventually(lambda: completed(light, job))
+    still = theirs.jobs.get(flood)
+    assert still["state"] == "running"
+    assert still["counts"]["pending"] > 10_000
+    theirs.request("POST", f"/jobs/{flood}/cancel")
+
+
+@pytest.fixture(scope="module")
+def clients(platform: Platform) -> Iterator[dict[str, httpx.Client]]:
+    roles = {"alice": "tenant", "bob": "tenant", "house": "operator"}
+    made = {name: http_of(platform, f"shared-{name}", role=role) for name, role in roles.items()}
+    yield made
+    for client in made.values():
+        client.close()
+
+
+def test_the_size_of_a_batch_is_that_of_ones_own_part(clients: dict[str, httpx.Client]) -> None:
+    """batchstring takes 100 ms a launch: those who come together leave together."""
+
+    def call(who: str) -> dict[str, Any]:
+        def timing() -> dict[str, Any] | None:
+            """A busy machine may predict that a call is late, and refuse it."""
+            found = infer(clients[who], "batchstring", "x")
+            return None if found.status_code == 429 else found.raise_for_status().json()["timing"]
+
+        return eventually(timing) or {}
+
+    with ThreadPoolExecutor(32) as threads:
+        others = [threads.submit(call, "bob") for _ in range(31)]
+        mine = threads.submit(call, "alice")
+        assert max(future.result()["batch_size"] for future in others) > 1
+        assert (mine.result()["batch_size"], mine.result()["padding"]) == (1, 0.0)
+
+
+def test_an_item_tells_of_its_launch_what_is_its_own(clients: dict[str, httpx.Client]) -> None:
+    alice = clients["alice"]
+    job = alice.post("/jobs", json={"model": "batchstring", "items": ["x", "y"]}).json()["id"]
+    eventually(lambda: alice.get(f"/jobs/{job}").json()["state"] == "completed")
+    item = f"/jobs/{job}/items/0"
+    launch = alice.get(item).json()["launch"]
+    assert launch.keys() == {"worker", "engine_ms", "started_at"}
+    whole = clients["house"].get(item).json()["launch"]
+    assert whole.keys() >= {"id", "items", "calls", "units", "padded_units", "reason"}
+    assert launch.items() <= whole.items()

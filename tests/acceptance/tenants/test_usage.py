@@ -1,5 +1,5 @@
-"""Usage is billed once, to the last item and call, though workers are killed; caps hold.
-Real processes, as `millrace up` starts them."""
+"""Usage is billed once, to the last item, call and token, though workers are killed and streams are
+broken off; caps hold. Real processes, as `millrace up` starts them."""
 
 import csv
 import json
@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import httpx
@@ -20,28 +21,38 @@ from jobs import clock, ids
 from jobs.calls.redis import RedisLanes
 from millrace import Client
 from ops.supervisor.platform import Platform
+from tests.support.cases import each
 from tests.support.children import kill, until
-from tests.support.clients import bearer, http_of
+from tests.support.clients import bearer, chat, infer
 from tests.support.command_line import run_millrace
-from tests.support.jobs import assert_invariants, begun, completed
+from tests.support.jobs import assert_invariants, begun, completed, finish
 from tests.support.keys import make_key_at
-from tests.support.models.entries import function
+from tests.support.models.entries import function, model
 from tests.support.pace import pace
 from tests.support.platforms import spec
 from tests.support.servers.receiver import receiving
+from tests.support.stores.transactions import fetch
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.nightly
 
-MODELS = function(
-    "workers.engines.samples:batchstring",
-    name="priced",
-    target_ms=60000,
-    limits={"max_batch": 50, "slice_items": 200},
-    price={"per_item": 0.01, "per_1k_units": 0.5, "class": {"interactive": 2}},
+PRICE = {"per_item": 0.01, "per_1k_units": 0.5, "class": {"interactive": 2}}
+PER_TOKEN = {"per_1k_input_tokens": 2, "per_1k_cached_tokens": 1, "per_1k_output_tokens": 10}
+LIMITS = {"max_batch": 50, "slice_items": 200}
+SHOUT = "workers.engines.samples:batchstring"
+MODELS = function(SHOUT, "priced", target_ms=60000, limits=LIMITS, price=PRICE) + model(
+    "talk",
+    "echo_chat",
+    target_ttft_ms=60000,
+    limits={"slice_items": 20},
+    price=PER_TOKEN,
+    step_ms=5,
 )
 ITEMS, CALLS = 3000, 150
+CHATS, CHAT_ITEMS, CUT = 40, 200, 8
 PLATFORM = spec(MODELS, workers=2, lease_s=2.0 * pace(), is_closed=True, webhook_allow="127.0.0.1")
+TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
+COLUMNS = ("succeeded", "failed", "units", "device_us", "amount", *TOKENS)
 
 
 @dataclass(frozen=True)
@@ -64,25 +75,23 @@ class Payer:
 
 
 @pytest.fixture
-def payer(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Payer]:
+def payer(
+    platform: Platform, admin: httpx.Client, request: pytest.FixtureRequest
+) -> Iterator[Payer]:
     tenant = request.node.name.partition("[")[0][:60].replace("_", "-")
     key, _ = make_key_at(platform.settings.database_url, tenant)
     with (
         httpx.Client(base_url=platform.url, headers=bearer(key)) as http,
-        http_of(platform, "admins", role="admin") as admin,
         closing(Client(platform.url, key)) as client,
     ):
         yield Payer(tenant, http, client, admin)
 
 
-def ledger(database: Engine, payer: Payer, kind: str) -> tuple[Any, ...]:
-    query = """
-        SELECT coalesce(sum(succeeded), 0), coalesce(sum(failed), 0), coalesce(sum(units), 0),
-               coalesce(sum(device_us), 0), coalesce(sum(amount), 0)
-        FROM usage WHERE kind = :kind AND tenant_id = :tenant
-    """
-    with database.connect() as tx:
-        return tuple(tx.execute(text(query), {"kind": kind, "tenant": payer.tenant}).one())
+def ledger(database: Engine, payer: Payer, kind: str) -> dict[str, Any]:
+    sums = ", ".join(f"coalesce(sum({name}), 0)" for name in COLUMNS)
+    query = f"SELECT {sums} FROM usage WHERE kind = :kind AND tenant_id = :tenant"
+    [row] = fetch(database, query, {"kind": kind, "tenant": payer.tenant})
+    return dict(zip(COLUMNS, row, strict=True))
 
 
 def usage(http: httpx.Client, **query: str) -> Any:
@@ -104,7 +113,8 @@ def test_a_job_whose_worker_is_killed_is_billed_for_its_results(
         query = "SELECT count(*), sum(units), sum(device_us) FROM results WHERE job_id = :job"
         items, units, device_us = tx.execute(text(query), {"job": ids.parse("job", job)}).one()
     amount = Decimal("0.01") * ITEMS + Decimal("0.0005") * units
-    assert ledger(database, payer, "items") == (ITEMS, 0, units, device_us, amount)
+    billed = ledger(database, payer, "items")
+    assert [billed[name] for name in COLUMNS[:5]] == [ITEMS, 0, units, device_us, amount]
     assert (items, units) == (ITEMS, 4 * ITEMS)
     assert device_us > 0
     assert_invariants(platform)
@@ -113,11 +123,14 @@ def test_a_job_whose_worker_is_killed_is_billed_for_its_results(
     assert (group["units"], group["amount"]) == ({"characters": 4 * ITEMS}, "36")
 
 
-def answered(store: "redis.Redis", database: Engine, payer: Payer) -> int:
-    """Calls that are counted, wherever they are now."""
-    used = RedisLanes(store, "priced@1").usage(unfinished=True)
-    moved: int = ledger(database, payer, "calls")[0]
-    return moved + sum(one.succeeded for one in used if one.tenant == payer.tenant)
+def counted(store: "redis.Redis", database: Engine, payer: Payer, model: str) -> dict[str, int]:
+    """Tokens and ended calls of a tenant, wherever they are now."""
+    sums = ledger(database, payer, "calls")
+    for one in RedisLanes(store, model).usage(unfinished=True):
+        if one.tenant == payer.tenant:
+            for name in ("succeeded", "failed", *TOKENS):
+                sums[name] += getattr(one, name)
+    return sums
 
 
 def age(store: "redis.Redis") -> None:
@@ -132,29 +145,85 @@ def age(store: "redis.Redis") -> None:
 def test_calls_are_billed_once_each_though_a_worker_is_killed(
     platform: Platform, store: "redis.Redis", payer: Payer, database: Engine
 ) -> None:
-    def call(n: int) -> int:
-        body = {"model": "priced", "input": "four", "class": "interactive", "timeout_ms": 60_000}
-        return payer.http.post("/infer", json=body).status_code
+    terms = {"class": "interactive", "timeout_ms": 60_000}
+
+    def answered() -> int:
+        return counted(store, database, payer, "priced@1")["succeeded"]
 
     with ThreadPoolExecutor(60) as callers:
-        calls = [callers.submit(call, n) for n in range(CALLS)]
-        eventually(lambda: answered(store, database, payer) > 20)
+        calls = [callers.submit(infer, payer.http, "priced", "four", **terms) for _ in range(CALLS)]
+        eventually(lambda: answered() > 20)
         kill(platform)
         until(platform, lambda: all(call.done() for call in calls))
-    good = sum(call.result() == 200 for call in calls)
+    good = sum(call.result().is_success for call in calls)
     assert good > CALLS / 2
-    eventually(lambda: answered(store, database, payer) == good)
+    eventually(lambda: answered() == good)
     age(store)
-    eventually(lambda: ledger(database, payer, "calls")[0] == good)
-    price = 2 * (Decimal("0.01") + 4 * Decimal("0.0005"))
-    succeeded, _, units, device_us, amount = ledger(database, payer, "calls")
-    assert (succeeded, units, amount) == (good, 4 * good, price * good)
-    assert device_us > 0
+    eventually(lambda: ledger(database, payer, "calls")["succeeded"] == good)
+    amount = 2 * (Decimal("0.01") + 4 * Decimal("0.0005")) * good
+    billed = ledger(database, payer, "calls")
+    assert (billed["succeeded"], billed["units"], billed["amount"]) == (good, 4 * good, amount)
+    assert billed["device_us"] > 0
     assert_invariants(platform)
     found = usage(payer.http, by="kind,class")
     sums = {(group["kind"], group["class"]): group["succeeded"] for group in found["data"]}
     assert sums == {("calls", "interactive"): good}
     assert Decimal(found["total"]["amount"]) == amount
+
+
+def complete(http: httpx.Client, n: int) -> dict[str, int]:
+    body = {"model": "talk", **chat(f"call number {n}"), "timeout_ms": 60_000}
+    answer = http.post("/v1/chat/completions", json=body).raise_for_status()
+    return dict(answer.json()["usage"])
+
+
+def cut(http: httpx.Client, n: int) -> None:
+    """Reads the beginning of a stream, and leaves."""
+    endless = chat(f"go on and on {n}", min_tokens=8000, max_tokens=8000)
+    body = {"model": "talk", **endless, "stream": True}
+    with http.stream("POST", "/v1/chat/completions", json=body) as stream:
+        assert stream.status_code == 200, stream.read()
+        next(line for line in stream.iter_lines() if '"content":"' in line)
+
+
+def test_calls_that_generate_and_broken_streams_are_counted_once(
+    store: "redis.Redis", payer: Payer, database: Engine
+) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        cuts = [pool.submit(cut, payer.http, n) for n in range(CUT)]
+        usages = list(pool.map(lambda n: complete(payer.http, n), range(CHATS)))
+        for one in cuts:
+            one.result()
+    assert counted(store, database, payer, "talk@1")["succeeded"] == CHATS
+    eventually(lambda: counted(store, database, payer, "talk@1")["failed"] == CUT)
+    sums = counted(store, database, payer, "talk@1")
+    output = sum(usage["completion_tokens"] for usage in usages)
+    assert output < sums["output_tokens"] < output + CUT * 8000  # until each left
+    assert sums["input_tokens"] > sum(usage["prompt_tokens"] for usage in usages)
+
+
+def test_a_job_that_generates_is_billed_for_the_tokens_of_its_results(
+    platform: Platform, payer: Payer, database: Engine
+) -> None:
+    job = payer.client.jobs.submit(
+        "talk", [chat(f"item {n} " + "and more " * 30) for n in range(CHAT_ITEMS)]
+    ).id
+    eventually(lambda: begun(payer.client, job))
+    kill(platform)
+    usages = [result.output["usage"] for result in finish(platform, payer.client, job)]
+    billed = ledger(database, payer, "items")
+    tokens = {
+        "input_tokens": sum(usage["prompt_tokens"] for usage in usages),
+        "cached_tokens": sum(one["prompt_tokens_details"]["cached_tokens"] for one in usages),
+        "output_tokens": sum(usage["completion_tokens"] for usage in usages),
+    }
+    assert billed.items() >= (tokens | {"succeeded": CHAT_ITEMS, "failed": 0}).items()
+    assert_invariants(platform)
+    [group] = usage(payer.http, by="kind")["data"]
+    assert group["tokens"] == {name.removesuffix("_tokens"): n for name, n in tokens.items()}
+    fresh = tokens["input_tokens"] - tokens["cached_tokens"]
+    price = 2 * fresh + tokens["cached_tokens"] + 10 * tokens["output_tokens"]
+    assert Decimal(group["amount"]) == Decimal(price) / 1000
 
 
 def test_usage_comes_as_csv_too_and_on_the_command_line(platform: Platform, payer: Payer) -> None:
@@ -180,12 +249,11 @@ def test_usage_comes_as_csv_too_and_on_the_command_line(platform: Platform, paye
     assert json.loads(run("--from", "2020-01-01", "--to", "2020-02-01", "--json"))["data"] == []
 
 
-@pytest.mark.parametrize(
-    "query", [{"by": "colour"}, {"from": "soon"}, {"tenant": "a b"}, {"format": "xml"}]
-)
-def test_a_question_that_makes_no_sense_is_refused(payer: Payer, query: dict[str, str]) -> None:
-    answer = payer.http.get("/usage", params=query)
-    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+def test_a_question_that_makes_no_sense_is_refused(payer: Payer) -> None:
+    for query, case in each(["by=colour", "from=soon", "tenant=a+b", "format=xml"]):
+        with case:
+            answer = payer.http.get(f"/usage?{query}")
+            assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
 
 def test_an_operator_asks_for_others(payer: Payer) -> None:
@@ -235,10 +303,10 @@ def test_at_the_hard_cap_jobs_and_calls_are_refused_and_what_was_accepted_goes_o
     refused = http.post("/jobs", json=job)
     assert (refused.status_code, refused.json()["code"]) == (429, "spend_cap")
     assert int(refused.headers["retry-after"]) >= 1
-    body = {"model": "priced", "input": "x", "timeout_ms": 60_000}
-    eventually(lambda: http.post("/infer", json=body).status_code == 429)
-    assert http.post("/infer", json=body).json()["code"] == "spend_cap"
+    call = partial(infer, http, "priced", "x", timeout_ms=60_000)
+    eventually(lambda: call().status_code == 429)
+    assert call().json()["code"] == "spend_cap"
     eventually(lambda: http.get(f"/jobs/{accepted}").json()["state"] == "completed")
     payer.caps()
-    eventually(lambda: http.post("/infer", json=body).status_code == 200)
+    eventually(lambda: call().status_code == 200)
     assert http.post("/jobs", json=job).status_code == 202

@@ -31,7 +31,6 @@ class Generated:
         return self.usage.output if self.usage else len(self.tokens)
 
     def add(self, emitted: Emitted) -> None:
-        """Adds what a step emitted."""
         assert self.finish is None
         if not self.tokens:
             self.cached = emitted.cached
@@ -51,7 +50,6 @@ def prepared(generator: Generator, value: Any) -> Prompt:
 
 
 def sequence(generator: Generator, value: Any, *, salt: str = "", **sampling: Any) -> NewSequence:
-    """Returns a new sequence, with an id of its own."""
     prompt = prepared(generator, value)
     return new_sequence(prompt, salt=salt, **sampling)
 

@@ -1,6 +1,5 @@
 """A worker of generating models that does what a test tells it, on real lanes."""
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +12,7 @@ from jobs.calls.lanes import Ticket
 from jobs.calls.messages import Call, ChoiceDelta, Delta, Reply, pack_deltas
 from jobs.calls.redis import RedisLanes
 from jobs.calls.streams.log import Progress
+from tests.support.clients import repeated
 from tests.support.wait import eventually
 
 WORKER, SLOT = "w", "w/0"
@@ -30,11 +30,9 @@ class FakeGenerationWorker:
         self._cancelled: list[str] = []
 
     def take(self) -> Call:
-        """Waits for a call and takes it."""
         return eventually(self.take_if_any)
 
     def take_if_any(self) -> Call | None:
-        """Takes a call where one waits."""
         state = self.lanes.look(SLOT)
         if not state.lanes:
             return None
@@ -54,12 +52,10 @@ class FakeGenerationWorker:
             self._client.rpush(reply_key(call.reply_to), pack_deltas([delta]))
 
     def cancelled(self) -> list[str]:
-        """Returns the calls that were taken back."""
         self._cancelled += self.lanes.wait_for_dropped(WORKER, 0.001)
         return self._cancelled
 
     def reply(self, call: Call, output: Any, **timing: Any) -> None:
-        """Ends a call."""
         timing = {"queue_ms": 1.0, "prefill_ms": 2.0, "decode_ms": 3.0, "ttft_ms": 3.0, **timing}
         timing.setdefault("deltas", self.sent.get(call.id, 0))
         reply = Reply(
@@ -74,7 +70,6 @@ class FakeGenerationWorker:
         self.lanes.end([(call, reply)])
 
     def fail(self, call: Call, code: str, message: str) -> None:
-        """Ends a call with an error."""
         self.lanes.end([(call, Reply(call.id, None, (code, message), call.size, {}))])
 
     def answer(self, call: Call, words: Sequence[str]) -> None:
@@ -90,20 +85,13 @@ class FakeGenerationWorker:
 @contextmanager
 def answering(worker: FakeGenerationWorker, words: Sequence[str]) -> Iterator[None]:
     """Answers every call with the same words, on a thread."""
-    stop = threading.Event()
 
-    def work() -> None:
-        while not stop.wait(0.002):
-            if call := worker.take_if_any():
-                worker.answer(call, words)
+    def work(_: int) -> None:
+        if call := worker.take_if_any():
+            worker.answer(call, words)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
+    with repeated(work, callers=1, pause_s=0.002):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def completion(text: str, tokens: int, *, chat: bool = True, finish: str = "stop") -> Any:

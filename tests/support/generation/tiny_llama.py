@@ -55,7 +55,6 @@ def save(folder: Path, *, seed: int = 0, with_tools: bool = False, **config: Any
 
 
 def options(folder: Path) -> dict[str, Any]:
-    """Returns options of the engine for such a folder."""
     return {"path": str(folder), "threads": 1, "device": "cpu"} | custom_models.checksums(folder)
 
 

@@ -29,6 +29,11 @@ def _moody(inputs: list[str]) -> Iterator[Any]:
         yield special.get(text, text.upper())
 
 
+def quoting(inputs: list[str]) -> list[str]:
+    """Quotes its input as it fails, as many do."""
+    raise ValueError(f"no such word: {inputs[0]!r}")
+
+
 def slow(inputs: list[str]) -> list[str]:
     """Takes half a second; "long" takes five, "long FILE" makes FILE when it begins."""
     long = [text for text in inputs if text.startswith("long")]

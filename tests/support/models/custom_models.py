@@ -5,6 +5,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from tests.support.models.entries import toml
+
 PYTHON = """
 from workers.engines.protocol import InvalidInput, Transient
 
@@ -80,12 +82,8 @@ def digest(path: Path) -> str:
 def entry(name: str, engine: str, more: str = "", **options: Any) -> str:
     """A model of a models file; options must be strings or whole numbers."""
     lines = ["[[model]]", f'name = "{name}"', 'version = "1"', f'engine = "{engine}"', more]
-    lines += [f"options.{key} = {_toml(value)}" for key, value in options.items()]
+    lines += [f"options.{key} = {toml(value)}" for key, value in options.items()]
     return "\n".join(lines) + "\n\n"
-
-
-def _toml(value: Any) -> str:
-    return str(value) if isinstance(value, int) else f'"{value}"'
 
 
 def network(width: int = 3) -> Any:
@@ -186,22 +184,14 @@ def save(folder: Path) -> Path:
     text = entry("python", "python", file="own.py", file_sha256=digest(folder / "own.py"))
     text += entry("python-text", "python", 'task = "text"', file="own.py")
     on_torch = {"threads": 1}  # many tests share few cores
-    weights = {"weights": "net.safetensors", "sha256": digest(folder / "net.safetensors")}
-    text += entry(
-        "torch", "torch", "options.shape = [4]", file="net.py", build="Net", **weights, **on_torch
+    net, exported = (
+        {"weights": name, "sha256": digest(folder / name)} | on_torch
+        for name in ("net.safetensors", "exported.safetensors")
     )
-    text += entry(
-        "torch-text", "torch", 'task = "text"', file="texts.py", build="Net", **weights, **on_torch
-    )
-    text += entry(
-        "export",
-        "torch",
-        export="net.pt2",
-        export_sha256=digest(folder / "net.pt2"),
-        weights="exported.safetensors",
-        sha256=digest(folder / "exported.safetensors"),
-        **on_torch,
-    )
+    exported |= {"export": "net.pt2", "export_sha256": digest(folder / "net.pt2")}
+    text += entry("torch", "torch", "options.shape = [4]", file="net.py", build="Net", **net)
+    text += entry("torch-text", "torch", 'task = "text"', file="texts.py", build="Net", **net)
+    text += entry("export", "torch", **exported)
     for task in TASKS:
         path = save_folder(folder / task, task)
         more = f'task = "{task}"\nlimits.max_batch = 8'

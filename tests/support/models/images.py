@@ -21,19 +21,16 @@ def picture(width: int = 80, height: int = 60) -> Image.Image:
 
 
 def saved(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
-    """File of an image."""
     file = BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
 
 
 def encoded(data: bytes) -> str:
-    """Input of a model."""
     return b64encode(data).decode()
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
-    """Chunk of a PNG."""
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
@@ -63,7 +60,6 @@ def jpeg_bomb() -> bytes:
 
 
 def animated() -> bytes:
-    """APNG of two frames."""
     return saved(picture(), save_all=True, append_images=[picture().rotate(90)])
 
 
@@ -77,7 +73,8 @@ def with_chunk(kind: bytes, data: bytes, times: int = 1) -> bytes:
 def hostile() -> Mapping[str, tuple[bytes, str]]:
     """Files by name, with a part of what is said of them."""
     jpeg, zeros = saved(picture(400, 300), "JPEG"), zlib.compress(bytes(20_000_000))
-    grey = picture().convert("L")
+    many = b"k\0\0" + zlib.compress(bytes(1_000_000))
+    grey, most = picture().convert("L"), "takes images of 50,000,000 pixels at most"
     truncated = saved(picture(400, 300))
     return {
         "empty": (b"", "takes a JPEG or a PNG"),
@@ -94,18 +91,12 @@ def hostile() -> Mapping[str, tuple[bytes, str]]:
         "truncated jpeg": (jpeg[: len(jpeg) // 2], "can't decode this JPEG"),
         "truncated png": (truncated[: len(truncated) // 2], "can't decode this PNG"),
         "png with a wrong checksum": (_flipped(truncated), "can't decode this PNG"),
-        "png bomb": (
-            bomb(),
-            "takes images of 50,000,000 pixels at most; this one has 60000 × 60000",
-        ),
+        "png bomb": (bomb(), f"{most}; this one has 60000 × 60000"),
         "jpeg bomb": (jpeg_bomb(), "this one has 65000 × 65000"),
         "animated png": (animated(), "this PNG is animated"),
         "profile bomb": (with_chunk(b"iCCP", b"p\0\0" + zeros), "can't read the header"),
         "text bomb": (with_chunk(b"zTXt", b"k\0\0" + zeros), "can't read the header"),
-        "many texts": (
-            with_chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(1_000_000)), 80),
-            "can't read the header",
-        ),
+        "many texts": (with_chunk(b"zTXt", many, 80), "can't read the header"),
         "scan bomb": (jpeg + b"\xff\xda" * 101, "takes a JPEG of 100 scans at most"),
     }
 

@@ -3,16 +3,11 @@
 from pathlib import Path
 
 from jobs import clock
+from tests.support.models.entries import function
 
 LAUNCH_S = 1.0
-STEADY = """
-[[model]]
-name = "steady"
-version = "1"
-engine = "function"
-options = { function = "tests.support.models.paced:steady" }
-limits = { max_batch = 10, slice_items = 50 }
-"""
+CHARACTER_S = 0.000_1
+STEADY = function("paced:steady", limits={"max_batch": 10, "slice_items": 50})
 """Models file with `steady`, at a hundred items a second."""
 
 
@@ -27,6 +22,12 @@ def slow(inputs: list[str]) -> list[str]:
         if text.startswith("/"):
             Path(text).touch()
     clock.sleep(LAUNCH_S)
+    return inputs
+
+
+def by_length(inputs: list[str]) -> list[str]:
+    """Takes as long as the texts are."""
+    clock.sleep(CHARACTER_S * sum(map(len, inputs)))
     return inputs
 
 

@@ -4,12 +4,8 @@ import base64
 import hashlib
 import json
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -17,6 +13,7 @@ from jwt.algorithms import get_default_algorithms
 
 from jobs import clock
 from jobs.settings import Settings
+from tests.support.servers.receiver import HttpServer, Received, Reply
 
 AUDIENCE, CLIENT = "millrace", "the-dashboard"
 MADE = {
@@ -27,30 +24,22 @@ MADE = {
 """A key for each way to sign; its id is that."""
 
 
-class IdentityProvider:
+class IdentityProvider(HttpServer):
     """published: the JWKS; asked: the paths that were; broken: it answers nothing of use; signs_in:
     claims of whoever signs in here."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.published = [published(kid) for kid in MADE]
         self.asked: list[str] = []
         self.broken = False
         self.says: dict[str, str] = {}
         self.signs_in: dict[str, Any] = {}
         self._begun: dict[str, dict[str, str]] = {}  # by code
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
-
-    @property
-    def issuer(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    @property
-    def jwks_url(self) -> str:
-        return f"{self.issuer}/keys"
+        self.issuer = self.origin
+        self.jwks_url = f"{self.issuer}/keys"
 
     def settings(self, settings: Settings, **more: str) -> Settings:
-        """Settings that name this as the identity provider."""
         return settings.evolve(**self.named(), **more)
 
     def named(self) -> dict[str, str]:
@@ -67,6 +56,16 @@ class IdentityProvider:
         } | claims
         payload = {name: value for name, value in said.items() if value is not None}
         return jwt.encode(payload, key or MADE[kid], alg or kid, headers={"kid": kid})
+
+    def respond(self, request: Received) -> Reply:
+        if request.method == "POST":
+            said = self.exchange(dict(parse_qsl(request.body.decode())))
+            return Reply(200 if said else 400, {}, json.dumps(said).encode())
+        parts = urlsplit(request.path)
+        if parts.path == "/authorize":
+            return Reply(302, {"Location": self.authorize(dict(parse_qsl(parts.query)))})
+        said = self.answer(request.path)
+        return Reply(200 if said else 503, {}, json.dumps(said).encode())
 
     def answer(self, path: str) -> dict[str, Any] | None:
         self.asked.append(path)
@@ -104,14 +103,6 @@ class IdentityProvider:
             "token_type": "Bearer",
         }
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
 
 def published(kid: str, alg: str = "", name: str = "") -> dict[str, Any]:
     """The public part of a key, as a JWK; name: another id."""
@@ -119,40 +110,5 @@ def published(kid: str, alg: str = "", name: str = "") -> dict[str, Any]:
     return {**made, "kid": name or kid, "use": "sig"}
 
 
-def _handler(provider: IdentityProvider) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            if parts.path == "/authorize":
-                query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-                self.send_response(302)
-                self.send_header("Location", provider.authorize(query))
-                self.end_headers()
-                return
-            said = provider.answer(self.path)
-            self.send_response(200 if said else 503)
-            self.end_headers()
-            self.wfile.write(json.dumps(said).encode())
-
-        def do_POST(self) -> None:
-            raw = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            form = {name: values[0] for name, values in parse_qs(raw).items()}
-            said = provider.exchange(form)
-            self.send_response(200 if said else 400)
-            self.end_headers()
-            self.wfile.write(json.dumps(said).encode())
-
-        def log_message(self, *_: object) -> None:
-            """Quiet."""
-
-    return Handler
-
-
-@contextmanager
-def running() -> Iterator[IdentityProvider]:
-    provider = IdentityProvider()
-    provider.start()
-    try:
-        yield provider
-    finally:
-        provider.stop()
+def running() -> IdentityProvider:
+    return IdentityProvider()

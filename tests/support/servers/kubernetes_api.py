@@ -4,13 +4,13 @@ may go wrong. Speaks JSON as that does: a scale of 0 is left out, errors are of 
 import json
 import re
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from tests.support.servers.receiver import Received, Reply, receiving
 
 _SCALE = re.compile(r"/apis/apps/v1/namespaces/([^/]+)/(deployments|statefulsets)/([^/]+)/scale")
 _POD = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)")
@@ -19,13 +19,10 @@ _REASONS = {401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "Confli
 
 @dataclass
 class Scale:
-    """Scale of one workload."""
-
     replicas: int = 0
     version: int = 1
 
     def set(self, replicas: int) -> None:
-        """Sets it, by whoever it is."""
         self.replicas = replicas
         self.version += 1
 
@@ -45,7 +42,6 @@ class KubernetesApi:
     patches: list[tuple[str, int]] = field(default_factory=list)  #: scales that were set
     reads: int = 0
     content_types: set[str] = field(default_factory=set)  #: of patches
-    released: threading.Event = field(default_factory=threading.Event)  #: ends what hangs
 
     def kubeconfig(self, folder: Path, token: str = "first") -> Path:
         """Writes a configuration of kubectl whose token is in a file; returns its path."""
@@ -62,7 +58,6 @@ class KubernetesApi:
         return path
 
     def answer(self, method: str, path: str, token: str, body: Any) -> tuple[int, dict[str, Any]]:
-        """Returns status and body."""
         if self.failing:
             return self._status(self.failing, "it was told to fail")
         if token not in self.tokens:
@@ -109,49 +104,22 @@ class KubernetesApi:
 
 @contextmanager
 def running(tls: ssl.SSLContext | None = None) -> Iterator[KubernetesApi]:
-    """Serves on loopback."""
     api = KubernetesApi()
 
-    class Handler(BaseHTTPRequestHandler):
-        """Reads requests."""
+    def reply(request: Received) -> Reply | None:
+        if api.hanging:
+            receiver.over.wait()
+            return None
+        body = None
+        if request.method == "PATCH":
+            api.content_types.add(request.headers["content-type"])
+            body = json.loads(request.body)
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        held = token if kind.lower() == "bearer" else ""
+        status, answer = api.answer(request.method, request.path.partition("?")[0], held, body)
+        return Reply(status, {"Content-Type": "application/json"}, json.dumps(answer).encode())
 
-        def do_GET(self) -> None:
-            """Reads a scale."""
-            self._answer(None)
-
-        def do_PATCH(self) -> None:
-            """Sets a scale, or annotates a pod."""
-            api.content_types.add(self.headers["Content-Type"])
-            self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-
-        def _answer(self, body: Any) -> None:
-            if api.hanging:
-                api.released.wait()
-                return
-            kind, _, token = self.headers.get("Authorization", "").partition(" ")
-            path = self.path.partition("?")[0]
-            held = token if kind.lower() == "bearer" else ""
-            status, answer = api.answer(self.command, path, held, body)
-            sent = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(sent)))
-            self.end_headers()
-            self.wfile.write(sent)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Prints nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    api.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
-    if tls:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with receiving(tls) as receiver:
+        receiver.reply = reply
+        api.url = receiver.origin
         yield api
-    finally:
-        api.released.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()

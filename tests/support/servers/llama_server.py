@@ -5,18 +5,21 @@ that llama-server takes. Both lie below the user's cache folder.
 """
 
 import os
-import socket
 import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 from jobs.models.engines.server_options import ServerOptions
 from ops.bench.baselines.environments import interpreter
 from ops.bench.harness.errors import BenchError
+from ops.processes.ports import free_port
+from tests.support.clients import chat
+from tests.support.processes import spawned
 from tests.support.wait import PATIENCE_S, eventually
 from workers.engines.server.command_lines import command_line
 from workers.engines.transformers.samples import smollm2
@@ -105,44 +108,27 @@ def _try(program: Path, weights: Path) -> None:
     Raises NotInstalled where the server ends meanwhile: builds of llama.cpp have crashed on some
     virtual machines whose processors lack what they announce.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    options = ServerOptions(
-        server="llama-server",
-        program=str(program),
-        version=VERSION,
-        path=str(weights),
-        sequences=4,
-        context_tokens=1024,
-        threads=1,
-    )
-    command = command_line(options, port, "none")
-    server = subprocess.Popen(
-        command.argv,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, **command.environment},
-    )
+    port = free_port()
+    files = {"program": str(program), "path": str(weights), "version": VERSION}
+    sizes = {"sequences": 4, "context_tokens": 1024, "threads": 1}
+    command = command_line(ServerOptions(server="llama-server", **files, **sizes), port, "none")
+    environ = {**os.environ, **command.environment}
+    quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
     def answers(text: str) -> bool:
-        messages = [{"role": "user", "content": text}]
-        body = {"messages": messages, "max_tokens": 150, "temperature": 0}
+        body = chat(text, max_tokens=150, temperature=0)
         headers = {"Authorization": "Bearer none"}
         url = f"http://127.0.0.1:{port}/v1/chat/completions"
         with suppress(httpx.TransportError):
             return httpx.post(url, json=body, headers=headers, timeout=PATIENCE_S).is_success
         return False
 
-    try:
+    with spawned(command.argv, env=environ, **quiet) as server:
         eventually(lambda: server.poll() is not None or answers("Say hello."))
         with ThreadPoolExecutor(4) as pool:
             whole = all(pool.map(answers, [f"Tell the story of {n} ships." for n in range(8)]))
         if (status := server.poll()) is not None or not whole:
             raise NotInstalled(f"it doesn't run on this processor: exit status {status}")
-    finally:
-        server.kill()
-        server.wait()
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 from ops.processes.ports import free_port
+from tests.support.processes import spawned
 from tests.support.wait import eventually
 
 _LOCK = Path(__file__).with_name("guidellm.lock")
@@ -44,25 +46,16 @@ def running(installed: Path, **options: float) -> Iterator[str]:
     port = free_port()
     environ = {f"GUIDELLM_MOCK_SERVER_{name.upper()}": f"{n}" for name, n in options.items()}
     environ |= {"PYTHONPATH": str(installed), "GUIDELLM_MOCK_SERVER_PORT": f"{port}"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", _MAIN],
-        env=dict(os.environ) | environ,
-        cwd=installed,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        eventually(lambda: _serves(url, process))
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
+    quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    url = f"http://127.0.0.1:{port}"
 
-
-def _serves(url: str, process: "subprocess.Popen[bytes]") -> bool:
-    assert process.poll() is None, "the mock server has ended"
-    try:
-        return httpx.get(f"{url}/health").status_code == 200
-    except httpx.TransportError:
+    def serves() -> bool:
+        assert process.poll() is None, "the mock server has ended"
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{url}/health").is_success
         return False
+
+    command = [sys.executable, "-c", _MAIN]
+    with spawned(command, env=dict(os.environ) | environ, cwd=installed, **quiet) as process:
+        eventually(serves)
+        yield url

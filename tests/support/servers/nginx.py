@@ -1,12 +1,11 @@
 """An nginx of the tests' own, on loopback."""
 
-import os
 import shutil
 import signal
 import subprocess
 from pathlib import Path
 
-from ops.processes.children import die_with_parent
+from tests.support.processes import start_server
 from tests.support.wait import eventually
 
 _CONFIGURATION = """\
@@ -43,9 +42,11 @@ class Nginx:
     def serve(self, configuration: str) -> None:
         """Starts with a configuration, or changes to it; requests under way go on as they were."""
         (self._folder / "millrace.conf").write_text(configuration)
-        self._run("-t")
+        command = self._command("-t")
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
         if self._process is None:
-            self._process = self._start()
+            self._process = start_server(self._command(), self._folder, signal.SIGQUIT)
             eventually(self._workers)  # which start once the ports are open
         else:
             before = self._workers()
@@ -59,22 +60,6 @@ class Nginx:
 
     def _command(self, *arguments: str) -> list[str]:
         return [str(shutil.which("nginx")), "-p", str(self._folder), "-c", "nginx.conf", *arguments]
-
-    def _run(self, *arguments: str) -> None:
-        done = subprocess.run(
-            self._command(*arguments), capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        with (self._folder / "output").open("ab") as output:
-            return subprocess.Popen(
-                die_with_parent(self._command(), signal.SIGQUIT),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={**os.environ},
-            )
 
     def _workers(self) -> set[str]:
         assert self._process is not None

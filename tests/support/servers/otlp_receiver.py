@@ -1,14 +1,13 @@
 """A real receiver of traces: OTLP over HTTP, decoded."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from tests.support.servers.receiver import Receiver, receiving
+from tests.support.servers.receiver import Receiver
 from tests.support.wait import eventually
 
 
@@ -33,19 +32,12 @@ class ReceivedSpan:
         return self.start_ns <= other.start_ns <= other.end_ns <= self.end_ns
 
 
-class Sink:
-    def __init__(self, receiver: Receiver) -> None:
-        self.receiver = receiver
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.receiver.port}"
-
+class Sink(Receiver):
     @property
     def spans(self) -> list[ReceivedSpan]:
-        return [span for request in self.receiver.received for span in _decoded(request.body)]
+        return [span for request in self.received for span in _decoded(request.body)]
 
-    def of(self, trace: str) -> list[ReceivedSpan]:
+    def of_trace(self, trace: str) -> list[ReceivedSpan]:
         return [span for span in self.spans if span.trace == trace]
 
     def trace(self, trace: str, *names: str) -> dict[str, ReceivedSpan]:
@@ -59,14 +51,8 @@ class Sink:
         )
 
     def _if_there(self, trace: str, names: tuple[str, ...]) -> dict[str, ReceivedSpan]:
-        found = {span.name: span for span in self.of(trace)}
+        found = {span.name: span for span in self.of_trace(trace)}
         return found if set(names) <= found.keys() else {}
-
-
-@contextmanager
-def receiving_traces() -> Iterator[Sink]:
-    with receiving() as receiver:
-        yield Sink(receiver)
 
 
 def _decoded(body: bytes) -> Iterator[ReceivedSpan]:

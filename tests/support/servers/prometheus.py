@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,8 @@ import yaml
 
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
-from tests.support.wait import PATIENCE_S, eventually
+from tests.support.processes import spawned
+from tests.support.wait import eventually
 
 MISSING = "prometheus isn't installed: it is in Debian's package of that name"
 _JOBS = ("millrace-api", "millrace-keeper", "millrace-worker")
@@ -46,18 +46,14 @@ def scraping(
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     arguments = {"config.file": folder / "prometheus.yml", "storage.tsdb.path": folder / "data",
                  "web.listen-address": f"127.0.0.1:{port}"}  # fmt: skip
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            ["prometheus", *(f"--{name}={value}" for name, value in arguments.items())],
-            stdout=log, stderr=log,
-        )  # fmt: skip
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1") as client:
-            eventually(lambda: _all_up(client))
-            yield client
-    finally:
-        process.terminate()
-        process.wait(PATIENCE_S)
+    command = ["prometheus", *(f"--{name}={value}" for name, value in arguments.items())]
+    with (
+        (folder / "log").open("w") as log,
+        spawned(command, stdout=log, stderr=log),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1") as client,
+    ):
+        eventually(lambda: _all_up(client))
+        yield client
 
 
 def ask(prometheus: httpx.Client, expression: str) -> list[dict[str, Any]]:
@@ -67,7 +63,6 @@ def ask(prometheus: httpx.Client, expression: str) -> list[dict[str, Any]]:
 
 
 def firing(prometheus: httpx.Client) -> dict[str, dict[str, Any]]:
-    """Alerts that are raised now, by name."""
     alerts = prometheus.get("/alerts").raise_for_status().json()["data"]["alerts"]
     return {one["labels"]["alertname"]: one for one in alerts if one["state"] == "firing"}
 

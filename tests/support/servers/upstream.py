@@ -6,19 +6,17 @@ import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from time import monotonic
 from typing import Any
 
-from tests.support.servers.receiver import Received
+from tests.support.servers.receiver import HttpServer, Received
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Response of an upstream."""
-
     value: Any = None  #: sent as JSON, unless raw is given
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -36,50 +34,25 @@ def shout(request: Received) -> Answer:
     return Answer({"results": [{"text": json.loads(request.body)["text"].upper()}]})
 
 
-class Upstream:
-    """received: every request in its order, those for /metrics apart. answer: decides, in the
-    request's own thread; it may block, until `over` is set at the latest. metrics: text of
-    /metrics; empty: not found."""
+class Upstream(HttpServer):
+    """received: every request in its order, those for /metrics apart. answer: decides; it may
+    block, until `over` is set at the latest. metrics: text of /metrics; empty: not found."""
+
+    protocol = "HTTP/1.1"
 
     def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(port, tls)
         self.received: list[Received] = []
         self.answer: Callable[[Received], Answer] = shout
         self.metrics = b""
         self.metrics_read = 0
-        self.over = threading.Event()
         self.most_at_once = 0
         self._at_once = 0
         self._counting = threading.Lock()
-        self.connections: set[socket.socket] = set()
-        self._server = _Server(("127.0.0.1", port), self._handler())
-        self._scheme = "https" if tls else "http"
-        if tls:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.02,), daemon=True
-        )
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
-
-    @property
-    def url(self) -> str:
-        return f"{self._scheme}://127.0.0.1:{self.port}"
+        self.url = self.origin
 
     def bodies(self) -> list[Any]:
         return [json.loads(request.body) for request in self.received]
-
-    def stop(self) -> None:
-        """Breaks its connections, as a server that is killed does."""
-        self.over.set()
-        self._server.shutdown()
-        self._server.server_close()
-        for connection in list(self.connections):
-            with suppress(OSError):  # it had ended before
-                connection.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
 
     @contextmanager
     def _one_more(self) -> Iterator[None]:
@@ -90,83 +63,30 @@ class Upstream:
         with self._counting:
             self._at_once -= 1
 
-    def _handler(upstream) -> type[BaseHTTPRequestHandler]:  # noqa: N805
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
+    def respond(self, request: Received) -> Answer:
+        if request.path == "/metrics":
+            self.metrics_read += 1
+            status = 200 if self.metrics else 404
+            return Answer(None, status, {"connection": "close"}, self.metrics)
+        with self._one_more():
+            self.received.append(request)
+            return self.answer(request)
 
-            def setup(self) -> None:
-                super().setup()
-                upstream.connections.add(self.connection)
-
-            def finish(self) -> None:
-                upstream.connections.discard(self.connection)
-                super().finish()
-
-            def handle_one_request(self) -> None:
-                try:
-                    super().handle_one_request()
-                except OSError:
-                    self.close_connection = True  # who asked is gone
-
-            def do_POST(self) -> None:
-                size = int(self.headers.get("content-length", 0))
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                request = Received(self.path, headers, self.rfile.read(size))
-                if self.path == "/metrics":
-                    self._send_metrics()
-                    return
-                with upstream._one_more():
-                    upstream.received.append(request)
-                    answer = upstream.answer(request)
-                self._send(answer)
-
-            do_GET = do_PUT = do_POST  # noqa: N815
-
-            def _send_metrics(self) -> None:
-                upstream.metrics_read += 1
-                status = 200 if upstream.metrics else 404
-                self._send(Answer(None, status, {"connection": "close"}, upstream.metrics))
-
-            def _send(self, answer: Answer) -> None:
-                self.send_response(answer.status)
-                for name, value in answer.headers.items():
-                    self.send_header(name, value)
-                self.send_header("content-length", str(len(answer.body)))
-                self.end_headers()
-                if answer.reset:
-                    linger = struct.pack("ii", 1, 0)  # no goodbye
-                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-                    self.close_connection = True
-                elif answer.drip_s:
-                    for n in range(len(answer.body)):
-                        self.wfile.write(answer.body[n : n + 1])
-                        if upstream.over.wait(answer.drip_s):
-                            return
-                else:
-                    self.wfile.write(answer.body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        return Handler
+    def send_body(self, handler: BaseHTTPRequestHandler, answer: Answer) -> None:
+        if answer.reset:
+            linger = struct.pack("ii", 1, 0)  # no goodbye
+            handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            handler.close_connection = True
+            return
+        step = 1 if answer.drip_s else max(1, len(answer.body))
+        for n in range(0, len(answer.body), step):
+            handler.wfile.write(answer.body[n : n + step])
+            if answer.drip_s and self.over.wait(answer.drip_s):
+                return
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 256
-
-    def handle_error(self, *_: object) -> None:
-        pass  # broken connections are what some tests are about
-
-
-@contextmanager
-def serving(port: int = 0, tls: ssl.SSLContext | None = None) -> Iterator[Upstream]:
-    upstream = Upstream(port, tls)
-    try:
-        yield upstream
-    finally:
-        upstream.stop()
+def serving(port: int = 0, tls: ssl.SSLContext | None = None) -> Upstream:
+    return Upstream(port, tls)
 
 
 def held_for(seconds: float, upstream: Upstream) -> None:

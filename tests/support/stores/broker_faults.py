@@ -1,36 +1,18 @@
-"""Faults of a broker, behind one interface for each kind that Millrace takes."""
+"""Faults of a broker, by the same methods for each kind that Millrace takes."""
 
 import signal
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 
 import redis
 from kombu import Connection
 
 from ops.supervisor.platform import Platform
 from tests.support.stores.rabbitmq import Rabbit
-from tests.support.wait import eventually
 from workers.broker import WORK, create_app, queue_of
 
 
-class Broker(ABC):
-    """The broker of a platform that runs."""
-
+class _Broker:
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
-
-    @abstractmethod
-    def lose_everything(self) -> None:
-        """All nudges at once; for Redis whatever else it knew as well."""
-
-    @abstractmethod
-    def signal(self, number: signal.Signals) -> None: ...
-
-    @abstractmethod
-    def die(self) -> None: ...
-
-    @abstractmethod
-    def come_back(self) -> None: ...
 
     def nudge(self, times: int) -> None:
         app = create_app(self.platform.settings)
@@ -45,8 +27,9 @@ class Broker(ABC):
             return int(queue.queue_declare().message_count)
 
 
-class RedisBroker(Broker):
+class RedisBroker(_Broker):
     def lose_everything(self) -> None:
+        """Loses all nudges at once, and whatever else it knew as well."""
         with redis.Redis.from_url(self.platform.settings.redis_url) as client:
             client.flushall()
 
@@ -63,31 +46,16 @@ class RedisBroker(Broker):
         self.platform.servers.poll()
 
 
-class RabbitBroker(Broker):
+class RabbitBroker(_Broker):
     def __init__(self, platform: Platform, rabbit: Rabbit) -> None:
         super().__init__(platform)
-        self._rabbit = rabbit
+        self.signal, self.die = rabbit.signal, rabbit.kill
+        self.come_back = rabbit.start  # with its messages: a quorum queue is on disk
 
     def lose_everything(self) -> None:
         with Connection(self.platform.settings.broker) as connection:
             queue_of(self.platform.settings.pool)(connection.default_channel).purge()
 
-    def signal(self, number: signal.Signals) -> None:
-        self._rabbit.signal(number)
 
-    def die(self) -> None:
-        self._rabbit.kill()
-
-    def come_back(self) -> None:
-        """Starts it with its messages: a quorum queue is on disk."""
-        self._rabbit.start()
-
-
-def keep_losing(broker: Broker, until: Callable[[], bool]) -> None:
-    """Loses everything, again and again."""
-
-    def lost_and_over() -> bool:
-        broker.lose_everything()
-        return until()
-
-    eventually(lost_and_over)
+Broker = RedisBroker | RabbitBroker
+"""The broker of a platform that runs."""

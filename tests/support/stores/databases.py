@@ -8,6 +8,10 @@ import psycopg
 _numbers = itertools.count()
 _LEAVE_WITHIN_MS = 10_000
 
+_CATALOGS = (
+    "attribute,attrdef,constraint,index,inherits,namespace,policy,proc,statistic,trigger,type"
+)
+
 # Changes with every change of the schema, and with statistics for the planner. TRUNCATE changes
 # rows of pg_class, so that only the columns count there that it leaves.
 _SCHEMA = " UNION ALL ".join(
@@ -17,20 +21,8 @@ _SCHEMA = " UNION ALL ".join(
         " FROM pg_class WHERE oid >= 16384",
         "SELECT string_agg(version_num, ',') FROM alembic_version",
         *(
-            f"SELECT concat_ws(' ', count(*), max(xmin::text::bigint)) FROM {catalog}"
-            for catalog in (
-                "pg_attribute",
-                "pg_attrdef",
-                "pg_constraint",
-                "pg_index",
-                "pg_inherits",
-                "pg_namespace",
-                "pg_policy",
-                "pg_proc",
-                "pg_statistic",
-                "pg_trigger",
-                "pg_type",
-            )
+            f"SELECT concat_ws(' ', count(*), max(xmin::text::bigint)) FROM pg_{catalog}"
+            for catalog in _CATALOGS.split(",")
         ),
     ]
 )
@@ -82,7 +74,6 @@ class TestDatabases:
             self._admin(f"DROP DATABASE {name} WITH (FORCE)")
 
     def url(self, name: str) -> str:
-        """Returns the URL of a database for SQLAlchemy."""
         return self._url.replace("/millrace?", f"/{name}?")
 
     def _empty(self, name: str) -> bool:

@@ -1,6 +1,5 @@
 """A second PostgreSQL that follows a first, and may take its place."""
 
-import subprocess
 from pathlib import Path
 from urllib.parse import quote
 
@@ -35,17 +34,8 @@ class Standby(EmbeddedPostgres):
 
 
 def url_of_both(first: EmbeddedPostgres, second: EmbeddedPostgres) -> str:
-    """Address of whichever of the two takes writes."""
     hosts = ",".join(quote(str(server.layout.run)) for server in (first, second))
     return (
         f"postgresql+psycopg://{USER}@/{DATABASE}?host={hosts}&port={PORT},{PORT}"
         "&target_session_attrs=read-write"
     )
-
-
-def kill(server: EmbeddedPostgres) -> None:
-    """Kills it like a machine that is lost: nothing is said, nothing is written."""
-    process = server.process
-    assert isinstance(process, subprocess.Popen)
-    process.kill()
-    process.wait()

@@ -5,11 +5,12 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from kombu import Connection
 
-from ops.processes.children import die_with_parent
 from ops.processes.ports import free_port
+from tests.support.processes import start_server
 from tests.support.wait import eventually
 
 # Not the wrapper in /usr/sbin, which becomes another user and writes to /var.
@@ -63,16 +64,8 @@ class Rabbit:
         self._server: subprocess.Popen[bytes] | None = None
 
     def _run(self, command: list[str]) -> "subprocess.Popen[bytes]":
-        with (self._folder / "output").open("ab") as output:
-            return subprocess.Popen(
-                die_with_parent(command, signal.SIGKILL),
-                env=self._environ,
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        where: Any = {"env": self._environ, "cwd": self._folder, "start_new_session": True}
+        return start_server(command, self._folder, **where)
 
     def launch(self) -> None:
         """Returns at once."""

@@ -1,20 +1,18 @@
 """A Redis Cluster of three nodes on loopback; nothing of it outlives the tests."""
 
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import redis
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
 from ops.embedded.server import packaged_binary
-from ops.processes.children import die_with_parent
 from ops.processes.ports import free_ports
+from tests.support.processes import start_server
 from tests.support.wait import eventually
 
 NODES = 3
@@ -54,12 +52,7 @@ class RedisCluster:
         self.wait()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for process in self._processes.values():
             process.kill()
             process.wait()
@@ -71,13 +64,7 @@ class RedisCluster:
         configuration = folder / "redis.conf"
         configuration.write_text(_CONFIGURATION.format(port=port, folder=folder))
         program = shutil.which("redis-server") or packaged_binary(*_PACKAGED)
-        with (folder / "output").open("ab") as output:
-            self._processes[port] = subprocess.Popen(
-                die_with_parent([str(program), str(configuration)], signal.SIGKILL),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-            )
+        self._processes[port] = start_server([str(program), str(configuration)], folder)
         eventually(lambda: self._answers(port))
 
     def kill(self, port: int) -> None:
@@ -85,7 +72,6 @@ class RedisCluster:
         self._processes[port].wait()
 
     def ask(self, port: int, *command: Any) -> Any:
-        """Sends a command to one node."""
         with redis.Redis(port=port, retry=None) as client:
             return client.execute_command(*command)
 
@@ -102,7 +88,6 @@ class RedisCluster:
         )
 
     def port_of(self, key: str) -> int:
-        """The node of a key's slot."""
         slot = key_slot(key.encode())
         return next(
             int(node[1])

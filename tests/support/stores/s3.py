@@ -40,7 +40,6 @@ class S3:
         self.server.server_close()
 
     def put(self, key: str, body: bytes) -> str:
-        """Stores an object, and returns its URL."""
         self.client.put_object(Bucket=BUCKET, Key=key, Body=body)
         return f"s3://{BUCKET}/{key}"
 

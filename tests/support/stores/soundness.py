@@ -13,6 +13,5 @@ _BROKEN = text(
 
 
 def broken_invariants(database: Engine) -> set[str]:
-    """Returns the names of those that don't hold."""
     with snapshot(database) as tx:
         return set(tx.scalars(_BROKEN))

@@ -26,13 +26,11 @@ def execute(database: Engine, sql: str, values: Mapping[str, Any] | None = None)
 def fetch(
     database: Engine, sql: str, values: Mapping[str, Any] | None = None
 ) -> list[Row[tuple[Any, ...]]]:
-    """Returns all rows of a query."""
     with database.begin() as tx:
         return list(tx.execute(text(sql), values).all())
 
 
 def scalars(database: Engine, sql: str, values: Mapping[str, Any] | None = None) -> list[Any]:
-    """Returns the first column of a query."""
     return [row[0] for row in fetch(database, sql, values)]
 
 

@@ -8,9 +8,8 @@ The rules are those of ops/deploy, in an installation that is 120 times as impat
 import html
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,24 +19,24 @@ import httpx
 from jobs.store import db
 from ops.processes.ports import free_ports
 from ops.supervisor.platform import Platform
-from tests.support.clients import bearer
+from tests.support.clients import bearer, repeated
 from tests.support.command_line import run_millrace
 from tests.support.keys import make_key
 from tests.support.models.entries import function, model
 from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec
 from tests.support.servers.prometheus import firing, hurried, installed, scraping
-from tests.support.wait import eventually
+from tests.support.wait import eventually, pause
 from tests.unit.ops.deploy.kit import RULES
 
 UPSTREAM = {"task": "embedding", "model": "m"}
 MODELS = (
-    function("why:steady", "saturated", target_ms=1000, limits={"max_batch": 1})
+    function("paced:steady", "saturated", target_ms=1000, limits={"max_batch": 1})
     + model(
         "scattered", "openai", **UPSTREAM, target_ms=100, url="URL/scattered",
         concurrency={"min": 2, "start": 2, "max": 2},
     )
-    + function("why:by_length", "lengthy", target_ms=150)
+    + function("paced:by_length", "lengthy", target_ms=150)
     + model(
         "crowded", "openai", **UPSTREAM, target_ms=400, url="URL/crowded",
         concurrency={"max": 1}, limits={"max_batch": 2},
@@ -144,26 +143,18 @@ class Scene:
     ) -> Iterator[list[int]]:
         """Runs callers, each with one call after the other. Yields a list that gets the number of
         a caller with each answer."""
-        done = threading.Event()
         answered: list[int] = []
 
         def call(n: int) -> None:
-            with self.client(who) as http:
-                while not done.is_set():
-                    answer = http.post("/infer", json=body(n))
-                    if answer.is_success:
-                        answered.append(n)
-                    done.wait(pause_s if answer.is_success else 0.1)
+            if clients[n].post("/infer", json=body(n)).is_success:
+                answered.append(n)
+            else:
+                pause(0.1)
 
-        threads = [threading.Thread(target=call, args=(n,)) for n in range(callers)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield answered
-        finally:
-            done.set()
-            for thread in threads:
-                thread.join()
+        with ExitStack() as stack:
+            clients = [stack.enter_context(self.client(who)) for _ in range(callers)]
+            with repeated(call, callers, pause_s):
+                yield answered
 
 
 @contextmanager

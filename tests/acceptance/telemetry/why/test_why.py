@@ -1,13 +1,20 @@
-"""Devices and lanes with trouble, found by alert, dashboard and `millrace why`."""
+"""Trouble of devices, lanes, a database, a receiver and workers, found by alert, dashboard and
+`millrace why`."""
 
+import json
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from jobs.explain.rules.load import LAZY_LAG_S
+from ops.supervisor.platform import Platform
+from tests.acceptance.telemetry.why import scenes
 from tests.acceptance.telemetry.why.scenes import (
     FOUND_WITHIN_S,
     LONG,
@@ -16,11 +23,32 @@ from tests.acceptance.telemetry.why.scenes import (
     TROUBLES,
     Scene,
     explained,
+    staged,
 )
+from tests.support.children import stopped
+from tests.support.models.entries import function
+from tests.support.platforms import Platforms
 from tests.support.servers.prometheus import MISSING, installed
+from tests.support.servers.receiver import Received, Reply, receiving
+from tests.support.servers.upstream import Answer, held_for, serving
 from tests.support.wait import Deadline, eventually, pause
 
 pytestmark = pytest.mark.nightly
+
+
+@pytest.fixture(scope="module")
+def scene(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with serving() as upstream:
+
+        def embed(request: Received) -> Answer:
+            held_for(scenes.TAKES_S[request.path], upstream)
+            count = len(json.loads(request.body)["input"])
+            return Answer({"data": [{"index": n, "embedding": [0.5]} for n in range(count)]})
+
+        upstream.answer = embed
+        models = scenes.MODELS.replace("URL", upstream.url)
+        with staged(platforms, tmp_path_factory.mktemp("why"), models) as made:
+            yield made
 
 
 def test_prometheus_is_there_to_raise_alerts() -> None:
@@ -140,3 +168,77 @@ def _item_that_waited_in_its_lane(scene: Scene, client: httpx.Client) -> tuple[s
     item = client.get(f"/jobs/{job}/items/3").raise_for_status().json()
     timing = item["timing"]
     return (job, item) if timing["queue_ms"] >= timing["total_ms"] / 2 else None
+
+
+def test_a_receiver_of_webhooks_is_slow(scene: Scene) -> None:
+    done = threading.Event()
+
+    def slowly(request: Received) -> Reply:
+        done.wait(3.0)
+        return Reply()
+
+    def submit() -> None:
+        order = {"model": "echo", "items": ["x"], "webhook": {"url": receiver.url}}
+        with scene.client("alice") as http:
+            for _ in range(12):
+                http.post("/jobs", json=order).raise_for_status()
+            while not done.wait(0.5):
+                http.post("/jobs", json=order).raise_for_status()
+
+    with receiving() as receiver:
+        receiver.reply = slowly
+        submitting = threading.Thread(target=submit)
+        submitting.start()
+        try:
+            explained(scene, TROUBLES["receiver"])
+        finally:
+            done.set()
+            submitting.join()
+
+
+def test_the_database_stalls_since_somebody_locks_a_table(scene: Scene) -> None:
+    with scene.database.begin() as tx:
+        tx.execute(text("LOCK TABLE slices"))
+        holder = tx.scalar(text("SELECT pg_backend_pid()"))
+        http = scene.client("alice")
+        order = {"model": "echo", "items": ["x"]}
+        waiting = threading.Thread(target=lambda: http.post("/jobs", json=order))
+        waiting.start()
+        tx.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        found = explained(scene, TROUBLES["lock"])
+        assert f"process {holder} " in found["words"]
+    waiting.join()
+    http.close()
+
+
+def test_the_database_stalls_since_its_processes_are_stopped(scene: Scene) -> None:
+    with stopped(*postgres_processes(scene.platform)):
+        explained(scene, TROUBLES["stopped"])
+    assert eventually(lambda: "database_stalls" not in {one["code"] for one in scene.why()})
+
+
+def test_workers_die(platforms: Platforms, tmp_path: Path) -> None:
+    with (
+        staged(platforms, tmp_path, function("broken:deadly")) as scene,
+        scene.client("alice") as http,
+    ):
+        order = {"model": "deadly", "items": ["exit"] * 20}
+        job = http.post("/jobs", json=order).raise_for_status().json()["id"]
+        eventually(lambda: has_died(scene, 3), FOUND_WITHIN_S)
+        explained(scene, TROUBLES["deaths"], "no_worker")
+        assert "suspect_slices" in scene.by_command(job, who="alice")
+
+
+def has_died(scene: Scene, times: int) -> bool:
+    """Keeps the platform going meanwhile, as `millrace up` does."""
+    scene.platform.poll()
+    with scene.database.begin() as tx:
+        return int(tx.scalar(text("SELECT count(*) FROM workers WHERE died IS NOT NULL"))) >= times
+
+
+def postgres_processes(platform: Platform) -> list[int]:
+    """The platform's server and its children."""
+    server = platform.servers.postgres.process
+    assert server
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+    return [server.pid, *map(int, children)]
