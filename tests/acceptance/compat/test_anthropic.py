@@ -1,6 +1,7 @@
 """Anthropic's own client, as it comes, against a running platform."""
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from anthropic import Anthropic
 from jobs.identity import Limit
 from jobs.store.tenants import limits
 from ops.supervisor.platform import Platform
+from tests.support.cases import each
 from tests.support.clients import chat
 from tests.support.keys import make_key_at
 from tests.support.models.entries import model
@@ -20,13 +22,9 @@ from tests.support.packages import anthropic_with
 from tests.support.platforms import CHATTING, transaction
 from tests.support.wait import eventually
 
-MODELS = model("words", "echo_chat") + model(
-    "chatter",
-    "python",
-    task="chat",
-    limits={"max_batch": 8, "window_ms": 5, "slice_items": 8},
-    file="chatter.py",
-)
+LIMITS = {"max_batch": 8, "window_ms": 5, "slice_items": 8}
+MODELS = model("words", "echo_chat")
+MODELS += model("chatter", "python", task="chat", limits=LIMITS, file="chatter.py")
 CHATTER = '''
 """Says what it was told last, in capitals; waits for the gate, and fails, when it is told to."""
 
@@ -62,7 +60,6 @@ def answer(messages):
     return " ".join([*system, text.upper()])
 '''
 
-
 FILES = {"chatter.py": CHATTER}
 PLATFORM = CHATTING
 
@@ -94,13 +91,6 @@ def total(batch: Any) -> int:
     return sum(batch.request_counts.to_dict().values())
 
 
-def answered(claude: Anthropic, *requests: Any) -> list[Any]:
-    """The results of a batch, in their order."""
-    made = claude.messages.batches.create(requests=requests)
-    ended(claude, made.id)
-    return list(claude.messages.batches.results(made.id))
-
-
 def test_a_batch_from_its_requests_to_its_messages(claude: Anthropic) -> None:
     made = claude.messages.batches.create(
         requests=[
@@ -127,21 +117,18 @@ def test_a_batch_from_its_requests_to_its_messages(claude: Anthropic) -> None:
     assert [message.stop_reason for message in said] == ["end_turn"] * 3 + ["max_tokens"]
     assert (said[3].usage.input_tokens, said[3].usage.output_tokens) == (3, 1)
     assert len({message.id for message in said}) == 4
-    error = lines[4].result.error.error
-    assert error.type == "api_error"
-    assert "told to" in error.message
+    failed = lines[4].result.error.error
+    assert (failed.type, "told to" in failed.message) == ("api_error", True)
 
 
-def test_long_answers_come_whole_out_of_the_blob_store(claude: Anthropic) -> None:
+def test_long_answers_come_whole_and_one_that_is_no_text_is_an_error(claude: Anthropic) -> None:
     requests = [asked(f"{n}", "long" if n % 2 else f"short {n}") for n in range(6)]
-    texts = [line.result.message.content[0].text for line in answered(claude, *requests)]
+    made = claude.messages.batches.create(requests=[*requests, asked("odd", "odd")])
+    ended(claude, made.id)
+    *results, odd = claude.messages.batches.results(made.id)
+    assert odd.result.error.error.type == "api_error"  # type: ignore[union-attr]
+    texts = [line.result.message.content[0].text for line in results]  # type: ignore[union-attr]
     assert texts == ["x" * 5000 if n % 2 else f"SHORT {n}" for n in range(6)]
-
-
-def test_an_answer_that_is_no_text_is_an_error(claude: Anthropic) -> None:
-    odd, good = answered(claude, asked("odd", "odd"), asked("a", "x"))
-    assert odd.result.error.error.type == "api_error"
-    assert good.result.message.content[0].text == "X"
 
 
 def test_counts_and_results_are_live(claude: Anthropic, http: httpx.Client, gate: Path) -> None:
@@ -290,22 +277,20 @@ def test_models_have_anthropics_format(claude: Anthropic, platform: Platform, ke
     assert "request-id" not in plain.headers
 
 
-ROUTES = [
-    "GET /v1/models", "GET /v1/models/gone", "GET /v1/messages/batches",
-    "GET /v1/messages/batches/gone", "GET /v1/messages/nowhere", "POST /v1/messages",
-    "POST /v1/messages/count_tokens", "POST /v1/messages/batches", "PUT /v1/messages",
-]  # fmt: skip
+GET = ("models", "models/gone", "messages/batches", "messages/batches/gone", "messages/nowhere")
+POST = ("messages", "messages/count_tokens", "messages/batches")
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_every_answer_names_its_request(platform: Platform, key: str, route: str) -> None:
-    method, path = route.split()
-    for who in (key, "mk_wrong"):
-        headers = {"x-api-key": who, "anthropic-version": "2023-06-01"}
-        answer = httpx.request(method, f"{platform.url}{path}", headers=headers)
-        assert answer.headers["request-id"] == answer.headers["x-request-id"]
-        if answer.is_error:
-            assert answer.json()["request_id"] == answer.headers["request-id"]
+def test_every_answer_names_its_request(platform: Platform, key: str) -> None:
+    routes = [("PUT", "messages"), *(("GET", path) for path in GET)]
+    routes += [("POST", path) for path in POST]
+    for ((method, path), who), case in each(product(routes, (key, "mk_wrong"))):
+        with case:
+            headers = {"x-api-key": who, "anthropic-version": "2023-06-01"}
+            answer = httpx.request(method, f"{platform.url}/v1/{path}", headers=headers)
+            assert answer.headers["request-id"] == answer.headers["x-request-id"]
+            if answer.is_error:
+                assert answer.json()["request_id"] == answer.headers["request-id"]
 
 
 def test_each_request_is_answered_by_its_model(claude: Anthropic, gate: Path) -> None:

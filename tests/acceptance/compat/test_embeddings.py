@@ -26,14 +26,9 @@ from tests.support.platforms import CHATTING
 from tests.support.wait import eventually
 
 PLATFORM = CHATTING
-MODELS = function(
-    "embedding:lengths",
-    name="slow",
-    task="embedding",
-    target_ms=400,
-    limits={"max_batch": 4, "in_flight": 1},
-    samples=["a text"],
-) + model("texts-only", "minilm", limits={"max_batch": 64, "max_tokens": 512})
+SLOW: Any = {"task": "embedding", "target_ms": 400, "samples": ["a text"]}
+MODELS = function("embedding:lengths", "slow", limits={"max_batch": 4, "in_flight": 1}, **SLOW)
+MODELS += model("texts-only", "minilm", limits={"max_batch": 64, "max_tokens": 512})
 TEXTS = ["a black cat", "how do I parse a JSON document", "Grüße aus Köln"]
 CAT_IDS = [1037, 2304, 4937]  # of the first of them
 CLOSE = {"rtol": 0, "atol": 1e-5}
@@ -203,12 +198,9 @@ def test_what_is_wrong_is_a_bad_request_that_names_it(
     assert (caught.value.param, caught.value.type) == (param, "invalid_request_error")
 
 
-def test_a_model_that_is_not_there_is_not_found(client: OpenAI) -> None:
+def test_an_unknown_model_and_a_body_that_is_too_large_are_refused(client: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="no model 'gone'"):
         client.embeddings.create(model="gone", input="x")
-
-
-def test_a_body_that_is_too_large_is_refused(client: OpenAI) -> None:
     with pytest.raises(openai.APIStatusError, match="4,194,304 bytes") as caught:
         client.embeddings.create(model="minilm", input=["x" * 4096] * 1100)
     assert caught.value.status_code == 413
@@ -243,12 +235,6 @@ def released(platform: Platform) -> Iterator[Path]:
     path.touch()
 
 
-def until_withdrawn(platform: Platform) -> None:
-    """Waits until the api waits for no call, while the model holds one."""
-    with http_of(platform, "admins", role="admin") as admin:
-        eventually(lambda: "\nmillrace_calls_in_flight 0.0\n" in admin.get("/metrics").text)
-
-
 def test_where_some_fail_the_others_are_taken_back(platform: Platform, client: OpenAI) -> None:
     """They would be 88 launches: seconds in which the api learns of the first failure."""
     texts = ["broken" if n % 8 == 0 else f"spared {n}" for n in range(400)]
@@ -270,7 +256,8 @@ def test_a_client_that_goes_takes_all_of_its_list_back(
         return launched(platform, "hold") > 0
 
     eventually(leaves_while_it_runs)
-    until_withdrawn(platform)
+    with http_of(platform, "admins", role="admin") as admin:  # the model holds a call meanwhile
+        eventually(lambda: "\nmillrace_calls_in_flight 0.0\n" in admin.get("/metrics").text)
     released.touch()
     assert_answers_again(client)
     assert launched(platform, "hold") <= 4  # the launch that it left

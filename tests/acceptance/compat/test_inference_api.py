@@ -15,14 +15,8 @@ from tests.support.models.entries import model
 from tests.support.platforms import OPEN
 from tests.support.wait import eventually
 
-MODELS = model(
-    "service",
-    "python",
-    task="text",
-    target_ms=400,
-    limits={"max_batch": 2, "max_attempts": 1},
-    file="service.py",
-)
+TERMS = {"task": "text", "target_ms": 400, "limits": {"max_batch": 2, "max_attempts": 1}}
+MODELS = model("service", "python", **TERMS, file="service.py")
 CODE = """
 from jobs import clock
 from workers.engines.protocol import InvalidInput

@@ -19,24 +19,21 @@ DOCUMENTS = [
     SPECS / "openai-chat-completions-responses.openapi.json",
 ]
 CREATE, RETRIEVE = "POST /responses", "GET /responses/{response_id}"
-OPERATIONS = [
-    "DELETE /files/{file_id}",
-    "GET /batches",
-    "GET /batches/{batch_id}",
-    "GET /files",
-    "GET /files/{file_id}",
-    "GET /files/{file_id}/content",
-    "GET /models",
-    "GET /models/{model}",
-    "POST /batches",
-    "POST /batches/{batch_id}/cancel",
-    "POST /files",
-    CREATE,
-    RETRIEVE,
-    "DELETE /responses/{response_id}",
-    "GET /responses/{response_id}/input_items",
-    "POST /responses/{response_id}/cancel",
-]
+METHODS = {
+    "/batches": ("GET", "POST"),
+    "/batches/{batch_id}": ("GET",),
+    "/batches/{batch_id}/cancel": ("POST",),
+    "/files": ("GET", "POST"),
+    "/files/{file_id}": ("GET", "DELETE"),
+    "/files/{file_id}/content": ("GET",),
+    "/models": ("GET",),
+    "/models/{model}": ("GET",),
+    "/responses": ("POST",),
+    "/responses/{response_id}": ("GET", "DELETE"),
+    "/responses/{response_id}/cancel": ("POST",),
+    "/responses/{response_id}/input_items": ("GET",),
+}
+OPERATIONS = [f"{method} {path}" for path, methods in METHODS.items() for method in methods]
 THERE = {"model": "echo"}
 """What is there to be asked for, by the parameter that names it."""
 NOT_AS_DOCUMENTED = {

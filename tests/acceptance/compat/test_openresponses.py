@@ -16,14 +16,13 @@ types = pytest.importorskip("openresponses_types.types")
 PLATFORM = CHATTING
 MODELS = responses.MODELS
 LOCATION = {"type": "string", "description": "The city and state, e.g. San Francisco, CA"}
+LOCATIONS = {"type": "object", "properties": {"location": LOCATION}, "required": ["location"]}
 WEATHER = {
     "type": "function",
     "name": "get_weather",
     "description": "Get the current weather for a location",
-    "parameters": {
-        "type": "object", "properties": {"location": LOCATION}, "required": ["location"],
-    },
-}  # fmt: skip
+    "parameters": LOCATIONS,
+}
 # The model says what it is told: a call, where the suite asks a model that decides by itself.
 CALL = '<tool_call>{"name":"get_weather","arguments":{"location":"San_Francisco"}}</tool_call>'
 TEMPLATES: dict[str, list[tuple[str, str]]] = {

@@ -22,15 +22,9 @@ PLATFORM = CHATTING
 MODELS = model("chatter", "echo_chat") + model("slow", "echo_chat", step_ms=50.0)
 SAID = "one two three four five"
 CALL = '<tool_call>{"name":"weather","arguments":{"city":"Turin"}}</tool_call>'
-TOOLS: Any = [
-    {
-        "type": "function",
-        "name": "weather",
-        "description": "The weather of a city",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
-        "strict": False,
-    }
-]
+WEATHER = {"type": "function", "name": "weather", "description": "The weather of a city"}
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
+TOOLS: Any = [{**WEATHER, "parameters": CITY, "strict": False}]
 
 
 def numbers_of(events: Iterable[ResponseStreamEvent]) -> list[int]:
@@ -259,12 +253,11 @@ LONG = " ".join(f"word{n}" for n in range(120))
 
 
 def ended(client: OpenAI, id: str) -> Response:
-    def look() -> Response | None:
+    def look() -> Any:
         found = client.responses.retrieve(id)
-        return None if found.status in ("queued", "in_progress") else found
+        return found.status not in ("queued", "in_progress") and found
 
-    found = eventually(look)
-    assert found is not None
+    found: Response = eventually(look)
     return found
 
 
@@ -340,8 +333,10 @@ def test_a_stream_goes_on_when_its_worker_is_killed(client: OpenAI, platform: Pl
     assert list(client.responses.retrieve(made.id, stream=True)) == seen
 
 
-def test_a_cancelled_response_ends_its_streams(client: OpenAI) -> None:
+def test_a_response_is_waited_for_or_cancelled_which_ends_its_streams(client: OpenAI) -> None:
     made = client.responses.create(model="slow", input=LONG, background=True)
+    with pytest.raises(openai.BadRequestError, match="has not ended"):
+        client.responses.create(model="chatter", input="x", previous_response_id=made.id)
     with pytest.raises(openai.ConflictError):
         client.responses.delete(made.id)
     found = client.responses.cancel(made.id)
@@ -368,13 +363,6 @@ def test_a_response_that_fails_says_why(client: OpenAI) -> None:
     assert (done.error.code, "9000 tokens" in done.error.message) == ("invalid_prompt", True)
     events = list(client.responses.retrieve(made.id, stream=True))
     assert events[-1].type == "response.failed"
-
-
-def test_a_conversation_waits_for_its_response(client: OpenAI) -> None:
-    made = client.responses.create(model="slow", input=LONG, background=True)
-    with pytest.raises(openai.BadRequestError, match="has not ended"):
-        client.responses.create(model="chatter", input="x", previous_response_id=made.id)
-    client.responses.cancel(made.id)
 
 
 @pytest.mark.parametrize("background", [True, False])

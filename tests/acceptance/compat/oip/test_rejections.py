@@ -20,7 +20,6 @@ from tests.support.wait import PATIENCE_S, eventually
 
 PLATFORM = CHATTING
 MODELS = oip.MODELS
-
 WRONG: list[tuple[str, Callable[[Triton], Any], str, str]] = [
     ("unknown model", lambda t: t.ask("nobody", PAIR), "404", "no model 'nobody'"),
     ("unknown version", lambda t: t.ask("simple", PAIR, model_version="9"), "404", "no version"),
@@ -117,8 +116,6 @@ def test_texts_have_no_more_calls_in_flight_than_their_tenant_may(
 
 
 SPEC = SPECS / "open-inference-protocol.openapi.yaml"
-
-
 OURS = {"MODEL_NAME": "simple", "MODEL_VERSION": "1"}
 
 

@@ -42,12 +42,8 @@ MODELS = batches.MODELS
 
 def test_texts_become_embeddings(client: OpenAI, http: httpx.Client) -> None:
     asked: Any = {"anchor": "created_at", "seconds": 3600}
-    made = create(
-        client,
-        *(embedding(f"text-{n}", f"text {n}", "minilm") for n in range(5)),
-        metadata={"kind": "test"},
-        output_expires_after=asked,
-    )
+    lines = [embedding(f"text-{n}", f"text {n}", "minilm") for n in range(5)]
+    made = create(client, *lines, metadata={"kind": "test"}, output_expires_after=asked)
     assert (made.status, made.object, made.metadata) == ("validating", "batch", {"kind": "test"})
     assert made.expires_at == made.created_at + 86_400
     assert counts_of(made) == (0, 0, 0)
@@ -73,13 +69,6 @@ def test_texts_become_embeddings(client: OpenAI, http: httpx.Client) -> None:
     assert output.expires_at == output.created_at + 3600
 
 
-def test_base64_is_what_who_asks_for_it_gets(client: OpenAI) -> None:
-    lines = [embedding("a", "abc"), embedding("b", "abc", encoding_format="base64")]
-    found = lines_of(client, ended(client, create(client, *lines)).output_file_id)
-    vectors = [line["response"]["body"]["data"][0]["embedding"] for line in found]
-    assert vectors == [[3.0, 0.5], "AABAQAAAAD8="]
-
-
 def test_several_texts_of_a_line_are_several_embeddings(client: OpenAI) -> None:
     many = {"input": ["one", "two"]}
     lines = [many, {"input": "one"}, {"input": "two"}, {"input": "one", "dimensions": 64}]
@@ -100,6 +89,10 @@ def test_several_texts_of_a_line_are_several_embeddings(client: OpenAI) -> None:
 def test_conversations_become_completions(client: OpenAI) -> None:
     batch = ended(client, create(client, talk("a"), talk("b"), endpoint="/v1/chat/completions"))
     assert batch.status == "completed"
+    with pytest.raises(openai.ConflictError, match="status 'completed'") as caught:
+        client.batches.cancel(batch.id)  # it has ended
+    assert caught.value.response.headers["X-Should-Retry"] == "false"
+    assert client.batches.retrieve(batch.id).status == "completed"
     for line in lines_of(client, batch.output_file_id):
         answer = ChatCompletion.model_validate(line["response"]["body"], strict=True)
         assert "hello" in str(answer.choices[0].message.content)
@@ -214,11 +207,8 @@ def test_a_batch_is_a_job_under_either_name(client: OpenAI, http: httpx.Client) 
 
 def test_a_request_that_is_tried_again_makes_one_batch(platform: Platform, client: OpenAI) -> None:
     """The package's retries have no key: it says in a header that they are."""
-    wanted: Any = {
-        "input_file_id": upload(client, embedding("a", "x")),
-        "endpoint": "/v1/embeddings",
-        "completion_window": "24h",
-    }
+    wanted: Any = {"endpoint": "/v1/embeddings", "completion_window": "24h"}
+    wanted["input_file_id"] = upload(client, embedding("a", "x"))
     first = client.batches.create(**wanted)
     again = client.batches.create(**wanted, extra_headers={"x-stainless-retry-count": "1"})
     assert again.id == first.id
@@ -251,38 +241,36 @@ def test_retries_that_race_make_one_batch(platform: Platform, client: OpenAI) ->
 
 def test_the_end_of_a_batch_is_told_as_openai_does(platform: Platform, receiver: Receiver) -> None:
     with openai_of(platform, "told") as client, native_of(platform, client) as http:
-        _tell(client, http, receiver)
-
-
-def _tell(client: OpenAI, http: httpx.Client, receiver: Receiver) -> None:
-    secret = http.get("/webhooks/secret").json()["secret"]
-    http.put("/webhooks/endpoint", json={"url": receiver.url}).raise_for_status()
-    good = create(client, embedding("a", "x"))
-    bad = create(client, b"no line")
-    late = create(client, *(embedding(str(n), "wait") for n in range(99)), completion_window="2s")
-    stopped = create(client, *(embedding(str(n), "wait") for n in range(99)))
-    eventually(lambda: client.batches.retrieve(stopped.id).status == "in_progress")
-    client.batches.cancel(stopped.id)
-    eventually(lambda: len(receiver.received) >= 4)
-    http.put("/webhooks/endpoint", json={"url": None}).raise_for_status()
-    events = [
-        client.webhooks.unwrap(one.body, one.headers, secret=secret) for one in receiver.received
-    ]
-    told = {event.data.id: event.type for event in events if "batch" in event.type}  # type: ignore[union-attr]
-    assert told == {
-        good.id: "batch.completed",
-        bad.id: "batch.failed",
-        late.id: "batch.expired",
-        stopped.id: "batch.cancelled",
-    }
-    assert len({event.id for event in events}) == 4
-    assert all(event.id.startswith("evt_") and event.object == "event" for event in events)
-    for id in (good.id, late.id, stopped.id):  # the files are there by then
-        assert client.batches.retrieve(id).status in ENDED
-    [one, *_] = receiver.received
-    wrong = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-    with pytest.raises(openai.InvalidWebhookSignatureError):
-        client.webhooks.unwrap(one.body, one.headers, secret=wrong)
+        secret = http.get("/webhooks/secret").json()["secret"]
+        http.put("/webhooks/endpoint", json={"url": receiver.url}).raise_for_status()
+        good = create(client, embedding("a", "x"))
+        bad = create(client, b"no line")
+        slow = [embedding(str(n), "wait") for n in range(99)]
+        late = create(client, *slow, completion_window="2s")
+        stopped = create(client, *slow)
+        eventually(lambda: client.batches.retrieve(stopped.id).status == "in_progress")
+        client.batches.cancel(stopped.id)
+        eventually(lambda: len(receiver.received) >= 4)
+        http.put("/webhooks/endpoint", json={"url": None}).raise_for_status()
+        events = [
+            client.webhooks.unwrap(one.body, one.headers, secret=secret)
+            for one in receiver.received
+        ]
+        told = {event.data.id: event.type for event in events if "batch" in event.type}  # type: ignore[union-attr]
+        assert told == {
+            good.id: "batch.completed",
+            bad.id: "batch.failed",
+            late.id: "batch.expired",
+            stopped.id: "batch.cancelled",
+        }
+        assert len({event.id for event in events}) == 4
+        assert all(event.id.startswith("evt_") and event.object == "event" for event in events)
+        for id in (good.id, late.id, stopped.id):  # the files are there by then
+            assert client.batches.retrieve(id).status in ENDED
+        [one, *_] = receiver.received
+        wrong = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+        with pytest.raises(openai.InvalidWebhookSignatureError):
+            client.webhooks.unwrap(one.body, one.headers, secret=wrong)
 
 
 def test_nothing_is_left_open(platform: Platform, client: OpenAI, http: httpx.Client) -> None:
