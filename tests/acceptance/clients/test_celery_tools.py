@@ -12,7 +12,6 @@ from tests.support.platforms import TWO_WORKERS
 from tests.support.wait import PATIENCE_S
 
 pytestmark = pytest.mark.nightly
-
 PLATFORM = TWO_WORKERS
 
 
@@ -21,9 +20,7 @@ def celery(platform: Platform, *arguments: str) -> dict[str, dict[str, object]]:
     environ = {**os.environ, "MILLRACE_REDIS_URL": platform.settings.redis_url}
     command = [sys.executable, "-m", "celery", "-A", "workers.app", *arguments]
     command += ["--json", "--timeout", "10"]
-    done = subprocess.run(
-        command, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     replies = json.loads(done.stdout)
     parts = replies if isinstance(replies, list) else [replies]  # `control` lists them

@@ -3,14 +3,13 @@
 import csv
 import gzip
 import json
-import os
+import re
 import signal
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,18 @@ import httpx
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
-from prometheus_client.parser import text_string_to_metric_families
 
 from millrace import Client
 from millrace.progress import Progress
 from ops.cli.main import main
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
+from tests.support.cases import each
+from tests.support.children import child_of
 from tests.support.command_line import run_millrace
 from tests.support.platforms import OPEN
-from tests.support.processes import spawned
+from tests.support.processes import interruptible
 from tests.support.wait import PATIENCE_S, eventually
-
-PEOPLE = 'id,text\nann,"hello, world"\nbob,"two\nlines"\n'
 
 PLATFORM = OPEN
 
@@ -66,20 +64,9 @@ def newest(client: Client) -> list[str]:
     return [job["id"] for job in client.request("GET", "/jobs")["data"]]
 
 
-def command(*arguments: str) -> AbstractContextManager["subprocess.Popen[str]"]:
-    """Starts a command that SIGINT interrupts, even where the tests run in the background of a
-    shell, which makes its children ignore it."""
-    return spawned(
-        [sys.executable, "-m", "ops", *arguments],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("name", ["people.csv", "people.csv.gz"])
 def test_csv_goes_in_and_out(name: str) -> None:
-    raw = PEOPLE.encode()
+    raw = b'id,text\nann,"hello, world"\nbob,"two\nlines"\n'
     Path(name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
     columns = ("--column", "text", "--id-column", "id")
     run_millrace("submit", name, "--model", "batchstring", *columns, "-o", "out.csv")
@@ -108,33 +95,30 @@ def test_everything_of_a_job_can_be_said() -> None:
     assert "Idempotency-Key" in run_millrace(*again, status=1).output  # with other parameters
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (("a.txt", "--model", "echo", "--column", "x"), "are for CSV"),
-        (("a.txt", "--model", "echo", "--metadata", "x"), "'x' is not NAME=VALUE"),
-        (("a.txt", "--model", "echo", "--params", "[]"), "must be a JSON object"),
-        (("none.txt", "--model", "echo"), "'none.txt' does not exist"),
-        (("s3://bucket/a.csv", "--model", "echo", "--column", "x"), "files that are read here"),
-        (("s3://bucket/a", "--model", "echo", "--format", "text"), "reads no plain texts"),
-        (("a.txt", "--model", "echo", "-o", "s3://bucket/a.csv"), "results go into a folder"),
-        (("a.txt", "--model", "echo", "--output-format", "parquet"), "is for S3"),
-    ],
-)
-def test_what_is_wrong_is_refused_before_anything_is_sent(
-    client: Client, arguments: tuple[str, ...], why: str
-) -> None:
+#: What follows `submit --model echo`, the exit status, and why.
+WRONG = [
+    ("a.txt --column x", 2, "are for CSV"),
+    ("a.txt --metadata x", 2, "'x' is not NAME=VALUE"),
+    ("a.txt --params []", 2, "must be a JSON object"),
+    ("none.txt", 2, "'none.txt' does not exist"),
+    ("s3://bucket/a.csv --column x", 2, "files that are read here"),
+    ("s3://bucket/a --format text", 2, "reads no plain texts"),
+    ("a.txt -o s3://bucket/a.csv", 2, "results go into a folder"),
+    ("a.txt --output-format parquet", 2, "is for S3"),
+    ("a.csv --column a", 1, "a.csv, line 5002: 1 fields, where the header has 2"),
+    ("a.jsonl", 1, "line 2"),  # as the api says
+]
+
+
+def test_what_is_wrong_is_refused_and_nothing_is_stored(client: Client) -> None:
     Path("a.txt").write_text("one\n")
-    before = newest(client)
-    assert why in run_millrace("submit", *arguments, status=2).output
-    assert newest(client) == before
-
-
-def test_a_fault_within_the_input_stores_nothing(client: Client) -> None:
     Path("a.csv").write_text("a,b\n" + "1,2\n" * 5000 + "3\n")
+    Path("a.jsonl").write_text('"fine"\n{"input": \n')
     before = newest(client)
-    refused = run_millrace("submit", "a.csv", "--model", "echo", "--column", "a", status=1)
-    assert "a.csv, line 5002: 1 fields, where the header has 2" in refused.output
+    for (arguments, status, why), case in each(WRONG):
+        with case:
+            command = ("submit", "--model", "echo", *arguments.split())
+            assert why in run_millrace(*command, status=status).output
     assert newest(client) == before
 
 
@@ -161,24 +145,11 @@ def test_vectors_are_columns_of_numbers_in_parquet(client: Client) -> None:
 
 def test_items_are_submitted_again_with_other_terms(client: Client) -> None:
     Path("a.txt").write_text("one\ntwo\n")
-    given = ("submit", "a.txt", "--model", "echo", "--label", "team=search", "--wait", "--json")
-    first = json.loads(run_millrace(*given).output)
-    assert (
-        "all items of the job succeeded"
-        in run_millrace("resubmit", first["id"], "--unsuccessful", status=1).output
-    )
-    again = json.loads(
-        run_millrace(
-            "resubmit",
-            first["id"],
-            "--name",
-            "again",
-            "--expires-in-s",
-            "never",
-            "--wait",
-            "--json",
-        ).output
-    )
+    first = json_of("submit", "a.txt", "--model", "echo", "--label", "team=search", "--wait")
+    refused = run_millrace("resubmit", first["id"], "--unsuccessful", status=1)
+    assert "all items of the job succeeded" in refused.output
+    terms = ("--name", "again", "--expires-in-s", "never")
+    again = json_of("resubmit", first["id"], *terms, "--wait")
     assert again["expires_at"] is None
     assert (again["name"], again["labels"]) == ("again", {"team": "search"})
     assert (again["state"], again["counts"]["succeeded"]) == ("completed", 2)
@@ -200,26 +171,29 @@ def test_two_jobs_are_compared() -> None:
     assert json_of("diff", a, b, "--min-cosine", "0.999")["is_same"]
     assert json_of("diff", a, b, "--by", "seq", status=1)["changed"] == 2
     run_millrace("diff", a, "job_01aryz6s41tsv4rrffq69g5fav", status=2)
+
+
+def test_without_an_api_it_says_what_to_do() -> None:
     nowhere = ("--url", f"http://127.0.0.1:{free_port()}")
-    assert "millrace up" in run_millrace("diff", a, b, *nowhere, status=2).output
+    id = "job_01aryz6s41tsv4rrffq69g5fav"
+    assert "millrace up" in run_millrace("diff", id, id, *nowhere, status=2).output
+    assert "millrace up" in run_millrace("jobs", *nowhere, status=1).stderr
+    assert "not found" in run_millrace("job", id, status=1).stderr.lower()
 
 
 def looks_at_jobs(platform: Platform) -> float:
     """Requests for one job that the api has answered."""
     said = httpx.get(f"{platform.url}/metrics").raise_for_status().text
-    return sum(
-        sample.value
-        for family in text_string_to_metric_families(said)
-        for sample in family.samples
-        if sample.name == "millrace_http_requests_total"
-        and sample.labels["route"] == "/jobs/{job_id}"
+    counts = re.findall(
+        r'^millrace_http_requests_total\{.*"/jobs/\{job_id\}".*\} (.+)$', said, re.M
     )
+    return sum(map(float, counts))
 
 
 def test_ctrl_c_leaves_the_job_running_and_says_how_to_come_back(
     platform: Platform, client: Client, paused: str
 ) -> None:
-    with command("job", paused, "--follow") as following:
+    with interruptible("-m", "ops", "job", paused, "--follow") as following:
         assert following.stderr
         following.stderr.read(1)  # the bar is being drawn
         before = looks_at_jobs(platform)
@@ -236,7 +210,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_come_back(
 
 def test_a_reader_that_leaves_ends_it_quietly() -> None:
     id = job_of(*("x" * 100 for _ in range(5000)))
-    with command("results", id) as printing:
+    with interruptible("-m", "ops", "results", id) as printing:
         assert printing.stdout
         assert printing.stderr
         assert json.loads(printing.stdout.readline())["seq"] == 0
@@ -245,19 +219,14 @@ def test_a_reader_that_leaves_ends_it_quietly() -> None:
         assert printing.wait(PATIENCE_S) != 0
 
 
-class Watched(Progress):
-    """Tells when the api doesn't answer."""
-
-    def __init__(self, gone: threading.Event) -> None:
-        self.gone = gone
-
-    def away(self) -> None:
-        self.gone.set()
-
-
 def test_a_job_is_waited_for_while_the_api_restarts(platform: Platform, paused: str) -> None:
     away = threading.Event()
-    [api] = [child for child in platform.supervisor.children if child.name == "api"]
+
+    class Watched(Progress):
+        def away(self) -> None:
+            away.set()
+
+    api = child_of(platform, "api")
 
     def resumed() -> bool:
         platform.poll()
@@ -265,11 +234,17 @@ def test_a_job_is_waited_for_while_the_api_restarts(platform: Platform, paused: 
 
     with closing(Client(platform.url)) as client, ThreadPoolExecutor(1) as pool:
         client.jobs.get(paused)  # an api that was never there is no outage
-        waiting = pool.submit(client.jobs.wait, paused, progress=Watched(away))
+        waiting = pool.submit(client.jobs.wait, paused, progress=Watched())
         api.kill()
         eventually(away.is_set)
         eventually(resumed)
         assert waiting.result()["state"] == "completed"
+
+
+def test_a_job_is_deleted() -> None:
+    id = job_of("x")
+    assert json_of("delete", id) == {"id": id, "deleted": True}
+    assert "there is no job" in run_millrace("delete", id, status=1).stderr
 
 
 def test_lists_go_on_where_the_last_one_ended() -> None:
@@ -281,15 +256,11 @@ def test_lists_go_on_where_the_last_one_ended() -> None:
 
 
 def test_a_call_takes_json_and_parameters() -> None:
-    assert json.loads(
-        run_millrace("infer", "--model", "echo", '{"a": [1]}', "--is-json").stdout
-    ) == {"a": [1]}
-    assert json.loads(run_millrace("infer", "--model", "echo", "[1]").stdout) == "[1]"
-    run_millrace("infer", "--model", "echo", "{", "--is-json", status=2)
-    assert (
-        "nope"
-        in run_millrace("infer", "--model", "echo", "x", "--params", '{"nope": 1}', status=1).output
-    )
+    infer = partial(run_millrace, "infer", "--model", "echo")
+    assert json.loads(infer('{"a": [1]}', "--is-json").stdout) == {"a": [1]}
+    assert json.loads(infer("[1]").stdout) == "[1]"
+    infer("{", "--is-json", status=2)
+    assert "nope" in infer("x", "--params", '{"nope": 1}', status=1).output
 
 
 @pytest.mark.parametrize(
@@ -308,19 +279,21 @@ def test_the_format_of_standard_input_is_guessed_and_said(
     done = run_millrace("submit", "-", "--model", "echo", "--wait", "--json", *more, input=given)
     results = run_millrace("results", json.loads(done.stdout)["id"]).stdout.splitlines()
     assert [json.loads(line)["output"] for line in results] == inputs
-    assert (f"standard input is read as {read_as}" in done.stderr) == bool(read_as)
-    assert ("standard input" in done.stderr) == bool(read_as)
+    said = f"standard input is read as {read_as}" if read_as else ""
+    assert said in done.stderr
+    assert ("standard input" in done.stderr) == bool(said)
 
 
-@pytest.mark.parametrize("id", ["nope", "job_nope"])
-@pytest.mark.parametrize("verb", ["job", "cancel", "results", "webhooks", "why", "jobs --after"])
-def test_what_is_no_id_is_told_how_it_differs_from_one(verb: str, id: str) -> None:
-    if (verb, id) == ("why", "nope"):
-        return  # the name of a model
-    said = run_millrace(*verb.split(), id, status=1).output
-    differs = "after job_ come 26" if id.startswith("job_") else "begins with job_"
-    assert f"'{id}' is no id" in said
-    assert differs in said
+def test_what_is_no_id_is_told_how_it_differs_from_one() -> None:
+    verbs = ("job", "cancel", "results", "webhooks", "why", "jobs --after")
+    differs = {"nope": "begins with job_", "job_nope": "after job_ come 26"}
+    for (verb, id), case in each(product(verbs, differs)):
+        if (verb, id) == ("why", "nope"):
+            continue  # the name of a model
+        with case:
+            said = run_millrace(*verb.split(), id, status=1).output
+            assert f"'{id}' is no id" in said
+            assert differs[id] in said
 
 
 def test_progress_counts_what_failed() -> None:

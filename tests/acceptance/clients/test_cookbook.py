@@ -18,7 +18,6 @@ from tests.support.pages import MINILM, ROOT, Recipe, as_shown, lay_out, run, se
 from tests.support.platforms import LIGHT, SAMPLES, Platforms, spec
 
 pytestmark = pytest.mark.nightly
-
 DOCS = ROOT / "ops" / "docs"
 PAGES = [DOCS / "how-to/cookbook.md", DOCS / "tutorial/first_hour.md", DOCS / "reference/client.md"]
 BUCKET = "texts"
@@ -86,19 +85,15 @@ def platform(folder: Path, environ: dict[str, str], platforms: Platforms) -> Ite
         yield started
 
 
-@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
-def test_a_recipe_shows_what_comes_of_it(recipe: Recipe) -> None:
+@pytest.mark.parametrize("title", RECIPES)
+def test_a_recipe_shows_what_comes_of_it_and_does_what_it_says(
+    title: str, folder: Path, platform: Platform, environ: dict[str, str]
+) -> None:
+    recipe = RECIPES[title]
     assert recipe.commands
     assert recipe.shown
     assert {language for language, _ in recipe.blocks} <= {"bash", "python", "toml", "text"}
     unnamed = [text for kind, text in recipe.blocks if kind in ("python", "toml")]
     assert len(unnamed) == len(recipe.files)
-
-
-@pytest.mark.parametrize("title", RECIPES)
-def test_a_recipe_does_what_it_says(
-    title: str, folder: Path, platform: Platform, environ: dict[str, str]
-) -> None:
-    recipe = RECIPES[title]
     printed = run(recipe, folder, {**environ, "MILLRACE_URL": platform.url})
     assert as_shown(recipe.shown).fullmatch(printed), printed

@@ -10,7 +10,6 @@ import pytest
 
 from millrace import Client
 from ops.processes.ports import free_port
-from ops.supervisor.platform import Platform
 from tests.support.cases import each
 from tests.support.keys import make_key_at
 from tests.support.pages import MINILM, ROOT, as_shown, lay_out, recipe, run, sections
@@ -18,7 +17,6 @@ from tests.support.platforms import Platforms, close_the_door, spec, supervised
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.nightly
-
 PAGE = ROOT / "ops" / "docs" / "how-to" / "exercises.md"
 TEXT = PAGE.read_text().replace("9003", str(free_port()))  # that of the page may be taken here
 EXERCISES = {one.title: one for one in sections(TEXT) if one.title[0].isdigit()}
@@ -40,7 +38,8 @@ def environ(folder: Path, platforms: Platforms) -> Iterator[dict[str, str]]:
         platforms.running(spec("", workers=2, webhook_allow="127.0.0.1"), **wanted) as platform,
         supervised(platform),
     ):
-        admin, acme = _keys(platform)
+        url = platform.settings.database_url
+        admin, acme = make_key_at(url, "ops", role="admin")[0], make_key_at(url, "acme")[0]
         close_the_door(platform)
         with Client(platform.url, admin) as client:
             eventually(lambda: _ready(client) == {"minilm": 2, "stars": 2, "chatter": 2})
@@ -52,11 +51,6 @@ def environ(folder: Path, platforms: Platforms) -> Iterator[dict[str, str]]:
         }
 
 
-def _keys(platform: Platform) -> tuple[str, str]:
-    url = platform.settings.database_url
-    return make_key_at(url, "ops", role="admin")[0], make_key_at(url, "acme")[0]
-
-
 def _ready(client: Client) -> dict[str, int]:
     workers = client.get("/workers")["data"]
     names = [one["model"].partition("@")[0] for worker in workers for one in worker["models"]
@@ -64,18 +58,15 @@ def _ready(client: Client) -> dict[str, int]:
     return {name: names.count(name) for name in names}
 
 
-def test_there_are_twenty_exercises_with_a_solution_and_what_is_seen() -> None:
-    assert [int(re.match(r"\d+", title)[0]) for title in EXERCISES] == list(range(1, 21))
-    for one in EXERCISES.values():
-        assert one.commands
-        assert one.shown
-        assert {language for language, _ in one.blocks} <= {"bash", "python", "text"}
-        assert len([kind for kind, _ in one.blocks if kind == "python"]) == len(one.files)
-
-
 @pytest.mark.timeout(1200)
-def test_each_is_solved_by_its_commands(folder: Path, environ: dict[str, str]) -> None:
+def test_each_has_a_solution_and_what_is_seen(folder: Path, environ: dict[str, str]) -> None:
+    assert [int(re.match(r"\d+", title)[0]) for title in EXERCISES] == list(range(1, 21))
     for exercise, case in each(EXERCISES.values(), name=attrgetter("title")):
         with case:
+            assert exercise.commands
+            assert exercise.shown
+            kinds = [language for language, _ in exercise.blocks]
+            assert {*kinds} <= {"bash", "python", "text"}
+            assert kinds.count("python") == len(exercise.files)
             printed = run(exercise, folder, environ)
             assert as_shown(exercise.shown).fullmatch(printed), printed

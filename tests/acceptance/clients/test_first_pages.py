@@ -14,7 +14,6 @@ from tests.support.pages import MINILM, ROOT, Recipe, lay_out, recipe, run, sect
 from tests.support.platforms import LIGHT, Platforms, spec
 
 pytestmark = pytest.mark.nightly
-
 HOW_TO = ROOT / "ops" / "docs" / "how-to"
 LEFT_OUT = {
     "make demo": "installs the checkout, and takes a minute or two: CI runs it by itself",
@@ -31,18 +30,15 @@ def _section(page: str, title: str) -> Recipe:
     return found
 
 
-def _page(path: Path) -> Recipe:
-    return recipe(path.name, path.read_text(), LEFT_OUT)
-
-
 RUNNING = HOW_TO / "operations" / "running.md"
 PAGES = [ROOT / "README.md", HOW_TO / "operations" / "tenants.md"]
 RECIPES = [
-    _page(PAGES[0]),
+    recipe("README.md", PAGES[0].read_text(), LEFT_OUT),
     recipe("running.md", RUNNING.read_text().partition("\n## ")[0], LEFT_OUT),
     _section("models/models.md", "A custom model in ten lines"),
     _section("models/models.md", "`function`: a function of texts"),
-    _page(PAGES[1]),  # keys are made: the platform is closed from then on
+    # keys are made: the platform is closed from then on
+    recipe("tenants.md", PAGES[1].read_text(), LEFT_OUT),
 ]
 
 

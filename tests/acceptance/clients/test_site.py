@@ -20,7 +20,6 @@ from tests.support.pages import ROOT
 from tests.support.wait import PATIENCE_S
 
 pytestmark = pytest.mark.nightly
-
 _LOADED = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src")}
 
 if importlib.util.find_spec("material") is None:

@@ -1,28 +1,32 @@
 """Anthropic's own client, as it comes, against a running platform."""
 
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import anthropic
 import httpx
 import pytest
+from anthropic import Anthropic
 
+from jobs.identity import Limit
+from jobs.store.tenants import limits
 from ops.supervisor.platform import Platform
+from tests.support.cases import each
 from tests.support.clients import chat
+from tests.support.keys import make_key_at
 from tests.support.models.entries import model
 from tests.support.packages import anthropic_ended as ended
 from tests.support.packages import anthropic_with
-from tests.support.platforms import CHATTING
+from tests.support.platforms import CHATTING, transaction
 from tests.support.wait import eventually
 
-MODELS = model(
-    "chatter",
-    "python",
-    task="chat",
-    limits={"max_batch": 8, "window_ms": 5, "slice_items": 8},
-    file="chatter.py",
-)
+LIMITS = {"max_batch": 8, "window_ms": 5, "slice_items": 8}
+MODELS = model("words", "echo_chat")
+MODELS += model("chatter", "python", task="chat", limits=LIMITS, file="chatter.py")
 CHATTER = '''
-"""Says what it was told last, in capitals; waits, and fails, when it is told to."""
+"""Says what it was told last, in capitals; waits for the gate, and fails, when it is told to."""
 
 import pathlib
 
@@ -37,7 +41,7 @@ def predict(batch):
 
 def answer(messages):
     text = messages[-1]["content"]
-    if text == "wait":
+    if text.startswith("wait"):
         eventually(GATE.exists)
     if text == "fail":
         raise ValueError("told to")
@@ -56,24 +60,38 @@ def answer(messages):
     return " ".join([*system, text.upper()])
 '''
 
-
 FILES = {"chatter.py": CHATTER}
 PLATFORM = CHATTING
 
 
-def asked(custom_id: str, text: Any, **params: Any) -> Any:
+@pytest.fixture
+def gate(platform: Platform) -> Iterator[Path]:
+    path: Path = platform.settings.models.with_name("gate")
+    path.unlink(missing_ok=True)
+    yield path
+    path.touch()  # what a test left unfinished ends, and the model can be taken out
+
+
+def asked(custom_id: Any, text: Any, **params: Any) -> Any:
     body = {"model": "chatter", "max_tokens": 50, **chat(text)} | params
     return {"custom_id": custom_id, "params": body}
 
 
-def answered(claude: anthropic.Anthropic, *requests: Any) -> list[Any]:
-    """The results of a batch, in their order."""
-    made = claude.messages.batches.create(requests=requests)
-    ended(claude, made.id)
-    return list(claude.messages.batches.results(made.id))
+ONE = [asked("a", "x")]
+MIXED = [
+    asked("a", "wait one two"),
+    asked("b", "three", model="words"),
+    asked("c", "wait four"),
+    asked("d", "five six", model="words"),
+]
+"""Requests that name several models."""
 
 
-def test_a_batch_from_its_requests_to_its_messages(claude: anthropic.Anthropic) -> None:
+def total(batch: Any) -> int:
+    return sum(batch.request_counts.to_dict().values())
+
+
+def test_a_batch_from_its_requests_to_its_messages(claude: Anthropic) -> None:
     made = claude.messages.batches.create(
         requests=[
             asked("plain", "hello"),
@@ -99,52 +117,38 @@ def test_a_batch_from_its_requests_to_its_messages(claude: anthropic.Anthropic) 
     assert [message.stop_reason for message in said] == ["end_turn"] * 3 + ["max_tokens"]
     assert (said[3].usage.input_tokens, said[3].usage.output_tokens) == (3, 1)
     assert len({message.id for message in said}) == 4
-    error = lines[4].result.error.error
-    assert error.type == "api_error"
-    assert "told to" in error.message
+    failed = lines[4].result.error.error
+    assert (failed.type, "told to" in failed.message) == ("api_error", True)
 
 
-def test_long_answers_come_whole_out_of_the_blob_store(claude: anthropic.Anthropic) -> None:
+def test_long_answers_come_whole_and_one_that_is_no_text_is_an_error(claude: Anthropic) -> None:
     requests = [asked(f"{n}", "long" if n % 2 else f"short {n}") for n in range(6)]
-    texts = [line.result.message.content[0].text for line in answered(claude, *requests)]
+    made = claude.messages.batches.create(requests=[*requests, asked("odd", "odd")])
+    ended(claude, made.id)
+    *results, odd = claude.messages.batches.results(made.id)
+    assert odd.result.error.error.type == "api_error"  # type: ignore[union-attr]
+    texts = [line.result.message.content[0].text for line in results]  # type: ignore[union-attr]
     assert texts == ["x" * 5000 if n % 2 else f"SHORT {n}" for n in range(6)]
 
 
-def test_an_answer_that_is_no_text_is_an_error(claude: anthropic.Anthropic) -> None:
-    odd, good = answered(claude, asked("odd", "odd"), asked("a", "x"))
-    assert odd.result.error.error.type == "api_error"
-    assert good.result.message.content[0].text == "X"
-
-
-def test_counts_and_results_are_live(
-    claude: anthropic.Anthropic, platform: Platform, key: str
-) -> None:
+def test_counts_and_results_are_live(claude: Anthropic, http: httpx.Client, gate: Path) -> None:
     """Counts and results are shown before the batch has ended."""
-    gate = platform.settings.models.with_name("gate")
     requests = [asked(f"quick-{n}", "x") for n in range(20)] + [asked("slow", "wait")]
     made = claude.messages.batches.create(requests=requests)
-    try:
-        counts = eventually(
-            lambda: (c := claude.messages.batches.retrieve(made.id).request_counts).succeeded and c
-        )
-        assert counts.processing + counts.succeeded == 21
-        results = f"{platform.url}/v1/messages/batches/{made.id}/results"
-        eventually(
-            lambda: len(httpx.get(results, headers={"X-Api-Key": key}).text.splitlines()) >= 8
-        )
-        with pytest.raises(anthropic.AnthropicError, match="results_url"):
-            claude.messages.batches.results(made.id)
-    finally:
-        gate.touch()
+    counts = eventually(
+        lambda: (c := claude.messages.batches.retrieve(made.id).request_counts).succeeded and c
+    )
+    assert counts.processing + counts.succeeded == 21
+    results = f"/v1/messages/batches/{made.id}/results"
+    eventually(lambda: len(http.get(results).text.splitlines()) >= 8)
+    with pytest.raises(anthropic.AnthropicError, match="results_url"):
+        claude.messages.batches.results(made.id)
+    gate.touch()
     assert ended(claude, made.id).request_counts.succeeded == 21
-    gate.unlink()
 
 
-def test_a_batch_is_cancelled_in_the_middle_and_deleted(
-    claude: anthropic.Anthropic, platform: Platform
-) -> None:
+def test_a_batch_is_cancelled_in_the_middle_and_deleted(claude: Anthropic, gate: Path) -> None:
     """There are more requests than a worker claims at once: those have not begun."""
-    gate = platform.settings.models.with_name("gate")
     made = claude.messages.batches.create(requests=[asked(f"w-{n}", "wait") for n in range(200)])
     cancelled = claude.messages.batches.cancel(made.id)
     assert cancelled.processing_status in ("canceling", "ended")
@@ -161,11 +165,10 @@ def test_a_batch_is_cancelled_in_the_middle_and_deleted(
     assert claude.messages.batches.delete(made.id).type == "message_batch_deleted"
     with pytest.raises(anthropic.NotFoundError):
         claude.messages.batches.retrieve(made.id)
-    gate.unlink()
 
 
-def test_batches_are_listed_a_page_at_a_time(claude: anthropic.Anthropic) -> None:
-    ids = [claude.messages.batches.create(requests=[asked("a", "x")]).id for _ in range(5)]
+def test_batches_are_listed_a_page_at_a_time(claude: Anthropic) -> None:
+    ids = [claude.messages.batches.create(requests=ONE).id for _ in range(5)]
     native = claude.post("/jobs", body={"model": "echo", "items": ["x"]}, cast_to=object)
     listed = [batch.id for batch in claude.messages.batches.list(limit=2)]
     assert listed[:5] == ids[::-1]
@@ -175,8 +178,8 @@ def test_batches_are_listed_a_page_at_a_time(claude: anthropic.Anthropic) -> Non
     assert page.has_more
 
 
-def test_the_native_routes_take_the_same_id(claude: anthropic.Anthropic) -> None:
-    made = claude.messages.batches.create(requests=[asked("a", "x")])
+def test_the_native_routes_take_the_same_id(claude: Anthropic) -> None:
+    made = claude.messages.batches.create(requests=ONE)
     ended(claude, made.id)
     job: Any = claude.get(f"/jobs/{made.id}", cast_to=object)
     assert job["state"] == "completed"
@@ -201,32 +204,26 @@ def test_the_native_routes_take_the_same_id(claude: anthropic.Anthropic) -> None
         (asked("\0", "x"), "requests.0.custom_id"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(
-    claude: anthropic.Anthropic, request_: Any, told: str
-) -> None:
+def test_what_is_wrong_is_said_with_its_place(claude: Anthropic, request_: Any, told: str) -> None:
     with pytest.raises(anthropic.BadRequestError, match=told) as caught:
         claude.messages.batches.create(requests=[request_])
     assert caught.value.type == "invalid_request_error"
     assert str(caught.value).count("requests.0") <= 1
 
 
-def test_what_is_no_id_is_told_so_once(claude: anthropic.Anthropic) -> None:
-    with pytest.raises(anthropic.NotFoundError, match="there is no message batch") as caught:
-        claude.messages.batches.retrieve("nonsense")
-    assert str(caught.value).count("nonsense") == 1
-
-
-def test_a_retry_makes_no_second_batch(claude: anthropic.Anthropic) -> None:
-    requests = [asked("retried", "x")]
+@pytest.mark.parametrize("requests", [ONE, MIXED], ids=["one", "mixed"])
+def test_a_retry_makes_no_second_batch(claude: Anthropic, gate: Path, requests: list[Any]) -> None:
+    gate.touch()
     create = claude.messages.batches.create
     first = create(requests=requests)
     again = create(requests=requests, extra_headers={"x-stainless-retry-count": "1"})
     meant = create(requests=requests)
     assert first.id == again.id != meant.id
-    key = {"Idempotency-Key": '"one of mine"'}
-    keyed = [create(requests=requests, extra_headers=key).id for _ in range(2)]
-    assert keyed[0] == keyed[1]
-    assert keyed[0] not in (first.id, meant.id)
+    key = {"Idempotency-Key": f'"{len(requests)} of mine"'}
+    keyed = [create(requests=requests, extra_headers=key) for _ in range(2)]
+    assert keyed[0].id == keyed[1].id
+    assert keyed[0].id not in (first.id, meant.id)
+    assert total(again) == total(keyed[1]) == len(requests)
     with pytest.raises(anthropic.UnprocessableEntityError, match="key"):
         create(requests=[asked("other", "x")], extra_headers=key)
 
@@ -239,43 +236,32 @@ def test_a_retry_makes_no_second_batch(claude: anthropic.Anthropic) -> None:
         rb'{"requests": [{"custom_id": "\ud800", "params": {"model": "chatter"}}]}',
     ],
 )
-def test_a_lone_surrogate_is_the_clients_mistake(platform: Platform, key: str, body: bytes) -> None:
-    headers = {"X-Api-Key": key, "Content-Type": "application/json"}
-    answer = httpx.post(f"{platform.url}/v1/messages/batches", headers=headers, content=body)
+def test_a_lone_surrogate_is_the_clients_mistake(http: httpx.Client, body: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = http.post("/v1/messages/batches", headers=headers, content=body)
     assert answer.status_code in (400, 404), answer.text
     assert answer.json()["type"] == "error"
 
 
-def test_everything_wrong_is_told_at_once(claude: anthropic.Anthropic) -> None:
-    requests = [
-        asked("a", "x"), asked("a", "x"), asked("b", "x", model="other"),
-        asked("c", "x", max_tokens="many"),
-    ]  # fmt: skip
-    with pytest.raises(anthropic.BadRequestError) as caught:
-        claude.messages.batches.create(requests=requests)
-    message = str(caught.value)
-    for told in ("requests.1.custom_id", "requests.2.params.model", "requests.3.params.max_tokens"):
-        assert told in message
-
-
-def test_who_may_not_is_told_so(platform: Platform, claude: anthropic.Anthropic) -> None:
-    made = claude.messages.batches.create(requests=[asked("a", "x")])
-    with anthropic_with(platform, "mk_wrong") as other:
-        with pytest.raises(anthropic.AuthenticationError) as caught:
-            other.messages.batches.retrieve(made.id)
-        assert caught.value.type == "authentication_error"
+def test_what_is_not_there_and_who_is_unknown_are_told_in_its_words(
+    platform: Platform, claude: Anthropic
+) -> None:
+    with (
+        anthropic_with(platform, "mk_wrong") as other,
+        pytest.raises(anthropic.AuthenticationError) as caught,
+    ):
+        other.messages.batches.retrieve("msgbatch_gone")
+    assert caught.value.type == "authentication_error"
     with pytest.raises(anthropic.NotFoundError) as missing:
         claude.messages.batches.create(requests=[asked("a", "x", model="nobody")])
     assert missing.value.type == "not_found_error"
-    with pytest.raises(anthropic.NotFoundError):
-        claude.messages.batches.retrieve("msgbatch_01kb4q0m3ve0ar6h4cgq9x9b7s")
-    with pytest.raises(anthropic.NotFoundError):
-        claude.messages.batches.retrieve("msgbatch_gone")
+    for id in ("msgbatch_01kb4q0m3ve0ar6h4cgq9x9b7s", "msgbatch_gone", "nonsense"):
+        with pytest.raises(anthropic.NotFoundError, match="there is no message batch") as missing:
+            claude.messages.batches.retrieve(id)
+        assert str(missing.value).count(id) == 1
 
 
-def test_models_are_listed_in_anthropics_format(
-    claude: anthropic.Anthropic, platform: Platform, key: str
-) -> None:
+def test_models_have_anthropics_format(claude: Anthropic, platform: Platform, key: str) -> None:
     listed = list(claude.models.list(limit=1))
     assert {"chatter", "chatter@1"} <= {model.id for model in listed}
     assert {(model.type, model.lifecycle) for model in listed} == {("model", "active")}
@@ -291,26 +277,93 @@ def test_models_are_listed_in_anthropics_format(
     assert "request-id" not in plain.headers
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/v1/models"),
-        ("GET", "/v1/models/gone"),
-        ("GET", "/v1/messages/batches"),
-        ("GET", "/v1/messages/batches/gone"),
-        ("GET", "/v1/messages/nowhere"),
-        ("POST", "/v1/messages"),
-        ("POST", "/v1/messages/count_tokens"),
-        ("POST", "/v1/messages/batches"),
-        ("PUT", "/v1/messages"),
-    ],
-)
-def test_every_answer_names_its_request(
-    platform: Platform, key: str, method: str, path: str
-) -> None:
-    headers = {"x-api-key": key, "anthropic-version": "2023-06-01"}
-    for who in (headers, headers | {"x-api-key": "mk_wrong"}):
-        answer = httpx.request(method, f"{platform.url}{path}", headers=who)
-        assert answer.headers["request-id"] == answer.headers["x-request-id"]
-        if answer.is_error:
-            assert answer.json()["request_id"] == answer.headers["request-id"]
+GET = ("models", "models/gone", "messages/batches", "messages/batches/gone", "messages/nowhere")
+POST = ("messages", "messages/count_tokens", "messages/batches")
+
+
+def test_every_answer_names_its_request(platform: Platform, key: str) -> None:
+    routes = [("PUT", "messages"), *(("GET", path) for path in GET)]
+    routes += [("POST", path) for path in POST]
+    for ((method, path), who), case in each(product(routes, (key, "mk_wrong"))):
+        with case:
+            headers = {"x-api-key": who, "anthropic-version": "2023-06-01"}
+            answer = httpx.request(method, f"{platform.url}/v1/{path}", headers=headers)
+            assert answer.headers["request-id"] == answer.headers["x-request-id"]
+            if answer.is_error:
+                assert answer.json()["request_id"] == answer.headers["request-id"]
+
+
+def test_each_request_is_answered_by_its_model(claude: Anthropic, gate: Path) -> None:
+    made = claude.messages.batches.create(requests=MIXED)
+    assert made.request_counts.processing == 4
+    partial = eventually(
+        lambda: (b := claude.messages.batches.retrieve(made.id)).request_counts.succeeded and b
+    )
+    assert partial.processing_status == "in_progress"
+    gate.touch()
+    assert ended(claude, made.id).request_counts.succeeded == 4
+    lines = {line.custom_id: line.result for line in claude.messages.batches.results(made.id)}
+    said = {id: result.message for id, result in lines.items() if result.type == "succeeded"}
+    texts = {id: message.content[0].text for id, message in said.items()}  # type: ignore[union-attr]
+    assert texts == {"a": "WAIT ONE TWO", "b": "three", "c": "WAIT FOUR", "d": "five six"}
+    assert {id: message.model for id, message in said.items()} == {
+        "a": "chatter", "b": "words", "c": "chatter", "d": "words"
+    }  # fmt: skip
+    assert len({message.id for message in said.values()}) == 4
+    jobs: Any = claude.get("/jobs", cast_to=object)
+    [part] = [job for job in jobs["data"][:2] if job["id"][4:] != made.id[9:]]
+    with pytest.raises(anthropic.NotFoundError):  # no batch of its own
+        claude.messages.batches.retrieve(part["id"].replace("job_", "msgbatch_"))
+
+
+def test_it_is_one_batch_in_the_list_and_to_its_verbs(claude: Anthropic, gate: Path) -> None:
+    earlier = claude.messages.batches.create(requests=[asked("x", "x", model="words")])
+    made = claude.messages.batches.create(requests=MIXED)
+    page = claude.messages.batches.list(limit=2)
+    assert [batch.id for batch in page.data] == [made.id, earlier.id]
+    assert total(page.data[0]) == 4
+    with pytest.raises(anthropic.ConflictError):
+        claude.messages.batches.delete(made.id)
+    cancelled = claude.messages.batches.cancel(made.id)
+    assert cancelled.processing_status in ("canceling", "ended")
+    gate.touch()
+    counts = ended(claude, made.id).request_counts
+    assert counts.canceled + counts.succeeded == 4
+    jobs: Any = claude.get("/jobs", cast_to=object)
+    parts = [job["id"] for job in jobs["data"][:2]]
+    assert claude.messages.batches.delete(made.id).type == "message_batch_deleted"
+    for id in parts:
+        with pytest.raises(anthropic.NotFoundError):
+            claude.get(f"/jobs/{id}", cast_to=object)
+
+
+def test_all_that_is_wrong_is_told_at_once_and_nothing_is_stored(claude: Anthropic) -> None:
+    def stored() -> list[str]:
+        jobs: Any = claude.get("/jobs", cast_to=object)
+        return [job["id"] for job in jobs["data"]]
+
+    before = stored()
+    wrong = [
+        (asked("e", "x", model="nobody"), "requests.4.params.model: "),
+        (asked("f", "x", model="echo"), "requests.5.params.model: echo does any, not chat"),
+        (ONE[0], "requests.6.custom_id: custom_id is already that of request 0"),
+        (asked("g", "x", model="words", top_k="many"), "requests.7.params: "),
+        (asked("h", "x", max_tokens="many"), "requests.8.params.max_tokens"),
+    ]
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        claude.messages.batches.create(requests=[*MIXED, *(request for request, _ in wrong)])
+    message = str(caught.value)
+    assert [told for _, told in wrong if told not in message] == []
+    assert message.count("custom_id is already") == 1
+    assert stored() == before
+
+
+def test_quotas_bound_the_whole_batch(claude: Anthropic, platform: Platform) -> None:
+    key, _ = make_key_at(platform.settings.database_url, "few")
+    with transaction(platform) as tx:
+        limits.put(tx, "few", [Limit(queued_items=3)])
+    with anthropic_with(platform, key) as few:
+        with pytest.raises(anthropic.RateLimitError):
+            few.messages.batches.create(requests=MIXED)
+        jobs: Any = few.get("/jobs", cast_to=object)
+        assert jobs["data"] == []

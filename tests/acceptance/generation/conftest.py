@@ -1,9 +1,9 @@
 """A client of OpenAI's package."""
 
-import openai
 import pytest
+from openai import OpenAI
 
 
 @pytest.fixture
-def chat(openai_client: openai.OpenAI) -> openai.OpenAI:
+def chat(openai_client: OpenAI) -> OpenAI:
     return openai_client

@@ -1,5 +1,10 @@
-"""A model that generates, on a whole platform: jobs of chats, calls beside them, streams."""
+"""A model that generates, on a whole platform: jobs of chats, calls beside them, and a host that is
+full, which refuses calls with the time after which it has room."""
 
+import re
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
@@ -9,13 +14,13 @@ from ops.supervisor.platform import Platform
 from tests.support.clients import chat
 from tests.support.models.entries import model
 from tests.support.platforms import GENERATING
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 
-MODELS = model("talk", "echo_chat", target_ttft_ms=2000, step_ms=2, sequences=16) + model(
-    "single", "echo_chat", step_ms=10, sequences=1, context_tokens=65536, blocks=65536
-)
-
-
+# a prompt of 1,000 words takes 2 s; two long answers take all blocks; a hundred have places
+TARGET = {"target_ttft_ms": 1500, "sequences": 100}
+MODELS = model("talk", "echo_chat", target_ttft_ms=2000, step_ms=2, sequences=16)
+MODELS += model("prompts", "echo_chat", **TARGET, step_ms=5.0, prefill_us=2000.0, blocks=65536)
+MODELS += model("blocks", "echo_chat", **TARGET, step_ms=50.0, blocks=32, context_tokens=512)
 PLATFORM = GENERATING
 
 
@@ -25,8 +30,9 @@ def text_of(output: dict[str, Any]) -> str:
     return text
 
 
-def infer(platform: Platform, value: Any, model: str = "talk") -> httpx.Response:
-    return httpx.post(f"{platform.url}/infer", json={"model": model, "input": value}, timeout=60)
+def ask(platform: Platform, model: str, value: Any) -> httpx.Response:
+    body = {"model": model, "input": value}
+    return httpx.post(f"{platform.url}/infer", json=body, timeout=PATIENCE_S)
 
 
 def test_a_job_of_chats_has_a_completion_for_each(client: Client) -> None:
@@ -39,41 +45,101 @@ def test_a_job_of_chats_has_a_completion_for_each(client: Client) -> None:
 
 
 def test_a_call_has_the_same_answer_and_says_when_its_first_token_came(platform: Platform) -> None:
-    answer = infer(platform, chat("a short answer"))
+    answer = ask(platform, "talk", chat("a short answer"))
     assert answer.status_code == 200, answer.text
     assert text_of(answer.json()["output"]) == "a short answer"
     timing = answer.json()["timing"]
     assert 0 < timing["ttft_ms"] <= timing["total_ms"]
 
 
-def test_calls_are_answered_beside_a_job_that_fills_all_places(
-    platform: Platform, client: Client
-) -> None:
+def test_calls_are_answered_beside_a_job_in_all_places(platform: Platform, client: Client) -> None:
     endless = [chat("go on", min_tokens=3000, max_tokens=3000) for _ in range(64)]
     job = client.jobs.submit("talk", endless)
     eventually(lambda: client.jobs.get(job["id"])["state"] == "running")
     for n in range(5):
-        assert text_of(infer(platform, chat(f"call {n}")).json()["output"]) == f"call {n}"
+        assert text_of(ask(platform, "talk", chat(f"call {n}")).json()["output"]) == f"call {n}"
     assert client.jobs.get(job["id"])["state"] == "running"
     client.request("POST", f"/jobs/{job['id']}/cancel")
     eventually(lambda: client.jobs.get(job["id"])["state"] == "cancelled")
 
 
-def test_an_input_that_isnt_supported_is_refused_with_its_field(platform: Platform) -> None:
-    answer = infer(platform, chat("a", temperature=9))
-    assert answer.status_code == 422
-    assert "temperature" in answer.text
+def test_the_inference_api_is_off_where_no_model_is_named_for_it(platform: Platform) -> None:
+    answer = httpx.post(f"{platform.url}/api/inference", json={"input": "hello"})
+    assert (answer.status_code, answer.json()["error"]) == (404, "NOT_FOUND")
+    assert "MILLRACE_INFERENCE_MODEL" in answer.json()["message"]
 
 
-def test_a_client_that_leaves_frees_its_place(platform: Platform) -> None:
-    endless = {
-        "model": "single",
-        "input": chat("go on", min_tokens=60_000, max_tokens=60_000),
-        "stream": True,
-    }
-    with httpx.stream("POST", f"{platform.url}/infer", json=endless, timeout=60) as stream:
-        assert stream.status_code == 200
-        assert "go" in next(stream.iter_text())
-    body = {"model": "single", "input": chat("next"), "timeout_ms": 120_000}
-    answer = httpx.post(f"{platform.url}/infer", json=body)  # the first would take ten minutes
-    assert text_of(answer.json()["output"]) == "next"
+_WORDS = re.compile(r"would take about (\d+) ms; (\d+) ms are left for it")
+
+
+def long(words: int, tokens: int) -> dict[str, Any]:
+    return {"prompt": "word " * words, "max_tokens": tokens, "min_tokens": tokens}
+
+
+SHORT = long(5, 5)
+
+
+def refused(platform: Platform, model: str) -> httpx.Response | None:
+    answer = ask(platform, model, SHORT)
+    return answer if answer.status_code == 429 else None
+
+
+def check(answer: httpx.Response, longest_ms: float) -> None:
+    """Retry-After is the time until the answer would be in time, and up to half as much more."""
+    problem = answer.json()
+    assert problem["code"] == "predicted_wait", problem
+    words = _WORDS.search(problem["detail"])
+    assert words, problem
+    needed_ms, left_ms = map(float, words.groups())
+    assert left_ms < needed_ms < longest_ms
+    over_ms = max(20.0, needed_ms - left_ms)
+    assert over_ms - 2 <= float(answer.headers["Retry-After-Ms"]) <= 1.5 * over_ms + 2
+
+
+def test_calls_whose_first_token_would_be_late_are_refused(platform: Platform) -> None:
+    eventually(lambda: ask(platform, "prompts", SHORT).status_code == 200)
+    with ThreadPoolExecutor(8) as pool:
+        burst = list[Future[httpx.Response]]()
+
+        def refused_beside_a_burst() -> httpx.Response | None:
+            """Asks beside a new burst: a call that came before its prediction waits for all."""
+            burst.extend(pool.submit(ask, platform, "prompts", long(1000, 5)) for _ in range(8))
+            return refused(platform, "prompts")
+
+        check(eventually(refused_beside_a_burst), 60_000)
+        assert any(one.result().status_code == 200 for one in burst)
+    eventually(lambda: ask(platform, "prompts", SHORT).status_code == 200)
+
+
+@contextmanager
+def begun(platform: Platform, body: dict[str, Any]) -> Iterator[httpx.Response]:
+    """A stream, once it has a first token; or its refusal."""
+    body = {**body, "stream": True, "timeout_ms": 600_000}
+    with httpx.stream("POST", f"{platform.url}/infer", json=body, timeout=PATIENCE_S) as stream:
+        lines = stream.iter_lines()  # which close the stream when they are forgotten
+        if stream.status_code == 200:
+            next(lines)
+        else:
+            stream.read()
+        yield stream
+        del lines
+
+
+def test_calls_that_find_no_kv_blocks_are_refused(platform: Platform) -> None:
+    """Of 100 places few are taken when the blocks are."""
+    eventually(lambda: ask(platform, "blocks", SHORT).status_code == 200)
+    with ExitStack() as streams:
+        answers = list[httpx.Response]()
+
+        def full() -> bool:
+            answers.append(
+                streams.enter_context(begun(platform, {"model": "blocks", "input": long(5, 400)}))
+            )
+            return answers[-1].status_code == 429
+
+        eventually(full)
+        assert len(answers) < 20
+        check(answers[-1], 600_000)
+        short = eventually(lambda: refused(platform, "blocks"))
+        check(short, 600_000)
+    eventually(lambda: ask(platform, "blocks", SHORT).status_code == 200)

@@ -5,7 +5,6 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -33,46 +32,27 @@ def platform(platforms: Platforms, folder: Path) -> Iterator[Platform]:
         yield started
 
 
-def asked(nul: str) -> dict[str, Any]:
-    sampling: dict[str, Any] = {
-        "max_tokens": _TOKENS,
-        "min_tokens": _TOKENS,
-        "temperature": 0,
-        "logit_bias": {nul: -100},
-    }
-    return {"model": "tiny", "input": {"prompt": "The cat sat", **sampling}}
-
-
-def whole(platform: Platform, nul: str) -> str:
-    answer = httpx.post(
-        f"{platform.url}/infer", json={**asked(nul), "timeout_ms": 120_000}, timeout=PATIENCE_S
-    )
-    assert answer.status_code == 200, answer.text
-    text: str = answer.json()["output"]["choices"][0]["text"]
-    return text
-
-
 def test_a_hanging_step_ends_the_engine_alone_and_streams_go_on_exactly(
     platform: Platform, folder: Path
 ) -> None:
     vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     nul = str(vocabulary["\u0100"])  # which no answer may hold
-    expected = whole(platform, nul)
+    length = {"max_tokens": _TOKENS, "min_tokens": _TOKENS}
+    asked = {"prompt": "The cat sat", "temperature": 0, "logit_bias": {nul: -100}, **length}
+    body = {"model": "tiny", "input": asked, "timeout_ms": 300_000}
+    url = f"{platform.url}/infer"
+    whole = httpx.post(url, json=body, timeout=PATIENCE_S).raise_for_status()
     worker = pid_of(platform)
     [engine] = engine_pids(worker)
     pieces = list[str]()
-    times = dict.fromkeys(("timeout_ms", "first_token_ms", "idle_ms"), 300_000)
-    body = {**asked(nul), "stream": True, **times}
-    with (
-        supervised(platform),
-        httpx.stream("POST", f"{platform.url}/infer", json=body, timeout=PATIENCE_S) as stream,
-    ):
+    body |= {"stream": True, "first_token_ms": 300_000, "idle_ms": 300_000}
+    with supervised(platform), httpx.stream("POST", url, json=body, timeout=PATIENCE_S) as stream:
         assert stream.status_code == 200
         for event in events(stream.iter_lines()):
             pieces.append(event.data.get("text", ""))
             if len(pieces) == 12:
                 os.kill(engine, signal.SIGSTOP)
-    assert "".join(pieces) == expected
+    assert "".join(pieces) == whole.json()["output"]["choices"][0]["text"]
     assert len(engine_pids(worker)) == 1
     assert_ended_alone(platform, engine, worker)
 

@@ -11,6 +11,7 @@ import httpx
 import openai
 import psutil
 import pytest
+from openai import OpenAI
 
 from millrace import Client
 from ops.supervisor.platform import Platform
@@ -54,17 +55,15 @@ def servers(platform: Platform) -> list[psutil.Process]:
     return [one for one in found if "--alias" in one.cmdline()]
 
 
-def submit(client: Client, count: int, tokens: int = 12) -> str:
-    inputs = [asked_for(f"Write about the number {n}.", tokens) for n in range(count)]
+def submit(client: Client, count: int) -> str:
+    inputs = [asked_for(f"Write about the number {n}.") for n in range(count)]
     return str(client.jobs.submit("llama", inputs).id)
 
 
-def test_a_stream_has_text_usage_and_one_id(chat: openai.OpenAI) -> None:
+def test_a_stream_has_text_usage_and_one_id(chat: OpenAI) -> None:
     asked: Any = asked_for("Say hello.")
-    stream: Any = chat.chat.completions.create(
-        model="llama", stream=True, stream_options={"include_usage": True}, **asked
-    )
-    chunks = list(stream)
+    streamed: Any = {"stream": True, "stream_options": {"include_usage": True}}
+    chunks: Any = list(chat.chat.completions.create(model="llama", **asked, **streamed))
     text = "".join(one.choices[0].delta.content or "" for one in chunks if one.choices)
     assert text
     assert len({one.id for one in chunks}) == 1
@@ -77,7 +76,7 @@ def test_items_of_a_server_that_is_killed_again_and_again_succeed_once_each(
 ) -> None:
     job = submit(client, 24)
     for done in (2, 10, 18):
-        eventually(lambda done=done: succeeded(client, job) >= done)
+        eventually(lambda done=done: client.jobs.get(job)["counts"]["succeeded"] >= done)
         [server] = eventually(lambda: servers(platform))
         with suppress(psutil.NoSuchProcess):
             os.kill(server.pid, signal.SIGKILL)
@@ -87,13 +86,8 @@ def test_items_of_a_server_that_is_killed_again_and_again_succeed_once_each(
     assert all(one["output"]["choices"][0]["message"]["content"] for one in results)
 
 
-def succeeded(client: Client, job: str) -> int:
-    count: int = client.jobs.get(job)["counts"]["succeeded"]
-    return count
-
-
 def test_calls_of_a_server_that_is_killed_end_with_an_answer_or_an_error(
-    platform: Platform, chat: openai.OpenAI
+    platform: Platform, chat: OpenAI
 ) -> None:
     def ask(n: int) -> str:
         asked: Any = asked_for(f"Tell the story of {n} ships.", 150)
@@ -124,9 +118,7 @@ def test_calls_of_a_server_that_is_killed_end_with_an_answer_or_an_error(
     assert begun & broken
 
 
-def test_a_drained_worker_ends_what_runs_and_then_its_server(
-    platform: Platform, client: Client
-) -> None:
+def test_a_drained_worker_ends_its_call_then_its_server(platform: Platform, client: Client) -> None:
     [server] = eventually(lambda: servers(platform))
     worker = pid_of(platform)
     before_s = server.cpu_times().user

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from openai import OpenAI
 
 from ops.supervisor.platform import Platform
 from tests.support.clients import events
@@ -34,7 +35,7 @@ def outer(platform: Platform) -> Iterator[Platform]:
 
 
 @pytest.fixture
-def client(outer: Platform, openai_client: openai.OpenAI) -> openai.OpenAI:
+def client(outer: Platform, openai_client: OpenAI) -> OpenAI:
     return openai_client
 
 
@@ -49,20 +50,16 @@ def metric(platform: Platform, name: str) -> float:
     return sum(float(value) for value in pattern.findall("\n".join(texts)))
 
 
-def test_the_native_stream_has_the_text_and_the_usage_of_the_inner_platform(
-    outer: Platform,
-) -> None:
+def test_the_native_stream_has_text_and_usage_of_the_inner_platform(outer: Platform) -> None:
     body = {"model": "relayed", "stream": True, "input": {"messages": said_by_user()}}
     text = httpx.post(f"{outer.url}/infer", json=body).raise_for_status().text
-    found = [(one.name, one.data) for one in events(text.splitlines())]
-    assert [name for name, _ in found][-1] == "done"
-    tokens = [data for name, data in found if name == "tokens"]
-    assert "".join(data["text"] for data in tokens) == SAID
-    usage = found[-1][1]["usage"]
-    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (5, 5)
+    *found, done = events(text.splitlines())
+    assert "".join(one.data["text"] for one in found if one.name == "tokens") == SAID
+    usage = done.data["usage"]
+    assert (done.name, usage["prompt_tokens"], usage["completion_tokens"]) == ("done", 5, 5)
 
 
-def test_openais_client_streams_and_gets_whole_answers(client: openai.OpenAI) -> None:
+def test_openais_client_streams_and_gets_whole_answers(client: OpenAI) -> None:
     asked: Any = {"model": "relayed", "messages": said_by_user(), "max_tokens": 3}
     whole = client.chat.completions.create(**asked)
     *chunks, last = client.chat.completions.create(
@@ -77,7 +74,7 @@ def test_openais_client_streams_and_gets_whole_answers(client: openai.OpenAI) ->
     assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (5, 3)
 
 
-def test_a_tool_call_passes_through_whole_and_streamed(client: openai.OpenAI) -> None:
+def test_a_tool_call_passes_through_whole_and_streamed(client: OpenAI) -> None:
     call = '<tool_call> {"name": "weather", "arguments": {"city": "Turin"}} </tool_call>'
     asked: Any = {"model": "relayed", "messages": said_by_user(call), "tools": [WEATHER]}
     [choice] = client.chat.completions.create(**asked).choices
@@ -99,9 +96,8 @@ def test_a_client_that_leaves_frees_its_sequence_on_the_inner_platform(
 ) -> None:
     body = {"model": "relayed", "messages": said_by_user(), "stream": True, "min_tokens": 3900}
     before = metric(platform, "generation_tokens_total")
-    with httpx.stream(
-        "POST", f"{outer.url}/v1/chat/completions", json=body | {"max_tokens": 3900}
-    ) as response:
+    url = f"{outer.url}/v1/chat/completions"
+    with httpx.stream("POST", url, json=body | {"max_tokens": 3900}) as response:
         lines = response.iter_lines()  # closes the response where nothing refers to it
         next(lines)
         eventually(lambda: metric(platform, "num_requests_running") == 1)
@@ -110,7 +106,7 @@ def test_a_client_that_leaves_frees_its_sequence_on_the_inner_platform(
 
 
 def test_items_are_relayed_beside_calls_each_with_its_own_text_and_usage(
-    outer: Platform, client: openai.OpenAI
+    outer: Platform, client: OpenAI
 ) -> None:
     items = [{"input": {"messages": said_by_user(f"item {n} has words")}} for n in range(60)]
     posted = httpx.post(f"{outer.url}/jobs", json={"model": "relayed", "items": items})
@@ -130,7 +126,7 @@ def test_items_are_relayed_beside_calls_each_with_its_own_text_and_usage(
     assert {one["usage"]["completion_tokens"] for one in outputs} == {4}
 
 
-def test_what_the_inner_platform_refuses_is_told(client: openai.OpenAI) -> None:
+def test_what_the_inner_platform_refuses_is_told(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="5000 tokens"):
         client.chat.completions.create(model="relayed", messages=said_by_user("word " * 5000))
     with pytest.raises(openai.InternalServerError, match="404"):

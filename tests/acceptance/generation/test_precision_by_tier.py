@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from ops.supervisor.platform import Platform
-from tests.support.clients import events
+from tests.support.clients import chat, events
 from tests.support.models.entries import model
 from tests.support.pace import pace
 from tests.support.platforms import spec
@@ -24,24 +24,16 @@ MODELS = model(
 )  # fmt: skip
 MODELS += model("talk-int8", "echo_chat", target_ttft_ms=60000, step_ms=1.0)
 PLATFORM = spec(MODELS, lease_s=1.5 * pace())  # workers report predictions every half second
-
-
 SAID = "word " * 49 + "end"
-
-
-def chat(**fields: Any) -> dict[str, Any]:
-    messages = [{"role": "user", "content": SAID}]
-    return {"model": "talk", "messages": messages, "max_tokens": 64, **fields}
+CHAT = chat(SAID, max_tokens=64)
 
 
 def post(platform: Platform, path: str, body: dict[str, Any]) -> httpx.Response:
     return httpx.post(f"{platform.url}{path}", json=body, timeout=PATIENCE_S)
 
 
-def infer(platform: Platform) -> dict[str, Any]:
-    body = {"model": "talk", "input": {k: v for k, v in chat().items() if k != "model"}}
-    answer: dict[str, Any] = post(platform, "/infer", body).json()
-    return answer
+def infer(platform: Platform) -> Any:
+    return post(platform, "/infer", {"model": "talk", "input": CHAT}).json()
 
 
 @pytest.fixture(scope="module")
@@ -75,16 +67,10 @@ def degraded(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def test_a_call_says_which_model_it_was_meant_for(busy: Platform) -> None:
+def test_a_call_says_which_model_answered_and_which_it_was_meant_for(busy: Platform) -> None:
+    assert eventually(lambda: infer(busy).get("model") == "talk")  # those that can be in time
     assert degraded(lambda: infer(busy))["model"] == "talk-int8"
-
-
-def test_calls_that_can_be_in_time_are_answered_by_the_model_itself(busy: Platform) -> None:
-    assert eventually(lambda: (one := infer(busy)).get("model") == "talk" and one)
-
-
-def test_a_chat_completion_names_the_model_that_answered(busy: Platform) -> None:
-    answer = degraded(lambda: post(busy, "/v1/chat/completions", chat()).json())
+    answer = degraded(lambda: post(busy, "/v1/chat/completions", {"model": "talk", **CHAT}).json())
     assert answer["model"] == "talk-int8@1"
     assert answer["choices"][0]["message"]["content"] == SAID
 
@@ -101,8 +87,8 @@ def test_a_stream_says_it_at_its_end(
     busy: Platform, path: str, more: dict[str, Any], type: str | None
 ) -> None:
     def last() -> dict[str, Any]:
-        body = {"model": "talk"} if path == "/infer" else chat()
-        lines = post(busy, path, {**body, "stream": True, **more}).text.splitlines()
+        body = {"model": "talk", "stream": True, **more, **({} if path == "/infer" else CHAT)}
+        lines = post(busy, path, body).text.splitlines()
         found = [one.data for one in events(lines) if one.data]
         return [one for one in found if one.get("type") == type][-1]
 

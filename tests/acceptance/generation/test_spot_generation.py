@@ -6,7 +6,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import redis
 from sqlalchemy import text
@@ -14,17 +13,16 @@ from sqlalchemy import text
 from jobs.calls.keys import Keys
 from millrace import Client
 from ops.supervisor.platform import Platform
+from tests.acceptance.generation.test_survival import Read
 from tests.support.children import until
-from tests.support.clients import events
 from tests.support.generation import tiny_llama
 from tests.support.jobs import finish, scalar_of
 from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec, transaction
 from tests.support.spot_workers import SpotWorker, spot_worker
-from tests.support.wait import PATIENCE_S, eventually
+from tests.support.wait import eventually
 
 pytestmark = pytest.mark.nightly
-
 _TOKENS = 400
 _LENGTH = {"max_tokens": _TOKENS, "min_tokens": _TOKENS, "temperature": 0}
 _PROMPTS = [f"The cat {n} sat" for n in range(6)]
@@ -32,8 +30,7 @@ _PROMPTS = [f"The cat {n} sat" for n in range(6)]
 
 @pytest.fixture(scope="module")
 def platform(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    folder = tmp_path_factory.mktemp("tiny")
-    tiny_llama.save(folder, max_position_embeddings=2048)
+    folder = tiny_llama.save(tmp_path_factory.mktemp("tiny"), max_position_embeddings=2048)
     few = len(_PROMPTS) // 2  # so that one worker alone can't have all
     models = tiny_llama.entry(folder, sequences=few, limits={"slice_items": 3})
     with platforms.running(spec(models, lease_s=5.0 * pace())) as started:
@@ -47,21 +44,10 @@ def undisturbed(platform: Platform) -> list[str]:
 
 def read(platform: Platform, prompt: str) -> str:
     """Reads a stream to its end, whose tokens come in order, each once."""
-    times = dict.fromkeys(("first_token_ms", "idle_ms", "timeout_ms"), 200_000)
-    prompted = {"prompt": prompt, **_LENGTH}
     spot_may = {"class": "standard"}  # a call of the class interactive stays with other workers
-    body = {"model": "tiny", "input": prompted, "stream": True, **spot_may, **times}
-    count, found = 0, ""
-    with httpx.stream("POST", f"{platform.url}/infer", json=body, timeout=PATIENCE_S) as stream:
-        assert stream.status_code == 200, stream.read()
-        for _, _, event in events(stream.iter_lines()):
-            assert "error" not in event
-            if "choice" in event:
-                assert event["index"] == count
-                count += len(event.get("tokens", []))
-                found += event.get("text", "")
-    assert count == _TOKENS
-    return found
+    found = Read().run(platform.url, "tiny", {"prompt": prompt, **_LENGTH}, **spot_may)
+    assert (len(found.tokens[0]), found.finished) == (_TOKENS, [0]), found.last
+    return found.texts[0]
 
 
 def generates(spot: SpotWorker) -> bool:
@@ -120,7 +106,5 @@ def test_items_go_on_from_their_checkpoints_and_are_billed_once(
         spot.reclaim() if notice else spot.vanish()
         outputs = [result.output for result in finish(platform, client, job)]
         assert [output["choices"][0]["text"] for output in outputs] == undisturbed
-        billed = scalar_of(
-            platform, job, "SELECT sum(output_tokens) FROM usage WHERE job_id = :job"
-        )
-        assert billed == _TOKENS * len(_PROMPTS)
+        billed = "SELECT sum(output_tokens) FROM usage WHERE job_id = :job"
+        assert scalar_of(platform, job, billed) == _TOKENS * len(_PROMPTS)

@@ -11,6 +11,8 @@ from typing import Any, Literal
 import anthropic
 import openai
 import pytest
+from anthropic import Anthropic
+from openai import OpenAI
 from pydantic import BaseModel, ConfigDict
 
 from millrace import Client
@@ -22,6 +24,8 @@ from tests.support.platforms import GENERATING, Platforms
 
 PLATFORM = GENERATING
 MESSAGES: list[Any] = [{"role": "user", "content": "The cat"}]
+ASKED: Any = {"model": "tiny", "messages": MESSAGES}
+SAID: Any = {**ASKED, "max_tokens": 900}  # of Anthropic's, where it must be given
 EXPRESSION = "[a-f]{3}-[0-9]{2}"
 BOMB = "(" * 20_000 + "a" + ")" * 20_000
 
@@ -48,32 +52,21 @@ def platform(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> 
         yield running
 
 
-def test_a_completion_is_parsed_into_its_type(chat: openai.OpenAI) -> None:
+def test_a_completion_is_parsed_into_its_type(chat: OpenAI) -> None:
     for seed in range(5):
-        done = chat.chat.completions.parse(
-            model="tiny", messages=MESSAGES, response_format=Weather, seed=seed, n=2
-        )
+        done = chat.chat.completions.parse(**ASKED, response_format=Weather, seed=seed, n=2)
         for choice in done.choices:
             assert choice.finish_reason == "stop"
             assert isinstance(choice.message.parsed, Weather)
+    whole = chat.chat.completions.parse(**ASKED, response_format=Weather, seed=3)
+    with chat.chat.completions.stream(**ASKED, response_format=Weather, seed=3) as stream:
+        streamed = stream.get_final_completion()
+    assert streamed.choices[0].message.parsed == whole.choices[0].message.parsed
+    with pytest.raises(openai.LengthFinishReasonError):  # JSON that is cut
+        chat.chat.completions.parse(**ASKED, response_format=Weather, max_tokens=4)
 
 
-def test_a_streamed_completion_is_parsed_into_its_type(chat: openai.OpenAI) -> None:
-    asked: Any = {"model": "tiny", "messages": MESSAGES, "seed": 3}
-    with chat.chat.completions.stream(**asked, response_format=Weather) as stream:
-        done = stream.get_final_completion()
-    whole = chat.chat.completions.parse(**asked, response_format=Weather)
-    assert done.choices[0].message.parsed == whole.choices[0].message.parsed
-
-
-def test_json_that_is_cut_ends_by_length(chat: openai.OpenAI) -> None:
-    with pytest.raises(openai.LengthFinishReasonError):
-        chat.chat.completions.parse(
-            model="tiny", messages=MESSAGES, response_format=Weather, max_tokens=4
-        )
-
-
-def test_a_response_is_parsed_into_its_type(chat: openai.OpenAI) -> None:
+def test_a_response_is_parsed_into_its_type(chat: OpenAI) -> None:
     done = chat.responses.parse(model="tiny", input="The cat", text_format=Weather)
     assert isinstance(done.output_parsed, Weather)
     assert chat.responses.retrieve(done.id).output_text == done.output_text
@@ -84,9 +77,7 @@ def test_a_response_is_parsed_into_its_type(chat: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "Weather"}])
-def test_a_function_that_must_be_called_is_an_item_of_the_response(
-    chat: openai.OpenAI, choice: Any
-) -> None:
+def test_a_function_that_must_be_called_is_an_item(chat: OpenAI, choice: Any) -> None:
     function = openai.pydantic_function_tool(Weather)["function"]
     tool: Any = {"type": "function", **function}
     done = chat.responses.create(
@@ -97,18 +88,13 @@ def test_a_function_that_must_be_called_is_an_item_of_the_response(
     assert Weather.model_validate_json(call.arguments)
 
 
-@pytest.mark.parametrize(
-    "choice", ["required", {"type": "function", "function": {"name": "Weather"}}]
-)
-def test_a_strict_tool_is_called_as_it_was_declared(chat: openai.OpenAI, choice: Any) -> None:
-    asked: Any = {
-        "model": "tiny",
-        "messages": MESSAGES,
-        "tools": [openai.pydantic_function_tool(Weather)],
-        "tool_choice": choice,
-        "parallel_tool_calls": False,
-        "seed": 4,
-    }
+NAMED = {"type": "function", "function": {"name": "Weather"}}
+
+
+@pytest.mark.parametrize("choice", ["required", NAMED])
+def test_a_strict_tool_is_called_as_it_was_declared(chat: OpenAI, choice: Any) -> None:
+    tools: Any = {"tools": [openai.pydantic_function_tool(Weather)], "tool_choice": choice}
+    asked = {**ASKED, **tools, "parallel_tool_calls": False, "seed": 4}
     whole = chat.chat.completions.parse(**asked)
     with chat.chat.completions.stream(**asked) as stream:
         streamed = stream.get_final_completion()
@@ -118,28 +104,20 @@ def test_a_strict_tool_is_called_as_it_was_declared(chat: openai.OpenAI, choice:
         assert isinstance(call.function.parsed_arguments, Weather)
 
 
-def test_a_message_is_parsed_into_its_type(claude: anthropic.Anthropic) -> None:
-    asked: Any = {"model": "tiny", "max_tokens": 900, "messages": MESSAGES}
-    done = claude.messages.parse(**asked, output_format=Weather)
+def test_a_message_is_parsed_into_its_type(claude: Anthropic) -> None:
+    done = claude.messages.parse(**SAID, output_format=Weather)
     assert isinstance(done.parsed_output, Weather)
     assert done.stop_reason == "end_turn"
-    with claude.messages.stream(**asked, output_format=Weather) as stream:
+    with claude.messages.stream(**SAID, output_format=Weather) as stream:
         streamed = stream.get_final_message()
     assert isinstance(streamed.parsed_output, Weather)
 
 
 @pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "weather"}])
-def test_a_tool_of_a_message_is_called_as_it_was_declared(
-    claude: anthropic.Anthropic, choice: Any
-) -> None:
-    schema = Weather.model_json_schema()
-    done = claude.messages.create(
-        model="tiny",
-        max_tokens=900,
-        messages=MESSAGES,
-        tools=[{"name": "weather", "input_schema": schema, "strict": True}],
-        tool_choice={**choice, "disable_parallel_tool_use": True},
-    )
+def test_a_tool_of_a_message_is_called_as_it_was_declared(claude: Anthropic, choice: Any) -> None:
+    tool = {"name": "weather", "input_schema": Weather.model_json_schema(), "strict": True}
+    alone = {**choice, "disable_parallel_tool_use": True}
+    done = claude.messages.create(**SAID, tools=[tool], tool_choice=alone)
     assert done.stop_reason == "tool_use"
     [block] = done.content
     assert block.type == "tool_use"
@@ -147,55 +125,37 @@ def test_a_tool_of_a_message_is_called_as_it_was_declared(
 
 
 def test_a_schema_that_cannot_be_followed_is_refused_in_each_apis_words(
-    chat: openai.OpenAI, claude: anthropic.Anthropic
+    chat: OpenAI, claude: Anthropic
 ) -> None:
     wanted: Any = {"name": "a", "schema": {"not": {}}, "strict": True}
+    form: Any = {"type": "json_schema", "json_schema": wanted}
     with pytest.raises(openai.BadRequestError, match=r"schema can't be compiled.*not") as caught:
-        chat.chat.completions.create(
-            model="tiny",
-            messages=MESSAGES,
-            response_format={"type": "json_schema", "json_schema": wanted},
-        )
+        chat.chat.completions.create(**ASKED, response_format=form)
     assert caught.value.type == "invalid_request_error"
     config: Any = {"format": {"type": "json_schema", "schema": {"not": {}}}}
-    with pytest.raises(
-        anthropic.BadRequestError, match=r"output_config.format.schema can.*t be compiled"
-    ):
-        claude.messages.create(model="tiny", max_tokens=9, messages=MESSAGES, output_config=config)
+    told = r"output_config.format.schema can.*t be compiled"
+    with pytest.raises(anthropic.BadRequestError, match=told):
+        claude.messages.create(**SAID, output_config=config)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_bomb_is_refused_and_nobody_else_is_troubled(chat: openai.OpenAI, stream: bool) -> None:
-    with pytest.raises(openai.BadRequestError, match="regex can't be compiled"):
-        chat.chat.completions.create(
-            model="tiny", messages=MESSAGES, stream=stream, extra_body={"regex": BOMB}
-        )
-    with pytest.raises(openai.BadRequestError, match="there may be 65,536") as caught:
-        chat.chat.completions.create(
-            model="tiny", messages=MESSAGES, stream=stream, extra_body={"regex": "a" * 70_000}
-        )
+def test_a_bomb_is_refused_and_nobody_else_is_troubled(chat: OpenAI, stream: bool) -> None:
+    for bomb, told in ((BOMB, "regex can't be compiled"), ("a" * 70_000, "there may be 65,536")):
+        with pytest.raises(openai.BadRequestError, match=told) as caught:
+            chat.chat.completions.create(**ASKED, stream=stream, extra_body={"regex": bomb})
     assert caught.value.param == "regex"
-    found = chat.completions.create(
-        model="tiny", prompt="a", extra_body={"regex": EXPRESSION}, max_tokens=30
-    )
+    asked: Any = {"prompt": "a", "extra_body": {"regex": EXPRESSION}, "max_tokens": 30}
+    found = chat.completions.create(model="tiny", **asked)
     assert re.fullmatch(EXPRESSION, found.choices[0].text)
 
 
-def test_a_batch_has_a_form_for_each_line(chat: openai.OpenAI) -> None:
-    forms = [
-        {"response_format": {"type": "json_schema", "json_schema": {
-            "name": "w", "schema": Weather.model_json_schema(), "strict": True}}},
-        {"choice": ["yes", "no"]},
-        {"regex": BOMB},
-    ]  # fmt: skip
-    written, [failed] = openai_batch(
-        chat,
-        "/v1/chat/completions",
-        *({"model": "tiny", "messages": MESSAGES, **form} for form in forms),
-    )
-    weather, word = (
-        line["response"]["body"]["choices"][0]["message"]["content"] for line in written
-    )
+def test_a_batch_has_a_form_for_each_line(chat: OpenAI) -> None:
+    schema = {"name": "w", "schema": Weather.model_json_schema(), "strict": True}
+    json_form = {"response_format": {"type": "json_schema", "json_schema": schema}}
+    lines = [ASKED | form for form in (json_form, {"choice": ["yes", "no"]}, {"regex": BOMB})]
+    written, [failed] = openai_batch(chat, "/v1/chat/completions", *lines)
+    answers = [line["response"]["body"]["choices"][0] for line in written]
+    weather, word = (answer["message"]["content"] for answer in answers)
     Weather.model_validate_json(weather)
     assert word in ("yes", "no")
     assert failed["custom_id"] == "2"

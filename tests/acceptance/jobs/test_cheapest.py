@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from redis import Redis
@@ -23,7 +23,6 @@ from tests.support.processes import spawned
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.nightly
-
 MODELS = models_file(sample("batchstring", pool=("default", "dear"), limits={"max_batch": 20}))
 PLATFORM = spec(MODELS, is_closed=True, lease_s=3.0 * pace(), cheaper_s=600.0)
 """The platform's own worker is the cheap one."""
@@ -32,11 +31,12 @@ ITEMS = 3000  # of each tenant: some seconds of one worker
 
 @pytest.fixture
 def clients(platform: Platform) -> Iterator[list[Client]]:
+    """Clients of two tenants and of an operator."""
     url = platform.settings.database_url
-    made = [Client(platform.url, api_key=make_key_at(url, name)[0]) for name in ("one", "two")]
-    yield made
-    for client in made:
-        client.close()
+    keys = [make_key_at(url, name)[0] for name in ("one", "two")]
+    keys.append(make_key_at(url, "operators", role="admin")[0])
+    with ExitStack() as stack:
+        yield [stack.enter_context(Client(platform.url, api_key=key)) for key in keys]
 
 
 @contextmanager
@@ -74,21 +74,18 @@ def ran(platform: Platform, job: str) -> dict[str, int]:
         return {str(row[0]): row[1] for row in tx.execute(query, {"job": ids.parse("job", job)})}
 
 
-def waits_for_cheaper(admin: Client) -> str:
-    """Words of the finding; empty while there is none."""
-    found = {one["code"]: one["words"] for one in admin.get("/why")["diagnoses"]}
-    return str(found.get("cheaper_workers", ""))
-
-
 def test_a_dear_worker_leaves_jobs_to_the_cheap_one_and_takes_them_once_that_is_gone(
-    platform: Platform, clients: list[Client]
+    platform: Platform, clients: list[Client], store: Redis
 ) -> None:
-    key, _ = make_key_at(platform.settings.database_url, "operators", role="admin")
-    admin = Client(platform.url, api_key=key)
-    redis = Redis.from_url(platform.settings.redis_url)
+    *clients, admin = clients
+
+    def words_of_why() -> str | None:
+        found = {one["code"]: one["words"] for one in admin.get("/why")["diagnoses"]}
+        return found.get("cheaper_workers")
+
     cheap = ready(platform, "default")
     with dear_worker(platform) as dear:
-        eventually(lambda: leaves(redis, dear))
+        eventually(lambda: leaves(store, dear))
         jobs = [client.jobs.submit("batchstring", ["a"] * ITEMS).id for client in clients]
 
         def ended() -> list[int]:
@@ -98,12 +95,10 @@ def test_a_dear_worker_leaves_jobs_to_the_cheap_one_and_takes_them_once_that_is_
         halfway = ended()
         assert {worker for job in jobs for worker in ran(platform, job)} == {cheap}
         assert min(halfway) > 0.3 * sum(halfway)  # tenants share the cheap worker
-        words = eventually(lambda: waits_for_cheaper(admin))
+        words = eventually(words_of_why)
         assert "wait for pool default, where an item costs 3" in words
         assert "of what it does in pool dear" in words
         child_of(platform).terminate()
         for client, job in zip(clients, jobs, strict=True):
             eventually(lambda client=client, job=job: completed(client, job))  # type: ignore[misc]
         assert {worker for job in jobs for worker in ran(platform, job)} == {cheap, dear}
-    admin.close()
-    redis.close()

@@ -1,19 +1,25 @@
-"""Jobs over HTTP: what comes back, in which order, and what is refused."""
+"""Jobs over HTTP: what comes back, in which order, what is refused, and the end of a job's life."""
 
 import json
 import socket
+from operator import itemgetter
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
+from jobs import ids
 from millrace import Client
 from ops.supervisor.platform import Platform
-from tests.support.platforms import OPEN
-from tests.support.wait import eventually
+from tests.support.cases import each
+from tests.support.children import second_api
+from tests.support.clients import events
+from tests.support.jobs import scalar_of
+from tests.support.platforms import OPEN, transaction
+from tests.support.wait import Deadline, eventually
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
-
 PLATFORM = OPEN
 
 
@@ -28,14 +34,8 @@ def stored(http: httpx.Client) -> set[str]:
 
 def test_a_json_job_comes_back_whole_and_in_order(client: Client, http: httpx.Client) -> None:
     items = ["plain", {"custom_id": "b", "input": {"any": ["json", 1.5, None]}}, {"input": 7}]
-    body = {
-        "model": "echo@1",
-        "items": items,
-        "metadata": {"who": "test"},
-        "class": "bulk",
-        "priority": -3,
-    }
-    posted = http.post("/jobs", json=body)
+    terms = {"metadata": {"who": "test"}, "class": "bulk", "priority": -3}
+    posted = http.post("/jobs", json={"model": "echo@1", "items": items, **terms})
     assert posted.status_code == 202
     job = posted.json()
     assert posted.headers["location"] == f"/jobs/{job['id']}"
@@ -52,19 +52,7 @@ def test_a_json_job_comes_back_whole_and_in_order(client: Client, http: httpx.Cl
     assert found[0]["usage"] == {"characters": 5}
 
 
-def test_a_streamed_job_of_many_slices_comes_back_in_order(client: Client) -> None:
-    lines = (b'{"custom_id": "n%d", "input": "item %d"}\n' % (n, n) for n in range(5000))
-    job = client.jobs.submit("echo", lines, metadata='{"a": "b"}', priority=2)
-    done = client.jobs.wait(job["id"])
-    assert (done.counts.succeeded, done["metadata"], done.priority) == (5000, {"a": "b"}, 2)
-    found = results(client, job)
-    assert [line["seq"] for line in found] == list(range(5000))
-    assert all(line["output"] == f"item {n}" for n, line in enumerate(found))
-
-
-def test_results_can_be_read_while_the_job_runs_and_gone_on_from(
-    client: Client, http: httpx.Client
-) -> None:
+def test_results_are_read_by_pages_while_the_job_runs(client: Client, http: httpx.Client) -> None:
     job = client.jobs.submit("batchstring", (b'"t%d"\n' % n for n in range(2500)))
     found: list[dict[str, Any]] = []
     after, complete, reads = -1, "false", 0
@@ -174,14 +162,6 @@ def test_what_is_wrong_is_named_and_nothing_is_stored(
     assert stored(http) <= before
 
 
-def test_an_unknown_model_and_a_body_that_is_no_object_are_named(http: httpx.Client) -> None:
-    unknown = http.post("/jobs", json={"model": "nobody", "items": ["x"]})
-    assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown_model")
-    assert "minilm@1" in unknown.json()["detail"]
-    array = http.post("/jobs", json=["x"])
-    assert (array.status_code, array.json()["code"]) == (400, "malformed")
-
-
 @pytest.mark.parametrize(
     ("raw", "lines"),
     [
@@ -192,9 +172,7 @@ def test_an_unknown_model_and_a_body_that_is_no_object_are_named(http: httpx.Cli
         (b'"' + b"x" * 300_000 + b'"\n', [1]),
     ],
 )
-def test_faults_of_ndjson_are_named_by_line(
-    http: httpx.Client, raw: bytes, lines: list[int]
-) -> None:
+def test_faults_in_lines_are_named(http: httpx.Client, raw: bytes, lines: list[int]) -> None:
     before = stored(http)
     answer = http.post("/jobs", params={"model": "echo"}, content=raw, headers=NDJSON)
     assert answer.status_code == 422
@@ -205,11 +183,9 @@ def test_faults_of_ndjson_are_named_by_line(
 def test_a_truncated_stream_stores_nothing(http: httpx.Client, platform: Platform) -> None:
     before = stored(http)
     for head in (b"Content-Length: 1000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n3e8\r\n"):
+        head = b"Host: localhost\r\nContent-Type: application/x-ndjson\r\n" + head
         with socket.create_connection((platform.settings.host, platform.settings.port)) as raw:
-            raw.sendall(
-                b"POST /jobs?model=echo HTTP/1.1\r\nHost: localhost\r\n"
-                b"Content-Type: application/x-ndjson\r\n" + head + b'"one"\n"two"\n"thr'
-            )
+            raw.sendall(b"POST /jobs?model=echo HTTP/1.1\r\n" + head + b'"one"\n"two"\n"thr')
             raw.shutdown(socket.SHUT_WR)
             while raw.recv(4096):
                 pass
@@ -217,34 +193,109 @@ def test_a_truncated_stream_stores_nothing(http: httpx.Client, platform: Platfor
     assert stored(http) <= before
 
 
-def test_a_body_over_the_limit_is_refused(http: httpx.Client) -> None:
-    answer = http.post("/jobs", json={"model": "echo", "items": ["x" * 1000] * 1100})
-    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+LARGE = {"json": {"model": "echo", "items": ["x" * 1000] * 1100}}
+TEXT = {"content": b"x", "headers": {"Content-Type": "text/plain"}}
+#: A request, and the status, code and words of its refusal.
+REFUSED: list[tuple[str, dict[str, Any], int, str, str]] = [
+    ("POST /jobs", {"json": {"model": "nobody", "items": ["x"]}}, 404, "unknown_model", "minilm@1"),
+    ("POST /jobs", {"json": ["x"]}, 400, "malformed", ""),
+    ("POST /jobs", LARGE, 413, "too_large", ""),
+    ("POST /jobs", TEXT, 415, "unsupported_media_type", ""),
+    ("PUT /jobs", {}, 405, "method_not_allowed", "'/jobs' takes GET, POST, not PUT"),
+    ("GET /jobs/job_01h455vb4pex5vsknk084sn02q", {}, 404, "not_found", "there is no job"),
+    ("GET /jobs/" + "nonsense" * 50, {}, 422, "invalid", "…' is no id; one begins with job_"),
+]
 
 
-@pytest.mark.parametrize("path", ["/jobs/job_01h455vb4pex5vsknk084sn02q", "/jobs/nonsense"])
-def test_a_job_that_is_not_there_is_a_problem(http: httpx.Client, path: str) -> None:
-    answer = http.get(path)
-    assert answer.status_code in (404, 422)
-    assert answer.headers["content-type"] == "application/problem+json"
+def test_a_request_that_can_not_be_is_refused_in_few_words(http: httpx.Client) -> None:
+    for (request, sent, *expected, words), case in each(REFUSED, name=itemgetter(3)):
+        with case:
+            answer = http.request(*request.split(), **sent)
+            assert [answer.status_code, answer.json()["code"]] == expected
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert words in answer.json()["detail"]
+            assert len(answer.json()["detail"]) < 250
+    assert http.put("/jobs").headers["allow"] == "GET, POST"
 
 
-def test_what_is_no_id_and_no_route_is_told_so(http: httpx.Client) -> None:
-    refused = http.get("/jobs/" + "nonsense" * 50).json()
-    assert "…' is no id; one begins with job_" in refused["detail"]
-    assert len(refused["detail"]) < 250
+def test_what_is_no_route_of_openais_is_told_so(http: httpx.Client) -> None:
     missing = http.post("/v1/nonsense", json={}).json()["error"]
     assert missing["message"].startswith("there is no POST '/v1/nonsense' here")
     assert missing["code"] == "no_such_route"
 
 
-def test_a_wrong_content_type_is_named(http: httpx.Client) -> None:
-    answer = http.post("/jobs", content=b"x", headers={"Content-Type": "text/plain"})
-    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
+def test_events_follow_a_job_to_its_end_alone(client: Client, http: httpx.Client) -> None:
+    job = client.jobs.submit("batchstring", (b'"t%d"\n' % n for n in range(1500)))
+    path = f"/jobs/{job['id']}/events"
+    with http.stream("GET", path, headers={"Last-Event-ID": "any"}) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        seen = list(events(answer.iter_lines()))
+    assert seen[-1].data["state"] == "completed"
+    assert len({event.id for event in seen}) == len(seen) > 1
+    counts = [event.data["counts"]["succeeded"] for event in seen]
+    assert counts == sorted(counts)
+    assert http.get(path, headers={"Last-Event-ID": seen[-1].id}).status_code == 204
+    with http.stream("GET", path, headers={"Last-Event-ID": seen[0].id}) as answer:
+        assert [id for id, *_ in events(answer.iter_lines())] == [seen[-1].id]
 
 
-def test_a_wrong_method_is_told_the_right_ones(http: httpx.Client) -> None:
-    answer = http.put("/jobs")
-    assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
-    assert answer.headers["allow"] == "GET, POST"
-    assert answer.json()["detail"] == "'/jobs' takes GET, POST, not PUT"
+def test_an_ended_job_is_deleted(client: Client, http: httpx.Client, platform: Platform) -> None:
+    job = client.jobs.submit("batchstring", (b'"t%d"\n' % n for n in range(2500)))
+    refused = http.delete(f"/jobs/{job['id']}")
+    assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+    assert "cancel it first" in refused.json()["detail"]
+    http.post(f"/jobs/{job['id']}/cancel")
+    client.jobs.wait(job["id"])
+    deleted = http.delete(f"/jobs/{job['id']}")
+    assert (deleted.status_code, deleted.content) == (204, b"")
+    assert http.delete(f"/jobs/{job['id']}").status_code == 404
+    for rest in ("", "/results", "/items/0", "/events"):
+        assert http.get(f"/jobs/{job['id']}{rest}").status_code == 404
+    tables = ("items", "results", "deletions")
+    rows = " UNION ALL ".join(f"SELECT FROM {table} WHERE job_id = :job" for table in tables)
+    eventually(lambda: not scalar_of(platform, job.id, f"SELECT count(*) FROM ({rows}) AS rows"))
+
+
+def test_an_open_stream_does_not_hold_up_the_end_of_its_api(
+    client: Client, http: httpx.Client, platform: Platform
+) -> None:
+    job = client.jobs.submit("batchstring", [b'"x"\n'] * 2500)
+    http.post(f"/jobs/{job['id']}/pause")
+    with second_api(platform) as other, httpx.Client(base_url=other.name) as second:
+        with second.stream("GET", f"/jobs/{job['id']}/events") as answer:
+            seen = events(answer.iter_lines())
+            next(seen)
+            other.terminate()
+            soon = Deadline(8)  # not the 10 s that requests in hand may take
+            list(seen)
+        assert other.process is not None
+        assert other.process.wait() == 0
+        soon.check("the end of the api")
+    http.post(f"/jobs/{job['id']}/cancel")
+
+
+@pytest.mark.parametrize(
+    ("kind", "results"), [("items", 200), ("results", 410)], ids=["items", "results"]
+)
+def test_what_is_pruned_is_gone_and_says_so(
+    client: Client, http: httpx.Client, platform: Platform, kind: str, results: int
+) -> None:
+    job = client.jobs.submit("echo", [b'"x"\n'])
+    client.jobs.wait(job["id"])
+    _fail_and_prune(platform, job["id"], kind)
+    assert http.get(f"/jobs/{job['id']}/results").status_code == results
+    item = http.get(f"/jobs/{job['id']}/items/0")
+    assert (item.status_code, item.json()["code"]) == (410, "pruned")
+    assert f"the {kind} of this job" in item.json()["detail"]
+    retried = http.post(f"/jobs/{job['id']}/retry")
+    assert (retried.status_code, retried.json()["code"]) == (409, "conflict")
+    assert http.get(f"/jobs/{job['id']}").status_code == 200
+
+
+def _fail_and_prune(platform: Platform, job: str, kind: str) -> None:
+    with transaction(platform) as tx:
+        for change in (
+            f"UPDATE jobs SET {kind}_pruned = true WHERE id = :job",
+            "UPDATE slices SET n_failed = 1 WHERE job_id = :job",
+        ):
+            tx.execute(text(change), {"job": ids.parse("job", job)})

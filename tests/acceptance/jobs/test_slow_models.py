@@ -18,7 +18,6 @@ from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually, slowdown
 
 pytestmark = pytest.mark.nightly
-
 ITEMS = 24
 CODE = """
 import os, time

@@ -5,11 +5,12 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import orjson
+import psutil
 import pytest
 
 from ops.supervisor.platform import Platform
@@ -23,7 +24,6 @@ from tests.support.stores.s3 import BUCKET, S3
 from tests.support.wait import PATIENCE_S, eventually, gone
 
 pytestmark = pytest.mark.nightly
-
 MODELS = model("echo", "echo")
 IN, OUT = f"s3://{BUCKET}/default/in", f"s3://{BUCKET}/default/out"
 
@@ -37,29 +37,21 @@ def platform(platforms: Platforms, s3: S3) -> Iterator[Platform]:
         yield started
 
 
-@pytest.fixture(autouse=True)
-def _no_fault(s3: S3) -> Iterator[None]:
-    yield
-    s3.fault = lambda method, path, key_id: None
-
-
 def submitted(http: httpx.Client, **asked: Any) -> dict[str, Any]:
-    answer = http.post("/jobs", json={"model": "echo", **asked})
-    assert answer.status_code == 202, answer.text
-    found: dict[str, Any] = answer.json()
+    found: dict[str, Any] = http.post("/jobs", json={"model": "echo", **asked}).json()
+    assert "id" in found, found
     return found
 
 
-def ended(http: httpx.Client, id: str, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
+def ended(http: httpx.Client, id: str) -> dict[str, Any]:
     """The job, once it has ended and is written."""
 
-    def look() -> dict[str, Any] | None:
-        job: dict[str, Any] = http.get(f"/jobs/{id}").json()
+    def look() -> Any:
+        job = http.get(f"/jobs/{id}").json()
         writing = job["output"] and job["output"]["state"] in ("pending", "writing")
         return job if job["finished_at"] and not writing else None
 
-    found = eventually(look, timeout_s)
-    assert found is not None
+    found: dict[str, Any] = eventually(look)
     return found
 
 
@@ -67,15 +59,16 @@ def lines(count: int) -> bytes:
     return b"".join(b'{"custom_id": "n-%d", "input": "text %d"}\n' % (n, n) for n in range(count))
 
 
-# -- the way through
-
-
 def test_from_s3_to_s3(http: httpx.Client, s3: S3, receiver: Receiver) -> None:
     s3.put("default/in/a.jsonl.gz", gzip.compress(lines(3000)))
-    asked = {"url": f"{OUT}/", "compression": "gzip", "part_items": 1000}
-    job = submitted(
-        http, input={"url": f"{IN}/a.jsonl.gz"}, output=asked, webhook={"url": receiver.url}
+    output = {"url": f"{OUT}/", "compression": "gzip", "part_items": 1000}
+    body = {"model": "echo", "input": {"url": f"{IN}/a.jsonl.gz"}, "output": output}
+    body["webhook"] = {"url": receiver.url}
+    first, again = (
+        http.post("/jobs", json=body, headers={"Idempotency-Key": "once"}) for _ in range(2)
     )
+    job = first.json()
+    assert (again.json(), again.headers["idempotency-replayed"]) == (job, "true")
     assert job["state"] == "validating"
     assert job["input"] == {
         "url": f"{IN}/a.jsonl.gz", "format": "jsonl", "compression": "gzip", "last_error": None
@@ -122,14 +115,7 @@ def test_a_job_is_cancelled_while_it_is_read(http: httpx.Client, s3: S3) -> None
     assert http.delete(f"/jobs/{job['id']}").status_code == 204
 
 
-def test_under_a_key_it_is_one_job(http: httpx.Client, s3: S3) -> None:
-    s3.put("default/in/once.jsonl", lines(1))
-    body = {"model": "echo", "input": {"url": f"{IN}/once.jsonl"}}
-    answers = [http.post("/jobs", json=body, headers={"Idempotency-Key": "once"}) for _ in range(2)]
-    assert answers[0].json() == answers[1].json()
-    assert answers[1].headers["idempotency-replayed"] == "true"
-
-
+ENCRYPTION = {"sse": "AES256", "kms_key": "k"}
 WRONG: list[tuple[dict[str, Any], list[Any], str]] = [
     ({"input": {"url": f"{IN}/a"}, "items": ["x"]}, ["input"], "not both"),
     ({"input": {}}, ["input"], "one of them"),
@@ -148,11 +134,7 @@ WRONG: list[tuple[dict[str, Any], list[Any], str]] = [
     ({"items": ["x"], "output": {"url": "s3://other/"}}, ["output", "url"], "MILLRACE_S3_ALLOW"),
     ({"items": ["x"], "output": {"files": {}, "part_items": 5}}, ["output"], "for a url"),
     ({"items": ["x"], "output": {"url": OUT, "part_items": 0}}, ["output", "part_items"], ""),
-    (
-        {"items": ["x"], "output": {"url": OUT, "encryption": {"sse": "AES256", "kms_key": "k"}}},
-        ["output"],
-        "aws:kms",
-    ),
+    ({"items": ["x"], "output": {"url": OUT, "encryption": ENCRYPTION}}, ["output"], "aws:kms"),
     ({}, ["items"], "at least one item"),
 ]
 
@@ -168,38 +150,28 @@ def test_what_is_wrong_is_said(
     assert says in faults[0]["message"]
 
 
-# -- deaths
+@contextmanager
+def held(s3: S3, held_method: str) -> Iterator[threading.Event]:
+    """Requests of one method for objects below default/ wait for the end of the block; yields what
+    is set once there is one."""
+    go, asked = threading.Event(), threading.Event()
 
+    def wait(method: str, path: str, key_id: str) -> None:
+        if method == held_method and path.startswith(f"/{BUCKET}/default/"):
+            asked.set()
+            go.wait(PATIENCE_S)
 
-class held:  # noqa: N801
-    """Requests of one method for objects below default/ wait for the end of the block."""
-
-    def __init__(self, s3: S3, method: str) -> None:
-        self._s3, self._method = s3, method
-        self._go, self._asked = threading.Event(), threading.Event()
-
-    def __enter__(self) -> threading.Event:
-        self._s3.fault = self._wait
-        return self._asked
-
-    def __exit__(self, *_: object) -> None:
-        self._s3.fault = lambda method, path, key_id: None
-        self._go.set()
-
-    def _wait(self, method: str, path: str, key_id: str) -> str | None:
-        if method == self._method and path.startswith(f"/{BUCKET}/default/"):
-            self._asked.set()
-            self._go.wait(PATIENCE_S)
-        return None
+    s3.fault = wait
+    try:
+        yield asked
+    finally:
+        s3.fault = lambda method, path, key_id: None
+        go.set()
 
 
 def carriers(pid: int) -> list[int]:
     """The processes that a keeper has for transfers."""
-    children = Path(f"/proc/{pid}/task").glob("*/children")
-    found = [int(child) for path in children for child in path.read_text().split()]
-    return [
-        child for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
+    return [one.pid for one in psutil.Process(pid).children() if "spawn_main" in str(one.cmdline())]
 
 
 def kill_keeper(platform: Platform) -> None:

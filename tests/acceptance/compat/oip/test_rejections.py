@@ -1,4 +1,4 @@
-"""The Open Inference Protocol: what is rejected, not served, or limited."""
+"""The Open Inference Protocol: what is rejected, not served, or limited, and its own document."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,19 +6,20 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from schemathesis.specs.openapi.checks import positive_data_acceptance, status_code_conformance
 from tritonclient.utils import InferenceServerException
 
 from jobs.models.inputs.tensors import DTYPES
 from ops.supervisor.platform import Platform
-from tests.acceptance.compat.oip import oip
-from tests.acceptance.compat.oip.oip import LEFT, PAIR, RIGHT, Triton, given_inputs, wanted
-from tests.support.clients import bearer, http_of
+from tests.acceptance.compat.oip import conftest as oip
+from tests.acceptance.compat.oip.conftest import LEFT, PAIR, RIGHT, Triton, wanted
+from tests.support.clients import http_of
+from tests.support.documented import SPECS, ask_often, operations
 from tests.support.platforms import CHATTING
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 
 PLATFORM = CHATTING
 MODELS = oip.MODELS
-
 WRONG: list[tuple[str, Callable[[Triton], Any], str, str]] = [
     ("unknown model", lambda t: t.ask("nobody", PAIR), "404", "no model 'nobody'"),
     ("unknown version", lambda t: t.ask("simple", PAIR, model_version="9"), "404", "no version"),
@@ -79,20 +80,6 @@ def test_what_is_not_served_says_so(triton: Triton, ask: Callable[..., Any], sai
         ask(triton)
 
 
-@pytest.mark.parametrize("key", [None, "mk_" + "a" * 43])
-def test_nobody_infers_or_looks_without_a_good_key(triton: Triton, key: str | None) -> None:
-    said = bearer(key or "")
-    for ask in (
-        lambda: triton.infer("simple", given_inputs(PAIR, True), headers=dict(said)),
-        lambda: triton.get_server_metadata(headers=said),
-        lambda: triton.get_model_metadata("simple", headers=said),
-        lambda: triton.get_inference_statistics("simple", headers=said),
-    ):
-        with pytest.raises(InferenceServerException, match="key") as caught:
-            ask()
-        assert caught.value.status() == "401"
-
-
 def test_a_request_that_takes_too_long_is_refused_or_ended_in_time(triton: Triton) -> None:
     """Refused where its wait is predicted; a pool that was idle for long tries."""
     for _ in range(3):
@@ -121,8 +108,41 @@ def test_texts_have_no_more_calls_in_flight_than_their_tenant_may(
 ) -> None:
     limit = {"data": [{"calls_in_flight": 2}]}
     assert http.put("/tenants/one-by-one/limits", json=limit).status_code == 200
+    said = {"name": "text", "datatype": "BYTES", "shape": [12], "data": list("abcdefghijkl")}
     with http_of(platform, "one-by-one") as own:
-        said = {"name": "text", "datatype": "BYTES", "shape": [12], "data": list("abcdefghijkl")}
         found = own.post("/v2/models/minilm/infer", json={"inputs": [said]})
     assert found.status_code == 200, found.text
     assert found.json()["outputs"][0]["shape"] == [12, 384]
+
+
+SPEC = SPECS / "open-inference-protocol.openapi.yaml"
+OURS = {"MODEL_NAME": "simple", "MODEL_VERSION": "1"}
+
+
+@pytest.mark.skipif(not SPEC.exists(), reason="the specification in ../shared/spec is not here")
+@pytest.mark.parametrize("named", [False, True], ids=["any model", "a model that is there"])
+def test_the_specification_holds(
+    platform: Platform, http: httpx.Client, headers: dict[str, str], named: bool
+) -> None:
+    found = operations(SPEC, platform.url).values()
+    assert len(found) == 9
+    for operation in found:
+        there = named or "{" not in operation.path
+        statuses = asked_for(operation, headers, named)
+        assert (200 in statuses) == (there and operation.method == "get"), operation.label
+
+
+def asked_for(operation: Any, headers: dict[str, str], named: bool) -> set[int]:
+    """The statuses of answers that are as specified. It documents none for a model that isn't
+    there, and can't say which tensors one takes; all else is checked either way."""
+    excluded = [positive_data_acceptance] if named else [status_code_conformance]
+    statuses: set[int] = set()
+
+    def holds(case: Any) -> None:
+        if named:
+            case.path_parameters = {name: OURS[name] for name in case.path_parameters}
+        sent = {"headers": headers, "timeout": PATIENCE_S}
+        statuses.add(case.call_and_validate(**sent, excluded_checks=excluded).status_code)
+
+    ask_often(operation, holds, 20)
+    return statuses

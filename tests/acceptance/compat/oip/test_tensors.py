@@ -17,8 +17,8 @@ from jobs.models.inputs import tensors
 from jobs.models.inputs.tensors import BYTES, DTYPES, Tensor
 from jobs.states import TERMINAL
 from ops.supervisor.platform import Platform
-from tests.acceptance.compat.oip import oip
-from tests.acceptance.compat.oip.oip import (
+from tests.acceptance.compat.oip import conftest as oip
+from tests.acceptance.compat.oip.conftest import (
     LARGE,
     LEFT,
     PAIR,
@@ -94,9 +94,7 @@ def test_an_answer_has_the_requests_id_and_the_outputs_that_it_asked_for(triton:
 
 @each_encoding
 @pytest.mark.parametrize("shape", [(1, 3), (3, 1), (2, 0)])
-def test_every_datatype_comes_back_as_it_went(
-    triton: Triton, binary: bool, shape: tuple[int, int]
-) -> None:
+def test_every_datatype_comes_back(triton: Triton, binary: bool, shape: tuple[int, int]) -> None:
     random = np.random.default_rng(3)
     arrays: dict[str, NDArray[Any]] = {}
     for name, code in DTYPES.items():
@@ -187,9 +185,7 @@ def test_an_answer_in_gzip_says_so(http: httpx.Client) -> None:
 
 
 @each_encoding
-def test_texts_have_the_vectors_that_infer_gives(
-    triton: Triton, http: httpx.Client, binary: bool
-) -> None:
+def test_texts_have_the_vectors_of_infer(triton: Triton, http: httpx.Client, binary: bool) -> None:
     texts = ["a cat", "Grüße", ""]
     array = np.array([text.encode() for text in texts], object)
     found = triton.ask("minilm", {"text": array}, binary=binary).as_numpy("embedding")

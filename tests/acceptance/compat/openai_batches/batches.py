@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import httpx
-import openai
+from openai import OpenAI
 from openai.types import Batch
 from pydantic import TypeAdapter
 
@@ -16,12 +16,10 @@ from tests.support.wait import PATIENCE_S, eventually
 MODELS = function(
     "paced:vectors", task="embedding", limits={"max_batch": 4, "in_flight": 1, "slice_items": 20}
 ) + model("talker", "echo", task="chat", limits={"max_batch": 500, "max_item_bytes": 2000})
-
-
 ENDED = {"failed", "completed", "expired", "cancelled"}
 
 
-def native_of(platform: Platform, client: openai.OpenAI) -> httpx.Client:
+def native_of(platform: Platform, client: OpenAI) -> httpx.Client:
     """The same tenant at the native routes."""
     return httpx.Client(base_url=platform.url, headers=bearer(client.api_key))
 
@@ -38,21 +36,19 @@ def talk(custom_id: str, said: str = "hello") -> dict[str, Any]:
     return line(custom_id, "/v1/chat/completions", model="talker", **chat(said))
 
 
-def upload(client: openai.OpenAI, *lines: Any, purpose: Any = "batch") -> str:
+def upload(client: OpenAI, *lines: Any, purpose: Any = "batch") -> str:
     raw = b"".join(
         (one if isinstance(one, bytes) else json.dumps(one).encode()) + b"\n" for one in lines
     )
     return client.files.create(file=("requests.jsonl", raw), purpose=purpose).id
 
 
-def create(
-    client: openai.OpenAI, *lines: Any, endpoint: Any = "/v1/embeddings", **more: Any
-) -> Batch:
+def create(client: OpenAI, *lines: Any, endpoint: Any = "/v1/embeddings", **more: Any) -> Batch:
     asked: Any = {"completion_window": "24h", **more}
     return client.batches.create(input_file_id=upload(client, *lines), endpoint=endpoint, **asked)
 
 
-def ended(client: openai.OpenAI, batch: Batch, timeout_s: float = PATIENCE_S) -> Batch:
+def ended(client: OpenAI, batch: Batch, timeout_s: float = PATIENCE_S) -> Batch:
     def look() -> Batch | None:
         found = client.batches.retrieve(batch.id)
         check(found)
@@ -90,6 +86,6 @@ def counts_of(batch: Batch) -> tuple[int, int, int]:
     return found.total, found.completed, found.failed
 
 
-def lines_of(client: openai.OpenAI, file_id: str | None) -> list[dict[str, Any]]:
+def lines_of(client: OpenAI, file_id: str | None) -> list[dict[str, Any]]:
     assert file_id is not None
     return [json.loads(line) for line in client.files.content(file_id).content.splitlines()]
