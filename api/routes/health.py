@@ -7,6 +7,7 @@ from fastapi import APIRouter, Path, Request, Response
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
+from api import background
 from api.context import Context, ContextDep
 from api.dependencies import Operator, Reader
 from api.schemas.common import MODEL, Health
@@ -23,13 +24,18 @@ router = APIRouter(tags=["health"])
 
 @router.get("/livez", response_model=Health)
 async def livez() -> dict[str, str]:
-    """Returns 200 while this process answers."""
+    """Returns 200 while this process answers; 503 once it can't mend itself, and ends."""
+    if background.dead():
+        raise Unavailable(background.unready())
     return {"status": "ok"}
 
 
 @router.get("/readyz", response_model=Health)
 async def readyz(context: ContextDep) -> dict[str, str]:
-    """Returns 200 if the database is migrated and reachable, and Redis too."""
+    """Returns 200 if the database is migrated and reachable, Redis too, and nothing that runs in
+    the background fails."""
+    if reason := background.unready():
+        raise Unavailable(reason, retry_after_s=1)
     try:
         current = await run_in_threadpool(is_current, context.database)
     except SQLAlchemyError as error:

@@ -52,6 +52,7 @@ DEATHS = {
 NOT_HERE = {
     "millrace_database_errors_total": "the database is there all the time",
     "millrace_redis_errors_total": "so is Redis",
+    "millrace_background_failures_total": "no task of an api fails",
     "millrace_leases_lost_total": "a worker would have to freeze for longer than a lease",
     "millrace_prefix_cache_hits_total": "the engine keeps no prefixes",
     "millrace_tenant_share_ratio": "nobody waits for a whole minute",
