@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from fastapi import Response
+from fastapi.responses import StreamingResponse
 
 from api.http.connection import client_disconnected
 from api.http.responses import send_whole
@@ -95,3 +96,18 @@ def test_who_waits_learns_that_the_client_has_left(more: bytes, body: bytes) -> 
             eventually(lambda: app.waiting == 1)
             assert app.left == 0
         eventually(lambda: app.left == 1)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_client_of_http_1_0_gets_a_body_of_unknown_length_without_chunks(method: str) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        pieces = iter([b"one\n", b"", b"two\n"])
+        await StreamingResponse(pieces, media_type="text/plain")(scope, receive, send)
+
+    with serving(app, lifespan="off") as port:
+        head, _, body = responses(
+            port, f"{method} / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n".encode()
+        ).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head.lower()
+    assert b"connection: close" in head.lower()
+    assert body == (b"one\ntwo\n" if method == "GET" else b"")
