@@ -56,6 +56,22 @@ def test_a_call_whose_last_deltas_are_missing_ends_with_an_error() -> None:
     assert isinstance(inbox.check_end({"deltas": 3}), StreamBroken)
 
 
+def test_the_longest_gap_is_that_of_what_came_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    times_s = iter((10.0, 10.0, 10.1, 12.6))
+    monkeypatch.setattr(clock, "monotonic", lambda: next(times_s))
+    inbox = made([])
+    for number in range(3):
+        inbox.put(Delta("a", number))
+    assert inbox.add_gaps({"longest_gap_ms": 100.0, "itl_ms": 1.0}) == {
+        "longest_gap_ms": 2500.0, "itl_ms": 1.0,
+    }  # fmt: skip
+    inbox.hold()
+    monkeypatch.setattr(clock, "monotonic", lambda: 20.6)
+    inbox.restore([Delta("a", number) for number in range(5)])
+    assert inbox.add_gaps({})["longest_gap_ms"] == 8000.0
+    assert inbox.add_gaps({"longest_gap_ms": 9000.0})["longest_gap_ms"] == 9000.0
+
+
 def test_a_client_that_reads_nothing_for_long_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     ends: list[MillraceError] = []
     inbox = made(ends, slow_reader_s=30.0)
