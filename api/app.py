@@ -58,6 +58,7 @@ from api.services.intake.upload_meter import UploadMeter
 from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
 from api.services.resources import Resources
+from api.services.single_flight import SingleFlight
 from api.services.turns import TenantTurns
 from api.services.worker_logs import WorkerLogs
 from jobs.blobs.payloads import Payloads
@@ -221,6 +222,7 @@ def build_context(settings: Settings) -> Context:
         call_list=CallList(pipeline),
         worker_logs=WorkerLogs(pipeline),
         diagnostics=DiagnosticsService(resources, reports),
+        single_flight=SingleFlight(),
         free_space=free_space,
     )
 

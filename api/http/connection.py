@@ -112,7 +112,8 @@ class Connection(HttpToolsProtocol):
             self._earlier = [one for one in self._earlier if not one.response_complete] + [before]
         self.scope["extensions"] = self._extensions
         if self.scope["http_version"] == "1.0":
-            self.cycle.send = _SendUndelimited(self.cycle)
+            cycle: Any = self.cycle
+            cycle.send = _SendUndelimited(cycle)
         if self.url.startswith(_KEPT):
             headers = self.cycle.default_headers
             self.cycle.default_headers = [pair for pair in headers if pair[0] != b"cache-control"]

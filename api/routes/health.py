@@ -1,11 +1,12 @@
 """Liveness, readiness, metrics, and which models are ready."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Path, Request, Response
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.concurrency import run_in_threadpool
 
 from api import background
 from api.context import Context, ContextDep
@@ -18,6 +19,8 @@ from jobs.store.queue import workers
 from jobs.store.queue.workers import NOWHERE, ModelStatus
 from jobs.telemetry.metrics import exposition
 from migrations.current import is_current
+
+_REDIS_S = 1.0
 
 router = APIRouter(tags=["health"])
 
@@ -36,19 +39,42 @@ async def readyz(context: ContextDep) -> dict[str, str]:
     the background fails."""
     if reason := background.unready():
         raise Unavailable(reason, retry_after_s=1)
-    try:
-        current = await run_in_threadpool(is_current, context.database)
-    except SQLAlchemyError as error:
-        raise Unavailable("the database can't be reached", retry_after_s=1) from error
-    if not current:
-        raise Unavailable("the database is not migrated: run `millrace migrate`")
-    if not await context.gateway.reachable():
+    database, redis = await asyncio.gather(_database(context), _redis_answers(context))
+    if database.error:
+        raise Unavailable(database.error, retry_after_s=1)
+    if not redis:
         raise Unavailable("Redis can't be reached", retry_after_s=1)
-    if context.settings.await_workers:
-        missing = await run_in_threadpool(_without_worker, context)
-        if missing:
-            raise NoWorker(f"no worker is ready for {', '.join(missing)}", retry_after_s=1)
+    if missing := database.without_worker:
+        raise NoWorker(f"no worker is ready for {', '.join(missing)}", retry_after_s=1)
     return {"status": "ok"}
+
+
+class _Database(NamedTuple):
+    error: str = ""
+    without_worker: Sequence[str] = ()
+
+
+async def _database(context: Context) -> _Database:
+    """Asks the database, for a second at most: a probe must be answered whatever hangs."""
+    try:
+        found = await context.single_flight.run("readyz", partial(_ask_database, context))
+    except SQLAlchemyError:
+        return _Database("the database can't be reached")
+    return found or _Database("the database doesn't answer")
+
+
+def _ask_database(context: Context) -> _Database:
+    if not is_current(context.database):
+        return _Database("the database is not migrated: run `millrace migrate`")
+    return _Database("", _without_worker(context) if context.settings.await_workers else ())
+
+
+async def _redis_answers(context: Context) -> bool:
+    try:
+        async with asyncio.timeout(_REDIS_S):
+            return await context.gateway.reachable()
+    except TimeoutError:
+        return False
 
 
 _EXAMPLE = (

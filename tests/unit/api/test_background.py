@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 AWAITED = {
     "api/auth/cache.py": "each lookup has its own callback",
     "api/background.py": "the owner",
-    "api/dashboard/data/single_flight.py": "whoever asked for the query",
+    "api/services/single_flight.py": "whoever asked for the query",
     "api/gateway/streaming/call_stream.py": "the reader of the stream",
     "api/http/authorized_stream.py": "the response",
     "api/http/connection.py": "the request, which cancels it",
