@@ -139,15 +139,15 @@ def _worker_states(context: Context) -> dict[str, ModelStatus]:
 def _without_worker(context: Context) -> list[str]:
     """Returns models without a ready worker.
 
-    Models that are loaded on demand don't count, nor those that failed to load: they must not keep
-    the others from being served.
+    Models that are loaded on demand don't count, at rest or while a first call has them loaded, nor
+    those that failed to load: they must not keep the others from being served.
     """
     states = _worker_states(context)
     known = {"ready", "absent", "failed"}
     return [
         model.key
         for model in context.models
-        if not known & states.get(model.key, NOWHERE).states.keys()
+        if not (model.on_demand or known & states.get(model.key, NOWHERE).states.keys())
     ]
 
 
