@@ -3,14 +3,14 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Any
+from functools import partial
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
-from api import dashboard
+from api import background, dashboard
 from api.auth.authenticator import Authenticator
 from api.compat import inference, models, oip
 from api.compat.anthropic import batches as message_batches
@@ -58,6 +58,7 @@ from api.services.intake.upload_meter import UploadMeter
 from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
 from api.services.resources import Resources
+from api.services.single_flight import SingleFlight
 from api.services.turns import TenantTurns
 from api.services.worker_logs import WorkerLogs
 from jobs.blobs.payloads import Payloads
@@ -153,11 +154,10 @@ def create_app(settings: Settings) -> FastAPI:
             )
             await run_in_threadpool(follower.start)
             stack.push_async_callback(run_in_threadpool, follower.stop)
-            for work in (models_watcher.follow(context.models_file), context.free_space.watch()):
-                await stack.enter_async_context(_background(work))
+            for name, work in _background_work(context).items():
+                await stack.enter_async_context(_kept(name, work))
             if settings.metrics:
                 metrics.CALLS_WAITING.set_function(lambda: context.gateway.in_flight)
-                await stack.enter_async_context(_background(loop_lag.watch()))
             collect_and_freeze()
             yield
 
@@ -222,14 +222,24 @@ def build_context(settings: Settings) -> Context:
         call_list=CallList(pipeline),
         worker_logs=WorkerLogs(pipeline),
         diagnostics=DiagnosticsService(resources, reports),
+        single_flight=SingleFlight(),
         free_space=free_space,
     )
 
 
+def _background_work(context: Context) -> dict[str, background.Work]:
+    """Work that needs nothing but to be kept running, by name."""
+    work: dict[str, background.Work] = {
+        "models file": partial(models_watcher.follow, context.models_file),
+        "free space": context.free_space.watch,
+    }
+    return {**work, "loop lag": loop_lag.watch} if context.settings.metrics else work
+
+
 @asynccontextmanager
-async def _background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def _kept(name: str, work: background.Work) -> AsyncIterator[None]:
     """Runs a task until the end of the block, which cancels it."""
-    task = asyncio.create_task(work)
+    task = background.keep(name, work)
     try:
         yield
     finally:

@@ -27,6 +27,7 @@ from api.services.intake.upload_meter import UploadMeter
 from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
 from api.services.resources import Resources
+from api.services.single_flight import SingleFlight
 from api.services.turns import TenantTurns
 from api.services.worker_logs import WorkerLogs
 from jobs.identity import Caller
@@ -57,6 +58,7 @@ class Context(Resources):
     call_list: CallList  #: a list of those
     worker_logs: WorkerLogs  #: last lines of workers' logs
     diagnostics: DiagnosticsService  #: findings of `why`
+    single_flight: SingleFlight  #: queries of probes and pages, which must not wait for long
     free_space: FreeSpace  #: of the disks that jobs and files are stored on
 
     @contextmanager

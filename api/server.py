@@ -5,12 +5,14 @@ import logging
 import signal
 import socket
 import sys
+import threading
 from contextlib import suppress
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 
+from api import background
 from api.app import create_app
 from api.auth import bind_check
 from api.http import security
@@ -64,6 +66,7 @@ def serve(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT, and finishes requests in flight. Raises SettingsError where
     it must not bind to that address."""
     _check_bind(settings)
+    threading.excepthook = background.thread_died
     open_files.raise_limit()
     record.start("api", settings.metrics)
     exposition.serve(settings)

@@ -3,9 +3,11 @@ until the first key is made."""
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from math import inf
 
+from api import background
 from api.auth import open_access
 from api.auth.cache import CredentialCache, LookupResult
 from api.auth.invalidation import listen
@@ -47,7 +49,7 @@ class Authenticator:
 
     def start(self) -> None:
         """Starts to listen for changed credentials."""
-        self._listener = asyncio.create_task(listen(self._url, self.forget))
+        self._listener = background.keep("changed keys", partial(listen, self._url, self.forget))
 
     async def stop(self) -> None:
         """Stops listening, and closes the database connections."""

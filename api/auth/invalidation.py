@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Callable
 
 import psycopg
 from psycopg import AsyncConnection, Notify, sql
+from psycopg.abc import Query
 
 from jobs.store import db
 
 _log = logging.getLogger(__name__)
 _AGAIN_S = 1.0
+_QUIET_S, _ANSWER_S = 10.0, 5.0  # after a silence of the first, the server has the second to answer
 _ALL = ""
 _LISTEN = sql.SQL("LISTEN {}").format(sql.Identifier(db.KEYS_CHANNEL))
 
@@ -28,7 +30,7 @@ async def listen(url: str, on_change: Callable[[str], None]) -> None:
             async with await AsyncConnection.connect(
                 db.plain_url(url), autocommit=True, **db.TCP_OPTIONS
             ) as connection:
-                await connection.execute(_LISTEN)
+                await _execute(connection, _LISTEN)
                 warned = False
                 on_change(_ALL)
                 async for notice in _notifications(connection):
@@ -42,6 +44,12 @@ async def listen(url: str, on_change: Callable[[str], None]) -> None:
         await asyncio.sleep(_AGAIN_S)
 
 
+async def _execute(connection: AsyncConnection, statement: Query) -> None:
+    """Runs a statement. Raises TimeoutError where the server is frozen, which sends nothing."""
+    async with asyncio.timeout(_ANSWER_S):
+        await connection.execute(statement)
+
+
 async def _notifications(connection: AsyncConnection) -> AsyncIterator[Notify]:
     """Yields notifications as they arrive; psycopg's own wait wakes up ten times a second."""
     arrived, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -51,7 +59,11 @@ async def _notifications(connection: AsyncConnection) -> AsyncIterator[Notify]:
         while True:
             async for notice in connection.notifies(timeout=0):
                 yield notice
-            await arrived.wait()
+            try:
+                async with asyncio.timeout(_QUIET_S):
+                    await arrived.wait()
+            except TimeoutError:
+                await _execute(connection, "SELECT 1")
             arrived.clear()
     finally:
         loop.remove_reader(fd)

@@ -6,7 +6,6 @@ They show and do what the API does, under the same scopes.
 from fastapi import FastAPI
 
 from api.dashboard.auth import sign_in
-from api.dashboard.data.single_flight import SingleFlight
 from api.dashboard.pages import (
     audit,
     keys,
@@ -25,7 +24,6 @@ from api.dashboard.rendering import assets, page_router
 
 def install(app: FastAPI) -> None:
     """Installs the pages and their assets."""
-    app.state.single_flight = SingleFlight()
     assets.install(app)
     # `jobs/new` and `jobs/all/…` before `jobs/{job_id}/…`
     job_pages = (jobs, new, bulk_actions, item, resubmit, job)

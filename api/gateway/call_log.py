@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from redis.exceptions import RedisError
 from starlette.requests import ClientDisconnect
 
+from api import background
 from api.gateway.redis_pipeline import Pipeline
 from api.gateway.requests import InferenceRequest
 from jobs import clock
@@ -88,7 +89,7 @@ class CallLog:
     def start(self) -> None:
         """Starts the periodic write."""
         if self._on:
-            self._task = asyncio.create_task(self._run())
+            self._task = background.keep("call log", self._run)
 
     async def stop(self) -> None:
         """Writes what is left."""

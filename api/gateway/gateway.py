@@ -11,6 +11,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from api import background
 from api.gateway.cluster.pipeline import open_pipeline
 from api.gateway.cluster.quotas import Charge, QuotaReservations
 from api.gateway.cluster.replies import ReplyReader
@@ -97,7 +98,7 @@ class CallGateway:
 
     def start(self) -> None:
         """Starts to read replies, and to watch for lost calls."""
-        self._watching = asyncio.create_task(self._watch())
+        self._watching = background.keep("lost calls", self._watch)
         if not self._reservations:
             self._reader.read("", reply_key(self._reply_to))
 

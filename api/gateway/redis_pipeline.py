@@ -6,6 +6,7 @@ reply goes to a callback: a tenth of redis-py's cost per command. redis-py conne
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,8 +25,10 @@ from redis.exceptions import (
     ResponseError,
 )
 
+from api import background
 from jobs.telemetry.metrics import record
 
+_log = logging.getLogger(__name__)
 _BLOCKING = {"BLPOP"}  #: Commands that block by design; their time is no measure of Redis.
 
 ReplyCallback = Callable[[Any], None]  #: Gets the reply, or the RedisError in its place.
@@ -125,10 +128,14 @@ class RedisPipeline(asyncio.Protocol):
 
     def _flush(self) -> None:
         if self._transport:
-            self._transport.write(b"".join(self._unsent))
+            data = b"".join(self._unsent)
             self._unsent.clear()
+            try:
+                self._transport.write(data)
+            except Exception as error:  # RuntimeError of uvloop where the peer has reset it
+                self._drop(error)
         elif self._connecting is None:
-            self._connecting = asyncio.create_task(self._connect())
+            self._connecting = background.spawn("connect", self._connect())
 
     async def _connect(self) -> None:
         try:
@@ -136,16 +143,17 @@ class RedisPipeline(asyncio.Protocol):
                 await self._connection.disconnect(nowait=True)
                 await self._connection.connect()
             writer = cast(asyncio.StreamWriter, self._connection._writer)
-            if writer.transport.is_closing():  # then nobody will say that it was lost
+            transport = cast(asyncio.Transport, writer.transport)
+            if transport.is_closing():  # then nobody will say that it was lost
                 raise ConnectionError("the connection to Redis was lost at once")
-        except (RedisError, OSError, TimeoutError) as error:
-            self._fail(error if isinstance(error, RedisError) else ConnectionError(str(error)))
+            transport.set_protocol(self)
+        except Exception as error:  # whatever it is: commands that wait are told, and sent no more
+            self._fail(as_redis_error(error))
             return
         finally:
             self._connecting = None
-        self._transport = cast(asyncio.Transport, writer.transport)
+        self._transport = transport
         self._replies = hiredis.Reader(protocolError=InvalidResponse, replyError=_reply_error)
-        self._transport.set_protocol(self)
         self._flush()
 
     # -- asyncio.Protocol
@@ -167,13 +175,24 @@ class RedisPipeline(asyncio.Protocol):
         self._transport = None
         self._fail(ConnectionError(f"the connection to Redis was lost: {error or 'it ended'}"))
 
+    def _drop(self, error: Exception) -> None:
+        """Ends a connection that can't be used."""
+        assert self._transport
+        self._transport.set_protocol(asyncio.Protocol())  # its end must not end the next one
+        self._transport.abort()
+        self._transport = None
+        self._fail(as_redis_error(error))
+
     def _fail(self, error: RedisError) -> None:
         """Fails all commands, including those that were queued but not sent."""
         self._unsent.clear()
         awaited, self._awaited = self._awaited, deque()
         for callback, _ in awaited:
             record.redis_error()
-            callback(error)
+            try:
+                callback(error)
+            except Exception:  # the others are told too
+                _log.exception("the callback of a Redis command failed")
 
 
 class PipelineScript:
@@ -209,6 +228,13 @@ def settle(future: "asyncio.Future[Any]", reply: Any) -> None:
         future.set_exception(reply)
     else:
         future.set_result(reply)
+
+
+def as_redis_error(error: Exception) -> RedisError:
+    """Returns the error as one that callers of a Pipeline expect."""
+    if isinstance(error, RedisError):
+        return error
+    return ConnectionError(f"the connection to Redis failed: {error or type(error).__name__}")
 
 
 def _reply_error(message: str) -> RedisError:

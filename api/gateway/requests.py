@@ -83,6 +83,8 @@ class WaitingCall:
             return None
         if self.inbox and not error and (missing := self.inbox.check_end(timing)):
             return missing
+        if self.inbox and self.call.stream:
+            timing = self.inbox.add_gaps(timing)
         self.result.set_result((output, error, units, timing))
         return None
 

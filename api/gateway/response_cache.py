@@ -8,6 +8,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from api import background
 from api.gateway.cluster.pipeline import open_pipeline
 from api.gateway.redis_pipeline import PipelineScript
 from jobs import ids
@@ -103,7 +104,7 @@ class ResponseCache:
 
     async def _replace(self, name: str, mark: bytes, value: bytes) -> None:
         """Goes on in the background where it takes long: Redis may be why there was no response."""
-        task = asyncio.create_task(self._write(name, mark, value))
+        task = background.spawn("response", self._write(name, mark, value))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
         await asyncio.wait({task}, timeout=_SETTLE_WAIT_S)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import orjson
-from starlette.types import Receive, Scope
+from starlette.types import Message, Receive, Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from api.http.errors import problem_object
@@ -111,6 +111,9 @@ class Connection(HttpToolsProtocol):
         if before is not None and not before.response_complete:
             self._earlier = [one for one in self._earlier if not one.response_complete] + [before]
         self.scope["extensions"] = self._extensions
+        if self.scope["http_version"] == "1.0":
+            cycle: Any = self.cycle
+            cycle.send = _SendUndelimited(cycle)
         if self.url.startswith(_KEPT):
             headers = self.cycle.default_headers
             self.cycle.default_headers = [pair for pair in headers if pair[0] != b"cache-control"]
@@ -221,6 +224,23 @@ class Connection(HttpToolsProtocol):
         )
         lines = (name + b": " + value + b"\r\n" for name, value in headers)
         return b"".join((STATUS_LINE[error.status], *lines, b"\r\n", body))
+
+
+class _SendUndelimited:
+    """Sends a response to a client of HTTP/1.0, which knows no chunks: where no length is known,
+    the end of the connection ends the body."""
+
+    def __init__(self, cycle: Any) -> None:
+        self._cycle, self._send, self._has_length = cycle, cycle.send, True
+
+    async def __call__(self, message: Message) -> None:
+        """Sends a part of the response."""
+        if message["type"] == "http.response.start":
+            self._has_length = any(name == b"content-length" for name, _ in message["headers"])
+            self._cycle.chunked_encoding = None if self._has_length else False
+        elif not self._has_length:
+            self._cycle.expected_content_length = len(message.get("body", b""))
+        await self._send(message)
 
 
 def break_off(scope: Scope) -> None:

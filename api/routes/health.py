@@ -1,12 +1,14 @@
 """Liveness, readiness, metrics, and which models are ready."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Path, Request, Response
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.concurrency import run_in_threadpool
 
+from api import background
 from api.context import Context, ContextDep
 from api.dependencies import Operator, Reader
 from api.schemas.common import MODEL, Health
@@ -18,31 +20,61 @@ from jobs.store.queue.workers import NOWHERE, ModelStatus
 from jobs.telemetry.metrics import exposition
 from migrations.current import is_current
 
+_REDIS_S = 1.0
+
 router = APIRouter(tags=["health"])
 
 
 @router.get("/livez", response_model=Health)
 async def livez() -> dict[str, str]:
-    """Returns 200 while this process answers."""
+    """Returns 200 while this process answers; 503 once it can't mend itself, and ends."""
+    if background.dead():
+        raise Unavailable(background.unready())
     return {"status": "ok"}
 
 
 @router.get("/readyz", response_model=Health)
 async def readyz(context: ContextDep) -> dict[str, str]:
-    """Returns 200 if the database is migrated and reachable, and Redis too."""
-    try:
-        current = await run_in_threadpool(is_current, context.database)
-    except SQLAlchemyError as error:
-        raise Unavailable("the database can't be reached", retry_after_s=1) from error
-    if not current:
-        raise Unavailable("the database is not migrated: run `millrace migrate`")
-    if not await context.gateway.reachable():
+    """Returns 200 if the database is migrated and reachable, Redis too, and nothing that runs in
+    the background fails."""
+    if reason := background.unready():
+        raise Unavailable(reason, retry_after_s=1)
+    database, redis = await asyncio.gather(_database(context), _redis_answers(context))
+    if database.error:
+        raise Unavailable(database.error, retry_after_s=1)
+    if not redis:
         raise Unavailable("Redis can't be reached", retry_after_s=1)
-    if context.settings.await_workers:
-        missing = await run_in_threadpool(_without_worker, context)
-        if missing:
-            raise NoWorker(f"no worker is ready for {', '.join(missing)}", retry_after_s=1)
+    if missing := database.without_worker:
+        raise NoWorker(f"no worker is ready for {', '.join(missing)}", retry_after_s=1)
     return {"status": "ok"}
+
+
+class _Database(NamedTuple):
+    error: str = ""
+    without_worker: Sequence[str] = ()
+
+
+async def _database(context: Context) -> _Database:
+    """Asks the database, for a second at most: a probe must be answered whatever hangs."""
+    try:
+        found = await context.single_flight.run("readyz", partial(_ask_database, context))
+    except SQLAlchemyError:
+        return _Database("the database can't be reached")
+    return found or _Database("the database doesn't answer")
+
+
+def _ask_database(context: Context) -> _Database:
+    if not is_current(context.database):
+        return _Database("the database is not migrated: run `millrace migrate`")
+    return _Database("", _without_worker(context) if context.settings.await_workers else ())
+
+
+async def _redis_answers(context: Context) -> bool:
+    try:
+        async with asyncio.timeout(_REDIS_S):
+            return await context.gateway.reachable()
+    except TimeoutError:
+        return False
 
 
 _EXAMPLE = (
@@ -107,15 +139,15 @@ def _worker_states(context: Context) -> dict[str, ModelStatus]:
 def _without_worker(context: Context) -> list[str]:
     """Returns models without a ready worker.
 
-    Models that are loaded on demand don't count, nor those that failed to load: they must not keep
-    the others from being served.
+    Models that are loaded on demand don't count, at rest or while a first call has them loaded, nor
+    those that failed to load: they must not keep the others from being served.
     """
     states = _worker_states(context)
     known = {"ready", "absent", "failed"}
     return [
         model.key
         for model in context.models
-        if not known & states.get(model.key, NOWHERE).states.keys()
+        if not (model.on_demand or known & states.get(model.key, NOWHERE).states.keys())
     ]
 
 

@@ -12,6 +12,7 @@ import orjson
 from sqlalchemy import Engine as Database
 from starlette.concurrency import run_in_threadpool
 
+from api import background
 from jobs import ids
 from jobs.states import TERMINAL
 from jobs.store.db import CONNECTION_ERRORS
@@ -69,7 +70,7 @@ class JobWatcher:
 
     def start(self) -> None:
         """Starts to poll the database."""
-        self._poller = asyncio.create_task(self._run())
+        self._poller = background.keep("watched jobs", self._run)
 
     def close(self) -> None:
         """Ends every stream: the process stops, and clients reconnect to another."""

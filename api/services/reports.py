@@ -8,6 +8,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from api import background
 from api.gateway.redis_pipeline import Pipeline
 from jobs import clock
 from jobs.store import db
@@ -52,7 +53,7 @@ class Reports:
     def start(self) -> None:
         """Starts to write this process's reports."""
         if self._on:
-            self._task = asyncio.create_task(self._write())
+            self._task = background.keep("reports", self._write)
 
     async def stop(self) -> None:
         """Removes this process's report, and closes the pipeline."""

@@ -65,6 +65,35 @@ TCP_OPTIONS: dict[str, Any] = {
 """Options by which a server that stopped answering is noticed."""
 
 
+_POOL_S = 10.0  # for a connection to become free
+_GRACE_S = 2.0  # beyond the server's own limit, for it to answer
+_PING_S = 2.0
+_LONG_S = 600.0  # of a statement without a limit of the server
+_ALONE_S = 7.0
+
+
+class BoundedConnection(DriverConnection[Any]):
+    """Connection that is closed where the server has not answered a statement in time.
+
+    A server that is frozen, or whose disk hangs, acknowledges every packet: neither keepalives nor
+    tcp_user_timeout notice it, and its own statement_timeout doesn't run.
+    """
+
+    answer_s = _ALONE_S  #: for each statement from now on, or each part of a COPY
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        """Waits for the server. Raises OperationalError."""
+        if timeout is not None:  # of a wait for notifications, which may pass without one
+            return super().wait(gen, interval, timeout)
+        try:
+            return super().wait(gen, interval, self.answer_s)
+        except psycopg.errors._WaitTimeout as error:
+            self.pgconn.finish()
+            raise psycopg.OperationalError(
+                f"PostgreSQL has not answered for {self.answer_s:g} s; the connection was closed"
+            ) from error
+
+
 def connect(
     url: str,
     pool_size: int = 8,
@@ -75,8 +104,9 @@ def connect(
     """Opens a pool of connections that act in this role (empty: as the user of the URL).
 
     A statement that takes longer than the timeout fails. A transaction that is idle for `idle_s`
-    ends: a process that froze in it must not hold its locks. A server that stops answering is
-    noticed by TCP within half a minute; a connection that it closed meanwhile before it is used."""
+    ends: a process that froze in it must not hold its locks. A server that does not answer within
+    two seconds more is given up, and with it the connection (`BoundedConnection`); a connection
+    that it closed meanwhile is noticed before it is used."""
     options: dict[str, Any] = {
         "statement_timeout": int(statement_timeout_s * 1000),
         "idle_in_transaction_session_timeout": int(idle_s * 1000),
@@ -88,6 +118,7 @@ def connect(
         url,
         pool_size=pool_size,
         max_overflow=pool_size,
+        pool_timeout=min(_POOL_S, statement_timeout_s),
         pool_use_lifo=True,  # the last one used has its statements prepared, and needs no ping
         hide_parameters=True,  # they are payloads, and errors are logged
         connect_args={
@@ -95,6 +126,9 @@ def connect(
             **TCP_OPTIONS,
         },
     )
+    answer_s = statement_timeout_s + _GRACE_S
+    event.listen(engine, "do_connect", partial(_connect, answer_s))
+    event.listen(engine, "checkin", partial(_bound, answer_s))
     if role:
         event.listen(engine, "connect", partial(_refuse_others, role))
     event.listen(engine, "checkout", partial(_ping, engine.dialect))
@@ -103,6 +137,26 @@ def connect(
     event.listen(engine, "handle_error", lambda error: record.database_error())
     _POOLS.add(engine.pool)  # type: ignore[arg-type]
     return engine
+
+
+def _connect(
+    answer_s: float, dialect: object, record: object, args: Any, options: Any
+) -> BoundedConnection:
+    connection = BoundedConnection.connect(*args, **options)
+    connection.answer_s = answer_s
+    return connection
+
+
+def _bound(answer_s: float, connection: BoundedConnection | None, record: object) -> None:
+    """Ends what `disable_statement_timeout` did; None: the connection was closed."""
+    if connection is not None:
+        connection.answer_s = answer_s
+
+
+def connect_alone(url: str, **options: Any) -> BoundedConnection:
+    """Opens a connection of its own, without transactions: for LISTEN, NOTIFY or one query, which
+    may take 5 s. Raises psycopg.Error."""
+    return BoundedConnection.connect(plain_url(url), autocommit=True, **TCP_OPTIONS, **options)
 
 
 _POOLS: "WeakSet[QueuePool]" = WeakSet()
@@ -119,7 +173,9 @@ def _ping(dialect: Dialect, connection: Any, entry: Any, proxy: object) -> None:
         return
     try:
         if clock.monotonic() > until_s + _TRUSTED_S or _is_readable(connection.fileno()):
+            answer_s, connection.answer_s = connection.answer_s, _PING_S
             dialect.do_ping(connection)
+            connection.answer_s = answer_s
     except psycopg.Error as error:
         raise InvalidatePoolError() from error
 
@@ -192,6 +248,7 @@ def set_local(tx: Tx, name: str, value: str) -> None:
 def disable_statement_timeout(tx: Tx) -> None:
     """Disables the statement timeout of this transaction, whose work grows with the job."""
     set_local(tx, "statement_timeout", "0")
+    tx.connection.driver_connection.answer_s = _LONG_S  # type: ignore[union-attr]
 
 
 def lock(tx: Tx, name: str) -> None:

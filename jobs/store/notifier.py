@@ -25,7 +25,7 @@ class WorkNotifier:
     """
 
     def __init__(self, url: str) -> None:
-        self._url = db.plain_url(url)
+        self._url = url
         self._connection: psycopg.Connection | None = None
         self._due = threading.Event()
         self._thread: threading.Thread | None = None
@@ -66,8 +66,7 @@ class WorkNotifier:
         for attempt in range(_TRIES):
             try:
                 if self._connection is None:
-                    options = {"options": _OPTIONS, **db.TCP_OPTIONS}
-                    self._connection = psycopg.connect(self._url, autocommit=True, **options)
+                    self._connection = db.connect_alone(self._url, options=_OPTIONS)
                 self._connection.execute(f"NOTIFY {db.WORK_CHANNEL}")
             except psycopg.Error as error:
                 self._disconnect()

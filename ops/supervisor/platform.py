@@ -1,17 +1,13 @@
 """Whole platform in one command: embedded services, migrations, api, keeper, workers."""
 
-import http.client
 import socket
-import ssl
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import click
 
-from jobs import clock
 from jobs.models.model import PREPARE_POOL
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings, SettingsError
@@ -25,13 +21,12 @@ from ops.processes.forking import ForkedChild, ForkServer
 from ops.processes.ports import free_port, free_ports
 from ops.supervisor import connections
 from ops.supervisor.local_workers import LocalWorkers, last_first
+from ops.supervisor.readiness import await_ready
 from ops.supervisor.worker import WatchedWorker, fork_server, grace_s
 
 if TYPE_CHECKING:  # loads SQLAlchemy
     from ops.supervisor.scaling import ScalingFollower
 
-_READY_POLL_S, _ANSWER_S = 0.05, 5.0
-_READY_WITHIN_S = 120.0
 _FORK_SERVER = ForkServer("api.server")
 """Server for api and keeper of all platforms of this process: tests start many."""
 _CLIENT_CERTIFICATE_MISSING = (
@@ -42,6 +37,10 @@ _CLIENT_CERTIFICATE_MISSING = (
 
 class PortTaken(click.ClickException):
     """Reports that another process listens on the api's port."""
+
+
+class _StopRequested(Exception):
+    pass
 
 
 class Platform:
@@ -132,7 +131,7 @@ class Platform:
     def start(self, stop_requested: Callable[[], bool] = lambda: False) -> None:
         """Returns once the api is ready, or a stop is requested.
 
-        Raises EmbeddedError, PortTaken, SettingsError, TimeoutError; then nothing is left running.
+        Raises EmbeddedError, PortTaken, SettingsError, NotReady; then nothing is left running.
         """
         _check_port(self.settings)
         for settings in self._with_metrics:
@@ -162,13 +161,13 @@ class Platform:
             self._follower.start()
 
     def _await_ready(self, stop_requested: Callable[[], bool]) -> None:
-        deadline_s = clock.monotonic() + _READY_WITHIN_S
-        with closing(_connection(self.settings)) as api:
-            while not stop_requested() and not _is_ready(api):
-                self.poll()
-                if clock.monotonic() > deadline_s:
-                    raise TimeoutError(f"not ready within {_READY_WITHIN_S:g} s; see the log above")
-                clock.sleep(_READY_POLL_S)
+        def poll() -> None:
+            self.poll()
+            if stop_requested():
+                raise _StopRequested
+
+        with suppress(_StopRequested):
+            await_ready(self.settings, poll)
 
     def poll(self) -> None:
         """Restarts processes that have ended."""
@@ -205,33 +204,6 @@ def _preparing(settings: Settings) -> Settings:
 def _child(name: str, module: str, configured: Settings, logs: Path | None) -> Child:
     log = logs and logs / f"{name}.log"
     return ForkedChild(_FORK_SERVER, name, module, configured.environment(), log)
-
-
-def _own_tls_context(configured: Settings) -> ssl.SSLContext:
-    """TLS context for our own api: its certificate needn't have the address it listens on."""
-    context = defaults.own_tls_context(configured)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
-
-
-def _connection(configured: Settings) -> http.client.HTTPConnection:
-    address = urlsplit(configured.url)
-    host, port = str(address.hostname), address.port
-    if address.scheme == "http":
-        return http.client.HTTPConnection(host, port, timeout=_ANSWER_S)
-    context = _own_tls_context(configured)
-    return http.client.HTTPSConnection(host, port, timeout=_ANSWER_S, context=context)
-
-
-def _is_ready(api: http.client.HTTPConnection) -> bool:
-    try:
-        api.request("GET", "/readyz")
-        answer = api.getresponse()
-        answer.read()
-        return answer.status == http.client.OK
-    except (OSError, http.client.HTTPException):
-        api.close()
-        return False
 
 
 def _check_port(configured: Settings) -> None:

@@ -33,9 +33,9 @@ ALLOWED = {
 #: above it alone. Names beside each other in a row don't import each other.
 ORDER = {
     "api": [
-        ["http", "schemas"], ["auth", "gateway"], ["services"], ["context"], ["dependencies"],
-        ["routes"], ["compat", "dashboard"], ["docs", "middleware"], ["app"], ["server"],
-        ["__main__"],
+        ["background", "http", "schemas"], ["auth", "gateway"], ["services"], ["context"],
+        ["dependencies"], ["routes"], ["compat", "dashboard"], ["docs", "middleware"], ["app"],
+        ["server"], ["__main__"],
     ],
     "jobs": [
         ["api_keys", "clock", "encryption", "errors", "identity", "ids", "limits", "problems",

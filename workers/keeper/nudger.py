@@ -31,7 +31,6 @@ _AGAIN = 2  # per ready worker, where some were sent a moment ago: they go on un
 _MOMENT_S = 0.1
 _MAX_NUDGES = 1000
 _CONFIRM_S = 5.0
-_CONNECT_S = 5
 
 
 class Nudger(Service):
@@ -84,8 +83,7 @@ class Nudger(Service):
     def _notified(self) -> set[str]:
         """Returns the channels with notifications; at once where the connection is new."""
         if self._listening is None:
-            url = db.plain_url(self._settings.database_url)
-            self._listening = psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_S)
+            self._listening = db.connect_alone(self._settings.database_url)
             for channel in (db.WORK_CHANNEL, db.TRANSFERS_CHANNEL):
                 self._listening.execute(f"LISTEN {channel}")
             return set()
@@ -97,7 +95,8 @@ class Nudger(Service):
             arrival = select.poll()  # psycopg's own wait wakes up ten times a second
             arrival.register(self._listening, select.POLLIN)
             times = 1 if self._found else _IDLE
-            arrival.poll(times * self._settings.keeper_interval_s * 1000)
+            if not arrival.poll(times * self._settings.keeper_interval_s * 1000):
+                self._listening.execute("SELECT 1")  # raises where the server is gone or frozen
             notifications += self._listening.notifies(timeout=0)
         return {each.channel for each in notifications}
 

@@ -12,7 +12,6 @@ from api.context import Context
 from api.dashboard.data import health, model_stats, past
 from api.dashboard.data.diagnoses import Causes
 from api.dashboard.data.past import Past
-from api.dashboard.data.single_flight import SingleFlight
 from api.dashboard.data.telemetry import Telemetry, TelemetrySnapshot
 from api.dashboard.rendering import layout, page_router
 from api.schemas.history import HistoryRange
@@ -64,9 +63,9 @@ async def overview(
     """
     operator = page.may("operate")
     tenant = EVERYBODY if operator else page.caller.tenant
-    single_flight: SingleFlight = page.request.app.state.single_flight
     observe = partial(_observe, page.context, tenant, span)
-    observations = await single_flight.run((tenant, span), observe) or Observations()
+    found = await page.context.single_flight.run((tenant, span), observe)
+    observations = found or Observations()
     if not operator:
         return await asyncio.to_thread(_for_tenant, page, telemetry, causes, observations)
     before = observations.past or past.away(EVERYTHING, span)

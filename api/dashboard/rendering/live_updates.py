@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 from fastapi import Request, Response
 
+from api import background
 from api.auth.audit import UPDATES
 from api.dashboard.auth.viewer import Viewer, recognize_viewer
 from api.dependencies import charge
@@ -110,7 +111,7 @@ class LiveUpdates:
         others = self._views.setdefault(key, set())
         others.add(watch)
         if len(others) == 1:
-            task = asyncio.create_task(self._update(key, others))
+            task = background.spawn("live page", self._update(key, others))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 

@@ -9,7 +9,14 @@ from typing import Any
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError, RedisError, ResponseError
 
-from api.gateway.redis_pipeline import Pipeline, RedisPipeline, ReplyCallback, settle
+from api import background
+from api.gateway.redis_pipeline import (
+    Pipeline,
+    RedisPipeline,
+    ReplyCallback,
+    as_redis_error,
+    settle,
+)
 from jobs.calls.cluster import CLOCK_KEY, ClusterAddress, is_cluster
 
 _log = logging.getLogger(__name__)
@@ -116,10 +123,24 @@ class ClusterPipeline:
 
     def _refresh(self) -> None:
         if self._refreshing is None and not self._closed:
-            self._refreshing = asyncio.get_running_loop().create_task(self._read_slots())
+            self._refreshing = background.spawn("slots", self._read_slots())
 
     async def _read_slots(self) -> None:
-        """Reads the map of slots from the first node that answers."""
+        """Reads the map of slots, then sends what waits for it; it waits no longer than that."""
+        try:
+            await self._ask_nodes()
+        except Exception as error:
+            _log.warning("the slots of the Redis Cluster can't be read: %s", error)
+            if not self._slots.nodes:
+                self._fail_held(as_redis_error(error))
+        finally:
+            self._refreshing = None
+        held, self._held = self._held, []
+        for callback, (command, slot) in held:
+            self._send_to_slot(callback, command, slot)
+
+    async def _ask_nodes(self) -> None:
+        """Takes the map of the first node that answers. Raises the RedisError of the last one."""
         error: RedisError = ConnectionError("no node of the Redis Cluster was asked")
         for node in dict.fromkeys([*self._slots.nodes, *self._address.hosts]):
             try:
@@ -129,17 +150,9 @@ class ClusterPipeline:
                 continue
             if slots := [(each[0], _named(each[2], node)) for each in ranges]:
                 self._slots = _SlotMap(sorted(slots))
-                break
+                return
             error = ConnectionError(f"{node[0]}:{node[1]} knows no slots of a Redis Cluster")
-        else:
-            _log.warning("the slots of the Redis Cluster can't be read: %s", error)
-        self._refreshing = None
-        if self._slots.nodes:
-            held, self._held = self._held, []
-            for callback, (command, slot) in held:
-                self._send_to_slot(callback, command, slot)
-        else:
-            self._fail_held(error)
+        raise error
 
     def _fail_held(self, error: RedisError) -> None:
         held, self._held = self._held, []

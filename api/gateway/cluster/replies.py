@@ -4,9 +4,11 @@ model."""
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from redis.exceptions import RedisError
 
+from api import background
 from api.gateway.cluster.pipeline import open_pipeline
 from api.gateway.redis_pipeline import Pipeline
 
@@ -26,7 +28,7 @@ class ReplyReader:
     def read(self, model: str, key: str) -> None:
         """Reads a list from now on, unless it is read. model: whose replies it has; "": all."""
         if model not in self._reading:
-            self._reading[model] = asyncio.create_task(self._read(key))
+            self._reading[model] = background.keep("replies", partial(self._read, key))
 
     @property
     def models(self) -> set[str]:

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import orjson
 from redis.exceptions import RedisError
 
+from api import background
 from api.gateway.fallbacks import FallbackPlan, plan_of_other
 from api.gateway.gateway import CallGateway
 from api.gateway.redis_pipeline import Pipeline
@@ -61,7 +62,7 @@ class ShadowCalls:
         if self._sheds(call, shadow):
             self._count(call.plan.model, shadow, "shed")
             return
-        task = asyncio.create_task(self._run(call, shadow))
+        task = background.spawn("shadow", self._run(call, shadow))
         self._copies.add(task)
         task.add_done_callback(self._copies.discard)
 

@@ -9,6 +9,7 @@ from functools import partial
 
 from redis.exceptions import RedisError
 
+from api import background
 from api.gateway.requests import WaitingCall, end
 from api.gateway.streaming.inbox import DeltaInbox
 from api.gateway.streaming.known_calls import KnownCalls
@@ -67,7 +68,7 @@ class CallEnds:
         elif not inbox.is_held and not waiting.result.done():
             inbox.stop()
             inbox.hold()
-            task = asyncio.create_task(self._read_log(waiting, inbox, error))
+            task = background.spawn("log of a stream", self._read_log(waiting, inbox, error))
             self._reading.add(task)
             task.add_done_callback(self._reading.discard)
 
@@ -77,8 +78,10 @@ class CallEnds:
         before = inbox.received
         try:
             deltas, reply = await self._known_calls.log(waiting.status.model, waiting.call.id)
-        except RedisError:
+        except Exception as failure:
             end(waiting.result, error)
+            if not isinstance(failure, RedisError):
+                raise
             return
         inbox.start(partial(self.fail, waiting))
         self.restore(waiting, deltas, reply)

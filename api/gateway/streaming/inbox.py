@@ -76,9 +76,12 @@ class DeltaInbox:
 
     def restore(self, deltas: Sequence[Delta]) -> None:
         """Adds what it has not got of the deltas so far, then what came since `hold`."""
-        self._deltas += deltas[self._received :]
+        more = deltas[self._received :]
+        self._deltas += more
         self._received = self._restored = max(self._received, len(deltas))
         self._oldest_s = self._last_s = clock.monotonic()
+        if more:
+            self.token_times.add(self._last_s)
         held, self._held = self._held or [], None
         for delta in held:
             self.put(delta)
@@ -127,6 +130,12 @@ class DeltaInbox:
         """Returns the error of a call that ended before all its deltas came."""
         sent = timing.get("deltas", self._received)
         return None if sent == self._received else _gap(self._received, sent)
+
+    def add_gaps(self, timing: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the timing that the last worker gave, with the longest gap between deltas as they
+        came here: a worker that takes a stream over doesn't know how long nobody worked on it."""
+        gap_ms = round(self.token_times.longest_gap_s * 1000, 3)
+        return {**timing, "longest_gap_ms": max(gap_ms, timing.get("longest_gap_ms", 0.0))}
 
     def take(self) -> list[Delta]:
         """Returns the deltas that came since the last time."""

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy import Engine as Database
 
+from api import background
 from jobs.store.jobs.idempotency import StoredResponse
 from jobs.store.jobs.read import JobRow
 from jobs.store.notifier import WorkNotifier
@@ -33,7 +34,7 @@ class GroupCommit:
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting.append((submission, outcome))
         if self._running is None:
-            self._running = asyncio.create_task(self._run())
+            self._running = background.spawn("group commit", self._run())
         found = await outcome
         if isinstance(found, Exception):
             raise found
@@ -50,9 +51,12 @@ class GroupCommit:
         while self._waiting:
             group, self._waiting = self._waiting, []
             submissions = [submission for submission, _ in group]
-            outcomes = await loop.run_in_executor(
-                self._thread, store_together, self._database, submissions, self._notifier
-            )
+            try:
+                outcomes = await loop.run_in_executor(
+                    self._thread, store_together, self._database, submissions, self._notifier
+                )
+            except Exception as error:  # each request is told; later ones are stored
+                outcomes = [error] * len(group)
             for (_, future), outcome in zip(group, outcomes, strict=True):
                 if not future.done():
                     future.set_result(outcome)

@@ -257,8 +257,10 @@ PLAIN_ERROR = f"""CASE WHEN strpos(r.error, ',"{TRACEBACK}') > 0
 """SQL: the error of a result `r`, without its traceback."""
 
 # PostgreSQL writes the lines: a chunk of them arrives as one value, and Python only passes it on.
-# The JSON of outputs and errors is copied unparsed. The range is bounded on both sides, so that the
-# planner never looks further than the chunk. Written out: it is one expression of many strings.
+# The JSON of outputs and errors is copied unparsed. Just after a job was written the planner knows
+# nothing of its rows, expects one, and would compare all items or slices with each result: so the
+# range is bounded on both sides, and OFFSET 0 makes it look into the key of one table for each row
+# of the other. Written out: it is one expression of many strings.
 _LINES = """
     SELECT string_agg(
         '{{"seq":' || r.seq
@@ -269,15 +271,19 @@ _LINES = """
         || ',"usage":{{"' || :unit || '":' || r.units
         || '}},"attempts":' || r.attempts {version} || '}}', E'\n' ORDER BY r.seq) AS lines,
         count(*) AS rows
-    FROM results r {join}
-    WHERE r.job_id = :job AND r.tenant_id = :tenant AND r.seq > :after AND r.seq <= :until {where}
+    FROM {results} {items}
+    WHERE true {where}
 """
-_JOIN = "JOIN items i ON i.job_id = :job AND i.seq = r.seq"
-# The slice of a result is the last one that starts at or before it.
-_VERSION = f"""(SELECT {queries.VERSION_OF_SLICE} FROM slices s
-                WHERE s.job_id = :job AND s.start <= r.seq
-                ORDER BY s.start DESC LIMIT 1)"""
-_WHERE = "AND outcome = CAST(:outcome AS outcome)"
+_RANGE = "job_id = :job AND tenant_id = :tenant AND seq > :after AND seq <= :until"
+_RESULTS = f"(SELECT * FROM results WHERE {_RANGE}) AS r"
+_RESULTS_OF_SLICES = f"""
+    (SELECT {queries.VERSION_OF_SLICE} AS version, s.start, s.stop FROM slices s
+     WHERE s.job_id = :job AND s.start <= :until AND s.stop > :after + 1) AS s
+    JOIN LATERAL (SELECT * FROM results
+                  WHERE {_RANGE} AND seq >= s.start AND seq < s.stop OFFSET 0) AS r ON true"""
+_ITEMS = """LEFT JOIN LATERAL (SELECT custom_id, reply FROM items
+                               WHERE job_id = :job AND seq = r.seq OFFSET 0) AS i ON true"""
+_WHERE = "AND r.outcome = CAST(:outcome AS outcome)"
 
 
 def _lines(custom_ids: bool, one_outcome: bool, routed: bool) -> TextClause:
@@ -285,14 +291,15 @@ def _lines(custom_ids: bool, one_outcome: bool, routed: bool) -> TextClause:
         _LINES.format(
             custom_id="coalesce(to_json(i.custom_id)::text, 'null')" if custom_ids else "'null'",
             error=PLAIN_ERROR,
-            join=_JOIN if custom_ids else "",
+            results=_RESULTS_OF_SLICES if routed else _RESULTS,
+            items=_ITEMS if custom_ids else "",
             where=_WHERE if one_outcome else "",
-            version=f"""|| ',"version":' || to_json({_VERSION})::text""" if routed else "",
+            version="""|| ',"version":' || to_json(s.version)::text""" if routed else "",
         )
     )
 
 
-_LINE_QUERIES = {kind: _lines(*kind) for kind in product((False, True), repeat=3)}
+LINE_QUERIES = {kind: _lines(*kind) for kind in product((False, True), repeat=3)}
 _FIRST_ROWS, _MOST_ROWS = 100, 2000  # of a chunk, before its size is known, and ever
 _CHUNK_BYTES = 1 << 20
 
@@ -307,7 +314,7 @@ def result_lines(
     Conflict where `retry` started another generation meanwhile, or the results are gone.
     """
     custom_ids = job.custom_ids and not job.items_pruned
-    query = _LINE_QUERIES[custom_ids, outcome is not None, job.versioning == "routed"]
+    query = LINE_QUERIES[custom_ids, outcome is not None, job.versioning == "routed"]
     values = {"unit": unit, "outcome": outcome}
     after, rows = span.after, _FIRST_ROWS
     while after < span.until:
@@ -322,19 +329,15 @@ def result_lines(
             rows = min(_MOST_ROWS, 4 * rows)
 
 
-# Written out for OFFSET 0: one look at the key of items for each result, whatever the statistics
-# say.
 _ROWS = """
     SELECT r.seq, i.custom_id, i.reply, r.outcome, r.output, {error} AS error, r.attempts,
            r.units, {version}
-    FROM results r
-    LEFT JOIN LATERAL (SELECT custom_id, reply FROM items
-                       WHERE job_id = :job AND seq = r.seq OFFSET 0) AS i ON true
-    WHERE r.job_id = :job AND r.tenant_id = :tenant AND r.seq > :after AND r.seq <= :until
+    FROM {results} {items}
     ORDER BY r.seq
 """
 _PINNED_ROWS, _ROUTED_ROWS = (
-    text(_ROWS.format(error=PLAIN_ERROR, version=its)) for its in ("NULL", _VERSION)
+    text(_ROWS.format(error=PLAIN_ERROR, version=version, results=results, items=_ITEMS))
+    for version, results in (("NULL", _RESULTS), ("s.version", _RESULTS_OF_SLICES))
 )
 
 

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import psycopg
 from psycopg import Connection
 from psycopg.rows import args_row
 
@@ -56,13 +55,8 @@ class DueWork(NamedTuple):
 
 def connect(url: str) -> "Connection[DueWork]":
     """Opens a connection for `look` alone, without transactions. Raises psycopg.Error."""
-    return psycopg.connect(
-        db.plain_url(url),
-        autocommit=True,
-        row_factory=args_row(DueWork),
-        options=f"-c role={db.WORKER} -c statement_timeout={_STATEMENT_MS}",
-        **db.TCP_OPTIONS,
-    )
+    options = f"-c role={db.WORKER} -c statement_timeout={_STATEMENT_MS}"
+    return db.connect_alone(url, row_factory=args_row(DueWork), options=options)
 
 
 def look(connection: "Connection[DueWork]") -> DueWork:

@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 LOOK_S = 3.0
 """Longest time between two looks; a notification brings one at once."""
 
+_ALIVE = "SELECT 1"  # raises where the server is gone or frozen
 _FIRST_S = 2.0  # that a process waits for the first look
 _AGAIN_S = 0.5  # after an error
 _ERRORS = (SQLAlchemyError, psycopg.Error, OSError)
@@ -68,8 +69,7 @@ class RegistryFollower:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                url = db.plain_url(self._url)
-                with psycopg.connect(url, autocommit=True, **db.TCP_OPTIONS) as connection:
+                with db.connect_alone(self._url) as connection:
                     connection.execute(f"LISTEN {db.MODELS_CHANNEL}")
                     self._follow(connection)
             except _ERRORS as error:
@@ -88,6 +88,7 @@ class RegistryFollower:
             look(self._database, self._adopt, self._read)
             self._warned = False
             self._looked.set()
-            arrival.poll(LOOK_S * 1000)
+            if not arrival.poll(LOOK_S * 1000):
+                connection.execute(_ALIVE)
             for _ in connection.notifies(timeout=0):
                 pass  # one look for all

@@ -14,7 +14,7 @@ class Leadership:
     """Lock under a name, for one of all processes. url: address of the database."""
 
     def __init__(self, url: str, name: str) -> None:
-        self._url, self._name = db.plain_url(url), name
+        self._url, self._name = url, name
         self._connection: psycopg.Connection | None = None
         self._held = False
 
@@ -22,7 +22,7 @@ class Leadership:
         """Returns True if this process has the lock, which it takes where nobody has it."""
         try:
             if self._connection is None:
-                self._connection = psycopg.connect(self._url, autocommit=True, **db.TCP_OPTIONS)
+                self._connection = db.connect_alone(self._url)
             if self._held:
                 self._connection.execute(
                     "SELECT 1"

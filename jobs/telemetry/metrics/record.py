@@ -130,6 +130,12 @@ def redis_error() -> None:
 # -- api
 
 
+@run_later
+def background_failure(task: str) -> None:
+    """Counts a fault of a background task, or of a thread ("thread")."""
+    metrics.BACKGROUND_FAILURES.labels(task).inc()
+
+
 def request(method: str, route: str, status: int, seconds: float | None) -> None:
     """Counts an HTTP request.
 

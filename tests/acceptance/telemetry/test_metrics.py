@@ -51,6 +51,7 @@ DEATHS = {
 """Those that a worker has to die for."""
 NOT_HERE = """
     database_errors_total redis_errors_total: they are there all the time
+    background_failures_total: no task of an api fails
     leases_lost_total: a worker would have to freeze for longer than a lease
     prefix_cache_hits_total: the engine keeps no prefixes
     tenant_share_ratio: nobody waits for a whole minute

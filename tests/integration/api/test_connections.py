@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fastapi import Response
+from fastapi.responses import StreamingResponse
 
 from api.http import connection
 from api.http.responses import send_whole
@@ -163,3 +164,17 @@ def test_a_refused_request_writes_nothing_into_the_response_before_it(
         received = rest(client)
     assert received.count(b"HTTP/1.1") == 1
     assert b"400" not in received
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_client_of_http_1_0_gets_a_body_of_unknown_length_without_chunks(method: str) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        pieces = iter([b"one\n", b"", b"two\n"])
+        await StreamingResponse(pieces, media_type="text/plain")(scope, receive, send)
+
+    sent = f"{method} / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n".encode()
+    with serving(app, lifespan="off") as port:
+        head, _, body = responses(port, sent).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head.lower()
+    assert b"connection: close" in head.lower()
+    assert body == (b"one\ntwo\n" if method == "GET" else b"")

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -12,6 +13,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError, ResponseError
 
 from api.gateway.redis_pipeline import PipelineScript, RedisPipeline
+from ops.bench.chaos.faults.proxy import faulty_proxy
 from ops.embedded.servers import EmbeddedServers
 from tests.support.wait import PATIENCE_S, eventually_async
 
@@ -128,3 +130,20 @@ async def test_a_connection_that_fell_silent_is_given_up(
         os.kill(process.pid, signal.SIGCONT)
     while (await echoes(pipe, 1)) != [b"0"]:
         pass
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
+async def test_connections_that_are_reset_at_once_leave_nothing_waiting(
+    servers: EmbeddedServers,
+) -> None:
+    with faulty_proxy(urlsplit(servers.redis.url).path) as proxy:
+        pipe = RedisPipeline(f"redis://127.0.0.1:{proxy.port}/0", PATIENCE_S)
+        proxy.inject("reset")
+        for _ in range(200):  # where the reset arrives between two turns of the loop is chance
+            with pytest.raises(ConnectionError):
+                async with asyncio.timeout(PATIENCE_S):
+                    await pipe.ping()
+        proxy.inject("none")
+        async with asyncio.timeout(PATIENCE_S):
+            assert await pipe.ping()
+        await pipe.close()

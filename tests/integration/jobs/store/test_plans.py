@@ -1,6 +1,7 @@
 """What each step of a slice reads, where a large job lies among many small ones that have ended."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from jobs.store.queue import backlog, settle
 from jobs.store.queue.claim import claim
 from jobs.store.queue.finish import MissedJobs
 from jobs.store.queue.settle import Attempt
+from tests.support.cases import each
 
 LARGE = UUID("01900000-0000-7000-9000-000000000001")
 ECHO = SAMPLES.resolve("echo")
@@ -191,3 +193,35 @@ def test_jobs_are_found_by_their_labels_a_page_at_the_cost_of_a_page(as_api: db.
 
 def test_so_they_are_while_nothing_is_known_of_the_tables(without_statistics: db.Tx) -> None:
     assert look_for(without_statistics, RARE) < 200
+
+
+_FORGET = "DELETE FROM pg_statistic; UPDATE pg_class SET reltuples = -1 WHERE relkind = 'r'"
+# Many jobs of one item each, and then a large one: as of it, one row is expected.
+_SMALL_JOBS_ALONE = f"""
+    CREATE TEMP TABLE kept_items AS SELECT * FROM items WHERE job_id = '{LARGE}';
+    CREATE TEMP TABLE kept_results AS SELECT * FROM results WHERE job_id = '{LARGE}';
+    DELETE FROM items WHERE job_id = '{LARGE}';
+    DELETE FROM results WHERE job_id = '{LARGE}';
+    INSERT INTO items (job_id, tenant_id, seq, input)
+    SELECT id, 't', 0, '"x"' FROM jobs WHERE total = 1;
+    ANALYZE items, results, slices;
+    INSERT INTO items SELECT * FROM kept_items;
+    INSERT INTO results SELECT * FROM kept_results;
+"""
+
+
+@pytest.mark.parametrize("before", [_FORGET, _SMALL_JOBS_ALONE], ids=["none", "of others"])
+def test_a_chunk_of_fresh_results_is_read_at_the_cost_of_its_rows(
+    filled: db.Tx, before: str
+) -> None:
+    values = {"job": LARGE, "tenant": "t", "unit": "u", "outcome": "succeeded"}
+    chunk = {"after": 29_999, "until": 30_999}
+    with filled.begin_nested() as forgotten:
+        filled.exec_driver_sql(before)
+        filled.exec_driver_sql("SET LOCAL ROLE millrace_api")
+        filled.exec_driver_sql("SET LOCAL millrace.tenant = 't'")
+        for kind, case in each(read.LINE_QUERIES):
+            query = partial(filled.execute, read.LINE_QUERIES[kind], values | chunk)
+            with case:
+                assert looked_at(explained(filled, "AS lines", query)) < 12 * 500
+        forgotten.rollback()

@@ -49,6 +49,20 @@ def test_a_gap_ends_the_call_once() -> None:
     assert isinstance(inbox.check_end({"deltas": 3}), StreamBroken), "the last ones are missing"
 
 
+def test_the_longest_gap_is_that_of_what_came_here(time: Clock) -> None:
+    inbox = made([])
+    for number, now_s in enumerate((10.0, 10.1, 12.6)):
+        time.now_s = now_s
+        inbox.put(Delta("a", number))
+    timing = {"longest_gap_ms": 100.0, "itl_ms": 1.0}
+    assert inbox.add_gaps(timing) == timing | {"longest_gap_ms": 2500.0}
+    inbox.hold()
+    time.now_s = 20.6
+    inbox.restore([Delta("a", number) for number in range(5)])
+    assert inbox.add_gaps({})["longest_gap_ms"] == 8000.0
+    assert inbox.add_gaps({"longest_gap_ms": 9000.0})["longest_gap_ms"] == 9000.0
+
+
 def test_a_client_that_reads_nothing_for_long_or_too_little_is_cut(
     time: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,87 @@
+"""A database that acknowledges every packet and answers none, as one that is frozen or whose disk
+hangs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+import redis
+from sqlalchemy import Engine
+
+from api import app as api
+from jobs.settings import Settings
+from jobs.store import db
+from ops.bench.chaos.faults.proxy import FaultyProxy, faulty_proxy
+from tests.support.pace import pace
+from tests.support.servers.api_server import serving
+from tests.support.stores.transactions import scalar
+from tests.support.wait import eventually
+
+STATEMENT_S = 1.0
+
+
+@pytest.fixture
+def proxy(settings: Settings) -> Iterator[FaultyProxy]:
+    where = parse_qs(urlsplit(settings.database_url).query)
+    with faulty_proxy(str(Path(where["host"][0], f".s.PGSQL.{where['port'][0]}"))) as made:
+        yield made
+
+
+@pytest.fixture
+def proxied(settings: Settings, proxy: FaultyProxy) -> Settings:
+    address = urlsplit(settings.database_url)
+    query = f"host=127.0.0.1&port={proxy.port}"
+    return settings.model_copy(update={"database_url": address._replace(query=query).geturl()})
+
+
+def test_a_statement_without_an_answer_ends_and_the_next_one_has_another_connection(
+    proxied: Settings, proxy: FaultyProxy
+) -> None:
+    engine = db.connect(proxied.database_url, pool_size=1, statement_timeout_s=STATEMENT_S)
+    assert scalar(engine, "SELECT 1") == 1
+    proxy.inject("stall")
+    with pytest.raises(db.CONNECTION_ERRORS, match="has not answered for 3 s"):
+        scalar(engine, "SELECT 1")
+    proxy.inject("none")
+    assert scalar(engine, "SELECT 1") == 1
+    engine.dispose()
+
+
+def test_a_transaction_without_a_limit_gives_it_back(proxied: Settings) -> None:
+    engine = db.connect(proxied.database_url, pool_size=1, statement_timeout_s=STATEMENT_S)
+    limits = set[float]()
+    for unlimited in (True, False):
+        with engine.begin() as tx:
+            if unlimited:
+                db.disable_statement_timeout(tx)
+            limits.add(tx.connection.driver_connection.answer_s)  # type: ignore[union-attr]
+    assert limits == {600.0, STATEMENT_S + 2.0}
+    engine.dispose()
+
+
+def test_an_api_answers_probes_and_refuses_jobs_until_the_database_is_back(
+    proxied: Settings, proxy: FaultyProxy, redis_client: "redis.Redis", database: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(api, "_STATEMENT_S", STATEMENT_S)
+    job = {"model": "echo", "items": ["a"]}
+    with (
+        serving(api.create_app(proxied)) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10 * pace()) as client,
+    ):
+        assert client.get("/readyz").status_code == 200
+        assert client.post("/jobs", json=job).status_code == 202
+        proxy.inject("stall")
+        refused = client.get("/readyz")
+        assert (refused.status_code, refused.json()["detail"]) == (
+            503, "the database doesn't answer",
+        )  # fmt: skip
+        assert client.get("/livez").status_code == 200
+        refused = client.post("/jobs", json=job)
+        assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+        proxy.inject("none")
+        eventually(lambda: client.get("/readyz").status_code == 200)
+        assert client.post("/jobs", json=job).status_code == 202
+    assert scalar(database, "SELECT count(*) FROM jobs") == 2
