@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from sqlalchemy import text
 
 from millrace import Client
@@ -83,6 +84,7 @@ def test_a_file_gives_notice_and_work_in_hand_goes_elsewhere_at_no_cost(
         assert "reclaimed by file" in page
 
 
+@pytest.mark.nightly
 def test_jobs_that_stay_are_run_by_others_until_nobody_else_is_left(
     platform: Platform, client: Client, http: httpx.Client, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def test_a_hanging_step_ends_the_engine_alone_and_streams_go_on_exactly(
     assert_ended_alone(platform, engine, worker)
 
 
+@pytest.mark.nightly
 def test_an_engine_that_reads_no_more_ends_before_its_worker(platform: Platform) -> None:
     """A call that doesn't fit the pipe is sent for a second longer than a step may take: the
     watchdog would kill a worker whose limit is the same."""

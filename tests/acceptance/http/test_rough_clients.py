@@ -64,6 +64,7 @@ def test_a_client_that_leaves_takes_its_call_back(
     client.request("POST", f"/jobs/{busy}/cancel")
 
 
+@pytest.mark.nightly
 def test_a_slow_model_holds_up_no_other(client: Client) -> None:
     slow = [client.jobs.submit("slow", ["x"]).id for _ in range(30)]
     eventually(lambda: client.jobs.get(slow[0])["state"] != "queued")  # it may have ended by now

@@ -156,6 +156,7 @@ def prepared_of(platform: Platform, job: str) -> int:
     return int(scalar_of(platform, job, query))
 
 
+@pytest.mark.nightly
 def test_one_stopped_beyond_its_lease_writes_nothing(platform: Platform, client: Client) -> None:
     items = [f"slow {n}" for n in range(1500)]
     job = client.jobs.submit("sums", items).id
@@ -187,6 +188,7 @@ def test_an_input_that_kills_the_workers_is_found(platform: Platform, client: Cl
     assert_invariants(platform)
 
 
+@pytest.mark.nightly
 def test_prepared_inputs_that_redis_lost_are_prepared_again(
     platform: Platform, client: Client, store: "redis.Redis"
 ) -> None:
@@ -220,6 +222,7 @@ def labels(result: dict[str, Any]) -> dict[str, float]:
     return {pair["label"]: pair["score"] for pair in result["output"]}
 
 
+@pytest.mark.nightly
 def test_images_have_the_same_labels_whoever_decodes_them(
     platform: Platform, client: Client, receiver: Receiver
 ) -> None:

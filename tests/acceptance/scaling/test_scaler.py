@@ -56,6 +56,7 @@ def failures(http: httpx.Client) -> list[tuple[str, str]]:
     return [(one["actor"], one["reason"]) for one in reversed(events) if one["act"] == "failed"]
 
 
+@pytest.mark.nightly
 def test_one_of_two_scalers_sets_what_was_decided_and_the_other_goes_on(
     platform: Platform, http: httpx.Client, api: KubernetesApi, tmp_path: Path
 ) -> None:

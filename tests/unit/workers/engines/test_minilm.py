@@ -80,6 +80,7 @@ def test_both_layouts_have_the_same_vectors() -> None:
     np.testing.assert_allclose(packed, padded, **TOLERANCE)
 
 
+@pytest.mark.nightly
 def test_half_precision_has_almost_the_same_vectors(engine: MiniLM) -> None:
     half = MiniLM(device="cpu", layout="padded", dtype="float16")
     vectors = half.run(mixed_batch(), {})

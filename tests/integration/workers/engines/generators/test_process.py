@@ -203,6 +203,7 @@ def test_all_is_imported_and_no_thread_runs_before_the_fork_which_sees_its_devic
         assert anys.ask(visible, PATIENCE_S) == os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
+@pytest.mark.nightly
 def test_no_import_of_the_server_asks_for_devices() -> None:
     subprocess.run([sys.executable, "-c", WITHOUT_DEVICES], cwd=ROOT, check=True)
 
