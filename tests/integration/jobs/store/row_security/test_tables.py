@@ -192,7 +192,7 @@ def test_a_connection_that_is_not_in_its_role_is_refused(database_url: str) -> N
         del parameters["options"]
 
     engine = db.connect(database_url, pool_size=1, role=db.API)
-    event.listen(engine, "do_connect", drop)
+    event.listen(engine, "do_connect", drop, insert=True)  # before ours, which connects
     with pytest.raises(OperationalError, match="acts as millrace, not as millrace_api"):
         engine.connect()
     engine.dispose()
