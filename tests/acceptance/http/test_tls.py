@@ -172,7 +172,7 @@ def _pinged(url: str) -> None:
 
 
 async def _asked_by_pipe(url: str) -> None:
-    pipe = RedisPipeline(url, timeout_s=5)
+    pipe = RedisPipeline(url, timeout_s=PATIENCE_S)
     try:
         assert await pipe.ask("ECHO", b"x" * 1_000_000) == b"x" * 1_000_000
         found = await asyncio.gather(*(pipe.ask("ECHO", str(n)) for n in range(500)))

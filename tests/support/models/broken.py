@@ -35,12 +35,13 @@ def quoting(inputs: list[str]) -> list[str]:
 
 
 def slow(inputs: list[str]) -> list[str]:
-    """Takes half a second; "long" takes five, "long FILE" makes FILE when it begins."""
-    long = [text for text in inputs if text.startswith("long")]
-    for _, _, file in (text.partition(" ") for text in long):
-        if file:
-            Path(file).touch()
-    clock.sleep(5.0 if long else 0.5)
+    """Takes half a second; "long" takes five, "long FILE" makes FILE when it begins, and "long FILE
+    SECONDS" takes those."""
+    long = [text.split() for text in inputs if text.startswith("long")]
+    for words in long:
+        if len(words) > 1:
+            Path(words[1]).touch()
+    clock.sleep(max((float((words[2:] or ["5"])[0]) for words in long), default=0.5))
     return inputs
 
 
