@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from fastapi.testclient import TestClient
 from psycopg.errors import CheckViolation
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from api.app import create_app
@@ -185,14 +185,17 @@ def test_two_tenants_may_use_one_idempotency_key_at_once(api: Engine, database: 
     assert count(database, "idempotency_keys") == 2
 
 
-def test_a_connection_that_is_not_in_its_role_is_refused(database_url: str) -> None:
+def test_a_connection_that_is_not_in_its_role_is_refused(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Drops the options, as a pooler does that doesn't know a parameter of the connection."""
+    connect = db.BoundedConnection.connect
 
-    def drop(dialect: Any, record: Any, arguments: Any, parameters: dict[str, Any]) -> None:
-        del parameters["options"]
+    def without_options(*arguments: Any, options: str, **others: Any) -> Any:
+        return connect(*arguments, **others)
 
+    monkeypatch.setattr(db.BoundedConnection, "connect", without_options)
     engine = db.connect(database_url, pool_size=1, role=db.API)
-    event.listen(engine, "do_connect", drop, insert=True)  # before ours, which connects
     with pytest.raises(OperationalError, match="acts as millrace, not as millrace_api"):
         engine.connect()
     engine.dispose()
