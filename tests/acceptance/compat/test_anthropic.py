@@ -24,8 +24,8 @@ from tests.support.wait import eventually
 
 LIMITS = {"max_batch": 8, "window_ms": 5, "slice_items": 8}
 MODELS = model("words", "echo_chat")
-MODELS += model("chatter", "python", task="chat", limits=LIMITS, file="chatter.py")
-CHATTER = '''
+MODELS += model("capitals", "python", task="chat", limits=LIMITS, file="capitals.py")
+CAPITALS = '''
 """Says what it was told last, in capitals; waits for the gate, and fails, when it is told to."""
 
 import pathlib
@@ -60,7 +60,7 @@ def answer(messages):
     return " ".join([*system, text.upper()])
 '''
 
-FILES = {"chatter.py": CHATTER}
+FILES = {"capitals.py": CAPITALS}
 PLATFORM = CHATTING
 
 
@@ -73,7 +73,7 @@ def gate(platform: Platform) -> Iterator[Path]:
 
 
 def asked(custom_id: Any, text: Any, **params: Any) -> Any:
-    body = {"model": "chatter", "max_tokens": 50, **chat(text)} | params
+    body = {"model": "capitals", "max_tokens": 50, **chat(text)} | params
     return {"custom_id": custom_id, "params": body}
 
 
@@ -113,7 +113,7 @@ def test_a_batch_from_its_requests_to_its_messages(claude: Anthropic) -> None:
     assert [message.content[0].text for message in said] == [
         "HELLO", "TWO PARTS", "Politely: HELLO", "counted"
     ]  # fmt: skip
-    assert {message.model for message in said} == {"chatter"}
+    assert {message.model for message in said} == {"capitals"}
     assert [message.stop_reason for message in said] == ["end_turn"] * 3 + ["max_tokens"]
     assert (said[3].usage.input_tokens, said[3].usage.output_tokens) == (3, 1)
     assert len({message.id for message in said}) == 4
@@ -234,8 +234,8 @@ def test_a_retry_makes_no_second_batch(claude: Anthropic, gate: Path, requests: 
     "body",
     [
         rb'{"requests": [{"custom_id": "a", "params": {"model": "\ud800", "max_tokens": 1}}]}',
-        rb'{"requests": [{"custom_id": "a", "params": {"model": "chatter", "\ud800": 1}}]}',
-        rb'{"requests": [{"custom_id": "\ud800", "params": {"model": "chatter"}}]}',
+        rb'{"requests": [{"custom_id": "a", "params": {"model": "capitals", "\ud800": 1}}]}',
+        rb'{"requests": [{"custom_id": "\ud800", "params": {"model": "capitals"}}]}',
     ],
 )
 def test_a_lone_surrogate_is_the_clients_mistake(http: httpx.Client, body: bytes) -> None:
@@ -265,10 +265,10 @@ def test_what_is_not_there_and_who_is_unknown_are_told_in_its_words(
 
 def test_models_have_anthropics_format(claude: Anthropic, platform: Platform, key: str) -> None:
     listed = list(claude.models.list(limit=1))
-    assert {"chatter", "chatter@1"} <= {model.id for model in listed}
+    assert {"capitals", "capitals@1"} <= {model.id for model in listed}
     assert {(model.type, model.lifecycle) for model in listed} == {("model", "active")}
-    found = claude.models.retrieve("chatter")
-    assert found == next(model for model in listed if model.id == "chatter")
+    found = claude.models.retrieve("capitals")
+    assert found == next(model for model in listed if model.id == "capitals")
     last = claude.models.list(before_id=listed[-1].id, limit=1)
     assert ([model.id for model in last.data], last.has_more) == ([listed[-2].id], True)
     with pytest.raises(anthropic.NotFoundError) as caught:
@@ -309,7 +309,7 @@ def test_each_request_is_answered_by_its_model(claude: Anthropic, gate: Path) ->
     texts = {id: message.content[0].text for id, message in said.items()}  # type: ignore[union-attr]
     assert texts == {"a": "WAIT ONE TWO", "b": "three", "c": "WAIT FOUR", "d": "five six"}
     assert {id: message.model for id, message in said.items()} == {
-        "a": "chatter", "b": "words", "c": "chatter", "d": "words"
+        "a": "capitals", "b": "words", "c": "capitals", "d": "words"
     }  # fmt: skip
     assert len({message.id for message in said.values()}) == 4
     jobs: Any = claude.get("/jobs", cast_to=object)

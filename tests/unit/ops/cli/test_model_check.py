@@ -12,6 +12,7 @@ from jobs.models import models_file
 from jobs.models.model import Limits, Model
 from ops.cli import model_check
 from ops.cli.model_check import Curve, ModelCheckFailed, ModelReport, Point
+from tests.support import thread_clock
 from tests.support.command_line import run_millrace
 from tests.support.models import custom_models
 
@@ -33,8 +34,9 @@ def check(*arguments: str | Path, status: int = 0) -> str:
 
 
 @pytest.fixture
-def slow(tmp_path: Path) -> Path:
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """20 ms a launch and 5 ms an item; 16 are launched together at most."""
+    thread_clock.install(monkeypatch)
     (tmp_path / "slow.py").write_text(SLOW)
     path = tmp_path / "models.toml"
     more = "target_ms = 85\nlimits = { max_batch = 16 }"
