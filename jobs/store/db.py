@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 import psycopg
 from psycopg import Connection as DriverConnection
-from psycopg import Cursor
+from psycopg import Cursor, Notify
 from sqlalchemy import (
     Connection,
     Dialect,
@@ -67,9 +67,9 @@ TCP_OPTIONS: dict[str, Any] = {
 
 _POOL_S = 10.0  # for a connection to become free
 _GRACE_S = 2.0  # beyond the server's own limit, for it to answer
-_PING_S = 2.0
-_LONG_S = 600.0  # of a statement without a limit of the server
-_ALONE_S = 7.0
+_PING_S = 2.0  # for it to answer a ping
+_LONG_S = 600.0  # for it to answer a statement without a limit
+_ALONE_S = 7.0  # for it to answer on a connection of its own
 
 
 class BoundedConnection(DriverConnection[Any]):
@@ -154,9 +154,23 @@ def _bound(answer_s: float, connection: BoundedConnection | None, record: object
 
 
 def connect_alone(url: str, **options: Any) -> BoundedConnection:
-    """Opens a connection of its own, without transactions: for LISTEN, NOTIFY or one query, which
-    may take 5 s. Raises psycopg.Error."""
+    """Opens a connection of its own, without transactions: for LISTEN, NOTIFY or one query. Raises
+    psycopg.Error."""
     return BoundedConnection.connect(plain_url(url), autocommit=True, **TCP_OPTIONS, **options)
+
+
+def await_notices(connection: BoundedConnection, within_s: float, *files: int) -> list[Notify]:
+    """Returns the notifications that come within so many seconds, or until a file is readable.
+
+    psycopg's own wait wakes up ten times a second. After a silence the server is asked for an
+    answer: one that is frozen would send nothing for ever. Raises psycopg.Error.
+    """
+    arrival = poll()
+    for each in (connection.fileno(), *files):
+        arrival.register(each, POLLIN)
+    if not arrival.poll(within_s * 1000):
+        connection.execute("SELECT 1")
+    return list(connection.notifies(timeout=0))
 
 
 _POOLS: "WeakSet[QueuePool]" = WeakSet()

@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,10 +37,6 @@ _CLIENT_CERTIFICATE_MISSING = (
 
 class PortTaken(click.ClickException):
     """Reports that another process listens on the api's port."""
-
-
-class _StopRequested(Exception):
-    pass
 
 
 class Platform:
@@ -161,13 +157,11 @@ class Platform:
             self._follower.start()
 
     def _await_ready(self, stop_requested: Callable[[], bool]) -> None:
-        def poll() -> None:
+        def poll() -> bool:
             self.poll()
-            if stop_requested():
-                raise _StopRequested
+            return not stop_requested()
 
-        with suppress(_StopRequested):
-            await_ready(self.settings, poll)
+        await_ready(self.settings, poll)
 
     def poll(self) -> None:
         """Restarts processes that have ended."""

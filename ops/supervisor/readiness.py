@@ -27,24 +27,22 @@ class NotReady(click.ClickException):
     """Reports that the platform didn't become ready in time, with what it waited for."""
 
 
-def await_ready(settings: Settings, poll: Callable[[], None]) -> None:
-    """Returns once `GET /readyz` is 200, or `poll` raises. Raises NotReady.
+def await_ready(settings: Settings, poll: Callable[[], bool]) -> None:
+    """Returns once `GET /readyz` is 200, or `poll` returns False. Raises NotReady.
 
-    poll: called several times a second; says what is waited for every ten seconds.
+    Says every ten seconds what is waited for. poll: called several times a second.
     """
-    began_s = clock.monotonic()
-    told_s = began_s
+    load_s, began_s = _longest_load_s(settings), clock.monotonic()
+    tell_s = _TELL_S
     with closing(_connection(settings)) as api:
-        while reason := _unready(api):
-            poll()
+        while poll() and (reason := _unready(api)):
             waited_s = clock.monotonic() - began_s
-            loads = reason.get("code") == NoWorker.code
-            limit_s = _WITHIN_S + (_longest_load_s(settings) if loads else 0.0)
+            limit_s = _WITHIN_S + (load_s if reason.get("code") == NoWorker.code else 0.0)
             said = reason["detail"]
             if waited_s > limit_s:
                 raise NotReady(f"not ready within {limit_s:.0f} s: {said}; see the log above")
-            if clock.monotonic() - told_s >= _TELL_S:
-                told_s = clock.monotonic()
+            if waited_s >= tell_s:
+                tell_s = waited_s + _TELL_S
                 _log.info("not ready for %.0f of %.0f s: %s", waited_s, limit_s, said)
             clock.sleep(_POLL_S)
 

@@ -1,11 +1,9 @@
 """Nudges: broker messages that say "there is work". One lost or too many does no harm."""
 
-import select
 import threading
 from collections.abc import Sequence
 from math import inf
 
-import psycopg
 from celery import Celery
 from kombu import Connection
 from sqlalchemy import Engine as Database
@@ -46,7 +44,7 @@ class Nudger(Service):
         super().__init__("nudge", _DEBOUNCE_S)
         self._settings, self._file, self._database = settings, file, database
         self._transfers = transfers  # set when a transfer is due
-        self._listening: psycopg.Connection | None = None
+        self._listening: db.BoundedConnection | None = None
         self._sent_s: dict[str, float] = {}  # by pool
         self._all_sent_s: dict[str, float] = {}
         self._debounce_s = _DEBOUNCE_S
@@ -92,12 +90,9 @@ class Nudger(Service):
             self._debounce_s = min(2 * self._debounce_s, _LONGEST_DEBOUNCE_S)
         else:
             self._debounce_s = _DEBOUNCE_S
-            arrival = select.poll()  # psycopg's own wait wakes up ten times a second
-            arrival.register(self._listening, select.POLLIN)
             times = 1 if self._found else _IDLE
-            if not arrival.poll(times * self._settings.keeper_interval_s * 1000):
-                self._listening.execute("SELECT 1")  # raises where the server is gone or frozen
-            notifications += self._listening.notifies(timeout=0)
+            within_s = times * self._settings.keeper_interval_s
+            notifications = db.await_notices(self._listening, within_s)
         return {each.channel for each in notifications}
 
     def send(self, tx: Tx) -> int:

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import select
 import threading
 from collections.abc import Callable
 
@@ -21,7 +20,6 @@ _log = logging.getLogger(__name__)
 LOOK_S = 3.0
 """Longest time between two looks; a notification brings one at once."""
 
-_ALIVE = "SELECT 1"  # raises where the server is gone or frozen
 _FIRST_S = 2.0  # that a process waits for the first look
 _AGAIN_S = 0.5  # after an error
 _ERRORS = (SQLAlchemyError, psycopg.Error, OSError)
@@ -79,16 +77,10 @@ class RegistryFollower:
                 self._looked.set()
                 self._stopping.wait(_AGAIN_S)
 
-    def _follow(self, connection: psycopg.Connection) -> None:
-        """Looks until `stop`. Raises _ERRORS."""
-        arrival = select.poll()  # psycopg's own wait wakes up ten times a second
-        arrival.register(connection, select.POLLIN)
-        arrival.register(self._woken, select.POLLIN)
+    def _follow(self, connection: db.BoundedConnection) -> None:
+        """Looks until `stop`, once for all notifications of the moment. Raises _ERRORS."""
         while not self._stopping.is_set():
             look(self._database, self._adopt, self._read)
             self._warned = False
             self._looked.set()
-            if not arrival.poll(LOOK_S * 1000):
-                connection.execute(_ALIVE)
-            for _ in connection.notifies(timeout=0):
-                pass  # one look for all
+            db.await_notices(connection, LOOK_S, self._woken)

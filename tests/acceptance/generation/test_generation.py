@@ -126,7 +126,7 @@ def begun(platform: Platform, body: dict[str, Any]) -> Iterator[httpx.Response]:
 
 
 def test_calls_that_find_no_kv_blocks_are_refused(platform: Platform) -> None:
-    """Of 100 places few are taken when the blocks are."""
+    """Few of 100 places are taken when the blocks are."""
     eventually(lambda: ask(platform, "blocks", SHORT).status_code == 200)
     with ExitStack() as streams:
         answers = list[httpx.Response]()

@@ -58,7 +58,7 @@ def submit(platform: Platform, key: str) -> str:
 
 
 def statuses(platform: Platform, key: str | None) -> list[int]:
-    """Of a look at jobs, and of a call."""
+    """Statuses of a look at jobs, and of a call."""
     asked = ask(platform, key, "GET", "/jobs"), ask(platform, key, "POST", "/infer", json=CALL)
     return [answer.status_code for answer in asked]
 

@@ -1,23 +1,26 @@
 """A database that acknowledges every packet and answers none, as one that is frozen or whose disk
 hangs."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
+import psycopg
 import pytest
 import redis
 from sqlalchemy import Engine
 
 from api import app as api
+from api.auth import invalidation
 from jobs.settings import Settings
 from jobs.store import db
-from ops.bench.chaos.faults.proxy import FaultyProxy, faulty_proxy
 from tests.support.pace import pace
 from tests.support.servers.api_server import serving
+from tests.support.servers.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.support.stores.transactions import scalar
-from tests.support.wait import eventually
+from tests.support.wait import eventually, eventually_async
 
 STATEMENT_S = 1.0
 
@@ -47,6 +50,37 @@ def test_a_statement_without_an_answer_ends_and_the_next_one_has_another_connect
     proxy.inject("none")
     assert scalar(engine, "SELECT 1") == 1
     engine.dispose()
+
+
+def test_a_connection_that_listens_is_given_up(
+    proxied: Settings, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(db.BoundedConnection, "answer_s", STATEMENT_S)
+    with db.connect_alone(proxied.database_url) as connection:
+        assert db.await_notices(connection, 0.1) == []
+        connection.execute(f"LISTEN {db.WORK_CHANNEL}")
+        connection.execute(f"NOTIFY {db.WORK_CHANNEL}")
+        assert [one.channel for one in db.await_notices(connection, 0.1)] == [db.WORK_CHANNEL]
+        proxy.inject("stall")
+        with pytest.raises(psycopg.OperationalError, match="has not answered for 1 s"):
+            db.await_notices(connection, 0.1)
+
+
+@pytest.mark.anyio
+async def test_an_api_that_listens_for_changed_keys_connects_again(
+    proxied: Settings, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invalidation, "_QUIET_S", 0.1)
+    monkeypatch.setattr(invalidation, "_ANSWER_S", STATEMENT_S)
+    connected: list[str] = []
+    task = asyncio.create_task(invalidation.listen(proxied.database_url, connected.append))
+    await eventually_async(lambda: len(connected) == 1)
+    proxy.inject("stall")
+    await eventually_async(lambda: proxy.connections > 2)  # while the first one is frozen
+    proxy.inject("none")
+    await eventually_async(lambda: len(connected) == 2)
+    task.cancel()
+    await asyncio.wait({task})
 
 
 def test_a_transaction_without_a_limit_gives_it_back(proxied: Settings) -> None:

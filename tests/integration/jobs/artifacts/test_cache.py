@@ -50,7 +50,7 @@ def cache(tmp_path: Path, store: BlobStore) -> ArtifactCache:
 
 
 def starts(counting: "Counting", manifest: Manifest) -> int:
-    """Where the first range began of the large file that was read."""
+    """Begin of the first range of the large file that was read."""
     large = blob_key(manifest.digests["model.safetensors"])
     return min(start for key, start in counting.read if key == large)
 

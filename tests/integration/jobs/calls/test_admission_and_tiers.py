@@ -340,7 +340,7 @@ def test_a_longer_launch_counts_for_the_call_that_joins_it(launched: Lanes) -> N
 
 
 def test_a_pool_that_launched_nothing_for_long_is_probed(lanes: Lanes) -> None:
-    """What it takes may be known wrongly; a launch would tell."""
+    """Its time may be known wrongly; a launch would tell."""
     probe = Call("probe", "{}/64", "tenant", None, 1, "api-1")
     hopeless = replace(FIXED, allowed_ms=1)
     assert lanes.refused(probe, hopeless) is None

@@ -1,4 +1,4 @@
-"""What only the lanes in Redis have: keys, the bell, scripts, and many calls."""
+"""Lanes in Redis alone: keys, the bell, scripts, and many calls."""
 
 from collections import Counter
 from collections.abc import Callable

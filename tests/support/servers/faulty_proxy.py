@@ -12,13 +12,7 @@ Fault = Literal[
     "none",  #: bytes pass
     "reset",  #: connections are accepted and reset at once, and open ones are reset
     "stall",  #: nothing passes, though the peer acknowledges: a frozen server
-    "stall_to_server",
-    "stall_to_client",
-    "drop",  #: bytes are taken and thrown away
-    "half_close",  #: open connections are closed towards the server, then bytes pass
-    "delay",  #: each piece passes `DELAY_S` late
 ]
-DELAY_S = 0.2
 _LOOK_S = 0.02
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER of no time: close() sends RST
 
@@ -31,6 +25,7 @@ class FaultyProxy:
         self._target = target
         self._fault: Fault = "none"
         self._open = set[asyncio.StreamWriter]()
+        self.connections = 0  #: that clients have opened
         self._loop = asyncio.new_event_loop()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -40,13 +35,10 @@ class FaultyProxy:
         asyncio.run_coroutine_threadsafe(self._inject(fault), self._loop).result()
 
     async def _inject(self, fault: Fault) -> None:
-        self._fault = "none" if fault == "half_close" else fault
-        for writer in list(self._open):
-            if fault == "reset":
+        self._fault = fault
+        if fault == "reset":
+            for writer in list(self._open):
                 _reset(writer)
-            elif fault == "half_close":
-                with suppress(OSError, RuntimeError):
-                    writer.write_eof()
 
     def run(self, started: threading.Event) -> None:
         """Serves until `stop`."""
@@ -67,6 +59,7 @@ class FaultyProxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        self.connections += 1
         if self._fault == "reset":
             _reset(to_client)
             return
@@ -80,25 +73,17 @@ class FaultyProxy:
             return
         self._open |= {to_client, to_server}
         try:
-            await asyncio.gather(
-                self._pass_on(client, to_server, "stall_to_server"),
-                self._pass_on(server, to_client, "stall_to_client"),
-            )
+            await asyncio.gather(self._pass_on(client, to_server), self._pass_on(server, to_client))
         finally:
             self._open -= {to_client, to_server}
 
-    async def _pass_on(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stall: Fault
-    ) -> None:
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while data := await reader.read(1 << 16):
-                while self._fault in ("stall", stall):
+                while self._fault == "stall":
                     await asyncio.sleep(_LOOK_S)
-                if self._fault == "delay":
-                    await asyncio.sleep(DELAY_S)
-                if self._fault != "drop":
-                    writer.write(data)
-                    await writer.drain()
+                writer.write(data)
+                await writer.drain()
         except OSError:
             pass
         finally:
