@@ -84,7 +84,7 @@ OTHER: dict[str, list[Any]] = {
     "aud": ["another", None],
     "iss": ["https://another", None],
     "sub": [None, "", "x\ny", "x" * 300],
-    "exp": [None, 0, "soon", clock.now().timestamp() - 2],
+    "exp": [None, 0, "soon"],
     "nbf": [2**40],
     "tenant": [None, "", "*", "a b", ["acme"]],
     "role": ["root", ["admin"]],
@@ -96,7 +96,9 @@ def test_wrong_claims_make_no_token(provider: IdentityProvider, tokens: TokenVer
     assert tokens.read(provider.token()) is not None
     assert tokens.read(provider.token(iat=int(clock.now().timestamp()) + 5)) is not None
     wrong = [{claim: value} for claim in OTHER for value in OTHER[claim]]
-    for claims, case in each([*wrong, {"role": None, "tenant": 7}]):
+    # Within the leeway for clocks that differ, which an end has not.
+    ended = {"exp": clock.now().timestamp() - 2}
+    for claims, case in each([*wrong, ended, {"role": None, "tenant": 7}]):
         with case:
             assert tokens.read(provider.token(**claims)) is None
 

@@ -71,6 +71,8 @@ def test_whoever_makes_it_at_the_same_time_reads_the_same_key(tmp_path: Path) ->
 
     with ThreadPoolExecutor(8) as pool:
         [key] = set(pool.map(use, range(8)))
+    secret_key.ensure(home)
+    assert secret_key.read(home) == key
     assert len(key) >= 32
     assert [path.name for path in home.iterdir()] == ["secret.key"]
     assert stat.S_IMODE((home / "secret.key").stat().st_mode) == 0o600
