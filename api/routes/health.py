@@ -18,7 +18,7 @@ from jobs.models.model import Model
 from jobs.store.queue import workers
 from jobs.store.queue.workers import NOWHERE, ModelStatus
 from jobs.telemetry.metrics import exposition
-from migrations.current import is_current
+from migrations import schema
 
 _REDIS_S = 1.0
 
@@ -35,8 +35,8 @@ async def livez() -> dict[str, str]:
 
 @router.get("/readyz", response_model=Health)
 async def readyz(context: ContextDep) -> dict[str, str]:
-    """Returns 200 if the database is migrated and reachable, Redis too, and nothing that runs in
-    the background fails."""
+    """Returns 200 if the database is reachable and has a schema for this code, Redis answers, and
+    nothing that runs in the background fails."""
     if reason := background.unready():
         raise Unavailable(reason, retry_after_s=1)
     database, redis = await asyncio.gather(_database(context), _redis_answers(context))
@@ -64,8 +64,8 @@ async def _database(context: Context) -> _Database:
 
 
 def _ask_database(context: Context) -> _Database:
-    if not is_current(context.database):
-        return _Database("the database is not migrated: run `millrace migrate`")
+    if problem := schema.read(context.database).problem:
+        return _Database(problem)
     return _Database("", _without_worker(context) if context.settings.await_workers else ())
 
 

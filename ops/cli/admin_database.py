@@ -14,7 +14,7 @@ from jobs.store import db
 from jobs.store.db import Tx
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import audit
-from migrations.current import is_current
+from migrations import schema
 from migrations.run import migrate
 from ops.embedded import defaults
 from ops.embedded.errors import HomeInUse
@@ -45,8 +45,8 @@ def admin_database() -> Iterator[Database]:
     try:
         if embedded:
             _start(servers, database)
-        elif not is_current(database):
-            raise SettingsError(["the database is not migrated: run `millrace migrate`"])
+        elif problem := schema.read(database).problem:
+            raise SettingsError([problem])
         yield database
     except OperationalError as error:
         raise SettingsError([f"the database: {str(error).splitlines()[0]}"]) from error

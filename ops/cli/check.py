@@ -18,7 +18,7 @@ from jobs.processes import hidden_modules
 from jobs.settings import Settings, SettingsError
 from jobs.store import db, invariants
 from jobs.store.invariants import Invariant, Violation
-from migrations.current import is_current
+from migrations import schema
 from ops.embedded import defaults
 from ops.embedded.layout import Layout
 from workers.scaler import workloads
@@ -131,8 +131,8 @@ def _database(configured: Settings) -> list[str]:
         return []
     engine = db.connect(filled.database_url, pool_size=1)
     try:
-        if not embedded and not is_current(engine):
-            return ["MILLRACE_DATABASE_URL: the database is not migrated; run `millrace migrate`"]
+        if not embedded and (problem := schema.read(engine).problem):
+            return [f"MILLRACE_DATABASE_URL: {problem}"]
         return bind_check.problems(filled, engine)
     except SQLAlchemyError as error:
         if not embedded:

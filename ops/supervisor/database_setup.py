@@ -7,8 +7,7 @@ from sqlalchemy import text
 
 from api.auth import bind_check
 from jobs.settings import Settings
-from jobs.store import db, partitions
-from migrations.current import is_current
+from jobs.store import db
 from migrations.run import migrate
 from ops.supervisor import connections
 
@@ -19,20 +18,11 @@ def prepare(settings: Settings, workers: int) -> None:
     """Migrates the database, and checks that these processes may use it. Raises SettingsError."""
     database = db.connect(settings.database_url, pool_size=1)
     try:
-        _migrate(database)
+        migrate(database)
         check_connections(database, workers)
         bind_check.check(settings, database)
     finally:
         database.dispose()
-
-
-def _migrate(database: Database) -> None:
-    """Migrates without alembic, whose import takes 0.2 s, where the schema is up to date."""
-    if is_current(database):
-        with database.begin() as tx:
-            partitions.ensure(tx, db.now(tx))
-    else:
-        migrate(database)
 
 
 def check_connections(database: Database, workers: int) -> None:

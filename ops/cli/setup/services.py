@@ -10,7 +10,7 @@ from jobs import clock
 from jobs.calls import redis as call_redis
 from jobs.settings import Settings
 from jobs.store import db
-from migrations.current import is_current
+from migrations import schema
 from ops.cli.setup.check import Check, State
 from ops.embedded.account import account_for
 from ops.embedded.errors import EmbeddedError
@@ -59,14 +59,15 @@ def _postgres(settings: Settings, skews: dict[str, float]) -> Check:
         if int(version) // 10_000 < _POSTGRES:
             words = f"version {int(version) // 10_000} is too old"
             return Check(name, "problem", words, f"use PostgreSQL {_POSTGRES} or later")
-        if not is_current(engine):
-            return Check(name, "problem", "its schema is not current", "run `millrace migrate`")
+        if problem := schema.read(engine).problem:
+            words, _, mend = problem.partition(": ")
+            return Check(name, "problem", words, mend)
     except (SQLAlchemyError, *db.CONNECTION_ERRORS, ValueError) as error:
         return Check(name, "problem", str(error).splitlines()[0], mend)
     finally:
         if engine is not None:
             engine.dispose()
-    return Check(name, "ok", f"PostgreSQL {int(version) // 10_000} answers; its schema is current")
+    return Check(name, "ok", f"PostgreSQL {int(version) // 10_000} answers; its schema is right")
 
 
 def _redis(settings: Settings, skews: dict[str, float]) -> Check:

@@ -109,9 +109,8 @@ def test_an_api_answers_probes_and_refuses_jobs_until_the_database_is_back(
         assert client.post("/jobs", json=job).status_code == 202
         proxy.inject("stall")
         refused = client.get("/readyz")
-        assert (refused.status_code, refused.json()["detail"]) == (
-            503, "the database doesn't answer",
-        )  # fmt: skip
+        assert refused.status_code == 503
+        assert refused.json()["detail"].startswith("the database ")
         assert client.get("/livez").status_code == 200
         refused = client.post("/jobs", json=job)
         assert (refused.status_code, "retry-after" in refused.headers) == (503, True)

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs.store import db
-from migrations.current import is_current
+from migrations import schema
 from migrations.run import migrate
 from ops.embedded.lock import HomeLock
 from ops.embedded.postgres import EmbeddedPostgres
@@ -48,9 +48,9 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
 @pytest.fixture(scope="module")
 def owned(postgres: EmbeddedPostgres) -> EmbeddedPostgres:
     engine = db.connect(postgres.layout.postgres_url("millrace_owner"), pool_size=1)
-    assert not is_current(engine)
+    assert schema.read(engine).behind
     migrate(engine)
-    assert is_current(engine)
+    assert schema.read(engine) == (schema.HEAD, "0026")
     engine.dispose()
     return postgres
 
