@@ -51,9 +51,11 @@ class Deadline:
             return False
         return elapsed_s > min(self._timeout_s * slowdown(), max(self._timeout_s, _MOST_S * pace()))
 
-    def check(self, fn: object) -> None:
-        """Fails the test, naming the condition, once the limit has passed."""
-        assert not self.is_over(), f"not within {self._timeout_s:g} s: {fn}"
+    def check(self, fn: object, over: bool | None = None) -> None:
+        """Fails the test, naming the condition, once the limit has passed. over: whether it had
+        before the last look."""
+        over = self.is_over() if over is None else over
+        assert not over, f"not within {self._timeout_s:g} s: {fn}"
 
 
 def eventually(fn: Callable[[], T], timeout_s: float = PATIENCE_S, every_s: float = _POLL_S) -> T:
@@ -62,21 +64,24 @@ def eventually(fn: Callable[[], T], timeout_s: float = PATIENCE_S, every_s: floa
     every_s: least time between two calls, seconds; it grows up to 0.1 s in the course of a wait.
     """
     deadline = Deadline(timeout_s)
-    while not (found := fn()):
-        deadline.check(fn)
+    while True:
+        over = deadline.is_over()  # before the look: who stands still until then looks once more
+        if found := fn():
+            return found
+        deadline.check(fn, over)
         time.sleep(max(every_s, deadline.look_again_s()))
-    return found
 
 
 async def eventually_async(fn: Callable[[], T | Awaitable[T]], timeout_s: float = PATIENCE_S) -> T:
     """Calls fn, plain or async, between turns of the event loop until its result is true."""
     deadline = Deadline(timeout_s)
     while True:
+        over = deadline.is_over()
         result = fn()
         found: T = await result if isawaitable(result) else result
         if found:
             return found
-        deadline.check(fn)
+        deadline.check(fn, over)
         await asyncio.sleep(deadline.look_again_s())
 
 

@@ -59,9 +59,11 @@ class Upstream(HttpServer):
         with self._counting:
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
-        yield
-        with self._counting:
-            self._at_once -= 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._at_once -= 1
 
     def respond(self, request: Received) -> Answer:
         if request.path == "/metrics":

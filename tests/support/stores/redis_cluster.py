@@ -26,7 +26,8 @@ save ""
 appendonly no
 cluster-enabled yes
 cluster-require-full-coverage no
-cluster-node-timeout 5000
+# Nobody is taken for dead where the machine stands still for seconds.
+cluster-node-timeout 60000
 """
 
 

@@ -13,6 +13,7 @@ import pytest
 from api import background
 from jobs import clock
 from tests.support.cases import each
+from tests.support.wait import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 #: Files that start tasks whose results or errors somebody waits for.
@@ -116,7 +117,7 @@ def test_the_death_of_a_thread_ends_the_process(
     thread = threading.Thread(target=lambda: 1 / 0, name="a thread")
     thread.start()
     thread.join()
-    assert terminated.wait(1)
+    assert terminated.wait(PATIENCE_S)
     assert background.dead()
     assert background.unready()
 

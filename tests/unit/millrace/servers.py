@@ -119,13 +119,19 @@ def served(server: HTTPServer) -> Iterator[None]:
         thread.join()
 
 
+class Crowded(ThreadingHTTPServer):
+    """A server to which many connect at once."""
+
+    request_queue_size = 64
+
+
 class Meeting:
     """A real server that answers requests once so many have come."""
 
     def __init__(self, at_once: int) -> None:
         self.connections: list[object] = []  #: addresses of the clients, so far
         self._all_there = threading.Barrier(at_once, timeout=PATIENCE_S)
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.server = Crowded(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def _handler(meeting) -> type[BaseHTTPRequestHandler]:  # noqa: N805

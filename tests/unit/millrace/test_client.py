@@ -208,6 +208,8 @@ def test_threads_that_share_it_keep_all_their_connections(monkeypatch: pytest.Mo
     """httpcore closes idle ones above a limit, and one that a request was just given with them."""
     usual, many = signature(httpx.Client).parameters["limits"].default, 30
     monkeypatch.setattr(usual, "max_keepalive_connections", 20)
+    own = httpx.Limits.__init__.__kwdefaults__
+    monkeypatch.setitem(own, "keepalive_expiry", None)  # however long the test stands still
     with meeting(many) as server, Client(server.url) as made, ThreadPoolExecutor(many) as pool:
         for _ in range(2):
             list(pool.map(made.jobs.get, ["job_1"] * many))

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jwt import jwks_client
 
+from api.auth import oidc
 from api.auth.oidc import TokenVerifier
 from jobs import clock
 from jobs.errors import Unavailable
@@ -22,10 +23,13 @@ from jobs.identity import ROLES
 from jobs.settings import Settings
 from tests.support.cases import each
 from tests.support.servers.identity_provider import MADE, IdentityProvider, published, running
+from tests.support.wait import PATIENCE_S
+from tests.unit.api.conftest import Clock
 
 
 @pytest.fixture
-def provider() -> Iterator[IdentityProvider]:
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[IdentityProvider]:
+    monkeypatch.setattr(oidc, "_TIMEOUT_S", PATIENCE_S)
     with running() as started:
         yield started
 
@@ -168,7 +172,7 @@ def test_a_new_key_is_fetched_when_a_token_names_it_but_not_for_every_token(
 
 
 def test_while_its_keys_are_away_nobody_can_tell_and_it_is_left_alone(
-    provider: IdentityProvider, tokens: TokenVerifier, monkeypatch: pytest.MonkeyPatch
+    provider: IdentityProvider, tokens: TokenVerifier, time: Clock
 ) -> None:
     provider.broken = True
     for _ in range(5):
@@ -176,8 +180,7 @@ def test_while_its_keys_are_away_nobody_can_tell_and_it_is_left_alone(
             tokens.read(provider.token())
     assert len(provider.asked) == 1
     provider.broken = False
-    later_s = clock.monotonic() + 10
-    monkeypatch.setattr(clock, "monotonic", lambda: later_s)
+    time.now_s = 10.0
     assert tokens.read(provider.token())
 
 

@@ -54,10 +54,12 @@ def test_a_server_that_the_kernel_keeps_is_left_behind(
     server.process = process = Started(["sleep", "100"])
     monkeypatch.setattr(process, "send_signal", lambda _: None)
     monkeypatch.setattr(process, "kill", lambda: None)
-    server.stop()
-    assert f"redis (pid {process.pid}) doesn't end" in caplog.text
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    try:
+        server.stop()
+        assert f"redis (pid {process.pid}) doesn't end" in caplog.text
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def test_whoever_makes_it_at_the_same_time_reads_the_same_key(tmp_path: Path) -> None:

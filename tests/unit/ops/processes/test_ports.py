@@ -21,7 +21,7 @@ def test_ports_are_consecutive_and_can_be_listened_on_and_never_a_connections() 
 
 
 def test_a_taken_port_isnt_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, free = free_port(), free_port()
+    taken, free = free_ports(2)
     picks = iter([taken, free])
 
     class Picks:

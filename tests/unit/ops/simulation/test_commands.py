@@ -8,11 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.models.builtin_models import SAMPLES
+from jobs.models.model import Model
 from ops.cli.commands.platform import simulate
 from ops.cli.main import main
 from ops.simulation import launches
 from ops.simulation.capacity import Capacity
 from ops.simulation.launches import TimesError
+from tests.support import thread_clock
 from tests.support.command_line import json_of, run_millrace
 from tests.unit.workers.simulation.made import batches_of, poisson
 from workers.simulation.costs import LaunchTimes
@@ -116,7 +118,7 @@ def test_faulty_options_are_refused(files: list[str], words: tuple[str, ...], sa
 
 
 def test_what_is_wrong_with_kept_launch_times_is_said_and_without_any_they_are_measured(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for text, said in (
         ("{", "is not JSON"),
@@ -128,9 +130,10 @@ def test_what_is_wrong_with_kept_launch_times_is_said_and_without_any_they_are_m
         (tmp_path / "kept.json").write_text(text)
         with pytest.raises(TimesError, match=said):
             launches.from_file(tmp_path / "kept.json", SAMPLES.resolve("minilm"))
-    times = launches.measured(SAMPLES.resolve("echo"), "")
-    assert isinstance(times, LaunchTimes)
-    assert 0 < times.fixed_s < 0.1
+    thread_clock.install(monkeypatch)
+    steady = {"function": "tests.support.models.paced:steady", "samples": ["a"]}
+    times = launches.measured(Model("steady", "1", "function", options=steady), "")
+    assert times.fixed_s == pytest.approx(0.1)
 
 
 def test_a_picture_is_drawn_or_what_it_lacks_is_said(

@@ -10,6 +10,12 @@ from tests.support.wait import PATIENCE_S, eventually
 from workers.engines.preemption import Priority, PrioritySemaphore, Turn, yield_point
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch that gave way waits for the others, however late they wake up."""
+    monkeypatch.setattr("workers.engines.preemption.FLOOR", 1e-9)
+
+
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(8) as pool:

@@ -23,7 +23,7 @@ from workers.scheduler.policy import Flush, LaunchPolicy, Wait
 from workers.simulation.costs import LaunchTimes
 from workers.simulation.run import simulate
 
-HOUR_S = 3600.0
+HOUR_S, HOUR_MS = 3600.0, 3_600_000
 TIMES = LaunchTimes(0.01)
 
 
@@ -44,7 +44,7 @@ def host(lanes: MemoryLanes) -> Iterator[ModelHost]:
 def flush_of_the_worker(host: ModelHost, lanes: MemoryLanes) -> str:
     """Why the launch of a single call left."""
     call = Call("call", lane_name({}, 0), "tenant", "a", 1, "api")
-    lanes.put(call, target_ms=10_000, timeout_ms=10_000, most=1, terms=Terms())
+    lanes.put(call, target_ms=HOUR_MS, timeout_ms=HOUR_MS, most=1, terms=Terms())
     host.start()
     [[reply]] = eventually(lambda: lanes.replies.get("api"))
     return str(reply.timing["flush"])

@@ -14,7 +14,7 @@ import pytest
 from jobs.ssrf import AllowList
 from tests.support.servers.receiver import Receiver, Reply, receiving
 from tests.support.tls import Authority, server_context
-from tests.support.wait import Deadline
+from tests.support.wait import PATIENCE_S
 from workers.webhooks.post import UNREACHABLE, Attempt, post
 
 CLIENT_TLS = ssl.create_default_context()
@@ -41,7 +41,7 @@ def refusing() -> Iterator[tuple[str, int]]:
 
 
 def send(url: str, allow: str = "127.0.0.1", **options: Any) -> Attempt:
-    given = {"tls": CLIENT_TLS, "timeout_s": 10.0} | options
+    given = {"tls": CLIENT_TLS, "timeout_s": PATIENCE_S} | options
     return post(url, {"webhook-id": "msg_1"}, b"{}", allow=AllowList.parse(allow), **given)
 
 
@@ -152,21 +152,19 @@ def test_no_proxy_of_the_environment_is_used(
     assert send(receiver.url) == Attempt(204)
 
 
-def test_what_can_t_be_reached_or_understood_is_a_failure() -> None:
+def test_what_can_t_be_reached_or_understood_is_a_failure(refusing: tuple[str, int]) -> None:
     with serving(b"SSH-2.0-OpenSSH\r\n") as port:
         assert "no HTTP" in (send(f"http://127.0.0.1:{port}/").error or "")
-    assert "no connection" in (send(f"http://127.0.0.1:{port}/").error or "")
+    assert "no connection" in (send(f"http://127.0.0.2:{refusing[1]}/", "127.0.0.2").error or "")
     long = "https://" + "a" * 70 + ".test/"
     assert send(long).error is not None
 
 
 @pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\n"])
 def test_a_peer_that_sends_a_byte_now_and_then_gets_no_more_time(first: bytes) -> None:
-    limit = Deadline(5)
     with serving(first, drip=b"x: y\r\n") as port:
-        answer = send(f"http://127.0.0.1:{port}/", timeout_s=0.5)
+        answer = send(f"http://127.0.0.1:{port}/", timeout_s=0.5)  # else it would never return
     assert answer == Attempt(error="no answer within 0.5 s")
-    limit.check("the end of an answer that drips")
 
 
 @contextmanager
@@ -191,6 +189,7 @@ def serving(first: bytes, drip: bytes = b"") -> Iterator[int]:
             yield listener.getsockname()[1]
         finally:
             over.set()
+            listener.shutdown(socket.SHUT_RDWR)  # where nobody has come
             thread.join()
 
 

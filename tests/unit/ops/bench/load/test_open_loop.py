@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,16 +13,18 @@ import pytest
 from jobs import clock
 from ops.bench.harness.errors import BenchError
 from ops.bench.load.open_loop import Load, drive, driver
+from tests.support.wait import PATIENCE_S
 from tests.unit.ops.bench.made import made
 
 pytestmark = pytest.mark.heavy
 
-HOLD_S = 0.3
+HOLD_S = 0.1
+ALL_THERE = threading.Barrier(20, timeout=PATIENCE_S)
 
 
 class Server(BaseHTTPRequestHandler):
-    """Upper-cases; refuses "busy", drops the connection of "gone", waits with "slow", takes in
-    "job"; "who" gets what it identified itself with."""
+    """Upper-cases; refuses "busy", drops the connection of "gone", waits with "slow", and with
+    "together" until all are there; takes in "job"; "who" gets what it identified itself with."""
 
     protocol_version = "HTTP/1.1"
 
@@ -32,6 +35,8 @@ class Server(BaseHTTPRequestHandler):
             return
         if asked == "slow":
             clock.sleep(HOLD_S)
+        if asked == "together":
+            ALL_THERE.wait()
         status, answer = 200, {
             "output": asked.upper(),
             "usage": {"tokens": 3},
@@ -69,7 +74,7 @@ def url() -> Iterator[str]:
         thread.join()
 
 
-def load(url: str, inputs: list[str], due_s: list[float], **changes: int) -> Load:
+def load(url: str, inputs: list[str], due_s: list[float], **changes: Any) -> Load:
     bodies = [json.dumps({"input": text}) for text in inputs]
     return Load(url, due_s, bodies, [text.upper() for text in inputs], **changes)
 
@@ -103,7 +108,7 @@ def test_an_unexpected_answer_is_an_error_and_each_body_has_its_key(url: str) ->
 
 
 def test_calls_wait_for_each_other_in_a_closed_loop_alone(url: str) -> None:
-    calls = drive(load(url, ["slow"], [0.0] * 20))
+    calls = drive(load(url, ["together"], [0.0] * 20, grace_s=PATIENCE_S))
     assert calls.errors == 0
     assert calls.sent_s.max() < calls.ended_s.min()
     calls = drive(load(url, ["slow"], [0.0] * 6, max_in_flight=2))

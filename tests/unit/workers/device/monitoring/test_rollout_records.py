@@ -96,7 +96,9 @@ def test_launches_of_the_rest_are_counted_and_written_seldom(
     assert [(one.launches, one.failed) for one in streams.written[6:]] == [(1, 1), (1, 1)]
 
 
-def test_a_redis_that_fails_is_left_alone_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_redis_that_fails_is_left_alone_for_a_while(
+    caplog: pytest.LogCaptureFixture, now: list[float]
+) -> None:
     client = Mock()
     client.pipeline.side_effect = RedisError("refused")
     records = LaunchRecords(MODEL, RecordStreams(client))
@@ -104,3 +106,6 @@ def test_a_redis_that_fails_is_left_alone_for_a_while(caplog: pytest.LogCaptureF
         records.add(launch("canary#r1"), {"api": replies("a")})
     assert client.pipeline.call_count == 1
     assert "rollout r1" in caplog.text
+    now[0] += 5.0
+    records.add(launch("canary#r1"), {"api": replies("a")})
+    assert client.pipeline.call_count == 2
