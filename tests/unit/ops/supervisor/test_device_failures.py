@@ -1,11 +1,21 @@
-"""Failures of a device in a row, and deaths of a worker while it loads a model."""
+"""Failures of a device in a row, deaths of a worker while it loads a model, and the fork server
+of a supervisor's workers."""
 
+import os
+from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 
+import pytest
+
 from jobs.models.model import Model
+from jobs.processes import shared_fork_server
+from jobs.processes.shared_fork_server import VARIABLE
+from jobs.settings import Settings
+from ops.processes.forking import ForkServer
 from ops.supervisor.device_failures import DeviceFailures
 from ops.supervisor.load_deaths import MOST_DEATHS, LoadDeaths
+from ops.supervisor.worker import WatchedWorker
 from workers.device.monitoring import watchdog
 from workers.device.monitoring.load_history import LoadHistory
 
@@ -70,3 +80,26 @@ def test_a_history_that_is_too_long_is_told_in_part() -> None:
     told = LoadHistory.unpack(LoadHistory(("late@1",), reasons).pack(1000))
     assert 0 < len(told.left_out) < 100
     assert LoadHistory.unpack(LoadHistory().pack(1000)) == LoadHistory()
+
+
+@pytest.fixture(autouse=True)
+def uncached() -> Iterator[None]:
+    shared_fork_server.environment.cache_clear()
+    yield
+    shared_fork_server.environment.cache_clear()
+
+
+def worker() -> WatchedWorker:
+    return WatchedWorker(ForkServer(), "worker", Settings())
+
+
+def test_a_supervisor_owns_the_server_of_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    one, two = worker().env[VARIABLE], worker().env[VARIABLE]
+    assert one == two
+    assert int(one.partition(":")[0]) == os.getpid()
+
+
+def test_workers_inherit_the_server_of_a_supervisor_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "1:/above")
+    assert VARIABLE not in worker().env

@@ -8,15 +8,12 @@ def heartbeat(flow: Backpressure, *, waiting: int, items: int, calls: int) -> bo
     return flow.update(waiting)
 
 
-def test_it_begins_at_the_second_heartbeat_in_a_row_in_which_items_hardly_move() -> None:
+def test_it_begins_once_items_hardly_move_twice_and_stays_until_all_can_be_launched() -> None:
     flow = Backpressure()
     for items in (0, 100, 99):
         assert not heartbeat(flow, waiting=1000, items=items, calls=500)
     assert heartbeat(flow, waiting=1000, items=99, calls=500)
     assert flow.active
-
-
-def test_it_stays_until_all_items_can_be_launched_in_a_heartbeat() -> None:
     flow = Backpressure(active=True)
     assert heartbeat(flow, waiting=1000, items=900, calls=100)
     assert not heartbeat(flow, waiting=1000, items=1000, calls=100)

@@ -54,18 +54,15 @@ def test_missing_outputs_are_narrowed_down_to_their_inputs(drawn: tuple[int, set
     assert all(isinstance(outputs[n], WrongNumberOfOutputs) for n in guilty)
 
 
-def test_an_engine_that_gives_too_many_outputs_serves_nobody() -> None:
-    outputs = bisection.run(lambda batch, _: [*batch, "one more"], ["a", "b", "c"], {})
-    assert [str(output) for output in outputs] == ["2 outputs for 1 inputs"] * 3
-
-
-def test_a_launch_too_large_for_the_device_succeeds_in_parts() -> None:
+def test_a_launch_too_large_succeeds_in_parts_and_too_many_outputs_serve_nobody() -> None:
     def run(batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
         if len(batch) > 4:
             raise MemoryError("out of memory")
         return batch
 
     assert bisection.run(run, list(range(30)), {}) == list(range(30))
+    outputs = bisection.run(lambda batch, _: [*batch, "one more"], ["a", "b", "c"], {})
+    assert [str(output) for output in outputs] == ["2 outputs for 1 inputs"] * 3
 
 
 def test_a_rate_limit_tells_nobody_of_those_who_shared_the_launch() -> None:
@@ -78,12 +75,9 @@ def test_a_rate_limit_tells_nobody_of_those_who_shared_the_launch() -> None:
     assert str(bisection.run(run, ["alone"], {})[0]) == "too soon for alone"
 
 
-def test_an_interruption_is_nobodys_fault() -> None:
+def test_an_interruption_is_nobodys_fault_and_a_device_that_failed_is_not_asked_again() -> None:
     with pytest.raises(KeyboardInterrupt):
         bisection.run(Mock(side_effect=KeyboardInterrupt), ["a", "b"], {})
-
-
-def test_a_device_that_failed_is_not_asked_again() -> None:
     run = Mock(side_effect=RuntimeError("CUDA error: uncorrectable ECC error encountered"))
     with pytest.raises(DeviceFailed, match="uncorrectable ECC"):
         bisection.run(run, list(range(64)), {})

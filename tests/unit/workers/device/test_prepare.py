@@ -51,11 +51,8 @@ def test_inputs_of_any_length_share_a_lane_where_launches_have_no_padding_or_no_
 NO_TEXT = "minilm@1 takes a text, its token ids, or a list of either, not a number"
 
 
-def test_what_the_model_or_the_engine_refuses_is_refused_in_its_place() -> None:
+def test_what_is_refused_or_stumbled_over_is_refused_alone_in_its_place() -> None:
     assert lanes_or_words(["1", 7, "odd", "2"]) == ["{}/16", NO_TEXT, "odd", "{}/16"]
-
-
-def test_what_the_engine_stumbles_over_is_refused_alone() -> None:
     words = "RuntimeError: what is this"
     assert lanes_or_words(["1", "broken", "17"]) == ["{}/16", words, "{}/24"]
     assert lanes_or_words(["1", "exit"]) == ["{}/16", "SystemExit: enough"]

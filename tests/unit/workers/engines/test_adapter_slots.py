@@ -34,7 +34,7 @@ def test_the_least_recently_used_leaves_unless_it_has_just_come() -> None:
     assert loaded(slots, "b", 1.6)
 
 
-def test_pinned_used_and_loading_ones_stay() -> None:
+def test_pinned_used_and_loading_ones_stay_and_another_version_is_another_one() -> None:
     slots = Slots(3)
     loaded(slots, "a", 0.0, pinned=True)
     used = loaded(slots, "b", 0.0)
@@ -45,9 +45,6 @@ def test_pinned_used_and_loading_ones_stay() -> None:
     used.users.clear()
     assert loaded(slots, "d", LATER_S)
     assert names(slots) == ["a", "d", "c"]
-
-
-def test_another_version_of_an_adapter_is_another_one() -> None:
     slots = Slots(2)
     loaded(slots, "a", 0.0)
     assert slots.find(adapter("a"))

@@ -136,15 +136,12 @@ def test_inputs_are_refused_in_their_place() -> None:
     assert "takes 1 at a time" in str(refused[-1])
 
 
-def test_outputs_come_as_inputs_came() -> None:
+def test_outputs_come_as_inputs_came_and_only_those_that_are_wanted() -> None:
     plain = {"inputs": {"x": {"datatype": "INT32", "shape": [1, 2], "data": [1, 2]}}}
     engine = made("twice")
     for value, form in ((plain, "data"), (asked([[1, 2]]), "base64")):
         [output] = engine.run([one.data for one in engine.prepare([value], {})], {})
         assert form in orjson.loads(encode(output))["y"]
-
-
-def test_only_the_outputs_that_are_wanted_come() -> None:
     engine = registry.load_engine(SAMPLES.resolve("simple"), "cpu")
     ones = Tensor.from_array("INT32", np.ones((1, 16), np.int32)).as_json()
     value = {"inputs": {"INPUT0": ones, "INPUT1": ones}}

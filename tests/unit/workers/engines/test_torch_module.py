@@ -126,7 +126,7 @@ def test_a_network_that_gives_no_row_for_each_is_told(tmp_path: Path) -> None:
         engine.run([row], {})
 
 
-def test_weights_must_be_what_was_declared_and_have_their_shape(folder: Path) -> None:
+def test_weights_must_be_what_was_declared_and_make_a_network(folder: Path) -> None:
     with pytest.raises(RuntimeError, match="size mismatch"):
         built(folder, arguments={"width": 5})
     with pytest.raises(Untrusted, match="is not the file that was declared"):
@@ -135,9 +135,6 @@ def test_weights_must_be_what_was_declared_and_have_their_shape(folder: Path) ->
         built(folder, sha256="")
     with pytest.raises(Untrusted, match="is not the file that was declared"):
         exported(folder, export_sha256="0" * 64)
-
-
-def test_what_makes_no_network_is_refused(folder: Path) -> None:
     with pytest.raises(Faulty, match="has no function Absent"):
         built(folder, build="Absent")
     with pytest.raises(Faulty, match="preprocess made a list, not a torch"):
@@ -165,17 +162,14 @@ def test_an_archive_of_one_batch_size_is_refused_with_how_to_export_it(tmp_path:
         exported(tmp_path)
 
 
-def test_tensors_that_an_archive_needs_are_named(folder: Path, tmp_path: Path) -> None:
+def test_what_is_no_archive_or_lacks_tensors_is_refused(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "net.pt2"
+    path.write_bytes(pickle.dumps(custom_models.Evil()))
+    with pytest.raises(Faulty, match=r"is no archive of torch\.export\.save"):
+        exported(folder, export=str(path), export_sha256=custom_models.digest(path))
     tensors = load_file(folder / "exported.safetensors")
     del tensors["shift"], tensors["linear.bias"]
     path = tmp_path / "less.safetensors"
     save_file(tensors, path)
     with pytest.raises(Faulty, match=r"lacks linear\.bias, shift: save state_dict and constants"):
         exported(folder, weights=str(path), sha256=custom_models.digest(path))
-
-
-def test_what_is_no_archive_is_refused(folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "net.pt2"
-    path.write_bytes(pickle.dumps(custom_models.Evil()))
-    with pytest.raises(Faulty, match=r"is no archive of torch\.export\.save"):
-        exported(folder, export=str(path), export_sha256=custom_models.digest(path))

@@ -36,14 +36,11 @@ def test_seeds_follow_from_the_name_of_a_request() -> None:
     assert len({*seeds, *(one.sampling.seed for one in other.sequences)}) == 4
 
 
-def test_a_sequence_goes_on_from_what_another_worker_emitted() -> None:
+def test_a_sequence_goes_on_from_what_another_worker_emitted_unless_it_had_ended() -> None:
     one = sequence(prompt=10, tokens=8)
     one.resume(Emission(0, [5, 6, 7], "abc", cached=4))
     assert (one.tokens, one.most_left, "".join(one.text)) == (13, 5, "abc")
     assert one.as_new().emitted == (5, 6, 7)
-
-
-def test_choices_that_had_ended_are_not_run_again() -> None:
     request = _request("1")
     first, second = request.sequences
     first.resume(Emission(0, [5], "a", finish="stop", stopped_by="b"))

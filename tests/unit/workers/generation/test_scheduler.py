@@ -1,13 +1,17 @@
-"""Decisions about each step, without thread or clock."""
+"""Decisions about each step, without thread or clock, and the time of a step, learned."""
 
+import random
 from dataclasses import replace
 from unittest.mock import Mock
+
+import pytest
 
 from tests.unit.workers.generation.made import scheduler, sequence, step, timed
 from workers.engines.generator import Capacity, Step
 from workers.engines.protocol import Room
 from workers.generation.requests import Sequenced
 from workers.generation.scheduler import GenerationScheduler
+from workers.generation.step_time import StepTime
 
 
 def test_sequences_are_admitted_while_prompt_and_expected_output_fit_the_blocks() -> None:
@@ -47,7 +51,7 @@ def test_the_places_of_a_server_change_with_time_and_items_leave_some_to_calls()
     assert [one.request.is_call for one in admitted] == [True, True, False, False, False]
 
 
-def test_what_is_alone_always_has_room() -> None:
+def test_what_is_alone_has_room_and_calls_go_before_items_and_the_most_urgent_first() -> None:
     made = scheduler(blocks=4)
     made.put([sequence(prompt=30, tokens=500)])
     assert len(made.decide().admitted) == 1
@@ -55,9 +59,6 @@ def test_what_is_alone_always_has_room() -> None:
     timed(made, sequence_s=0.005)
     made.put(sequence(tokens=50, call=False) for _ in range(20))
     assert len(made.decide().admitted) == 16, "items without a call fill all places"
-
-
-def test_calls_go_before_items_and_the_most_urgent_first() -> None:
     made = scheduler(sequences=2)
     item, later, sooner = sequence(call=False), sequence(deadline_s=9), sequence(deadline_s=5)
     made.put([item, later, sooner])
@@ -81,13 +82,20 @@ def test_an_item_gives_way_to_a_call_without_room_and_comes_back_with_its_tokens
     assert items[1].to_prefill in (0, 10 + 3), "they are a part of its prompt"
 
 
-def test_no_item_gives_way_where_that_would_not_be_enough() -> None:
+def test_no_item_gives_way_where_that_would_not_be_enough_or_it_cannot_be_resumed() -> None:
     made = scheduler(blocks=6)
     made.put([sequence(prompt=20, tokens=10), sequence(call=False)])
     made.decide()
     made.put([sequence(prompt=30, tokens=10)])
     assert not made.decide().preempted
     assert len(made.calls) == 1
+    made = scheduler(sequences=16)
+    made.capacity = replace(made.capacity, resumes=False)
+    timed(made, sequence_s=0.0005)
+    made.put(sequence(tokens=90, call=False) for _ in range(12))
+    step(made)
+    made.put([sequence(tokens=5)])
+    assert not step(made).preempted
 
 
 def test_a_call_of_a_tenant_with_more_places_gives_way_to_one_that_has_fewer() -> None:
@@ -168,16 +176,6 @@ def test_items_give_way_to_a_call_whose_steps_they_make_too_long_and_come_back()
     assert set(made.running) == set(items)
 
 
-def test_where_sequences_cannot_be_resumed_no_item_gives_way() -> None:
-    made = scheduler(sequences=16)
-    made.capacity = replace(made.capacity, resumes=False)
-    timed(made, sequence_s=0.0005)
-    made.put(sequence(tokens=90, call=False) for _ in range(12))
-    step(made)
-    made.put([sequence(tokens=5)])
-    assert not step(made).preempted
-
-
 def prefilled(itl_s: float, prefill_s: float, *, call: bool = True) -> int:
     """Tokens of a long prompt in its first step beside a call."""
     made = scheduler(blocks=1000, itl_s=itl_s)
@@ -228,3 +226,67 @@ def test_more_of_a_prompt_is_tried_while_steps_leave_time_whatever_is_predicted(
         made.stepped(Step(duration_s=0.02, prefill_tokens=tokens[-1], sequences=1))
     assert tokens == sorted(tokens)
     assert tokens[-1] >= 1.5 * tokens[0]
+
+
+def learned(pause_every: int = 0) -> StepTime:
+    noise, time = random.Random(7), StepTime()
+    for n in range(600):
+        prefill, sequences = noise.choice([0, 0, 64, 256]), noise.randint(1, 32)
+        kv = sequences * noise.randint(50, 600)
+        seconds = 0.005 + 0.0002 * prefill + 0.0004 * sequences + 1e-7 * kv
+        if pause_every and n % pause_every == 0:
+            seconds += 2.0
+        time.observe(seconds * noise.uniform(0.98, 1.02), prefill, sequences, kv)
+    return time
+
+
+def test_all_four_factors_are_found_and_tell_the_prefill_that_fits_a_time() -> None:
+    time = learned()
+    assert time.predict_s(0, 1, 0) == pytest.approx(0.0054, rel=0.2)
+    assert time.predict_s(256, 1, 0) == pytest.approx(0.0566, rel=0.1)
+    assert time.predict_s(0, 32, 16_000) == pytest.approx(0.0194, rel=0.1)
+    assert time.prefill_within(0.0254, 1, 0, 2048) == pytest.approx(100, rel=0.15)
+    assert time.prefill_within(0.001, 32, 16_000, 2048) == 0
+    assert time.prefill_within(100.0, 1, 0, 2048) == 2048
+
+
+def test_a_pause_of_the_machine_counts_little_and_a_slower_device_is_followed() -> None:
+    assert learned(pause_every=50).predict_s(0, 32, 16_000) == pytest.approx(0.0194, rel=0.4)
+    time = learned()
+    for n in range(1000):
+        time.observe(0.1, 0, 1 + n % 8, 100)
+    assert time.predict_s(0, 4, 100) == pytest.approx(0.1, rel=0.1)
+
+
+def test_a_first_long_prompt_is_learned_at_once_however_sure_the_rest_was() -> None:
+    time = StepTime()
+    for _ in range(200):
+        time.observe(0.01, 0, 4, 500)
+    for _ in range(3):
+        time.observe(0.11, 1000, 4, 500)
+    assert time.predict_s(1000, 4, 500) == pytest.approx(0.11, rel=0.1)
+    assert time.prefill_within(0.06, 4, 500, 2048) == pytest.approx(500, rel=0.2)
+
+
+def test_long_decoding_leaves_the_cost_of_a_prompt_known() -> None:
+    time, noise = learned(), random.Random(7)
+    for n in range(20_000):
+        kv_tokens = 16 * (400 + n % 400)
+        seconds = 0.005 + 0.0004 * 16 + 1e-7 * kv_tokens
+        time.observe(seconds * noise.uniform(0.98, 1.02), 0, 16, kv_tokens)
+    assert time.predict_s(256, 1, 0) == pytest.approx(0.0566, rel=0.3)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pauses_in_the_first_steps_are_not_multiplied(seed: int) -> None:
+    """What a full generator takes is predicted from the few small steps of a warm-up."""
+    time, noise = StepTime(), random.Random(seed)
+    for sequences in (1, 2, 4):
+        for n in range(9):
+            prefill = 0 if n else 100 * sequences
+            kv = sequences * (100 + n) if n else 0
+            paused_s = noise.expovariate(10) if noise.random() < 0.5 else 0.0
+            seconds = 0.01 + 0.0003 * prefill + 0.004 * sequences + 1e-6 * kv
+            time.observe(seconds + paused_s, prefill, sequences, kv)
+    usual_s = 0.01 + 0.05 + 0.004 * 64 + 0.016
+    assert time.predict_s(0, 64, 16_000) < 3 * usual_s

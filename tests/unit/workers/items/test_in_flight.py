@@ -25,7 +25,7 @@ def outcomes(*seqs: int) -> list[ItemOutcome]:
     return [ItemOutcome(seq, 1, 0.0, None, "A") for seq in seqs]
 
 
-def test_slices_are_handed_over_as_they_finish_and_then_no_more() -> None:
+def test_slices_are_handed_over_as_they_finish_and_those_that_end_together_at_once() -> None:
     claimed = claimed_batch(2)
     first, second = claimed.slices
     first.expect(1)
@@ -37,9 +37,6 @@ def test_slices_are_handed_over_as_they_finish_and_then_no_more() -> None:
     thread.join()
     assert claimed.ended
     assert claimed.wait() == []
-
-
-def test_slices_of_a_claim_that_end_together_are_handed_over_together() -> None:
     claimed, other = claimed_batch(3), claimed_batch()
     slices = [*claimed.slices, *other.slices]
     for in_flight in slices:

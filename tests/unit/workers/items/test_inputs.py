@@ -73,16 +73,13 @@ def test_a_list_is_one_row_in_its_own_order_with_the_sums_of_its_inputs() -> Non
     assert (row.units, row.wait_ms, row.launch_id, row.device_us) == (33, 2.0, 72, 15)
 
 
-def test_a_list_fails_with_the_first_that_failed_or_cant_be_stored() -> None:
+def test_a_list_fails_with_the_first_that_failed_or_is_tried_again_as_one() -> None:
     [row], _ = row_of([1.0], InvalidInput("odd"), RuntimeError("broken"))
     words = "input 1 of the list: odd"
     assert orjson.loads(row.error or "") == {"code": "invalid_input", "message": words}
     assert (row.seq, row.output, row.device_us) == (0, None, 15)
     [row], _ = row_of([1.0], [float("nan")])
     assert orjson.loads(row.error or "")["code"] == "invalid_output"
-
-
-def test_a_list_is_tried_again_as_one_where_a_part_failed_for_now() -> None:
     rows, [attempt] = row_of([1.0], Transient("busy"), [2.0])
     assert rows == []
     assert (attempt.seq, attempt.n, attempt.device_us) == (0, 1, 15)

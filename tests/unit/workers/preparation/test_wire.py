@@ -1,16 +1,20 @@
-"""Prepared inputs as bytes: every kind of data comes back as it was; nothing else is sent."""
+"""Prepared inputs as bytes: every kind of data comes back as it was; preparation as an engine."""
 
 import json
 import math
 from datetime import date
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from jobs.models.model import Model, PreparationModel
 from tests.support.cases import each
-from workers.engines.protocol import Prepared
+from workers.engines import registry
+from workers.engines.protocol import Prepared, Preparer
+from workers.preparation.engine import PreparationEngine
 from workers.preparation.wire import PreparedItem, Unreadable, Unsendable, dumps, loads
 
 
@@ -82,3 +86,29 @@ def test_heads_that_no_sender_writes_are_refused(written: Any) -> None:
     head = json.dumps({"list": False, "inputs": [[1, written]]}).encode()
     with pytest.raises(Unreadable):
         loads(b"MRP1" + len(head).to_bytes(4, "little") + head + bytes(16))
+
+
+CODE = "def prepare(value):\n    return value\n\n\ndef predict(batch):\n    return batch\n"
+
+
+@pytest.mark.parametrize("engine", ["minilm", "image_classifier", "python"])
+def test_it_closes_what_prepares(
+    engine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "code.py").write_text(CODE)
+    options = {"file": str(tmp_path / "code.py")} if engine == "python" else {}
+    made: list[Preparer] = []
+    load = registry.load_preparer
+
+    def watched(model: Model) -> Preparer:
+        made.append(load(model))
+        return made[0]
+
+    monkeypatch.setattr(registry, "load_preparer", watched)
+    base = Model("m", "1", engine, prepare="pool", options=options)  # type: ignore[arg-type]
+    prepares = PreparationEngine(PreparationModel.create(base))
+    closed: list[bool] = []
+    close = made[0].close
+    monkeypatch.setattr(made[0], "close", lambda: (closed.append(True), close()))
+    prepares.close()
+    assert closed == [True]

@@ -1,4 +1,5 @@
-"""Models in a worker's memory, on a clock of the test's own; canaries that were rolled back."""
+"""Models in a worker's memory and adapters with artifacts, on a clock of the test's own; canaries
+that were rolled back."""
 
 from dataclasses import replace
 from math import inf
@@ -6,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from jobs.models.model import Degrade, Model
+from jobs.models.adapters import Adapter
+from jobs.models.model import AdaptedModel, Degrade, Model
 from jobs.models.registered import Registered
 from jobs.models.registry import Registry
 from jobs.models.routing.route import Route, Share
 from jobs.models.routing.table import RoutingTable
 from tests.support.cases import each
+from workers.process.artifacts.adapters import StagedAdapters
 from workers.process.residency import REMOVED_STAYS_S, Residency, Resident, RolledBack
 
 
@@ -59,14 +62,11 @@ def table(*models: Model, budget_mb: float = 1000, min_stay_s: float = 30) -> Ta
     return made
 
 
-def test_without_a_budget_all_are_loaded_in_the_order_they_are_declared() -> None:
+def test_with_a_budget_those_that_fit_are_loaded_and_without_one_all_as_declared() -> None:
     made = declared(model("a"), model("b", 10**6))
     made.reserve(0.0)
     assert made.names("loading") == "ab"
     assert made.next_load() is made.of("a")
-
-
-def test_with_a_budget_those_that_fit_are_loaded_whatever_their_place() -> None:
     made = table(model("a"), model("b", 700), model("c", 600), model("d", 0))
     assert (made.names("ready"), made.names("absent")) == ("acd", "b")
 
@@ -109,15 +109,12 @@ def test_one_that_is_larger_than_the_budget_fails_for_good() -> None:
     assert (made.of("a").state, made.of("a").retry_s) == ("failed", inf)
 
 
-def test_the_least_recently_used_leaves_for_one_that_is_wanted() -> None:
+def test_the_least_recently_used_leaves_for_one_that_is_wanted_and_as_many_as_it_takes() -> None:
     made = table(*(model(name, 300) for name in "abcd"))
     made.of("a").used_s = made.of("c").used_s = 20.0
     made.of("b").used_s = 10.0
     assert made.bring(30.0) == ("", "")
     assert made.bring(30.0, "d") == ("d", "b")
-
-
-def test_as_many_leave_as_it_takes_and_none_that_gives_no_room() -> None:
     made = table(model("a", 300), model("z", 0), model("b", 300), model("c", 300), model("d", 600))
     assert made.bring(30.0, "d") == ("d", "ab")
 
@@ -134,7 +131,7 @@ def test_nobody_leaves_before_its_minimum_stay_or_with_work_in_hand_before_a_lon
     assert made.bring(300.0, "c") == ("c", "a")
 
 
-def test_the_room_of_one_that_drains_is_used_once_it_has_left() -> None:
+def test_the_room_of_one_that_drained_is_used_until_it_is_wanted_again() -> None:
     made = table(*map(model, "abc"))
     made.of("c").change_state("loading")
     made.of("a").change_state("draining")
@@ -143,9 +140,6 @@ def test_the_room_of_one_that_drains_is_used_once_it_has_left() -> None:
     assert made.next_load() is made.of("c")
     made.reserve(100.0)  # the room is promised
     assert made.names("loading") == "c"
-
-
-def test_one_that_made_room_comes_back_only_when_it_is_wanted() -> None:
     made = table(model("a"), model("b"))
     made.unload("a")
     made.load_all(100.0)
@@ -176,7 +170,7 @@ def test_a_load_that_fails_is_tried_again_later_and_later() -> None:
     assert (made.of("a").failures, made.of("a").error) == (0, "")
 
 
-def test_a_version_that_is_removed_stays_for_a_while_and_then_may_go() -> None:
+def test_a_version_that_is_removed_stays_for_a_while_or_for_work_that_is_left() -> None:
     made = table(model("x"), model("y"))
     made.declare(10.0, [model("y")])
     made.declare(11.0, [model("y")])
@@ -187,6 +181,12 @@ def test_a_version_that_is_removed_stays_for_a_while_and_then_may_go() -> None:
     made.declare(10.0, [])
     made.declare(12.0, [model("x")])
     assert made.removed(100.0) == []
+    made = table(model("a"), model("b"), model("x"))
+    made.declare(0.0, [model("a")])
+    made.unload("b")
+    made.load_all(60.0)
+    assert made.names("ready") == "a"
+    assert made.bring(60.0, "x") == ("x", "")
 
 
 def test_an_entry_that_came_back_as_another_waits_until_the_first_has_left() -> None:
@@ -200,22 +200,13 @@ def test_an_entry_that_came_back_as_another_waits_until_the_first_has_left() -> 
     assert (made.of("x").state, made.of("x").memory_mb) == ("ready", 200)
 
 
-def test_what_was_removed_is_not_loaded_but_for_work_that_is_left() -> None:
-    made = table(model("a"), model("b"), model("x"))
-    made.declare(0.0, [model("a")])
-    made.unload("b")
-    made.load_all(60.0)
-    assert made.names("ready") == "a"
-    assert made.bring(60.0, "x") == ("x", "")
-
-
 def test_states_follow_each_other_as_the_table_says() -> None:
     resident = Resident(model("a"))
     with pytest.raises(AssertionError, match="a@1: absent to ready"):
         resident.change_state("ready")
 
 
-def test_a_model_whose_loads_ended_workers_is_loaded_last_or_not_at_all() -> None:
+def test_a_model_whose_loads_ended_workers_is_loaded_last_or_left_out_until_it_changes() -> None:
     left_out = {"b@1": "it crashed 3 times"}
     made = declared(*map(model, "abc"), late={"a@1"}, left_out=left_out)
     made.reserve(0)
@@ -224,9 +215,6 @@ def test_a_model_whose_loads_ended_workers_is_loaded_last_or_not_at_all() -> Non
     assert made.names("ready") == "ac"
     assert (made.of("b").state, made.of("b").error) == ("failed", "it crashed 3 times")
     assert list(made.requested_loads(1e9, {"b@1"})) == []
-
-
-def test_a_changed_entry_of_a_model_that_was_left_out_is_loaded() -> None:
     made = declared(model("a"), left_out={"a@1": "it crashed 3 times"})
     made.declare(1, [model("a", memory_mb=1)])
     [removed] = made.removed(1 + REMOVED_STAYS_S)
@@ -328,3 +316,44 @@ def test_a_rolled_back_canary_that_is_being_loaded_is_waited_for() -> None:
     assert unneeded(memory, 50.0, made) == []
     made.mark_ready(51.0, canary)
     assert unneeded(memory, 51.0, made) == ["m@2"]
+
+
+ADAPTER = Adapter("legal", artifact=f"sha256:{'a' * 64}")
+ADAPTED = AdaptedModel.create(Model("m", "1", "encoder", adapters=(ADAPTER,)), ADAPTER)
+
+
+class Stages:
+    """Refuses an adapter so often, then has its files."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals, self.asked = refusals, 0
+
+    def stage_adapter(self, model: AdaptedModel, stopped: object) -> Adapter:
+        self.asked += 1
+        if self.asked <= self.refusals:
+            return model.adapter.refused("no signature", transient=False)
+        return Adapter("legal", "/x", "0" * 64, artifact=ADAPTER.artifact)
+
+
+def test_one_that_is_refused_is_shown_and_tried_again_with_backoff(now: list[float]) -> None:
+    stages = Stages(refusals=2)
+    adapters = StagedAdapters(stages, lambda: False)  # type: ignore[arg-type]
+    for now[0], asked in ((0.0, 1), (0.9, 1), (1.0, 2), (2.9, 2)):
+        assert not adapters.stage([ADAPTED])["legal"].path
+        assert stages.asked == asked
+        assert [(row.model, row.state, row.error) for row in adapters.rows()] == [
+            ("m:legal@1", "failed", "no signature")
+        ]
+    now[0] = 3.0
+    for _ in range(2):
+        assert adapters.stage([ADAPTED])["legal"].path == "/x"
+    assert (adapters.rows(), stages.asked) == ([], 3)
+    adapters.forget("m@1")
+    adapters.stage([ADAPTED])
+    assert stages.asked == 4
+
+
+def test_adapters_whose_files_lie_elsewhere_are_left_alone() -> None:
+    adapter = Adapter("legal", "/x", "0" * 64)
+    model = AdaptedModel.create(Model("m", "1", "encoder"), adapter)
+    assert StagedAdapters(None, lambda: False).stage([model]) == {}  # type: ignore[arg-type]

@@ -38,16 +38,13 @@ def tenants(taken: list[Entry]) -> Counter[str]:
     return Counter(entry.tenant for entry in taken)
 
 
-def test_the_oldest_items_of_a_lane_are_taken_first() -> None:
+def test_the_oldest_items_of_a_lane_are_taken_first_within_the_size_budget() -> None:
     lanes = lanes_of(entries("a", 5))
     assert seqs(lanes.take(LANE, 3)) == [0, 1, 2]
     assert seqs(lanes.take(LANE, 3)) == [3, 4]
     assert len(lanes) == 0
     assert lanes.waiting() == {}
     assert lanes.take(LANE, 1) == []
-
-
-def test_taking_stops_before_the_size_budget_is_exceeded() -> None:
     assert seqs(lanes_of(entries("a", 5, size=30)).take(LANE, 5, max_units=90)) == [0, 1, 2]
     assert seqs(lanes_of([entry(0, size=100), entry(1)]).take(LANE, 5, max_units=10)) == [0]
 
@@ -87,14 +84,11 @@ def test_a_lane_name_tells_its_parameters_and_its_bucket_alone_or_of_any_cohort(
     assert lane_name({"a": 1, "b": 2}, 0) == lane_name({"b": 2, "a": 1}, 0)
 
 
-def test_who_comes_late_with_little_is_in_the_next_launch() -> None:
+def test_who_comes_late_with_little_is_in_the_next_launch_and_its_lane_has_the_first_turn() -> None:
     lanes = lanes_of(entries("flood", 4000))
     lanes.take(LANE, 100)
     lanes.put(entries("light", 20))
     assert tenants(lanes.take(LANE, 100)) == {"light": 20, "flood": 80}
-
-
-def test_the_lane_of_the_tenant_with_least_has_the_first_turn() -> None:
     lanes = lanes_of(entries("flood", 400))
     lanes.take(LANE, 100)
     lanes.put(entries("light", 2, lane="{}/16"))
@@ -102,23 +96,20 @@ def test_the_lane_of_the_tenant_with_least_has_the_first_turn() -> None:
     assert waiting["{}/16"].turn < waiting[LANE].turn
 
 
-def test_launches_are_shared_by_weight() -> None:
+def test_launches_are_shared_by_weight_and_who_was_idle_has_saved_nothing_up() -> None:
     weights = {"one": 1, "two": 2, "four": 4}
     lanes = lanes_of(*(entries(tenant, 500, weight=n) for tenant, n in weights.items()))
     assert tenants(lanes.take(LANE, 70)) == {"one": 10, "two": 20, "four": 40}
+    lanes = lanes_of(entries("busy", 1000), entries("idle", 1))
+    lanes.take(LANE, 500)
+    lanes.put(entries("idle", 300))
+    assert tenants(lanes.take(LANE, 100)) == {"busy": 50, "idle": 50}
 
 
 @pytest.mark.parametrize(("sized", "short"), [(True, 80), (False, 50)])
 def test_turns_are_counted_in_what_the_device_spends(sized: bool, short: int) -> None:
     lanes = lanes_of(entries("short", 500, size=10), entries("long", 500, size=40), sized=sized)
     assert tenants(lanes.take(LANE, 100))["short"] == short
-
-
-def test_who_was_idle_has_saved_nothing_up() -> None:
-    lanes = lanes_of(entries("busy", 1000), entries("idle", 1))
-    lanes.take(LANE, 500)
-    lanes.put(entries("idle", 300))
-    assert tenants(lanes.take(LANE, 100)) == {"busy": 50, "idle": 50}
 
 
 def test_of_one_tenant_the_first_in_place_goes_first_and_a_slice_in_order() -> None:

@@ -49,22 +49,11 @@ def test_launches_of_mixed_lengths_are_predicted_within_a_few_percent(seed: int)
     assert median(errors(latency)) < 0.03
 
 
-def test_launches_of_one_shape_are_predicted_and_others_alike() -> None:
-    latency = LatencyModel()
-    for _ in range(50):
-        latency.observe(LaunchSize.alike(32, 1), 0.05)
-    assert latency.predict(LaunchSize.alike(32, 1)) == pytest.approx(0.05)
-    assert latency.predict(LaunchSize.alike(1, 1)) == pytest.approx(0.05, rel=0.01)
-
-
-def test_what_a_device_was_like_is_forgotten() -> None:
+def test_what_a_device_was_like_is_forgotten_but_a_bucket_that_is_slower_is_known() -> None:
     latency, slower = LatencyModel(), tuple(3 * c for c in C)
     feed(latency, 500)
     feed(latency, 300, slower)
     assert median(errors(latency, slower)) < 0.05
-
-
-def test_a_bucket_that_is_slower_than_the_rest_is_known_to_be() -> None:
     latency, draw = LatencyModel(), random.Random(5)
     for _ in range(400):
         work = mixed(draw)
@@ -83,9 +72,14 @@ def test_what_the_sweep_found_is_known_though_launches_are_all_alike_since() -> 
     assert latency.predict(one) == pytest.approx(true_s(one), rel=0.2)
 
 
-def test_before_the_first_launch_everything_takes_no_time() -> None:
+def test_before_the_first_launch_nothing_takes_time_and_one_shape_predicts_others() -> None:
     assert LatencyModel().predict95(LaunchSize.alike(1000, 1)) == 0
     assert LatencyModel().knee(100, LaunchSize.alike(1, 16)) == 1
+    latency = LatencyModel()
+    for _ in range(50):
+        latency.observe(LaunchSize.alike(32, 1), 0.05)
+    assert latency.predict(LaunchSize.alike(32, 1)) == pytest.approx(0.05)
+    assert latency.predict(LaunchSize.alike(1, 1)) == pytest.approx(0.05, rel=0.01)
 
 
 @given(st.lists(SEEN, min_size=1, max_size=50))

@@ -61,8 +61,9 @@ def items(count: int, since_s: float = 0.0, lane: str = "{}/0", bucket: int = 0)
     return LaneView(lane, bucket, items=count, items_units=size, items_since_s=since_s)
 
 
-def test_nothing_waiting_is_waited_for_without_an_end() -> None:
+def test_nothing_waiting_is_waited_for_without_an_end_and_calls_below_the_knee_wait() -> None:
     assert decide(5.0, [], PoolView()) == Wait(inf)
+    assert isinstance(decide(0.01, [calls(89)]), Wait)
 
 
 # -- calls
@@ -111,10 +112,6 @@ def test_a_call_leaves_when_one_more_row_would_make_it_late() -> None:
     assert reason(0.9805, calls(9, due_s=1.0), pool, by_rows) == "deadline"
 
 
-def test_calls_below_the_knee_wait() -> None:
-    assert isinstance(decide(0.01, [calls(89)]), Wait)
-
-
 def wait_s(slots: int, gap_s: float, other_free_s: float = 0.0) -> float:
     """How long the first call waits for others in a pool that has just launched."""
     pool = PoolView(7.0, 0.12, slots, other_free_s=other_free_s, gap_s=gap_s)
@@ -148,10 +145,12 @@ def test_the_last_idle_slot_keeps_to_the_even_spacing() -> None:
     assert wait_s(6, 10.0) == pytest.approx(0, abs=1e-4)
 
 
-def test_calls_that_items_would_fill_up_leave_evenly_spaced() -> None:
+def test_calls_that_items_would_fill_up_leave_evenly_spaced_and_go_before_items() -> None:
     both = LaneView("{}/0", 0, calls=1, calls_units=1, calls_due_s=10.0, items=90, items_since_s=0)
     assert decide(0.09, [both]) == Wait(pytest.approx(0.1))
     assert reason(0.1, both) == "pace"
+    full_of_items, one_call = items(100, lane="a/0"), calls(1, lane="b/0")
+    assert decide(0.2, [full_of_items, one_call]) == Flush(one_call, 100, 0, "pace")
 
 
 def test_calls_that_run_alone_leave_at_once_and_one_at_a_time() -> None:
@@ -160,11 +159,6 @@ def test_calls_that_run_alone_leave_at_once_and_one_at_a_time() -> None:
 
 
 # -- items, and lanes of both
-
-
-def test_calls_go_before_items() -> None:
-    full_of_items, one_call = items(100, lane="a/0"), calls(1, lane="b/0")
-    assert decide(0.2, [full_of_items, one_call]) == Flush(one_call, 100, 0, "pace")
 
 
 def test_of_two_lanes_of_calls_the_one_that_must_leave_first_does() -> None:
@@ -244,13 +238,10 @@ def test_items_that_are_owed_a_launch_go_before_calls_and_are_short_among_them()
 # -- rows
 
 
-def test_rows_that_pad_keep_to_the_row_limit_and_to_the_size_budget() -> None:
+def test_rows_that_pad_keep_to_the_row_limit_and_others_to_their_sizes_together() -> None:
     most = {0: 64, 4: 64, 16: 32, 256: 2, 512: 1, 1024: 1}
     assert {bucket: PADDED.most_rows(bucket) for bucket in most} == most
     assert PADDED.most_units == 0
-
-
-def test_rows_that_do_not_pad_are_bounded_by_their_sizes_together() -> None:
     assert (PACKED.most_rows(256), PACKED.most_units) == (64, 512)
     assert PACKED.full_rows(LaneView("{}/64", 64, calls=2, calls_units=100)) == 10
     assert Rules(Limits(max_batch=64), pads=True).most_rows(256) == 64, "no size budget"

@@ -1,4 +1,4 @@
-"""Slices follow the time that items take on the device."""
+"""Slices follow the time that items take on the device; rows of a launch after memory ran out."""
 
 from dataclasses import replace
 
@@ -7,6 +7,7 @@ import pytest
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.model import Limits, Model
 from tests.unit.workers.scheduler.measured import measured
+from workers.scheduler.batch_limit import BatchLimit
 from workers.scheduler.cost import LaunchSize
 from workers.scheduler.entries import Entry, Launch
 from workers.scheduler.scheduler import Scheduler
@@ -71,14 +72,40 @@ def test_a_model_that_was_never_measured_begins_with_an_item_and_doubles_up_to_a
     assert slow.slice_items(1) == 1
 
 
-def test_items_are_predicted_at_their_usual_size() -> None:
+def test_items_are_predicted_at_their_usual_size_and_without_a_warm_up_not_held_back() -> None:
     made = Scheduler(MODEL)
     for size in (100, 300, 200, 150, 250):
         for rows in (1, 8, 32):
             launch(made, rows, rows * size * 0.001, size)
     assert made.item_ms() == pytest.approx(200, rel=0.4)
     assert made.slice_items(1) <= 8
-
-
-def test_without_a_warm_up_nothing_is_held_back() -> None:
     assert Scheduler(MODEL).slice_items(1) == 1000
+
+
+def test_memory_that_runs_out_halves_the_limit_which_full_launches_let_grow() -> None:
+    limit = BatchLimit(64)
+    limit.ran_out_of_memory(64)
+    assert limit.rows == 32
+    for _ in range(2000):
+        limit.launched(limit.rows, clean=True)
+    assert limit.rows == 64
+    limit.ran_out_of_memory(1)
+    assert limit.rows == 1
+    limit = BatchLimit(64)
+    limit.ran_out_of_memory(64)
+    for _ in range(2000):
+        limit.launched(31, clean=True)
+        limit.launched(32, clean=False)
+    assert limit.rows == 32
+
+
+def test_a_device_that_never_holds_more_is_tried_ever_more_rarely() -> None:
+    limit, failures = BatchLimit(64), 0
+    for _ in range(20_000):
+        if limit.rows > 40:
+            limit.ran_out_of_memory(limit.rows)
+            failures += 1
+        else:
+            limit.launched(limit.rows, clean=True)
+    assert 2 <= failures <= 12
+    assert limit.rows >= 20

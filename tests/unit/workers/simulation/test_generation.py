@@ -17,14 +17,11 @@ def run(
     return replay(arrivals, capacity, COSTS, itl_s, job=job)
 
 
-def test_a_call_alone_takes_its_prefill_and_a_step_a_token() -> None:
+def test_a_call_alone_takes_its_prefill_and_a_step_a_token_and_sequences_share_steps() -> None:
     result = run(Arrival(0.0, 100, 11))
     assert result.ttft_s == [pytest.approx(0.0205)]
     assert result.itl_s == [pytest.approx(0.0105)]
     assert (result.calls_tokens, result.steps) == (11, 11)
-
-
-def test_sequences_share_steps_and_the_clock_jumps_to_the_next_arrival() -> None:
     result = run(Arrival(0.0, 10, 2), Arrival(1000.0, 10, 2))
     assert result.steps == 4
     assert result.lasted_s == pytest.approx(1000.0, abs=0.1)

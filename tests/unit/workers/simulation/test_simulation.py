@@ -1,9 +1,12 @@
-"""What the scheduler does at a load, on a virtual clock."""
+"""What the scheduler does at a load, also with replicas of two speeds, on a virtual clock."""
 
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
+from jobs.calls.memory import MemoryLanes
 from jobs.models.builtin_models import SAMPLES
 from tests.unit.workers.simulation.made import BATCHSTRING, batches_of, poisson
 from workers.simulation.costs import NO_OVERHEADS, LaunchTimes, Overheads
@@ -28,14 +31,11 @@ def test_six_replicas_launch_evenly_spaced_and_few_calls_hardly_wait_for_company
     assert of_six(5, lasts_s=200).p(95) < 0.105
 
 
-def test_a_launch_that_is_full_leaves_as_such() -> None:
+def test_a_launch_that_is_full_leaves_as_such_and_what_is_around_it_counts_for_its_calls() -> None:
     calls = [(0.0, 1)] + [(0.05, 1)] * 100
     result = simulate(BATCHSTRING, 1, calls, FIXED, overheads=NO_OVERHEADS)
     launches = [(launch.calls, launch.reason) for launch in result.launches]
     assert launches == [(1, "pace"), (100, "full")]
-
-
-def test_what_is_around_a_launch_counts_for_its_calls() -> None:
     result = simulate(BATCHSTRING, 1, [(0.0, 1)], FIXED, overheads=Overheads(0.004, 0.003))
     [call] = result.calls
     assert call.latency_s == pytest.approx(0.002 + 0.002 + 0.1 + 0.002)
@@ -49,9 +49,12 @@ def everything(seed: int) -> Result:
     return simulate(MINILM, 2, calls, times, job_sizes=sizes, seed=seed)
 
 
-def test_the_same_seed_gives_the_same_result_and_another_one_another() -> None:
+def test_the_same_seed_gives_the_same_result_another_another_and_reasons_add_up() -> None:
     assert everything(1) == everything(1)
     assert everything(1) != everything(2)
+    result = everything(4)
+    assert sum(result.reasons.values()) == pytest.approx(1.0)
+    assert sum(result.launch_reasons.values()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 6])
@@ -67,18 +70,15 @@ def test_every_arrival_ends_exactly_once(replicas: int, rate_per_s: float) -> No
     assert all(1 <= launch.rows <= 16 for launch in result.launches)
 
 
-def test_a_job_hardly_disturbs_calls_and_gets_most_of_what_they_leave() -> None:
+def test_a_job_alone_keeps_every_slot_busy_and_beside_calls_hardly_disturbs_them() -> None:
+    result = simulate(BATCHSTRING, 2, [], FIXED, job_sizes=[1], lasts_s=5)
+    assert result.utilisation > 0.98
+    assert result.items_run == pytest.approx(2 * 100 / 0.1 * 5, rel=0.02)
     calls = poisson(300, 15)
     alone = simulate(BATCHSTRING, 6, calls, FIXED)
     beside = simulate(BATCHSTRING, 6, calls, FIXED, job_sizes=[1])
     assert beside.p(99) <= 1.1 * alone.p(99)
     assert beside.items_run >= 0.8 * (6 * 100 / 0.1 * beside.lasted_s - len(calls))
-
-
-def test_a_job_alone_keeps_every_slot_busy() -> None:
-    result = simulate(BATCHSTRING, 2, [], FIXED, job_sizes=[1], lasts_s=5)
-    assert result.utilisation > 0.98
-    assert result.items_run == pytest.approx(2 * 100 / 0.1 * 5, rel=0.02)
 
 
 @pytest.mark.parametrize("times", [FIXED, JITTERS], ids=["fixed", "jitters"])
@@ -119,15 +119,77 @@ def test_a_quantile_lies_between_its_neighbours(share: float, value: float) -> N
     assert quantile([], share) == 0
 
 
-def test_shares_of_reasons_add_up() -> None:
-    result = everything(4)
-    assert sum(result.reasons.values()) == pytest.approx(1.0)
-    assert sum(result.launch_reasons.values()) == pytest.approx(1.0)
-
-
 def test_launch_times_are_fitted_from_a_sweep_and_jitter_as_it_did() -> None:
     true = LaunchTimes(0.004, 0.0005, 5e-5, 1e-8)
     found = LaunchTimes.fitted(true.sweep(MINILM, Random(1)))
     for work, seconds in true.sweep(MINILM, Random(1)):
         assert found.mean_s(work) == pytest.approx(seconds, rel=0.02)
     assert all(0.95 < ratio < 1.05 for ratio in found.ratios)
+
+
+ROWS = 16
+RATIOS = (0.9, 0.95, 1.0, 1.05, 1.1)
+FAST, SLOW = LaunchTimes(0.05, ratios=RATIOS), LaunchTimes(0.25, ratios=RATIOS)
+
+
+def mixed(
+    fast: int, slow: int, load: float, target_ms: int, times: tuple[LaunchTimes, ...] = (FAST, SLOW)
+) -> Result:
+    """Calls at a share of what all replicas do in full launches."""
+    per_s = sum(n * ROWS / its.fixed_s for n, its in zip((fast, slow), times, strict=True))
+    each = [times[0]] * fast + [times[1]] * slow
+    calls = poisson(load * per_s, 6)
+    model = batches_of(ROWS, target_ms=target_ms)
+    return simulate(model, fast + slow, calls, each, timeout_ms=2000)
+
+
+def by_slow(result: Result, fast: int) -> float:
+    """Share of the calls that slow replicas answered."""
+    slow = sum(launch.calls for launch in result.launches if launch.replica >= fast)
+    return slow / sum(launch.calls for launch in result.launches)
+
+
+@pytest.mark.parametrize("target_ms", [250, 500])
+@pytest.mark.parametrize("load", [0.13, 0.4, 0.65])
+def test_mixed_replicas_refuse_next_to_nothing(load: float, target_ms: int) -> None:
+    result = mixed(2, 2, load, target_ms)
+    assert result.refused_share <= 0.005
+    assert result.miss_share <= 0.005
+
+
+def test_slow_replicas_help_where_fast_ones_are_too_few_up_to_the_capacity_of_all() -> None:
+    result = mixed(1, 5, 0.65, 500)  # the fast one can do half of the work
+    assert result.refused_share <= 0.005
+    assert result.miss_share <= 0.005
+    assert by_slow(result, 1) >= 0.15
+    beyond = mixed(1, 5, 1.3, 500)
+    assert beyond.refused_share == pytest.approx(1 - 1 / 1.3, abs=0.05)
+    assert beyond.miss_share <= 0.06
+    assert beyond.rows_per_launch > 0.9 * ROWS
+
+
+def test_a_call_goes_to_the_cheaper_replica_that_answers_it_in_time() -> None:
+    cheap_slow = replace(SLOW, price=0.1)  # a row there costs half
+    assert by_slow(mixed(2, 2, 0.05, 500, (FAST, cheap_slow)), 2) >= 0.8
+    assert by_slow(mixed(2, 2, 0.05, 500), 2) == 0
+    late_there = mixed(2, 2, 0.05, 250, (FAST, cheap_slow))
+    assert (by_slow(late_there, 2), late_there.miss_share) == (0, 0)
+
+
+def test_slow_replicas_serve_alone_once_the_fast_ones_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    announce, announced = MemoryLanes.announce, 0
+
+    def gone(lanes: MemoryLanes, worker: str, ttl_s: float, **known: Any) -> None:
+        nonlocal announced
+        announced += worker == "0"
+        known["ready"] = worker != "0" or announced < 3  # four seconds
+        announce(lanes, worker, ttl_s, **known)
+
+    monkeypatch.setattr(MemoryLanes, "announce", gone)
+    result = mixed(1, 5, 0.3, 500)
+    assert result.refused_share == 0
+    for_slow = [launch for launch in result.launches if launch.replica and launch.calls]
+    assert min(launch.started_s for launch in for_slow) > 3
+    assert len(for_slow) > 10

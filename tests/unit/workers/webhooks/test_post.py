@@ -1,4 +1,5 @@
-"""One try against real sockets: what it connects to, what it makes of answers, when it gives up."""
+"""One try against real sockets: what it connects to, what it makes of answers, when it gives up;
+and when there is another."""
 
 import socket
 import ssl
@@ -16,6 +17,14 @@ from tests.support.servers.receiver import Receiver, Reply, receiving
 from tests.support.tls import Authority, server_context
 from tests.support.wait import PATIENCE_S
 from workers.webhooks.post import UNREACHABLE, Attempt, post
+from workers.webhooks.retry_policy import (
+    DELAYS_S,
+    JITTER,
+    MAX_RETRY_AFTER_S,
+    TRIES,
+    Verdict,
+    verdict,
+)
 
 CLIENT_TLS = ssl.create_default_context()
 Addresses = list[tuple[int, tuple[Any, ...]]]
@@ -97,8 +106,10 @@ def test_a_name_with_any_address_that_is_not_public_is_not_connected_to(
     )
 
 
-def test_the_system_s_resolver_is_checked_as_well() -> None:
+def test_the_system_s_resolver_and_the_allow_list_of_now_are_asked(receiver: Receiver) -> None:
     assert "not public;" in (send("https://localhost/", allow="").cause or "")
+    assert "must be https" in (send(receiver.url, allow="").error or "")
+    assert receiver.received == []
 
 
 def test_a_tenant_is_not_told_which_internal_names_there_are(refusing: tuple[str, int]) -> None:
@@ -113,11 +124,6 @@ def test_a_tenant_is_not_told_which_internal_names_there_are(refusing: tuple[str
     causes = [attempt.cause or "" for attempt in found]  # operators are told
     words = ["Connection refused", "Name or service not known", "no address", *["not public;"] * 2]
     assert [word in cause for word, cause in zip(words, causes, strict=True)] == [True] * 5
-
-
-def test_the_url_is_checked_again_by_the_allow_list_of_now(receiver: Receiver) -> None:
-    assert "must be https" in (send(receiver.url, allow="").error or "")
-    assert receiver.received == []
 
 
 def test_the_next_address_is_tried_when_the_first_refuses(
@@ -211,3 +217,36 @@ def test_tls_asks_for_and_verifies_the_name_not_the_address(tmp_path: Path) -> N
     assert "other.test" in (answers[1].error or "")
     assert "unable to get local issuer" in (answers[2].error or "")
     assert len(receiver.received) == 1
+
+
+HOUR_S = 3600.0
+NO = Attempt(500, "answered 500")
+
+
+def waits(answer: Attempt) -> list[float]:
+    found = [verdict(answer, tries) for tries in range(1, TRIES)]
+    assert {each.state for each in found} == {"pending"}
+    return [each.wait_s for each in found]
+
+
+def test_eight_tries_take_more_than_34_hours_and_do_not_come_back_together() -> None:
+    assert TRIES == 8
+    assert sum(DELAYS_S) > 34 * HOUR_S
+    for _ in range(50):
+        for wait_s, delay_s in zip(waits(NO), DELAYS_S, strict=True):
+            assert delay_s <= wait_s <= delay_s * (1 + JITTER)
+    assert verdict(NO, TRIES) == Verdict("failed")
+    assert verdict(NO, TRIES + 1) == Verdict("failed")
+    assert len({verdict(NO, 3).wait_s for _ in range(20)}) > 10
+
+
+def test_a_success_or_410_ends_it_at_any_try() -> None:
+    assert verdict(Attempt(204), TRIES) == Verdict("delivered")
+    assert verdict(Attempt(410, "answered 410"), 1) == Verdict("disabled")
+    assert verdict(Attempt(410, "answered 410"), TRIES) == Verdict("disabled")
+
+
+def test_retry_after_holds_a_delivery_back_but_not_for_ever() -> None:
+    assert verdict(Attempt(429, "answered 429", 600.0), 1).wait_s == 600.0
+    assert verdict(Attempt(503, "answered 503", 1.0), 2).wait_s >= DELAYS_S[1]
+    assert verdict(Attempt(503, "answered 503", 1e12), 1).wait_s == MAX_RETRY_AFTER_S

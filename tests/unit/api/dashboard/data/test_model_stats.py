@@ -1,16 +1,23 @@
-"""Figures of models, and what charts of the past are drawn from."""
+"""Figures of models, what charts of the past are drawn from, time ranges of URLs, and slow queries,
+which are repeated seldom."""
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from api.dashboard.data import past
+from api.dashboard.data.adaptive_cache import AdaptiveCache
 from api.dashboard.data.model_stats import kv_cache, launch_sizes, tokens
+from api.dashboard.data.time_range import PRESETS, TimeRange, parse_range
+from jobs import clock
+from jobs.errors import Invalid
 from jobs.store.monitoring.history import PointRow
 from jobs.telemetry.metrics.metrics import EDGES
 from jobs.telemetry.reports.figures import Figures
 from jobs.telemetry.reports.reports import Report, ReportSet
 from jobs.telemetry.reports.window import Window, WindowDelta
+from tests.unit.api.conftest import Clock
 
 
 def read(registry: CollectorRegistry) -> ReportSet:
@@ -98,3 +105,58 @@ def test_charts_are_of_what_is_known() -> None:
     titles = [chart.title for chart in worker.charts]
     assert titles == ["Throughput", "Latency of launches", "Utilization"]
     assert max(value or 0 for value in worker.charts[-1].lines["busy"]) == 50.0
+
+
+NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_changes_once_a_minute(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = set()
+    for second in (0, 17, 59):
+        monkeypatch.setattr(clock, "now", lambda second=second: NOON + timedelta(seconds=second))
+        found.add(parse_range(preset=name))
+    [one] = found
+    assert (one.start, one.end) == (NOON - PRESETS[name][1], None)
+    assert one.pairs == (("range", name),)
+
+
+def test_times_win_over_a_preset_and_without_parameters_nothing_is_asked_for() -> None:
+    found = parse_range(preset="1h", since="2026-01-31", until="2026-01-31T12:00")
+    assert found.pairs == (("since", "2026-01-31T00:00"), ("until", "2026-01-31T12:00"))
+    assert (found.start, found.end) == (datetime(2026, 1, 31, tzinfo=UTC), NOON)
+    assert parse_range() == TimeRange()
+    assert parse_range().pairs == ()
+    with pytest.raises(Invalid, match="write 2026-01-31T12:00"):
+        parse_range(since="2026-02-31")
+
+
+class Queries:
+    def __init__(self, time: Clock) -> None:
+        self.time, self.kept = time, AdaptiveCache[str]()
+
+    def ask(self, question: object, takes_s: float) -> str:
+        def answer() -> str:
+            self.time.now_s += takes_s
+            return f"at {self.time.now_s:g}"
+
+        return self.kept.get(question, answer)
+
+
+@pytest.fixture
+def queries(time: Clock) -> Queries:
+    return Queries(time)
+
+
+def test_an_answer_is_good_for_longer_the_longer_it_took(queries: Queries) -> None:
+    assert queries.ask("slow", 0.1) == "at 0.1"
+    queries.time.now_s = 40.0
+    assert queries.ask("slow", 0.1) == "at 0.1"
+    queries.time.now_s = 60.0
+    assert queries.ask("slow", 0.0) == "at 60"
+
+
+def test_questions_have_their_answers_until_there_are_too_many(queries: Queries) -> None:
+    assert [queries.ask(n, 1.0) for n in range(300)] == [f"at {n + 1}" for n in range(300)]
+    assert queries.ask(299, 1.0) == "at 300"
+    assert queries.ask(0, 1.0) == "at 301"

@@ -1,4 +1,4 @@
-"""Versions that a call may go to: by name, by route, by what is ready."""
+"""Versions that a call may go to: by name, by route, by what is ready; answers of two of them."""
 
 import pickle
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from api.gateway.routing.comparison import compare
 from api.gateway.routing.target import Asker, ReadyVersions, Target, targets
 from jobs.errors import UnknownModel
 from jobs.models.adapters import Adapter
@@ -107,3 +108,25 @@ def test_the_user_of_a_header_goes_before_that_of_a_body_and_to_a_child_process(
     assert Asker("t").named(7).user == Asker("t").named(None).user == ""
     ready = ReadyVersions(CANARY, ASKER, frozenset({"m@2"}))
     assert pickle.loads(pickle.dumps(ready)).target(MODELS, "m") == Target(NEW, "canary#r")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "outcome"),
+    [
+        (b'"a"', b'"a"', "equal"),
+        (b"[1, 2.0]", b"[1,2]", "equal"),
+        (b'{"a": 1, "b": 2}', b'{"b": 2, "a": 1}', "equal"),
+        (b"[0.5, 0.25]", b"[0.5001, 0.2499]", "close"),
+        (b'{"a": [{"score": 0.9}]}', b'{"a": [{"score": 0.90001}]}', "close"),
+        (b"[0.0]", b"[0.0005]", "close"),
+        (b"[0.5]", b"[0.6]", "different"),
+        (b"[0.5]", b"[0.5, 0.5]", "different"),
+        (b'"a"', b'"b"', "different"),
+        (b"true", b"1", "different"),
+        (b'{"a": 1}', b'{"b": 1}', "different"),
+        (b"[1]", b'{"a": 1}', "different"),
+        (b"null", b"0", "different"),
+    ],
+)
+def test_numbers_alone_may_differ_a_little(one: bytes, other: bytes, outcome: str) -> None:
+    assert compare(one, other) == compare(other, one) == outcome

@@ -1,4 +1,7 @@
-"""Metrics of a launch, by lane and by tenant."""
+"""Metrics of a launch, by lane and by tenant, and log lines of those that failed."""
+
+import logging
+from types import SimpleNamespace
 
 import pytest
 
@@ -7,6 +10,8 @@ from jobs.telemetry.metrics import record
 from jobs.telemetry.metrics.label_limit import LabelLimit
 from jobs.telemetry.metrics.metrics import REGISTRY
 from workers.device.monitoring import launch_metrics
+from workers.device.monitoring.failure_log import FailureLog
+from workers.engines.protocol import Transient
 from workers.scheduler.entries import Entry, Launch
 from workers.scheduler.snapshot import Rules
 
@@ -70,3 +75,33 @@ def test_a_launch_is_full_by_rows_or_by_size() -> None:
         launch_metrics.record_launch(ECHO, launch, Rules.from_model(ECHO))
         found.append(grown("millrace_launch_fill_ratio_sum", since, model=ECHO.key))
     assert found == [pytest.approx(1 / ECHO.limits.max_batch), pytest.approx(1.0)]
+
+
+CALL = SimpleNamespace(id="call_1", tenant="acme")
+
+
+def failing(entries: int) -> Launch:
+    calls = [Entry(CALL, 0, "{}/0", 0, 1, None, 0.0) for _ in range(entries)]
+    return Launch({}, "pace", calls, [], 0.0)
+
+
+def test_it_counts_codes_and_quotes_nothing(
+    caplog: pytest.LogCaptureFixture, now: list[float]
+) -> None:
+    outputs = ["fine", ValueError("an input"), Transient("an input"), ValueError("another")]
+    FailureLog().log(ECHO, failing(4), outputs)
+    said = "3 of 4 entries failed: 2 engine_error (ValueError), 1 transient (Transient)"
+    assert caplog.messages == [said]
+
+
+def test_a_model_that_always_fails_says_so_now_and_then(
+    caplog: pytest.LogCaptureFixture, now: list[float]
+) -> None:
+    failures = FailureLog()
+    for _ in range(1000):
+        failures.log(ECHO, failing(1), [ValueError()])
+    assert len(caplog.messages) == 1
+    now[0] += 60
+    failures.log(ECHO, failing(1), [ValueError()])
+    assert caplog.messages[1].endswith("; 999 more launches failed since the last line")
+    assert caplog.records[1].levelno == logging.WARNING

@@ -22,7 +22,7 @@ def both() -> Both:
     return LaunchDeadline(mmap.mmap(watch.fd, SIZE)), watch
 
 
-def test_a_launch_hangs_once_its_time_is_over(both: Both) -> None:
+def test_a_launch_hangs_once_its_time_is_over_unless_it_waits_for_the_device(both: Both) -> None:
     progress, watch = both
     with progress.within(60.0, items=1):
         assert watch.busy()
@@ -30,6 +30,15 @@ def test_a_launch_hangs_once_its_time_is_over(both: Both) -> None:
         with progress.within(-1.0, items=1):
             assert watch.hangs()  # the earliest counts
         assert not watch.hangs()
+    assert not watch.busy()
+    progress, watch = both
+    with progress.within(-1.0, items=1) as stopwatch:
+        assert watch.hangs()
+        stopwatch.wait()
+        assert not watch.hangs()
+        assert watch.busy()
+        stopwatch.run()
+        assert watch.hangs()
     assert not watch.busy()
 
 
@@ -68,18 +77,6 @@ def test_a_death_with_calls_alone_in_the_engine_is_no_item_s(both: Both) -> None
         assert watch.only_calls()
 
 
-def test_a_launch_that_waits_for_the_device_does_not_hang(both: Both) -> None:
-    progress, watch = both
-    with progress.within(-1.0, items=1) as stopwatch:
-        assert watch.hangs()
-        stopwatch.wait()
-        assert not watch.hangs()
-        assert watch.busy()
-        stopwatch.run()
-        assert watch.hangs()
-    assert not watch.busy()
-
-
 def limit_s(
     latency: LatencyModel, predicted_s: float, lane: str = "{}/0", alone: bool = False
 ) -> float:
@@ -102,14 +99,11 @@ def test_the_limit_is_three_times_the_prediction(predicted_s: float, most_s: flo
     assert limit_s(observed(20, predicted_s), predicted_s) == pytest.approx(most_s)
 
 
-def test_launches_that_differ_may_differ() -> None:
+def test_launches_that_differ_may_differ_and_few_or_one_alone_are_no_measure() -> None:
     latency = observed(30, 1.0)
     for _ in range(10):
         latency.observe(LaunchSize.alike(1, 1), 4.0)
     assert limit_s(latency, 1.0) > 6.0
-
-
-def test_few_launches_or_one_alone_are_no_measure() -> None:
     assert limit_s(observed(19, 0.01), 0.01) == 60
     assert limit_s(observed(20, 0.01), 0.01, alone=True) == 60
     assert limit_s(observed(20, 0.01), 0.01, "alone:{}/0") == 60

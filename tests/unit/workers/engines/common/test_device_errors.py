@@ -63,10 +63,7 @@ def test_other_errors_are_not(error: object) -> None:
     assert device_failure(error) is None
 
 
-def test_an_assertion_of_a_kernel_is_caused_by_what_it_was_given() -> None:
-    assert device_failure(RuntimeError("CUDA error: device-side assert triggered")).by_input
-
-
-def test_an_engine_may_say_it_itself() -> None:
+def test_an_engine_may_say_it_itself_and_an_assertion_is_caused_by_an_input() -> None:
     said = DeviceFailed("the accelerator is gone")
     assert device_failure(said) is said
+    assert device_failure(RuntimeError("CUDA error: device-side assert triggered")).by_input

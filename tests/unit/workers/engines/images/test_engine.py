@@ -66,7 +66,7 @@ def red(share: float) -> str:
     return images.encoded(images.saved(image))
 
 
-def test_a_launch_of_several_shapes_has_the_answers_of_each_alone() -> None:
+def test_a_launch_of_several_shapes_has_the_answers_and_scores_of_each_alone() -> None:
     engine = ImageClassifier(**RANDOM)
     inputs = [png(*size) for size in SIZES]
     alone = [answers(engine, [one])[0] for one in inputs]
@@ -74,9 +74,6 @@ def test_a_launch_of_several_shapes_has_the_answers_of_each_alone() -> None:
         assert [pair["label"] for pair in one] == [pair["label"] for pair in other]
         assert np.allclose([p["score"] for p in one], [p["score"] for p in other], atol=1e-6)
     assert answers(engine, inputs[::-1])[0][0]["label"] == alone[-1][0]["label"]
-
-
-def test_scores_are_those_of_the_network() -> None:
     engine = ImageClassifier(**RANDOM)
     [prepared] = engine.prepare([png(80, 60)], {})
     with torch.inference_mode():

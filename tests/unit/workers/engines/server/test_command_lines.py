@@ -72,7 +72,7 @@ def test_every_flag_is_documented_and_has_a_value_where_it_takes_one(
         assert known[flag] == bool(follows and not follows[0].startswith("--")), flag
 
 
-def test_vllm_serves_on_loopback_calls_before_items() -> None:
+def test_vllm_serves_on_loopback_calls_before_items_and_one_device_needs_no_parallelism() -> None:
     words = argv("vllm", **FULL, args=["--quantization", "awq"])
     assert words[1:3] == ["serve", "/models/llama"]
     text = " ".join(words)
@@ -90,9 +90,6 @@ def test_vllm_serves_on_loopback_calls_before_items() -> None:
     assert text.endswith("--quantization awq")
     assert KEY not in text
     assert command_line(options(), PORT, KEY).environment["VLLM_API_KEY"] == KEY
-
-
-def test_one_device_needs_no_parallelism() -> None:
     assert "--tensor-parallel-size" not in argv("vllm", devices=[3])
     assert "--tensor-parallel-size" not in argv("sglang")
 
@@ -103,16 +100,13 @@ def test_llama_server_divides_its_context_by_its_sequences() -> None:
     assert "--ctx-size" not in argv("llama-server", sequences=4)
 
 
-def test_a_command_of_ones_own_gets_port_path_and_name() -> None:
+def test_a_command_or_program_of_ones_own_gets_what_it_needs(tmp_path: Any) -> None:
     words = ["run", "-p", "127.0.0.1:{port}:80", "{path}", "--name={model}"]
     own = ServerOptions(command=words, path="/models/llama")
     made = command_line(own, PORT, KEY)
     assert made.argv == ["run", "-p", "127.0.0.1:4711:80", "/models/llama", "--name=model"]
     assert made.environment == {"SERVER_API_KEY": KEY}
     assert version_command(own) == []
-
-
-def test_a_program_is_looked_for_in_its_virtual_environment(tmp_path: Any) -> None:
     assert argv("vllm", program=str(tmp_path))[0] == str(tmp_path / "bin" / "vllm")
     python = str(tmp_path / "bin" / "python3")
     assert argv("sglang", program=str(tmp_path))[:3] == [python, "-m", "sglang.launch_server"]

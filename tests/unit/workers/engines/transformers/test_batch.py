@@ -1,11 +1,16 @@
-"""Continuous batch over a network without weights: which chunks a step has, and who gives way."""
+"""Continuous batch over a network without weights: which chunks a step has, who gives way, and the
+pool of its blocks, none of which is ever lost."""
 
 from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobs.models.inputs.generation import GenerationRequest, Sampling
 from workers.engines.generator import Capacity, NewSequence, Prompt
 from workers.engines.protocol import InvalidInput, Permanent
 from workers.engines.transformers.child.batch import Batch
+from workers.engines.transformers.child.blocks import PADDING, BlockPool, digests, seed_digest
 from workers.engines.transformers.child.sequences import Choice, Chunk
 from workers.engines.transformers.structured.compiler import Vocabulary
 from workers.engines.transformers.structured.matching import Grammars
@@ -92,15 +97,12 @@ def test_a_block_that_a_step_computes_is_waited_for_and_not_computed_twice() -> 
     assert [emitted.cached for step in (first, second) for emitted in step.emitted] == [0, 0, 8]
 
 
-def test_a_prompt_in_chunks_is_shared_chunk_by_chunk() -> None:
+def test_a_prompt_in_chunks_is_shared_chunk_by_chunk_unless_salts_differ() -> None:
     made, network = batch(new("a", different(1, 16)), new("b", different(1, 16)))
     for _ in range(3):
         made.step(8)
     computed = sum(end - start for step in network.steps for id, start, end in step if id == "b")
     assert computed == 4  # the block of the last token, which is always computed
-
-
-def test_salts_share_nothing() -> None:
     made, network = batch(*(new(id, different(1, 11), salt=id) for id in "ab"))
     made.step(100)
     assert network.steps == [[("a", 0, 11), ("b", 0, 11)]]
@@ -119,11 +121,15 @@ def test_the_youngest_gives_its_blocks_to_the_oldest_and_is_computed_again() -> 
     assert made.step(16).free_blocks == 4
 
 
-def test_what_ended_leaves_all_blocks_free() -> None:
+def test_what_ended_leaves_all_blocks_free_and_an_id_twice_harms_neither() -> None:
     made, _ = batch(new("a", different(1, 9), most=1), blocks=8)
     step = made.step(100)
     assert [emitted.finish for emitted in step.emitted] == ["length"]
     assert step.free_blocks == 8
+    made, _ = batch(new("a", [1]), new("a", [2]))
+    refused, kept = made.step(100).emitted
+    assert isinstance(refused.error, InvalidInput)
+    assert kept.tokens == (1,)
 
 
 def test_a_sequence_whose_numbers_are_broken_ends_alone_and_nobody_finds_its_blocks() -> None:
@@ -143,13 +149,6 @@ def test_sequences_that_the_model_can_not_serve_end_alone() -> None:
     emitted = batch(*given, context=16)[0].step(100).emitted
     errors = {one.id: isinstance(one.error, InvalidInput) for one in emitted}
     assert errors == {**dict.fromkeys(wrong, True), "fine": False}
-
-
-def test_an_id_twice_harms_neither() -> None:
-    made, _ = batch(new("a", [1]), new("a", [2]))
-    refused, kept = made.step(100).emitted
-    assert isinstance(refused.error, InvalidInput)
-    assert kept.tokens == (1,)
 
 
 class InBytes:
@@ -179,3 +178,87 @@ def test_texts_of_tokens_make_up_the_text_and_the_stop_string_is_named() -> None
     assert [one.logprobs[0].text for one in emitted] == ["a", "", "", "猫", "b", "|"]
     assert "".join(one.text for one in emitted) == "a猫b"
     assert (emitted[-1].finish, emitted[-1].stopped_by) == ("stop", "|")
+
+
+def published(pool: BlockPool, *names: bytes) -> list[int]:
+    """Blocks that are taken, and are to be found by these digests."""
+    blocks = pool.take(len(names)) or []
+    for block, digest in zip(blocks, names, strict=True):
+        pool.publish(block, digest)
+    return blocks
+
+
+def chain(tokens: list[int], salt: str = "") -> list[bytes]:
+    return list(digests(tokens, 2, seed_digest(salt)))
+
+
+def test_a_digest_stands_for_all_before_it_and_a_prefix_is_found_as_far_as_known() -> None:
+    assert len(chain([1, 2, 3, 4, 5])) == 2
+    assert chain([1, 2, 3, 4])[0] == chain([1, 2, 9, 9])[0]
+    assert chain([1, 2, 3, 4])[1] != chain([9, 9, 3, 4])[1]
+    assert chain([1, 2], "a") != chain([1, 2], "b")
+    pool = BlockPool(4)
+    blocks = published(pool, *chain([1, 2, 3, 4, 5, 6]))
+    assert pool.find(chain([1, 2, 3, 4, 7, 8])) == blocks[:2]
+    assert pool.find(chain([7, 2])) == []
+
+
+def test_blocks_of_nobody_are_free_and_still_found_but_the_one_of_padding_is_never_taken() -> None:
+    pool = BlockPool(2)
+    blocks = [*published(pool, b"x"), *(pool.take(1) or [])]
+    pool.release(blocks)
+    assert pool.free == 2
+    assert pool.find([b"x"]) == blocks[:1]
+    assert pool.free == 1
+    assert PADDING not in (BlockPool(3).take(3) or [PADDING])
+
+
+def test_a_block_is_free_once_all_gave_it_back_and_a_forgotten_one_is_found_by_nobody() -> None:
+    pool = BlockPool(1)
+    [block] = published(pool, b"x")
+    assert pool.find([b"x"]) == [block]
+    pool.release([block])
+    assert pool.take(1) is None
+    pool.release([block])
+    assert pool.take(1) == [block]
+    pool = BlockPool(2)
+    blocks = published(pool, b"x", b"y")
+    pool.find([b"x"])
+    pool.release(blocks)
+    assert pool.forget(blocks) == blocks[1:]
+    assert pool.find([b"x"]) == pool.find([b"y"]) == []
+    pool.release(blocks[:1])
+    assert pool.free == 2
+
+
+def test_the_end_of_what_was_used_longest_ago_is_evicted_first() -> None:
+    pool = BlockPool(3)
+    old, new = published(pool, b"o1", b"o2"), published(pool, b"n")
+    pool.release(old)
+    pool.release(new)
+    assert pool.take(1) == old[1:]
+    assert pool.find([b"o1", b"o2"]) == old[:1]
+    assert pool.find([b"n"]) == new
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=9), max_size=12))
+def test_no_block_is_lost_or_taken_twice(prompts: list[list[int]]) -> None:
+    pool, held = BlockPool(6), list[list[int]]()
+    for tokens in prompts:
+        known = chain(tokens)
+        found = pool.find(known)
+        taken = pool.take(len(known) - len(found))
+        if taken is None:
+            pool.release(found)
+            while held:
+                pool.release(held.pop())
+            continue
+        assert not {*taken} & {block for blocks in held for block in blocks}
+        blocks = found + taken
+        for block, digest in zip(blocks, known, strict=True):
+            pool.publish(block, digest)
+        held.append(blocks)
+        assert pool.free == 6 - len({block for blocks in held for block in blocks})
+    for blocks in held:
+        pool.release(blocks)
+    assert pool.free == 6

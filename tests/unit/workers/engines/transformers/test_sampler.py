@@ -50,15 +50,12 @@ def test_temperature_zero_takes_the_likeliest_with_its_bias() -> None:
     assert choose([[0.0, 1.0]], [row(prompt=[0], logit_bias={0: 2.0})])[0].token == 0
 
 
-def test_samples_follow_the_distribution() -> None:
+def test_samples_follow_the_distribution_which_a_temperature_flattens() -> None:
     logits = [0.0, 1.0, 2.0, -50.0]
     expected = torch.tensor(logits).softmax(0).tolist()
     found = sampled(8000, logits)
     for token, share in enumerate(expected):
         assert found[token] / 8000 == pytest.approx(share, abs=0.02)
-
-
-def test_a_temperature_flattens() -> None:
     logits = [0.0, 2.0]
     cold, hot = (sampled(2000, logits, temperature=t)[1] / 2000 for t in (0.5, 2.0))
     assert cold == pytest.approx(1 / (1 + math.exp(-4)), abs=0.03)
@@ -125,7 +122,7 @@ def test_the_end_waits_for_the_least_length() -> None:
     assert (first.token, second.token) == (5, END)
 
 
-def test_logprobs_are_the_models_own() -> None:
+def test_logprobs_are_the_models_own_and_without_its_numbers_no_token_is_chosen() -> None:
     logits = [0.0, 1.0, 3.0]
     expected = torch.tensor(logits).log_softmax(0)
     biased = row(prompt=[0], logit_bias={0: 50}, logprobs=2)
@@ -134,8 +131,5 @@ def test_logprobs_are_the_models_own() -> None:
     assert found.logprob == pytest.approx(float(expected[0]))
     assert list(found.top) == [(n, pytest.approx(float(expected[n]))) for n in (2, 1)]
     assert none.logprob is None
-
-
-def test_no_token_is_chosen_where_the_model_gave_no_numbers() -> None:
     broken, fine = choose([[math.nan] * 4, [0.0, 1.0, 0.0, 0.0]], [row(prompt=[0])] * 2)
     assert (broken.token, fine.token) == (-1, 1)

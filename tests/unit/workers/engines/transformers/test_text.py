@@ -21,7 +21,9 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
-def test_characters_of_several_tokens_come_whole(tokenizer: Any) -> None:
+def test_characters_of_several_tokens_come_whole_or_cut_at_the_end(
+    tokenizer: Any,
+) -> None:
     tokens = tokenizer.encode(TEXT).ids
     assert len(tokens) > len(TEXT)
     stream = Detokenizer(tokenizer, tokenizer.encode("before ").ids)
@@ -29,25 +31,21 @@ def test_characters_of_several_tokens_come_whole(tokenizer: Any) -> None:
     assert "".join(pieces) == TEXT
     assert "" in pieces
     assert stream.finish() == ""
-
-
-def test_a_cut_character_is_told_at_the_end_alone(tokenizer: Any) -> None:
     tokens = tokenizer.encode("ok 猫").ids
     stream = Detokenizer(tokenizer, [])
     assert "".join(stream.add(token) for token in tokens[:-1]) == "ok "
     assert stream.finish() == "\ufffd"
 
 
-def test_bytes_that_are_no_text_do_not_hold_it_back_for_ever(tokenizer: Any) -> None:
-    [half] = set(tokenizer.encode("猫").ids[:1])
-    stream = Detokenizer(tokenizer, [])
-    assert any(stream.add(half) for _ in range(40))
-
-
-def test_special_tokens_are_no_text(tokenizer: Any) -> None:
+def test_special_tokens_are_no_text_and_no_bytes_hold_it_back(
+    tokenizer: Any,
+) -> None:
     stream = Detokenizer(tokenizer, [])
     texts = [stream.add(token) for token in [0, *tokenizer.encode("a").ids, 1] * 20]
     assert "".join(texts) == "a" * 20
+    [half] = set(tokenizer.encode("猫").ids[:1])
+    stream = Detokenizer(tokenizer, [])
+    assert any(stream.add(half) for _ in range(40))
 
 
 def test_a_stop_string_ends_the_text_before_it_and_what_becomes_none_is_released() -> None:
@@ -61,13 +59,10 @@ def test_a_stop_string_ends_the_text_before_it_and_what_becomes_none_is_released
     assert not stops.matched
 
 
-def test_the_stop_string_that_comes_first_counts() -> None:
+def test_the_stop_string_that_comes_first_counts_after_the_least_length() -> None:
     stops = StopStrings(["late", "so"])
     assert stops.add("and so it is late") == "and "
     assert stops.matched == "so"
-
-
-def test_no_stop_string_counts_before_the_least_length() -> None:
     stops = StopStrings(["a"])
     assert stops.add("banana", may_end=False) == "banana"
     assert stops.add("xa") == "x"

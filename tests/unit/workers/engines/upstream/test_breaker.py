@@ -21,13 +21,17 @@ def test_so_many_failures_in_a_row_open_it_until_one_request_tries_after_its_tim
     assert breaker.begin(10.0)
 
 
-def test_an_answer_between_failures_starts_the_count_anew() -> None:
+def test_an_answer_starts_the_count_anew_and_who_withdraws_leaves_the_try() -> None:
     breaker = Breaker(3, 10.0)
     for _ in range(5):
         breaker.fail(0.0, tried=False)
         breaker.fail(0.0, tried=False)
         breaker.succeed()
     assert breaker.closed
+    breaker = opened()
+    breaker.begin(10.0)
+    breaker.withdraw()
+    assert breaker.begin(10.1)
 
 
 def test_where_that_one_fails_it_opens_again_for_as_long() -> None:
@@ -50,13 +54,6 @@ def test_of_requests_from_before_failures_prolong_nothing_and_an_answer_closes_i
     breaker = opened()
     breaker.succeed()
     assert breaker.begin(1.0)
-
-
-def test_one_that_ends_for_another_reason_leaves_the_try_to_the_next() -> None:
-    breaker = opened()
-    breaker.begin(10.0)
-    breaker.withdraw()
-    assert breaker.begin(10.1)
 
 
 def test_it_stays_open_for_as_long_as_it_is_asked_to_within_reason() -> None:

@@ -72,11 +72,8 @@ def test_answers_that_take_twice_as_long_show_a_queue() -> None:
     assert max(late) <= 48
 
 
-def test_latencies_that_vary_by_nature_cut_nothing() -> None:
+def test_latencies_that_vary_cut_nothing_and_who_does_not_use_it_learns_of_no_more() -> None:
     assert rounds(Limit(1, 4, 64), Server(1000), 60)[10:] == [64] * 50
-
-
-def test_who_does_not_use_it_learns_of_no_more() -> None:
     limit = Limit(1, 10, 100)
     for n in range(100):
         limit.answered(n + 0.5, float(n), in_flight=1)

@@ -46,7 +46,7 @@ class Gate:
         return [*self.scheduler.calls, *self.scheduler.items]
 
 
-def test_a_sequence_waits_for_its_adapter_and_holds_up_no_other() -> None:
+def test_a_sequence_waits_for_its_adapter_holds_up_no_other_and_is_forgotten_if_it_leaves() -> None:
     its = Gate()
     one, other = its.put("a", 0.0), its.put("", 0.0)
     assert its.queued == [other]
@@ -55,6 +55,11 @@ def test_a_sequence_waits_for_its_adapter_and_holds_up_no_other() -> None:
     its.loaded(0.1)
     assert its.queued == [other, one]
     assert its.put("a", 0.2) in its.queued
+    its = Gate()
+    one = its.put("a", 0.0)
+    assert its.gate.leave(one)
+    assert its.load(0.0) == []
+    assert not its.gate.waits
 
 
 def test_a_broken_adapter_fails_those_that_wait_for_it_and_leaves_its_slot() -> None:
@@ -87,7 +92,7 @@ def test_a_full_slot_ends_what_it_has_while_new_ones_wait() -> None:
     assert its.queued == [third]
 
 
-def test_items_give_their_slot_to_a_call_and_go_on_after_it() -> None:
+def test_items_give_their_slot_to_a_call_and_go_on_after_it_and_take_none_of_a_call() -> None:
     its = Gate()
     items = [its.put("a", 0.0, call=False) for _ in range(3)]
     its.load(0.0)
@@ -100,9 +105,6 @@ def test_items_give_their_slot_to_a_call_and_go_on_after_it() -> None:
     its.loaded(LATER_S)
     assert its.queued == [call]
     assert list(its.gate.items) == items
-
-
-def test_items_do_not_take_the_slot_of_a_call() -> None:
     its = Gate()
     call = its.put("a", 0.0)
     its.load(0.0)
@@ -110,14 +112,6 @@ def test_items_do_not_take_the_slot_of_a_call() -> None:
     its.put("b", LATER_S, call=False)
     assert its.load(LATER_S) == []
     assert its.queued == [call]
-
-
-def test_one_that_leaves_is_forgotten() -> None:
-    its = Gate()
-    one = its.put("a", 0.0)
-    assert its.gate.leave(one)
-    assert its.load(0.0) == []
-    assert not its.gate.waits
 
 
 def test_prefixes_are_of_one_tenant_adapter_and_version() -> None:
