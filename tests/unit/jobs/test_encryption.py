@@ -29,7 +29,7 @@ def test_keys_stand_one_a_line_or_alone_and_each_must_be_long() -> None:
             assert NEW not in str(error.value)
 
 
-def test_what_one_key_encrypted_is_read_by_its_owner_and_a_list_that_has_the_key() -> None:
+def test_the_first_key_encrypts_and_a_list_that_has_the_key_decrypts_for_its_owner() -> None:
     sealed = encrypt(OLD, "acme", "secret")
     assert b"secret" not in sealed
     assert sealed != encrypt(OLD, "acme", "secret")
@@ -40,9 +40,6 @@ def test_what_one_key_encrypted_is_read_by_its_owner_and_a_list_that_has_the_key
         decrypt(BOTH, "other", sealed)
     with pytest.raises(DecryptionError):
         decrypt(OLD, "acme", sealed[:-1] + bytes([sealed[-1] ^ 1]))
-
-
-def test_the_first_key_encrypts_and_children_get_all() -> None:
     assert load(Settings(secret_key=BOTH).environment()).secret_key == BOTH
     sealed = encrypt(BOTH, "acme", "secret")
     assert decrypt(NEW, "acme", sealed) == "secret"

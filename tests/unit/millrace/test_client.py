@@ -1,19 +1,24 @@
-"""Requests: a job is created once though its answer is lost, and what may pass is tried again."""
+"""Requests: a job is created once though its answer is lost, and what may pass is tried again; by
+TLS the api is verified."""
 
 import copy
 import json
 import pickle
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from inspect import signature
+from pathlib import Path
 from traceback import format_exception
 from typing import Any
 
 import httpx
 import pytest
 
-from millrace import Client, Result, errors
+from millrace import APIConnectionError, Client, Result, errors, tls_context
+from millrace.tls import verification
 from tests.support.cases import each
+from tests.support.tls import Authority, tls_proxy
 from tests.unit.millrace.servers import Recorder, answered_by, breaking, meeting
 
 LINES = [b'"x"\n', b'"y"\n']
@@ -332,3 +337,42 @@ def test_errors_go_to_another_process_whole(error: errors.MillraceError) -> None
     for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(again) is type(error)
         assert (str(again), vars(again)) == (str(error), vars(error))
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "ca")
+
+
+@pytest.fixture
+def port(authority: Authority, tmp_path: Path) -> Iterator[int]:
+    """The port of a server that takes no request after the handshake."""
+    with tls_proxy(str(tmp_path / "nobody"), authority.pair("server")) as found:
+        yield found
+
+
+def error_of(url: str, verify: ssl.SSLContext | bool = True) -> str:
+    with (
+        Client(url, verify=verify, max_retries=0) as made,
+        pytest.raises(APIConnectionError) as found,
+    ):
+        made.jobs.get("job_1")
+    return str(found.value)
+
+
+def test_a_certificate_of_a_ca_of_the_system_or_your_own_is_taken_and_no_other(
+    port: int, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for scheme in ("https", "HTTPS", "Https"):
+        assert "CERTIFICATE_VERIFY_FAILED" in error_of(f"{scheme}://127.0.0.1:{port}")
+    own = tls_context(authority.cert)
+    assert "CERTIFICATE_VERIFY_FAILED" not in error_of(f"https://127.0.0.1:{port}", own)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.cert))  # where OpenSSL has them
+    assert "CERTIFICATE_VERIFY_FAILED" not in error_of(f"https://127.0.0.1:{port}")
+
+
+def test_only_whoever_says_so_goes_without() -> None:
+    assert verification("HTTPS://x", False) is False
+    found = verification("HTTPS://x", True)
+    assert isinstance(found, ssl.SSLContext)
+    assert (found.verify_mode, found.check_hostname) == (ssl.CERT_REQUIRED, True)

@@ -27,21 +27,18 @@ def found(value: str, model: Model, *others: Model, **params: object) -> list[tu
     ]
 
 
-def test_a_call_goes_as_asked_then_shorter_then_to_the_fallback() -> None:
+def test_a_call_goes_as_asked_then_shorter_if_it_is_long_then_to_the_fallback() -> None:
     assert found(LONG, LARGE, SMALL) == [
         ("m@2", {}, 12, {}),
         ("m@2", {"truncate": 8}, 8, {"truncated_to": 8}),
         ("m@1", {}, 12, {"fallback_from": "m@2"}),
     ]
-
-
-def test_what_is_short_enough_is_not_cut_and_without_an_entry_there_is_one_way() -> None:
     assert [way[0] for way in found("short", LARGE, SMALL)] == ["m@2", "m@1"]
     assert [way[0] for way in found(LONG, LARGE, SMALL, truncate=5)] == ["m@2", "m@1"]
     assert [way[0] for way in found(LONG, SMALL)] == ["m@1"]
 
 
-def test_a_fallback_degrades_as_its_own_entry_says() -> None:
+def test_a_fallback_gets_what_it_takes_and_degrades_as_its_own_entry_says() -> None:
     least = Model("least", "1", "minilm")
     small = replace(SMALL, degrade=Degrade(truncate=4, fallback="least@1"))
     assert [(way[0], way[3]) for way in found(LONG, LARGE, small, least)[2:]] == [
@@ -49,9 +46,6 @@ def test_a_fallback_degrades_as_its_own_entry_says() -> None:
         ("m@1", {"fallback_from": "m@2", "truncated_to": 4}),
         ("least@1", {"fallback_from": "m@2"}),
     ]
-
-
-def test_a_fallback_gets_what_it_takes_or_is_passed_over() -> None:
     shout = Model("shout", "1", "function")
     model = replace(LARGE, degrade=Degrade(fallback="shout@1"))
     [_, way] = found("short", model, shout, normalize=False)

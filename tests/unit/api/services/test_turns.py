@@ -62,7 +62,7 @@ async def test_a_flood_of_one_tenant_delays_another_by_one_turn() -> None:
     assert len(all_of_them) == 7
 
 
-async def test_who_leaves_while_it_waits_takes_no_place() -> None:
+async def test_a_place_is_given_back_by_who_leaves_while_it_waits_or_as_it_comes() -> None:
     turns, log = TenantTurns(1), list[str]()
     end = asyncio.get_running_loop().create_future()
     tasks = [asyncio.create_task(hold(turns, name, log, end)) for name in ("a", "b", "c")]
@@ -72,9 +72,6 @@ async def test_who_leaves_while_it_waits_takes_no_place() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
     assert log == ["a", "c"]
     assert await free(turns) == 1
-
-
-async def test_a_place_that_comes_with_the_cancellation_is_given_back() -> None:
     turns, log = TenantTurns(1), list[str]()
     end = asyncio.get_running_loop().create_future()
     tasks = [asyncio.create_task(hold(turns, name, log, end)) for name in ("a", "b")]

@@ -110,7 +110,6 @@ def test_a_format_of_the_output_is_converted_and_an_effort_changes_nothing() -> 
     by_config = {"output_config": {"format": wanted, "effort": "low"}}
     for given in (by_config, {"output_format": wanted}):
         constraint = parse(converted(**given)).constraint
-        assert constraint
         assert (constraint.kind, constraint.value) == ("json", wanted["schema"])
         assert constraint.strict
     assert converted(output_config={"effort": "high"}) == converted()

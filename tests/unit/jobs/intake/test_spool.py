@@ -129,18 +129,15 @@ def test_texts_that_are_taken_at_once_are_stored_as_one_by_one(
         assert end(lambda taken: add_lines(taken, lines)) == end(one_by_one(values, True))
 
 
-def test_slices_are_cut_by_the_number_of_items_and_of_their_inputs() -> None:
+def test_slices_are_cut_by_the_number_of_items_and_inputs_and_before_they_outgrow_their_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert bounds(["x"] * 7, slice_items=3) == [0, 3, 6, 7]
     values = ["a", ["b", "c"], "d", ["e"] * 9, ["f"] * 3, [1, 2, 3, 4, 5], "g"]
     with closing(new(slice_items=4, engine="minilm")) as taken:
         add_array(taken, values)
         assert list(taken.bounds) == [0, 3, 4, 6, 7]
         assert list(taken.inputs) == [2, 9, 2, 1]  # rounded up: 4 inputs of 3 items
-
-
-def test_slices_are_cut_before_they_outgrow_their_bytes_and_all_that_is_stored_counts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     monkeypatch.setattr(spool, "_SLICE_BYTES", 100)
     sizes = [40, 60, 3, 502, 40]  # as JSON, quotes included
     assert bounds("x" * (size - 2) for size in sizes) == [0, 2, 3, 4, 5]

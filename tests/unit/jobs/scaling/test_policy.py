@@ -1,11 +1,15 @@
-"""Policies of pools: declared rules and schedules, as people write them, and the spot part."""
+"""Policies of pools and rollouts: declared rules and schedules, as people write them, the spot
+part, and their way into a dictionary and back."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import ModuleType
 
 import pytest
 
+from jobs.rollouts import policy as rollout_policies
 from jobs.scaling import policy as policies
+from jobs.scaling import policy as scaling_policies
 from jobs.scaling import rules
 from jobs.scaling.policy import Policy
 from jobs.scaling.schedules import Schedule, parse
@@ -109,3 +113,16 @@ def test_the_load_of_both_parts_counts_calls_of_shared_models_once() -> None:
     assert (both.ready, both.booting, both.offered, both.backlog_s) == (7, 1, 4.5, 30.0)
     assert (both.queue, both.items, both.wait_s, both.refused) == (4, 300, 0.2, 0.01)
     assert (both.slack_s, both.missing) == (0.3, ("it",))
+
+
+@pytest.mark.parametrize("policy", [rollout_policies, scaling_policies])
+def test_a_policy_is_read_as_it_was_stored_and_each_problem_is_told(policy: ModuleType) -> None:
+    stored = policy.parse({"min_stay_s": 7})
+    assert stored.min_stay_s == 7
+    assert policy.parse(policy.dump(stored)) == policy.read(policy.dump(stored)) == stored
+    later = policy.dump(policy.Policy()) | {"of_a_later_release": 1}
+    assert policy.read(later) == policy.parse({}) == policy.Policy()
+    with pytest.raises(ValueError, match="unknown key 'unknown'"):
+        policy.parse({"unknown": 1})
+    with pytest.raises(ValueError, match="min_stay_s"):
+        policy.parse({"min_stay_s": -1})

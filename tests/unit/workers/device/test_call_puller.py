@@ -1,10 +1,11 @@
-"""How often a worker asks a Redis that fails: each try holds up the device."""
+"""How often a worker asks a Redis that fails, and calls that leave the device no time for items."""
 
 from unittest.mock import Mock
 
 import pytest
 import redis
 
+from workers.device.backpressure import Backpressure
 from workers.device.call_puller import CallPuller
 
 
@@ -61,3 +62,28 @@ def test_a_slot_waits_in_its_process_while_redis_takes_no_notification(bench: Be
     bench.now[0] += 0.2
     assert bench.puller.wait_for_wakeup("worker-1/0", 1.0)
     assert bench.lanes.wait_for_wakeup.call_count == 2
+
+
+def heartbeat(flow: Backpressure, *, waiting: int, items: int, calls: int) -> bool:
+    flow.count_launch(items, calls)
+    return flow.update(waiting)
+
+
+def test_it_begins_once_items_hardly_move_twice_and_stays_until_all_can_be_launched() -> None:
+    flow = Backpressure()
+    for items in (0, 100, 99):
+        assert not heartbeat(flow, waiting=1000, items=items, calls=500)
+    assert heartbeat(flow, waiting=1000, items=99, calls=500)
+    assert flow.active
+    flow = Backpressure(active=True)
+    assert heartbeat(flow, waiting=1000, items=900, calls=100)
+    assert not heartbeat(flow, waiting=1000, items=1000, calls=100)
+    assert not flow.active
+
+
+def test_there_is_none_without_calls_or_without_items() -> None:
+    assert not heartbeat(Backpressure(active=True), waiting=1000, items=0, calls=0)
+    for waiting, items, calls in ((4000, 1, 0), (0, 0, 500)):
+        flow = Backpressure()
+        for _ in range(5):
+            assert not heartbeat(flow, waiting=waiting, items=items, calls=calls)

@@ -141,7 +141,9 @@ def test_a_module_will_do_as_well() -> None:
         PythonCode(module="absent.module")
 
 
-def test_a_probe_that_raises_is_a_failure_of_the_device(path: Path) -> None:
+def test_a_failed_device_is_told_from_a_failed_input_and_a_probe_that_raises_is_one(
+    path: Path,
+) -> None:
     text = """
 def load(): return 10
 def probe(model): assert predict(model, [1]) == [11], "wrong sum"
@@ -150,9 +152,6 @@ def predict(model, batch): return [model + n for n in batch]
     engine(path, text).probe()
     with pytest.raises(DeviceFailed, match=r"mine\.py:3: AssertionError: wrong sum"):
         engine(path, text.replace("return 10", "return 9")).probe()
-
-
-def test_a_failed_device_is_told_from_a_failed_input(path: Path) -> None:
     text = "def predict(batch): raise RuntimeError('CUDA error: unspecified launch failure')"
     with pytest.raises(DeviceFailed):
         outputs(engine(path, text), 1, 2)

@@ -57,11 +57,16 @@ def test_outputs_are_those_of_the_network(make: Any, folder: Path) -> None:
     assert engine.memory_mb() > 0
 
 
-def test_an_archive_says_itself_what_it_takes(folder: Path) -> None:
+def test_an_archive_says_itself_what_it_takes_and_one_of_one_batch_size_is_refused(
+    folder: Path, tmp_path: Path
+) -> None:
     engine = exported(folder)
     assert engine.samples() == [[0.0] * 4]
     [no] = engine.prepare([[1, 2]], {})
     assert str(no) == "the input has shape [2], not [4]"
+    custom_models.save_export(tmp_path, rows=None)
+    with pytest.raises(Faulty, match=r"takes launches of 2 alone: export it .*Dim\.DYNAMIC"):
+        exported(tmp_path)
 
 
 def of_code(folder: Path, forward: str, **options: Any) -> TorchModule:
@@ -154,12 +159,6 @@ def test_no_pickle_in_an_archive_is_opened(
     engine = exported(folder, export=str(poisoned), export_sha256=digest)
     assert len(outputs(engine, VECTORS)) == 3
     assert not (tmp_path / "pwned").exists()
-
-
-def test_an_archive_of_one_batch_size_is_refused_with_how_to_export_it(tmp_path: Path) -> None:
-    custom_models.save_export(tmp_path, rows=None)
-    with pytest.raises(Faulty, match=r"takes launches of 2 alone: export it .*Dim\.DYNAMIC"):
-        exported(tmp_path)
 
 
 def test_what_is_no_archive_or_lacks_tensors_is_refused(folder: Path, tmp_path: Path) -> None:

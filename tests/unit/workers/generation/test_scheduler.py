@@ -14,16 +14,13 @@ from workers.generation.scheduler import GenerationScheduler
 from workers.generation.step_time import StepTime
 
 
-def test_sequences_are_admitted_while_prompt_and_expected_output_fit_the_blocks() -> None:
+def test_sequences_are_admitted_while_they_fit_the_blocks_and_take_the_room_of_calls() -> None:
     made = scheduler(blocks=4)
     made.put(ones := [sequence(prompt=10, tokens=10) for _ in range(3)])
     assert made.decide().admitted == ones[:2]
     assert list(made.calls) == ones[2:]
     made.remove(ones[0])
     assert made.decide().admitted == ones[2:]
-
-
-def test_sequences_that_run_or_wait_for_the_next_step_take_the_room_of_calls() -> None:
     made = scheduler(sequences=4)
     made.put([sequence()])
     assert made.call_room() == 3
@@ -120,7 +117,7 @@ def test_the_latest_sequence_gives_way_where_outputs_are_longer_than_expected() 
     assert decision.preempted == [ones[2]]
 
 
-def test_tenants_take_turns_by_tokens_and_weight() -> None:
+def test_tenants_take_turns_by_tokens_and_weight_and_no_call_without_room_is_overtaken() -> None:
     made = scheduler(sequences=1)
     made.put(sequence(tokens=10, tenant="flood") for _ in range(9))
     step(made)
@@ -129,9 +126,6 @@ def test_tenants_take_turns_by_tokens_and_weight() -> None:
     while made.running or made.calls:
         order += [one.request.tenant for one in step(made).admitted]
     assert order[:6] == ["light", "light", "flood", "light", "light", "flood"]
-
-
-def test_a_call_that_has_no_room_is_not_overtaken() -> None:
     made = scheduler(blocks=10)
     made.put([sequence(prompt=10, tokens=40)])
     made.decide()
@@ -258,7 +252,7 @@ def test_a_pause_of_the_machine_counts_little_and_a_slower_device_is_followed() 
     assert time.predict_s(0, 4, 100) == pytest.approx(0.1, rel=0.1)
 
 
-def test_a_first_long_prompt_is_learned_at_once_however_sure_the_rest_was() -> None:
+def test_a_first_long_prompt_is_learned_at_once_and_its_cost_known_after_long_decoding() -> None:
     time = StepTime()
     for _ in range(200):
         time.observe(0.01, 0, 4, 500)
@@ -266,9 +260,6 @@ def test_a_first_long_prompt_is_learned_at_once_however_sure_the_rest_was() -> N
         time.observe(0.11, 1000, 4, 500)
     assert time.predict_s(1000, 4, 500) == pytest.approx(0.11, rel=0.1)
     assert time.prefill_within(0.06, 4, 500, 2048) == pytest.approx(500, rel=0.2)
-
-
-def test_long_decoding_leaves_the_cost_of_a_prompt_known() -> None:
     time, noise = learned(), random.Random(7)
     for n in range(20_000):
         kv_tokens = 16 * (400 + n % 400)

@@ -83,7 +83,9 @@ def test_a_slice_that_is_half_done_after_a_second_is_given_another(now: list[flo
     assert claimed.take_outcomes() == {}
 
 
-def test_what_could_not_be_recorded_is_settled_with_its_slice(now: list[float]) -> None:
+def test_what_could_not_be_recorded_is_settled_with_its_slice_and_a_list_is_recorded_once(
+    now: list[float],
+) -> None:
     claimed, slow = claimed_slice(3)
     slow.add(outcomes(0))
     parts = claimed.take_outcomes()
@@ -92,9 +94,6 @@ def test_what_could_not_be_recorded_is_settled_with_its_slice(now: list[float]) 
     assert claimed.wait() == [slow]
     assert sorted(one.seq for one in slow.outcomes) == [0, 1, 2]
     assert claimed.take_outcomes() == {}
-
-
-def test_a_list_is_recorded_once_all_of_its_inputs_have_ended(now: list[float]) -> None:
     claimed, slow = claimed_slice(3)
     slow.expect_parts(0, 2)
     slow.expect_parts(1, 2)

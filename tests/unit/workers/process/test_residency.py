@@ -200,12 +200,6 @@ def test_an_entry_that_came_back_as_another_waits_until_the_first_has_left() -> 
     assert (made.of("x").state, made.of("x").memory_mb) == ("ready", 200)
 
 
-def test_states_follow_each_other_as_the_table_says() -> None:
-    resident = Resident(model("a"))
-    with pytest.raises(AssertionError, match="a@1: absent to ready"):
-        resident.change_state("ready")
-
-
 def test_a_model_whose_loads_ended_workers_is_loaded_last_or_left_out_until_it_changes() -> None:
     left_out = {"b@1": "it crashed 3 times"}
     made = declared(*map(model, "abc"), late={"a@1"}, left_out=left_out)
@@ -236,7 +230,9 @@ def test_a_model_on_demand_is_loaded_by_request_alone_and_again_after_it_was_unl
     assert made.names("absent") == "a"
 
 
-def test_a_version_with_an_artifact_is_verified_and_staged_before_it_is_loaded() -> None:
+def test_states_follow_each_other_and_an_artifact_is_verified_and_staged_before_it_is_loaded() -> (
+    None
+):
     made = declared(replace(model("a"), artifact=f"sha256:{'0' * 64}"), model("b"))
     made.reserve(0.0)
     first = made.of("a")
@@ -249,6 +245,9 @@ def test_a_version_with_an_artifact_is_verified_and_staged_before_it_is_loaded()
     made.mark_failed(1.0, first, "w.bin: broken")
     made.reserve(2.0)
     assert (made.names("verifying"), first.failures) == ("a", 1)
+    resident = Resident(model("a"))
+    with pytest.raises(AssertionError, match="a@1: absent to ready"):
+        resident.change_state("ready")
 
 
 STABLE, CANARY = Model("m", "1", "echo"), Model("m", "2", "echo", on_demand=True)

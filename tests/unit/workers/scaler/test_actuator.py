@@ -11,15 +11,12 @@ from workers.scaler.workloads import Workload
 WORKLOAD = Workload("gpu", "deployment", "worker")
 
 
-def test_each_pool_has_its_workload() -> None:
+def test_each_pool_has_its_workload_and_what_is_wrong_with_one_is_said() -> None:
     assert workloads.parse("gpu=ml/deployment/worker-gpu, cpu=ml/statefulset/worker.cpu") == {
         "gpu": Workload("ml", "deployment", "worker-gpu"),
         "cpu": Workload("ml", "statefulset", "worker.cpu"),
     }
     assert workloads.parse("") == {}
-
-
-def test_what_is_wrong_with_workloads_is_said() -> None:
     said = {
         "gpu": "write pool=namespace/deployment/name",
         "gpu=worker": "write pool=",
@@ -49,7 +46,7 @@ class Scales:
             raise ActuatorError("no answer within 5 s")
 
 
-def test_a_write_whose_answer_was_lost_is_nobody_elses() -> None:
+def test_a_write_whose_answer_was_lost_is_ours_and_a_pod_that_changed_is_looked_at_again() -> None:
     scales = Scales(1)
     actuator = KubernetesActuator(scales, {"gpu": WORKLOAD})
     assert actuator.apply("gpu", 2)
@@ -57,9 +54,6 @@ def test_a_write_whose_answer_was_lost_is_nobody_elses() -> None:
     with pytest.raises(ActuatorError, match="no answer"):
         actuator.apply("gpu", 3)
     assert not actuator.apply("gpu", 3)
-
-
-def test_a_pod_that_changed_is_looked_at_again() -> None:
     tries = list[int]()
 
     def choose(pool: str, workload: Workload, fewer: int) -> None:

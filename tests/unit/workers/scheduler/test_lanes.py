@@ -49,9 +49,15 @@ def test_the_oldest_items_of_a_lane_are_taken_first_within_the_size_budget() -> 
     assert seqs(lanes_of([entry(0, size=100), entry(1)]).take(LANE, 5, max_units=10)) == [0]
 
 
-def test_waiting_tells_how_many_and_since_when() -> None:
+def test_waiting_tells_how_many_and_since_when_and_dropping_an_owner_leaves_the_others() -> None:
     lanes = lanes_of([entry(0, arrived_s=3.0), entry(1, arrived_s=4.0), entry(2, "{}/16")])
     assert lanes.waiting() == {LANE: ItemsWaiting(2, 2, 3.0), "{}/16": ItemsWaiting(1, 1, 0.0)}
+    mine, other = object(), object()
+    some = [entry(0, owner=other), entry(1, owner=mine), entry(2, owner=other)]
+    lanes = lanes_of([*some, entry(3, "{}/16", owner=mine)])
+    assert lanes.drop(mine) == 2
+    assert lanes.waiting().keys() == {LANE}
+    assert seqs(lanes.take(LANE, 5)) == [0, 2]
 
 
 def test_items_that_ride_with_calls_come_from_their_lane_first_and_then_from_shorter_ones() -> None:
@@ -62,15 +68,6 @@ def test_items_that_ride_with_calls_come_from_their_lane_first_and_then_from_sho
     assert seqs(lanes.take_fill(LANE, 3)) == [2]
     assert lanes.take_fill(LANE, 10) == [], "a longer one, and one of another batch key"
     assert len(lanes) == 2
-
-
-def test_dropping_an_owner_leaves_the_items_of_others_in_their_order() -> None:
-    mine, other = object(), object()
-    some = [entry(0, owner=other), entry(1, owner=mine), entry(2, owner=other)]
-    lanes = lanes_of([*some, entry(3, "{}/16", owner=mine)])
-    assert lanes.drop(mine) == 2
-    assert lanes.waiting().keys() == {LANE}
-    assert seqs(lanes.take(LANE, 5)) == [0, 2]
 
 
 def test_a_lane_name_tells_its_parameters_and_its_bucket_alone_or_of_any_cohort() -> None:

@@ -133,14 +133,13 @@ def test_a_first_call_waits_the_longer_the_more_calls_there_are(slots: int) -> N
     assert waits_s[-1] == pytest.approx(spacing_s, rel=0.01)
 
 
-def test_a_call_waits_for_company_by_what_that_saves() -> None:
+def test_a_call_waits_for_company_by_what_that_saves_but_the_last_idle_slot_keeps_its_spacing() -> (
+    None
+):
     half = measured(0.05, 0.05)  # a second row takes half as long again
     pool = PoolView(7.0, 0.12, 2, other_free_s=0.0, gap_s=0.0001)
     until_s = pytest.approx(7.0 + 0.5 * 0.06, rel=0.01)
     assert decide(7.0, [calls(1, due_s=7.2)], pool, half) == Wait(until_s)
-
-
-def test_the_last_idle_slot_keeps_to_the_even_spacing() -> None:
     assert wait_s(6, 10.0, other_free_s=7.05) == pytest.approx(0.02)
     assert wait_s(6, 10.0) == pytest.approx(0, abs=1e-4)
 
@@ -203,12 +202,11 @@ def test_a_launch_that_no_gap_is_long_enough_for_waits_until_no_call_is_expected
     assert reason(EXPECTED_S, items(100), BUSY, slow) == "full"
 
 
-def test_items_may_take_as_long_as_calls_that_no_target_helps() -> None:
+def test_items_may_take_as_long_as_calls_that_no_target_helps_or_while_another_slot_is_free() -> (
+    None
+):
     assert gap_s(5.0, BUSY, 0.18) == pytest.approx(0.01)
     assert gap_s(5.0, BUSY, 2.0) == pytest.approx(2.2)
-
-
-def test_items_may_have_a_slot_while_another_is_free_for_calls() -> None:
     pool = PoolView(last_took_s=0.1, slots=2, called_s=0.0, gap_s=1.0, other_free_s=5.05)
     assert gap_s(5.0, pool, 0.1) == inf
     assert gap_s(4.9, pool, 0.1) == pytest.approx(0.09)

@@ -167,14 +167,11 @@ def busy(replica: Replica, calls: int, launches: int) -> float:
     return items_s / total_s
 
 
-def test_items_get_their_share_of_a_device_that_calls_would_take_whole() -> None:
+def test_items_get_their_share_of_a_busy_device_but_none_where_they_ride_with_calls() -> None:
     replica = Replica(FIXED, measured(0.1, 0))
     replica.add(*[Thing(False)] * 5000)
     busy(replica, 100, 50)
     assert busy(replica, 100, 100) == pytest.approx(FLOOR, rel=0.3)
-
-
-def test_items_that_ride_with_calls_are_owed_nothing() -> None:
     replica = Replica(FIXED, measured(0.1, 0))
     replica.add(*[Thing(False)] * 3000)
     for _ in range(30):

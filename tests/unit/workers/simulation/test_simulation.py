@@ -1,6 +1,8 @@
-"""What the scheduler does at a load, also with replicas of two speeds, on a virtual clock."""
+"""What the scheduler does at a load, also with replicas of two speeds and with calls beside a job,
+on a virtual clock."""
 
 from dataclasses import replace
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -91,15 +93,12 @@ def test_overload_is_refused_and_what_is_let_in_is_in_time(times: LaunchTimes) -
     assert result.refused_share > 0.6
 
 
-def test_what_takes_longer_than_anybody_foresaw_expires_at_its_deadline() -> None:
+def test_what_takes_longer_than_foreseen_expires_and_no_more_calls_wait_than_may() -> None:
     stalls = LaunchTimes(0.1, ratios=(1.0,) * 30 + (8.0,))
     result = simulate(batches_of(1), 1, poisson(8, 30), stalls, timeout_ms=500)
     expired = [end.latency_s for end in result.calls if end.outcome == "expired"]
     assert expired == pytest.approx([0.5] * max(1, len(expired)))
     assert result.p(100) <= 0.5
-
-
-def test_no_more_calls_wait_than_may_though_a_model_be_too_slow_for_its_target() -> None:
     result = simulate(batches_of(1), 1, [(0.0, 1)] * 9, LaunchTimes(0.01), most_waiting=3)
     assert result.outcomes == {"answered": 3, "overloaded": 6}
     result = simulate(BATCHSTRING, 1, poisson(2, 10), LaunchTimes(0.25))
@@ -193,3 +192,51 @@ def test_slow_replicas_serve_alone_once_the_fast_ones_are_gone(
     for_slow = [launch for launch in result.launches if launch.replica and launch.calls]
     assert min(launch.started_s for launch in for_slow) > 3
     assert len(for_slow) > 10
+
+
+#: minilm on two cores: 17 ms for a text of 60 tokens, and launches slow each other.
+TIMES = LaunchTimes(
+    0.004, unit_s=0.00022, ratios=(0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2), slowdown=0.15
+)
+AROUND = Overheads(call_s=0.004, launch_s=0.003)
+PER_S, LASTS_S = 64, 25.0  # half of what the device can do
+SIZES = [20 + size % 100 for size in range(0, 700, 7)]
+
+
+def simulated(*, calls: bool, job: bool, preempts: bool = True) -> Result:
+    sizes = Random(2)
+    arrivals = [(at_s, sizes.choice(SIZES)) for at_s, _ in poisson(PER_S, LASTS_S)]
+    more = {"job_sizes": SIZES if job else (), "lasts_s": LASTS_S, "preempts": preempts}
+    return simulate(MINILM, 1, arrivals if calls else [], TIMES, overheads=AROUND, **more)
+
+
+@cache
+def beside() -> Result:
+    return simulated(calls=True, job=True)
+
+
+def test_a_job_hardly_slows_calls_that_it_gives_way_to_and_gets_most_of_what_they_leave() -> None:
+    calls, job = simulated(calls=True, job=False), simulated(calls=False, job=True)
+    assert beside().p(95) < 1.5 * calls.p(95)
+    assert beside().miss_share < 0.01
+    left = 1 - PER_S / (job.items_run / job.lasted_s)
+    assert beside().items_run / job.items_run == pytest.approx(left, rel=0.25)
+    without = simulated(calls=True, job=True, preempts=False)
+    assert without.p(95) > 1.4 * beside().p(95), "where it does not give way"
+
+
+def test_the_same_seed_gives_the_same_launches() -> None:
+    assert simulated(calls=True, job=True).launches == beside().launches
+
+
+def test_a_tenants_burst_of_long_texts_hardly_slows_another() -> None:
+    draw = Random(3)
+    light = [(at_s, draw.randint(20, 48), "light") for at_s, _ in poisson(9, 40.0)]
+    burst = [(at_s + n * 0.002, 230, "burst") for at_s in range(0, 40, 4) for n in range(60)]
+
+    def p95(*others: tuple[float, int, str]) -> float:
+        calls = sorted([*light, *others])
+        found = simulate(MINILM, 1, calls, TIMES, overheads=AROUND, preempts=True).answered
+        return quantile(sorted(one.latency_s for one in found if one.tenant == "light"), 0.95)
+
+    assert p95(*burst) < 1.3 * p95()

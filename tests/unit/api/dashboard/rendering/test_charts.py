@@ -142,18 +142,15 @@ def test_what_runs_at_once_lies_in_lines_of_its_own_as_many_as_fit() -> None:
         ends = [0.0, *(bar.x + bar.width for bar in line.bars)]
         assert all(bar.x >= end for bar, end in zip(line.bars, ends, strict=False))
     found = timeline([run(n, 0, 9) for n in range(30)], at(9))
-    assert found
     assert len(found.lines) + found.left_out == 30
     assert found.left_out > 0
 
 
 def test_bars_are_shares_of_the_whole_time_and_what_goes_on_ends_now() -> None:
     found = timeline([run(1, 0, 5), run(2, 5, 10)], at(99))
-    assert found
     assert (found.since, found.until) == (at(0), at(10))
     assert [(bar.x, bar.width) for line in found.lines for bar in line.bars] == [(0, 50), (50, 50)]
     found = timeline([run(1, 0, None, "gpu-1")], at(20))
-    assert found
     assert found.until == at(20)
     assert (found.lines[0].name, found.lines[0].bars[0].width) == ("gpu-1", 100)
     assert timeline([], at(0)) is None
@@ -185,7 +182,6 @@ TIMING = {"queue_ms": 10.0, "prefill_ms": 30.0, "decode_ms": 160.0, "ttft_ms": 4
 
 def test_stages_and_tokens_lie_at_their_times_where_there_are_any() -> None:
     found = token_timeline(record(TIMING, 40, 120, 200))
-    assert found
     assert found.total_ms == 200
     drawn = found.drawn()
     assert '<rect class="c2" x="200.0" width="800.0"' in drawn
@@ -193,6 +189,5 @@ def test_stages_and_tokens_lie_at_their_times_where_there_are_any() -> None:
     assert 'class="mark" x1="600.0"' in drawn
     assert "queue 10 ms, prefill 30 ms, decode 160 ms; 3 marks, tokens from 40 to 200 ms" in drawn
     without = token_timeline(record({"ttft_ms": 0.0}))
-    assert without
     assert "no tokens" in without.drawn()
     assert token_timeline(record({"queue_ms": 3.0, "engine_ms": 9.0})) is None

@@ -70,7 +70,7 @@ def again(
     return targets(models, routing, name, replace(ASKER, key="k", taken=taken))
 
 
-def test_a_call_under_a_key_stays_with_the_version_that_took_it() -> None:
+def test_a_call_under_a_key_stays_with_the_version_and_cohort_that_took_it() -> None:
     stable = RoutingTable({("m", "stable"): "3", ("m", "best"): "3"})
     models = Registry([OLD, NEW, NEXT, OTHER], stable)
     for routing in (stable, routed(("2", 0), ("3", 100)), CANARY, RoutingTable()):
@@ -78,9 +78,6 @@ def test_a_call_under_a_key_stays_with_the_version_that_took_it() -> None:
     assert again("m@1", stable, models, "m@best") == [Target(OLD)]
     assert again("m@1", stable, models, "m@3") == [Target(NEXT)], "what is named beats all"
     assert again("other@1", stable)[0] == Target(NEXT), "the key had another model"
-
-
-def test_a_call_under_a_key_keeps_its_cohort_unless_its_version_is_gone() -> None:
     [first, fallback] = targets(MODELS, CANARY, "m", ASKER)
     assert (first.taken, fallback.taken) == ("m@2\ncanary", "m@1")
     assert again(first.taken, CANARY) == [Target(NEW)]  # it counts once

@@ -47,12 +47,19 @@ def test_the_control_has_the_canarys_size_as_far_as_there_is_room() -> None:
             assert sizes["stable"] == BUCKETS - sizes["canary"] - sizes["control"]
 
 
-def test_buckets_of_two_salts_are_independent_and_tenant_and_user_are_told_apart() -> None:
+def test_buckets_of_two_salts_are_independent_and_a_sticky_user_or_key_keeps_its_own() -> None:
     tenth = BUCKETS // 10
     in_both = (all(bucket_of(s, "t", f"{n}") < tenth for s in "ab") for n in range(50_000))
     both = sum(in_both)
     assert 0.007 < both / 50_000 < 0.013
     assert bucket_of("s", "ab", "c") != bucket_of("s", "a", "bc")
+    assert len({bucket_for("user", "s", "t", "ann", "") for _ in range(50)}) == 1
+    assert len({bucket_for("user", "s", "t", "", "") for _ in range(50)}) > 10
+    assert len({bucket_for("tenant", "s", "t", f"u{n}", f"k{n}") for n in range(50)}) == 1
+    assert len({bucket_for("", "s", "t", "ann", "") for _ in range(50)}) > 10
+    assert len({bucket_for("", "s", "t", f"u{n}", "key") for n in range(50)}) == 1
+    assert bucket_for("", "s", "t", "", "key") != bucket_of("s", "t", "key")
+    assert all(0 <= random_bucket() < BUCKETS for _ in range(1000))
 
 
 def test_callers_are_told_apart_by_what_does_not_tell_who_they_are() -> None:
@@ -63,16 +70,6 @@ def test_callers_are_told_apart_by_what_does_not_tell_who_they_are() -> None:
     assert len({caller_for("tenant", "salt", "acme", f"user-{n}") for n in range(9)}) == 1
     assert not caller_for("user", "salt", "acme", "")
     assert not caller_for("", "salt", "acme", "ann")
-
-
-def test_a_sticky_user_or_retry_under_an_idempotency_key_keeps_its_bucket() -> None:
-    assert len({bucket_for("user", "s", "t", "ann", "") for _ in range(50)}) == 1
-    assert len({bucket_for("user", "s", "t", "", "") for _ in range(50)}) > 10
-    assert len({bucket_for("tenant", "s", "t", f"u{n}", f"k{n}") for n in range(50)}) == 1
-    assert len({bucket_for("", "s", "t", "ann", "") for _ in range(50)}) > 10
-    assert len({bucket_for("", "s", "t", f"u{n}", "key") for n in range(50)}) == 1
-    assert bucket_for("", "s", "t", "", "key") != bucket_of("s", "t", "key")
-    assert all(0 <= random_bucket() < BUCKETS for _ in range(1000))
 
 
 OF_ALL = Route("m", [Share("1", 100)])
@@ -110,7 +107,6 @@ def test_the_cohort_names_its_rollout_and_a_call_that_another_version_answers_is
     small = RoutingTable(rollouts={"m": ActiveRollout("r", "m", "1", "2", 0)})
     assert small.choose("m", "t") == Choice("1", "stable", "r")
     every = RoutingTable(rollouts=ALL_CANARY).choose("m", "acme")
-    assert every
     assert (every.label, every.fallback_label) == ("canary#r", "missed#r")
     assert Choice("1", "control", "r").fallback_label == ""
 

@@ -89,7 +89,7 @@ def judged(
     return found
 
 
-def test_results_counts_and_verbs_that_fit_pass() -> None:
+def test_results_counts_and_verbs_that_fit_pass_and_what_is_not_as_it_should_be_is_found() -> None:
     found = judged(RIGHT)
     assert (found.broken, found.items) == (False, 4)
     assert judged(RIGHT, COUNTS | {"failed": 1}).wrong == 1
@@ -97,9 +97,6 @@ def test_results_counts_and_verbs_that_fit_pass() -> None:
     lines = [*RIGHT[:3], line(3, "cancelled")]
     assert judged(lines, counts).wrong == 1
     assert judged(lines, counts, verb="cancel").wrong == 0
-
-
-def test_a_result_that_is_not_as_it_should_be_is_found() -> None:
     for name, lines in (
         ("lost", RIGHT[:3]),
         ("duplicated", [*RIGHT[:3], RIGHT[2], RIGHT[3]]),

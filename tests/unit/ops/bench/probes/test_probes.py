@@ -30,7 +30,6 @@ def test_children_count_while_they_run_and_once_they_ended() -> None:
             return used["tree"] - used["alone"]
 
         eventually(lambda: of_child() >= MEASURED_S)
-        assert process.stdin
         process.stdin.write(b"\n")
         process.stdin.flush()
         eventually(lambda: not psutil.Process(process.pid).children())

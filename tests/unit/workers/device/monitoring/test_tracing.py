@@ -74,7 +74,9 @@ def test_what_failed_has_an_error_and_the_rest_has_none(kept: Kept) -> None:
     assert "quotes" not in repr(kept.spans)
 
 
-def test_a_slice_lasts_from_its_claim_until_it_is_settled(kept: Kept) -> None:
+def test_a_slice_lasts_until_it_is_settled_or_fails_where_it_was_not_ours_any_more(
+    kept: Kept,
+) -> None:
     job = new_trace(1.0)
     in_flight = slice_of(job)
     failed = ItemOutcome(1, 1, 0.0, None, ValueError("an input"))
@@ -87,9 +89,6 @@ def test_a_slice_lasts_from_its_claim_until_it_is_settled(kept: Kept) -> None:
     tracing.drop_slices([in_flight])
     tracing.end_slices([in_flight], 3.0, settled=1)
     assert len(kept.spans) == 2
-
-
-def test_a_slice_that_was_not_ours_any_more_failed(kept: Kept) -> None:
     in_flight = slice_of(job := new_trace(1.0))
     tracing.end_slices([in_flight], 3.0, settled=0)
     assert kept.of(job)["slice"].error == "lease_lost"

@@ -86,13 +86,13 @@ def twice(values: Any) -> Any:
     return forward
 
 
-def test_an_output_outlives_the_launches_after_it(any_device: Device) -> None:
+def test_an_output_outlives_the_launches_after_it_and_one_that_fails_hurts_none(
+    any_device: Device,
+) -> None:
     first = any_device.run(twice([[1, 2], [3, 4]]))
     assert any_device.run(twice([[5, 6], [7, 8]])).tolist() == [[10, 12], [14, 16]]
     assert first.tolist() == [[2, 4], [6, 8]]
 
-
-def test_a_launch_that_fails_hurts_none_after_it(any_device: Device) -> None:
     def fails(send: Send) -> Tensor:
         send(np.zeros(3))
         raise MemoryError

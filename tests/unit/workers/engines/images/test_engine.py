@@ -118,7 +118,7 @@ class Halves(nn.Module):
         return torch.full((len(pixels), 2), 0.3)
 
 
-def test_samples_have_shapes_of_their_own_and_run() -> None:
+def test_samples_have_shapes_of_their_own_and_sizes_as_the_api_knows_them() -> None:
     engine = registry.load_engine(MODEL, "cpu")
     entries = prepare(MODEL, engine, engine.samples(), {})
     buckets = [entry.bucket for entry in entries]
@@ -126,6 +126,11 @@ def test_samples_have_shapes_of_their_own_and_run() -> None:
     assert (min(buckets), max(buckets)) == (MODEL.buckets[0], MODEL.buckets[-1])
     assert engine.memory_mb() > 0
     engine.close()
+    engine = ImageClassifier(**RANDOM)
+    inputs = [png(*size) for size in SIZES]
+    sizes = [one.size for one in engine.prepare(inputs, {})]
+    assert sizes == [MODEL.size(value, {}) for value in inputs]
+    assert set(sizes) <= set(MODEL.buckets)
 
 
 def test_a_launch_of_calls_takes_no_item_of_another_shape() -> None:
@@ -135,11 +140,3 @@ def test_a_launch_of_calls_takes_no_item_of_another_shape() -> None:
     scheduler.items.put([wide, tall, square])
     for entry in (wide, square, tall):
         assert scheduler.items.take_fill(entry.lane, 8) == [entry]
-
-
-def test_the_api_and_the_engine_agree_on_sizes() -> None:
-    engine = ImageClassifier(**RANDOM)
-    inputs = [png(*size) for size in SIZES]
-    sizes = [one.size for one in engine.prepare(inputs, {})]
-    assert sizes == [MODEL.size(value, {}) for value in inputs]
-    assert set(sizes) <= set(MODEL.buckets)

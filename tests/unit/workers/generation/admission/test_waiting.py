@@ -72,7 +72,6 @@ class Searched:
         if not self.naive:
             assert first is None
             return
-        assert first is not None
         its = first.request
         counters = [self.turns.counter(one.request.tenant) for one in self.naive]
         assert self.turns.counter(its.tenant) == min(counters)
