@@ -39,7 +39,7 @@ def problems(table: Any, path: str = "") -> list[str]:
     return described(caught.value, Table, path)
 
 
-def test_a_problem_names_its_place_and_what_is_right() -> None:
+def test_problems_name_their_place_and_what_is_right_all_at_once() -> None:
     cases = [
         ({}, "name is missing: a word, as in 'red'"),
         ({"name": "4"}, "name: must be a word"),
@@ -60,9 +60,6 @@ def test_a_problem_names_its_place_and_what_is_right() -> None:
     for (table, problem), case in each(cases):
         with case:
             assert problems(table) == [problem]
-
-
-def test_all_problems_are_named_at_once_without_values_of_another_type() -> None:
     assert problems({"flag": 1, "kind": "c"}, "options") == [
         "options.name is missing: a word, as in 'red'",
         "options.flag must be true or false",

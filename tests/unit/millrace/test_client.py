@@ -154,7 +154,7 @@ def test_jobs_are_submitted_and_found_by_name_and_labels() -> None:
     assert set(without) == {"model"}
 
 
-def test_a_call_has_a_key_a_deadline_and_its_parameters() -> None:
+def test_calls_have_a_key_a_deadline_and_parameters_and_orders_go_into_the_query() -> None:
     api = Recorder({"output": [1], "usage": {"tokens": 1}})
     more = {"params": {"p": 2}, "class": "bulk"}
     call = answered_by(api).infer("m", {"a": 1}, timeout_s=1.5, **more)
@@ -163,9 +163,6 @@ def test_a_call_has_a_key_a_deadline_and_its_parameters() -> None:
     assert json.loads(sent.content) == {"model": "m", "input": {"a": 1}, "timeout_ms": 1500, **more}
     assert sent.headers["idempotency-key"]
     assert sent.extensions["timeout"]["read"] <= 1.5
-
-
-def test_an_order_goes_into_the_query_objects_as_json() -> None:
     api = Recorder(JOB)
     made = answered_by(api)
     made.jobs.submit("echo", LINES, priority=3, expires_in_s=None, output={"url": "s3://b/"})

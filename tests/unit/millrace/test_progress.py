@@ -47,7 +47,9 @@ def test_it_shows_share_counts_rate_time_left_and_failures(time: list[float]) ->
     )
 
 
-def test_it_counts_from_where_it_began_and_has_no_bar_without_a_total(time: list[float]) -> None:
+def test_it_counts_from_where_it_began_and_in_a_log_has_a_line_every_few_seconds(
+    time: list[float],
+) -> None:
     log = io.StringIO()
     bar = Bar(job(pending=2), log)
     time[0] += 1
@@ -57,9 +59,6 @@ def test_it_counts_from_where_it_began_and_has_no_bar_without_a_total(time: list
     log = io.StringIO()
     Bar(job("validating", total=0), log)
     assert log.getvalue() == "m: 0/? [00:00<?, 0.00 items/s]\n"
-
-
-def test_in_a_log_it_is_a_line_every_few_seconds(time: list[float]) -> None:
     log = io.StringIO()
     bar = Bar(job(pending=4), log)
     for _ in range(40):

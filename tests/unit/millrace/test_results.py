@@ -205,7 +205,9 @@ def test_so_does_a_cancelled_task() -> None:
     assert "client.jobs.results('job_1')" in asyncio.run(main()).__notes__[0]
 
 
-def test_a_job_is_waited_for_while_the_api_is_away(pauses: list[float]) -> None:
+def test_a_job_is_waited_for_while_the_api_is_away_and_until_its_output_is_written(
+    pauses: list[float],
+) -> None:
     job = {"id": "job_1", "counts": {}, "state": "running"}
     answers = [job, httpx.ConnectError("restarting"), httpx.ReadError("reset"), 503, job, 502]
 
@@ -221,9 +223,6 @@ def test_a_job_is_waited_for_while_the_api_is_away(pauses: list[float]) -> None:
     done = answered_by(handle).jobs.wait("job_1", progress=seen)
     assert done.state == "completed"
     assert seen.states == ["running", *["away"] * 3, "running", "away", "completed"]
-
-
-def test_a_job_is_waited_for_until_its_output_is_written(pauses: list[float]) -> None:
     states = ["pending", "writing", "complete"]
 
     def handle(request: httpx.Request) -> httpx.Response:

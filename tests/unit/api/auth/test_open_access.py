@@ -26,7 +26,7 @@ def test_requests_of_this_machine_are_served() -> None:
             open_access.check(headers)
 
 
-def test_what_comes_through_a_proxy_is_rejected_by_the_name_of_its_header() -> None:
+def test_what_comes_through_a_proxy_or_from_pages_of_other_sites_is_rejected() -> None:
     forwarded = {
         b"forwarded": b"for=203.0.113.9",
         b"x-forwarded-for": b"203.0.113.9",
@@ -37,6 +37,9 @@ def test_what_comes_through_a_proxy_is_rejected_by_the_name_of_its_header() -> N
     for name, case in each(forwarded):
         with case, pytest.raises(Unauthenticated, match=name.decode()):
             open_access.check([HOST, (name, forwarded[name])])
+    for more, case in each((name, value) for name in OTHERS for value in OTHERS[name]):
+        with case, pytest.raises(Unauthenticated, match="another site or port"):
+            open_access.check([HOST, more])
 
 
 ORIGINS = [b"http://127.0.0.1:3000", b"http://127.0.0.1", b"https://other.example:8000", b"null"]
@@ -45,9 +48,3 @@ OTHERS = {
     b"sec-fetch-site": [b"cross-site", b"same-site"],
     b"host": [b"rebound.example:8000", b""],
 }
-
-
-def test_pages_of_other_sites_and_ports_are_rejected() -> None:
-    for more, case in each((name, value) for name in OTHERS for value in OTHERS[name]):
-        with case, pytest.raises(Unauthenticated, match="another site or port"):
-            open_access.check([HOST, more])

@@ -89,7 +89,7 @@ def test_what_is_not_served_is_refused_with_its_place() -> None:
             assert [".".join(map(str, place)) for place in refused(**params)] == [where]
 
 
-def test_a_choice_of_tools_is_converted() -> None:
+def test_a_choice_of_tools_and_a_format_are_converted_and_an_effort_changes_nothing() -> None:
     alone = {"type": "tool", "name": "weather", "disable_parallel_tool_use": True}
     named = {"type": "function", "function": {"name": "weather"}}
     cases = [
@@ -103,9 +103,6 @@ def test_a_choice_of_tools_is_converted() -> None:
             assert value["tools"][0]["function"]["strict"]
             assert expected.items() <= value.items()
             assert parse(value)
-
-
-def test_a_format_of_the_output_is_converted_and_an_effort_changes_nothing() -> None:
     wanted: Any = {"type": "json_schema", "schema": {"type": "object"}}
     by_config = {"output_config": {"format": wanted, "effort": "low"}}
     for given in (by_config, {"output_format": wanted}):

@@ -122,7 +122,7 @@ def said(devices: float, preparation: float | None, waiting: float = 500.0) -> d
     return found(*processes, seen=Observations(models=states))
 
 
-def test_the_tier_that_keeps_the_other_waiting_is_told() -> None:
+def test_the_tier_that_keeps_the_other_waiting_is_told_and_none_where_they_are_alike() -> None:
     cases = [
         (0.2, 0.97, "preparation_saturated", "pool prepare"),
         (0.97, 0.2, "preparation_ahead", "more workers in its pool"),
@@ -134,9 +134,6 @@ def test_the_tier_that_keeps_the_other_waiting_is_told() -> None:
             assert one.keys() == {code}
             assert one[code].about == "model:m@1"
             assert advice in one[code].advice
-
-
-def test_tiers_that_are_alike_or_without_waiting_items_have_nothing_to_say() -> None:
     for busy in (0.95, 0.3, 0.7):
         assert not said(busy, busy)
     assert not said(devices=0.2, preparation=0.97, waiting=0)

@@ -450,15 +450,7 @@ def test_a_keeper_is_absent_or_fails_again_and_again() -> None:
     assert failing(2, 0) == failing(3, 4) == {}
 
 
-def test_a_receiver_of_webhooks_that_is_away_is_not_called_slow() -> None:
-    told = keeper().count("webhook_attempts_total", 4, outcome="failed")
-    one = found(told.seen("webhook_seconds", 0.016, 4))["slow_webhook_receiver"]
-    assert one.words.startswith("webhooks fail: a try takes 16 ms, 100 % of 4 failed")
-    assert "oldest" not in one.words
-    assert "reachable" in one.advice
-
-
-def test_who_gets_webhooks_is_slow_or_refuses() -> None:
+def test_who_gets_webhooks_is_slow_or_refuses_and_is_not_called_slow_where_it_is_away() -> None:
     receiver = Receiver("hooks.example", 7, 9, 40.0, "no answer within 15 s")
 
     def tried(seconds: float, failed: float, good: float, oldest_s: float = 0) -> set[str]:
@@ -478,3 +470,8 @@ def test_who_gets_webhooks_is_slow_or_refuses() -> None:
     assert tried(0.1, 2, 3) == set()
     assert tried(0.1, 0, 1, oldest_s=31) == slow
     assert tried(0.1, 0, 1, oldest_s=29) == set()
+    told = keeper().count("webhook_attempts_total", 4, outcome="failed")
+    one = found(told.seen("webhook_seconds", 0.016, 4))["slow_webhook_receiver"]
+    assert one.words.startswith("webhooks fail: a try takes 16 ms, 100 % of 4 failed")
+    assert "oldest" not in one.words
+    assert "reachable" in one.advice

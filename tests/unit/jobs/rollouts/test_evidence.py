@@ -247,7 +247,7 @@ def test_slowness_and_errors_are_evidence_beside_what_the_other_versions_do() ->
     assert seen.errors_beside_all.value > 5 * before
 
 
-def test_a_fold_in_pieces_from_the_time_of_a_step_is_the_fold_of_the_whole() -> None:
+def test_records_are_read_as_they_were_written_and_fold_in_pieces_as_the_whole() -> None:
     seen = Observations([100.0])
     seen.add([LaunchRecord(99.0, "canary"), LaunchRecord(101.0, "canary")])
     assert (seen.canary.launches, seen.step_canary.launches) == (2, 1)
@@ -264,9 +264,6 @@ def test_a_fold_in_pieces_from_the_time_of_a_step_is_the_fold_of_the_whole() -> 
         pieces.add(records[n : n + 37])
     assert whole.evidence == pieces.evidence
     assert whole.step_canary == pieces.step_canary
-
-
-def test_a_record_is_read_as_it_was_written() -> None:
     record = LaunchRecord(
         7.0, "control", 3, 1, "12", 4.5, device_ms=2.0, price=0.5, empty=1, size=(3.0, 9.0, 27.0, 0)
     )

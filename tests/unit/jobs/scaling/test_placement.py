@@ -82,7 +82,7 @@ def test_devices_of_the_cheapest_kind_are_shared_and_too_few_leave_work_unplaced
 # -- from what there is
 
 
-def test_a_plan_for_the_same_demand_or_younger_than_its_stay_changes_nothing() -> None:
+def test_a_plan_changes_nothing_without_need_and_more_of_one_model_moves_no_other() -> None:
     demands = drawn(2)
     plan = place(demands, KINDS, rounds=100)
     later = place(demands, KINDS, plan.devices, at_s=1000.0, min_stay_s=600.0, rounds=100)
@@ -95,9 +95,6 @@ def test_a_plan_for_the_same_demand_or_younger_than_its_stay_changes_nothing() -
     for age_s, devices in ((100.0, 2), (700.0, 1)):
         later = place(demands, KINDS, before, at_s=age_s, min_stay_s=600.0)
         assert len(later.devices) == devices
-
-
-def test_more_of_one_model_moves_no_other_and_what_nobody_asks_for_goes() -> None:
     demands = [demand("a@1", 10, 60, 100, 0), demand("b@1", 10, 60, 100, 0)]
     plan = place(demands, KINDS)
     more = [replace(demands[0], per_s=130), demands[1]]

@@ -9,7 +9,6 @@ import pytest
 
 from jobs.rollouts import policy as rollout_policies
 from jobs.scaling import policy as policies
-from jobs.scaling import policy as scaling_policies
 from jobs.scaling import rules
 from jobs.scaling.policy import Policy
 from jobs.scaling.schedules import Schedule, parse
@@ -115,7 +114,7 @@ def test_the_load_of_both_parts_counts_calls_of_shared_models_once() -> None:
     assert (both.slack_s, both.missing) == (0.3, ("it",))
 
 
-@pytest.mark.parametrize("policy", [rollout_policies, scaling_policies])
+@pytest.mark.parametrize("policy", [rollout_policies, policies])
 def test_a_policy_is_read_as_it_was_stored_and_each_problem_is_told(policy: ModuleType) -> None:
     stored = policy.parse({"min_stay_s": 7})
     assert stored.min_stay_s == 7

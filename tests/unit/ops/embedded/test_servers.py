@@ -80,7 +80,9 @@ def test_whoever_makes_it_at_the_same_time_reads_the_same_key(tmp_path: Path) ->
     assert stat.S_IMODE((home / "secret.key").stat().st_mode) == 0o600
 
 
-def test_a_key_belongs_to_the_embedded_database_alone_and_is_shown_nowhere(tmp_path: Path) -> None:
+def test_keys_belong_to_the_embedded_database_alone_one_a_line_and_are_shown_nowhere(
+    tmp_path: Path,
+) -> None:
     home = tmp_path / "home"
     embedded = Settings(home=home)
     assert defaults.fill_in(embedded).secret_key == ""
@@ -92,9 +94,6 @@ def test_a_key_belongs_to_the_embedded_database_alone_and_is_shown_nowhere(tmp_p
     settings = Settings(secret_key="k" * 32)
     assert "kkkk" not in repr(settings)
     assert "kkkk" not in str(list(check.setting_values(settings)))
-
-
-def test_several_keys_stand_one_a_line(tmp_path: Path) -> None:
     path = tmp_path / "secret.key"
     path.write_text(f"{'n' * 32}\n{'o' * 32}\n")
     filled = defaults.fill_in(Settings(home=tmp_path)).secret_key

@@ -103,7 +103,7 @@ def run_spot(policy: Policy, market: Market, seed: int = 1, staying: float = 0.1
     return spot.simulate(HOUR, policy, market, Prices(), staying=staying, seed=seed)
 
 
-def test_without_reclaims_spot_replicas_cost_less_and_nothing_is_late() -> None:
+def test_spot_replicas_cost_less_and_on_demand_ones_stand_in_while_they_are_reclaimed() -> None:
     mixed, alone = run_spot(MIXED, CALM), run_spot(ALONE, CALM)
     assert (mixed.reclaims, mixed.late, alone.late, alone.spot_s) == (0, 0, 0, 0)
     assert 0.4 < cheaper([mixed], [alone]) < 0.49
@@ -112,9 +112,6 @@ def test_without_reclaims_spot_replicas_cost_less_and_nothing_is_late() -> None:
     found = run_spot(policy, CALM, staying=0.5)
     assert found.late_staying == 0
     assert found.on_demand_s == 0
-
-
-def test_on_demand_replicas_stand_in_while_machines_are_reclaimed() -> None:
     calm, wild = run_spot(MIXED, CALM), run_spot(MIXED, WILD)
     assert wild.reclaims > 20
     assert 0 < wild.unwarned < wild.reclaims

@@ -36,12 +36,9 @@ def lanes_or_words(inputs: Sequence[Any], **params: Any) -> list[str]:
     return [entry.lane if isinstance(entry, Entry) else str(entry) for entry in made]
 
 
-def test_inputs_go_to_the_lane_of_their_parameters_and_their_length() -> None:
+def test_inputs_go_to_the_lane_of_their_parameters_and_their_length_where_that_counts() -> None:
     assert lanes_or_words(["1", "16", "17", "256"]) == ["{}/16", "{}/16", "{}/24", "{}/256"]
     assert lanes_or_words(["1"], normalize=False) == ['{"normalize":false}/16']
-
-
-def test_inputs_of_any_length_share_a_lane_where_launches_have_no_padding_or_no_buckets() -> None:
     made = prepare(MINILM, Stumbling(), ["1", "17", "256"], {})
     assert [(one.lane, one.size) for one in made] == [("{}/0", 1), ("{}/0", 17), ("{}/0", 256)]
     made = prepare(ECHO, Echo(), ["a", "a" * 5000, None], {})

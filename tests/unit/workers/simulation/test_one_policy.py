@@ -58,12 +58,11 @@ def drains(_: Any, now_s: float, lanes: Any, *__: Any, **___: Any) -> Flush | Wa
     return Flush(lanes[0], 1, 0, "drain") if lanes else Wait(inf)
 
 
-def test_both_make_the_same_scheduler() -> None:
+def test_both_launch_a_single_call_for_the_same_reason_by_the_same_scheduler(
+    host: ModelHost, lanes: MemoryLanes
+) -> None:
     ours, theirs = workers.device.model_host.Scheduler, workers.simulation.replica.Scheduler
     assert ours is theirs is scheduler.Scheduler
-
-
-def test_both_launch_a_single_call_for_the_same_reason(host: ModelHost, lanes: MemoryLanes) -> None:
     assert {flush_of_the_worker(host, lanes)} == flush_of_the_simulator() == {"pace"}
 
 

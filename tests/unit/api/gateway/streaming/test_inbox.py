@@ -25,16 +25,13 @@ def numbers(inbox: DeltaInbox) -> list[int]:
     return [delta.number for delta in inbox.take()]
 
 
-def test_deltas_are_taken_in_order_and_once() -> None:
+def test_deltas_are_taken_in_order_and_once_and_a_gap_ends_the_call_once() -> None:
     ends: list[MillraceError] = []
     inbox = made(ends)
     for number in range(3):
         inbox.put(Delta("a", number))
     assert (numbers(inbox), numbers(inbox)) == ([0, 1, 2], [])
     assert ends == []
-
-
-def test_a_gap_ends_the_call_once() -> None:
     for number, message in ((2, "parts 1 to 1 were lost"), (0, "once more")):
         ends: list[MillraceError] = []
         inbox = made(ends)

@@ -79,7 +79,7 @@ def parsed(*parts: str) -> Parsed:
     return Parsed("".join(one.text for one in found), [call for one in found for call in one.calls])
 
 
-def test_calls_are_found_however_the_text_is_cut_and_its_end_closes_a_call() -> None:
+def test_calls_are_found_however_the_text_is_cut_and_a_text_without_one_is_not_held_back() -> None:
     text = f"Let me look.\n{CALL}\n{CALL}"
     for size, case in each([1, 2, 7, 1000]):
         with case:
@@ -89,9 +89,6 @@ def test_calls_are_found_however_the_text_is_cut_and_its_end_closes_a_call() -> 
     found = parsed(CALL.removesuffix("\n</tool_call>"))
     assert [call["function"] for call in found.calls] == [WEATHER]
     assert found.text == ""
-
-
-def test_a_text_without_a_whole_call_stays_as_it_is_and_is_not_held_back() -> None:
     for text, case in each(["a < b", "<tool", "<tool_call>{", CALL.replace("name", "nom"), ""]):
         with case:
             assert parsed(*text) == Parsed(text)

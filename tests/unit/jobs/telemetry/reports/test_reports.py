@@ -27,7 +27,9 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return at
 
 
-def test_a_window_forgets_what_is_older_than_a_minute(now: list[float]) -> None:
+def test_a_window_forgets_what_is_old_and_tells_a_few_counters_of_the_last_seconds_too(
+    now: list[float],
+) -> None:
     registry = CollectorRegistry()
     calls = Counter("calls_total", "", ["model"], registry=registry)
     waiting = Gauge("waiting", "", registry=registry)
@@ -43,9 +45,6 @@ def test_a_window_forgets_what_is_older_than_a_minute(now: list[float]) -> None:
         last = window.advance()
     assert last.increases == {}
     assert last.seconds == WINDOW_S
-
-
-def test_a_few_counters_are_told_of_the_last_seconds_too(now: list[float]) -> None:
     registry = CollectorRegistry()
     calls = Counter("millrace_calls_total", "", ["model"], registry=registry)
     others = Counter("others_total", "", registry=registry)

@@ -31,13 +31,10 @@ def described(
     return list(gaps(KINDS, History(fired=fired), durability, found, streams))
 
 
-def test_every_planned_kind_must_fire_with_its_proof() -> None:
+def test_a_run_without_proofs_durability_jobs_reads_or_whole_streams_has_gaps() -> None:
     assert described(FIRED[:1]) == ["no fault of kind worker_killed fired"]
     assert described([*FIRED, (2.0, "api_killed", {})]) == ["api_killed at 2.0 s has no proof"]
     assert described() == []
-
-
-def test_relaxed_durability_and_a_run_without_jobs_reads_or_whole_streams_are_gaps() -> None:
     for name, value in DURABLE.items():
         assert described(durability={**DURABLE, name: "off"}) == [f"{name} is off, not {value}"]
     assert described(found=replace(FOUND, jobs=0)) == ["no job was acknowledged"]

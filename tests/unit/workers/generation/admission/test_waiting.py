@@ -120,7 +120,7 @@ def test_tenants_above_their_share_give_up_places_by_weight_first_to_calls_that_
     assert shared_room(calls("flood", 16), waiting) == SharedRoom(5, ("flood",))
 
 
-def test_output_counts_twice_and_the_weight_divides() -> None:
+def test_tokens_of_a_tenant_are_counted_by_weight_and_who_comes_back_has_saved_nothing_up() -> None:
     turns = Turns()
     turns.join("a", 1.0)
     turns.join("b", 2.0)
@@ -128,9 +128,6 @@ def test_output_counts_twice_and_the_weight_divides() -> None:
     turns.serve("b", input=10, output=10)
     assert (turns.counter("a"), turns.counter("b")) == (10.0, 15.0)
     assert turns.ordered(["b", "a"]) == ["a", "b"]
-
-
-def test_a_tenant_that_comes_back_has_saved_nothing_up_and_lost_nothing_it_had() -> None:
     turns = Turns()
     turns.join("busy", 1.0)
     turns.serve("busy", output=50)

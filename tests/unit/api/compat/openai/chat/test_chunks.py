@@ -75,7 +75,9 @@ def is_valid(schema: str, value: Any) -> None:
 DELTAS = ChoiceDelta(0, "a", (1,)), ChoiceDelta(0, "b", (2,), (), "stop")
 
 
-def test_a_stream_begins_with_the_role_and_ends_with_done() -> None:
+def test_a_stream_begins_with_the_role_and_ends_with_done_and_with_usage_where_it_is_wanted() -> (
+    None
+):
     *found, done = streamed(CHAT, *DELTAS)
     assert done == "[DONE]"
     assert [one["choices"][0]["delta"] for one in found] == [
@@ -88,9 +90,6 @@ def test_a_stream_begins_with_the_role_and_ends_with_done() -> None:
     named = {(one["id"], one["created"], one["model"]) for one in found}
     assert named == {("chatcmpl-1", 1_763_629_200, "m")}
     assert all("usage" not in one for one in found)
-
-
-def test_the_usage_comes_last_where_it_is_wanted() -> None:
     body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
     *found, usage, done = streamed(body, *DELTAS)
     assert (done, usage["choices"]) == ("[DONE]", [])
