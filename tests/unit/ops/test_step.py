@@ -22,14 +22,11 @@ def step(log: Path, name: str, command: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_a_step_that_succeeds_is_one_line_with_its_seconds(log: Path) -> None:
+def test_a_step_is_one_line_with_its_seconds_and_all_its_output_where_it_fails(log: Path) -> None:
     done = step(log, "installing (1/2) torch", "echo WARNING; echo ERROR >&2")
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"installing \(1/2\) torch … \d+ s\n", done.stdout)
     assert "WARNING\nERROR\n" in log.read_text()
-
-
-def test_a_step_that_fails_shows_its_output_and_ends_with_its_status(log: Path) -> None:
     step(log, "first", "echo of the first")
     done = step(log, "second", "echo Collecting; echo no such thing >&2; exit 3")
     assert done.returncode == 3

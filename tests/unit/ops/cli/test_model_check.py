@@ -12,7 +12,7 @@ from jobs.models import models_file
 from jobs.models.model import Limits, Model
 from ops.cli import model_check
 from ops.cli.model_check import Curve, ModelCheckFailed, ModelReport, Point
-from tests.support import thread_clock
+from tests.support import signing, thread_clock
 from tests.support.command_line import run_millrace
 from tests.support.models import custom_models
 
@@ -220,3 +220,22 @@ def test_the_archive_of_the_page_is_served(tmp_path: Path, monkeypatch: pytest.M
         entry = entry.replace(f'\n{name} = "…"', f'\n{name} = "{digest}"')
     (tmp_path / "models.toml").write_text(entry)
     check("--file", tmp_path / "models.toml")
+
+
+def test_a_signed_folder_is_verified_and_what_was_changed_refused(tmp_path: Path) -> None:
+    model = signing.write_tree(tmp_path / "model", {"config.json": b"{}", "a/w.bin": b"1234"})
+    key = signing.make_key()
+    private = signing.write(tmp_path / "key.pem", signing.private_pem(key))
+    trust = signing.write_trust(tmp_path / "trust", key, policy="off")
+    verify = ("model", "verify", str(model), "--trust", str(trust))
+    run_millrace("model", "sign", str(model), "--key", str(private))
+    assert "signed by release" in run_millrace(*verify).output
+    (model / "extra.py").write_text("pass\n")
+    refused = run_millrace(*verify, status=1)
+    assert "extra.py are not in what the key 'release' signed" in refused.output
+    _, leaf = signing.Authority.create("root").issue("signer")
+    private = signing.write(tmp_path / "key.pem", signing.private_pem(signing.make_key()))
+    certificate = signing.write(tmp_path / "leaf.pem", signing.certificate_pem(leaf))
+    words = ("--key", str(private), "--certificate", str(certificate))
+    refused = run_millrace("model", "sign", str(model), *words, status=1)
+    assert "is not the certificate of" in refused.output

@@ -30,14 +30,11 @@ def strings(path: Path) -> set[str]:
     return {value for value in constants if isinstance(value, str)}
 
 
-def test_no_benchmark_reaches_out_of_the_checkout() -> None:
+def test_no_benchmark_reaches_out_of_the_checkout_or_asks_for_a_file() -> None:
     found = {(path, folder) for path in FILES for folder in reached(path)}
     assert found
     assert [path for path, folder in found if not folder.is_relative_to(ROOT)] == []
     assert [path for path in FILES if strings(path) & {"shared", "MILLRACE_SHARED"}] == [FOLDER]
-
-
-def test_no_benchmark_asks_for_a_file() -> None:
     assert isinstance(bench, click.Group)
     options = [(name, one) for name, command in bench.commands.items() for one in command.params]
     assert [(name, one.name) for name, one in options if one.required] == []
