@@ -136,6 +136,14 @@ class Bench:
         while self.read():
             pass
 
+    def halted(self) -> None:
+        """Waits until the engine has emitted as many tokens as `until`, and stands still."""
+        eventually(lambda: not self.engine.go.is_set())
+
+    def taken(self, id: str) -> None:
+        """Waits until the host has a call, which comes into one of its next steps."""
+        eventually(lambda: id in self.host._calls.requests)  # noqa: SLF001
+
     def ended(self, ids: Collection[str]) -> None:
         """Waits until calls have their replies."""
         eventually(lambda: (self.read(), self.replies.keys() >= set(ids))[1])

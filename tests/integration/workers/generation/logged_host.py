@@ -1,8 +1,11 @@
 """A generation host in a process of its own, to be killed: the file has a line for each token.
 
 python -m tests.integration.workers.generation.logged_host REDIS_URL FILE
+
+It stands still once a request has HALF of its tokens, and goes on by SIGCONT.
 """
 
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -14,6 +17,7 @@ from tests.integration.workers.generation.host_bench import Bench, Echo
 from workers.engines.generator import Step
 
 WORKER = "worker-2"
+HALF = 200
 
 
 class LoggedEcho(Echo):
@@ -44,6 +48,8 @@ def main(url: str, path: str) -> None:
     with redis.Redis.from_url(url) as client, Path(path).open("w") as log:
         bench = Bench(client, worker=WORKER, kind=LoggedEcho)
         bench.engine.log = log  # type: ignore[attr-defined]
+        bench.engine.until = HALF
+        signal.signal(signal.SIGCONT, lambda *_: bench.engine.go_on())
         bench.start()
         threading.Event().wait()
 

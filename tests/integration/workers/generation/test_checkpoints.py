@@ -155,14 +155,19 @@ def check(database: Engine) -> None:
     assert rows(database, "checkpoints") == 0
 
 
+def halted(worker: Worker, tokens: int) -> None:
+    """Starts a worker, whose steps wait once an item has so many tokens."""
+    worker.bench.engine.until = tokens
+    worker.start()
+    worker.bench.halted()
+
+
 def checkpointed(worker: Worker, job: UUID, tokens: int = 20, emitted: int = 0) -> None:
     """Starts a worker, whose steps wait once the first choice has so many tokens in its checkpoint.
 
     emitted: tokens of all choices of an item by then.
     """
-    worker.bench.engine.until = emitted or tokens
-    worker.start()
-    eventually(lambda: not worker.bench.engine.go.is_set())
+    halted(worker, emitted or tokens)
 
     def done() -> bool:
         worker.checkpoint()
@@ -212,10 +217,10 @@ def test_a_worker_that_comes_back_adds_nothing(database: Engine, made: Made) -> 
 def test_a_worker_that_drains_loses_no_token(database: Engine, made: Made) -> None:
     """The step that runs is the last one, and its tokens are in the last checkpoint."""
     job = post(database, *(chat(TEXT) for _ in range(4)))
-    drained, other = made(step_ms=2.0), made()
-    drained.start()
-    eventually(lambda: drained.emitted() > 100)
+    drained, other = made(), made()
+    halted(drained, 40)
     drained.slices.close()
+    drained.bench.engine.go_on()
     eventually(lambda: rows(database, "checkpoints") == 4)
     emitted = drained.emitted()
     assert 0 < emitted < 4 * len(WORDS)
@@ -269,16 +274,15 @@ def test_items_with_a_checkpoint_go_before_new_ones(hosted: Callable[..., Bench]
 
 def test_one_write_holds_all_items_of_a_host(database: Engine, made: Made) -> None:
     job = post(database, *(chat(TEXT) for _ in range(20)))
-    worker = made(step_ms=5.0)
-    worker.start()
-    eventually(lambda: worker.emitted() > 200)  # each has its first
-    written: list[Sequence[Any]] = []
+    worker, written = made(), list[Sequence[Any]]()
+    halted(worker, 50)  # each has its first
     worker.bench.host.checkpoint(lambda found: written.append(found.pieces))
     [pieces] = written
     assert len(pieces) == 20
     assert {piece.job_id for piece in pieces} == {job}
-    more = worker.emitted() + 100
-    eventually(lambda: worker.emitted() > more)
+    worker.bench.engine.until = 100
+    worker.bench.engine.go.set()
+    worker.bench.halted()
     worker.bench.host.checkpoint(lambda found: written.append(found.pieces))
     assert all(one.position >= len(two.tokens) for one, two in zip(written[1], pieces, strict=True))
 
@@ -287,9 +291,8 @@ def test_a_checkpoint_that_could_not_be_written_comes_with_the_next(
     database: Engine, made: Made
 ) -> None:
     job = post(database, chat(TEXT))
-    worker = made(step_ms=5.0)
-    worker.start()
-    eventually(lambda: worker.emitted() > 10)
+    worker = made()
+    halted(worker, 20)
 
     def fail(unsaved: Any) -> None:
         raise ConnectionError

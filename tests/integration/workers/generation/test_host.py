@@ -12,8 +12,9 @@ from jobs.calls.messages import Delta
 from jobs.calls.streams.rollout import StreamReader
 from jobs.rollouts.records import LaunchRecord
 from tests.integration.workers.generation.host_bench import HOUR_S, Bench, Echo
+from tests.support import thread_clock
 from tests.support.clients import chat
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 from workers.engines.generator import Prompt
 from workers.engines.protocol import InvalidInput
 from workers.items.in_flight import InFlightSlice
@@ -105,17 +106,6 @@ def test_each_call_of_a_rollout_is_recorded(hosted: Hosted, redis_client: "redis
     assert not reader.read()
 
 
-def test_a_dropped_call_frees_its_blocks_within_two_steps(started: Hosted) -> None:
-    bench = started(step_ms=200.0)
-    call = bench.call("a", "one two", stream=True, **LONG)
-    bench.begun()
-    before = bench.engine.steps
-    bench.lanes.drop(call)
-    eventually(lambda: not bench.engine.ids)
-    assert bench.engine.steps - before <= 3  # the step it was dropped in, and two more
-    bench.left("a")
-
-
 def test_a_call_that_is_dropped_during_a_step_leaves_after_it(started: Hosted) -> None:
     bench = started()
     call = bench.call("a", "one two", stream=True, **LONG)
@@ -132,14 +122,18 @@ def test_a_call_that_is_dropped_during_a_step_leaves_after_it(started: Hosted) -
     bench.left("a")
 
 
-def test_a_call_is_dropped_in_the_middle_of_its_prompt(started: Hosted) -> None:
-    bench = started(prefill_us=1000.0)
-    call = bench.call("a", "word " * 2000)
+def test_a_call_is_dropped_in_the_middle_of_its_prompt(hosted: Hosted) -> None:
+    bench = hosted()
+    bench.engine.go.clear()
+    call = bench.call("a", "word " * 2000, stream=True)
+    bench.start()
     eventually(lambda: bench.engine.ids)
     bench.lanes.drop(call)
+    eventually(lambda: bench.host._calls.ending)  # noqa: SLF001
+    bench.engine.go.set()
     eventually(lambda: not bench.engine.ids)
     bench.left("a")
-    assert not bench.deltas
+    assert (bench.deltas, bench.engine.tokens.total()) == ([], 0)
 
 
 def test_a_call_past_its_deadline_ends(started: Hosted) -> None:
@@ -152,10 +146,12 @@ def test_a_call_past_its_deadline_ends(started: Hosted) -> None:
 
 def test_a_death_of_the_generator_goes_unnoticed_but_for_the_time(started: Hosted) -> None:
     bench = started()
+    bench.engine.until = 4
     words = " ".join(f"w{n}" for n in range(40))
     bench.call("a", words, stream=True, stop="w7 w9")
-    bench.begun(deltas=4)
+    bench.halted()
     bench.engine.deaths = 2
+    bench.engine.go_on()
     assert bench.texts("a") == [words]
     assert joined(bench.deltas) == words
     assert bench.engine.restarts == 2
@@ -184,7 +180,7 @@ class Prepares(Echo):
     def prepare(self, inputs: Sequence[Any]) -> list[Prompt | InvalidInput]:
         if inputs[0]["messages"][0]["content"] == "late":
             self.preparing.set()
-            self.prepared.wait()
+            self.prepared.wait(PATIENCE_S)
         return super().prepare(inputs)
 
 
@@ -221,22 +217,30 @@ def test_more_calls_than_places_all_end(started: Hosted) -> None:
 
 
 def test_a_light_tenant_starts_at_once_beside_one_that_has_all_places(hosted: Hosted) -> None:
-    bench = hosted(step_ms=5.0, sequences=4)
+    bench = hosted(sequences=4)
+    bench.engine.until = 1
     for n in range(12):
         bench.call(f"long{n}", "one", tenant="flood", min_tokens=200)
     bench.start()
-    eventually(lambda: len(bench.engine.ids) == 4)
     for n in range(3):  # one after the other: each has its turn
+        bench.halted()
         bench.call(f"light{n}", "one two", tenant="light")
+        bench.taken(f"light{n}")
+        bench.engine.until += 40
+        bench.engine.go.set()
         *_, timing = bench.reply(f"light{n}")
         assert timing["preemptions"] == 0
         assert not any(f"long{n}" in bench.replies for n in range(12))
+    bench.engine.go_on()
     lengths = [len(bench.texts(f"long{n}")[0].split()) for n in range(12)]
     assert lengths == [200] * 12
     assert max(bench.replies[f"long{n}"][2]["preemptions"] for n in range(12)) >= 1
 
 
-def test_the_announced_profile_predicts_the_first_token(hosted: Hosted) -> None:
+def test_the_announced_profile_predicts_the_first_token(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread_clock.install(monkeypatch)
     bench = hosted(step_ms=20.0)
     assert not bench.host.profile().buckets
     bench.host.warm_up()
@@ -259,9 +263,6 @@ def test_a_full_host_announces_for_how_long_it_has_no_room(hosted: Hosted) -> No
         return until_ms[-1] > look.now_ms + 500 and len(set(until_ms)) > 3
 
     eventually(moved)
-
-
-Hosted = Callable[..., Bench]
 
 
 def ends(in_flight: InFlightSlice) -> dict[int, Any]:
@@ -290,17 +291,23 @@ def test_short_items_end_before_long_ones_of_their_slice(started: Hosted) -> Non
     bench = started()
     [in_flight] = bench.slices([chat("long", min_tokens=4000), "short"])
     eventually(lambda: in_flight.outcomes)
-    assert [one.seq for one in in_flight.outcomes] == [1]
+    assert in_flight.outcomes[0].seq == 1
     bench.host.release(in_flight)
 
 
 def test_a_call_beside_a_job_that_fills_all_places_begins_at_once(started: Hosted) -> None:
     bench = started(sequences=4)
+    bench.engine.until = 50
     [in_flight] = bench.slices([chat(f"item {n}", min_tokens=150) for n in range(16)])
-    eventually(lambda: len(bench.engine.ids) == 4)
+    bench.halted()
     bench.call("a", "one two three")
+    bench.taken("a")
+    bench.engine.until = 100
+    bench.engine.go.set()
     assert bench.texts("a") == ["one two three"]
-    assert not in_flight.finished
+    bench.halted()
+    assert not in_flight.outcomes
+    bench.engine.go_on()
     outputs = ends(in_flight)
     texts = [" ".join(["item", str(n)] * 75) for n in range(16)]
     assert outputs == dict(enumerate(texts))
@@ -309,10 +316,13 @@ def test_a_call_beside_a_job_that_fills_all_places_begins_at_once(started: Hoste
 
 def test_a_preempted_item_keeps_its_text_and_is_billed_once(started: Hosted) -> None:
     bench = started(sequences=1)
+    bench.engine.until = 5
     text = " ".join(f"w{n}" for n in range(100))
     [in_flight] = bench.slices([text])
-    eventually(lambda: bench.host.scheduler.running and bench.engine.steps > 5)
+    bench.halted()
     bench.call("a", "one two three")
+    bench.taken("a")
+    bench.engine.go_on()
     assert bench.texts("a") == ["one two three"]
     assert ends(in_flight) == {0: text}
     assert [len(one.emitted) > 0 for one in bench.engine.added] == [False, False, True]
@@ -323,10 +333,12 @@ def test_a_preempted_item_keeps_its_text_and_is_billed_once(started: Hosted) -> 
 
 def test_a_released_slice_gives_back_its_items_and_blocks(started: Hosted) -> None:
     bench = started(sequences=2)
+    bench.engine.until = 5
     jobs = [[chat("go on", min_tokens=4000) for _ in range(4)], ["a b"]]
     released, kept = bench.slices(*jobs)
-    eventually(lambda: len(bench.engine.ids) == 2)
+    bench.halted()
     bench.host.release(released)
+    bench.engine.go_on()
     eventually(lambda: released.finished)
     assert not released.outcomes
     assert ends(kept) == {0: "a b"}
@@ -336,9 +348,11 @@ def test_a_released_slice_gives_back_its_items_and_blocks(started: Hosted) -> No
 def test_items_survive_the_death_of_the_generator(started: Hosted) -> None:
     bench = started()
     text = " ".join(f"w{n}" for n in range(60))
+    bench.engine.until = 5
     [in_flight] = bench.slices([text] * 5)
-    eventually(lambda: bench.engine.steps > 5)
+    bench.halted()
     bench.engine.deaths = 1
+    bench.engine.go_on()
     assert ends(in_flight) == dict.fromkeys(range(5), text)
     assert bench.engine.restarts == 1
 

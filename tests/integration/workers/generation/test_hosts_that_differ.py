@@ -7,6 +7,7 @@ import pytest
 
 from jobs.calls.tiers.tier import tier_of
 from tests.integration.workers.generation.host_bench import MODEL, Bench
+from tests.support import thread_clock
 from tests.support.wait import eventually
 
 FAST_MS, SLOW_MS = 4.0, 200.0
@@ -24,7 +25,9 @@ class Pair:
             model=model, worker="slow", step_ms=SLOW_MS, price=slow_price, sequences=4
         )
         for bench in self.both:
-            bench.host.warm_up()
+            with pytest.MonkeyPatch.context() as patch:
+                thread_clock.install(patch)
+                bench.host.warm_up()
             bench.engine.added.clear()
             bench.host.announce()
         tiers = self.fast.lanes.look("nobody/0").tiers

@@ -133,7 +133,7 @@ def test_a_call_is_billed_once_for_what_its_client_saw_where_a_worker_was_killed
     for id in ids:
         call(bench, id, "stop" if int(id[1:]) % 2 else "long")
     with subprocess.Popen(command(settings.redis_url, log)) as process:
-        eventually(lambda: bench.read() and len(bench.replies) > 5)
+        eventually(lambda: (bench.read(), len(bench.replies) > 5)[1])
         process.send_signal(signal.SIGKILL)
     bench.drained()
     first = set(bench.replies)
