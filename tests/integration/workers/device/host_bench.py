@@ -71,13 +71,14 @@ class Bench:
         bounds = {"target_ms": 10_000, "timeout_ms": 60_000, "most": 10}
         assert self.lanes.put(call, **bounds, terms=Terms()) is None
 
-    def replies(self) -> dict[str, tuple[Any, Any]]:
-        """(output, error) by call, once there are any."""
-        found = eventually(lambda: self._client.lpop(reply_key("api-1")))
-        return {
-            id: (output and orjson.loads(output), error)
-            for id, output, error, *_ in unpack_replies(found)
-        }
+    def replies(self, count: int = 1) -> dict[str, tuple[Any, Any]]:
+        """(output, error) by call, once there are so many, in however many messages."""
+        found: dict[str, tuple[Any, Any]] = {}
+        while len(found) < count:
+            packed = eventually(lambda: self._client.lpop(reply_key("api-1")))
+            for id, output, error, *_ in unpack_replies(packed):
+                found[id] = output and orjson.loads(output), error
+        return found
 
     def slices(
         self, *texts: Sequence[Any], params: Sequence[Mapping[str, Any]] = ()

@@ -168,10 +168,12 @@ def test_a_probe_tells_of_a_stall_while_it_lasts(database: Engine) -> None:
     metrics.DATABASE_PROBE_S.set_function(stalling.seconds)
     thread = threading.Thread(target=stalling.run_once)
     thread.start()
-    stalled.wait()
-    eventually(lambda: (gauge("millrace_database_probe_seconds") or 0) > 0.2)
-    go_on.set()
-    thread.join()
+    try:
+        assert stalled.wait(PATIENCE_S)
+        eventually(lambda: (gauge("millrace_database_probe_seconds") or 0) > 0.2)
+    finally:
+        go_on.set()
+        thread.join()
     took_s = stalling.seconds()
     assert took_s > 0.2
     assert stalling.seconds() == took_s

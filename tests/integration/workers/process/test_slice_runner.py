@@ -1,9 +1,8 @@
 """Slices in flight in a worker, and those that go back before they are done."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import orjson
@@ -101,8 +100,17 @@ Make = Callable[..., Bench]
 
 
 @pytest.fixture
-def make(settings: Settings, database: Engine, redis_client: "redis.Redis") -> Make:
-    return partial(Bench, settings, database, redis_client)
+def make(settings: Settings, database: Engine, redis_client: "redis.Redis") -> Iterator[Make]:
+    made: list[Bench] = []
+
+    def make(*given: Any, **named: Any) -> Bench:
+        made.append(Bench(settings, database, redis_client, *given, **named))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.slices.close()
+        bench.join()
 
 
 @pytest.fixture
@@ -245,6 +253,7 @@ def test_slices_of_a_second_are_recorded_as_they_settle(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded = sizes_of(monkeypatch, "record", 2)
+    monkeypatch.setattr(in_flight, "RECORD_AFTER_S", PATIENCE_S)  # none is slow, whatever it takes
     bench.finish()
     assert len(bench.starts("done")) == SLICES
     assert recorded == []

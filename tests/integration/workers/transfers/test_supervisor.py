@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from itertools import count
 from multiprocessing import active_children
@@ -48,19 +48,31 @@ def supervised(
         yield supervisor
 
 
-@pytest.fixture
-def held(s3: S3) -> Iterator[Callable[[], None]]:
-    """Reads wait until it is called; it waits for the first before."""
-    go, asked = threading.Event(), threading.Event()
+class Reads:
+    """Reads of objects, which wait until they may go on."""
 
-    def wait(method: str, path: str, key_id: str) -> None:
+    def __init__(self) -> None:
+        self._may_go_on, self._asked = threading.Event(), threading.Event()
+
+    def wait(self, method: str, path: str, key_id: str) -> None:
         if method == "GET" and "/open/" in path:
-            asked.set()
-            go.wait(PATIENCE_S)
+            self._asked.set()
+            self._may_go_on.wait(PATIENCE_S)
 
-    s3.fault = wait
-    yield lambda: (eventually(asked.is_set), go.set())[1]
-    go.set()
+    def begun(self) -> None:
+        """Waits until a process reads."""
+        assert self._asked.wait(PATIENCE_S)
+
+    def go_on(self) -> None:
+        self._may_go_on.set()
+
+
+@pytest.fixture
+def reads(s3: S3) -> Iterator[Reads]:
+    made = Reads()
+    s3.fault = made.wait
+    yield made
+    made.go_on()
 
 
 def pid() -> int:
@@ -71,7 +83,7 @@ def pid() -> int:
 
 
 def test_a_renewed_claims_process_goes_on(
-    world: World, s3: S3, held: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    world: World, s3: S3, reads: Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
     due = "SELECT due_at - claimed_at > interval '60 s' FROM transfers"
@@ -80,7 +92,8 @@ def test_a_renewed_claims_process_goes_on(
     with supervised(world, lease_s=60.0) as supervisor:
         eventually(lambda: world.scalar(due))
         assert world.scalar("SELECT epoch FROM transfers") == 1
-        held()
+        reads.begun()
+        reads.go_on()
         assert os.getpriority(os.PRIO_PROCESS, pid()) > os.getpriority(os.PRIO_PROCESS, 0)
         eventually(lambda: job(world.database, id).state == "queued")
         first = pid()
@@ -92,13 +105,14 @@ def test_a_renewed_claims_process_goes_on(
 
 
 def test_a_process_that_ends_a_transfer_as_its_claim_is_renewed_is_not_killed(
-    world: World, s3: S3, held: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    world: World, s3: S3, reads: Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
 
     def renew(*_: object) -> bool:
         """Finds no claim, since the process has ended the transfer meanwhile."""
-        held()
+        reads.begun()
+        reads.go_on()
         eventually(lambda: job(world.database, id).state == "queued")
         return False
 
@@ -113,22 +127,22 @@ def test_a_process_that_ends_a_transfer_as_its_claim_is_renewed_is_not_killed(
         assert pid() == first
 
 
-def test_a_cancel_ends_its_reading_process(world: World, s3: S3, held: Callable[[], None]) -> None:
+def test_a_cancel_ends_its_reading_process(world: World, s3: S3, reads: Reads) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
     with supervised(world, lease_s=1.0):
-        eventually(lambda: world.scalar("SELECT claimed_at FROM transfers"))
-        reads = pid()
+        reads.begun()
+        process = pid()
         transact(world.database, verbs.cancel, id)
-        eventually(lambda: gone(reads))
+        eventually(lambda: gone(process))
     assert job(world.database, id).state == "cancelled"
 
 
 def test_a_keeper_that_stops_gives_back_what_it_has_in_hand(
-    world: World, s3: S3, held: Callable[[], None]
+    world: World, s3: S3, reads: Reads
 ) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
     with supervised(world, lease_s=60.0):
-        eventually(lambda: world.scalar("SELECT claimed_at FROM transfers"))
+        reads.begun()
     with world.database.connect() as tx:
         row = tx.execute(text("SELECT *, due_at <= now() AS due FROM transfers")).mappings().one()
     assert (row["tries"], row["deaths"], row["claimed_at"], row["due"]) == (0, 0, None, True)
@@ -152,7 +166,7 @@ def test_a_process_that_can_not_start_is_no_fault_of_the_job(world: World, s3: S
 
 
 def test_a_tenant_whose_imports_last_leaves_a_process_to_the_next_tenant(
-    world: World, s3: S3, held: Callable[[], None]
+    world: World, s3: S3, reads: Reads
 ) -> None:
     long = s3.put("open/in.jsonl", LINE)
     many = [world.coming({"url": long}) for _ in range(4)]
@@ -165,7 +179,7 @@ def test_a_tenant_whose_imports_last_leaves_a_process_to_the_next_tenant(
         state = "SELECT state FROM jobs WHERE tenant_id = 'other'"
         eventually(lambda: world.scalar(state) == "queued")
         assert {job(world.database, id).state for id in many} == {"validating"}
-        held()
+        reads.go_on()
         for id in many:
             eventually(lambda id=id: job(world.database, id).state == "queued")
 
@@ -174,11 +188,11 @@ def test_a_tenant_whose_imports_last_leaves_a_process_to_the_next_tenant(
     ("how", "deaths", "kills"), [(signal.SIGKILL, 0, 1), (signal.SIGSEGV, 1, 0)]
 )
 def test_kills_from_outside_are_told_apart_from_crashes(
-    world: World, s3: S3, held: Callable[[], None], how: int, deaths: int, kills: int
+    world: World, s3: S3, reads: Reads, how: int, deaths: int, kills: int
 ) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
     with supervised(world, lease_s=60.0):
-        eventually(lambda: world.scalar("SELECT claimed_at FROM transfers"))
+        reads.begun()
         os.kill(pid(), how)
         eventually(lambda: world.scalar("SELECT last_error FROM transfers"))
         with world.database.begin() as tx:
@@ -191,9 +205,9 @@ def test_kills_from_outside_are_told_apart_from_crashes(
         assert found[:2] == (deaths, kills + claimed_again)
 
 
-def test_a_process_that_grows_is_killed(world: World, s3: S3, held: Callable[[], None]) -> None:
+def test_a_process_that_grows_is_killed(world: World, s3: S3, reads: Reads) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
     with supervised(world, lease_s=60.0, child_max_mb=20):  # less than its modules take
-        eventually(lambda: world.scalar("SELECT deaths FROM transfers") == 2)
+        eventually(lambda: world.scalar("SELECT deaths FROM transfers") >= 2)
         assert "MILLRACE_CHILD_MAX_MB" in world.scalar("SELECT last_error FROM transfers")
         transact(world.database, verbs.cancel, id)

@@ -374,6 +374,8 @@ def test_a_slow_endpoint_takes_some_of_the_places_and_the_others_are_served(stag
         return set(stage.states(*quick)) == {"delivered"}
 
     eventually(served)
+    eventually(lambda: len(stage.receiver.of("/hook/slow")) >= AT_ONCE_EACH)
+    assert stage.sender.run_once() == 0
     assert len(stage.receiver.of("/hook/slow")) == AT_ONCE_EACH
     answering.set()
     stage.drain()
