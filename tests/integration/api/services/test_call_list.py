@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 import redis
@@ -13,6 +13,7 @@ from api.services.call_list import CallList, CallPage
 from jobs import clock, ids
 from jobs.calls.records import LEFT_OUT, RETENTION_S, CallFilter, CallRecord, record_key
 from ops.embedded.servers import EmbeddedServers
+from tests.support.wait import PATIENCE_S
 
 ALL = CallFilter()
 
@@ -23,10 +24,11 @@ class Records:
 
     redis: "redis.Redis"
     url: str
+    now: datetime
 
     def add(self, minutes_ago: float = 0, tenant: str = "t", outcome: str = "succeeded") -> str:
         """Records a call that was made so many minutes ago; returns its id."""
-        at = clock.now() - timedelta(minutes=minutes_ago)
+        at = self.now - timedelta(minutes=minutes_ago)
         id = ids.show("call", ids.derived(at, str(minutes_ago), str(clock.random_bits(64))))
         one = CallRecord(id, tenant, "m", "1", "standard", outcome, 0.0, 250, 5000, 7, "")
         self.redis.hset(str(record_key(id)), id, one.pack())
@@ -38,7 +40,7 @@ class Records:
         """A page of a list: (ids, all that it says)."""
 
         async def ask() -> CallPage:
-            pipe = RedisPipeline(self.url, 5.0)
+            pipe = RedisPipeline(self.url, PATIENCE_S)
             try:
                 return await CallList(pipe).page(want, after, limit)
             finally:
@@ -58,8 +60,13 @@ class Records:
 
 
 @pytest.fixture
-def records(servers: EmbeddedServers, redis_client: "redis.Redis") -> Records:
-    return Records(redis_client, servers.redis.url)
+def records(
+    servers: EmbeddedServers, redis_client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> Records:
+    """Records while the clock stands still."""
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now)
+    return Records(redis_client, servers.redis.url, now)
 
 
 def test_the_newest_come_first_and_pages_go_on_where_the_last_ended(records: Records) -> None:
@@ -78,8 +85,8 @@ def test_a_tenant_sees_its_own(records: Records) -> None:
 
 def test_times_bound_the_minutes_that_are_read(records: Records) -> None:
     made = [records.add(minutes) for minutes in (1, 10, 20)]
-    now = clock.now()
-    want = CallFilter(since=now - timedelta(minutes=15), until=now - timedelta(minutes=5))
+    since, until = (records.now - timedelta(minutes=minutes) for minutes in (15, 5))
+    want = CallFilter(since=since, until=until)
     assert records.pages(want) == [[made[1]]]
 
 

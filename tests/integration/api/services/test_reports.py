@@ -20,8 +20,8 @@ NOTHING = WindowDelta(1.0, {}, {})
 
 def test_a_process_reports_until_it_stops(redis_client: "redis.Redis") -> None:
     reporter = Reporter(redis_client, "7", "worker", lambda: {"pool": "here"})
-    reporter.start()
     record.nudged("here", 3)
+    reporter.start()
     [report] = eventually(lambda: reader.read(redis_client).reports)
     assert (report.name, report.kind, report.details) == ("7", "worker", {"pool": "here"})
     assert abs(report.at - time.time()) < PATIENCE_S

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import httpx
+import psutil
 import pytest
 
 from api.http.errors import to_error
@@ -26,6 +27,7 @@ from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from ops.processes.ports import free_port
 from tests.support.cases import each
+from tests.support.processes import spawned
 from tests.support.wait import PATIENCE_S, eventually, gone
 
 ROOT = Path(__file__).parents[5]
@@ -185,7 +187,7 @@ def test_nobody_notices_that_an_idle_process_is_killed(ingest: IngestPool, body:
 def test_a_busy_process_dies_with_its_parent_by_sigkill() -> None:
     command = [sys.executable, "-c", STUCK]
     environment = {**os.environ, **NO_DATABASE.environment()}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as parent:
+    with spawned(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as parent:
         assert parent.stdout
         child = int(parent.stdout.readline())
         assert not gone(child)
@@ -194,7 +196,7 @@ def test_a_busy_process_dies_with_its_parent_by_sigkill() -> None:
 
 
 @pytest.fixture
-def api(settings: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def api(settings: Settings) -> Iterator[tuple[subprocess.Popen[str], str]]:
     found = settings.evolve(port=free_port())
     url, environment = f"http://127.0.0.1:{found.port}", {**os.environ, **found.environment()}
 
@@ -203,10 +205,9 @@ def api(settings: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
             return httpx.get(f"{url}/livez").status_code == 200
         return False
 
-    with subprocess.Popen([sys.executable, "-m", "api"], cwd=ROOT, env=environment) as process:
+    with spawned([sys.executable, "-m", "api"], cwd=ROOT, env=environment) as process:
         eventually(answers)
         yield process, url
-        process.kill()
 
 
 def post(url: str, last: bytes = b'"last"') -> httpx.Response:
@@ -215,14 +216,13 @@ def post(url: str, last: bytes = b'"last"') -> httpx.Response:
     return httpx.post(f"{url}/jobs?model=echo", content=body, headers=headers)
 
 
-def children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+def children(pid: int) -> set[int]:
+    return {child.pid for child in psutil.Process(pid).children()}
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_an_api_takes_its_ingests_with_it(
-    api: tuple[subprocess.Popen[bytes], str], end: signal.Signals
+    api: tuple[subprocess.Popen[str], str], end: signal.Signals
 ) -> None:
     process, url = api
     of_calls = children(process.pid)
@@ -231,13 +231,13 @@ def test_an_api_takes_its_ingests_with_it(
     assert answer.json()["counts"]["total"] == LARGE + 1
     assert answer.headers["location"] == f"/jobs/{answer.json()['id']}"
     left = children(process.pid)
-    assert set(left) > set(of_calls)
+    assert left > of_calls
     process.send_signal(end)
     process.wait(PATIENCE_S)
     eventually(lambda: all(map(gone, left)))
 
 
-def test_large_bodies_are_refused_as_small_ones(api: tuple[subprocess.Popen[bytes], str]) -> None:
+def test_large_bodies_are_refused_as_small_ones(api: tuple[subprocess.Popen[str], str]) -> None:
     answer = post(api[1], last=b"no JSON")
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (422, "invalid")
