@@ -198,10 +198,7 @@ def test_a_native_stream_of_an_adapter_is_read_again_under_its_name(reader: Read
 
 def test_the_newer_of_two_connections_has_the_stream(reader: Reader) -> None:
     stage = reader.stage
-    with (
-        reader.begun() as (call, older),
-        reader.open(f"/calls/{call.id}/stream", None) as newer,
-    ):
+    with reader.begun() as (call, older), reader.open(f"/calls/{call.id}/stream", None) as newer:
         assert "stream_moved" in str(list(older)[-1])
         say(stage, call, WORDS[1:])
         assert len(list(events(newer))) == len(WORDS) + 1

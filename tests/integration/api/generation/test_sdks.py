@@ -12,7 +12,6 @@ from tests.support.cases import each
 from tests.support.generation.generation_worker import answering
 
 MESSAGES: list[Any] = [{"role": "user", "content": "x"}]
-WORDS = ["one", " two", " three"]
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Turin"}}</tool_call>'
 
 
@@ -26,24 +25,6 @@ def chat(stage: Stage) -> Iterator[openai.OpenAI]:
 def claude(stage: Stage) -> Iterator[anthropic.Anthropic]:
     with anthropic.Anthropic(base_url=stage.url, api_key=stage.key, max_retries=0) as made:
         yield made
-
-
-def test_openais_client_streams_a_chat(stage: Stage, chat: openai.OpenAI) -> None:
-    with answering(stage.worker, WORDS):
-        asked: Any = {"model": "m", "messages": MESSAGES, "stream_options": {"include_usage": True}}
-        chunks = list(chat.chat.completions.create(**asked, stream=True))
-    texts = [choice.delta.content or "" for chunk in chunks for choice in chunk.choices]
-    assert "".join(texts) == "one two three"
-    assert len({chunk.id for chunk in chunks}) == 1
-    assert chunks[-1].usage
-    assert chunks[-1].usage.completion_tokens == 3
-
-
-def test_openais_client_streams_a_completion(stage: Stage, chat: openai.OpenAI) -> None:
-    with answering(stage.worker, WORDS):
-        chunks = list(chat.completions.create(model="m", prompt="x", stream=True))
-    assert "".join(chunk.choices[0].text for chunk in chunks) == "one two three"
-    assert chunks[-1].choices[0].finish_reason == "stop"
 
 
 def test_openais_client_gets_tool_calls(stage: Stage, chat: openai.OpenAI) -> None:
@@ -65,24 +46,20 @@ def test_openais_client_raises_an_error_in_the_middle(stage: Stage, chat: openai
             list(stream)
 
 
-def test_anthropics_client_gets_a_message(stage: Stage, claude: anthropic.Anthropic) -> None:
-    with answering(stage.worker, WORDS):
-        message = claude.messages.create(model="m", max_tokens=9, messages=MESSAGES)
-    assert message.content[0].type == "text"
-    assert message.content[0].text == "one two three"
-    assert message.stop_reason == "end_turn"
-    assert message._request_id  # noqa: SLF001 - where the SDK keeps the header
-    assert (message.usage.input_tokens, message.usage.output_tokens) == (3, 3)
-
-
-def test_anthropics_client_streams_a_message(stage: Stage, claude: anthropic.Anthropic) -> None:
-    with (
-        answering(stage.worker, WORDS),
-        claude.messages.stream(model="m", max_tokens=9, messages=MESSAGES) as stream,
-    ):
-        assert "".join(stream.text_stream) == "one two three"
-        message = stream.get_final_message()
-    assert (message.usage.input_tokens, message.usage.output_tokens) == (3, 3)
+def test_anthropics_client_gets_and_streams_a_message(
+    stage: Stage, claude: anthropic.Anthropic
+) -> None:
+    asked: Any = {"model": "m", "max_tokens": 9, "messages": MESSAGES}
+    with answering(stage.worker, ["one", " two", " three"]):
+        whole = claude.messages.create(**asked)
+        with claude.messages.stream(**asked) as stream:
+            assert "".join(stream.text_stream) == "one two three"
+            streamed = stream.get_final_message()
+    assert whole._request_id  # noqa: SLF001 - where the SDK keeps the header
+    for message in (whole, streamed):
+        assert (message.content[0].type, message.content[0].text) == ("text", "one two three")
+        assert message.stop_reason == "end_turn"
+        assert (message.usage.input_tokens, message.usage.output_tokens) == (3, 3)
 
 
 def test_anthropics_client_gets_tool_calls(stage: Stage, claude: anthropic.Anthropic) -> None:

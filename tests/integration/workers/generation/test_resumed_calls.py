@@ -177,9 +177,7 @@ class SlowToRestart(Echo):
         super().restart()
 
 
-def test_calls_go_on_at_another_host_while_an_engine_that_died_starts_again(
-    hosted: Hosted,
-) -> None:
+def test_calls_go_on_at_another_host_while_an_engine_that_died_starts_again(hosted: Hosted) -> None:
     first = hosted(step_ms=50.0, kind=SlowToRestart)
     second = hosted(step_ms=2.0, worker="worker-2")
     put_begun(first)

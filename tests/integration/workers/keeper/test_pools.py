@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 import pytest
 import redis
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from jobs import clock
 from jobs.calls.profile import Profile, Times
@@ -33,6 +34,7 @@ from tests.support.stores.transactions import execute
 from tests.support.wait import eventually
 from workers.keeper.scaling.controller import PoolController
 
+T, P = TypeVar("T"), ParamSpec("P")
 POLICY = Policy(max_replicas=6, boot_s=30, cooldown_s=0, min_stay_s=0, actuator="command")
 PROFILE = Profile(buckets={0: Times(full_rows=10, full_ms=100.0, one_ms=10.0)})  # 100 entries/s
 
@@ -78,9 +80,15 @@ class Stage:
     def now_s(self) -> float:
         return clock.now().timestamp()
 
-    def set(self, policy: Policy = POLICY) -> None:
+    def act(
+        self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Calls a function of the store for everybody, and commits."""
         with acting(self.database, EVERYBODY) as tx:
-            scaling.set_policy(tx, "default", policy, "key_1")
+            return fn(tx, *args, **kwargs)
+
+    def set(self, policy: Policy = POLICY, pool: str = "default") -> None:
+        self.act(scaling.set_policy, pool, policy, "key_1")
 
     def look(self, keeper: PoolController | None = None) -> PolicyRow:
         (keeper or self.keeper).run_once()
@@ -88,15 +96,14 @@ class Stage:
 
     @property
     def row(self) -> PolicyRow:
-        with acting(self.database, EVERYBODY) as tx:
-            row = store.get(tx, "default")
+        row = self.act(store.get, "default")
         assert row
         return row
 
     @property
     def acts(self) -> list[tuple[str, int | None]]:
-        with acting(self.database, EVERYBODY) as tx:
-            return [(one.act, one.desired) for one in reversed(store.events(tx, "default"))]
+        events = self.act(store.events, "default")
+        return [(one.act, one.desired) for one in reversed(events)]
 
 
 @pytest.fixture
@@ -142,11 +149,9 @@ def test_a_decision_is_an_event_an_audit_entry_and_a_command(stage: Stage, told:
     assert (row.desired, "2.80 replicas" in row.reason) == (4, True)
     assert told.read_text() == "default 1\ndefault 4\n"
     assert stage.acts == [("set", None), ("up", 4)]
-    with acting(stage.database, EVERYBODY) as tx:
-        [event, _] = store.events(tx, "default")
-        entries = audit.page(tx, EVERYBODY, after=None, limit=9)
+    [event, _] = stage.act(store.events, "default")
     assert '"offered_replicas":2.8' in event.figures
-    [one] = entries
+    [one] = stage.act(audit.page, EVERYBODY, after=None, limit=9)
     assert (one.actor, one.act, one.target) == ("keeper", "scale.up", "default")
     stage.keeper.run_once()
     assert gauge("millrace_pool_desired_replicas") == 4
@@ -171,14 +176,11 @@ def test_no_two_policies_act_on_one_pool(stage: Stage) -> None:
     mixed = replace(POLICY, spot_pool="spot", spot_share=0.5)
     stage.set(mixed)
     for pool, policy in (("spot", POLICY), ("other", mixed)):
-        with (
-            acting(stage.database, EVERYBODY) as tx,
-            pytest.raises(Conflict, match="would both scale one pool"),
-        ):
-            scaling.set_policy(tx, pool, policy, "key_1")
+        with pytest.raises(Conflict, match="would both scale one pool"):
+            stage.set(policy, pool)
     stage.set(mixed)  # again
-    with acting(stage.database, EVERYBODY) as tx, pytest.raises(Invalid, match="than its own"):
-        scaling.set_policy(tx, "spot", replace(mixed, spot_pool="spot"), "key_1")
+    with pytest.raises(Invalid, match="than its own"):
+        stage.set(replace(mixed, spot_pool="spot"), "spot")
 
 
 def test_nothing_is_decided_once_reports_are_gone(stage: Stage) -> None:
@@ -212,15 +214,13 @@ def test_a_pause_holds_a_number_and_a_resume_goes_on_from_it(stage: Stage, told:
     stage.set()
     stage.look()
     for pool, replicas, error in (("default", 7, Invalid), ("gpu", 1, NotFound)):
-        with pytest.raises(error), acting(stage.database, EVERYBODY) as tx:
-            scaling.pause(tx, pool, "key_1", "", replicas)
-    with acting(stage.database, EVERYBODY) as tx:
-        scaling.pause(tx, "default", "key_1", "a test", 3)
+        with pytest.raises(error):
+            stage.act(scaling.pause, pool, "key_1", "", replicas)
+    stage.act(scaling.pause, "default", "key_1", "a test", 3)
     stage.calls(400)
     assert stage.look().desired == 3
     assert told.read_text().splitlines()[-1] == "default 3"
-    with acting(stage.database, EVERYBODY) as tx:
-        scaling.resume(tx, "default", "key_1", "")
+    stage.act(scaling.resume, "default", "key_1", "")
     assert stage.look().desired == 6
     assert stage.acts == [("set", None), ("pause", 3), ("resume", 3), ("up", 6)]
 

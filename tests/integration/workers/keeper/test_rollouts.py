@@ -78,28 +78,29 @@ class Stage:
         (keeper or self.keeper).run_once()
         return self.row
 
-    def say(self, verb: Verb) -> RolloutRow:
-        figures = {id: look["figures"] for id, look in self.keeper.latest.items()}
+    def act(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """Calls a function of the store for everybody, and commits."""
         with acting(self.database, EVERYBODY) as tx:
-            return rollouts.act(tx, "m", verb, "key_1", "I said so", figures)
+            return fn(tx, *args)
+
+    def say(self, verb: Verb) -> Any:
+        figures = {id: look["figures"] for id, look in self.keeper.latest.items()}
+        return self.act(rollouts.act, "m", verb, "key_1", "I said so", figures)
 
     @property
     def row(self) -> RolloutRow:
-        with acting(self.database, EVERYBODY) as tx:
-            return rollouts.find(tx, store.ids.show("rollout", self.id))
+        found: RolloutRow = self.act(rollouts.find, store.ids.show("rollout", self.id))
+        return found
 
     @property
     def acts(self) -> list[str]:
-        with acting(self.database, EVERYBODY) as tx:
-            return [event.act for event in reversed(store.events(tx, self.id))]
+        return [event.act for event in reversed(self.act(store.events, self.id))]
 
     def status(self, look: dict[str, Any]) -> dict[str, Any]:
-        with acting(self.database, EVERYBODY) as tx:
-            return status_object(rollouts.find(tx, "m"), store.events(tx, self.id), look)
+        return status_object(self.row, self.act(store.events, self.id), look)
 
-    def alias(self) -> str | None:
-        with acting(self.database, EVERYBODY) as tx:
-            return aliases.get(tx, "m", "stable")
+    def alias(self) -> Any:
+        return self.act(aliases.get, "m", "stable")
 
 
 @pytest.fixture
@@ -229,6 +230,6 @@ def test_people_hold_resume_promote_and_roll_back(stage: Stage) -> None:
     assert stage.alias() == "3"
     with pytest.raises(Conflict, match="is promoted"):
         stage.say("roll_back")
-    with acting(stage.database, EVERYBODY) as tx, pytest.raises(NotFound):
-        rollouts.find(tx, "nothing")
+    with pytest.raises(NotFound):
+        stage.act(rollouts.find, "nothing")
     assert clock.now() > stage.row.started_at

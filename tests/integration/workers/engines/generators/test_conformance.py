@@ -8,6 +8,7 @@ import pytest
 from tests.support import clients
 from tests.support.generation.generating import Generated, resumed, run, sequence
 from tests.support.platforms import GENERATING
+from tests.support.wait import eventually
 from workers.engines.generator import Generator, NewSequence, Prompt
 from workers.engines.protocol import InvalidInput
 
@@ -97,15 +98,19 @@ def test_an_aborted_sequence_emits_nothing_and_frees_its_blocks(generator: Gener
 
 
 def test_a_sequence_aborted_after_its_first_token_emits_no_other(generator: Generator) -> None:
-    first, other = greedy(generator, "one two three " * 20, max_tokens=40), greedy(generator, "a")
-    found = Generated()
-    generator.add(first)
-    while not found.text:
-        for emitted in generator.step(64).emitted:
-            found.add(emitted)
-    assert not found.finish
+    def begun() -> NewSequence | None:
+        """A sequence with a token; None for one that has ended, as a server's may meanwhile."""
+        one, found = greedy(generator, "one two three " * 20, max_tokens=40), Generated()
+        generator.add(one)
+        while not found.text:
+            for emitted in generator.step(64).emitted:
+                found.add(emitted)
+        return None if found.finish else one
+
+    first = eventually(begun)
+    assert first
     generator.abort(first.id)
-    [done] = run(generator, [other])  # which fails where anything else is emitted
+    [done] = run(generator, [greedy(generator, "a")])  # fails where anything else is emitted
     assert done.finish
 
 

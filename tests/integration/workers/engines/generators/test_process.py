@@ -34,9 +34,7 @@ def own(tiny_folder: Path) -> Iterator[TransformersGenerator]:
         yield generator
 
 
-def test_a_killed_process_is_started_again_and_sequences_go_on(
-    own: TransformersGenerator,
-) -> None:
+def test_a_killed_process_is_started_again_and_sequences_go_on(own: TransformersGenerator) -> None:
     one = new_sequence(prepared(own, {"prompt": "the cat"}), seed=3)
     [whole] = run(own, [one])
     own.add(resumed(one, []))
@@ -97,9 +95,7 @@ def test_a_load_that_fails_says_why(
         load_tiny(tiny_folder, **options)
 
 
-def test_a_cache_that_does_not_fit_is_refused_before_anything_is_loaded(
-    tiny_folder: Path,
-) -> None:
+def test_a_cache_that_does_not_fit_is_refused_before_anything_is_loaded(tiny_folder: Path) -> None:
     children = set(psutil.Process().children())
     with pytest.raises(ValueError, match=r"KV cache [\d,]+ MiB.*are free: lower options\.cache_mb"):
         load_tiny(tiny_folder, blocks=1 << 30)

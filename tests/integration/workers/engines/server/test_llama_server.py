@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from jobs import clock
 from jobs.models.model import Limits, Model
 from tests.support import clients
 from tests.support.generation.generating import Generated, finish, run, sequence
@@ -139,12 +141,16 @@ def test_a_killed_server_is_started_again_and_what_has_not_begun_goes_on(
         assert found[two.id].text
 
 
-def test_a_stopped_server_is_taken_to_hang(options: dict[str, Any]) -> None:
-    with closing(load(options, max_launch_s=3)) as made:
+def test_a_stopped_server_is_taken_to_hang(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(load(options, max_launch_s=60)) as made:
         pid = server_pid(made)
         begin(made, sequence(made, chat("Tell a story.", 500)))
         os.kill(pid, signal.SIGSTOP)
-        assert "was ended" in death(made) or "had no token" in death(made)
+        with monkeypatch.context() as patch:
+            patch.setattr(clock, "monotonic", lambda: time.monotonic() + 100)
+            assert "was ended" in (why := death(made)) or "had no token" in why
         assert gone(pid)
         made.restart()
         [done] = run(made, [sequence(made, chat("Say hello."))])
@@ -192,11 +198,15 @@ def test_the_last_lines_of_a_server_that_ends_are_in_the_error(
         load(options | {"path": str(broken)})
 
 
-def test_a_server_that_does_not_get_ready_is_ended() -> None:
-    command = ["sh", "-c", "echo still thinking; sleep 600 & sleep 600; {port}"]
-    model = Model("m", "1", "server", options={"command": command, "ready_s": 1.0})
+def test_a_server_that_does_not_get_ready_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = tmp_path / "said"
+    words = f"echo still thinking; touch {said}; sleep 600 & sleep 600; {{port}}"
+    model = Model("m", "1", "server", options={"command": ["sh", "-c", words], "ready_s": 600.0})
+    monkeypatch.setattr(clock, "monotonic", lambda: time.monotonic() + 1000 * said.exists())
     before = set(descendants(os.getpid()))
-    with pytest.raises(RuntimeError, match=r"(?s)not ready within ready_s = 1 s.*still thinking"):
+    with pytest.raises(RuntimeError, match=r"(?s)not ready within ready_s = 600 s.*still thinking"):
         ServerGenerator(model, "cpu")
     assert set(descendants(os.getpid())) <= before
 
