@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -267,12 +268,9 @@ class Pair:
         self._model, self._calls = model, 0
         self.fast, self.fast_engine = self._host("fast", 0.02, 1.0)
         self.slow, self.slow_engine = self._host("slow", 0.3, slow_price)
+        self.hosts = [self.fast, self.slow]
         for host in self.hosts:
             host.start()
-
-    @property
-    def hosts(self) -> list[ModelHost]:
-        return [self.fast, self.slow]
 
     def _host(self, name: str, launch_s: float, price: float) -> tuple[ModelHost, Shout]:
         engine = Shout()
@@ -297,16 +295,15 @@ class Pair:
         """Launches of the fast host, and of the slow one."""
         return len(self.fast_engine.launches), len(self.slow_engine.launches)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         for host in self.hosts:
             host.stop()
 
 
 @pytest.fixture
 def pair(redis_client: "redis.Redis") -> Iterator[Pair]:
-    pair = Pair(redis_client, MODEL)
-    yield pair
-    pair.stop()
+    with closing(Pair(redis_client, MODEL)) as pair:
+        yield pair
 
 
 def test_calls_go_to_the_host_that_answers_them_in_time(pair: Pair) -> None:
@@ -325,10 +322,7 @@ def test_the_slow_host_serves_once_the_fast_one_takes_no_calls(pair: Pair) -> No
 
 
 def test_calls_go_to_the_cheaper_host_where_it_is_in_time(redis_client: "redis.Redis") -> None:
-    pair = Pair(redis_client, replace(MODEL, target_ms=20_000), slow_price=0.01)
-    try:
+    with closing(Pair(redis_client, replace(MODEL, target_ms=20_000), slow_price=0.01)) as pair:
         for _ in range(5):
             pair.call()
         assert pair.launches() == (0, 5)
-    finally:
-        pair.stop()

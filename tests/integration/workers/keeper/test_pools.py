@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import pytest
 import redis
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from jobs import clock
 from jobs.calls.profile import Profile, Times
@@ -34,7 +34,6 @@ from tests.support.stores.transactions import execute
 from tests.support.wait import eventually
 from workers.keeper.scaling.controller import PoolController
 
-T, P = TypeVar("T"), ParamSpec("P")
 POLICY = Policy(max_replicas=6, boot_s=30, cooldown_s=0, min_stay_s=0, actuator="command")
 PROFILE = Profile(buckets={0: Times(full_rows=10, full_ms=100.0, one_ms=10.0)})  # 100 entries/s
 
@@ -80,12 +79,10 @@ class Stage:
     def now_s(self) -> float:
         return clock.now().timestamp()
 
-    def act(
-        self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    def act(self, fn: Callable[..., Any], *args: Any, **named: Any) -> Any:
         """Calls a function of the store for everybody, and commits."""
         with acting(self.database, EVERYBODY) as tx:
-            return fn(tx, *args, **kwargs)
+            return fn(tx, *args, **named)
 
     def set(self, policy: Policy = POLICY, pool: str = "default") -> None:
         self.act(scaling.set_policy, pool, policy, "key_1")
@@ -96,9 +93,8 @@ class Stage:
 
     @property
     def row(self) -> PolicyRow:
-        row = self.act(store.get, "default")
-        assert row
-        return row
+        found: PolicyRow = self.act(store.get, "default")
+        return found
 
     @property
     def acts(self) -> list[tuple[str, int | None]]:

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict
@@ -121,18 +121,18 @@ class Stage:
         self.receiver.reply = reply
         return answering
 
+    def secrets(self, act: Callable[..., Any]) -> Any:
+        """Result of an act on the secrets of the tenant."""
+        return transact(self.database, act, self.settings.secret_key, TENANT)
+
     def signing_secrets(self) -> list[str]:
-        key = self.settings.secret_key
-        return transact(self.database, webhook_secret.signing_secrets, key, TENANT)
+        return list(self.secrets(webhook_secret.signing_secrets))
 
     def shown_secret(self) -> Any:
-        return transact(self.database, webhook_secret.show, self.settings.secret_key, TENANT)[
-            "secret"
-        ]
+        return self.secrets(webhook_secret.show)["secret"]
 
     def rotated_secret(self) -> str:
-        key = self.settings.secret_key
-        return str(transact(self.database, webhook_secret.rotate, key, TENANT)["secret"])
+        return str(self.secrets(webhook_secret.rotate)["secret"])
 
 
 @pytest.fixture
@@ -329,8 +329,7 @@ def test_a_try_from_before_a_redelivery_records_nothing(stage: Stage) -> None:
 
 
 def test_several_keepers_at_once_deliver_each_once(stage: Stage) -> None:
-    jobs = [stage.cancelled_at(f"/{n % 5}") for n in range(60)]
-    stopping = threading.Event()
+    jobs, stopping = [stage.cancelled_at(f"/{n % 5}") for n in range(60)], threading.Event()
     with ExitStack() as stack:
         senders = [stack.enter_context(closing(patient_sender(stage.settings))) for _ in range(3)]
         threads = [threading.Thread(target=run_service, args=(each, stopping)) for each in senders]

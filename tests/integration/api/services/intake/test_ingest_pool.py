@@ -170,7 +170,10 @@ def test_a_tenant_with_many_bodies_leaves_a_process_to_the_next_tenant(body: IO[
         assert all(isinstance(one, Unavailable) for one in ended)
 
     made = IngestPool(NO_DATABASE, ModelsFile(None))
-    asyncio.run(crowd())
+    try:
+        asyncio.run(crowd())
+    finally:
+        made.stop()
 
 
 def test_nobody_notices_that_an_idle_process_is_killed(ingest: IngestPool, body: IO[bytes]) -> None:
