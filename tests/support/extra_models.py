@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 from sqlalchemy import text
 
-from jobs.store import db
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
+from tests.support.stores.transactions import connected
 from tests.support.wait import eventually
 
 _HELD = text("""
@@ -57,12 +57,8 @@ def _key(entry: dict[str, Any]) -> str:
 
 
 def _held(platform: Platform) -> set[str]:
-    database = db.connect(platform.settings.database_url, pool_size=1)
-    try:
-        with database.begin() as tx:
-            return {model for (model,) in tx.execute(_HELD)}
-    finally:
-        database.dispose()
+    with connected(platform.settings.database_url) as database, database.begin() as tx:
+        return {model for (model,) in tx.execute(_HELD)}
 
 
 def _replace(path: Path, content: str) -> None:

@@ -25,6 +25,7 @@ from tests.support.platforms import (
 )
 from tests.support.stores.databases import TestDatabases
 from tests.support.stores.redis_cluster import RedisCluster
+from tests.support.stores.transactions import connected
 
 
 @pytest.fixture(scope="session")
@@ -95,10 +96,22 @@ def module_database_url(servers: EmbeddedServers) -> str:
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Engine]:
-    # On a busy machine the whole process may stand still in a transaction for seconds.
-    engine = db.connect(database_url, pool_size=4, idle_s=60)
-    yield engine
-    engine.dispose()
+    with connected(database_url, pool_size=4) as engine:
+        yield engine
+
+
+@pytest.fixture
+def api(database_url: str) -> Iterator[Engine]:
+    """Connections of an api process: row-level security applies."""
+    with connected(database_url, db.API) as engine:
+        yield engine
+
+
+@pytest.fixture
+def keeper(database_url: str) -> Iterator[Engine]:
+    """Connections of a keeper or a worker."""
+    with connected(database_url, db.WORKER) as engine:
+        yield engine
 
 
 @pytest.fixture

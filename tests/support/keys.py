@@ -6,8 +6,8 @@ from sqlalchemy import Engine as Database
 
 from jobs import ids
 from jobs.api_keys import NewKey
-from jobs.store import db
 from jobs.store.tenants import api_keys as store
+from tests.support.stores.transactions import connected
 
 
 def make_key(database: Database, tenant: str = "acme", **more: Any) -> tuple[str, str]:
@@ -20,8 +20,5 @@ def make_key(database: Database, tenant: str = "acme", **more: Any) -> tuple[str
 
 def make_key_at(url: str, tenant: str = "acme", **more: Any) -> tuple[str, str]:
     """The same, in the database of a platform that runs."""
-    database = db.connect(url, pool_size=1)
-    try:
+    with connected(url) as database:
         return make_key(database, tenant, **more)
-    finally:
-        database.dispose()

@@ -43,6 +43,7 @@ from tests.support.extra_models import extra_models
 from tests.support.keys import make_key_at
 from tests.support.models.entries import model
 from tests.support.pace import pace
+from tests.support.stores.transactions import connected
 from tests.support.wait import eventually
 
 LIGHT = models_file(sample("echo"), sample("batchstring"))
@@ -184,11 +185,8 @@ def supervised(platform: Platform) -> Iterator[None]:
 
 @contextmanager
 def database_of(platform: Platform) -> Iterator[Database]:
-    engine = db.connect(platform.settings.database_url, pool_size=1)
-    try:
+    with connected(platform.settings.database_url, pool_size=1) as engine:
         yield engine
-    finally:
-        engine.dispose()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs.store import db
@@ -18,6 +18,7 @@ from ops.embedded.postgres import EmbeddedPostgres
 from ops.supervisor import connections
 from ops.supervisor.database_setup import check_connections
 from tests.support.platforms import Platforms, database_of, spec
+from tests.support.stores.transactions import connected, scalar
 
 LOGINS = Path(__file__).parents[3] / "ops" / "deploy" / "postgres" / "logins.sql"
 
@@ -47,11 +48,10 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
 
 @pytest.fixture(scope="module")
 def owned(postgres: EmbeddedPostgres) -> EmbeddedPostgres:
-    engine = db.connect(postgres.layout.postgres_url("millrace_owner"), pool_size=1)
-    assert schema.read(engine).behind
-    migrate(engine)
-    assert schema.read(engine) == (schema.HEAD, "0026")
-    engine.dispose()
+    with connected(postgres.layout.postgres_url("millrace_owner")) as engine:
+        assert schema.read(engine).behind
+        migrate(engine)
+        assert schema.read(engine) == (schema.HEAD, "0026")
     return postgres
 
 
@@ -59,21 +59,16 @@ def owned(postgres: EmbeddedPostgres) -> EmbeddedPostgres:
 def test_what_the_owner_migrated_is_used_in_ones_role_and_no_other(
     owned: EmbeddedPostgres, login: str, role: str
 ) -> None:
-    engine = db.connect(owned.layout.postgres_url(login), pool_size=1, role=role)
-    with engine.begin() as tx:
-        assert tx.exec_driver_sql("SELECT current_user").scalar() == role
-        assert tx.exec_driver_sql("SELECT count(*) FROM jobs").scalar() == 0
-    engine.dispose()
-    other = {db.API: db.WORKER, db.WORKER: db.API}[role]
-    engine = db.connect(owned.layout.postgres_url(login), pool_size=1, role=other)
-    with pytest.raises(SQLAlchemyError, match="permission denied"):
+    url, other = owned.layout.postgres_url(login), {db.API: db.WORKER, db.WORKER: db.API}[role]
+    with connected(url, role) as engine:
+        assert scalar(engine, "SELECT current_user") == role
+        assert scalar(engine, "SELECT count(*) FROM jobs") == 0
+    refused = pytest.raises(SQLAlchemyError, match="permission denied")
+    with connected(url, other) as engine, refused:
         engine.connect()
-    engine.dispose()
 
 
-def test_too_few_connections_are_warned_of(
-    database: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_few_connections_are_warned_of(database: Engine, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "millrace.processes"):
         check_connections(database, 1)
         assert not caplog.text
@@ -84,7 +79,6 @@ def test_too_few_connections_are_warned_of(
 @pytest.mark.nightly
 def test_eight_workers_fit_into_the_embedded_server(platforms: Platforms) -> None:
     with platforms.running(spec(workers=8)) as platform, database_of(platform) as database:
-        with database.connect() as tx:
-            allowed = int(tx.scalars(text("SELECT current_setting('max_connections')")).one())
-            used = int(tx.scalars(text("SELECT count(*) FROM pg_stat_activity")).one())
+        allowed = int(scalar(database, "SELECT current_setting('max_connections')"))
+        used = scalar(database, "SELECT count(*) FROM pg_stat_activity")
         assert used < allowed >= connections.most(8) > 200

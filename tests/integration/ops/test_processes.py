@@ -11,7 +11,7 @@ import pytest
 
 from ops.processes import children, log_rotation
 from ops.processes.children import Child, Supervisor, describe_exit, pause, setpriv
-from tests.support.wait import eventually, gone
+from tests.support.wait import PATIENCE_S, eventually, gone
 
 ROOT = Path(__file__).parents[3]
 IDLE = [sys.executable, "-c", "import signal; print('idle', flush=True); signal.pause()"]
@@ -29,7 +29,8 @@ supervisor.run(threading.Event().is_set)
 
 
 @pytest.fixture
-def supervisor() -> Iterator[Supervisor]:
+def supervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
+    monkeypatch.setattr(children, "KILLED_WITHIN_S", PATIENCE_S)
     supervisor = Supervisor()
     yield supervisor
     supervisor.stop(grace_s=0)
@@ -115,16 +116,18 @@ def test_each_restart_waits_longer_until_a_child_has_lived_long(
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 0.2]
 
 
-def test_stop_ends_all_and_kills_the_deaf(supervisor: Supervisor, add: Add) -> None:
-    ended = [add("idle").process, add("deaf", STUBBORN).process]
-    supervisor.stop(grace_s=0.2)
-    codes = [process and process.returncode for process in ended]
+def test_stop_ends_all_and_kills_the_deaf(
+    supervisor: Supervisor, add: Add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle, deaf = add("idle"), add("deaf", STUBBORN)
+    # The grace is over once the one that hears has ended.
+    monkeypatch.setattr("jobs.clock.monotonic", lambda: 0.0 if idle.alive() else 1.0)
+    supervisor.stop(grace_s=0.5)
+    codes = [child.process and child.process.returncode for child in (idle, deaf)]
     assert codes == [-signal.SIGTERM, -signal.SIGKILL]
 
 
-def test_what_a_child_leaves_ends_before_its_start(
-    supervisor: Supervisor, add: Add, tmp_path: Path
-) -> None:
+def test_what_a_child_leaves_ends_first(supervisor: Supervisor, add: Add, tmp_path: Path) -> None:
     child = add("parent", PARENT)
     grandchild = int((tmp_path / "parent").read_text())
     kill(child)
@@ -148,7 +151,7 @@ def test_run_ends_its_children_when_told(supervisor: Supervisor, tmp_path: Path)
         stop.set()
 
     threading.Thread(target=tell).start()
-    supervisor.run(stop.is_set, grace_s=5)
+    supervisor.run(stop.is_set)
     assert not child.alive()
 
 

@@ -12,6 +12,7 @@ from jobs.settings import Settings
 from ops.supervisor import readiness
 from ops.supervisor.readiness import NotReady, await_ready
 from tests.support.servers.api_server import serving
+from tests.support.wait import PATIENCE_S
 
 MODELS = """
 [[model]]
@@ -42,6 +43,7 @@ def api(tmp_path: Path, *problems: dict[str, str]) -> Iterator[Settings]:
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness, "_WITHIN_S", 0.0)
+    monkeypatch.setattr(readiness, "_ANSWER_S", PATIENCE_S)
 
 
 def test_a_model_that_loads_is_waited_for(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from jobs.models.builtin_models import SAMPLES
 from jobs.models.model import Model
 from jobs.states import Outcome
 from jobs.store import partitions
-from jobs.store.jobs import read
+from jobs.store.db import Tx
+from jobs.store.jobs import read, verbs
 from jobs.store.jobs.read import JobRow
 from jobs.store.queue import claim as claims
 from jobs.store.queue import settle as settling
@@ -62,6 +63,20 @@ def results(
 def lapse(database: Engine) -> None:
     """All leases run out."""
     execute(database, "UPDATE slices SET lease_until = now() - interval '1 s'")
+
+
+def end_cancelled(tx: Tx) -> int:
+    """What a keeper does about a cancelled job, once."""
+    found = verbs.unended_cancelled(tx)
+    return verbs.end_cancelled(tx, found[0]) if found else 0
+
+
+def end_expired(tx: Tx) -> int:
+    """What a keeper does about a job whose time is up, once."""
+    due = verbs.expired(tx)
+    if due:
+        verbs.expire(tx, due[0])
+    return len(due)
 
 
 def job(database: Engine, id: UUID) -> JobRow:

@@ -1,12 +1,26 @@
 """Calls of the store, and SQL, in transactions of their own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, text
 
+from jobs.store import db
+
 T = TypeVar("T")
 P = ParamSpec("P")
+_IDLE_S = 600.0  # on a busy machine the whole process may stand still in a transaction
+
+
+@contextmanager
+def connected(url: str, role: str = "", pool_size: int = 2) -> Iterator[Engine]:
+    """Connections that act in this role, as those of a process of the platform do."""
+    engine = db.connect(url, pool_size=pool_size, idle_s=_IDLE_S, role=role)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def transact(

@@ -44,9 +44,7 @@ def test_a_range_is_copied_to_its_place_as_far_as_it_goes(store: BlobStore, tmp_
             store.copy_range("a/c", 0, 4, file.fileno())
 
 
-def test_a_second_put_replaces_the_first_and_what_is_deleted_can_be_put_again(
-    store: BlobStore,
-) -> None:
+def test_a_second_put_replaces_the_first_and_what_is_deleted_can_return(store: BlobStore) -> None:
     store.put("a/b", b"first, and longer")
     store.put("a/b", b"second")
     assert store.get("a/b") == b"second"

@@ -2,6 +2,7 @@
 
 import pytest
 import redis
+from redis import Redis
 
 from jobs import clock
 from jobs.calls.keys import reply_key
@@ -44,14 +45,19 @@ def lanes(unserved: Lanes) -> Lanes:
 @pytest.fixture
 def launched(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> Lanes:
     """Lanes of a pool that launched a moment ago, however slow the test is, and is idle again."""
-    for module in ("redis", "memory"):
-        monkeypatch.setattr(f"jobs.calls.{module}.PROBED_AFTER_MS", 1e9)
+    probe_after(monkeypatch, 1e9)
     assert lanes.take(rows=0, took_ms=0.0) == []
     return lanes
 
 
+def probe_after(monkeypatch: pytest.MonkeyPatch, ms: float) -> None:
+    """A pool that has launched nothing for so long is probed."""
+    for module in ("redis", "memory"):
+        monkeypatch.setattr(f"jobs.calls.{module}.PROBED_AFTER_MS", ms)
+
+
 @pytest.fixture
-def in_redis(redis_client: "redis.Redis") -> RedisLanes:
+def in_redis(redis_client: Redis) -> RedisLanes:
     lanes = RedisLanes(redis_client, MODEL)
     lanes.announce("worker-1", 60)
     return lanes

@@ -9,6 +9,7 @@ from jobs.calls.messages import Call
 from jobs.calls.profile import Profile, Times
 from jobs.calls.tiers.tier import SPOT_SPEED, Speed
 from jobs.states import JobClass
+from tests.integration.jobs.calls.conftest import probe_after
 from tests.integration.jobs.calls.made import Lanes
 from tests.support.wait import PATIENCE_S
 
@@ -81,10 +82,11 @@ def admitted(lanes: Lanes, terms: Terms, job_class: JobClass = "standard") -> in
 
 def test_a_slow_worker_neither_sees_nor_takes_calls_that_are_due_too_soon(mixed: Lanes) -> None:
     put(mixed, "soon", 200)
+    before_ms = mixed.look().now_ms
     put(mixed, "later", 60_000)
     [lane] = mixed.lanes.look("slow/0", LEAST).lanes
     assert (lane.rows, lane.urgent, lane.units) == (1, 1, 3)
-    assert lane.due_ms > mixed.look().now_ms + 50_000
+    assert lane.due_ms > before_ms + 59_999
     assert mixed.take_ids(rows=4, least_ms=300.0, slot="slow/0") == ["later"]
     assert list(mixed.lanes.look("slow/0", LEAST).lanes) == [], "urgent calls alone are not seen"
     [lane] = mixed.look().lanes
@@ -305,7 +307,7 @@ def test_the_slots_are_waited_for_in_turn(launched: Lanes) -> None:
 
 
 def test_a_slot_that_looks_is_not_busy_any_more(launched: Lanes) -> None:
-    assert launched.take(rows=0, took_ms=5000.0) == []  # items alone
+    assert launched.take(rows=0, took_ms=500_000.0) == []  # items alone
     assert list(launched.look().busy) == ["worker-1/0"]
     assert launched.lanes.look("worker-1/0").busy == {}
     assert late(launched, 0) == 0
@@ -313,10 +315,10 @@ def test_a_slot_that_looks_is_not_busy_any_more(launched: Lanes) -> None:
 
 def test_what_a_worker_launches_that_drains_or_leaves_keeps_nobody_waiting(launched: Lanes) -> None:
     launched.lanes.announce("worker-2", 60)
-    launched.take(rows=0, took_ms=5000.0, worker="worker-2")
+    launched.take(rows=0, took_ms=500_000.0, worker="worker-2")
     launched.lanes.announce("worker-2", 60, ready=False)
     assert late(launched, 0) == 0
-    launched.take(rows=0, took_ms=5000.0, worker="worker-2")
+    launched.take(rows=0, took_ms=500_000.0, worker="worker-2")
     assert late(launched, 0) == 0
     launched.lanes.announce("worker-2", 0)
     assert launched.look().busy == {}
@@ -339,8 +341,9 @@ def test_a_longer_launch_counts_for_the_call_that_joins_it(launched: Lanes) -> N
     assert launched.refused(call, replace(joined, allowed_ms=130)) is None
 
 
-def test_a_pool_that_launched_nothing_for_long_is_probed(lanes: Lanes) -> None:
+def test_a_pool_idle_for_long_is_probed(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its time may be known wrongly; a launch would tell."""
+    probe_after(monkeypatch, 60_000)
     probe = Call("probe", "{}/64", "tenant", None, 1, "api-1")
     hopeless = replace(FIXED, allowed_ms=1)
     assert lanes.refused(probe, hopeless) is None

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 import redis
+from redis import Redis
 from redis.exceptions import ConnectionError
 
 from jobs.calls.accounting.usage_fields import with_usage
@@ -17,21 +19,26 @@ from jobs.telemetry.reports.reports import ReportSet
 from ops.embedded.servers import EmbeddedServers
 from tests.integration.jobs.calls.made import MODEL, Lanes, enqueue, take
 from tests.support.stores.redis_cluster import RedisCluster
+from tests.support.wait import PATIENCE_S
+
+
+def patient(url: str) -> Redis:
+    """A client that a server may keep waiting."""
+    return connect(url, timeout_s=PATIENCE_S)
 
 
 @pytest.fixture
-def client(servers: EmbeddedServers, redis_client: "redis.Redis") -> Iterator["redis.Redis"]:
-    made = connect(servers.redis.url)
-    yield made
-    made.close()
+def client(servers: EmbeddedServers, redis_client: Redis) -> Iterator[Redis]:
+    with closing(patient(servers.redis.url)) as made:
+        yield made
 
 
-def scripts_connections(client: "redis.Redis") -> int:
+def scripts_connections(client: Redis) -> int:
     name = client.client_info()["id"]
     return sum(one["cmd"] == "evalsha" and one["id"] != name for one in client.client_list())
 
 
-def test_one_connection_is_used_again_and_again_by_each_thread(client: "redis.Redis") -> None:
+def test_one_connection_is_used_again_and_again_by_each_thread(client: Redis) -> None:
     lanes = RedisLanes(client, MODEL)
     for _ in range(5):
         lanes.look("w/0")
@@ -47,9 +54,7 @@ def test_one_connection_is_used_again_and_again_by_each_thread(client: "redis.Re
     assert scripts_connections(client) <= 1 + 4
 
 
-def test_connections_and_scripts_that_redis_ended_are_replaced_unnoticed(
-    client: "redis.Redis",
-) -> None:
+def test_connections_and_scripts_that_redis_ended_are_replaced(client: Redis) -> None:
     lanes = RedisLanes(client, MODEL)
     lanes.look("w/0")
     client.client_kill_filter(_type="normal", skipme=True)
@@ -58,7 +63,7 @@ def test_connections_and_scripts_that_redis_ended_are_replaced_unnoticed(
     lanes.look("w/0")
 
 
-def test_an_error_of_a_script_leaves_its_connection_in_order(client: "redis.Redis") -> None:
+def test_an_error_of_a_script_leaves_its_connection_in_order(client: Redis) -> None:
     broken = client.register_script("return redis.call('no such command')")
     for _ in range(3):
         with pytest.raises(redis.ResponseError):
@@ -92,7 +97,7 @@ def test_an_address_that_makes_no_sense_is_refused(url: str) -> None:
         connect(url)
 
 
-def on(client: "redis.Redis", model: str) -> Lanes:
+def on(client: Redis, model: str) -> Lanes:
     """Lanes of a model with a call that waits."""
     lanes = RedisLanes(client, model)
     lanes.announce("worker-1", 60)
@@ -102,7 +107,7 @@ def on(client: "redis.Redis", model: str) -> Lanes:
 
 
 def test_models_are_on_all_nodes(redis_cluster: RedisCluster) -> None:
-    client = connect(redis_cluster.url)
+    client = patient(redis_cluster.url)
     for model in MODELS:
         made = on(client, model)
         assert made.take_ids() == ["a"]
@@ -114,7 +119,7 @@ def test_models_are_on_all_nodes(redis_cluster: RedisCluster) -> None:
 
 
 def test_calls_of_a_rollout_are_recorded_where_its_stream_is(redis_cluster: RedisCluster) -> None:
-    client, lanes = connect(redis_cluster.url), RedisLanes(connect(redis_cluster.url), MODEL)
+    client, lanes = patient(redis_cluster.url), RedisLanes(patient(redis_cluster.url), MODEL)
     for n in map(str, range(4)):
         lanes.announce(n, 60)
         enqueue(lanes, Call(n, "{}/64", "tenant", "x", 1, "api-1", cohort=f"canary#rollout-{n}"))
@@ -126,7 +131,7 @@ def test_calls_of_a_rollout_are_recorded_where_its_stream_is(redis_cluster: Redi
 
 
 def test_commands_follow_a_slot_that_moves(redis_cluster: RedisCluster) -> None:
-    client = connect(redis_cluster.url)
+    client = patient(redis_cluster.url)
     made, lanes = on(client, MODEL), RedisLanes(client, MODEL)
     here = redis_cluster.port_of(lanes.keys("calls"))
     there = next(port for port in redis_cluster.ports if port != here)
@@ -141,13 +146,12 @@ def test_commands_follow_a_slot_that_moves(redis_cluster: RedisCluster) -> None:
 
 def test_a_client_is_made_without_a_cluster_and_fails_as_redis_does() -> None:
     client = connect("redis+cluster://127.0.0.1:1", timeout_s=1)
-    with pytest.raises(ConnectionError, match="Redis Cluster"):
+    with closing(client), pytest.raises(ConnectionError, match="Redis Cluster"):
         RedisLanes(client, MODEL).announce("worker-1", 60)
-    client.close()
 
 
 def test_the_other_nodes_serve_when_one_is_away(redis_cluster: RedisCluster) -> None:
-    client = connect(redis_cluster.url, timeout_s=1)
+    client = patient(redis_cluster.url)
     lanes = {model: RedisLanes(client, model) for model in MODELS}
     for each in lanes.values():
         each.announce("worker-1", 60)
@@ -167,8 +171,11 @@ def test_the_other_nodes_serve_when_one_is_away(redis_cluster: RedisCluster) -> 
     assert lanes[min(gone)].look("nobody/0").replicas == 0
 
 
-def test_reports_and_history_have_nodes_of_their_own(redis_cluster: RedisCluster) -> None:
-    client = connect(redis_cluster.url)
+def test_reports_and_history_have_nodes_of_their_own(
+    redis_cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "INTERVAL_S", 3600.0)
+    client = patient(redis_cluster.url)
     assert history.write(client, ReportSet([]))
     assert not history.write(client, ReportSet([]))
     assert len(history.parse_points(client.lrange(history.KEY, 0, -1))) == 1

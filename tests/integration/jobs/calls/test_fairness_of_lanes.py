@@ -35,9 +35,7 @@ def launches(lanes: Lanes, rows: int = 10) -> Iterator[Counter[str]]:
         yield Counter(call.tenant for call in taken)
 
 
-def test_a_flood_has_all_room_alone_and_keeps_nobody_else_out_and_nobody_waiting(
-    launched: Lanes,
-) -> None:
+def test_a_flood_has_all_room_alone_and_keeps_nobody_out_nor_waiting(launched: Lanes) -> None:
     assert flood(launched) == 30
     assert [ask(launched, tenant) for tenant in LIGHT] == [None] * 9
     assert [ask(launched, tenant, lane="{}/16") for tenant in LIGHT] == [None] * 9

@@ -157,9 +157,7 @@ def test_tenants_and_keys_have_buckets_of_their_own(lanes: Lanes) -> None:
         assert waits_ms(asked(lanes, quota))
 
 
-def test_limits_of_other_models_dont_bind_and_one_that_is_raised_counts_at_once(
-    lanes: Lanes,
-) -> None:
+def test_limits_of_other_models_dont_bind_and_a_raised_one_counts_at_once(lanes: Lanes) -> None:
     other = bound(Limit(model="other", requests_per_s=0.01, calls_in_flight=1))
     assert [asked(lanes, other) for _ in range(3)] == [None] * 3
     assert asked(lanes, bound(Limit(requests_per_s=0.005))) is None

@@ -186,9 +186,7 @@ def test_those_who_come_at_once_start_one_server(start: Start) -> None:
     assert len({talker.said["server"] for talker in talkers}) == 1
 
 
-def test_a_folder_that_others_may_enter_is_not_used(
-    start: Start, owned: tuple[object, Path]
-) -> None:
+def test_a_folder_others_may_enter_is_not_used(start: Start, owned: tuple[object, Path]) -> None:
     _, folder = owned
     folder.mkdir(mode=0o755)
     try:
@@ -198,9 +196,7 @@ def test_a_folder_that_others_may_enter_is_not_used(
         folder.rmdir()
 
 
-def test_an_owner_has_one_server_and_its_processes_none_of_their_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_owner_has_one_server_its_processes_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(shared_fork_server.VARIABLE, raising=False)
     shared_fork_server.environment.cache_clear()
     try:

@@ -8,15 +8,13 @@ from sqlalchemy import Engine
 
 from jobs import clock
 from jobs.settings import Settings
-from jobs.store import db
-from tests.support.stores.transactions import scalar
+from tests.support.stores.transactions import connected, scalar
 
 
 @pytest.fixture
 def pool(settings: Settings, now_s: list[float]) -> Iterator[Engine]:
-    made = db.connect(settings.database_url, pool_size=2)
-    yield made
-    made.dispose()
+    with connected(settings.database_url) as made:
+        yield made
 
 
 @pytest.fixture

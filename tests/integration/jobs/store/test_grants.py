@@ -8,10 +8,18 @@ from jobs.store import db
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import audit
 from tests.support.cases import each
-from tests.support.stores.transactions import fetch, transact
+from tests.support.stores.transactions import connected, fetch, transact
 
+_CHAIN = (
+    "SELECT * FROM audit_chain",
+    "UPDATE audit_chain SET n = 9",
+    "DELETE FROM audit_chain",
+    "INSERT INTO audit_chain VALUES (2, 2, '')",
+    "ALTER TABLE audit DISABLE TRIGGER audit_chain",
+)
 REFUSED = {
     db.API: (
+        *_CHAIN,
         "UPDATE audit SET actor = 'x'",
         "DELETE FROM audit",
         "TRUNCATE audit",
@@ -39,6 +47,7 @@ REFUSED = {
         "CREATE TABLE mine (n int)",
     ),
     db.WORKER: (
+        *_CHAIN,
         "SELECT hash FROM api_keys",
         "SELECT * FROM find_key('x')",
         "INSERT INTO api_keys SELECT * FROM api_keys",
@@ -64,20 +73,17 @@ REFUSED = {
 @pytest.mark.parametrize("role", [db.API, db.WORKER])
 def test_a_role_may_not(database_url: str, role: str) -> None:
     # Each logs in as itself, as it should on a server of one's own: nobody to go back to.
-    engine = db.connect(database_url.replace("//millrace@", f"//{role}@"), pool_size=1)
     refused = "permission denied|must be owner|would be affected by row-level"
-    for statement, case in each(REFUSED[role]):
-        with case, pytest.raises(ProgrammingError, match=refused), acting(engine, EVERYBODY) as tx:
-            tx.execute(text(statement))
-    engine.dispose()
+    with connected(database_url.replace("//millrace@", f"//{role}@")) as its:
+        for statement, case in each(REFUSED[role]):
+            with case, pytest.raises(ProgrammingError, match=refused), acting(its, EVERYBODY) as tx:
+                tx.execute(text(statement))
 
 
 @pytest.mark.parametrize("role", [db.API, db.WORKER])
 def test_both_may_add_to_the_audit_log(database: Engine, database_url: str, role: str) -> None:
-    engine = db.connect(database_url, pool_size=1, role=role)
-    with acting(engine, "acme") as tx:
+    with connected(database_url, role) as engine, acting(engine, "acme") as tx:
         audit.record(tx, tenant="acme", actor="a", act="b", target="c", request_id="d")
-    engine.dispose()
     assert [row.act for row in transact(database, audit.page, "acme", after=None, limit=9)] == ["b"]
 
 

@@ -7,8 +7,6 @@ from decimal import Decimal
 from uuid import UUID
 
 import pytest
-from click.testing import CliRunner
-from click.testing import Result as Ran
 from sqlalchemy import Engine, text
 
 from jobs import ids
@@ -18,8 +16,8 @@ from jobs.store import db, invariants
 from jobs.store.jobs import verbs
 from jobs.store.queue import claim, settle
 from jobs.usecases.submit import Order, submit_source
-from ops.cli.main import main
 from tests.support.cases import each
+from tests.support.command_line import run_millrace
 from tests.support.stores.store import ECHO, count, post, results
 from tests.support.stores.transactions import execute, transact
 
@@ -222,18 +220,14 @@ def test_they_hold_in_every_snapshot_while_it_works(database: Engine) -> None:
 def test_the_command_tells_what_holds_and_fails_where_something_is_broken(
     database: Engine, database_url: str, jobs: dict[str, UUID]
 ) -> None:
-    def check(*options: str) -> Ran:
-        command = ["check", "--invariants", *options]
-        return CliRunner().invoke(main, command, env={"MILLRACE_DATABASE_URL": database_url})
+    def check(*options: str, status: int = 1) -> str:
+        its = {"MILLRACE_DATABASE_URL": database_url}
+        return run_millrace("check", "--invariants", *options, status=status, **its).stdout
 
-    well = check()
-    assert well.exit_code == 0
-    assert "BROKEN" not in well.stdout
+    assert "BROKEN" not in check(status=0)
     execute(database, "UPDATE slices SET lease_owner = 7 WHERE job_id = :done", jobs)
-    words, data = check(), check("--json")
-    assert (words.exit_code, data.exit_code) == (1, 1)
-    assert ids.show("job", jobs["done"]) in words.stdout
-    found = json.loads(data.stdout)
+    assert ids.show("job", jobs["done"]) in check()
+    found = json.loads(check("--json"))
     assert not found["holds"]
     (broken_one,) = (row for row in found["invariants"] if not row["holds"])
     assert (broken_one["invariant"], broken_one["name"]) == (4, "leases")

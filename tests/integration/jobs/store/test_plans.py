@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import event
 
 from jobs.models.builtin_models import SAMPLES
 from jobs.store import db
@@ -17,6 +16,8 @@ from jobs.store.queue.claim import claim
 from jobs.store.queue.finish import MissedJobs
 from jobs.store.queue.settle import Attempt
 from tests.support.cases import each
+from tests.support.stores import plans
+from tests.support.stores.transactions import connected
 
 LARGE = UUID("01900000-0000-7000-9000-000000000001")
 ECHO = SAMPLES.resolve("echo")
@@ -50,42 +51,23 @@ _FILL = """
 @pytest.fixture(scope="module")
 def filled(migrated: str) -> Iterator[db.Tx]:
     """The database that the others are copied from; what is written here is taken back."""
-    engine = db.connect(migrated, pool_size=1)
-    with engine.connect() as tx:
+    with connected(migrated) as engine, engine.connect() as tx:
         tx.exec_driver_sql(_FILL)
         tx.exec_driver_sql("ANALYZE jobs, job_labels, slices, items, results")
         yield tx
         tx.rollback()
-    engine.dispose()
 
 
-def explained(tx: db.Tx, words: str, act: Callable[[], object]) -> dict[str, Any]:
-    """The plan of the statement with these words among those that act sends, with what running it
-    took."""
-    plans: list[dict[str, Any]] = []
-
-    def explain(_: object, cursor: Any, statement: str, values: Any, *more: object) -> None:
-        if words in statement:
-            with cursor.connection.cursor() as own:
-                own.execute("SAVEPOINT explained")
-                own.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement, values)
-                [[found]] = own.fetchone()
-                own.execute("ROLLBACK TO explained")
-            plans.append(found["Plan"])
-
-    event.listen(tx, "before_cursor_execute", explain)
+def explained(tx: db.Tx, words: str, act: Callable[[], object]) -> plans.Plan:
+    """The plan of the one statement with these words; what act does is taken back."""
     with tx.begin_nested() as done:
-        act()
+        [plan] = plans.explained(tx, act, words)
         done.rollback()
-    event.remove(tx, "before_cursor_execute", explain)
-    [plan] = plans
     return plan
 
 
 def blocks(tx: db.Tx, words: str, act: Callable[[], object]) -> int:
-    """The pages that the statement with these words looks at."""
-    plan = explained(tx, words, act)
-    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+    return plans.blocks([explained(tx, words, act)])
 
 
 def test_a_slice_is_postponed_at_a_cost_of_its_items(filled: db.Tx) -> None:
@@ -211,9 +193,7 @@ _SMALL_JOBS_ALONE = f"""
 
 
 @pytest.mark.parametrize("before", [_FORGET, _SMALL_JOBS_ALONE], ids=["none", "of others"])
-def test_a_chunk_of_fresh_results_is_read_at_the_cost_of_its_rows(
-    filled: db.Tx, before: str
-) -> None:
+def test_a_chunk_of_new_results_is_read_at_the_cost_of_its_rows(filled: db.Tx, before: str) -> None:
     values = {"job": LARGE, "tenant": "t", "unit": "u", "outcome": "succeeded"}
     chunk = {"after": 29_999, "until": 30_999}
     with filled.begin_nested() as forgotten:

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 import redis
+from redis import Redis
 
 from jobs.telemetry import log_ring
 from jobs.telemetry.log_ring import LogRing, log_key, parse_lines
@@ -19,7 +20,7 @@ _log = logging.getLogger("tests.ring")
 
 
 @pytest.fixture
-def ring(redis_client: "redis.Redis") -> Iterator[LogRing]:
+def ring(redis_client: Redis) -> Iterator[LogRing]:
     """One that hasn't a thread: the test writes."""
     made = LogRing(redis_client, 7, 100)
     _log.setLevel(logging.INFO)
@@ -29,7 +30,7 @@ def ring(redis_client: "redis.Redis") -> Iterator[LogRing]:
 
 
 @pytest.fixture
-def kept(redis_client: "redis.Redis") -> Kept:
+def kept(redis_client: Redis) -> Kept:
     """Lines of the log that Redis has."""
 
     def read() -> list[dict[str, Any]]:
@@ -57,9 +58,7 @@ def test_lines_are_as_on_standard_error_and_without_payloads(ring: LogRing, kept
     assert "body" not in first
 
 
-def test_so_many_are_kept_and_for_so_long(
-    ring: LogRing, kept: Kept, redis_client: "redis.Redis"
-) -> None:
+def test_so_many_are_kept_and_for_so_long(ring: LogRing, kept: Kept, redis_client: Redis) -> None:
     for n in range(1000):
         _log.info("line %d", n)
         if n % 100 == 99:
@@ -88,7 +87,7 @@ def test_lines_that_are_long_are_cut_and_those_that_come_too_fast_dropped_and_co
 
 
 def test_while_redis_is_away_lines_are_dropped_and_nothing_waits(
-    ring: LogRing, kept: Kept, redis_client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+    ring: LogRing, kept: Kept, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(**_: object) -> None:
         raise redis.ConnectionError("away")
@@ -103,7 +102,7 @@ def test_while_redis_is_away_lines_are_dropped_and_nothing_waits(
     assert [line["message"] for line in kept()] == ["back", dropped]
 
 
-def test_a_stopped_ring_has_written_everything(kept: Kept, redis_client: "redis.Redis") -> None:
+def test_a_stopped_ring_has_written_everything(kept: Kept, redis_client: Redis) -> None:
     ring = LogRing(redis_client, 7, 100)
     ring.start()
     logging.getLogger("tests.other").error("the last")
@@ -139,7 +138,10 @@ def test_a_point_has_the_rates_of_its_moment_and_of_nobody_nothing_is_known() ->
     assert (nobody.calls_s, nobody.waiting, nobody.busy) == (0.0, None, None)
 
 
-def test_keepers_write_one_point_each_turn_and_so_many_in_all(redis_client: "redis.Redis") -> None:
+def test_keepers_write_one_point_each_turn_and_so_many_in_all(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "INTERVAL_S", 3600.0)
     for _ in range(history.MAX_POINTS + 3):
         assert history.write(redis_client, reading())
         assert not history.write(redis_client, reading())  # another keeper has just

@@ -30,18 +30,9 @@ from tests.support.stores.transactions import scalar, scalars, transact
 
 
 @pytest.fixture
-def api(database_url: str) -> Iterator[Engine]:
-    """As an api process connects: row-level security applies."""
-    engine = db.connect(database_url, pool_size=2, role=db.API)
-    yield engine
-    engine.dispose()
-
-
-@pytest.fixture
 def notifier(database_url: str) -> Iterator[WorkNotifier]:
-    made = WorkNotifier(database_url)
-    yield made
-    made.close()
+    with closing(WorkNotifier(database_url)) as made:
+        yield made
 
 
 Store = Callable[..., list[Outcome]]

@@ -4,19 +4,16 @@ runs over them. Of each there are two that could act."""
 import os
 import signal
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import pytest
-import redis
+from redis import Redis
 from sqlalchemy import Engine
 
 from jobs.models.watcher import ModelsFile
 from jobs.scaling.policy import Policy
 from jobs.settings import Settings
-from jobs.store import db
 from jobs.store.scaling import policies as store
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.usecases import scaling
@@ -24,6 +21,7 @@ from ops.processes.children import Child, Supervisor
 from ops.supervisor.local_workers import LocalWorkers
 from ops.supervisor.scaling import ScalingFollower
 from tests.support.servers.kubernetes_api import KubernetesApi, Scale
+from tests.support.wait import PATIENCE_S
 from workers.keeper.scaling.actuators import command
 from workers.keeper.scaling.controller import PoolController
 from workers.scaler.actuator import KubernetesActuator
@@ -113,7 +111,7 @@ class Workers:
     """Workers of a supervisor: processes that end at SIGTERM, or don't."""
 
     def __init__(
-        self, command: str = "exec sleep 99", log: Path | None = None, grace_s: float = 30.0
+        self, command: str = "exec sleep 999", log: Path | None = None, grace_s: float = 30.0
     ) -> None:
         self.supervisor, self._command, self._log = Supervisor(), command, log
         self.local = LocalWorkers(self.supervisor, POOL, [], self._new, 5, grace_s=grace_s)
@@ -176,7 +174,7 @@ class KubernetesRig:
 
     def __init__(self, settings: Settings, database: Engine, api: KubernetesApi) -> None:
         self._api, self._scale = api, api.scales.setdefault("millrace/deployment/worker", Scale())
-        cluster = Cluster()
+        cluster = Cluster(PATIENCE_S)
         self._scalers = [
             Scaler(settings, database, lambda: KubernetesActuator(cluster, {POOL: WORKLOAD}))
             for _ in range(2)
@@ -208,25 +206,23 @@ class Stage:
     """A pool with a policy, and all that could act on it."""
 
     def __init__(
-        self, database: Engine, settings: Settings, client: "redis.Redis", folder: Path,
-        api: KubernetesApi,
+        self, database: Engine, keeper: Engine, settings: Settings, client: Redis,
+        folder: Path, api: KubernetesApi,
     ) -> None:  # fmt: skip
         self._database = database
         its = settings.evolve(scale_command=CommandRig.program(folder))
-        self._role = db.connect(settings.database_url, pool_size=3, role=db.WORKER)
-        keepers = [PoolController(its, client, ModelsFile(None), self._role) for _ in range(2)]
+        keepers = [PoolController(its, client, ModelsFile(None), keeper) for _ in range(2)]
         self.rigs: dict[str, Rig] = {
             "plan": PlanRig(keepers, lambda: self.desired),
             "command": CommandRig(keepers, folder),
             "local": LocalRig(its, folder),
-            "kubernetes": KubernetesRig(its, self._role, api),
+            "kubernetes": KubernetesRig(its, keeper, api),
         }
 
     def close(self) -> None:
         for rig in self.rigs.values():
             for of in range(2):
                 rig.close(of)
-        self._role.dispose()
 
     def give(self, actuator: str) -> Rig:
         """Gives the pool to an actuator, with no replicas."""
@@ -259,15 +255,3 @@ def program(folder: Path, text: str) -> str:
     file.write_text(f"#!/bin/sh\n{text}\n")
     file.chmod(file.stat().st_mode | stat.S_IXUSR)
     return str(file)
-
-
-@contextmanager
-def staged(
-    database: Engine, settings: Settings, client: "redis.Redis", folder: Path, api: KubernetesApi
-) -> Iterator[Stage]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "AGAIN_S", command.AGAIN_S)
-        patch.setenv("KUBECONFIG", str(api.kubeconfig(folder)))
-        made = Stage(database, settings, client, folder, api)
-        yield made
-        made.close()

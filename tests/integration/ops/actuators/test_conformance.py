@@ -1,17 +1,19 @@
 """One suite over all actuators: a pool gets what was decided, by one who acts, again and again."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-import redis
+from redis import Redis
 from sqlalchemy import Engine
 
 from jobs.scaling.policy import ACTUATIONS
 from jobs.settings import Settings
-from tests.integration.ops.actuators.rigs import Rig, Stage, staged
+from tests.integration.ops.actuators.rigs import Rig, Stage
 from tests.support.servers import kubernetes_api
 from tests.support.wait import eventually
+from workers.keeper.scaling.actuators import command
 
 ACTING = [name for name in ACTUATIONS if name != "plan"]
 each = pytest.mark.parametrize("name", ACTUATIONS)
@@ -20,13 +22,14 @@ each_that_acts = pytest.mark.parametrize("name", ACTING)
 
 @pytest.fixture
 def stage(
-    database: Engine, settings: Settings, redis_client: "redis.Redis", tmp_path: Path
-) -> Iterator[Stage]:
-    with (
-        kubernetes_api.running() as api,
-        staged(database, settings, redis_client, tmp_path, api) as made,
-    ):
-        yield made
+    database: Engine, keeper: Engine, settings: Settings, redis_client: Redis,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Stage]:  # fmt: skip
+    monkeypatch.setattr(command, "AGAIN_S", command.AGAIN_S)
+    with kubernetes_api.running() as api:
+        monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
+        with closing(Stage(database, keeper, settings, redis_client, tmp_path, api)) as made:
+            yield made
 
 
 def brings(rig: Rig, replicas: int, of: int = 0) -> bool:
@@ -36,9 +39,7 @@ def brings(rig: Rig, replicas: int, of: int = 0) -> bool:
 
 
 @each
-def test_a_pool_gets_what_was_decided_last_and_nothing_more_is_done(
-    stage: Stage, name: str
-) -> None:
+def test_a_pool_gets_what_was_decided_last_and_no_more_is_done(stage: Stage, name: str) -> None:
     rig = stage.give(name)
     for replicas in (2, 5, 1, 0, 3):
         stage.decide(replicas)

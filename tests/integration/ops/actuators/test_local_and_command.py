@@ -1,6 +1,7 @@
 """What one kind of actuator does alone: workers of this machine, and a program."""
 
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -47,12 +48,16 @@ def test_a_worker_that_drains_is_not_started_again(workers: Workers) -> None:
     assert (child.alive(), child.restarts, workers.supervisor.children) == (False, 0, [])
 
 
-def test_a_worker_that_does_not_drain_is_killed_after_its_grace() -> None:
-    deaf = Workers(command="trap '' TERM; while :; do sleep 1; done", grace_s=0.2)
-    deaf.local.apply(POOL, 1)
-    deaf.local.apply(POOL, 0)
-    eventually(deaf.has_retired)
-    deaf.supervisor.stop(0.0)
+def test_a_worker_that_does_not_drain_is_killed_after_its_grace(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    deaf = Workers("trap '' TERM; echo deaf; while :; do sleep 1; done", log, grace_s=0.2)
+    with closing(SimpleNamespace(close=lambda: deaf.supervisor.stop(0.0))):
+        deaf.local.apply(POOL, 1)
+        [child] = deaf.supervisor.children
+        eventually(log.read_text)
+        deaf.local.apply(POOL, 0)
+        eventually(deaf.has_retired)
+    assert child.process.returncode == -signal.SIGKILL
 
 
 def test_no_more_workers_than_there_are_places(workers: Workers) -> None:
@@ -80,7 +85,7 @@ def test_weights_that_one_worker_has_are_last_to_go(database: Engine, settings: 
     registered(database, "draining", "rare@1")
     registered(database, "ready", "rare@1", pool="another")
     leaving = registered(database, "ready", "rare@1")
-    follower = ScalingFollower(settings)
+    follower = ScalingFollower(settings.evolve(lease_s=600))
     with closing(SimpleNamespace(close=follower.stop)):
         follower.look()
         by_place = {1: old, 2: holder, 3: new, 4: loads}
@@ -98,9 +103,7 @@ def test_a_drained_worker_has_nothing_to_lose(database: Engine, settings: Settin
         ]
 
 
-def test_the_same_number_is_told_again_after_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_number_is_told_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = tmp_path / "told"
     actuator = CommandActuator(program(tmp_path, f'echo "$*" >> {told}'))
     now_s = clock.monotonic()

@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
@@ -29,11 +28,11 @@ from jobs.store.scaling import arrivals as pool_arrivals
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import tenants
 from jobs.usecases.submit import Order, submit
-from ops.cli.main import main
 from ops.simulation import history
+from tests.support.command_line import run_millrace
 from tests.support.stores.soundness import broken_invariants
 from tests.support.stores.store import ECHO, claim, count, post, results
-from tests.support.stores.transactions import execute, scalar, transact
+from tests.support.stores.transactions import connected, execute, scalar, transact
 
 PRICES = {
     ECHO.key: Price(
@@ -205,23 +204,20 @@ def test_without_a_price_what_was_used_is_written_and_nothing_spent(database: En
 @pytest.mark.parametrize("role", ["", db.WORKER, db.API])
 def test_the_ledger_is_frozen(database: Engine, database_url: str, change: str, role: str) -> None:
     bill(database, minute())
-    engine = db.connect(database_url, pool_size=1, role=role)
-    with pytest.raises(DBAPIError, match=r"insert-only|permission denied"), engine.begin() as tx:
-        tx.execute(text(change))
-    engine.dispose()
+    refused = pytest.raises(DBAPIError, match=r"insert-only|permission denied")
+    with connected(database_url, role) as engine, refused:
+        execute(engine, change)
     assert len(billed(database)) == 1
 
 
-def test_a_tenant_sees_its_own_rows_alone(database: Engine, database_url: str) -> None:
+def test_a_tenant_sees_its_own_rows_alone(database: Engine, api: Engine) -> None:
     bill(database, minute("acme"), minute("other"))
-    engine = db.connect(database_url, pool_size=1, role=db.API)
     for table in ("usage", "spend"):
-        with acting(engine, "acme") as tx:
+        with acting(api, "acme") as tx:
             seen = tx.scalars(text(f"SELECT tenant_id FROM {table}")).all()
         assert seen == ["acme"]
-    with pytest.raises(DBAPIError, match=r"permission denied"), acting(engine, "acme") as tx:
+    with pytest.raises(DBAPIError, match=r"permission denied"), acting(api, "acme") as tx:
         tx.execute(text("INSERT INTO spend VALUES ('acme', now(), -1)"))
-    engine.dispose()
 
 
 def test_a_minute_of_calls_is_billed_once_however_often_it_is_moved(database: Engine) -> None:
@@ -358,22 +354,20 @@ def test_items_count_when_their_job_came_with_the_mean_of_those_that_ran(databas
     assert sum(its.units for its in found) == pytest.approx(40)
 
 
-def test_a_history_is_exported(
-    database: Engine, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_history_is_exported(database: Engine, database_url: str, tmp_path: Path) -> None:
+    def export(since: str, until: str, status: int = 0) -> str:
+        words = ["history", "export", str(path), "--from", since, "--to", until]
+        return run_millrace(*words, status=status, MILLRACE_DATABASE_URL=database_url).output
+
     bill(database, Minute(MINUTE, "alice", "echo", "1", "standard", 5, 1, 50, 2_000_000))
     with database.begin() as tx:
         pool_arrivals.add(tx, "gpu", AT_S, 2.0)
         pool_arrivals.add(tx, "gpu", AT_S, 3.0)
-    monkeypatch.setenv("MILLRACE_DATABASE_URL", database_url)
     path = tmp_path / "arrivals.csv"
-    words = ["history", "export", str(path), "--from", "2026-11-21", "--to", "2026-11-22"]
-    done = CliRunner().invoke(main, words)
-    assert done.exit_code == 0, done.output
-    assert "2 rows from 2026-11-21 00:00 to 2026-11-22 00:00 UTC" in done.output
+    said = export("2026-11-21", "2026-11-22")
+    assert "2 rows from 2026-11-21 00:00 to 2026-11-22 00:00 UTC" in said
     call, work = history.read(path)
     assert call == history.Row(AT_S, 60, "calls", "echo@1", 6, 50, 2.0)
     assert (work.kind, work.name, work.count, work.lasts_s) == ("work", "gpu", 2.5, 300)
-    backwards = [*words[:3], "--from", "2026-11-22", "--to", "2026-11-21"]
-    assert "--from must be before --to" in CliRunner().invoke(main, backwards).output
+    assert "--from must be before --to" in export("2026-11-22", "2026-11-21", status=2)
     assert ECHO.key == "echo@1"

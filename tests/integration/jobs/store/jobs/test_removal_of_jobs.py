@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from jobs import ids
 from jobs.errors import Conflict, NotFound
 from jobs.settings import Settings
-from jobs.store import db, partitions
+from jobs.store import partitions
 from jobs.store.jobs import deletion, read, responses, retention, verbs
 from jobs.store.jobs.responses import NewResponse
 from jobs.store.jobs.retention import Kind
@@ -72,9 +72,7 @@ def test_a_week_goes_once_all_its_jobs_are_pruned(database: Engine) -> None:
     assert count(database, "results") == 6
 
 
-def test_results_go_with_their_attempts_and_payloads_once_the_items_are_pruned_too(
-    database: Engine,
-) -> None:
+def test_results_go_with_attempts_and_payloads_once_items_are_pruned_too(database: Engine) -> None:
     id = old_job(database, MONDAY)
     mark(database, MONDAY + DAY, "results")
     assert [drop(database, MONDAY + WEEK, "results") for _ in range(3)] == [1, 1, 0]
@@ -221,7 +219,7 @@ def test_the_keeper_takes_everything_away_at_its_age(database: Engine) -> None:
     assert count(database, "deletions") == 0
 
 
-def test_an_expired_response_goes_with_its_job(database: Engine, settings: Settings) -> None:
+def test_an_expired_response_goes_with_its_job(database: Engine, keeper: Engine) -> None:
     job = post(database, "x")
     settle(database, claim(database))
     live, gone = ids.new(), ids.new()
@@ -231,9 +229,7 @@ def test_an_expired_response_goes_with_its_job(database: Engine, settings: Setti
             responses.store(tx, new, keep_days)
         assert responses.get(tx, "default", gone) is None
         assert responses.chain(tx, "default", job) == []
-    keeper = db.connect(settings.database_url, pool_size=1, role=db.WORKER)
     assert transact(keeper, responses.delete_expired) == 2
-    keeper.dispose()
     assert transact(database, read.get, "default", job) is None
     assert transact(database, responses.get, "default", live) is not None
 

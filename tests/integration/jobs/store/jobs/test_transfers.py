@@ -11,7 +11,6 @@ from sqlalchemy import Engine
 from jobs.errors import Conflict
 from jobs.intake.idempotency_key import Claim
 from jobs.models.builtin_models import SAMPLES
-from jobs.store import db
 from jobs.store.db import Tx
 from jobs.store.jobs import deletion, idempotency, retention, transfers, verbs
 from jobs.store.queue import finish
@@ -74,11 +73,9 @@ def _sound(database: Engine) -> Any:
     assert broken_invariants(database) == set()
 
 
-def test_a_job_with_a_source_is_validated_by_transfer(database: Engine, database_url: str) -> None:
-    engine = db.connect(database_url, pool_size=1, role=db.API)
+def test_a_job_with_a_source_is_validated_by_transfer(database: Engine, api: Engine) -> None:
     held = Claim("default", "key", b"same")
-    id = coming(engine, dialect="native", asked={"x": 1}, target=S3, claim=held)
-    engine.dispose()
+    id = coming(api, dialect="native", asked={"x": 1}, target=S3, claim=held)
     found = job(database, id)
     assert (found.state, found.total) == ("validating", 0)
     assert found.source == '{"url":"s3://here/in.jsonl"}'
@@ -98,9 +95,7 @@ def test_a_job_whose_items_are_to_be_read_has_its_labels(database: Engine) -> No
     assert count(database, "job_labels") == 2
 
 
-def test_a_job_that_learns_its_model_from_its_lines_is_left_alone_by_a_sweep(
-    database: Engine,
-) -> None:
+def test_a_job_that_learns_its_model_from_its_lines_is_left_by_a_sweep(database: Engine) -> None:
     id = coming(database, model="")
     assert (job(database, id).model, job(database, id).version) == ("", "")
     assert transact(database, finish.MissedJobs().close) == 0
@@ -236,9 +231,7 @@ def test_a_tenant_that_leaves_takes_its_transfers_along(database: Engine) -> Non
 
 
 @pytest.mark.parametrize("kind", ["items", "results"])
-def test_what_was_pruned_is_neither_read_nor_written_again(
-    database: Engine, kind: retention.Kind
-) -> None:
+def test_what_was_pruned_is_never_read_or_written(database: Engine, kind: retention.Kind) -> None:
     unread, written = coming(database), going(database)
     transact(database, verbs.cancel, unread)
     write(database, take(database), {"error": {"code": "x", "message": "y"}})

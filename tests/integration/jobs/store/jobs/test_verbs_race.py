@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
 import pytest
@@ -11,36 +12,20 @@ from sqlalchemy.exc import OperationalError
 
 from jobs.errors import Conflict, NotFound
 from jobs.settings import Settings
-from jobs.store import db
 from jobs.store.db import Tx
 from jobs.store.jobs import deletion, verbs
 from jobs.store.queue import finish, reap
 from jobs.usecases.cancel import cancel
+from tests.support.stores import store
+from tests.support.stores.soundness import broken_invariants
 from tests.support.stores.store import claim, count, job, lapse, post, settle
-from tests.support.stores.transactions import execute, scalars, transact
-from tests.support.wait import eventually
+from tests.support.stores.transactions import connected, execute, scalars, transact
+from tests.support.wait import PATIENCE_S, eventually
 from workers.keeper import keeper
 
 ROUNDS = 60
 
-# Invariants 1 and 6 of a job that has ended.
-BROKEN = text("""
-    SELECT j.id FROM jobs j
-    LEFT JOIN LATERAL (SELECT count(*) AS n, count(*) FILTER (WHERE outcome = 'succeeded') AS good,
-                              min(seq) AS first, max(seq) AS last
-                       FROM results WHERE job_id = j.id) AS r ON true
-    WHERE j.finished_at IS NULL OR r.n <> j.total OR r.first <> 0 OR r.last <> j.total - 1
-       OR r.good <> j.n_succeeded
-       OR r.n <> j.n_succeeded + j.n_failed + j.n_cancelled + j.n_expired
-""")
-# What a deleted job left behind.
-ORPHANS = text("""
-    SELECT job_id FROM (
-        SELECT job_id FROM slices UNION SELECT job_id FROM items UNION SELECT job_id FROM results
-        UNION SELECT job_id FROM results_archive UNION SELECT job_id FROM deletions
-    ) AS found
-    WHERE job_id NOT IN (SELECT id FROM jobs)
-""")
+UNDONE = """SELECT id FROM jobs WHERE finished_at IS NULL UNION SELECT job_id FROM deletions"""
 
 
 def expire(tx: Tx, job: UUID) -> None:
@@ -52,11 +37,7 @@ VERBS = (verbs.cancel, verbs.pause, verbs.resume, verbs.retry, expire, verbs.del
 WEIGHTS = (5, 5, 5, 5, 2, 1)
 
 
-def test_verbs_and_finishers_at_once_neither_deadlock_nor_lose(
-    database: Engine, database_url: str
-) -> None:
-    pool = db.connect(database_url, pool_size=16)
-    jobs: list[UUID] = [post(pool, *["x"] * 2500) for _ in range(4)]
+def test_verbs_and_finishers_at_once_lose_nothing(database: Engine, database_url: str) -> None:
     errors: list[OperationalError] = []
     over, verbs_over = threading.Event(), threading.Event()
 
@@ -68,12 +49,9 @@ def test_verbs_and_finishers_at_once_neither_deadlock_nor_lose(
             if len(_alive(pool)) < len(jobs) and dice.random() < 0.5:
                 jobs[dice.randrange(len(jobs))] = post(pool, *["x"] * 2500)
 
-    def until(end: threading.Event, act: Callable[[], object]) -> Callable[[], None]:
-        def run() -> None:
-            while not end.is_set():
-                attempt(act)
-
-        return run
+    def repeat(end: threading.Event, act: Callable[[], object]) -> None:
+        while not end.is_set():
+            attempt(act)
 
     def attempt(act: Callable[[], object]) -> None:
         try:
@@ -83,34 +61,30 @@ def test_verbs_and_finishers_at_once_neither_deadlock_nor_lose(
         except OperationalError as error:
             errors.append(error)
 
-    askers = [threading.Thread(target=use_verbs, args=(seed,)) for seed in range(4)]
-    others = [
-        threading.Thread(target=until(end, act))
-        for end, act in (
-            # What one that failed had claimed is free again long before the wait below ends.
-            *[(over, lambda: settle(pool, claim(pool, lease_s=5)))] * 3,
-            # A worker that dies, while there are verbs: after them all that is claimed ends.
-            (verbs_over, lambda: claim(pool, lease_s=0)),
-            *[(over, lambda: _keep(pool))] * 2,
-        )
-    ]
-    for thread in (*askers, *others):
-        thread.start()
-    for thread in askers:
-        thread.join()
-    verbs_over.set()
-    for one in _alive(pool):
-        _verb(pool, verbs.resume, one)
-    try:
-        eventually(lambda: errors or not _found(database, BROKEN))
-        eventually(lambda: errors or not _found(database, ORPHANS))
-    finally:
-        over.set()
-        for thread in others:
-            thread.join()
-        pool.dispose()
+    others = (
+        # What one that failed had claimed is free again long before the wait below ends.
+        *[(over, lambda: settle(pool, claim(pool, lease_s=5)))] * 3,
+        # A worker that dies, while there are verbs: after them all that is claimed ends.
+        (verbs_over, lambda: claim(pool, lease_s=0)),
+        *[(over, lambda: _keep(pool))] * 2,
+    )
+    with connected(database_url, pool_size=16) as pool, ThreadPoolExecutor(4 + 6) as threads:
+        jobs: list[UUID] = [post(pool, *["x"] * 2500) for _ in range(4)]
+        working = [threads.submit(repeat, *other) for other in others]
+        try:
+            list(threads.map(use_verbs, range(4)))
+            verbs_over.set()
+            for one in _alive(pool):
+                _verb(pool, verbs.resume, one)
+            eventually(lambda: errors or not scalars(database, UNDONE))
+        finally:
+            over.set()
+            verbs_over.set()
+        for one in working:
+            one.result()
     assert errors == []
-    assert _found(database, BROKEN) + _found(database, ORPHANS) == []
+    assert scalars(database, UNDONE) == []
+    assert broken_invariants(database) == set()
 
 
 @pytest.mark.parametrize(("name", "look"), [("cancel", "unended_cancelled"), ("expire", "expired")])
@@ -154,11 +128,6 @@ def _alive(pool: Engine) -> list[UUID]:
     return scalars(pool, "SELECT id FROM jobs")
 
 
-def _found(database: Engine, query: object) -> list[UUID]:
-    with database.connect() as tx:
-        return list(tx.scalars(query))  # type: ignore[call-overload]
-
-
 # -- jobs that are larger than what one transaction ends
 
 
@@ -169,9 +138,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def end_cancelled(database: Engine) -> None:
-    with database.begin() as tx:
-        while found := verbs.unended_cancelled(tx):
-            verbs.end_cancelled(tx, found[0])
+    while transact(database, store.end_cancelled):
+        pass
 
 
 def test_every_transaction_of_a_cancel_ends_a_bounded_part(database: Engine) -> None:
@@ -203,7 +171,8 @@ def test_an_impatient_cancel_is_finished_by_whoever_finds_it(
     assert job(database, id).state == "cancelled"
 
 
-def test_a_large_job_is_terminal_when_cancel_returns(database: Engine) -> None:
+def test_cancel_ends_even_a_large_job(database: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.usecases.cancel._END_FOR_S", PATIENCE_S)
     id = post(database, *["x"] * 3500)
     settle(database, claim(database))
     cancel(database, id)
@@ -234,9 +203,8 @@ def test_expiry_takes_part_after_part_and_a_claim_between_does_no_harm(database:
     execute(database, "UPDATE slices SET state = 'ready' WHERE state = 'held'")
     late = claim(database)
     assert settle(database, late) == 1
-    with database.begin() as tx:
-        while due := verbs.expired(tx):
-            verbs.expire(tx, due[0])
+    while transact(database, store.end_expired):
+        pass
     row = job(database, id)
     assert (row.state, row.succeeded, row.expired) == ("expired", 1000, 2500)
 

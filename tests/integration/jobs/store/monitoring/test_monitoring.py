@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from psycopg import Connection
@@ -21,7 +21,7 @@ from jobs.store.tenancy import EVERYBODY, acting
 from jobs.telemetry.reports.figures import EVERYTHING, Figures
 from jobs.usecases.submit import Order, submit
 from tests.support.stores.store import count, post
-from tests.support.stores.transactions import execute, scalars, transact
+from tests.support.stores.transactions import connected, execute, transact
 from tests.support.wait import PATIENCE_S, eventually
 from workers.keeper.due_watcher import DueWatcher
 from workers.keeper.keeper import Keeper, duties, lease_watch
@@ -91,7 +91,7 @@ def test_a_service_that_has_failed_keeps_to_its_timer_and_the_watch_survives_its
     failing.has_failed = True
     services = {kind: [woken, failing] for kind in due.NAMES}
     end_watches = (
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity"
         " WHERE query LIKE '%AS found (name%' AND pid <> pg_backend_pid()"
     )
     with closing(DueWatcher(settings, services, lease_watch(settings))) as watcher:
@@ -119,9 +119,8 @@ def test_who_waits_for_a_lock_is_told_with_who_holds_it(database: Engine) -> Non
         query = "SELECT count(*) FROM jobs"
         waiting = threading.Thread(target=execute, args=(database, query))
         waiting.start()
-        with database.connect() as tx:
-            found = eventually(lambda: diagnostics.locks(tx).waiting and diagnostics.locks(tx))
-        assert found
+        eventually(lambda: transact(database, diagnostics.locks).waiting)
+        found = transact(database, diagnostics.locks)
         assert (found.on, found.blocker, found.waiting) == ("jobs", pid, 1)
         assert 0 <= found.longest_s < PATIENCE_S
     waiting.join()
@@ -159,15 +158,15 @@ def test_what_came_before_a_job_is_counted_by_whose_it_is(database: Engine) -> N
 # -- figures: written once a minute, averaged over ten, deleted when they are old
 
 MODEL = "model:m@1"
-AGES_S = 60 * 10_007  # a step that two minutes hardly ever lie on both sides of
+AGES_S = 60 * (10**8 + 1)  # a step that has all minutes of this century
 
 
-def write(database: Engine, minutes_ago: int, subject: str = MODEL, **figures: float) -> None:
-    """Writes a minute of the past."""
+def write(tx: Tx, minutes_ago: int, subject: str = MODEL, **figures: float) -> None:
+    """Writes a minute of the past: so long before that in which the transaction began."""
     its = Figures(**figures)
-    transact(database, history.add_minute, {EVERYTHING: its, subject: its})
+    history.add_minute(tx, {EVERYTHING: its, subject: its})
     back = "UPDATE figures SET at = at - :ago WHERE step = 60 AND at > now() - interval '1 min'"
-    execute(database, back, {"ago": timedelta(minutes=minutes_ago)})
+    tx.execute(text(back), {"ago": timedelta(minutes=minutes_ago)})
 
 
 def old(database: Engine, *rows: tuple[float, int]) -> None:
@@ -196,9 +195,10 @@ def test_a_minute_is_written_once_whatever_the_number_of_keepers(database: Engin
 
 
 def test_points_are_of_one_subject_and_in_order_with_gaps_left_out(database: Engine) -> None:
-    write(database, 3, calls_s=3.0, waiting=2.0)
-    write(database, 1, calls_s=1.0)
-    write(database, 2, "worker:1", calls_s=8.0)
+    with database.begin() as tx:
+        write(tx, 3, calls_s=3.0, waiting=2.0)
+        write(tx, 1, calls_s=1.0)
+        write(tx, 2, "worker:1", calls_s=8.0)
     rows = transact(database, history.read, MODEL, 1800, 60)
     assert [row.figures.calls_s for row in rows] == [3.0, 1.0]
     assert rows[1].at - rows[0].at == timedelta(minutes=2)
@@ -206,27 +206,28 @@ def test_points_are_of_one_subject_and_in_order_with_gaps_left_out(database: Eng
 
 
 def test_latencies_are_weighted_by_calls_and_of_queues_the_longest_counts(database: Engine) -> None:
-    write(database, 3, calls_s=0.0)
-    write(database, 2, calls_s=9.0, waiting=2.0, p50_s=0.1, p95_s=0.2)
-    write(database, 1, calls_s=1.0, waiting=50.0, p50_s=1.1, p95_s=1.2)
-    [its] = transact(database, points, step_s=AGES_S)
+    with database.begin() as tx:
+        write(tx, 3, calls_s=0.0)
+        write(tx, 2, calls_s=9.0, waiting=2.0, p50_s=0.1, p95_s=0.2)
+        write(tx, 1, calls_s=1.0, waiting=50.0, p50_s=1.1, p95_s=1.2)
+        [its] = points(tx, step_s=AGES_S)
     assert its.calls_s == pytest.approx(10 / 3)
     assert its.waiting == 50.0
     assert (its.p50_s, its.p95_s) == pytest.approx((0.2, 0.3))
 
 
 def test_ten_minutes_that_passed_get_a_row_and_those_to_come_none(database: Engine) -> None:
-    since_bin = (transact(database, db.now) - datetime.fromtimestamp(0, UTC)) % timedelta(
-        minutes=10
+    coarse = text(
+        f"SELECT calls_s FROM figures WHERE step = 600 AND subject = '{MODEL}' ORDER BY at"
     )
-    first = since_bin // timedelta(minutes=1) + 1  # minutes ago: the end of the last ten
-    for minutes_ago in (first + 12, first + 4, first):
-        write(database, minutes_ago, calls_s=float(minutes_ago - first), p50_s=0.5)
-    execute(database, "DELETE FROM figures WHERE step = 600")
-    coarse = "SELECT calls_s FROM figures WHERE step = 600 AND subject = :its ORDER BY at"
-    for _ in range(2):  # the second time nothing is due
-        transact(database, history.add_minute, {})
-        assert scalars(database, coarse, {"its": MODEL}) == pytest.approx([12.0, 2.0])
+    with database.begin() as tx:
+        first = db.now(tx).minute % 10 + 1  # minutes ago: the end of the last ten
+        for minutes_ago in (first + 12, first + 4, first):
+            write(tx, minutes_ago, calls_s=float(minutes_ago - first), p50_s=0.5)
+        tx.execute(text("DELETE FROM figures WHERE step = 600"))
+        for _ in range(2):  # the second time nothing is due
+            history.add_minute(tx, {})
+            assert tx.scalars(coarse).all() == pytest.approx([12.0, 2.0])
 
 
 def test_a_long_time_is_read_from_the_rows_of_ten_minutes(database: Engine) -> None:
@@ -246,14 +247,12 @@ def test_rows_go_when_they_are_old(database: Engine) -> None:
 
 @pytest.mark.parametrize("role", [db.API, db.WORKER])
 def test_each_role_may_do_its_part_alone(database: Engine, database_url: str, role: str) -> None:
-    engine = db.connect(database_url, pool_size=1, role=role)
-    with engine.begin() as tx:
+    with connected(database_url, role) as engine, engine.begin() as tx:
         assert history.read(tx, MODEL, 1800, 60) == []
         may = "SELECT has_table_privilege('figures', :right)"
         held = {
             right: tx.scalar(text(may), {"right": right})
             for right in ("INSERT", "UPDATE", "DELETE")
         }
-    engine.dispose()
     writes = role == db.WORKER
     assert held == {"INSERT": writes, "UPDATE": False, "DELETE": writes}

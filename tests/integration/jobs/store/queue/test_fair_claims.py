@@ -69,9 +69,7 @@ def served(database: Engine, rounds: int, room: int = SLICE, **item_us: int) -> 
     ],
     ids=["of one model", "over the models of a pool"],
 )
-def test_tenants_that_wait_get_the_same(
-    database: Engine, posted: list[tuple[str, int, str]]
-) -> None:
+def test_waiting_tenants_get_the_same(database: Engine, posted: list[tuple[str, int, str]]) -> None:
     for its in posted:
         post(database, *its)
     got = served(database, 60)
@@ -164,8 +162,13 @@ def test_a_claim_of_many_slices_is_shared(database: Engine) -> None:
 def test_a_short_job_passes_the_rest_of_a_long_one_and_the_long_one_ends(database: Engine) -> None:
     long = post(database, "a", 100 * SLICE)
     settle(database, claim(database))
-    execute(database, "UPDATE slices SET due_at = due_at - interval '5 s'")  # some seconds later
     short = post(database, "a", 1)
+    some_seconds_later = """
+        UPDATE slices SET due_at = slices.due_at + (other.due_at - its.first - interval '5 s')
+        FROM (SELECT min(due_at) AS first FROM slices WHERE job_id = :long) its, slices other
+        WHERE slices.job_id = :long AND other.job_id = :short
+    """
+    execute(database, some_seconds_later, {"long": long, "short": short})
     order = []
     while leases := claim(database):
         order += [lease.job_id for lease in leases]

@@ -3,15 +3,16 @@
 import itertools
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pytest
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Engine, text
 
 from jobs.models.model import Limits, Model
-from jobs.store.db import Tx
 from jobs.store.queue import claim as claims
 from jobs.store.queue.claim import Lease, PreemptiveClaim
 from jobs.store.queue.present import MOST_PRESENT
+from tests.support.stores import plans
 from tests.support.stores.transactions import execute, scalar, transact
 
 ECHO = Model("echo", "1", "echo", limits=Limits(slice_items=10))
@@ -100,25 +101,8 @@ def test_a_claim_reads_as_much_of_ten_thousand_as_of_two(database: Engine) -> No
         fill(database, f"of-{tenants}-", tenants, tenants)
         with database.connect() as tx:
             tx.exec_driver_sql("ANALYZE jobs, slices")
-            claims.claim(tx, 1, {ECHO: 10}, 60)  # makes the list
-            read.append(_blocks(tx))
+            ten = partial(claims.claim, tx, 1, {ECHO: 10}, 60)
+            assert len(ten()) == 10  # makes the list
+            read.append(plans.blocks(plans.explained(tx, ten)))
             tx.rollback()
     assert read[1] < 1.3 * read[0]
-
-
-def _blocks(tx: Tx) -> int:
-    """Pages that the statements of a claim look at."""
-    found = []
-
-    def explain(_: object, cursor: object, statement: str, values: object, *more: object) -> None:
-        with cursor.connection.cursor() as own:  # type: ignore[attr-defined]
-            own.execute("SAVEPOINT explained")
-            own.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement, values)
-            [[plan]] = own.fetchone()
-            own.execute("ROLLBACK TO explained")
-        found.append(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])
-
-    event.listen(tx, "before_cursor_execute", explain)
-    assert len(claims.claim(tx, 1, {ECHO: 10}, 60)) == 10
-    event.remove(tx, "before_cursor_execute", explain)
-    return sum(found)

@@ -31,6 +31,7 @@ from jobs.store.queue.settle import Attempt, Result
 from jobs.store.queue.workers import Death
 from jobs.usecases.submit import Order, submit
 from tests.support.stores.soundness import broken_invariants
+from tests.support.stores.store import end_cancelled, end_expired
 from tests.support.stores.transactions import execute, fetch, scalars, transact
 
 ECHO = SAMPLES.resolve("echo")
@@ -41,18 +42,6 @@ TABLES = (
     "usage, spend"
 )
 PRICES = {ECHO.key: Price(Decimal("0.1"), Decimal(7), Decimal("0.3"))}
-
-
-def _expire(tx: Tx) -> int:
-    due = verbs.expired(tx)
-    if due:
-        verbs.expire(tx, due[0])
-    return len(due)
-
-
-def _end_cancelled(tx: Tx) -> int:
-    found = verbs.unended_cancelled(tx)
-    return verbs.end_cancelled(tx, found[0]) if found else 0
 
 
 class Crash(Exception):
@@ -185,7 +174,7 @@ class Protocol(RuleBasedStateMachine):
         self._transaction(lambda tx: reaping.reap(tx, 0.0), crash)
 
     @rule(
-        duty=st.sampled_from([_expire, _end_cancelled, lambda tx: spend.compact(tx, most=1)]),
+        duty=st.sampled_from([end_expired, end_cancelled, lambda tx: spend.compact(tx, most=1)]),
         crash=st.booleans(),
     )
     def keep(self, duty: Callable[[Tx], int], crash: bool) -> None:
@@ -232,7 +221,7 @@ class Protocol(RuleBasedStateMachine):
         for _ in range(500):
             self.backoff_passes()
             self.reap(False)
-            while self._transaction(_expire, False) or self._transaction(_end_cancelled, False):
+            while self._transaction(end_expired, False) or self._transaction(end_cancelled, False):
                 pass
             if not self._one_worker_works():
                 break
@@ -302,7 +291,7 @@ def _attempt(lease: Lease, seq: int, failures: str | None, _: str) -> Attempt:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("examples", [12, pytest.param(40, marks=pytest.mark.nightly)])
-def test_any_interleaving_keeps_every_invariant_and_every_job_ends(
+def test_any_interleaving_keeps_invariants_and_all_jobs_end(
     database: Engine, examples: int
 ) -> None:
     Protocol.database = database

@@ -1,6 +1,5 @@
 """Contents of artifacts are removed once only versions that were retired long ago have them."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -29,8 +28,8 @@ GRACE = timedelta(days=30)
 class Store:
     """Folders that are pushed as versions of the model `m`."""
 
-    def __init__(self, database: Engine, worker: Engine, folder: Path) -> None:
-        self.database, self.worker, self.folder = database, worker, folder
+    def __init__(self, database: Engine, keeper: Engine, folder: Path) -> None:
+        self.database, self.keeper, self.folder = database, keeper, folder
         self.blobs = FolderBlobs(folder / "files")
 
     def announce(self, version: str, **files: bytes) -> Manifest:
@@ -67,20 +66,18 @@ class Store:
                 tx.execute(text(f"UPDATE {table} SET {older}"))
 
     def mark(self) -> int:
-        return transact(self.worker, removal.mark, GRACE)
+        return transact(self.keeper, removal.mark, GRACE)
 
     def erase(self) -> int:
-        return transact(self.worker, removal.erase, self.blobs.delete)
+        return transact(self.keeper, removal.erase, self.blobs.delete)
 
     def has(self, manifest: Manifest, name: str) -> bool:
         return self.blobs.size(blob_key(manifest.digests[name])) is not None
 
 
 @pytest.fixture
-def store(database: Engine, database_url: str, tmp_path: Path) -> Iterator[Store]:
-    worker = db.connect(database_url, pool_size=1, role=db.WORKER)
-    yield Store(database, worker, tmp_path)
-    worker.dispose()
+def store(database: Engine, keeper: Engine, tmp_path: Path) -> Store:
+    return Store(database, keeper, tmp_path)
 
 
 def test_contents_go_that_only_versions_retired_long_ago_have(store: Store) -> None:

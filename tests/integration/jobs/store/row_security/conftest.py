@@ -1,6 +1,5 @@
-"""Connections of an api process, and a tenant that has everything."""
+"""A tenant that has everything."""
 
-from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
@@ -8,21 +7,12 @@ from sqlalchemy import Engine, text
 
 from jobs.intake.idempotency_key import Claim
 from jobs.models.builtin_models import SAMPLES
-from jobs.store import db
 from jobs.store.jobs import verbs
 from jobs.store.tenants import audit
 from jobs.store.webhooks import endpoints, secrets
 from jobs.usecases.submit import Order, submit
 from tests.integration.jobs.store.row_security.tenants import ALICE, MARK, TENANTS_TABLES, rows_of
 from tests.support.stores.store import claim, settle
-
-
-@pytest.fixture
-def api(database_url: str) -> Iterator[Engine]:
-    """Connection of an api process."""
-    engine = db.connect(database_url, pool_size=2, role=db.API)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture

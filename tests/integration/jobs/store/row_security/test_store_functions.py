@@ -70,9 +70,7 @@ def _done(api: Engine, call: StoreCall, job: JobRow) -> object:
         return str(error) if MARK in str(error) else None
 
 
-def test_where_rows_are_not_secured_those_functions_do_show_them(
-    database: Engine, alices: UUID
-) -> None:
+def test_where_rows_are_not_secured_these_calls_show_them(database: Engine, alices: UUID) -> None:
     """Shows that the test above can fail."""
     job = transact(database, read.one, ALICE, alices)
     event.listen(database, "before_cursor_execute", _unfilter, retval=True)

@@ -26,7 +26,7 @@ from tests.integration.jobs.store.row_security.tenants import (
 )
 from tests.support.cases import each
 from tests.support.stores.store import count
-from tests.support.stores.transactions import fetch, scalar, scalars, transact
+from tests.support.stores.transactions import connected, fetch, scalar, scalars, transact
 
 
 def security(tx: Tx) -> dict[str, bool]:
@@ -34,9 +34,7 @@ def security(tx: Tx) -> dict[str, bool]:
     return {t: bool(tx.scalar(text(f"SELECT row_security_active('{t}')"))) for t in tables}
 
 
-def test_row_security_is_active_on_the_connections_of_api_processes(
-    settings: Settings, api: Engine
-) -> None:
+def test_row_security_is_active_on_connections_of_apis(settings: Settings, api: Engine) -> None:
     app = create_app(settings)
     with TestClient(app):
         for engine in (app.state.context.database, api):  # also of one that takes large bodies
@@ -185,9 +183,7 @@ def test_two_tenants_may_use_one_idempotency_key_at_once(api: Engine, database: 
     assert count(database, "idempotency_keys") == 2
 
 
-def test_a_connection_that_is_not_in_its_role_is_refused(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_role_is_refused(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drops the options, as a pooler does that doesn't know a parameter of the connection."""
     connect = db.BoundedConnection.connect
 
@@ -195,7 +191,6 @@ def test_a_connection_that_is_not_in_its_role_is_refused(
         return connect(*arguments, **others)
 
     monkeypatch.setattr(db.BoundedConnection, "connect", without_options)
-    engine = db.connect(database_url, pool_size=1, role=db.API)
-    with pytest.raises(OperationalError, match="acts as millrace, not as millrace_api"):
+    refused = pytest.raises(OperationalError, match="acts as millrace, not as millrace_api")
+    with connected(database_url, db.API) as engine, refused:
         engine.connect()
-    engine.dispose()

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import orjson
 import pytest
-import redis
+from redis import Redis
 from sqlalchemy import Engine, text
 
 from jobs import clock, ids
@@ -22,7 +22,6 @@ from jobs.intake.idempotency_key import Claim, kept_under
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.pricing import Price
 from jobs.settings import Settings
-from jobs.store import db
 from jobs.store.billing import ledger, spend
 from jobs.store.billing.ledger import Minute
 from jobs.store.db import Tx
@@ -35,7 +34,7 @@ from jobs.store.webhooks import endpoints, secrets
 from jobs.usecases.submit import Order, submit
 from tests.support.credentials import authenticating, is_refused, who
 from tests.support.servers.identity_provider import running
-from tests.support.stores.store import claim, count, settle
+from tests.support.stores.store import claim, count, end_cancelled, settle
 from tests.support.stores.transactions import execute, scalar, transact
 from tests.support.wait import PATIENCE_S, eventually_async
 from workers.keeper import cleanup
@@ -123,12 +122,7 @@ def duties(settings: Settings) -> list[Callable[[Tx], int]]:
     """What the keeper does about it."""
     wanted = ("erase tenants", "erase rows", "erase payloads", "erase traces")
     found = {duty.name: duty.step for duty in cleanup.duties(settings)}
-    return [_cancel, *(found[name] for name in wanted)]
-
-
-def _cancel(tx: Tx) -> int:
-    found = verbs.unended_cancelled(tx)
-    return verbs.end_cancelled(tx, found[0]) if found else 0
+    return [end_cancelled, *(found[name] for name in wanted)]
 
 
 def keep(database: Engine, settings: Settings, crash_every: int = 0) -> None:
@@ -175,7 +169,7 @@ def blobs_of(settings: Settings, word: str) -> int:
 
 @pytest.mark.parametrize("crash_every", [0, 2, 3])
 def test_nothing_is_left_but_what_it_owes_and_that_it_was_here(
-    database: Engine, blobs: Settings, redis_client: "redis.Redis", crash_every: int
+    database: Engine, blobs: Settings, redis_client: Redis, crash_every: int
 ) -> None:
     for tenant in (GONE, KEPT):
         fill(database, blobs, tenant)
@@ -265,7 +259,7 @@ def test_a_tenant_that_nobody_knows_is_not_erased(database: Engine) -> None:
 
 @pytest.mark.parametrize("name", ["acme", "a.b:c@d-e", "a_1"])
 def test_what_redis_knows_of_it_goes_and_nothing_of_others(
-    database: Engine, settings: Settings, redis_client: "redis.Redis", name: str
+    database: Engine, settings: Settings, redis_client: Redis, name: str
 ) -> None:
     def traces(tenant: str) -> set[str]:
         quoted = quote(tenant)
@@ -279,7 +273,7 @@ def test_what_redis_knows_of_it_goes_and_nothing_of_others(
 
 
 def test_records_of_its_calls_go_and_those_of_others_stay(
-    database: Engine, settings: Settings, redis_client: "redis.Redis"
+    database: Engine, settings: Settings, redis_client: Redis
 ) -> None:
     for tenant, id in (("acme", "call_a"), ("acme", "call_b"), ("acme2", "call_c")):
         record = CallRecord(id, tenant, "m", "1", "standard", "succeeded", 0, 1, 1, 1, "")
@@ -296,26 +290,20 @@ def test_a_redis_that_is_away_is_tried_again(database: Engine, settings: Setting
     assert clean(database, away, GONE) == 0
 
 
-def test_the_keeper_may_do_it_all(database: Engine, database_url: str, settings: Settings) -> None:
+def test_the_keeper_may_do_it_all(database: Engine, keeper: Engine, settings: Settings) -> None:
     leaving(database, settings)
     settle_all(database)
-    worker = db.connect(database_url, pool_size=1, role=db.WORKER)
-    keep(worker, settings)
-    worker.dispose()
+    keep(keeper, settings)
     assert not any(left(database).values())
 
 
-def test_the_apis_role_may_begin_it_and_see_how_far_it_is(
-    database: Engine, database_url: str, settings: Settings
-) -> None:
+def test_the_api_may_begin_and_follow_it(database: Engine, api: Engine, settings: Settings) -> None:
     fill(database, settings, GONE)
-    api = db.connect(database_url, pool_size=1, role=db.API)
     with acting(api, GONE) as tx:
         erasure.begin(tx, GONE)
         found = erasure.remaining(tx, GONE)
         assert (found.open, found.jobs) == (3, 4)
         assert len(search.page(tx, GONE, Filter(), limit=9)) == 4
-    api.dispose()
 
 
 @pytest.mark.anyio
