@@ -10,6 +10,7 @@ from jobs.calls.memory import MemoryLanes
 from jobs.calls.messages import pack_deltas, pack_replies
 from jobs.calls.redis import RedisLanes, connect
 from tests.integration.jobs.calls.made import MODEL, Lanes
+from tests.support.wait import PATIENCE_S
 
 
 @pytest.fixture(params=["memory", "redis", "cluster"])
@@ -29,7 +30,7 @@ def lanes_of(request: pytest.FixtureRequest) -> Lanes:
 
         return Lanes(memory, received)
     if request.param == "cluster":
-        cluster = connect(request.getfixturevalue("redis_cluster").url)
+        cluster = connect(request.getfixturevalue("redis_cluster").url, timeout_s=PATIENCE_S)
         lanes = RedisLanes(cluster, MODEL)
         return Lanes(lanes, lambda asker: cluster.lrange(lanes.keys.replies(asker), 0, -1))
     client: redis.Redis = request.getfixturevalue("redis_client")

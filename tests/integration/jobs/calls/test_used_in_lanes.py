@@ -13,18 +13,21 @@ def put(lanes: Lanes, id: str, tenant: str = "acme", **fields: object) -> Call:
     return call
 
 
-def test_answered_calls_are_counted_by_tenant_and_class(lanes: Lanes) -> None:
-    put(lanes, "a")
-    put(lanes, "b", tenant="one with spaces")
-    put(lanes, "c", job_class="bulk")
-    put(lanes, "d")
+def test_answered_calls_are_counted_by_tenant_and_class_failed_ones_too(lanes: Lanes) -> None:
+    for id, tenant, job_class in (
+        ("a", "acme", "standard"), ("b", "one with spaces", "standard"), ("c", "acme", "bulk"),
+        ("fails", "acme", "standard"), ("no-tokens", "acme", "standard"),
+    ):  # fmt: skip
+        put(lanes, id, tenant, job_class=job_class)
     for call in lanes.take():
-        lanes.answer_as(call, failed=call.id == "d", device_us=10)
+        tokens = None if call.id == "no-tokens" else TOKENS
+        lanes.answer_as(call, failed=call.id == "fails", device_us=10, tokens=tokens)
     assert lanes.usage() == {
-        ("acme", "standard"): (1, 1, 3, 20),
+        ("acme", "standard"): (2, 1, 6, 30),
         ("acme", "bulk"): (1, 0, 3, 10),
         ("one with spaces", "standard"): (1, 0, 3, 10),
     }
+    assert lanes.tokens() == {"acme": (30, 12, 9), "one with spaces": (10, 4, 3)}
 
 
 def test_adapters_are_counted_by_themselves_and_forgotten(lanes: Lanes) -> None:
@@ -99,17 +102,6 @@ def test_the_minute_that_runs_is_not_over_and_what_is_forgotten_is_gone(lanes: L
     assert lanes.lanes.usage() == [] or lanes.look().now_ms > minute_ms + 60_000
     lanes.lanes.forget_usage(lanes.lanes.usage(unfinished=True))
     assert (lanes.usage(), lanes.tokens()) == ({}, {})
-
-
-def test_tokens_are_counted_by_tenant_also_of_calls_that_failed(lanes: Lanes) -> None:
-    put(lanes, "a")
-    put(lanes, "b", tenant="other")
-    put(lanes, "c")
-    put(lanes, "d")
-    for call in lanes.take():
-        lanes.answer_as(call, failed=call.id == "c", tokens=None if call.id == "d" else TOKENS)
-    assert lanes.tokens() == {"acme": (20, 8, 6), "other": (10, 4, 3)}
-    assert lanes.usage()["acme", "standard"] == (2, 1, 6, 0)
 
 
 def test_a_cancelled_call_is_billed_once_for_what_it_generated(lanes: Lanes) -> None:

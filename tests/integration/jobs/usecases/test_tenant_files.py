@@ -1,6 +1,7 @@
 """Files of a tenant: nobody sees one without its bytes, and no bytes are left of one."""
 
 import io
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +19,22 @@ from tests.support.stores.transactions import execute, transact
 from workers.keeper.cleanup import _expire_files
 
 ALICE = "alice"
+Happens = Callable[[str], object]
+
+
+class Watched(FolderBlobs):
+    """A store in which something happens before a file is put, or after it."""
+
+    def __init__(self, blobs: FolderBlobs, before: Happens = str, after: Happens = str) -> None:
+        self._blobs, self._before, self._after = blobs, before, after
+
+    def put_stream(self, key: str, source: IO[bytes]) -> None:
+        self._before(key)
+        self._blobs.put_stream(key, source)
+        self._after(key)
+
+    def delete(self, key: str) -> None:
+        self._blobs.delete(key)
 
 
 @pytest.fixture
@@ -36,13 +53,7 @@ def seen(database: Engine) -> list[Any]:
 
 def test_a_file_is_seen_once_its_bytes_are_there(database: Engine, blobs: FolderBlobs) -> None:
     found: list[Any] = []
-
-    class Looking(FolderBlobs):
-        def put_stream(self, key: str, source: IO[bytes]) -> None:
-            found.append(seen(database))
-            blobs.put_stream(key, source)
-
-    row = add(database, Looking(Path("/nowhere")))
+    row = add(database, Watched(blobs, before=lambda _: found.append(seen(database))))
     assert found == [[]]
     assert [one.id for one in seen(database)] == [row.id]
     assert (row.bytes, blobs.get(row.key)) == (10, b"some bytes")
@@ -51,14 +62,12 @@ def test_a_file_is_seen_once_its_bytes_are_there(database: Engine, blobs: Folder
 def test_what_a_dead_process_stored_goes_with_its_row(database: Engine, blobs: FolderBlobs) -> None:
     keys: list[str] = []
 
-    class Dying(FolderBlobs):
-        def put_stream(self, key: str, source: IO[bytes]) -> None:
-            blobs.put_stream(key, source)
-            keys.append(key)
-            raise BlobStoreUnavailable("as if it had died")
+    def die(key: str) -> None:
+        keys.append(key)
+        raise BlobStoreUnavailable("as if it had died")
 
     with pytest.raises(BlobStoreUnavailable):
-        add(database, Dying(Path("/nowhere")))
+        add(database, Watched(blobs, after=die))
     assert seen(database) == []
     assert blobs.get(keys[0]) == b"some bytes"
     with database.begin() as tx:
@@ -73,17 +82,8 @@ def test_a_file_that_is_removed_while_it_is_stored_is_none(
     database: Engine, blobs: FolderBlobs, tmp_path: Path
 ) -> None:
     """As an erased tenant's are."""
-
-    class Erasing(FolderBlobs):
-        def put_stream(self, key: str, source: IO[bytes]) -> None:
-            blobs.put_stream(key, source)
-            execute(database, "DELETE FROM files")
-
-        def delete(self, key: str) -> None:
-            blobs.delete(key)
-
     with pytest.raises(Conflict):
-        add(database, Erasing(Path("/nowhere")))
+        add(database, Watched(blobs, after=lambda _: execute(database, "DELETE FROM files")))
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name[0] != "."]
 
 
@@ -105,14 +105,9 @@ def test_a_file_that_there_was_no_room_for_in_the_end_goes_at_once(
 ) -> None:
     """Two at once, each of which found room before it was stored."""
     limits = [Limit(stored_bytes=15)]
-
-    class Overtaken(FolderBlobs):
-        def put_stream(self, key: str, source: IO[bytes]) -> None:
-            add(database, blobs, limits=limits)
-            blobs.put_stream(key, source)
-
+    overtaken = Watched(blobs, before=lambda _: add(database, blobs, limits=limits))
     with pytest.raises(StorageFull):
-        add(database, Overtaken(Path("/nowhere")), limits=limits)
+        add(database, overtaken, limits=limits)
     with database.begin() as tx:
         assert _expire_files(blobs, tx) == 1
     assert len(seen(database)) == 1
