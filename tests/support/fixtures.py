@@ -25,7 +25,7 @@ from tests.support.platforms import (
 )
 from tests.support.stores.databases import TestDatabases
 from tests.support.stores.redis_cluster import RedisCluster
-from tests.support.stores.transactions import connected
+from tests.support.stores.transactions import connected, patient_transactions
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +43,8 @@ def servers(
     running = EmbeddedServers(home)
     with no_durability(autovacuum="off"):
         running.start()
-    yield running
+    with patient_transactions():
+        yield running
     running.stop()
 
 

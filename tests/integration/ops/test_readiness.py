@@ -36,7 +36,7 @@ def api(tmp_path: Path, *problems: dict[str, str]) -> Iterator[Settings]:
         problem = left.pop(0) if len(left) > 1 else left[0]
         await JSONResponse(problem, 503 if problem else 200)(scope, receive, send)
 
-    with serving(app, lifespan="off") as port:
+    with serving(app, lifespan="off", timeout_keep_alive=600) as port:
         yield Settings(port=port, models=str(tmp_path / "models.toml"))
 
 

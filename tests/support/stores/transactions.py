@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import pytest
 from sqlalchemy import Connection, Engine, Row, text
 
 from jobs.store import db
@@ -21,6 +23,16 @@ def connected(url: str, role: str = "", pool_size: int = 2) -> Iterator[Engine]:
         yield engine
     finally:
         engine.dispose()
+
+
+@contextmanager
+def patient_transactions() -> Iterator[None]:
+    """What this process connects to a database waits as long, the product's own code too."""
+    names = list(signature(db.connect).parameters)[1:]
+    values = dict(zip(names, db.connect.__defaults__ or (), strict=True)) | {"idle_s": _IDLE_S}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(db.connect, "__defaults__", tuple(values.values()))
+        yield
 
 
 def transact(
