@@ -1,6 +1,7 @@
 """Clients of a platform, what they do again and again, and the events that they read."""
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,20 @@ def http_of(platform: Platform, tenant: str, **more: Any) -> httpx.Client:
 def infer(http: httpx.Client, model: str, value: Any, **more: Any) -> httpx.Response:
     """Answer to a call. more: fields of its body."""
     return http.post("/infer", json={"model": model, "input": value, **more})
+
+
+def request_bytes(path: str, headers: dict[str, str], body: bytes, more: int = 0) -> bytes:
+    """A request on the wire; `more` bytes of its body are still to come."""
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body) + more}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def send(platform: Platform, raw: bytes) -> socket.socket:
+    """A connection that has sent these bytes; closing it is how a client leaves."""
+    connection = socket.create_connection((platform.settings.host, platform.settings.port))
+    connection.sendall(raw)
+    return connection
 
 
 def chat(words: str, **fields: Any) -> dict[str, Any]:

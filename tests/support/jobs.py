@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+import httpx
 from sqlalchemy import text
 
 from jobs import ids
@@ -11,6 +12,7 @@ from ops.supervisor.platform import Platform
 from tests.support.children import until
 from tests.support.platforms import database_of, transaction
 from tests.support.stores.soundness import broken_invariants
+from tests.support.wait import eventually
 
 
 def begun(client: Client, job: str) -> bool:
@@ -20,6 +22,17 @@ def begun(client: Client, job: str) -> bool:
 
 def completed(client: Client, *jobs: str) -> bool:
     return all(client.jobs.get(job)["state"] == "completed" for job in jobs)
+
+
+def paused(http: httpx.Client, model: str, inputs: Iterable[Any]) -> str:
+    """Submits a job that rests with items to do; again, where it has ended before its pause."""
+    order = {"model": model, "items": list(inputs)}
+
+    def rests() -> Any:
+        job = http.post("/jobs", json=order).raise_for_status().json()["id"]
+        return http.post(f"/jobs/{job}/pause").is_success and job
+
+    return str(eventually(rests))
 
 
 def finish(platform: Platform, client: Client, job: str) -> list[Any]:

@@ -27,6 +27,12 @@ def pace() -> float:
     return float(os.environ[_VARIABLE])
 
 
+def lease_s(seconds: float) -> float:
+    """Returns a lease of so many seconds of the machine of reference: longer, where a process of
+    this one may stand still for as long."""
+    return max(6.0, seconds * pace())
+
+
 def _python() -> float:
     began_s = time.perf_counter()
     for _ in range(_LOOPS):

@@ -15,7 +15,7 @@ from ops.supervisor.platform import Platform
 from tests.support.cases import each
 from tests.support.children import second_api
 from tests.support.clients import events
-from tests.support.jobs import scalar_of
+from tests.support.jobs import paused, scalar_of
 from tests.support.platforms import OPEN, transaction
 from tests.support.wait import Deadline, eventually
 
@@ -109,12 +109,12 @@ def test_a_cancelled_job_ends_and_keeps_its_results(client: Client, http: httpx.
 
 
 def test_a_paused_job_rests_until_it_is_resumed(client: Client, http: httpx.Client) -> None:
-    job = client.jobs.submit("batchstring", (b'"x"\n' for _ in range(6000)))
-    assert http.post(f"/jobs/{job['id']}/pause").json()["state"] == "paused"
-    eventually(lambda: client.jobs.get(job["id"])["counts"]["running"] == 0)
-    assert client.jobs.get(job["id"])["counts"]["succeeded"] < 6000
-    http.post(f"/jobs/{job['id']}/resume")
-    assert client.jobs.wait(job["id"])["counts"]["succeeded"] == 6000
+    job = paused(http, "batchstring", ["x"] * 6000)
+    assert client.jobs.get(job)["state"] == "paused"
+    eventually(lambda: client.jobs.get(job)["counts"]["running"] == 0)
+    assert client.jobs.get(job)["counts"]["succeeded"] < 6000
+    http.post(f"/jobs/{job}/resume")
+    assert client.jobs.wait(job)["counts"]["succeeded"] == 6000
 
 
 def test_an_item_that_the_model_rejects_fails_alone(client: Client, http: httpx.Client) -> None:
@@ -226,11 +226,14 @@ def test_what_is_no_route_of_openais_is_told_so(http: httpx.Client) -> None:
 
 
 def test_events_follow_a_job_to_its_end_alone(client: Client, http: httpx.Client) -> None:
-    job = client.jobs.submit("batchstring", (b'"t%d"\n' % n for n in range(1500)))
-    path = f"/jobs/{job['id']}/events"
+    job = paused(http, "batchstring", ["x"] * 1500)
+    path = f"/jobs/{job}/events"
     with http.stream("GET", path, headers={"Last-Event-ID": "any"}) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
-        seen = list(events(answer.iter_lines()))
+        found = events(answer.iter_lines())
+        seen = [next(found)]
+        http.post(f"/jobs/{job}/resume")
+        seen += found
     assert seen[-1].data["state"] == "completed"
     assert len({event.id for event in seen}) == len(seen) > 1
     counts = [event.data["counts"]["succeeded"] for event in seen]
@@ -241,7 +244,7 @@ def test_events_follow_a_job_to_its_end_alone(client: Client, http: httpx.Client
 
 
 def test_an_ended_job_is_deleted(client: Client, http: httpx.Client, platform: Platform) -> None:
-    job = client.jobs.submit("batchstring", (b'"t%d"\n' % n for n in range(2500)))
+    job = client.jobs.submit("batchstring", (b'"x"\n' for _ in range(20_000)))
     refused = http.delete(f"/jobs/{job['id']}")
     assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
     assert "cancel it first" in refused.json()["detail"]
@@ -260,10 +263,9 @@ def test_an_ended_job_is_deleted(client: Client, http: httpx.Client, platform: P
 def test_an_open_stream_does_not_hold_up_the_end_of_its_api(
     client: Client, http: httpx.Client, platform: Platform
 ) -> None:
-    job = client.jobs.submit("batchstring", [b'"x"\n'] * 2500)
-    http.post(f"/jobs/{job['id']}/pause")
+    job = paused(http, "batchstring", ["x"] * 2500)
     with second_api(platform) as other, httpx.Client(base_url=other.name) as second:
-        with second.stream("GET", f"/jobs/{job['id']}/events") as answer:
+        with second.stream("GET", f"/jobs/{job}/events") as answer:
             seen = events(answer.iter_lines())
             next(seen)
             other.terminate()
@@ -272,7 +274,7 @@ def test_an_open_stream_does_not_hold_up_the_end_of_its_api(
         assert other.process is not None
         assert other.process.wait() == 0
         soon.check("the end of the api")
-    http.post(f"/jobs/{job['id']}/cancel")
+    http.post(f"/jobs/{job}/cancel")
 
 
 @pytest.mark.parametrize(
