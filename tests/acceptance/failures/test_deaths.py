@@ -19,7 +19,7 @@ from ops.supervisor.platform import Platform
 from tests.support.children import child_of, kill, kill_server, pid_of, until
 from tests.support.clients import infer
 from tests.support.command_line import run_millrace
-from tests.support.jobs import assert_outputs, begun, finish, scalar_of
+from tests.support.jobs import assert_outputs, begun, completed, finish, scalar_of
 from tests.support.pace import pace
 from tests.support.platforms import LIGHT, Platforms, copy_database, spec
 from tests.support.wait import eventually, gone
@@ -81,10 +81,13 @@ def assert_once_and_in_order(results: Iterable[Any]) -> None:
 def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(
     platform: Platform, client: Client
 ) -> None:
-    job = submit(client)
-    killed = kill(platform)
-    assert client.jobs.get(job)["counts"]["succeeded"] < ITEMS
+    def killed_in_the_middle() -> tuple[str, int] | None:
+        """None where the job has ended before the kill."""
+        job, killed = submit(client), kill(platform)
+        is_cut = client.jobs.get(job)["counts"]["succeeded"] < ITEMS
+        return (job, killed) if is_cut else None
 
+    job, killed = until(platform, killed_in_the_middle)  # type: ignore[misc]
     assert_once_and_in_order(finish(platform, client, job))
     assert pid_of(platform) != killed
     epoch = scalar_of(platform, job, "SELECT max(epoch) FROM slices WHERE job_id = :job")
@@ -93,8 +96,7 @@ def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(
 
 def test_up_killed_with_all_its_children_goes_on_where_it_was(up: Up) -> None:
     with closing(Client(up.url)) as client:
-        job = submit(client)
-        assert client.jobs.get(job)["state"] == "running"
+        job = eventually(lambda: not completed(client, one := submit(client)) and one)
         up.end(signal.SIGKILL)
         up.start()
         assert client.jobs.wait(job)["state"] == "completed"
@@ -118,9 +120,8 @@ def test_ctrl_c_stops_everything_and_the_next_start_finds_the_jobs(up: Up, tmp_p
 
 
 def test_a_stopped_worker_gives_its_slices_back_at_once(platforms: Platforms) -> None:
-    with platforms.running(lease_s=60.0) as platform, closing(Client(platform.url)) as client:
+    with platforms.running(lease_s=600.0) as platform, closing(Client(platform.url)) as client:
         job = submit(client)
-        eventually(lambda: client.jobs.get(job)["counts"]["running"])
         os.kill(pid_of(platform), signal.SIGTERM)
         eventually(lambda: client.jobs.get(job)["counts"]["running"] == 0)
         assert_once_and_in_order(finish(platform, client, job))
