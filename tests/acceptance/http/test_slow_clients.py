@@ -5,6 +5,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -17,7 +18,8 @@ from tests.support.wait import Deadline, pause, slowdown
 
 pytestmark = pytest.mark.nightly
 
-PATIENCE_S = 0.5 * slowdown()
+PATIENCE_S = max(6.0, 0.5 * slowdown())  # longer than this process may stand still
+AND_MORE_S = 20.0
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}
 PLATFORM = spec(max_json_mb=1, slow_client_s=PATIENCE_S)
@@ -28,7 +30,7 @@ class Raw:
 
     def __init__(self, platform: Platform) -> None:
         self.socket = socket.create_connection(
-            (platform.settings.host, platform.settings.port), timeout=20
+            (platform.settings.host, platform.settings.port), timeout=PATIENCE_S + 60
         )
 
     def send(self, data: bytes) -> bool:
@@ -72,16 +74,24 @@ HEAD = b"POST /infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/js
 CALL = b'{"model": "echo", "input": "x"}'
 
 
-def test_a_head_that_trickles_is_cut_off(raw: Raw) -> None:
-    since_s, limit = time.monotonic(), Deadline(PATIENCE_S + 5)
-    raw.send(HEAD)
-    assert raw.refused() == 400
-    assert time.monotonic() - since_s > PATIENCE_S * 0.9
-    limit.check("the end of a head that trickles")
+def test_who_says_no_more_is_cut_off(platform: Platform) -> None:
+    """In the head, in a body, and before a word, when there is nothing to answer."""
+    begun = b"Content-Length: 5000\r\n\r\n" + CALL
+    said = [HEAD, HEAD + begun, HEAD.replace(b"/infer", b"/jobs") + begun, b""]
+    since_s, limit = time.monotonic(), Deadline(PATIENCE_S + AND_MORE_S)
+    with ExitStack() as stack:
+        *begins, silent = (Raw(platform) for _ in said)
+        for raw, data in zip((*begins, silent), said, strict=True):
+            stack.enter_context(raw.socket)
+            raw.send(data)
+        assert [raw.refused() for raw in begins] == [400] * 3
+        assert time.monotonic() - since_s > PATIENCE_S * 0.9
+        assert silent.answer() == (0, {}, b"")
+    limit.check("the end of all four")
 
 
 def test_one_byte_at_a_time_gives_a_head_no_more_time(raw: Raw) -> None:
-    limit = Deadline(PATIENCE_S + 5)
+    limit = Deadline(PATIENCE_S + AND_MORE_S)
     raw.socket.settimeout(0.01)
     for byte in HEAD * 100:
         raw.send(bytes([byte]))
@@ -90,36 +100,26 @@ def test_one_byte_at_a_time_gives_a_head_no_more_time(raw: Raw) -> None:
                 break
         except TimeoutError:
             pass
-    raw.socket.settimeout(20)
+    raw.socket.settimeout(PATIENCE_S + 60)
     assert raw.refused() == 400
     limit.check("the end of a head of single bytes")
 
 
-def test_a_connection_that_says_nothing_is_closed(raw: Raw) -> None:
-    assert raw.answer() == (0, {}, b"")
-
-
-@pytest.mark.parametrize("path", [b"/infer", b"/jobs"])
-def test_a_body_that_stops_is_cut_off(platform: Platform, raw: Raw, path: bytes) -> None:
-    raw.send(HEAD.replace(b"/infer", path) + b"Content-Length: 5000\r\n\r\n" + CALL)
-    assert raw.refused() == 400
-
-
 def test_a_chunked_body_that_trickles_for_ever_is_cut_off(raw: Raw) -> None:
     raw.send(HEAD.replace(b"/infer", b"/jobs") + b"Transfer-Encoding: chunked\r\n\r\n")
-    limit = Deadline(5)
+    limit = Deadline(PATIENCE_S + AND_MORE_S)
     while raw.send(b"1\r\n \r\n"):
         limit.check("the end of a body that trickles")
         pause(0.02)  # a slow client is the point
 
 
 def test_a_body_that_keeps_coming_is_taken_however_long_it_takes(raw: Raw) -> None:
-    parts, part = 40, b'"%b"\n' % (b"x" * 1000)
+    parts, part = 20, b'"%b"\n' % (b"x" * 1000)
     head = HEAD.replace(b"/infer", b"/jobs?model=echo").replace(b"/json", b"/x-ndjson")
     raw.send(head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % (parts * len(part)))
     for _ in range(parts):
         assert raw.send(part)
-        pause(PATIENCE_S / 10)
+        pause(PATIENCE_S / 8)
     assert raw.answer()[0] == 202
 
 
@@ -131,13 +131,13 @@ def test_a_call_that_takes_long_is_not_cut_off(platform: Platform, raw: Raw) -> 
 
 
 def test_a_connection_is_kept_alive_between_calls(raw: Raw) -> None:
-    for _ in range(2):
+    for pause_s in (0.0, PATIENCE_S * 1.5):  # longer than any request may take
+        pause(pause_s)
         raw.send(HEAD + b"Content-Length: %d\r\n\r\n" % len(CALL) + CALL)
         got = b""
         while not got.endswith(b"}"):
             got += raw.socket.recv(65_536)
         assert got.startswith(b"HTTP/1.1 200")
-        pause(PATIENCE_S * 2.5)  # longer than any request may take
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_trailer_is_no_header(raw: Raw) -> None:
 
 def test_a_body_without_end_after_its_answer_is_cut_off(raw: Raw) -> None:
     raw.send(HEAD + b"Content-Length: 999999999999\r\n\r\n")
-    limit = Deadline(5)
+    limit = Deadline(PATIENCE_S + AND_MORE_S)
     while raw.send(b"x" * 100_000):
         limit.check("the end of a body without an end")
 
