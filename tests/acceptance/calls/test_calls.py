@@ -52,10 +52,13 @@ def test_parameters_change_the_computation(http: httpx.Client) -> None:
 
 
 def test_concurrent_calls_share_launches(client: Client) -> None:
-    with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda n: client.infer("batchstring", f"t{n}"), range(64)))
-    assert [answer["output"] for answer in answers] == [f"T{n}" for n in range(64)]
-    assert max(answer["timing"]["batch_size"] for answer in answers) > 4
+    def largest() -> int:
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda n: client.infer("batchstring", f"t{n}"), range(64)))
+        assert [answer["output"] for answer in answers] == [f"T{n}" for n in range(64)]
+        return max(answer["timing"]["batch_size"] for answer in answers)
+
+    eventually(lambda: largest() > 4)
 
 
 def test_a_call_and_items_of_two_jobs_share_one_launch(client: Client, database: Engine) -> None:

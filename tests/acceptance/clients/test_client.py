@@ -101,7 +101,7 @@ list(Client({platform.url!r}).map("slow", inputs, progress=Seen(), name="ctrl-c"
         _, said = mapping.communicate(timeout=PATIENCE_S)
     [job] = client.jobs.list(name="ctrl-c")
     assert f"come back with client.jobs.results('{job.id}')" in said
-    assert job.state == "running"
+    assert job.state in ("running", "completed")
     assert list(client.jobs.results(job.id).outputs()) == [f"t{n}" for n in range(300)]
 
 

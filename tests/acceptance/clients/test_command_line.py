@@ -26,6 +26,7 @@ from ops.supervisor.platform import Platform
 from tests.support.cases import each
 from tests.support.children import child_of
 from tests.support.command_line import run_millrace
+from tests.support.jobs import paused as paused_job
 from tests.support.platforms import OPEN
 from tests.support.processes import interruptible
 from tests.support.wait import PATIENCE_S, eventually
@@ -53,11 +54,9 @@ def job_of(*inputs: Any, model: str = "echo") -> str:
 
 
 @pytest.fixture
-def paused(client: Client) -> str:
+def paused(http: httpx.Client) -> str:
     """A job that doesn't end by itself."""
-    job = client.jobs.submit("batchstring", [b'"x"\n'] * 3000)["id"]
-    client.request("POST", f"/jobs/{job}/pause")
-    return str(job)
+    return paused_job(http, "batchstring", ["x"] * 3000)
 
 
 def newest(client: Client) -> list[str]:

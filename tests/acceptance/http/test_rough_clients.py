@@ -1,7 +1,6 @@
 """Clients that stall, leave or overdo it, and what that costs the others."""
 
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +13,7 @@ from jobs.calls.keys import Keys
 from millrace import Client
 from ops.supervisor.platform import Platform
 from tests.support.children import child_of, pid_of, stopped
-from tests.support.clients import infer
+from tests.support.clients import infer, request_bytes, send
 from tests.support.jobs import completed
 from tests.support.models.entries import function
 from tests.support.platforms import OPEN
@@ -24,12 +23,6 @@ MODELS = function("broken:slow", limits={"slice_items": 10, "max_batch": 1}) + f
     "broken:moody", limits={"max_batch": 64, "slice_items": 50}
 )
 PLATFORM = OPEN
-
-
-def send(platform: Platform, raw: bytes) -> socket.socket:
-    connection = socket.create_connection((platform.settings.host, platform.settings.port))
-    connection.sendall(raw)
-    return connection
 
 
 def test_readers_that_stall_hold_up_nobody(
@@ -48,20 +41,19 @@ def test_readers_that_stall_hold_up_nobody(
 
 
 def test_a_client_that_leaves_takes_its_call_back(
-    platform: Platform, client: Client, store: "redis.Redis"
+    platform: Platform, client: Client, store: "redis.Redis", tmp_path: Path
 ) -> None:
-    busy = client.jobs.submit("slow", ["x"] * 3).id
-    eventually(lambda: client.jobs.get(busy)["counts"]["running"])
+    begun = tmp_path / "begun"
+    client.jobs.submit("slow", [f"long {begun} 10"])
+    eventually(begun.exists)
     body = b'{"model": "slow", "input": "y"}'
-    head = b"POST /infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    call = head + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    call = request_bytes("/infer", {"Content-Type": "application/json"}, body)
     waiting = Keys("slow@1")("calls")
     with ExitStack() as stack:
         for _ in range(10):
             stack.enter_context(send(platform, call))
         eventually(lambda: store.hlen(waiting) >= 9)
     eventually(lambda: store.hlen(waiting) == 0)
-    client.request("POST", f"/jobs/{busy}/cancel")
 
 
 @pytest.mark.nightly
@@ -129,21 +121,17 @@ def test_an_input_is_served_or_refused_at_any_depth(http: httpx.Client, depth: i
         assert http.get(f"/jobs/{posted.json()['id']}/items/0").status_code == 200
 
 
-def test_nul_in_a_query_is_refused(http: httpx.Client) -> None:
-    assert http.get("/jobs", params={"model": "a\0"}).status_code == 422
-
-
 def test_a_redis_that_hangs_costs_no_lease_and_no_deadline(
     platform: Platform, client: Client, http: httpx.Client
 ) -> None:
     job = client.jobs.submit("slow", ["x"] * 10).id
-    eventually(lambda: client.jobs.get(job)["counts"]["running"])
+    eventually(lambda: client.jobs.get(job)["state"] != "queued")
     server = platform.servers.redis.process
     assert server is not None
     with stopped(server.pid):
         answer = infer(http, "echo", "x", timeout_ms=300)
         assert answer.status_code == 504
-        assert answer.elapsed.total_seconds() < 4 * slowdown()
+        assert answer.elapsed.total_seconds() < 10 * slowdown()
         eventually(lambda: completed(client, job))
     assert http.get(f"/jobs/{job}/items/9").json()["deliveries"] == 1
     eventually(lambda: infer(http, "echo", "x", timeout_ms=300).is_success)

@@ -202,6 +202,7 @@ REFUSED: list[tuple[str, dict[str, Any], int, str, str]] = [
     ("POST /jobs", {"json": ["x"]}, 400, "malformed", ""),
     ("POST /jobs", LARGE, 413, "too_large", ""),
     ("POST /jobs", TEXT, 415, "unsupported_media_type", ""),
+    ("GET /jobs", {"params": {"model": "a\0"}}, 422, "invalid", ""),
     ("PUT /jobs", {}, 405, "method_not_allowed", "'/jobs' takes GET, POST, not PUT"),
     ("GET /jobs/job_01h455vb4pex5vsknk084sn02q", {}, 404, "not_found", "there is no job"),
     ("GET /jobs/" + "nonsense" * 50, {}, 422, "invalid", "…' is no id; one begins with job_"),
