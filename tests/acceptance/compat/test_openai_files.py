@@ -1,7 +1,6 @@
 """Files and models under /v1, as the `openai` package asks for them."""
 
 import os
-import threading
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from jobs.models.builtin_models import SAMPLES
 from jobs.usecases import tenant_files
 from ops.supervisor.platform import Platform
 from tests.support.children import pid_of
-from tests.support.clients import http_of
+from tests.support.clients import http_of, repeated
 from tests.support.packages import openai_batch
 from tests.support.packages import openai_of as client_of
 from tests.support.platforms import CLOSED, transaction
@@ -214,24 +213,18 @@ def test_a_large_file_goes_through_in_constant_memory(
     upload(client, b"x" * (2 << 20))  # the process for large bodies is there now
     api = psutil.Process(pid_of(platform, "api"))
     processes = [api, *api.children(recursive=True)]
-    seen: list[int] = []
-    done = threading.Event()
 
-    def watch() -> None:
-        while not done.wait(0.01):
-            seen.append(sum(process.memory_info().rss for process in processes))
+    def memory(_: int) -> int:
+        return sum(process.memory_info().rss for process in processes)
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    with path.open("rb") as body:
-        made = client.files.create(file=("zeros", body), purpose="user_data")
     total = 0
-    with client.files.with_streaming_response.content(made.id) as answer:
-        for piece in answer.iter_bytes(1 << 20):
-            total += len(piece)
-            assert not piece.strip(b"\0")
-    done.set()
-    watcher.join()
+    with repeated(memory, callers=1, pause_s=0.01) as seen:
+        with path.open("rb") as body:
+            made = client.files.create(file=("zeros", body), purpose="user_data")
+        with client.files.with_streaming_response.content(made.id) as answer:
+            for piece in answer.iter_bytes(1 << 20):
+                total += len(piece)
+                assert not piece.strip(b"\0")
     assert (total, made.bytes) == (size, size)
     assert max(seen) - seen[0] < size // 2
 
