@@ -15,7 +15,7 @@ from openai.types import CreateEmbeddingResponse
 
 from millrace import Client
 from ops.supervisor.platform import Platform
-from tests.support.children import kill
+from tests.support.children import kill, until
 from tests.support.clients import http_of
 from tests.support.documented import SPECS
 from tests.support.jobs import begun, finish, run
@@ -324,10 +324,15 @@ def test_a_list_that_holds_what_fails_fails_as_one(platform: Platform, millrace:
 
 def test_a_killed_worker_loses_and_doubles_no_list(platform: Platform, millrace: Client) -> None:
     lists = [[f"text {n} of list {m}" for n in range(50)] for m in range(24)]
-    job = millrace.jobs.submit("minilm", lists).id
-    eventually(lambda: begun(millrace, job))
-    kill(platform)
-    assert millrace.jobs.get(job)["counts"]["succeeded"] < len(lists)
+
+    def killed_in_the_middle() -> str:
+        """The job; "" where it has ended before the kill."""
+        job = millrace.jobs.submit("minilm", lists).id
+        eventually(lambda: begun(millrace, job))
+        kill(platform)
+        return job if millrace.jobs.get(job)["counts"]["succeeded"] < len(lists) else ""
+
+    job = until(platform, killed_in_the_middle)
     found = finish(platform, millrace, job)
     assert [line["seq"] for line in found] == list(range(len(lists)))
     assert {np.shape(line["output"]) for line in found} == {(50, 384)}

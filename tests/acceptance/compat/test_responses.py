@@ -334,7 +334,7 @@ def test_a_stream_goes_on_when_its_worker_is_killed(client: OpenAI, platform: Pl
 
 
 def test_a_response_is_waited_for_or_cancelled_which_ends_its_streams(client: OpenAI) -> None:
-    made = client.responses.create(model="slow", input=LONG, background=True)
+    made = client.responses.create(model="slow", input=f"{LONG} {LONG}", background=True)
     with pytest.raises(openai.BadRequestError, match="has not ended"):
         client.responses.create(model="chatter", input="x", previous_response_id=made.id)
     with pytest.raises(openai.ConflictError):

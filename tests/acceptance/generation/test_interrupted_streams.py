@@ -21,6 +21,7 @@ from tests.support.children import second_api
 from tests.support.clients import Event, events
 from tests.support.models.entries import model
 from tests.support.platforms import GENERATING
+from tests.support.stores.broker_faults import full
 from tests.support.wait import PATIENCE_S, eventually, pause
 
 ROOM = {"target_ttft_ms": 60000, "context_tokens": 65536, "blocks": 65536}
@@ -105,16 +106,6 @@ Fault = Callable[["redis.Redis"], AbstractContextManager[None]]
 
 
 @contextmanager
-def full(client: "redis.Redis") -> Iterator[None]:
-    """Redis answers reads, and `-OOM command not allowed` to writes."""
-    client.config_set("maxmemory", 1)
-    try:
-        yield
-    finally:
-        client.config_set("maxmemory", 0)
-
-
-@contextmanager
 def cut(client: "redis.Redis") -> Iterator[None]:
     """All connections are closed, as by a proxy that restarts."""
     client.client_kill_filter(_type="normal", skipme=True)
@@ -123,9 +114,11 @@ def cut(client: "redis.Redis") -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _is_served(platform: Platform) -> None:
-    """The worker is known again, though a test has emptied Redis."""
+    """The worker is known again, though a test has emptied Redis; and has counted that."""
     body = {"model": "quick", "input": {"prompt": "hello", "max_tokens": 1}}
+    before = generated(platform)
     eventually(lambda: httpx.post(f"{platform.url}/infer", json=body).is_success)
+    eventually(lambda: generated(platform) > before)
 
 
 def generated(platform: Platform) -> int:

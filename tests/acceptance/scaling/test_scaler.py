@@ -131,7 +131,7 @@ def test_drain_and_resume_by_the_command_line(platform: Platform, http: httpx.Cl
         return str(http.get(f"/workers/{id}").json()["state"])
 
     eventually(lambda: state() == "draining")
-    assert infer(http, "echo", "x").status_code == 503
+    eventually(lambda: infer(http, "echo", "x").status_code == 503)
     assert "drain asked" not in command(platform, "worker", "resume", id)
 
     until(platform, lambda: infer(http, "echo", "x").is_success)

@@ -1,6 +1,8 @@
 """Faults of a broker, by the same methods for each kind that Millrace takes."""
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import redis
 from kombu import Connection
@@ -8,6 +10,16 @@ from kombu import Connection
 from ops.supervisor.platform import Platform
 from tests.support.stores.rabbitmq import Rabbit
 from workers.broker import WORK, create_app, queue_of
+
+
+@contextmanager
+def full(client: "redis.Redis") -> Iterator[None]:
+    """Redis answers reads, and `-OOM command not allowed` to writes."""
+    client.config_set("maxmemory", 1)
+    try:
+        yield
+    finally:
+        client.config_set("maxmemory", 0)
 
 
 class _Broker:

@@ -175,7 +175,7 @@ def test_lists_go_page_by_page_newest_first(platform: Platform) -> None:
 
 def test_a_batch_is_a_job_under_either_name(client: OpenAI, http: httpx.Client) -> None:
     """Native routes with the same id do what the package has no method for."""
-    lines = [embedding(f"n-{n}", "wait") for n in range(40)]
+    lines = [embedding(f"n-{n}", "wait") for n in range(200)]
     made = create(client, *lines)
     job_id = made.id.replace("batch_", "job_")
     for id in (made.id, job_id):
