@@ -84,8 +84,8 @@ def second_api(platform: Platform) -> Iterator[Child]:
         eventually(lambda: not child.alive())
 
 
-def answers(url: str) -> bool:
+def answers(url: str, path: str = "/readyz") -> bool:
     try:
-        return httpx.get(f"{url}/readyz").is_success
+        return httpx.get(url + path).is_success
     except httpx.TransportError:
         return False

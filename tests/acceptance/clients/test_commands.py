@@ -16,6 +16,7 @@ from sqlalchemy import text
 from jobs.store import db
 from ops.embedded.servers import EmbeddedServers
 from ops.processes.ports import free_port
+from tests.support.children import answers
 from tests.support.platforms import LIGHT
 from tests.support.processes import spawned
 from tests.support.wait import PATIENCE_S, eventually
@@ -65,7 +66,7 @@ def test_single_processes_serve_and_end_on_sigterm(environ: dict[str, str], tmp_
     with ExitStack() as stack:
         starting = (spawned([*COMMAND, name], env=environ) for name in ("api", "keeper", "worker"))
         processes = [stack.enter_context(one) for one in starting]
-        eventually(lambda: _ready(f"{url}/models/echo/ready"))
+        eventually(lambda: answers(url, "/models/echo/ready"))
         assert httpx.get(f"{url}/readyz").status_code == 200
         (tmp_path / "texts.txt").write_text("one\ntwo\n")
         file = str(tmp_path / "texts.txt")
@@ -79,13 +80,6 @@ def test_single_processes_serve_and_end_on_sigterm(environ: dict[str, str], tmp_
             process.send_signal(signal.SIGTERM)
         assert [process.wait(PATIENCE_S) for process in processes] == [0, 0, 0]
         assert not (tmp_path / "never made").exists()
-
-
-def _ready(url: str) -> bool:
-    try:
-        return httpx.get(url).status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 def test_check_names_every_problem_at_once(tmp_path: Path) -> None:

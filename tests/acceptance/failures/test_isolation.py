@@ -16,7 +16,7 @@ from ops.supervisor.worker import WatchedWorker
 from tests.support.children import child_of, until
 from tests.support.jobs import assert_outputs, completed, run, scalar_of
 from tests.support.models.entries import function, model
-from tests.support.pace import pace
+from tests.support.pace import lease_s, pace
 from tests.support.platforms import Platforms, spec
 from tests.support.processes import spawned
 from tests.support.wait import eventually, gone
@@ -29,7 +29,7 @@ PLATFORM = spec(
         for name, s in HANGS_AFTER_S.items()
     ),
     workers=2,
-    lease_s=2.0 * pace(),
+    lease_s=lease_s(2.0),
     worker_max_mb=500,
 )
 
@@ -159,7 +159,7 @@ def test_a_model_whose_load_ends_workers_is_left_out_and_others_are_served(
 def test_a_load_that_hangs_is_ended_and_tried_again(
     platforms: Platforms, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stuck = function("stuck:same", name="stuck", limits={"max_load_s": 3})
+    stuck = function("stuck:same", name="stuck", limits={"max_load_s": 8})
     with platforms.running(spec(stuck)) as platform:
         assert child_of(platform).restarts == 1
         assert "hangs in loading stuck@1" in caplog.text
@@ -169,7 +169,7 @@ def test_a_launch_of_ten_times_the_usual_is_ended_and_its_item_is_not_failed(
     platforms: Platforms, tmp_path: Path
 ) -> None:
     slow = function("broken:slow", limits={"max_batch": 1, "max_launch_s": 60})
-    asked = spec(slow, lease_s=3.0 * pace())
+    asked = spec(slow, lease_s=lease_s(3.0))
     with platforms.running(asked) as platform, closing(Client(platform.url)) as client:
         usual = [f"item {n}" for n in range(LAUNCHES)]
         assert [one.output for one in run(platform, client, "slow", usual)] == usual

@@ -16,13 +16,13 @@ from ops.supervisor.platform import Platform
 from tests.support.children import until
 from tests.support.clients import infer
 from tests.support.jobs import assert_outputs, completed, finish, scalar_of
-from tests.support.pace import pace
+from tests.support.pace import lease_s
 from tests.support.platforms import spec, transaction
 from tests.support.servers.metadata_service import metadata_service
 from tests.support.spot_workers import SpotWorker, spot_worker
 from tests.support.wait import eventually, gone
 
-PLATFORM = spec(lease_s=2.0 * pace())
+PLATFORM = spec(lease_s=lease_s(2.0))
 ITEMS = 12_000  # more than one worker claims at a time
 _WORKERS = text("""
     SELECT DISTINCT s.worker FROM slices s JOIN jobs j ON j.id = s.job_id
@@ -56,6 +56,19 @@ def workers_of(platform: Platform, job_class: str) -> set[int]:
         return set(tx.scalars(_WORKERS, {"class": job_class}))
 
 
+def job_in_hand(client: Client, spot: SpotWorker) -> str:
+    """A job of which the spot worker has a part; another one, where others had it all."""
+    jobs = [submit(client)]
+
+    def look() -> bool:
+        if completed(client, jobs[-1]):
+            jobs.append(submit(client))
+        return leased(spot)
+
+    eventually(look)
+    return jobs[-1]
+
+
 def leased(spot: SpotWorker) -> bool:
     query = "SELECT count(*) FROM slices WHERE state = 'leased' AND lease_owner = :id"
     with transaction(spot.platform) as tx:
@@ -66,8 +79,7 @@ def test_a_file_gives_notice_and_work_in_hand_goes_elsewhere_at_no_cost(
     platform: Platform, client: Client, tmp_path: Path
 ) -> None:
     with spot_worker(platform, tmp_path) as spot:
-        job = submit(client)
-        eventually(lambda: leased(spot))
+        job = job_in_hand(client, spot)
         pid = spot.pid
         spot.reclaim()
         eventually(lambda: gone(pid))
@@ -133,8 +145,7 @@ def test_a_provider_gives_notice(platform: Platform, client: Client, tmp_path: P
 
 def test_sigterm_is_a_notice(platform: Platform, client: Client, tmp_path: Path) -> None:
     with spot_worker(platform, tmp_path) as spot:
-        job = submit(client)
-        eventually(lambda: leased(spot))
+        job = job_in_hand(client, spot)
         os.kill(spot.process.pid, signal.SIGTERM)
         assert spot.process.wait() == 0
         assert (spot.row.state, spot.row.reclaimed_by) == ("stopped", "sigterm")
@@ -146,8 +157,7 @@ def test_a_machine_that_vanishes_loses_nothing_and_why_tells_of_it(
     platform: Platform, client: Client, tmp_path: Path
 ) -> None:
     with spot_worker(platform, tmp_path) as spot:
-        job = submit(client)
-        eventually(lambda: leased(spot))
+        job = job_in_hand(client, spot)
         spot.vanish()
         await_results(platform, client, job)
         eventually(lambda: spot.row.reclaimed_by == "silence")

@@ -13,6 +13,7 @@ from tests.support.children import child_of, pid_of, stopped
 from tests.support.models.paced import STEADY
 from tests.support.pace import pace
 from tests.support.platforms import spec
+from tests.support.stores import broker_faults
 from tests.support.stores.broker_faults import RedisBroker
 from tests.support.wait import eventually
 
@@ -41,15 +42,10 @@ def frozen(platform: Platform) -> Iterator[None]:
 
 @contextmanager
 def full(platform: Platform) -> Iterator[None]:
-    """Redis answers reads, and `-OOM command not allowed` to writes."""
-    with redis.Redis.from_url(platform.settings.redis_url) as client:
-        client.config_set("maxmemory", 1)
-        try:
-            with pytest.raises(redis.OutOfMemoryError):
-                client.set("canary", "1")
-            yield
-        finally:
-            client.config_set("maxmemory", 0)
+    with redis.Redis.from_url(platform.settings.redis_url) as client, broker_faults.full(client):
+        with pytest.raises(redis.OutOfMemoryError):
+            client.set("canary", "1")
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -182,7 +182,7 @@ async def _asked_by_pipe(url: str) -> None:
 
 
 def _broker_connects(url: str) -> None:
-    with Connection(url, transport_options={"socket_timeout": 5}) as connection:
+    with Connection(url, transport_options={"socket_timeout": PATIENCE_S}) as connection:
         connection.ensure_connection(max_retries=1, interval_start=0)
         connection.default_channel.client.ping()
 

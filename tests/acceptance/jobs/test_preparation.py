@@ -207,15 +207,7 @@ def test_prepared_inputs_that_redis_lost_are_prepared_again(
     assert sums(lines) == [sum(f"item {n}".encode()) for n in range(40)]
 
 
-SIZES = [(80, 60), (60, 80), (100, 100), (90, 160), (320, 160)]
 TRUNCATED = 17  # the number of the file that can't be decoded
-
-
-def file_of(number: int) -> bytes:
-    if number == TRUNCATED:
-        return images.hostile()["truncated jpeg"][0]
-    turned = images.picture(*SIZES[number % len(SIZES)]).point(lambda value: (value + number) % 256)
-    return images.saved(turned, "JPEG" if number % 2 else "PNG")
 
 
 def labels(result: dict[str, Any]) -> dict[str, float]:
@@ -226,7 +218,8 @@ def labels(result: dict[str, Any]) -> dict[str, float]:
 def test_images_have_the_same_labels_whoever_decodes_them(
     platform: Platform, client: Client, receiver: Receiver
 ) -> None:
-    files = [file_of(number) for number in range(60)]
+    files = [images.numbered(number) for number in range(60)]
+    files[TRUNCATED] = images.hostile()["truncated jpeg"][0]
     receiver.reply = lambda request: Reply(200, body=files[int(request.path[1:])])
     items = [
         f"http://127.0.0.1:{receiver.port}/{number}" if number % 3 == 1 else images.encoded(one)

@@ -26,6 +26,15 @@ def saved(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
     return file.getvalue()
 
 
+SIZES = [(80, 60), (60, 80), (100, 100), (90, 160), (320, 160)]
+
+
+def numbered(number: int) -> bytes:
+    """A file of one of several sizes and kinds, unlike that of any other number below 256."""
+    turned = picture(*SIZES[number % len(SIZES)]).point(lambda value: (value + number) % 256)
+    return saved(turned, "JPEG" if number % 2 else "PNG")
+
+
 def encoded(data: bytes) -> str:
     return b64encode(data).decode()
 
