@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -171,13 +171,15 @@ def held(s3: S3, held_method: str) -> Iterator[threading.Event]:
 
 def carriers(pid: int) -> list[int]:
     """The processes that a keeper has for transfers."""
-    return [one.pid for one in psutil.Process(pid).children() if "spawn_main" in str(one.cmdline())]
+    found = psutil.Process(pid).children()
+    with suppress(psutil.NoSuchProcess):  # it has just ended
+        return [one.pid for one in found if "spawn_main" in str(one.cmdline())]
+    return []
 
 
 def kill_keeper(platform: Platform) -> None:
     """Kills the keeper and waits for the next one; the processes of the first die with it."""
-    its = carriers(pid_of(platform, "keeper"))
-    assert its
+    its = eventually(lambda: carriers(pid_of(platform, "keeper")))
     kill_and_replace(platform, "keeper")
     eventually(lambda: all(gone(child) for child in its))
 
@@ -226,7 +228,6 @@ def test_a_keeper_that_is_killed_again_and_again_loses_nothing(
         for output in ({"files": {}}, {"url": OUT, "part_items": 3000})
     ]
     for _ in range(3):
-        eventually(lambda: carriers(pid_of(platform, "keeper")))
         kill_keeper(platform)
     for id in jobs:
         job = ended(http, id)

@@ -17,16 +17,16 @@ from tests.support.children import kill
 from tests.support.clients import chat, infer
 from tests.support.jobs import assert_outputs, completed, finish, run, scalar_of
 from tests.support.models.entries import model
-from tests.support.pace import pace
+from tests.support.pace import lease_s
 from tests.support.platforms import Platforms, spec
 from tests.support.servers.receiver import Received
 from tests.support.servers.upstream import Answer, Upstream, held_for, serving, shout
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.nightly
 
 SHOUT: Any = {
-    "target_ms": 5000, "body": {"text": "$input"}, "output": "/results/0/text", "timeout_s": 5,
+    "target_ms": 5000, "body": {"text": "$input"}, "output": "/results/0/text", "timeout_s": 30,
     "concurrency": {"max": 16}, "breaker": {"failures": 5, "open_s": 0.3},
 }  # fmt: skip
 THEIRS: Any = {"target_ms": 5000, "model": "theirs"}
@@ -68,7 +68,7 @@ def platform(platforms: Platforms, upstream: Upstream, away_port: int) -> Iterat
     away = f"http://127.0.0.1:{away_port}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UPSTREAM_KEY", "sk-of-the-tests")
-        with platforms.running(spec(models(upstream.url, away), lease_s=3.0 * pace())) as started:
+        with platforms.running(spec(models(upstream.url, away), lease_s=lease_s(3.0))) as started:
             yield started
 
 
@@ -203,7 +203,7 @@ def test_calls_pass_a_job_that_waits_for_the_same_upstream(
     http: httpx.Client, client: Client, upstream: Upstream
 ) -> None:
     upstream.answer = late(0.1, upstream)
-    job = client.jobs.submit("shout", [f"text {n}" for n in range(400)]).id
+    job = client.jobs.submit("shout", [f"text {n}" for n in range(4000)]).id
     eventually(lambda: len(upstream.received) > 20)
     with ThreadPoolExecutor(4) as threads:
         calls = list(threads.map(lambda n: infer(http, "shout", f"call {n}"), range(8)))
@@ -211,18 +211,27 @@ def test_calls_pass_a_job_that_waits_for_the_same_upstream(
     assert not completed(client, job)
     http.post(f"/jobs/{job}/cancel")
     assert client.jobs.wait(job)["state"] == "cancelled"
-    assert len(upstream.received) < 400
+    assert len(upstream.received) < 4000
 
 
 def test_a_worker_killed_in_the_middle_loses_and_doubles_no_result(
     platform: Platform, client: Client, upstream: Upstream
 ) -> None:
-    upstream.answer = late(0.05, upstream)
+    killed = threading.Event()
+
+    def answer(request: Received) -> Answer:
+        """Shouts; beyond a part of the job, once its worker is killed."""
+        if len(upstream.received) > 100:
+            killed.wait(PATIENCE_S)
+        return shout(request)
+
+    upstream.answer = answer
     texts = [f"text {n}" for n in range(300)]
     job = client.jobs.submit("shout", texts).id
     eventually(lambda: client.jobs.get(job)["counts"]["succeeded"] > 20)
     kill(platform)
     assert not completed(client, job)
+    killed.set()
     assert_shouted(finish(platform, client, job), texts)
 
 
