@@ -90,7 +90,7 @@ def test_the_two_pauses_have_names_of_their_own(window: Watched, shown: dict[str
 
 @pytest.mark.parametrize("scripts", [True, False])
 def test_a_cancellation_asks_first(signed_in: Sign, client: Client, scripts: bool) -> None:
-    id = post(client, "paced", ["wait"] * 40, name="Nightly")
+    id = post(client, "paced", ["wait"] * 400, name="Nightly")
     page = signed_in("admin", scripts=scripts).go(f"/dashboard/jobs/{id}")
     page.get_by_role("link", name="Cancel job…").click()
     expect(page.get_by_role("heading", name=f"Cancel {id}?")).to_be_visible()

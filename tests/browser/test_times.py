@@ -13,6 +13,7 @@ from ops.supervisor.platform import Platform
 from tests.browser.conftest import Key
 from tests.browser.work import WORK, ended, post
 from tests.support.clients import bearer
+from tests.support.wait import PATIENCE_S
 
 pytestmark = pytest.mark.nightly
 
@@ -30,6 +31,7 @@ def page_of(browser: Browser, platform: Platform, key: Key) -> Iterator[Callable
         token, _ = key(role="admin")
         of_browser = {"timezone_id": ZONE, "java_script_enabled": script}
         contexts.append(browser.new_context(**of_browser, extra_http_headers=bearer(token)))
+        contexts[-1].set_default_timeout(1000 * PATIENCE_S)
         page = contexts[-1].new_page()
         page.goto(f"{platform.url}/dashboard/jobs/{id}")
         return page

@@ -27,7 +27,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def test_a_job_is_watched_to_its_end(window: Watched, client: Client) -> None:
-    id = post(client, "paced", [f"wait {n}" for n in range(16)], metadata={"who": NASTY})
+    id = post(client, "paced", [f"wait {n}" for n in range(40)], metadata={"who": NASTY})
     page = window.go(f"/dashboard/jobs/{id}")
     page.evaluate("document.querySelector('main').mine = true")
     head = page.locator("[data-live=head]")
@@ -35,12 +35,12 @@ def test_a_job_is_watched_to_its_end(window: Watched, client: Client) -> None:
     expect(head.get_by_role("link", name="Cancel job…")).to_be_visible()
     screenshot(window, "job-running-light")
     expect(head).to_contain_text("completed")
-    expect(head).to_contain_text("16 / 16")
+    expect(head).to_contain_text("40 / 40")
     expect(head.get_by_role("link", name="Cancel job…")).to_have_count(0)
     expect(head.get_by_role("button", name="Retry")).to_be_visible()
     slices = page.locator("[data-live=slices]")
     expect(slices.get_by_role("img")).not_to_have_count(0)
-    expect(page.locator("[data-live=items] tbody tr")).to_have_count(16)
+    expect(page.locator("[data-live=items] tbody tr")).to_have_count(40)
     assert page.evaluate("document.querySelector('main').mine")  # the page was not loaded again
 
 
@@ -148,7 +148,7 @@ def test_items_that_failed_are_submitted_again_to_another_model(
 
 def test_many_are_cancelled_once_their_number_is_confirmed(window: Watched, client: Client) -> None:
     tag = "to-be-cancelled"
-    made = [post(client, "paced", ["wait"] * 40, metadata={"tag": tag}) for _ in range(3)]
+    made = [post(client, "paced", ["wait"] * 400, metadata={"tag": tag}) for _ in range(3)]
     page = window.go(f"/dashboard/jobs?text={tag}&state=queued,running")
     page.get_by_role("button", name="Cancel…").click()
     expect(page.get_by_role("heading", name="Cancel 3 jobs?")).to_be_visible()
@@ -163,7 +163,7 @@ def test_many_are_cancelled_once_their_number_is_confirmed(window: Watched, clie
 
 
 def test_those_that_are_ticked_are_paused(window: Watched, client: Client) -> None:
-    made = [post(client, "paced", ["wait"] * 40, metadata={"tag": "ticked"}) for _ in range(3)]
+    made = [post(client, "paced", ["wait"] * 400, metadata={"tag": "ticked"}) for _ in range(3)]
     page = window.go("/dashboard/jobs?text=ticked")
     page.get_by_role("checkbox", name=made[1]).check()
     page.get_by_role("button", name="Pause…").click()
@@ -209,7 +209,7 @@ def mixed(client: Client, receiver: Receiver) -> str:
     receiver.reply = lambda request: Reply()
     mixed = post(client, "moody", ["good", "nan", "fine", "nul"] * 9, webhook={"url": receiver.url})
     ended(client, "paced", [f"text {n}" for n in range(60)], metadata={"run": "7"})
-    client.request("POST", f"/jobs/{post(client, 'paced', ['wait'] * 9)}/pause")
+    client.request("POST", f"/jobs/{post(client, 'paced', ['wait'] * 400)}/pause")
     return client.jobs.wait(mixed).id
 
 

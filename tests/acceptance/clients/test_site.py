@@ -102,7 +102,9 @@ def page() -> Iterator[Page]:
     if why := chromium.missing():
         pytest.skip(why)
     with chromium.running() as browser:
-        yield browser.new_page()
+        page = browser.new_page()
+        page.set_default_timeout(1000 * PATIENCE_S)
+        yield page
 
 
 def test_the_search_of_a_site_on_a_disk_finds_a_page(site: Path, page: Page) -> None:
@@ -115,7 +117,7 @@ def test_the_search_of_a_site_on_a_disk_finds_a_page(site: Path, page: Page) -> 
     page.locator(".md-search__input").click()
     page.keyboard.type("batchstring service", delay=20)
     found = page.locator(".md-search-result__link", has_text="The batchstring service").first
-    found.click(timeout=1000 * PATIENCE_S)
+    found.click()
     page.wait_for_url(re.compile(r".*/how-to/clients/inference_api\.html.*"))
     assert page.locator("h1").inner_text().startswith("The batchstring service")
     assert said == []

@@ -21,7 +21,7 @@ from tests.support.clients import repeated
 from tests.support.jobs import assert_outputs, begun, completed, scalar_of
 from tests.support.models.entries import function
 from tests.support.models.paced import LAUNCH_S, STEADY
-from tests.support.pace import pace
+from tests.support.pace import lease_s
 from tests.support.platforms import Platforms, database_of, spec
 from tests.support.stores import rabbitmq
 from tests.support.stores.broker_faults import Broker, RabbitBroker, RedisBroker
@@ -34,7 +34,8 @@ pytestmark = pytest.mark.nightly
 MODELS = STEADY + function("paced:slow", limits={"max_batch": 4, "slice_items": 12})
 ITEMS = 300  # of the steady model: three seconds
 STALL_S = 10  # "a few seconds", where eight others share the machine
-MARGIN_S = 2  # for the same reason; it takes 0.1 to 0.3
+MARGIN_S = 7  # for the same reason; it takes 0.1 to 0.3
+MANY = 60  # of the slow model: fifteen seconds
 SILENCE_S = 7  # longer than anybody waits for a broker's answer
 
 
@@ -42,7 +43,7 @@ SILENCE_S = 7  # longer than anybody waits for a broker's answer
 def broker(
     request: pytest.FixtureRequest, platforms: Platforms, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Broker]:
-    asked = spec(MODELS, lease_s=3.0 * pace())
+    asked = spec(MODELS, lease_s=lease_s(3.0))
     if request.param == "redis":
         with platforms.running(asked) as platform:
             yield RedisBroker(platform)
@@ -163,7 +164,7 @@ def test_a_worker_told_to_stop_ends_its_launch_answers_its_calls_and_gives_the_r
     broker: Broker, client: Client, tmp_path: Path
 ) -> None:
     platform = broker.platform
-    job = submit(client, items=24, model="slow")
+    job = submit(client, items=MANY, model="slow")
     eventually(lambda: begun(client, job))
     in_hand = tmp_path / "in-hand"
     with ThreadPoolExecutor() as callers:
@@ -182,7 +183,7 @@ def test_a_worker_told_to_stop_ends_its_launch_answers_its_calls_and_gives_the_r
             assert scalar_of(platform, job, latest) == "stopped"
         finally:
             child_of(platform).start()
-    assert_completed(client, job, items=24)
+    assert_completed(client, job, items=MANY)
 
 
 def _infer(platform: Platform, value: str) -> object:

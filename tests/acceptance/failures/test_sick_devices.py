@@ -17,7 +17,7 @@ from tests.support.command_line import run_millrace
 from tests.support.jobs import assert_outputs, begun, completed, finish, run
 from tests.support.models.entries import function
 from tests.support.models.sick import ECC
-from tests.support.pace import pace
+from tests.support.pace import lease_s
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
 
@@ -29,7 +29,7 @@ MODELS = function("sick:shout", limits={"max_batch": 16, "slice_items": 32})
 
 @pytest.fixture
 def two(platforms: Platforms) -> Iterator[Platform]:
-    with platforms.running(spec(MODELS, workers=2, lease_s=3.0 * pace())) as platform:
+    with platforms.running(spec(MODELS, workers=2, lease_s=lease_s(3.0))) as platform:
         yield platform
 
 

@@ -90,6 +90,6 @@ def test_a_stream_says_it_at_its_end(
         body = {"model": "talk", "stream": True, **more, **({} if path == "/infer" else CHAT)}
         lines = post(busy, path, body).text.splitlines()
         found = [one.data for one in events(lines) if one.data]
-        return [one for one in found if one.get("type") == type][-1]
+        return ([one for one in found if one.get("type") == type] or [{}])[-1]
 
     degraded(last)

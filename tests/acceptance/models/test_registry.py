@@ -36,7 +36,7 @@ ENTRY = {"engine": "echo", "target_ms": 2000, "limits": {"slice_items": 20}}
 ROUTE = "/admin/models/x/routes/*"
 ITEMS, CALLERS = 300, 4
 TEXTS = [f"item {n}" for n in range(ITEMS)]
-FLIPS, FLIP_S = 6, 1.0
+FLIPS, FLIP_S = 6, 6.0  # it takes one, and a starved process stands still
 PROMPT = "The cat sat on the mat, and"
 CODE = """SAMPLES = ["a"]
 ANSWER = "{}"

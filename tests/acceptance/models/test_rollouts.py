@@ -18,7 +18,7 @@ from tests.support.clients import chat, infer, repeated
 from tests.support.command_line import run_millrace
 from tests.support.jobs import completed
 from tests.support.models.entries import function, model
-from tests.support.pace import pace
+from tests.support.pace import lease_s
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
 
@@ -170,7 +170,7 @@ def steady_call(http: httpx.Client) -> tuple[int, str]:
 
 @pytest.fixture
 def changing(platforms: Platforms) -> Iterator[Platform]:
-    with platforms.running(spec(entry("1"), lease_s=3.0 * pace())) as started:
+    with platforms.running(spec(entry("1"), lease_s=lease_s(3.0))) as started:
         yield started
 
 
