@@ -9,7 +9,7 @@ import pytest
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
-from api.http import connection
+from api.http.connections import connection
 from api.http.responses import send_whole
 from tests.support.servers.api_server import serving
 from tests.support.wait import PATIENCE_S, eventually

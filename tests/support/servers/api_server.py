@@ -8,7 +8,7 @@ from typing import Any
 
 import uvicorn
 
-from api.http.connection import bounded_protocol
+from api.http.connections.connection import bounded_protocol
 from tests.support.wait import eventually
 
 _SLOW_CLIENT_S = 30.0
