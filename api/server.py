@@ -17,7 +17,7 @@ from api.app import create_app
 from api.auth import bind_check
 from api.http import security
 from api.http.connections.connection import bounded_protocol
-from api.http.connections.request_turns import Policy
+from api.http.connections.request_turns import Policy, RequestTurns
 from api.middleware.fast_path import FastPath, call_route
 from jobs.processes import open_files
 from jobs.settings import Settings
@@ -83,7 +83,7 @@ def serve(settings: Settings) -> None:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http=bounded_protocol(settings.slow_client_s, _policy(app)),  # type: ignore[arg-type]
+        http=bounded_protocol(settings.slow_client_s, RequestTurns(_policy(app))),  # type: ignore[arg-type]
         ws="none",
         log_config=None,  # jobs/telemetry/logs.py configures logging
         headers=security.headers(settings),

@@ -15,7 +15,7 @@ import orjson
 from starlette.types import Message, Receive, Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from api.http.connections.request_turns import NO_REFUSALS, Policy, RequestTurns
+from api.http.connections.request_turns import RequestTurns
 from api.http.errors import problem_object
 from api.http.request_id import new_request_id
 from api.http.responses import default_head
@@ -81,6 +81,7 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Has data parsed when it is this connection's turn."""
+        self._unset_keepalive_if_required()
         self._turns.receive(self, data)
 
     def at_rest(self) -> bool:
@@ -237,6 +238,9 @@ class Connection(HttpToolsProtocol):
         self._since_s = self.loop.time()
         head = STATUS_LINE[status] + default_head(self.server_state.default_headers)
         self.transport.write(head + rest)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
 
     def _error_response(self, error: MillraceError) -> bytes:
         body = orjson.dumps(problem_object(error, new_request_id()))
@@ -298,9 +302,8 @@ def _head_too_large() -> HeadTooLarge:
     return HeadTooLarge(f"the request line and headers have more than {MAX_HEAD:,} bytes")
 
 
-def bounded_protocol(patience_s: float, policy: Policy = NO_REFUSALS) -> Callable[..., Connection]:
+def bounded_protocol(patience_s: float, turns: RequestTurns) -> Callable[..., Connection]:
     """Returns a factory of connections, as uvicorn expects it."""
-    turns = RequestTurns(policy)
 
     def make(*args: Any, **kwargs: Any) -> Connection:
         return Connection(*args, patience_s=patience_s, turns=turns, **kwargs)
