@@ -81,13 +81,15 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Has data parsed when it is this connection's turn."""
-        self._unset_keepalive_if_required()
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
         self._turns.receive(self, data)
 
     def at_rest(self) -> bool:
         """Returns True between two requests, where the client reads what it is sent."""
-        begun = self._head or not self._in_head or self._responding() or self._rejection
-        return not begun and not self.flow.write_paused
+        if self._head or not self._in_head or self._rejection or self.flow.write_paused:
+            return False
+        return self.cycle is None or self.cycle.response_complete
 
     def read(self, data: bytes) -> None:
         """Parses data, and counts bytes of the head, the body and the framing around it."""

@@ -118,8 +118,11 @@ class RequestTurns:
 
     def _next_turn(self) -> None:
         """Begins requests that wait; runs once in each turn of the loop while there are any."""
+        if not self._waiting:
+            self._begun, self._turn_s = 0, 0.0
+            return
         now_s = clock.monotonic()
-        if self._waiting and self._begun:
+        if self._begun:
             took_s = (now_s - self._turn_s) / self._begun
             self._each_s += (took_s - self._each_s) * (_SMOOTHING if self._each_s else 1.0)
         self._begun, self._turn_s, refused = 0, 0.0, 0

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +121,10 @@ def test_stop_ends_all_and_kills_the_deaf(
     supervisor: Supervisor, add: Add, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     idle, deaf = add("idle"), add("deaf", STUBBORN)
-    # The grace is over once the one that hears has ended.
-    monkeypatch.setattr("jobs.clock.monotonic", lambda: 0.0 if idle.alive() else 1.0)
+    # The grace is over once the one that hears has ended: from then on each look is a second later.
+    looks = count(1)
+    now_s: Callable[[], float] = lambda: 0.0 if idle.alive() else float(next(looks))  # noqa: E731
+    monkeypatch.setattr("jobs.clock.monotonic", now_s)
     supervisor.stop(grace_s=0.5)
     codes = [child.process and child.process.returncode for child in (idle, deaf)]
     assert codes == [-signal.SIGTERM, -signal.SIGKILL]
