@@ -30,7 +30,7 @@ def api(platform: Platform) -> Child:
 
 
 def test_a_map_goes_on_though_the_api_is_killed_in_its_inputs_and_its_results(
-    platform: Platform,
+    platform: Platform, client: Client
 ) -> None:
     def texts() -> Iterator[str]:
         for n, text in enumerate(TEXTS):
@@ -39,7 +39,7 @@ def test_a_map_goes_on_though_the_api_is_killed_in_its_inputs_and_its_results(
             yield text
 
     name = "map whose api is killed"
-    with supervised(platform), Client(platform.url, max_retries=20) as client:
+    with supervised(platform):
         results = client.map("echo", texts(), progress=False, name=name)
         found = [next(results).output for _ in range(1000)]
         restarts = api(platform).restarts

@@ -1,1 +1,0 @@
-"""Connections of clients, and turns of their requests."""
