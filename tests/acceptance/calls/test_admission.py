@@ -35,7 +35,7 @@ MODELS = (
 MOST_QUEUED = 30
 LAUNCH_S = 9.0  # longer than a deadline after which everything stands still for a while
 LATE = {"no_worker", "deadline_passed"}
-"""Of a worker that gets no core for seconds: it counts as away, and calls wait too long for it."""
+"""Codes of calls whose worker gets no core for seconds: it is away, or they wait too long."""
 LONG = "a text of which a good deal more than the beginning is read " * 30
 
 

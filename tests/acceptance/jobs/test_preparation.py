@@ -136,16 +136,16 @@ def test_killed_prepare_workers_lose_and_double_nothing(platform: Platform, clie
     items = [f"slow {n}" for n in range(2000)]
     job = client.jobs.submit("sums", items).id
     for _ in range(4):
-        _kill_once_it_has_prepared_more(platform, job)
+        _kill_once_it_has_prepared_more(platform, job, len(items))
     lines = finish(platform, client, job)
     assert [line["seq"] for line in lines] == list(range(2000))
     assert sums(lines) == [sum(item.encode()) for item in items]
     assert_invariants(platform)
 
 
-def _kill_once_it_has_prepared_more(platform: Platform, job: str) -> None:
+def _kill_once_it_has_prepared_more(platform: Platform, job: str, total: int) -> None:
     before = prepared_of(platform, job)
-    eventually(lambda: prepared_of(platform, job) > before)
+    eventually(lambda: before == total or prepared_of(platform, job) > before)
     kill_and_replace(platform, "prepare-1")
 
 

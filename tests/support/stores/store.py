@@ -66,13 +66,13 @@ def lapse(database: Engine) -> None:
 
 
 def end_cancelled(tx: Tx) -> int:
-    """What a keeper does about a cancelled job, once."""
+    """Ends a cancelled job, as a keeper does."""
     found = verbs.unended_cancelled(tx)
     return verbs.end_cancelled(tx, found[0]) if found else 0
 
 
 def end_expired(tx: Tx) -> int:
-    """What a keeper does about a job whose time is up, once."""
+    """Ends a job whose time is up, as a keeper does."""
     due = verbs.expired(tx)
     if due:
         verbs.expire(tx, due[0])

@@ -27,7 +27,7 @@ def connected(url: str, role: str = "", pool_size: int = 2) -> Iterator[Engine]:
 
 @contextmanager
 def patient_transactions() -> Iterator[None]:
-    """What this process connects to a database waits as long, the product's own code too."""
+    """Lets transactions of this whole process be idle as long, the product's own code too."""
     names = list(signature(db.connect).parameters)[1:]
     values = dict(zip(names, db.connect.__defaults__ or (), strict=True)) | {"idle_s": _IDLE_S}
     with pytest.MonkeyPatch.context() as patch:

@@ -19,7 +19,7 @@ from millrace import APIConnectionError, Client, Result, errors, tls_context
 from millrace.tls import verification
 from tests.support.cases import each
 from tests.support.tls import Authority, tls_proxy
-from tests.unit.millrace.servers import Recorder, answered_by, breaking, meeting
+from tests.unit.millrace.servers import Recorder, answered_by, async_answered_by, breaking, meeting
 
 LINES = [b'"x"\n', b'"y"\n']
 JOB = {"id": "job_1", "generation": 1, "state": "queued", "counts": {}}
@@ -40,6 +40,9 @@ def client_of(*ends: int | Exception | httpx.Response) -> tuple[Client, list[str
     return answered_by(handle), sent
 
 
+BROKEN = [httpx.ReadError("reset"), httpx.ConnectError("restarting")]
+
+
 def refusal(status: int, *, retryable: bool, **headers: str) -> httpx.Response:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return httpx.Response(status, json={"retryable": retryable, "code": "c"}, headers=named)
@@ -47,9 +50,8 @@ def refusal(status: int, *, retryable: bool, **headers: str) -> httpx.Response:
 
 def test_a_job_whose_answer_was_lost_is_sent_again_under_the_same_key(pauses: list[float]) -> None:
     in_flight = refusal(409, retryable=True)
-    broken = [httpx.ReadError("reset"), httpx.ConnectError("restarting"), in_flight]
     for lines in (LINES, iter(["x", "y"])):
-        made, sent = client_of(200, *broken, 202)
+        made, sent = client_of(200, *BROKEN, in_flight, 202)
         made.jobs.get("job_1")
         sent.clear()
         assert made.jobs.submit("echo", lines).id == "job_1"
@@ -63,6 +65,24 @@ def test_a_job_whose_answer_was_lost_is_sent_again_under_the_same_key(pauses: li
         made.jobs.submit("echo", LINES, idempotency_key=key)
     assert len(set(sent)) == 3, "each job has a key of its own"
     assert sent[2].startswith('"mine" ')
+
+
+@pytest.mark.anyio
+async def test_an_api_that_broke_a_first_connection_off_is_waited_for(pauses: list[float]) -> None:
+    made, sent = client_of(*BROKEN, 202)
+    assert made.jobs.submit("echo", LINES).id == "job_1"
+    assert (len(sent), len(pauses)) == (3, 2)
+    left: list[Any] = [*BROKEN, httpx.Response(202, json=JOB)]
+
+    def handle(_: httpx.Request) -> httpx.Response:
+        end = left.pop(0)
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    async with async_answered_by(handle) as client:
+        assert (await client.jobs.submit("echo", LINES)).id == "job_1"
+    assert left == []
 
 
 @pytest.mark.parametrize(

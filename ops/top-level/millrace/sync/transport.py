@@ -76,9 +76,11 @@ class Transport:
 
     def pause_s(self, retries: Retries, error: APIError) -> float:
         """Returns the time before a retry; raises the error of an address that nobody has ever
-        answered at."""
-        if isinstance(error, APIConnectionError) and error.refused and not self._reached:
-            raise error
+        answered at, or accepted a connection that broke."""
+        if isinstance(error, APIConnectionError):
+            self._reached = self._reached or not error.refused
+            if not self._reached:
+                raise error
         return retries.pause_s(error)
 
     def _once(self, request: Request, deadline: Deadline) -> "httpx.Response":

@@ -227,7 +227,7 @@ def test_a_webhook_is_sent_again(people: People, jobs: Jobs) -> None:
 @pytest.mark.usefixtures("parts_of_streams")
 @pytest.mark.parametrize("who", ["acme", "reader", "operator", "admin"])
 def test_no_part_is_sent_that_the_page_does_not_show(people: People, jobs: Jobs, who: str) -> None:
-    """Of those that a page sends again."""
+    """Fragments that a page sends again."""
     job_id, stream = jobs.failed(), {"Accept": "text/event-stream"}
     for path in ("", "/models", "/models/echo@1", "/jobs", f"/jobs/{job_id}", "/webhooks"):
         page, parts = people.page(who, path), people.get(who, path, headers=stream)
