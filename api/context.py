@@ -14,10 +14,10 @@ from api.gateway.inference import InferenceSession
 from api.gateway.response_cache import ResponseCache
 from api.gateway.routing.router import Router
 from api.gateway.routing.shadow import ShadowCalls
-from api.http.connection import client_disconnected
+from api.http.connections.connection import client_disconnected
 from api.http.idempotency import Uploads
 from api.services.call_list import CallList
-from api.services.call_preparation import CallPreparation
+from api.services.call_preparation import PREPARED_S, CallPreparation
 from api.services.diagnostics import DiagnosticsService
 from api.services.intake.call_bodies import CallBodies
 from api.services.intake.free_space import FreeSpace
@@ -83,6 +83,7 @@ class Context(Resources):
                 job_class=job_class,
                 timeout_ms=timeout_ms,
                 since_s=since_s,
+                ready_s=request.scope.get(PREPARED_S, since_s),
                 client_disconnected=left,
                 response_headers=response_headers,
                 shadows=self.shadows,

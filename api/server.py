@@ -16,8 +16,9 @@ from api import background
 from api.app import create_app
 from api.auth import bind_check
 from api.http import security
-from api.http.connection import bounded_protocol
-from api.middleware.fast_path import FastPath
+from api.http.connections.connection import bounded_protocol
+from api.http.connections.request_turns import Policy, RequestTurns
+from api.middleware.fast_path import FastPath, call_route
 from jobs.processes import open_files
 from jobs.settings import Settings
 from jobs.store import db
@@ -82,7 +83,7 @@ def serve(settings: Settings) -> None:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http=bounded_protocol(settings.slow_client_s),  # type: ignore[arg-type]
+        http=bounded_protocol(settings.slow_client_s, RequestTurns(_policy(app))),  # type: ignore[arg-type]
         ws="none",
         log_config=None,  # jobs/telemetry/logs.py configures logging
         headers=security.headers(settings),
@@ -97,6 +98,20 @@ def serve(settings: Settings) -> None:
     server.run()
     if not server.started:
         sys.exit(_NOT_STARTED)
+
+
+def _policy(app: FastAPI) -> Policy:
+    """Decides which requests wait for others, and how long; the context is made at the start."""
+
+    def patience_s() -> float:
+        patience: float = app.state.context.gateway.model_statuses.patience_s
+        return patience
+
+    def tenant_of(header: bytes, value: bytes) -> str:
+        tenant: str = app.state.context.authenticator.known_tenant(header, value)
+        return tenant
+
+    return Policy(patience_s, tenant_of, call_route)
 
 
 def _check_bind(settings: Settings) -> None:

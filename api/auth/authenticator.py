@@ -64,6 +64,11 @@ class Authenticator:
         self._cache.forget(tenant)
         self._cache.forget(OPEN.tenant)  # the first key, of any tenant, ends open access
 
+    def known_tenant(self, header: bytes, value: bytes) -> str:
+        """Returns the tenant of a header's credential, where it is cached; else ""."""
+        credential = value.partition(b" ")[2].strip() if header == b"authorization" else value
+        return self._cache.known_tenant(sha256(credential).digest())
+
     async def authenticate(self, headers: Headers) -> Caller:
         """Returns the caller.
 

@@ -78,6 +78,11 @@ class CredentialCache:
         """Number of lookups that have not ended."""
         return len(self._lookups)
 
+    def known_tenant(self, name: bytes) -> str:
+        """Returns the tenant of a cached caller; "" of any other."""
+        entry = self._entries.get(name)
+        return entry.caller.tenant if entry else ""
+
     async def get(self, name: bytes, credential: bytes) -> Caller | None:
         """Returns the caller; None if the credential is unknown. `name` is the cache key.
 

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 from api.context import ContextDep
 from api.dependencies import Inferrer
 from api.http import bodies, idempotency
+from api.http.connections.connection import arrived_s
 from api.http.errors import ERROR_FORMATS, ERROR_STATUSES, validated
 from api.http.request_id import request_id
 from api.routes.calls import prepared_call, respond
@@ -59,7 +60,7 @@ async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Resp
     key = idempotency.read_key(request, required=context.settings.require_idempotency_key)
     models = context.models_of(caller.tenant)
     raw = await context.call_bodies.read(request, models.max_line_bytes, caller.tenant)
-    since_s = clock.monotonic()
+    since_s = arrived_s(request.scope)
     if bodies.is_heavy(raw):
         raise TooLarge(f"{len(raw)} bytes are too many here: POST /infer takes longer texts")
     text = validated(Text, validation.parse_json(raw)).input

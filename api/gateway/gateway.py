@@ -171,7 +171,7 @@ class CallGateway:
             size, model = plan.size, plan.model
             bucket = bucket_of(size, model.size_buckets)
             terms = status.terms(bucket, request.timeout_ms, request.share)
-            terms = terms.at_once if plan.cohort == SHADOW else terms
+            terms = terms.at_once if plan.cohort == SHADOW else terms.after(request.spent_ms)
             own = plan.cohort and not status.generates  # steps are shared anyway
             cohort = own_lanes(plan.cohort) if own else ""
             lane = lane_name(plan.params, bucket_of(size, model.buckets), cohort)
@@ -246,7 +246,7 @@ class CallGateway:
         if request.limits:
             quota = quota_of(request.tenant, request.limits, plan.model.served_by.name, True)
         arguments = put_arguments(
-            status.keys, call, target_ms=status.margin.target_ms,
+            status.keys, call, target_ms=max(1, status.margin.target_ms - request.spent_ms),
             timeout_ms=max(1, int(left_s * 1000)),
             most=self._max_waiting, terms=terms, quota=quota, more_units=request.more_units,
             output_tokens=plan.output_tokens,

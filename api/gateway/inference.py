@@ -60,6 +60,7 @@ class InferenceSession:
     job_class: JobClass
     timeout_ms: int
     since_s: float  #: time at which the body had arrived, on the process's clock
+    ready_s: float  #: time at which it was prepared; `since_s` of one that needs no child process
     client_disconnected: "asyncio.Future[Any]"  #: done once the client has left
     #: filled once a call is admitted
     response_headers: dict[str, str] = field(default_factory=dict)
@@ -149,6 +150,7 @@ class InferenceSession:
             timeout_ms=self.timeout_ms,
             deadline_s=self.since_s + self.timeout_ms / 1000,
             client_disconnected=self.client_disconnected,
+            ready_s=max(self.ready_s, self.since_s + self.waited_ms / 1000),
             limits=self.caller.limits,
             response_headers=self.response_headers,
             more_units=self.more_units,

@@ -4,6 +4,7 @@ readiness."""
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import orjson
@@ -22,6 +23,9 @@ from jobs.models.model import Model
 from jobs.models.registry import Registry
 
 _PATIENCE_S = 0.25  #: A call waits this long for the first look at its model.
+_PATIENCE = 0.5  # share of the time to spare; the rest is for its lane, and its response
+_LEAST_PATIENCE_S = 0.02  # an idle api begins each call sooner
+_TIMEOUT_MS = 10_000  # a call's own, where it says nothing
 _IDLE_S = 60.0  #: A model without calls is no longer refreshed after this time.
 
 #: Share of the tolerable wait by class: lower classes are shed earlier.
@@ -53,6 +57,11 @@ class ModelStatus:
             self._terms[key] = mixed_terms(self.profiles, self.model, *times)
         return self._terms[key]
 
+    def spare_ms(self) -> float:
+        """Returns the longest time that a call may wait for its launch; inf: not known."""
+        times = [self.terms(bucket, _TIMEOUT_MS, 1.0) for bucket in self.profiles[0].buckets]
+        return max((its.allowed_ms - its.one_ms for its in times), default=inf)
+
     def names_for(self, call: Call) -> Sequence[str]:
         """Returns the keys with which a call of a model that generates is queued: also that of its
         beginning."""
@@ -75,6 +84,9 @@ class ModelStatuses:
         self._want = PipelineScript(pipe, scripts.WANT)
         self._profiles = PipelineScript(pipe, scripts.PROFILES)
         self._known: dict[str, ModelStatus] = {}
+        #: longest time (s) that a call of any model which had calls lately may wait for its launch,
+        #: about a second ago; inf: not known
+        self.patience_s = inf
 
     async def get(self, model: Model) -> ModelStatus:
         """Returns a model's status; without Redis, an unknown one."""
@@ -113,6 +125,8 @@ class ModelStatuses:
             key: status for key, status in self._known.items() if status.last_used_s > idle_since_s
         }
         await asyncio.gather(*(self._look(status.model) for status in self._known.values()))
+        spare_ms = max((status.spare_ms() for status in self._known.values()), default=inf)
+        self.patience_s = max(_PATIENCE * spare_ms / 1000, _LEAST_PATIENCE_S)
 
     async def _first_look(self, model: Model) -> ModelStatus:
         try:

@@ -78,6 +78,7 @@ class RedisPipeline(asyncio.Protocol):
         self._awaited: deque[tuple[ReplyCallback, float]] = deque()
         self._last_reply_s = 0.0  # last reply, or first command after idling
         self._timer: asyncio.TimerHandle | None = None
+        self._check_s = 0.0  # time at which the timer is due
 
     def send(self, callback: ReplyCallback, *command: Any) -> None:
         """Queues a command: strings, bytes and numbers."""
@@ -85,7 +86,8 @@ class RedisPipeline(asyncio.Protocol):
         now_s = loop.time()
         if not self._awaited:
             self._last_reply_s = now_s
-            self._timer = self._timer or loop.call_later(self._timeout_s, self._check)
+            if not self._timer:
+                self._check_in(self._timeout_s)
         self._awaited.append((callback, 0.0 if command[0] in _BLOCKING else now_s))
         if not self._unsent:
             loop.call_soon(self._flush)
@@ -118,13 +120,21 @@ class RedisPipeline(asyncio.Protocol):
         self._fail(ConnectionError("the connection was closed"))
 
     def _check(self) -> None:
-        """Aborts a connection that has fallen silent."""
-        loop = asyncio.get_running_loop()
-        silent_s = loop.time() - self._last_reply_s
-        if self._transport and self._awaited and silent_s >= self._timeout_s:
+        """Aborts a connection that has fallen silent; not where this loop is behind, and may have
+        replies to read."""
+        now_s, again_s = asyncio.get_running_loop().time(), self._timeout_s / 10
+        silent_s = now_s - self._last_reply_s
+        behind = now_s - self._check_s > again_s
+        if self._transport and self._awaited and silent_s >= self._timeout_s and not behind:
             self._transport.abort()
-        left_s = max(self._timeout_s - silent_s, self._timeout_s / 10)
-        self._timer = loop.call_later(left_s, self._check) if self._awaited else None
+        self._timer = None
+        if self._awaited:
+            self._check_in(max(self._timeout_s - silent_s, again_s))
+
+    def _check_in(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._check_s = loop.time() + seconds
+        self._timer = loop.call_later(seconds, self._check)
 
     def _flush(self) -> None:
         if self._transport:

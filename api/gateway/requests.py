@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect
 
 from api.gateway.model_status import ModelStatus
 from api.gateway.streaming.inbox import DeltaInbox
+from jobs import clock
 from jobs.calls.lanes import Rejection, Terms
 from jobs.calls.messages import Call, UnpackedReply
 from jobs.errors import DeadlinePassed, MillraceError
@@ -45,6 +46,7 @@ class InferenceRequest:
     timeout_ms: int  #: for the whole request
     deadline_s: float  #: on the process's clock
     client_disconnected: "asyncio.Future[Any]"  #: done once the client has left
+    ready_s: float  #: time from which it waited, on that clock: read, and prepared
     limits: tuple[Limit, ...] = ()  #: the caller's limits
     #: headers of the answer: its version, and once the call is admitted what is left of rates
     response_headers: dict[str, str] = field(default_factory=dict)
@@ -55,6 +57,11 @@ class InferenceRequest:
     resume_within_s: int = 0  #: see Call
     inbox: DeltaInbox | None = None  #: of a call that streams
     attempts: list[AdmissionAttempt] = field(default_factory=list)  #: plans tried so far
+
+    @property
+    def spent_ms(self) -> int:
+        """Part of its target that has passed in this process."""
+        return max(0, round((clock.monotonic() - self.ready_s) * 1000))
 
     @property
     def admitted_by(self) -> str:

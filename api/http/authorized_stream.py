@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from api.http import connection
+from api.http.connections import connection
 
 CHECK_S = 2.0  #: Time between two checks of a stream's credential.
 

@@ -41,10 +41,12 @@ async def send_whole(response: Response, scope: Scope, receive: Receive, send: S
 
 def _write(cycle: RequestResponseCycle, response: Response) -> None:
     """Does what uvicorn does with both messages of a response with a Content-Length."""
-    parts = [STATUS_LINE[response.status_code], _encoded(cycle.default_headers)]
-    for name, value in response.raw_headers:
-        parts += (name, b": ", value, b"\r\n")
-    parts.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
+    parts = [
+        STATUS_LINE[response.status_code],
+        default_head(cycle.default_headers),
+        encode_head(response.raw_headers),
+        b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n",
+    ]
     body = bytes(response.body)
     if len(body) <= _LONG_BYTES:
         parts.append(body)
@@ -59,11 +61,16 @@ def _write(cycle: RequestResponseCycle, response: Response) -> None:
     cycle.on_response()
 
 
-def _encoded(headers: _Headers) -> bytes:
+def encode_head(headers: _Headers) -> bytes:
+    """Encodes headers as they are sent, a line each."""
+    return b"".join([name + b": " + value + b"\r\n" for name, value in headers])
+
+
+def default_head(headers: _Headers) -> bytes:
     """Encodes the headers of every response; they change once a second."""
     global _last_defaults
     known, encoded = _last_defaults
     if known is not headers:
-        encoded = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
+        encoded = encode_head(headers)
         _last_defaults = headers, encoded
     return encoded

@@ -136,6 +136,12 @@ async def _respond(error: Exception, scope: Scope, receive: Receive, send: Send)
     await response(scope, receive, send)
 
 
+def call_route(path: str) -> str | None:
+    """Returns the route of a POST to a path that makes a call; None of any other."""
+    route, required, _ = _direct_handler({"method": "POST", "path": path})
+    return route if required == "infer" else None
+
+
 def _direct_handler(scope: Scope) -> tuple[str, CallerScope | None, Handler | None]:
     """Route template, required scope and handler of a call or a new job; ("", None, None) for
     every other request."""

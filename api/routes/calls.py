@@ -19,8 +19,10 @@ from api.gateway.streaming.event_stream import answer_by_events
 from api.gateway.streaming.inbox import StreamDeadlines
 from api.gateway.streaming.resuming import StreamRequest, made_s, stream_doc
 from api.http import bodies, idempotency
+from api.http.connections.connection import arrived_s
 from api.http.errors import validated
 from api.schemas.calls import MAX_CALL_TIMEOUT_MS, CallRequest, CallResponse
+from api.services.call_preparation import end_after
 from jobs import clock
 from jobs.errors import Fault, Invalid
 from jobs.identity import Caller
@@ -53,12 +55,12 @@ async def answer_call(
 ) -> Response:  # fmt: skip
     """Makes the call of a body that was read, and returns its response. key_required: a call that
     doesn't stream needs an Idempotency-Key."""
-    since_s = clock.monotonic()
+    since_s = arrived_s(request.scope)
     models = context.models_of(caller.tenant)
     router, tenant = context.router, caller.tenant
     if bodies.is_heavy(raw):
         ready = await router.ready_versions(models, request, tenant, key=key)
-        prepared = await context.call_preparation.run(tenant, prepare, raw, ready)
+        prepared = await context.call_preparation.run(request, tenant, prepare, raw, ready)
         router.record(prepared.target, ready.asker)
     else:
         call = validated(CallRequest, validation.parse_json(raw))
@@ -117,6 +119,8 @@ async def respond(
 def prepare(models: Registry, raw: bytes, ready: ReadyVersions) -> PreparedCall:
     """Parses and checks a body, in a child process."""
     call = validated(CallRequest, validation.parse_json(raw))
+    if not call.stream:
+        end_after(call.timeout_ms)
     target = ready.target(models, call.model)
     check_length(raw, target.model)
     prepared = prepared_call(models, target, call)

@@ -91,6 +91,17 @@ class Terms:
         """Terms that admit a call only where it waits for no other, and none is beside it."""
         return replace(self, allowed_ms=self.one_ms, others=())
 
+    def after(self, spent_ms: int) -> "Terms":
+        """Terms of a call that has used this part of its time already. One with too little left for
+        a launch is admitted where it waits for no other: it is late anyway, and no overload."""
+        if not spent_ms:
+            return self
+        least_ms = min(self.one_ms, self.allowed_ms)
+        left_ms = max(self.allowed_ms - spent_ms, least_ms)
+        return replace(
+            self, allowed_ms=left_ms, others=tuple(each.after(spent_ms) for each in self.others)
+        )
+
     def cost_ms(self, rows: int) -> float:
         """Returns the time that it adds to the launches of its lane, where `rows` wait."""
         return self.step_ms if rows % self.full_rows else self.one_ms

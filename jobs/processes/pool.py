@@ -1,10 +1,11 @@
 """Parent's side of child processes: they start on demand and are used again."""
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf
 from multiprocessing import get_context, reduction
 from typing import IO, Any
@@ -86,6 +87,11 @@ class Child:
     def alive(self) -> bool:
         """Returns True while the process runs, and was not killed."""
         return not self._killed and self._process.is_alive()
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal, which its handler understands."""
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid or 0, number)
 
     def kill(self) -> None:
         """Ends the process, busy or not. One that waits in the kernel is left behind."""

@@ -20,7 +20,8 @@ from api.gateway.inference import CallResult, InferenceSession
 from api.gateway.streaming.event_stream import EventWriter, answer_by_events
 from api.gateway.streaming.resuming import StreamRequest
 from api.http import bodies, idempotency
-from jobs import clock, ids
+from api.http.connections.connection import arrived_s
+from jobs import ids
 from jobs.calls.messages import COUNTED
 from jobs.identity import Caller
 from jobs.intake import validation
@@ -57,7 +58,7 @@ async def answer(
     """Makes the call of a request, and returns its response."""
     key, asked = idempotency.read_key(request, required=False), StreamRequest.read(request)
     raw = await read_raw(request, context, caller)
-    since_s = clock.monotonic()
+    since_s = arrived_s(request.scope)
     prepared = await prepare(request, context, caller, api.read, raw, key)
     body, response_headers = prepared.body, dict[str, str]()
     call_id = asked.call_id if body.stream else ids.new_shown("call")
@@ -97,7 +98,7 @@ async def count_tokens(
     """Returns the tokens of a request's prompt: a worker whose model has a tokenizer counts them,
     by a call that generates nothing; of other models they are estimated."""
     raw = await read_raw(request, context, caller)
-    since_s = clock.monotonic()
+    since_s = arrived_s(request.scope)
     prepared = await prepare(request, context, caller, api.read, raw)
     if not prepared.has_tokenizer:
         return prepared.size
@@ -131,7 +132,9 @@ async def prepare(
     models, router, tenant = context.models_of(caller.tenant), context.router, caller.tenant
     if bodies.is_heavy(raw):
         ready = await router.ready_versions(models, request, tenant, key=key)
-        prepared = await context.call_preparation.run(tenant, prepare_heavy, raw, ready, read)
+        prepared = await context.call_preparation.run(
+            request, tenant, prepare_heavy, raw, ready, read
+        )
         router.record(prepared.target, ready.asker)
         return prepared
     body = read(validation.parse_json(raw))

@@ -9,6 +9,7 @@ from api.gateway.prepared import check_length
 from api.gateway.routing.target import ReadyVersions, Target
 from api.gateway.streaming.inbox import StreamDeadlines
 from api.schemas.calls import MAX_CALL_TIMEOUT_MS
+from api.services.call_preparation import end_after
 from jobs.errors import Fault, Invalid
 from jobs.intake import validation
 from jobs.models.inputs.fields import FieldError, Fields
@@ -147,6 +148,7 @@ def prepare_heavy(
 ) -> PreparedGeneration:
     """Parses and checks a body, in a child process."""
     body = read(validation.parse_json(raw))
+    end_after(body.timeout_ms)
     target = ready.target(models, body.model, body.user)
     check_length(raw, target.model)
     prepared = prepare_light(models, target, body)

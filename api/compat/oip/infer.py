@@ -20,6 +20,8 @@ from api.gateway.inference import CallResult, InferenceSession
 from api.gateway.prepared import PreparedInputs
 from api.gateway.routing.target import Target
 from api.http import bodies, compression
+from api.http.connections.connection import arrived_s
+from api.services.call_preparation import end_after
 from jobs import clock
 from jobs.errors import Malformed, TooLarge
 from jobs.identity import Caller
@@ -96,13 +98,13 @@ async def answer(request: Request, context: Context, caller: Caller) -> Response
     model = target.model
     signatures.call_signature(model)  # raises where this protocol can't call it
     raw = await context.call_bodies.read(request, model.max_line_bytes, caller.tenant)
-    since_s = clock.monotonic()
+    since_s = arrived_s(request.scope)
     body = await _decoded(request, context, caller.tenant, raw, model.max_line_bytes)
     head = wire.header_length(request.headers.get(wire.HEADER), body)
     light_bytes = LIGHT_TEXT_BYTES if signatures.takes_texts(model) else bodies.LIGHT_BYTES
     if bodies.is_heavy(body, light_bytes):
         tenant, preparation = caller.tenant, context.call_preparation
-        inference, inputs = await preparation.run(tenant, prepare, target, body, head)
+        inference, inputs = await preparation.run(request, tenant, prepare, target, body, head)
     else:
         inference, inputs = prepare(models, target, body, head)
     terms = inference.job_class, inference.timeout_ms, since_s
@@ -119,7 +121,9 @@ async def answer(request: Request, context: Context, caller: Caller) -> Response
     }
     parts = model, about, outputs, inference.outputs, request.headers.get("accept-encoding", "")
     if sum(map(len, outputs)) > bodies.LIGHT_BYTES:
-        content, headers = await context.call_preparation.run(caller.tenant, write_response, *parts)
+        content, headers = await context.call_preparation.run(
+            request, caller.tenant, write_response, *parts
+        )
     else:
         content, headers = write_response(context.models, *parts)
     return Response(content, headers={**session.response_headers, **headers})
@@ -146,6 +150,7 @@ def prepare(
     tensors. Raises Malformed, TooLarge."""
     model = target.model
     inference = wire.read(body, head, signatures.call_signature(model))
+    end_after(inference.timeout_ms)
     inputs = _texts if signatures.takes_texts(model) else _tensors
     return replace(inference, inputs={}), inputs(models, target, inference)
 

@@ -20,8 +20,9 @@ from api.gateway.inference import CallResult, InferenceSession
 from api.gateway.prepared import PreparedInputs
 from api.gateway.routing.target import ReadyVersions, Target
 from api.http import bodies, idempotency
+from api.http.connections.connection import arrived_s
 from api.http.errors import validated
-from jobs import clock
+from api.services.call_preparation import end_after
 from jobs.errors import Fault, Invalid, MillraceError
 from jobs.intake import validation
 from jobs.models.inputs.embeddings import refuse_from_openai
@@ -50,11 +51,11 @@ async def create_embeddings(request: Request, context: ContextDep, caller: Infer
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
     max_bytes = max(context.models.max_line_bytes, MAX_BODY_BYTES)
     raw = await context.call_bodies.read(request, max_bytes, caller.tenant)
-    since_s = clock.monotonic()
+    since_s = arrived_s(request.scope)
     models, router, tenant = context.models_of(caller.tenant), context.router, caller.tenant
     if bodies.is_heavy(raw, LIGHT_BYTES):
         ready = await router.ready_versions(models, request, tenant, key=key)
-        body, inputs = await context.call_preparation.run(tenant, prepare, raw, ready)
+        body, inputs = await context.call_preparation.run(request, tenant, prepare, raw, ready)
         router.record(inputs.target, ready.asker)
     else:
         body = validated(EmbeddingsRequest, validation.parse_json(raw))
@@ -69,7 +70,7 @@ async def create_embeddings(request: Request, context: ContextDep, caller: Infer
             request, caller, "interactive", timeout_ms, since_s, response_headers
         ) as session:
             results = await _call_all(session, inputs)
-        encode = partial(_encoded, context, caller.tenant, body.encoding_format)
+        encode = partial(_encoded, request, context, caller.tenant, body.encoding_format)
         return await _answer(inputs.target.model, body.model, results, encode)
 
     if key is None:
@@ -87,6 +88,8 @@ def prepare(
     """Parses, checks and sizes the inputs of a body, in a child process. Returns the rest of it
     too."""
     body = validated(EmbeddingsRequest, validation.parse_json(raw))
+    if body.timeout_ms:
+        end_after(body.timeout_ms)
     target = ready.target(models, body.model, body.safety_identifier or body.user)
     inputs = _inputs(models, target, body)
     return body.model_copy(update={"input": None}), inputs
@@ -165,12 +168,14 @@ async def _answer(
     return orjson.dumps(response)
 
 
-async def _encoded(context: Context, tenant: str, format: str | None, output: bytes) -> bytes:
+async def _encoded(
+    request: Request, context: Context, tenant: str, format: str | None, output: bytes
+) -> bytes:
     """Returns a vector in the requested format; parses a large one in a child process."""
     if format != "base64":
         return output
     if len(output) > bodies.LIGHT_BYTES:
-        return await context.call_preparation.run(tenant, encode_base64, output)
+        return await context.call_preparation.run(request, tenant, encode_base64, output)
     return encode_base64(context.models, output)
 
 

@@ -139,4 +139,5 @@ def _request(call: AnsweredCall) -> InferenceRequest:
         timeout_ms=_TIMEOUT_MS,
         deadline_s=clock.monotonic() + _TIMEOUT_MS / 1000,
         client_disconnected=never,
+        ready_s=clock.monotonic(),
     )

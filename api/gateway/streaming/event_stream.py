@@ -17,7 +17,7 @@ from api.gateway.streaming.call_stream import CallStream
 from api.gateway.streaming.event_ids import EventIds, Position
 from api.gateway.streaming.inbox import StreamDeadlines
 from api.gateway.streaming.resuming import StreamCall, lingering
-from api.http import connection
+from api.http.connections import connection
 from api.http.errors import to_error
 from api.http.request_id import request_id
 from jobs.calls.messages import Delta

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from api.http.connection import MAX_HEAD, MAX_HEADERS, MAX_URL
+from api.http.connections.connection import MAX_HEAD, MAX_HEADERS, MAX_URL
 from api.middleware.fast_path import MAX_QUERY_PARAMETERS
 from ops.supervisor.platform import Platform
 from tests.support.platforms import spec

@@ -9,7 +9,8 @@ import pytest
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
-from api.http import connection
+from api.http.connections import connection
+from api.http.connections.request_turns import NO_REFUSALS, RequestTurns
 from api.http.responses import send_whole
 from tests.support.servers.api_server import serving
 from tests.support.wait import PATIENCE_S, eventually
@@ -82,6 +83,41 @@ def test_requests_of_one_connection_are_answered_in_their_order() -> None:
         received = responses(port, *sent)
     assert received.count(b"HTTP/1.1 200 OK\r\n") == 3
     assert received.count(b"answer") == 3
+
+
+class SecondIsRefused(RequestTurns):
+    """Refuses the second request of a connection, which it notes."""
+
+    def __init__(self) -> None:
+        super().__init__(NO_REFUSALS)
+        self.connection: Any = None
+
+    def receive(self, connection: Any, data: bytes) -> None:
+        if self.connection is None:
+            self.connection = connection
+            super().receive(connection, data)
+        else:
+            self.timer_meanwhile = connection.timeout_keep_alive_task
+            connection.write_refusal(429, b"content-length: 7\r\n\r\nrefused")
+
+
+def test_a_connection_lives_on_while_its_request_waits_and_after_a_refusal() -> None:
+    turns = SecondIsRefused()
+    app = WholeResponses(Response(b"answer"))
+    options: Any = {"lifespan": "off", "timeout_keep_alive": 3600, "headers": [("x-always", "a")]}
+    with (
+        serving(app, turns, **options) as port,
+        connected(port, request("/whole")) as client,
+    ):
+        assert client.recv(1000).endswith(b"answer")
+        first = eventually(lambda: turns.connection.timeout_keep_alive_task)
+        client.sendall(request("/whole"))
+        refused = client.recv(1000)
+        assert (first.cancelled(), turns.timer_meanwhile) == (True, None)
+        eventually(lambda: turns.connection.timeout_keep_alive_task)
+    assert refused.startswith(b"HTTP/1.1 429 Too Many Requests\r\n")
+    assert b"x-always: a\r\n" in refused
+    assert refused.endswith(b"\r\n\r\nrefused")
 
 
 def test_no_header_ends_in_the_middle() -> None:

@@ -23,7 +23,7 @@ AWAITED = {
     "api/services/single_flight.py": "whoever asked for the query",
     "api/gateway/streaming/call_stream.py": "the reader of the stream",
     "api/http/authorized_stream.py": "the response",
-    "api/http/connection.py": "the request, which cancels it",
+    "api/http/connections/connection.py": "the request, which cancels it",
     "api/services/diagnostics.py": "whoever asks for the findings",
 }
 

@@ -27,9 +27,10 @@ from api.gateway.streaming.event_stream import MEDIA_TYPE
 from api.gateway.streaming.resuming import StreamRequest, stream_doc
 from api.http import bodies, idempotency
 from api.http.authorized_stream import AuthorizedStream
+from api.http.connections.connection import arrived_s
 from api.http.responses import json_response
 from api.routes.jobs import verbs
-from jobs import clock, ids
+from jobs import ids
 from jobs.errors import Fault, Invalid
 from jobs.identity import Caller
 from jobs.intake import validation
@@ -61,7 +62,7 @@ async def create_response(request: Request, context: ContextDep, caller: Inferre
     as server-sent events, or with `background` as a job of one item."""
     key, asked = idempotency.read_key(request, required=False), StreamRequest.read(request)
     raw = await answering.read_raw(request, context, caller)
-    since_s = clock.monotonic()
+    since_s = arrived_s(request.scope)
     read = partial(read_response, before=await _before(context, caller, raw))
     try:
         prepared = await answering.prepare(request, context, caller, read, raw, key)

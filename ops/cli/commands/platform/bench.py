@@ -55,6 +55,7 @@ for _name, _help, _module in (
         "calls_and_jobs",
     ),
     ("overload", "Measures one worker under three times its capacity.", ""),
+    ("burst", "Measures up to ten thousand calls at one moment.", ""),
     (
         "lengths",
         "Measures calls of mixed length: padding, buckets, the latency model.",

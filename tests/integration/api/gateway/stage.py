@@ -79,11 +79,12 @@ class Stage:
 
     def call(
         self, model: Model, value: Any = LONG, *, timeout_ms: int = 60_000, of: str = "interactive",
-        limits: tuple[Limit, ...] = (), cohort: str = "",
+        limits: tuple[Limit, ...] = (), cohort: str = "", waited_s: float = -60.0,
     ) -> Answer:  # fmt: skip
+        """waited_s: time since it was read; without it none passes, however slow the test is."""
         asked = InferenceRequest(
             ids.show("call", ids.new()), "t", value, SHARES[of], "standard", 1.0, timeout_ms,
-            clock.monotonic() + timeout_ms / 1000, self.gone, limits,
+            clock.monotonic() + timeout_ms / 1000, self.gone, clock.monotonic() - waited_s, limits,
         )  # fmt: skip
         plans = fallback_plans(self.models, Target(model, cohort), value, {})
         return self.gateway.infer(asked, plans)

@@ -27,7 +27,7 @@ def asked(took_ms: float = 20.0, refused: Rejection | None = None) -> InferenceR
     terms = Terms(allowed_ms=100.0, one_ms=30.0)
     return InferenceRequest(
         ids.show("call", ids.new()), "t", "x", 1.0, "standard", 1.0, 1000,
-        clock.monotonic() + 1.0 - took_ms / 1000, asyncio.Future(),
+        clock.monotonic() + 1.0 - took_ms / 1000, asyncio.Future(), clock.monotonic(),
         attempts=[AdmissionAttempt(MODEL, 1, "{}/0", terms, refused)],
     )  # fmt: skip
 

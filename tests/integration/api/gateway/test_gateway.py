@@ -58,6 +58,20 @@ async def test_a_call_that_would_be_late_is_told_when_to_come_back(stage: Stage)
         await stage.call(NEW, timeout_ms=50)
 
 
+async def test_the_time_that_a_call_has_waited_in_the_api_is_taken_off_its_target(
+    stage: Stage,
+) -> None:
+    model = Model("m", "1", "minilm", target_ms=60_000)
+    stage.serve(model)
+    stage.ready(model, b16=Times(1, 20_000, 20_000))  # about 38 s may be waited for a launch
+    stage.unanswered.append(asyncio.create_task(stage.call(model, waited_s=10)))
+    await eventually_async(lambda: stage.lanes(model).look("s").lanes)
+    lanes = stage.lanes(model).look("s")
+    assert lanes.lanes[0].due_ms - lanes.now_ms < 51_000
+    with pytest.raises(TooLate, match="about 40000 ms; 20000 ms"):
+        await stage.call(model, waited_s=40)
+
+
 @pytest.mark.parametrize(("of", "waiting"), [("bulk", 1), ("standard", 2), ("interactive", 3)])
 async def test_lower_classes_are_refused_first(stage: Stage, of: str, waiting: int) -> None:
     model = Model("m", "1", "minilm", target_ms=500, degrade=Degrade(shed=True))

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -51,6 +52,14 @@ async def test_an_error_is_that_of_one_command(pipe: RedisPipeline) -> None:
         pipe.ask("ECHO", "a"), pipe.ask("HGET"), pipe.ask("ECHO", "b"), return_exceptions=True
     )
     assert (found[0], type(found[1]), found[2]) == (b"a", ResponseError, b"b")
+
+
+@pytest.mark.parametrize("timeout_s", [1.0])
+async def test_the_delay_of_this_loop_is_no_silence_of_redis(pipe: RedisPipeline) -> None:
+    await pipe.ping()
+    asked = pipe.ask("ECHO", "a")
+    time.sleep(1.5)  # it isn't sent yet
+    assert await asked == b"a"
 
 
 @pytest.mark.parametrize("what", [None, "\ud800"])

@@ -5,25 +5,30 @@ import base64
 import os
 import signal
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from fastapi import Request
+from starlette.requests import ClientDisconnect
 
 from api.compat.oip import infer as oip
 from api.compat.oip.wire import Wanted
 from api.compat.openai import embeddings
 from api.gateway.routing.target import Asker, ReadyVersions, Target
 from api.routes import calls
-from api.services.call_preparation import CallPreparation
-from jobs.errors import Invalid, TooLarge, Unavailable
+from api.services.call_preparation import CallPreparation, end_after
+from jobs.errors import DeadlinePassed, Invalid, TooLarge, Unavailable
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.registry import Registry
 from jobs.models.routing.table import RoutingTable
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
+from tests.support.wait import eventually_async
 
 Run = Callable[..., Any]
 NONE = ReadyVersions(RoutingTable(), Asker("t"), frozenset())
@@ -41,12 +46,38 @@ def process(models: Registry) -> int:
     return os.getpid()
 
 
+def work_for_ever(models: Registry, begun: Path, timeout_ms: int = 3_600_000) -> None:
+    end_after(timeout_ms)
+    begun.write_text(str(os.getpid()))
+    while True:
+        time.sleep(0.01)
+
+
+def request(left: asyncio.Event) -> Request:
+    """A request whose client leaves at an event."""
+
+    async def receive() -> dict[str, Any]:
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    return Request({"type": "http"}, receive)
+
+
 @pytest.fixture(scope="module")
-def prepared() -> Iterator[Run]:
-    """Runs a function of the api in another process."""
+def preparation() -> Iterator[CallPreparation]:
     made = CallPreparation(Settings(), ModelsFile(None))
-    yield lambda *call: asyncio.run(made.run("t", *call))
+    yield made
     made.stop()
+
+
+@pytest.fixture
+def prepared(preparation: CallPreparation) -> Run:
+    """Runs a function of the api in another process."""
+
+    async def run(*call: Any) -> Any:
+        return await preparation.run(request(asyncio.Event()), "t", *call)
+
+    return lambda *call: asyncio.run(run(*call))
 
 
 def body(**fields: Any) -> bytes:
@@ -54,10 +85,10 @@ def body(**fields: Any) -> bytes:
 
 
 def test_a_call_is_checked_and_sized_in_another_process(prepared: Run) -> None:
-    raw = body(model="echo", input=["x"] * 30_000, timeout_ms=7, **{"class": "bulk"})
+    raw = body(model="echo", input=["x"] * 30_000, timeout_ms=60_000, **{"class": "bulk"})
     found = prepared(calls.prepare, raw, NONE)
     assert orjson.loads(found.value) == ["x"] * 30_000
-    assert (found.timeout_ms, found.job_class) == (7, "bulk")
+    assert (found.timeout_ms, found.job_class) == (60_000, "bulk")
     [plan] = found.plans
     assert plan.model == SAMPLES.resolve("echo")
     assert prepared(process) != os.getpid()
@@ -115,3 +146,34 @@ def test_a_process_that_ends_or_errs_costs_its_call_alone(prepared: Run) -> None
     with pytest.raises(RuntimeError, match="by nothing"):
         prepared(fail)
     assert prepared(process)
+
+
+def test_a_deadline_ends_a_preparation_and_frees_its_process(prepared: Run, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    with pytest.raises(DeadlinePassed):
+        prepared(work_for_ever, begun, 2000)
+    if begun.exists():  # else the machine was slow
+        assert prepared(process) == int(begun.read_text())
+
+
+@pytest.mark.anyio
+async def test_a_client_that_leaves_frees_its_process_and_its_turn(
+    preparation: CallPreparation, tmp_path: Path
+) -> None:
+    left = [asyncio.Event() for _ in range(3)]
+    begun = [tmp_path / str(n) for n in range(3)]
+    calls = [
+        asyncio.create_task(preparation.run(request(left[n]), "t", work_for_ever, begun[n]))
+        for n in range(3)
+    ]
+    await eventually_async(lambda: begun[0].exists() and begun[1].exists())
+    left[2].set()  # it waits: a tenant has two places
+    with pytest.raises(ClientDisconnect):
+        await calls[2]
+    assert not begun[2].exists()
+    for n in (0, 1):
+        left[n].set()
+        with pytest.raises(ClientDisconnect):
+            await calls[n]
+    pid = await preparation.run(request(asyncio.Event()), "t", process)
+    assert str(pid) in (begun[0].read_text(), begun[1].read_text())

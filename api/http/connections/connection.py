@@ -15,9 +15,12 @@ import orjson
 from starlette.types import Message, Receive, Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from api.http.connections.request_turns import RequestTurns
 from api.http.errors import problem_object
 from api.http.request_id import new_request_id
+from api.http.responses import default_head
 from api.http.security import STATIC_PREFIX
+from jobs import clock
 from jobs.errors import HeadTooLarge, Malformed, MillraceError, UrlTooLong
 
 MAX_HEAD = 65_536  #: Bytes of the request line and all headers.
@@ -33,12 +36,15 @@ STALLED = 20  #: Checks without progress after which an unread response is given
 class Connection(HttpToolsProtocol):
     """Connection of one client.
 
-    `patience_s`: time for a whole head, and for each LEAST_BODY bytes of a body.
+    `patience_s`: time for a whole head, and for each LEAST_BODY bytes of a body. `turns`: those of
+    all connections of the process.
     """
 
-    def __init__(self, *args: Any, patience_s: float, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, patience_s: float, turns: RequestTurns, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._patience_s = patience_s
+        self._patience_s, self._turns = patience_s, turns
+        self.arrived_s = 0.0  #: time at which the latest data was read, on the process's clock
+        self.deferred: list[bytes] = []  #: data that waits for its turn to be parsed
         self._in_head = True  # or between two requests
         self._head = 0  # bytes of the head so far
         self._chunk = 0  # bytes of the packet that is being read
@@ -74,7 +80,19 @@ class Connection(HttpToolsProtocol):
         super().eof_received()
 
     def data_received(self, data: bytes) -> None:
-        """Counts bytes of the head, the body and the framing around it."""
+        """Has data parsed when it is this connection's turn."""
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
+        self._turns.receive(self, data)
+
+    def at_rest(self) -> bool:
+        """Returns True between two requests, where the client reads what it is sent."""
+        if self._head or not self._in_head or self._rejection or self.flow.write_paused:
+            return False
+        return self.cycle is None or self.cycle.response_complete
+
+    def read(self, data: bytes) -> None:
+        """Parses data, and counts bytes of the head, the body and the framing around it."""
         if self._rejection is not None:
             return
         self._chunk = len(data)
@@ -146,6 +164,8 @@ class Connection(HttpToolsProtocol):
         at_work = self._responding()
         if self._in_head and (at_work or (self.cycle is not None and not self._head)):
             return self._patience_s  # no next request yet: uvicorn's keep-alive ends that
+        if self.deferred:
+            return self._patience_s  # the client waits for us
         if left_s > _TICK_S:
             return left_s
         if self._in_head and not self._head:
@@ -214,6 +234,16 @@ class Connection(HttpToolsProtocol):
             self.transport.write(self._error_response(error))
         self.transport.close()
 
+    def write_refusal(self, status: int, rest: bytes) -> None:
+        """Writes a response to a request that isn't parsed. rest: what follows the default headers;
+        the connection stays open."""
+        self._since_s = self.loop.time()
+        head = STATUS_LINE[status] + default_head(self.server_state.default_headers)
+        self.transport.write(head + rest)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
     def _error_response(self, error: MillraceError) -> bytes:
         body = orjson.dumps(problem_object(error, new_request_id()))
         headers = (
@@ -249,6 +279,13 @@ def break_off(scope: Scope) -> None:
         connection.break_off()
 
 
+def arrived_s(scope: Scope) -> float:
+    """Returns the time, on the process's clock, at which the last byte of a request was read; now,
+    where its connection isn't known. A handler calls it once it has read the body."""
+    connection = scope.get("extensions", {}).get(_CONNECTION)
+    return connection.arrived_s if connection else clock.monotonic()
+
+
 @contextmanager
 def client_disconnected(scope: Scope, receive: Receive) -> "Iterator[asyncio.Future[Any]]":
     """Yields a future that is done once the client of a request has left; the request's body must
@@ -267,10 +304,10 @@ def _head_too_large() -> HeadTooLarge:
     return HeadTooLarge(f"the request line and headers have more than {MAX_HEAD:,} bytes")
 
 
-def bounded_protocol(patience_s: float) -> Callable[..., Connection]:
+def bounded_protocol(patience_s: float, turns: RequestTurns) -> Callable[..., Connection]:
     """Returns a factory of connections, as uvicorn expects it."""
 
     def make(*args: Any, **kwargs: Any) -> Connection:
-        return Connection(*args, patience_s=patience_s, **kwargs)
+        return Connection(*args, patience_s=patience_s, turns=turns, **kwargs)
 
     return make
