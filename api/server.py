@@ -16,6 +16,7 @@ from api import background
 from api.app import create_app
 from api.auth import bind_check
 from api.http import security
+from api.http.connections import shared_port
 from api.http.connections.connection import bounded_protocol
 from api.http.connections.request_turns import Policy, RequestTurns
 from api.middleware.fast_path import FastPath, call_route
@@ -65,7 +66,7 @@ class _Server(uvicorn.Server):
 
 def serve(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT, and finishes requests in flight. Raises SettingsError where
-    it must not bind to that address."""
+    it must not, or can't, bind to that address."""
     _check_bind(settings)
     threading.excepthook = background.thread_died
     open_files.raise_limit()
@@ -95,7 +96,8 @@ def serve(settings: Settings) -> None:
         timeout_keep_alive=_KEEP_ALIVE_S,
     )
     server = _Server(config, app)
-    server.run()
+    shared = settings.share_port
+    server.run(shared_port.bind(settings.host, settings.port) if shared else None)
     if not server.started:
         sys.exit(_NOT_STARTED)
 

@@ -106,6 +106,7 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     )
     host: str = _field("127.0.0.1", "address the api listens on")
     port: _Port = _field(8000, "port the api listens on")
+    share_port: bool = _field(False, "share that port with other apis of the machine")
     tls_cert: _Pem | None = _field(None, "the api's certificate, with its chain (PEM): https")
     tls_key: _Pem | None = _field(None, "the private key of that certificate (PEM)")
     tls_client_ca: _Pem | None = _field(None, "CA whose certificates clients must present (PEM)")
@@ -344,8 +345,7 @@ def _read_file(path: str, problems: list[str]) -> dict[str, Any]:
 
 def _read_secret(name: str, given: dict[str, Any], problems: list[str]) -> None:
     """Adds the value of a secret that is given as the path of a file that holds it alone."""
-    path = given.get(name + _FILE)
-    if path is None:
+    if (path := given.get(name + _FILE)) is None:
         return
     if name in given:
         problems.append(f"{name} and {name}{_FILE} are both set; one of them is enough")

@@ -9,7 +9,7 @@ import click
 from ops.cli.lazy_group import LazyGroup
 
 _COMMANDS = {
-    "up": ("platform.up", "Runs everything: embedded services, migrations, api, keeper, workers."),
+    "up": ("platform.up", "Runs everything: embedded services, migrations, apis, keeper, workers."),
     "api": ("platform.api", "Serves HTTP; several may run."),
     "worker": (
         "platform.worker",

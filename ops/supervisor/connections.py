@@ -5,6 +5,6 @@ API, KEEPER, WORKER = 26, 50, 27
 _RESERVE = 13  # superuser_reserved_connections and those of commands
 
 
-def most(workers: int) -> int:
-    """Returns the most connections of an api, a keeper and so many workers, with a reserve."""
-    return API + KEEPER + WORKER * workers + _RESERVE
+def most(workers: int, apis: int = 1) -> int:
+    """Returns the most connections of so many apis, a keeper and the workers, with a reserve."""
+    return API * apis + KEEPER + WORKER * workers + _RESERVE

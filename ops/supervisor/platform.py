@@ -44,12 +44,12 @@ class Platform:
 
     workers: that are started; most_workers: up to which the autoscaler may have, where a policy
     says `local`; 0: it has no say; prepare_workers: that prepare items; None: one where a model of
-    the models file asks for them.
+    the models file asks for them; apis: that share the port.
     """
 
     def __init__(
         self, configured: Settings, workers: int = 1, logs: Path | None = None,
-        most_workers: int = 0, prepare_workers: int | None = None,
+        most_workers: int = 0, prepare_workers: int | None = None, apis: int = 1,
     ) -> None:  # fmt: skip
         if configured.tls_client_ca and not configured.client_cert:
             raise SettingsError([_CLIENT_CERTIFICATE_MISSING])
@@ -61,19 +61,23 @@ class Platform:
         )
         postgres = self.servers.postgres
         preparers = _preparers(configured, prepare_workers)
-        self._workers = max(workers, most_workers) + preparers
-        postgres.connections = max(postgres.connections, connections.most(self._workers))
+        self._workers, self._apis = max(workers, most_workers) + preparers, apis
+        most = connections.most(self._workers, apis)
+        postgres.connections = max(postgres.connections, most)
         api, worker = (self._logged_in(role, configured) for role in (roles.API, roles.WORKER))
-        ports = _metrics_ports(configured, 1 + self._workers)
-        keeper, *self._each = (worker.evolve(metrics_port=port) for port in ports)
+        # A request for /metrics at a shared port would reach any of its apis.
+        own = apis if apis > 1 else 0
+        ports = _metrics_ports(configured, 1 + self._workers + own)
+        keeper, *self._each = (worker.evolve(metrics_port=port) for port in ports[own:])
+        sharing = [api.evolve(metrics_port=port, share_port=True) for port in ports[:own]]
         self._preparing = [_preparing(self._each.pop()) for _ in range(preparers)]
-        with_metrics = [keeper, *self._each[:workers], *self._preparing]
+        with_metrics = [*sharing, keeper, *self._each[:workers], *self._preparing]
         self._with_metrics = with_metrics if configured.metrics else []
         self._worker_server, self._logs = fork_server(worker), logs
         first = [self._new_worker(place) for place in range(1, workers + 1)]
         self.supervisor = Supervisor(
             [
-                _child("api", "api", api.evolve(metrics_port=0), logs),
+                *_api_children(sharing or [api.evolve(metrics_port=0)], logs),
                 *first,
                 *(self._new_preparer(place) for place in range(1, preparers + 1)),
                 _child("keeper", "workers.keeper", keeper, logs),  # nobody waits for it
@@ -120,9 +124,9 @@ class Platform:
 
     @property
     def metrics(self) -> list[str]:
-        """Addresses of metrics: those of the api, the keeper, each worker."""
-        others = [exposition.url(settings) for settings in self._with_metrics]
-        return [f"{self.url}/metrics", *others] if others else []
+        """Addresses of metrics: those of each api, the keeper, each worker."""
+        found = [exposition.url(settings) for settings in self._with_metrics]
+        return [f"{self.url}/metrics", *found] if found and self._apis == 1 else found
 
     def start(self, stop_requested: Callable[[], bool] = lambda: False) -> None:
         """Returns once the api is ready, or a stop is requested.
@@ -141,7 +145,7 @@ class Platform:
             from ops.supervisor import database_setup
 
             self.servers.await_ready()
-            database_setup.prepare(self.settings, self._workers)
+            database_setup.prepare(self.settings, self._workers, self._apis)
             self.supervisor.start()
             self._await_ready(stop_requested)
             self._follow_autoscaler()
@@ -195,6 +199,11 @@ def _preparing(settings: Settings) -> Settings:
     return settings.evolve(pool=PREPARE_POOL, device="cpu")
 
 
+def _api_children(each: list[Settings], logs: Path | None) -> list[Child]:
+    names = [f"api-{place}" for place in range(1, len(each) + 1)] if len(each) > 1 else ["api"]
+    return [_child(name, "api", its, logs) for name, its in zip(names, each, strict=True)]
+
+
 def _child(name: str, module: str, configured: Settings, logs: Path | None) -> Child:
     log = logs and logs / f"{name}.log"
     return ForkedChild(_FORK_SERVER, name, module, configured.environment(), log)
@@ -214,7 +223,7 @@ def _check_port(configured: Settings) -> None:
 
 
 def _metrics_ports(configured: Settings, count: int) -> list[int]:
-    """Ports of all processes but the api: from the configured one, or free ones."""
+    """Ports of all processes but an only api: from the configured one, or free ones."""
     if not configured.metrics:
         return [0] * count
     first = configured.metrics_port

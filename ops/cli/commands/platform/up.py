@@ -1,5 +1,7 @@
 """Command that runs the whole platform."""
 
+import os
+
 import click
 
 from jobs import settings
@@ -21,16 +23,27 @@ from ops.supervisor.platform import Platform
     type=int,
     help='Number of workers that prepare; default: 1 where a model declares prepare = "pool".',
 )
+@click.option(
+    "--apis",
+    type=click.IntRange(1),
+    help="Number of api processes, which share the port; default: one for each two cores.",
+)
 @as_json_option
-def up(workers: int, max_workers: int, prepare_workers: int | None, as_json: bool) -> None:
-    """Runs everything: embedded services, migrations, api, keeper, workers. Ctrl-C stops it."""
+def up(
+    workers: int, max_workers: int, prepare_workers: int | None, apis: int | None, as_json: bool
+) -> None:
+    """Runs everything: embedded services, migrations, apis, keeper, workers. Ctrl-C stops it."""
     configured = settings.load()
     logs.configure("up", configured.log_format)
     for line in extras.unserved(ModelsFile(configured.models).models):
         click.echo(line, err=True)
     stop_requested = StopSignal()
     platform = Platform(
-        configured, workers, most_workers=max_workers, prepare_workers=prepare_workers
+        configured,
+        workers,
+        most_workers=max_workers,
+        prepare_workers=prepare_workers,
+        apis=apis or max(1, len(os.sched_getaffinity(0)) // 2),
     )
     platform.start(stop_requested)
     if not stop_requested():

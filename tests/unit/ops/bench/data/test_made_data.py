@@ -1,6 +1,6 @@
 """Made data of the benchmarks: the same in each run, of the lengths and rates of real data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -24,8 +24,10 @@ TOLERANCE = 0.1
 
 
 @pytest.fixture(autouse=True)
-def no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(folder.SETTING, raising=False)
+    folder.forget()
+    yield
     folder.forget()
 
 

@@ -1,0 +1,72 @@
+"""Apis of one machine that share a port, as `millrace up --apis` starts them."""
+
+import http.client
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from api.http.connections import shared_port
+from jobs.settings import Settings, SettingsError
+from ops.processes.children import Child, Supervisor
+from ops.processes.forking import ForkedChild, ForkServer
+from ops.processes.ports import free_port
+from tests.support.wait import PATIENCE_S, eventually
+
+
+@pytest.fixture
+def apis(settings: Settings, tmp_path: Path) -> Iterator[tuple[int, list[Child]]]:
+    """Port of two apis, and those; nobody restarts them."""
+    shared = settings.evolve(port=free_port(), share_port=True, metrics_port=0)
+    server = ForkServer("api.server")
+    children: list[Child] = [
+        ForkedChild(server, name, "api", shared.environment(), tmp_path / f"{name}.log")
+        for name in ("api-1", "api-2")
+    ]
+    supervisor = Supervisor(children)
+    supervisor.start()
+    yield shared.port, children
+    supervisor.stop(grace_s=0)
+    server.stop()
+
+
+def answering(port: int) -> int | None:
+    """Process that answers to a new connection; None where nobody listens."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as client:
+        try:
+            client.request("GET", "/livez")
+        except ConnectionRefusedError:
+            return None
+        answer = client.getresponse()
+        assert answer.status == 200
+        ours = client.sock.getsockname()
+        answer.read()
+        return next(
+            found.pid
+            for found in psutil.net_connections("tcp4")
+            if found.raddr == ours and found.laddr.port == port
+        )
+
+
+def test_each_gets_connections_and_where_one_is_killed_the_other_gets_all(
+    apis: tuple[int, list[Child]],
+) -> None:
+    port, children = apis
+    seen: set[int | None] = set()
+    eventually(lambda: seen.add(answering(port)) or {one.pid for one in children} <= seen)
+    killed, other = children
+    assert killed.process is not None
+    killed.process.send_signal(signal.SIGKILL)
+    killed.process.wait(PATIENCE_S)
+    assert {answering(port) for _ in range(10)} == {other.pid}
+
+
+def test_a_port_that_another_program_listens_on_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingsError, match=rf"127\.0\.0\.1:{port}.*MILLRACE_SHARE_PORT"):
+            shared_port.bind("127.0.0.1", port)
