@@ -9,15 +9,16 @@ from uuid import UUID
 
 from jobs import clock
 from jobs.models.model import Model
-from workers.device import bisection
+from workers.device import bisection, probe
 from workers.device.prepare import prepare
 from workers.engines.common.device_errors import device_failure
-from workers.engines.protocol import DeviceFailed, Engine
+from workers.engines.protocol import DeviceFailed, Engine, Gated
 from workers.items.results import error_code
 from workers.scheduler.entries import Entry, Launch
 
 _FAILED_LAUNCHES, _FAILED_JOBS = 3, 2  # fewer may have bad inputs
 _PROBE_HOLDS_S = 1.0  # a probe that passed isn't repeated within this time
+_ASK_EVERY_S, _ASK_SHARE = 60.0, 0.001  # for known answers, which take so much of the time at most
 
 
 class DeviceHealth:
@@ -39,23 +40,24 @@ class DeviceHealth:
         self.failure: DeviceFailed | None = None  #: the first
         self.suspects_launch = False  #: True where that launch may have caused it
 
-    def report(self, failure: DeviceFailed, *, alone: bool = False) -> bool:
+    def report(self, failure: DeviceFailed, *, alone: bool = False, by_launch: bool = True) -> bool:
         """Records a failure; returns True for the first, whose launch may be the cause.
 
         That launch is suspected where it ran alone, after an earlier death, where a kernel rejected
-        it, and on a device that had worked."""
+        it, and on a device that had worked. by_launch: False where there was none."""
         with self._lock:
             if self.failure is not None:
                 return False
             self.failure = failure
             worked = self.has_worked or self.ran_sample
-            self.suspects_launch = alone or failure.by_input or worked
+            self.suspects_launch = by_launch and (alone or failure.by_input or worked)
         self._on_failure()
         return True
 
 
 class Probe:
-    """Finds out whether a launch failed because of the device or of its entries."""
+    """Finds out whether a launch failed because of the device or of its entries, and at times
+    whether the device still gives known answers: one that computes wrongly raises nothing."""
 
     def __init__(self, model: Model, engine: Engine, health: DeviceHealth) -> None:
         self._model, self._engine, self._health = model, engine, health
@@ -63,6 +65,21 @@ class Probe:
         self._jobs = set[UUID]()  # in them
         self._passed_s = -inf  # when it passed last, monotonic
         self._sample: list[Entry] = []  # one that the engine ran when it was warmed up
+        #: Time at which known answers are asked for next, monotonic; never of a device of others.
+        self.ask_s = inf if isinstance(engine, Gated) else clock.monotonic() + _ASK_EVERY_S
+        self.failed = False  #: True once a known answer was wrong
+
+    def ask(self) -> None:
+        """Reports the device unless known inputs have the answers that they had at load."""
+        began_s = clock.monotonic()
+        try:
+            self._engine.probe()
+            probe.check(self._model, self._engine)
+        except (DeviceFailed, probe.ProbeFailed) as wrong:
+            self.failed = True
+            self._health.report(DeviceFailed(str(wrong)), by_launch=False)
+        ended_s = clock.monotonic()
+        self.ask_s = ended_s + max(_ASK_EVERY_S, (ended_s - began_s) / _ASK_SHARE)
 
     def prepare(self) -> None:
         """Chooses the sample, once the engine is warm. Raises DeviceFailed where the engine's own

@@ -128,7 +128,7 @@ class ModelHost:
     def _next_launch(self, slot: str) -> Launch | None:
         """Waits until a launch is due, and closes it. Returns None once the host stops."""
         with self._deciding:
-            while not self._stopping:
+            while not self._stopping and self._runner.device_answers():
                 self._woken = False
                 self._overtaken.clear()
                 room = self.capacity.launch_room()

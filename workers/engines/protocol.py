@@ -138,7 +138,7 @@ class Engine(Protocol):
 
     def probe(self) -> None:
         """Raises DeviceFailed where a known input has another output than it must have. Called once
-        the model is warm, and again when a launch failed as a whole."""
+        the model is warm, when a launch failed as a whole, and between launches once a minute."""
 
     def memory_mb(self) -> float:
         """Returns the device memory that the weights hold, MiB; 0 if none."""

@@ -9,8 +9,10 @@ import pytest
 import redis
 
 from jobs.models.model import Limits
+from jobs.models.probe import Probe as Known
 from tests.integration.workers.device.host_bench import MODEL, Bench, Shout, ends
 from tests.support.wait import eventually
+from workers.device import health as health_module
 from workers.device.call_puller import CallPuller
 from workers.device.health import DeviceHealth
 from workers.engines.protocol import DeviceFailed
@@ -155,3 +157,49 @@ def test_what_fails_in_every_launch_here_and_works_elsewhere_is_the_devices(star
     eventually(lambda: last.finished)
     assert (last.outcomes, asked) == ([], [3])
     assert "every launch fails here" in str(health.failure)
+
+
+class Wrong(Shout):
+    """Gives a wrong answer to its known input once `is_wrong`."""
+
+    is_wrong, asked = False, 0
+
+    def probe(self) -> None:
+        self.asked += 1
+        if self.is_wrong:
+            raise DeviceFailed("the answer is 4, 5 is known")
+
+
+@pytest.fixture
+def ask_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_module, "_ASK_EVERY_S", 0.0)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_known_answers_are_asked_for_again_idle_or_between_launches(
+    redis_client: "redis.Redis", ask_always: None, busy: bool
+) -> None:
+    engine = Wrong()
+    bench = Bench(redis_client, engine, EAGER)
+    bench.start()
+    for is_wrong in (False, True):
+        asked, engine.is_wrong = engine.asked, is_wrong
+        if busy:
+            bench.slices(["a"])
+        eventually(lambda since=asked: engine.asked > since)  # type: ignore[misc]
+        assert is_wrong or not bench.health.failure
+    eventually(lambda: bench.health.failure)
+    bench.stop()
+    assert str(bench.health.failure) == "the answer is 4, 5 is known"
+    assert not bench.health.suspects_launch
+
+
+def test_recorded_answers_are_asked_for_again(
+    redis_client: "redis.Redis", ask_always: None
+) -> None:
+    known = Known(["a"], ["B"])
+    bench = Bench(redis_client, Shout(), replace(EAGER, probe=known.as_json()))
+    bench.start()
+    eventually(lambda: bench.health.failure)
+    bench.stop()
+    assert "the answer to input 1 is another one" in str(bench.health.failure)
