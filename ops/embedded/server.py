@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 
 READY_WITHIN_S = 30.0
 STOP_WITHIN_S = 10.0
+STUCK_S = 15.0  # without a process that a server needs: at two looks
 _POLL_S = 0.005
 _TAIL_BYTES = 2000
 
@@ -42,6 +43,7 @@ class Server(ABC):
     def __init__(self, home: Path) -> None:
         self.layout = Layout.of(home)
         self.process: Started | None = None
+        self._complete_s = 0.0  # when it was seen with all processes that it needs, monotonic
 
     @property
     def log(self) -> Path:
@@ -51,6 +53,16 @@ class Server(ABC):
     def alive(self) -> bool:
         """Returns True while the process runs."""
         return self.process is not None and self.process.poll() is None
+
+    def is_stuck(self) -> bool:
+        """Returns True where the main process runs, but has long lacked one that it needs."""
+        if not self.alive() or self._is_complete():
+            self._complete_s = clock.monotonic()
+        return clock.monotonic() > self._complete_s + STUCK_S
+
+    def _is_complete(self) -> bool:
+        """Returns False while the main process lacks one without which it serves nobody."""
+        return True
 
     def start(self) -> None:
         """Returns once the server answers. Raises EmbeddedError, with the end of its log."""
@@ -66,6 +78,7 @@ class Server(ABC):
             account = self._make_folders(binary)
             self._end_leftovers(binary)
             self._prepare(account, binary)
+            self._complete_s = clock.monotonic()
             self.process = self._launch(account, binary)
 
     def await_ready(self) -> None:
@@ -139,6 +152,8 @@ class Server(ABC):
         while not self._is_ready(process.pid):
             if process.poll() is not None:
                 raise self._failure(f"ended with {describe_exit(process.returncode)} as it started")
+            if self.is_stuck():
+                raise self._failure("lacks processes that it needs, and starts none")
             size = self.log.stat().st_size
             if size != logged:
                 logged, deadline = size, clock.monotonic() + READY_WITHIN_S

@@ -18,7 +18,7 @@ from ops.processes import log_rotation
 from ops.processes.children import Started
 
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 15.0
-_BALLAST_S = 10.0  # between two looks at the ballast
+_LOOK_S = 10.0  # between two looks at the ballast, and for stuck servers
 
 log = logging.getLogger("millrace.embedded")
 
@@ -80,17 +80,24 @@ class EmbeddedServers:
         return [server.process for server in self._servers if server.process and server.alive()]
 
     def poll(self, kept_down: Collection[str] = ()) -> None:
-        """Restarts servers that have ended, except these; where one can't start, again after a
-        backoff."""
+        """Restarts servers that have ended or are stuck, except these; where one can't start, again
+        after a backoff."""
         now_s = clock.monotonic()
+        looks = now_s >= self._look_at_s
         for server in self._servers:
             log_rotation.bound(server.log)
             if server.name in kept_down:
                 continue
+            if looks and server.process and server.is_stuck():
+                log.error(
+                    "the embedded %s lacks processes that it needs: it is killed", server.name
+                )
+                server.process.kill()
+                server.process.wait()
             if not server.alive() and now_s >= self._backoffs[server.name].retry_at_s:
                 self._restart(server)
-        if self._servers and now_s >= self._look_at_s:
-            self._look_at_s = now_s + _BALLAST_S
+        if self._servers and looks:
+            self._look_at_s = now_s + _LOOK_S
             self._ballast.keep()
 
     def _restart(self, server: Server) -> None:

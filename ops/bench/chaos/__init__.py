@@ -2,13 +2,10 @@
 lost, doubled, out of order or wrong.
 
     faults/     the table of faults with their proofs, the targets, the functions served
+    network/    proxies between the processes, which injure connections
     small_disk  file system for the home, and the file that fills it
     fleet       processes: two api, two keepers, three workers, PostgreSQL, Redis
-    workload    items of jobs, and their expected results
-    client      HTTP with retries; the ledger of events with their proofs
-    job_client  a client with its job: submission, verbs, reading while it runs, breaking off
-    streams     clients of streams of a model that generates, and what they must have read
-    load        threads of clients that submit jobs, make calls and read streams
+    clients/    threads that submit jobs, make calls, read streams and ask for the health of apis
     verify      checks at the end
     coverage    what a run must have tried
     run         the main loop

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterator, Mapping
 
+from ops.bench.chaos.clients.streams import StreamTally
 from ops.bench.chaos.record import History
-from ops.bench.chaos.streams import StreamTally
 from ops.bench.chaos.verify import Findings
 
 DURABLE: Mapping[str, str] = {

@@ -2,8 +2,9 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,11 @@ from jobs.processes import packages
 from jobs.settings import Settings
 from jobs.store import db
 from migrations.run import migrate
+from ops.bench.chaos.network import links
+from ops.bench.chaos.network.faulty_proxy import FaultyProxy
 from ops.bench.harness.platform import wait_until
 from ops.embedded import defaults
+from ops.embedded.layout import Layout
 from ops.embedded.servers import EmbeddedServers
 from ops.processes.children import Child, Supervisor
 from ops.processes.ports import free_port
@@ -58,28 +62,44 @@ class Fleet:
         apis: int = 2,
         keepers: int = 2,
         workers: int = 3,
+        proxied: bool = False,
     ) -> None:
-        """models: models file that they serve; then how many processes of each kind."""
+        """models: models file that they serve; then how many processes of each kind; proxied: each
+        reaches the others through proxies of its own, `links`."""
         self.home = home
         self.servers = EmbeddedServers(home)
         self.logs = home.with_name("logs")  # the home's disk may be full
         configured = Settings(home=home, lease_s=LEASE_S, models=models, min_free_mb=_MIN_FREE_MB)
         self.settings = defaults.fill_in(configured)
-        self.ports = [free_port() for _ in range(apis)]
-        self.apis = [self._child("api", n, port=port) for n, port in enumerate(self.ports, 1)]
+        self._opened = ExitStack()
+        ports = [free_port() for _ in range(apis)]
+        counts = {"api": apis, "keeper": keepers, "worker": workers}
+        children = [f"{kind}-{n}" for kind, count in counts.items() for n in range(1, count + 1)]
+        opened = links.between(Layout.of(home), children, ports) if proxied else nullcontext({})
+        self.links: dict[str, FaultyProxy] = self._opened.enter_context(opened)
+        self.ports = ports  #: of the apis, past all proxies
+        self.apis = [self._child("api", n, port=port) for n, port in enumerate(ports, 1)]
         self.keepers = [self._child("keeper", n) for n in range(1, keepers + 1)]
         self.workers = [self._child("worker", n) for n in range(1, workers + 1)]
         self.supervisor = Supervisor([*self.apis, *self.keepers, *self.workers])
         self.redis = redis.Redis.from_url(self.settings.redis_url, socket_timeout=2)
+        self.stops = Counter[str]()  #: how often faults stopped each of them
         self._down_until_s: dict[str, float] = {}
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._is_frozen = False
 
     def _child(self, command: str, number: int, **changes: Any) -> Child:
         name = f"{command}-{number}"
+        changes |= links.addresses(self.links, name)
         environment = self.settings.evolve(**changes).environment()
         argv = packages.command("ops", command)
         return Child(name, argv, environment, self.logs / f"{name}.log")
+
+    @property
+    def client_ports(self) -> list[int]:
+        """Ports of the apis for their clients, through proxies where there are some."""
+        proxies = [self.links.get(links.of_client(api.name)) for api in self.apis]
+        return [link.port if link else port for link, port in zip(proxies, self.ports, strict=True)]
 
     @property
     def urls(self) -> list[str]:
@@ -155,6 +175,7 @@ class Fleet:
         if self._connection is not None:
             self._connection.close()
         self.redis.close()
+        self._opened.close()
         self.servers.stop()
 
 

@@ -1,5 +1,6 @@
 """Figures of a run as one JSON line, and where asked the page and the picture of it."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from jobs import clock
+from ops.bench.chaos.clients.health_probe import HealthProbe
+from ops.bench.chaos.clients.load import Load
+from ops.bench.chaos.clients.streams import StreamTally
 from ops.bench.chaos.faults.table import FAULTS
 from ops.bench.chaos.faults.targets import Proof
-from ops.bench.chaos.load import Load
-from ops.bench.chaos.streams import StreamTally
 from ops.bench.chaos.verify import ZERO, Findings
 from ops.bench.results.report import Report, machine
 
@@ -28,6 +30,7 @@ _SHOWN = (
     *("jobs", "items", "results_read_while_running", *ZERO, "invariant_violations"),
     *("slices_recovered", "slices_unrecovered"),
     *("recovery_p50_s", "recovery_p99_s", "recovery_max_s", "calls", "calls_answered"),
+    *("first_call_p99_s", "first_job_p99_s", "livez_p99_s", "readyz_p99_s"),
     *("streams", "streams_resumed", "streams_ended_with_error", "streams_lost_with_redis"),
     *_STREAMS_ZERO,
 )
@@ -39,6 +42,7 @@ class History:
 
     fired: list[tuple[float, str, Proof]] = field(default_factory=list)  #: (s, kind, proof)
     missed: int = 0
+    over_s: list[float] = field(default_factory=list)  #: ends of faults, on the process's clock
     done: list[tuple[float, int]] = field(default_factory=list)  #: (s, results so far)
 
 
@@ -54,6 +58,7 @@ class Run:
     history: History
     load: Load
     found: Findings
+    health: HealthProbe
 
 
 def finish(run: Run, recorded: bool) -> None:
@@ -94,6 +99,9 @@ def _figures(run: Run) -> dict[str, float]:
         "results_read_while_running": found.read_while_running,
         "calls_answered": run.load.calls_answered,
         "calls": run.load.calls,
+        **_first_after("call", run.history.over_s, run.load.answered_s),
+        **_first_after("job", run.history.over_s, run.load.ended_s),
+        **_health_figures(run.health),
         **_stream_figures(run.load.streams.tally),
         **{name: getattr(found, name) for name in ZERO},
         "invariant_violations": found.violations,
@@ -106,6 +114,25 @@ def _figures(run: Run) -> dict[str, float]:
             "recovery_p99_s": _quantile(recovery_s, 0.99),
             "recovery_max_s": recovery_s[-1],
         }
+    return figures
+
+
+def _first_after(what: str, ends_s: Sequence[float], times_s: Sequence[float]) -> dict[str, float]:
+    """Returns how long it took from the end of each fault to the next of these times. There is none
+    after the last ones, since clients stop: the checks of what they followed are for those."""
+    times_s = sorted(times_s)
+    after = [(bisect_left(times_s, end_s), end_s) for end_s in ends_s]
+    waited_s = sorted(times_s[n] - end_s for n, end_s in after if n < len(times_s))
+    if not waited_s:
+        return {}
+    return {f"first_{what}_p99_s": _quantile(waited_s, 0.99), f"first_{what}_max_s": waited_s[-1]}
+
+
+def _health_figures(health: HealthProbe) -> dict[str, float]:
+    figures = dict[str, float]()
+    for route, took_s in health.took_s.items():
+        ordered_s = sorted(took_s)
+        figures |= {f"{route}_p99_s": _quantile(ordered_s, 0.99), f"{route}_max_s": ordered_s[-1]}
     return figures
 
 

@@ -20,11 +20,12 @@ import redis
 from jobs import clock
 from jobs.telemetry import logs
 from ops.bench.chaos import coverage, record, small_disk
-from ops.bench.chaos.client import Ledger
+from ops.bench.chaos.clients.client import Ledger
+from ops.bench.chaos.clients.health_probe import HealthProbe
+from ops.bench.chaos.clients.load import Load
 from ops.bench.chaos.faults.table import DISK_FULL, FAULTS, Planned, plan
 from ops.bench.chaos.faults.targets import Proof, Stage, Steps, Unfired
 from ops.bench.chaos.fleet import Fleet
-from ops.bench.chaos.load import Load
 from ops.bench.chaos.verify import Findings, verify
 from ops.bench.harness.platform import say
 
@@ -69,9 +70,12 @@ def run(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
         if left_out:
             say(f"left out, since no file system can be mounted here: {', '.join(left_out)}")
         durability = _durability(fleet, ledger)
-        load = Load(fleet.ports, fleet.settings.redis_url, seed, ledger)
+        load = Load(fleet.client_ports, fleet.settings.redis_url, seed, ledger)
         load.start()
+        health = HealthProbe(fleet)
+        health.start()
         history = _Injection(Stage(fleet, load), planned, ledger).run()
+        health.stop()
         say("no more faults; the clients follow their jobs to the end")
         load.close()
         _poll_until(fleet, load.over, _CALM_WITHIN_S)
@@ -86,7 +90,9 @@ def run(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
             fleet.stop()
             subprocess.run(["cp", "-a", folder / "home", folder / "kept"], check=True)
     ledger.close()
-    ended = record.Run(seed, minutes, len(planned), left_out, durability, history, load, found)
+    ended = record.Run(
+        seed, minutes, len(planned), left_out, durability, history, load, found, health
+    )
     record.finish(ended, recorded)
     _leave(folder, ledger, found)
 
@@ -98,7 +104,7 @@ def _disk_mb(minutes: float) -> int:
 
 @contextmanager
 def _fleet(home: Path) -> Iterator[Fleet]:
-    fleet = Fleet(home)
+    fleet = Fleet(home, proxied=True)
     try:
         fleet.start()
         yield fleet
@@ -174,6 +180,7 @@ class _Injection:
             return
         except StopIteration as done:
             self._history.fired.append((one.since_s, planned.kind, done.value))
+            self._history.over_s.append(clock.monotonic())
             self._ledger.write("fault", **what, fired=True, proof=done.value)
         except (Unfired, psycopg.Error, redis.RedisError) as error:
             self._history.missed += 1

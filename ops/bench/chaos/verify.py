@@ -13,11 +13,11 @@ import psycopg
 from jobs import clock, ids
 from jobs.states import TERMINAL
 from jobs.store import db, invariants
-from ops.bench.chaos.client import CONNECTION_ERRORS, Api, Ledger
+from ops.bench.chaos.clients.client import CONNECTION_ERRORS, Api, Ledger
+from ops.bench.chaos.clients.job_client import Followed
+from ops.bench.chaos.clients.load import Load
+from ops.bench.chaos.clients.workload import CHAT, ITEM_TOKENS
 from ops.bench.chaos.fleet import Fleet
-from ops.bench.chaos.job_client import Followed
-from ops.bench.chaos.load import Load
-from ops.bench.chaos.workload import CHAT, ITEM_TOKENS
 
 #: Counts of findings that must be 0.
 ZERO = ("lost", "duplicated", "out_of_order", "wrong", "innocent_failed", "changed", "misbilled")

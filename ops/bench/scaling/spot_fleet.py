@@ -16,10 +16,10 @@ import psutil
 
 from jobs import clock, ids
 from jobs.calls.keys import Keys
-from ops.bench.chaos.client import Ledger
+from ops.bench.chaos.clients.client import Ledger
+from ops.bench.chaos.clients.streams import StreamClients
+from ops.bench.chaos.clients.workload import CHAT, ITEM_TOKENS, Work
 from ops.bench.chaos.fleet import Fleet, send
-from ops.bench.chaos.streams import StreamClients
-from ops.bench.chaos.workload import CHAT, ITEM_TOKENS, Work
 from ops.bench.harness.platform import say, wait_until
 from ops.bench.load.client import Client
 from ops.bench.results.report import Report

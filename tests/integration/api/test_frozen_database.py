@@ -16,9 +16,9 @@ from api import app as api
 from api.auth import invalidation
 from jobs.settings import Settings
 from jobs.store import db
+from ops.bench.chaos.network.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.support.pace import pace
 from tests.support.servers.api_server import serving
-from tests.support.servers.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.support.stores.transactions import scalar
 from tests.support.wait import eventually, eventually_async
 

@@ -9,19 +9,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import redis
 from kombu.connection import Connection
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
+from ops.embedded import server as server_module
+from ops.embedded import servers as servers_module
 from ops.embedded.account import account_for
 from ops.embedded.errors import EmbeddedError
 from ops.embedded.leftovers import find_processes
 from ops.embedded.lock import HomeLock
 from ops.embedded.postgres import EmbeddedPostgres
 from ops.embedded.servers import EmbeddedServers
-from ops.processes.children import setpriv
+from ops.processes.children import Process, setpriv
 from tests.support.processes import spawned
 from tests.support.wait import PATIENCE_S, eventually, gone
 
@@ -63,6 +66,10 @@ def kill_all(pids: Sequence[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):  # a background worker of PostgreSQL that was done
             os.kill(pid, signal.SIGKILL)
+
+
+def is_child(pid: int, main: Process) -> bool:
+    return psutil.Process(pid).ppid() == main.pid
 
 
 def sql(servers: EmbeddedServers, statement: str) -> list[object]:
@@ -138,6 +145,25 @@ def test_data_are_there_after_a_stop_or_a_death_of_postgres(home: Path) -> None:
         process.kill()
         process.wait()
         servers.poll()
+        assert has_kept(servers)
+
+
+def test_a_postgres_that_starts_no_process_which_it_needs_is_started_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedServers(home).running() as servers:
+        keep_something(servers)
+        main = servers.postgres.process
+        assert main is not None
+        main.send_signal(signal.SIGSTOP)
+        kill_all([pid for pid in find_processes("postgres", "checkpointer") if is_child(pid, main)])
+        monkeypatch.setattr(servers_module, "_LOOK_S", 0.0)
+        servers.poll()
+        assert servers.postgres.process is main, "it may be between two starts"
+        monkeypatch.setattr(server_module, "STUCK_S", 1.0)
+        eventually(
+            lambda: (servers.poll(), main.poll() is not None and servers.postgres.alive())[1]
+        )
         assert has_kept(servers)
 
 

@@ -161,6 +161,7 @@ def child_frozen(which: str, stage: Stage, dice: Random) -> Steps[Proof]:
     """Stops one of the fleet's apis or keepers with SIGSTOP for up to two leases."""
     child = yield from until(lambda: _any_alive(which, stage, dice))
     assert child.process
+    stage.fleet.stops[child.name] += 1
     return (yield from _frozen([child.process.pid], dice)) | {"process": child.name}
 
 

@@ -6,8 +6,9 @@ from functools import partial
 from random import Random
 from signal import SIGKILL, SIGTERM
 
-from ops.bench.chaos.faults import disk, faults
+from ops.bench.chaos.faults import disk, faults, network
 from ops.bench.chaos.faults.targets import Proof, Stage, Steps
+from ops.bench.chaos.network.faulty_proxy import Fault as NetworkFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,22 @@ _STOPPED = "state T in /proc, seconds stopped, its leases taken by other epochs"
 _FULL = "bytes of the file that took the space, status of intake meanwhile"
 _SEQS = "seqs read, of those that the stream was about to send"
 
+_HIT = "the two processes, connections and pieces that were hit"
+_LINKS: tuple[tuple[str, NetworkFault, str], ...] = (
+    ("reset", "reset", "between two processes accepted and reset at once"),
+    ("stalled", "stall", "between two processes stalled"),
+    ("stalled_back", "stall_answers", "between two processes stalled in one direction"),
+    ("delayed", "delay", "between two processes late by 0.1 s a piece"),
+    ("half_closed", "half_close", "between two processes half closed"),
+    ("cut", "cut", "between two processes cut in the middle of a piece"),
+)
+
 DISK_FULL = "disk_full"
 """Kind that needs a small file system for the home."""
 
 FAULTS: Mapping[str, Fault] = {
     "worker_killed": Fault(
-        110, "SIGKILL of a worker", _LOGGED, partial(faults.worker_ended, SIGKILL)
+        100, "SIGKILL of a worker", _LOGGED, partial(faults.worker_ended, SIGKILL)
     ),
     "worker_stopped": Fault(
         *(100, "SIGSTOP of a worker past its lease, then SIGCONT (the zombie)", _STOPPED),
@@ -65,22 +76,26 @@ FAULTS: Mapping[str, Fault] = {
         20, "Redis out of memory for seconds", "the error of a write", faults.redis_full
     ),
     DISK_FULL: Fault(34, "the disk of the home full for seconds", _FULL, disk.disk_full),
-    "redis_killed": Fault(58, "Redis killed, an empty one started", _RUN_ID, faults.redis_killed),
+    "redis_killed": Fault(50, "Redis killed, an empty one started", _RUN_ID, faults.redis_killed),
     "redis_flushed": Fault(
-        58, "Redis flushed", "keys before; a canary among them is gone", faults.redis_flushed
+        50, "Redis flushed", "keys before; a canary among them is gone", faults.redis_flushed
     ),
     "nudge_dropped": Fault(
-        30, "a nudge dropped", "the id of the message that was taken", faults.nudge_dropped
+        20, "a nudge dropped", "the id of the message that was taken", faults.nudge_dropped
     ),
     "nudge_doubled": Fault(
-        30, "a nudge doubled", "the id of the message that was sent twice", faults.nudge_doubled
+        20, "a nudge doubled", "the id of the message that was sent twice", faults.nudge_doubled
     ),
+    **{
+        f"link_{kind}": Fault(11, f"a connection {name}", _HIT, partial(network.link_fault, fault))
+        for kind, fault, name in _LINKS
+    },
     "upload_broken_off": Fault(
-        *(40, "an upload broken off", "bytes sent; the tag of no job"),
+        *(30, "an upload broken off", "bytes sent; the tag of no job"),
         partial(faults.broken_off, "upload"),
     ),
     "stream_broken_off": Fault(
-        *(40, "a stream broken off by its client, which resumes", _SEQS),
+        *(30, "a stream broken off by its client, which resumes", _SEQS),
         partial(faults.broken_off, "stream"),
     ),
 }

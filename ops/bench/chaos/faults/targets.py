@@ -7,8 +7,8 @@ from random import Random
 from typing import Any, TypeVar
 
 from jobs import clock
+from ops.bench.chaos.clients.load import Load
 from ops.bench.chaos.fleet import Fleet, Look, look
-from ops.bench.chaos.load import Load
 from ops.processes.children import Child
 
 T = TypeVar("T")

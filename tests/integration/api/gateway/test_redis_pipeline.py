@@ -14,8 +14,8 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError, ResponseError
 
 from api.gateway.redis_pipeline import PipelineScript, RedisPipeline
+from ops.bench.chaos.network.faulty_proxy import faulty_proxy
 from ops.embedded.servers import EmbeddedServers
-from tests.support.servers.faulty_proxy import faulty_proxy
 from tests.support.wait import PATIENCE_S, eventually_async
 
 pytestmark = pytest.mark.anyio

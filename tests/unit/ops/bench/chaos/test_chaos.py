@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from ops.bench.chaos import small_disk
+from ops.bench.chaos.clients.job_client import Followed
+from ops.bench.chaos.clients.workload import MOST_ITEMS, Work, invent
 from ops.bench.chaos.faults.table import DISK_FULL, FAULTS, plan
-from ops.bench.chaos.job_client import Followed
 from ops.bench.chaos.record import draw
 from ops.bench.chaos.verify import Findings, judge
-from ops.bench.chaos.workload import MOST_ITEMS, Work, invent
 
 WORK = Work("1-1-1", "moody", 4, {1: "raise", 2: "exit"})
 

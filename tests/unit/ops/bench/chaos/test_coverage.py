@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from ops.bench.chaos.clients.streams import StreamTally, judge
+from ops.bench.chaos.clients.workload import CHAT, words
 from ops.bench.chaos.coverage import DURABLE, gaps
 from ops.bench.chaos.faults.targets import Proof
 from ops.bench.chaos.record import History
-from ops.bench.chaos.streams import StreamTally, judge
 from ops.bench.chaos.verify import Findings
-from ops.bench.chaos.workload import CHAT, words
 from ops.bench.load.streams.reader import ReadStream, StreamRequest
 
 KINDS = ("api_killed", "worker_killed")

@@ -11,10 +11,11 @@ from queue import Empty, SimpleQueue
 from random import Random
 from typing import Any
 
-from ops.bench.chaos.client import CONNECTION_ERRORS, Api, Ledger, transient
-from ops.bench.chaos.job_client import Followed, JobClient
-from ops.bench.chaos.streams import StreamClients
-from ops.bench.chaos.workload import Work, invent
+from jobs import clock
+from ops.bench.chaos.clients.client import CONNECTION_ERRORS, Api, Ledger, transient
+from ops.bench.chaos.clients.job_client import Followed, JobClient
+from ops.bench.chaos.clients.streams import StreamClients
+from ops.bench.chaos.clients.workload import Work, invent
 from ops.bench.load.client import JSON
 
 CLIENTS = 10
@@ -24,7 +25,8 @@ _CALL_EVERY_S = 0.1
 class Load:
     """Threads of the clients.
 
-    followed: jobs that were acknowledged; torn: tags of uploads that were broken off.
+    followed: jobs that were acknowledged; torn: tags of uploads that were broken off; answered_s,
+    ended_s: times at which calls were answered and jobs had ended, on the process's clock.
     """
 
     def __init__(self, ports: list[int], redis_url: str, seed: int, ledger: Ledger) -> None:
@@ -42,6 +44,7 @@ class Load:
         self.torn: list[str] = []
         self.troubles: list[str] = []
         self.calls = self.calls_answered = 0
+        self.answered_s, self.ended_s = list[float](), list[float]()
         self.streams = StreamClients(ports, redis_url, seed, ledger, self.troubles)
 
     def start(self) -> None:
@@ -97,6 +100,7 @@ class Load:
             followed = client.submit(work)
             self.followed.append(followed)
             client.follow(followed)
+            self.ended_s.append(clock.monotonic())
 
     def _make_calls(self, api: Api, dice: Random) -> None:
         """Makes calls, which may be refused or time out; an answer must be right."""
@@ -110,6 +114,7 @@ class Load:
                 continue
             if answer.status_code == 200:
                 self.calls_answered += 1
+                self.answered_s.append(clock.monotonic())
                 if answer.json()["output"] != (text if model == "echo" else text.upper()):
                     self.troubles.append(f"wrong call: {answer.text}")
             elif not transient(answer):

@@ -14,8 +14,8 @@ import httpx
 
 from jobs import clock
 from jobs.states import TERMINAL
-from ops.bench.chaos.client import CONNECTION_ERRORS, Api, Ledger, transient
-from ops.bench.chaos.workload import Work
+from ops.bench.chaos.clients.client import CONNECTION_ERRORS, Api, Ledger, transient
+from ops.bench.chaos.clients.workload import Work
 from ops.bench.load.client import JSON, NDJSON, ndjson_blocks
 
 _POLL_S = 0.2

@@ -15,8 +15,8 @@ import httpx
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from ops.bench.chaos.client import Ledger
-from ops.bench.chaos.workload import CHAT, generation_input, words
+from ops.bench.chaos.clients.client import Ledger
+from ops.bench.chaos.clients.workload import CHAT, generation_input, words
 from ops.bench.harness.errors import BenchError
 from ops.bench.load.streams.reader import ReadStream, StreamRequest, read
 

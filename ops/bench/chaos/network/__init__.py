@@ -1,0 +1,1 @@
+"""Connections between the processes under test, through proxies that injure them."""
