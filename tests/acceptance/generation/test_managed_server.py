@@ -49,10 +49,13 @@ def asked_for(text: str, tokens: int = 12) -> dict[str, Any]:
 
 
 def servers(platform: Platform) -> list[psutil.Process]:
-    """Servers of the worker, of which each has a guardian."""
-    worker = psutil.Process(pid_of(platform))
-    found = (child for guardian in worker.children() for child in guardian.children())
-    return [one for one in found if "--alias" in one.cmdline()]
+    """Servers of the worker, of which each has a guardian; none where a process ends meanwhile."""
+    try:
+        worker = psutil.Process(pid_of(platform))
+        found = (child for guardian in worker.children() for child in guardian.children())
+        return [one for one in found if "--alias" in one.cmdline()]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def submit(client: Client, count: int) -> str:
