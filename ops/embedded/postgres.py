@@ -115,16 +115,16 @@ class EmbeddedPostgres(Server):
         return self._start_process(account, [binary, "-D", data, "-k", run, *options])
 
     def _is_complete(self) -> bool:
-        """Implements it: a main process has one that recovers, or one that makes checkpoints.
+        """Implements it: a main process has one that recovers, or one that writes the log.
         PostgreSQL 18 may have neither for ever: after a recovery that failed on a full disk it
-        waits for the end of a process of its I/O, and refuses connections."""
+        begins none, and refuses connections."""
         assert self.process
         try:
             found = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
             titles = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in found.split()]
         except OSError:  # one has just ended
             return True
-        return any(b": startup" in title or b": checkpointer" in title for title in titles)
+        return any(b": startup" in title or b": walwriter" in title for title in titles)
 
     def _is_ready(self, pid: int) -> bool:
         lines = self._pid_file_lines()

@@ -156,7 +156,7 @@ def test_a_postgres_that_starts_no_process_which_it_needs_is_started_again(
         main = servers.postgres.process
         assert main is not None
         main.send_signal(signal.SIGSTOP)
-        kill_all([pid for pid in find_processes("postgres", "checkpointer") if is_child(pid, main)])
+        kill_all([pid for pid in find_processes("postgres", "walwriter") if is_child(pid, main)])
         monkeypatch.setattr(servers_module, "_LOOK_S", 0.0)
         servers.poll()
         assert servers.postgres.process is main, "it may be between two starts"
