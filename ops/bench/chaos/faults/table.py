@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from signal import SIGKILL, SIGTERM
 
-from ops.bench.chaos.faults import disk, faults, network
+from ops.bench.chaos.faults import disk, faults, floods, network
 from ops.bench.chaos.faults.targets import Proof, Stage, Steps
 from ops.bench.chaos.network.faulty_proxy import Fault as NetworkFault
 
@@ -63,14 +63,21 @@ FAULTS: Mapping[str, Fault] = {
         100, "PostgreSQL stopped `immediate`, and started", _STARTED, faults.postgres_stopped
     ),
     "api_frozen": Fault(
-        30, "SIGSTOP of an api, then SIGCONT", _FROZEN, partial(faults.child_frozen, "apis")
+        20, "SIGSTOP of an api, then SIGCONT", _FROZEN, partial(faults.child_frozen, "apis")
     ),
     "keeper_frozen": Fault(
         20, "SIGSTOP of a keeper, then SIGCONT", _FROZEN, partial(faults.child_frozen, "keepers")
     ),
     "postgres_frozen": Fault(
-        *(30, "SIGSTOP of all processes of PostgreSQL, then SIGCONT", _FROZEN),
+        *(20, "SIGSTOP of all processes of PostgreSQL, then SIGCONT", _FROZEN),
         faults.postgres_frozen,
+    ),
+    "connections_full": Fault(
+        *(10, "all connections of PostgreSQL taken", "how many, and the error of one more"),
+        floods.connections_full,
+    ),
+    "call_burst": Fault(
+        10, "a thousand calls to an api at once", "their statuses", floods.call_burst
     ),
     "redis_full": Fault(
         20, "Redis out of memory for seconds", "the error of a write", faults.redis_full
