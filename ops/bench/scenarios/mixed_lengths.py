@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ops.bench.data import texts as data
+from ops.bench.harness.errors import BenchError
 from ops.bench.harness.models_files import models_file, sample
 from ops.bench.harness.platform import own_platform, say
 from ops.bench.harness.scale import Scale
@@ -70,9 +71,12 @@ def run(report: Report, scale: Scale) -> Any:
 def _peak_per_s(
     platform: Platform, model: str, texts: Sequence[str], scale: Scale, _: int
 ) -> float:
-    """Calls a second of a layout while many wait."""
+    """Returns the calls a second of a layout while many wait. Raises BenchError where no call was
+    answered."""
     seconds = scale.seconds(_PEAK_S)
     per_s = workloads.peak_per_s(platform, model, texts, _WARM_UP_S, seconds)
+    if not per_s:
+        raise BenchError(f"{model} answered no call in {seconds:g} s: run nothing else meanwhile")
     say(f"{model}: {per_s:.1f} calls/s")
     return per_s
 
