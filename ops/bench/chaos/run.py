@@ -72,7 +72,7 @@ def run(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
         durability = _durability(fleet, ledger)
         load = Load(fleet.client_ports, fleet.settings.redis_url, seed, ledger)
         load.start()
-        health = HealthProbe(fleet)
+        health = HealthProbe(fleet, ledger)
         health.start()
         history = _Injection(Stage(fleet, load), planned, ledger).run()
         health.stop()

@@ -6,6 +6,7 @@ from collections import defaultdict
 import httpx
 
 from jobs import clock
+from ops.bench.chaos.clients.client import Ledger
 from ops.bench.chaos.fleet import Fleet, look
 from ops.processes.children import Child
 
@@ -17,11 +18,12 @@ class HealthProbe:
     """Thread that asks each api for its health, past the proxies; one that was stopped or ended
     meanwhile doesn't count.
 
-    took_s: times of the answers by route; one without an answer counts with the time limit."""
+    took_s: times of the answers by route; one without an answer counts with the time limit, and is
+    in the ledger."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, ledger: Ledger) -> None:
         self.took_s = defaultdict[str, list[float]](list)
-        self._fleet, self._over = fleet, threading.Event()
+        self._fleet, self._ledger, self._over = fleet, ledger, threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=each, daemon=True)
             for each in zip(fleet.apis, fleet.urls, strict=True)
@@ -41,18 +43,20 @@ class HealthProbe:
     def _run(self, api: Child, url: str) -> None:
         while not self._over.wait(_EVERY_S):
             for route in ROUTES:
-                before = self._running(api)
+                before, error = self._running(api), ""
                 since_s = clock.monotonic()
                 try:
                     httpx.get(f"{url}/{route}", timeout=_TIMEOUT_S)
                 except httpx.ConnectError:  # it still starts
                     continue
-                except httpx.TransportError:
-                    took_s = _TIMEOUT_S
-                else:
-                    took_s = clock.monotonic() - since_s
+                except httpx.TransportError as failed:
+                    error = repr(failed)
+                took_s = clock.monotonic() - since_s
                 if before and before == self._running(api):
-                    self.took_s[route].append(took_s)
+                    self.took_s[route].append(_TIMEOUT_S if error else took_s)
+                    if error:
+                        about = {"api": api.name, "route": route, "took_s": took_s}
+                        self._ledger.write("health", **about, error=error)
 
     def _running(self, api: Child) -> tuple[int, int, int] | None:
         """Returns the process where it runs: its pid and start time, and how often it stood."""
