@@ -66,7 +66,9 @@ class _Server(uvicorn.Server):
 
 def serve(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT, and finishes requests in flight. Raises SettingsError where
-    it must not, or can't, bind to that address."""
+    it must not, or can't, bind to that address, or its database is behind a pooler that loses
+    sessions."""
+    db.check_sessions(settings.database_url)
     _check_bind(settings)
     threading.excepthook = background.thread_died
     open_files.raise_limit()

@@ -85,7 +85,9 @@ def __getattr__(name: str) -> Celery:
 
 
 def run_worker(settings: Settings) -> None:
-    """Serves until SIGTERM or SIGINT. Slices in flight are given back after their launch."""
+    """Serves until SIGTERM or SIGINT. Slices in flight are given back after their launch. Raises
+    SettingsError where a pooler loses sessions of the database."""
+    db.check_sessions(settings.database_url)
     cuda_uuid.show_only(settings.device, os.environ)
     record.start("worker", settings.metrics)
     exposition.serve(settings)

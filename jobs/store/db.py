@@ -1,5 +1,6 @@
 """Connections: SQLAlchemy's pool over psycopg, and psycopg itself for COPY and arrays."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from select import POLLIN, poll
@@ -25,7 +26,8 @@ from sqlalchemy.exc import InternalError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from jobs import clock
-from jobs.store import roles
+from jobs.settings import SettingsError
+from jobs.store import pooler, roles
 from jobs.telemetry.metrics import record
 
 Tx: TypeAlias = Connection
@@ -107,13 +109,13 @@ def connect(
     ends: a process that froze in it must not hold its locks. A server that does not answer within
     two seconds more is given up, and with it the connection (`BoundedConnection`); a connection
     that it closed meanwhile is noticed before it is used."""
-    options: dict[str, Any] = {
-        "statement_timeout": int(statement_timeout_s * 1000),
-        "idle_in_transaction_session_timeout": int(idle_s * 1000),
+    settings = {
+        "statement_timeout": str(int(statement_timeout_s * 1000)),
+        "idle_in_transaction_session_timeout": str(int(idle_s * 1000)),
         "timezone": "UTC",
     }
     if role:
-        options["role"] = role
+        settings["role"] = role
     engine = create_engine(
         url,
         pool_size=pool_size,
@@ -121,16 +123,11 @@ def connect(
         pool_timeout=min(_POOL_S, statement_timeout_s),
         pool_use_lifo=True,  # the last one used has its statements prepared, and needs no ping
         hide_parameters=True,  # they are payloads, and errors are logged
-        connect_args={
-            "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
-            **TCP_OPTIONS,
-        },
+        connect_args=TCP_OPTIONS,
     )
     answer_s = statement_timeout_s + _GRACE_S
-    event.listen(engine, "do_connect", partial(_connect, answer_s))
+    event.listen(engine, "do_connect", _Opening(settings, answer_s).connect)
     event.listen(engine, "checkin", partial(_bound, answer_s))
-    if role:
-        event.listen(engine, "connect", partial(_refuse_others, role))
     event.listen(engine, "checkout", partial(_ping, engine.dialect))
     event.listen(engine, "checkout", _lent)
     event.listen(engine, "checkin", _returned)
@@ -139,12 +136,35 @@ def connect(
     return engine
 
 
-def _connect(
-    answer_s: float, dialect: object, record: object, args: Any, options: Any
-) -> BoundedConnection:
-    connection = BoundedConnection.connect(*args, **options)
-    connection.answer_s = answer_s
-    return connection
+class _Opening:
+    """Opens the connections of a pool, with these settings."""
+
+    def __init__(self, settings: Mapping[str, str], answer_s: float) -> None:
+        self._settings, self._answer_s = settings, answer_s
+        self._checked = False
+
+    def connect(
+        self, dialect: object, record: object, args: Any, options: Any
+    ) -> BoundedConnection:
+        """Opens one. Raises psycopg.OperationalError."""
+        connect = partial(BoundedConnection.connect, *args, autocommit=True, **options)
+        connection = connect()
+        try:
+            if not self._checked:
+                pooler.check(connection, connect)
+            _set(connection, self._settings)
+            connection.autocommit = False
+        except psycopg.Error as error:
+            connection.close()
+            raise psycopg.OperationalError(str(error)) from error
+        self._checked = True
+        connection.answer_s = self._answer_s
+        return connection
+
+
+def _set(connection: DriverConnection[Any], settings: Mapping[str, str]) -> None:
+    """Sets settings of the session: a pooler passes on no startup parameter but its own."""
+    connection.execute(_SET_ALL, [[*settings], [*settings.values()]])
 
 
 def _bound(answer_s: float, connection: BoundedConnection | None, record: object) -> None:
@@ -153,10 +173,28 @@ def _bound(answer_s: float, connection: BoundedConnection | None, record: object
         connection.answer_s = answer_s
 
 
-def connect_alone(url: str, **options: Any) -> BoundedConnection:
+def connect_alone(url: str, settings: Mapping[str, str] = {}, **options: Any) -> BoundedConnection:
     """Opens a connection of its own, without transactions: for LISTEN, NOTIFY or one query. Raises
     psycopg.Error."""
-    return BoundedConnection.connect(plain_url(url), autocommit=True, **TCP_OPTIONS, **options)
+    connection = BoundedConnection.connect(
+        plain_url(url), autocommit=True, **TCP_OPTIONS, **options
+    )
+    if settings:
+        _set(connection, settings)
+    return connection
+
+
+def check_sessions(url: str) -> None:
+    """Raises SettingsError where a pooler loses what is set for a session. A database that can't be
+    reached is asked by each pool again."""
+    connect = partial(connect_alone, url)
+    try:
+        with connect() as connection:
+            pooler.check(connection, connect)
+    except pooler.SessionLost as error:
+        raise SettingsError([f"MILLRACE_DATABASE_URL: {error}"]) from error
+    except psycopg.Error:
+        pass
 
 
 def await_notices(connection: BoundedConnection, within_s: float, *files: int) -> list[Notify]:
@@ -217,17 +255,6 @@ def record_connections() -> None:
     record.connections(sum(used), sum(idle))
 
 
-def _refuse_others(role: str, connection: DriverConnection[Any], record: object) -> None:
-    """Refuses a connection whose role a pooler has dropped."""
-    [found] = connection.execute("SELECT current_user").fetchone() or [None]
-    connection.rollback()
-    if found != role:
-        raise psycopg.OperationalError(
-            f"the connection acts as {found}, not as {role}: what is between us and PostgreSQL "
-            "must pass the startup parameter `options` on"
-        )
-
-
 def driver(tx: Tx) -> DriverConnection[tuple[Any, ...]]:
     """Returns psycopg's connection under this transaction."""
     connection: Any = tx.connection.driver_connection
@@ -239,6 +266,9 @@ def cursor(tx: Tx) -> Cursor[tuple[Any, ...]]:
     return driver(tx).cursor()
 
 
+_SET_ALL = """
+    SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS s (name, value)
+"""
 _NOW = select(func.now())
 _SET = select(func.set_config(bindparam("name"), bindparam("value"), true()))
 _LOCK = select(func.pg_advisory_xact_lock(func.hashtextextended(bindparam("name"), 0)))

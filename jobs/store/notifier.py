@@ -14,7 +14,7 @@ from jobs.store import db
 
 _log = logging.getLogger(__name__)
 #: Nothing is written but the notification, and losing it costs a timer's length.
-_OPTIONS = "-c synchronous_commit=off"
+_SETTINGS = {"synchronous_commit": "off"}
 _TRIES = 2  # the first may find that the server closed an idle connection
 
 
@@ -66,7 +66,7 @@ class WorkNotifier:
         for attempt in range(_TRIES):
             try:
                 if self._connection is None:
-                    self._connection = db.connect_alone(self._url, options=_OPTIONS)
+                    self._connection = db.connect_alone(self._url, _SETTINGS)
                 self._connection.execute(f"NOTIFY {db.WORK_CHANNEL}")
             except psycopg.Error as error:
                 self._disconnect()

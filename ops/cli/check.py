@@ -16,8 +16,9 @@ from jobs.errors import BlobStoreUnavailable
 from jobs.models import models_file
 from jobs.processes import hidden_modules
 from jobs.settings import Settings, SettingsError
-from jobs.store import db, invariants
-from jobs.store.invariants import Invariant, Violation
+from jobs.store import db
+from jobs.store.monitoring import invariants
+from jobs.store.monitoring.invariants import Invariant, Violation
 from migrations import schema
 from ops.embedded import defaults
 from ops.embedded.layout import Layout
@@ -131,9 +132,12 @@ def _database(configured: Settings) -> list[str]:
         return []
     engine = db.connect(filled.database_url, pool_size=1)
     try:
+        db.check_sessions(filled.database_url)
         if not embedded and (problem := schema.read(engine).problem):
             return [f"MILLRACE_DATABASE_URL: {problem}"]
         return bind_check.problems(filled, engine)
+    except SettingsError as error:
+        return error.problems
     except SQLAlchemyError as error:
         if not embedded:
             return [f"MILLRACE_DATABASE_URL: {str(error).splitlines()[0]}"]

@@ -16,6 +16,7 @@ log = logging.getLogger("millrace.processes")
 
 def prepare(settings: Settings, workers: int, apis: int = 1) -> None:
     """Migrates the database, and checks that these processes may use it. Raises SettingsError."""
+    db.check_sessions(settings.database_url)
     database = db.connect(settings.database_url, pool_size=1)
     try:
         migrate(database)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from jobs.store.invariants import INVARIANTS
+from jobs.store.monitoring.invariants import INVARIANTS
 from tests.support.cases import each
 from tests.support.command_line import COMMANDS, SETTINGS
 

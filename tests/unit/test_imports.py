@@ -45,10 +45,9 @@ ORDER = {
         ["views"], ["usecases"],
     ],
     "jobs.store": [
-        ["columns", "roles"], ["registry_tables", "scaling_tables"], ["db", "tables"],
+        ["columns", "pooler", "roles"], ["registry_tables", "scaling_tables"], ["db", "tables"],
         ["notifier", "partitions", "tenancy"], ["queries"], ["webhooks", "billing"], ["queue"],
         ["prepared"], ["jobs"], ["tenants", "monitoring"], ["registry", "scaling"],
-        ["invariants"],
     ],
     "workers": [
         ["broker", "celery_patches", "crash", "http_client", "scheduler", "service"],

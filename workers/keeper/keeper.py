@@ -239,7 +239,9 @@ def _write_to(database: Database) -> None:
 
 
 def run_keeper(settings: Settings) -> None:
-    """Runs a keeper until SIGTERM or SIGINT."""
+    """Runs a keeper until SIGTERM or SIGINT. Raises SettingsError where a pooler loses sessions of
+    the database."""
+    db.check_sessions(settings.database_url)
     threading.excepthook = end_process
     record.start("keeper", settings.metrics)
     exposition.serve(settings)

@@ -7,7 +7,7 @@ from psycopg.rows import args_row
 
 from jobs.store import db
 
-_STATEMENT_MS = 5000
+_SETTINGS = {"role": db.WORKER, "statement_timeout": "5s"}
 
 # Each condition is that of the duty's own query, or a wider one; all have an index, or tables that
 # are small. Written out: SQLAlchemy would take longer to send it than PostgreSQL to answer.
@@ -55,8 +55,7 @@ class DueWork(NamedTuple):
 
 def connect(url: str) -> "Connection[DueWork]":
     """Opens a connection for `look` alone, without transactions. Raises psycopg.Error."""
-    options = f"-c role={db.WORKER} -c statement_timeout={_STATEMENT_MS}"
-    return db.connect_alone(url, row_factory=args_row(DueWork), options=options)
+    return db.connect_alone(url, _SETTINGS, row_factory=args_row(DueWork))
 
 
 def look(connection: "Connection[DueWork]") -> DueWork:

@@ -12,7 +12,8 @@ import psycopg
 
 from jobs import clock, ids
 from jobs.states import TERMINAL
-from jobs.store import db, invariants
+from jobs.store import db
+from jobs.store.monitoring import invariants
 from ops.bench.chaos.clients.client import CONNECTION_ERRORS, Api, Ledger
 from ops.bench.chaos.clients.job_client import Followed
 from ops.bench.chaos.clients.load import Load

@@ -8,7 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock
 from jobs.calls import redis as call_redis
-from jobs.settings import Settings
+from jobs.settings import Settings, SettingsError
 from jobs.store import db
 from migrations import schema
 from ops.cli.setup.check import Check, State
@@ -52,6 +52,7 @@ def _postgres(settings: Settings, skews: dict[str, float]) -> Check:
     name, mend = "postgres", "start it, or mend MILLRACE_DATABASE_URL; without it one is embedded"
     engine = None
     try:
+        db.check_sessions(settings.database_url)
         engine = db.connect(settings.database_url, pool_size=1)
         with engine.connect() as tx:
             version, now_s = tx.execute(_ABOUT).one()
@@ -62,6 +63,9 @@ def _postgres(settings: Settings, skews: dict[str, float]) -> Check:
         if problem := schema.read(engine).problem:
             words, _, mend = problem.partition(": ")
             return Check(name, "problem", words, mend)
+    except SettingsError as error:
+        _, words, mend = str(error).split(": ", 2)
+        return Check(name, "problem", words, mend)
     except (SQLAlchemyError, *db.CONNECTION_ERRORS, ValueError) as error:
         return Check(name, "problem", str(error).splitlines()[0], mend)
     finally:

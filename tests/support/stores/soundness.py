@@ -2,7 +2,7 @@
 
 from sqlalchemy import Engine, text
 
-from jobs.store.invariants import INVARIANTS, snapshot
+from jobs.store.monitoring.invariants import INVARIANTS, snapshot
 
 _BROKEN = text(
     " UNION ALL ".join(

@@ -1,13 +1,12 @@
 """Row-level security shows the api one tenant's rows: roles, policies, and what is written."""
 
-from typing import Any
 from uuid import UUID
 
 import pytest
 from fastapi.testclient import TestClient
 from psycopg.errors import CheckViolation
 from sqlalchemy import Engine, text
-from sqlalchemy.exc import OperationalError, ProgrammingError
+from sqlalchemy.exc import ProgrammingError
 
 from api.app import create_app
 from jobs import ids
@@ -26,7 +25,7 @@ from tests.integration.jobs.store.row_security.tenants import (
 )
 from tests.support.cases import each
 from tests.support.stores.store import count
-from tests.support.stores.transactions import connected, fetch, scalar, scalars, transact
+from tests.support.stores.transactions import fetch, scalar, scalars, transact
 
 
 def security(tx: Tx) -> dict[str, bool]:
@@ -181,16 +180,3 @@ def test_two_tenants_may_use_one_idempotency_key_at_once(api: Engine, database: 
         idempotency.store(alice, one, ids.new(), b"{}")
         idempotency.store(mallory, other, ids.new(), b"{}")
     assert count(database, "idempotency_keys") == 2
-
-
-def test_another_role_is_refused(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drops the options, as a pooler does that doesn't know a parameter of the connection."""
-    connect = db.BoundedConnection.connect
-
-    def without_options(*arguments: Any, options: str, **others: Any) -> Any:
-        return connect(*arguments, **others)
-
-    monkeypatch.setattr(db.BoundedConnection, "connect", without_options)
-    refused = pytest.raises(OperationalError, match="acts as millrace, not as millrace_api")
-    with connected(database_url, db.API) as engine, refused:
-        engine.connect()

@@ -12,8 +12,9 @@ from sqlalchemy import Engine, text
 from jobs import ids
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.pricing import Price
-from jobs.store import db, invariants
+from jobs.store import db
 from jobs.store.jobs import verbs
+from jobs.store.monitoring import invariants
 from jobs.store.queue import claim, settle
 from jobs.usecases.submit import Order, submit_source
 from tests.support.cases import each
