@@ -115,7 +115,7 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     client_key: _Pem | None = _field(None, "the private key of that certificate (PEM)")
     database_url: _Secret = _field("", "PostgreSQL 15 or later; empty: the embedded one")
     redis_url: _Secret = _field(
-        "", "Redis 6.2 or later, or redis+cluster://host:port,host:port; empty: the embedded one"
+        "", "Redis 6.2+, redis+sentinel://host,…/NAME/DB or redis+cluster://host,…; empty: embedded"
     )
     broker_url: _Secret = _field(
         "", "broker of the nudges: redis:// or amqp:// (RabbitMQ); empty: Redis"

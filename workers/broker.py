@@ -6,13 +6,17 @@ Redis' visibility_timeout).
 """
 
 from typing import Any
+from urllib.parse import urlencode
 
 from amqp.exceptions import AMQPError
 from celery import Celery
 from kombu import Exchange, Queue
 from kombu.exceptions import KombuError
 from redis import RedisError
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
+from jobs.calls.clients.sentinel import SentinelAddress, is_sentinel
 from jobs.settings import Settings
 
 WORK = "millrace.work"
@@ -34,7 +38,8 @@ def queue_of(pool: str) -> Queue:
 
 def create_app(settings: Settings) -> Celery:
     """Returns the Celery app of one pool, for its workers and for the keeper that nudges them."""
-    app = Celery("millrace", broker=settings.broker)
+    broker, options = _connection(settings.broker)
+    app = Celery("millrace", broker=broker)
     queue = queue_of(settings.pool)
     app.conf.update(
         accept_content=["json"],
@@ -42,7 +47,7 @@ def create_app(settings: Settings) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_timeout=_TIMEOUT_S,
         broker_heartbeat=_HEARTBEAT_S,
-        broker_transport_options=_transport_options(settings.broker),
+        broker_transport_options=options,
         task_ignore_result=True,
         task_publish_retry=False,  # the keeper tries again itself
         task_queues=[queue],
@@ -59,6 +64,19 @@ def create_app(settings: Settings) -> Celery:
 
 def _is_redis(broker: str) -> bool:
     return "redis" in broker.partition(":")[0]
+
+
+def _connection(broker: str) -> tuple[str, dict[str, Any]]:
+    """Returns the address as kombu spells it, and the options of its transport."""
+    options = _transport_options(broker)
+    if not is_sentinel(broker):
+        return broker, options
+    address, retry = SentinelAddress.parse(broker), Retry(NoBackoff(), 0)
+    options["master_name"] = address.service
+    options["sentinel_kwargs"] = address.asking(_TIMEOUT_S, retry)
+    db, tls = address.options.get("db", 0), urlencode(address.tls)
+    urls = [f"sentinel://{address.login}{host}/{db}?{tls}" for host in address.netlocs]
+    return ";".join(urls), options
 
 
 def _transport_options(broker: str) -> dict[str, Any]:

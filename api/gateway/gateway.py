@@ -38,7 +38,7 @@ from api.http.rate_limit_headers import quota_exceeded, rate_limit_headers
 from jobs import clock, ids
 from jobs.calls import scripts
 from jobs.calls.accounting.quota_arguments import charge_arguments
-from jobs.calls.cluster import is_cluster
+from jobs.calls.clients.cluster import is_cluster
 from jobs.calls.keys import reply_key
 from jobs.calls.lanes import Rejection, Terms, bucket_of, lane_name
 from jobs.calls.messages import (

@@ -2,7 +2,7 @@
 
 Commands of one turn of the event loop leave in one write, none waits for another's reply, and a
 reply goes to a callback: a tenth of redis-py's cost per command. redis-py connects, by the URL
-(TLS, sockets, passwords); then the transport is ours.
+(TLS, sockets, passwords, Sentinels); then the transport is ours.
 """
 
 import asyncio
@@ -16,16 +16,20 @@ from typing import Any, Protocol, cast
 import hiredis
 from redis.asyncio import ConnectionPool
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     ConnectionError,
     InvalidResponse,
     NoScriptError,
+    ReadOnlyError,
     RedisError,
     ResponseError,
 )
 
 from api import background
+from jobs.calls.clients.sentinel import async_master_pool, is_sentinel
+from jobs.calls.clients.single import READONLY
 from jobs.telemetry.metrics import record
 
 _log = logging.getLogger(__name__)
@@ -66,10 +70,8 @@ class RedisPipeline(asyncio.Protocol):
     """
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        pool: ConnectionPool = ConnectionPool.from_url(
-            url, protocol=2, socket_connect_timeout=timeout_s, retry=Retry(NoBackoff(), 0)
-        )
-        self._connection = pool.make_connection()  # type: ignore[no-untyped-call]
+        self._pool = _pool(url, timeout_s)  # asked by its connection, where it is one of Sentinels
+        self._connection = self._pool.make_connection()  # type: ignore[no-untyped-call]
         self._timeout_s = timeout_s
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -117,6 +119,8 @@ class RedisPipeline(asyncio.Protocol):
         if self._transport:
             self._transport.abort()  # a TLS shutdown would wait for its peer
         await self._connection.disconnect(nowait=True)
+        if isinstance(self._pool, SentinelConnectionPool):
+            await self._pool.sentinel_manager.aclose()
         self._fail(ConnectionError("the connection was closed"))
 
     def _check(self) -> None:
@@ -177,6 +181,10 @@ class RedisPipeline(asyncio.Protocol):
             if since_s:
                 record.redis_answered(self._last_reply_s - since_s)
             if isinstance(reply, RedisError) and not isinstance(reply, NoScriptError):
+                if isinstance(reply, ReadOnlyError) and self._transport:
+                    self._awaited.appendleft((callback, since_s))
+                    self._drop(ConnectionError("Redis is a replica now"))
+                    return
                 record.redis_error()
             callback(reply)
 
@@ -248,4 +256,13 @@ def as_redis_error(error: Exception) -> RedisError:
 
 
 def _reply_error(message: str) -> RedisError:
+    if READONLY in message:
+        return ReadOnlyError(message)
     return (NoScriptError if message.startswith("NOSCRIPT") else ResponseError)(message)
+
+
+def _pool(url: str, timeout_s: float) -> ConnectionPool:
+    if is_sentinel(url):
+        return async_master_pool(url, timeout_s)
+    retry = Retry(NoBackoff(), 0)
+    return ConnectionPool.from_url(url, protocol=2, socket_connect_timeout=timeout_s, retry=retry)

@@ -18,8 +18,9 @@ from jobs.calls.accounting.quota_arguments import (
     quota_arguments,
     settlement_arguments,
 )
-from jobs.calls.client import LanesClient
-from jobs.calls.cluster import ClusterAddress, LanesCluster, is_cluster
+from jobs.calls.clients.cluster import ClusterAddress, LanesCluster, is_cluster
+from jobs.calls.clients.sentinel import is_sentinel, master_pool
+from jobs.calls.clients.single import LanesClient
 from jobs.calls.keys import Keys
 from jobs.calls.lanes import (
     ALONE,
@@ -132,6 +133,8 @@ def connect(url: str, timeout_s: float = 5.0) -> "Redis":
     """
     if is_cluster(url):
         return cast("Redis", LanesCluster(ClusterAddress.parse(url), timeout_s))
+    if is_sentinel(url):
+        return LanesClient.from_pool(master_pool(url, timeout_s))
     return LanesClient.from_url(
         url,
         socket_timeout=timeout_s,

@@ -13,7 +13,7 @@ from sqlalchemy import Engine as Database
 from jobs.calls import redis as call_redis
 from jobs.calls.accounting import usage_fields
 from jobs.calls.accounting.settlement import settle_quotas
-from jobs.calls.cluster import LanesCluster
+from jobs.calls.clients.cluster import LanesCluster
 from jobs.calls.lanes import CallLanes
 from jobs.calls.messages import CallUsage
 from jobs.models.adapters import adapted_key

@@ -17,7 +17,7 @@ from api.gateway.redis_pipeline import (
     as_redis_error,
     settle,
 )
-from jobs.calls.cluster import CLOCK_KEY, ClusterAddress, is_cluster
+from jobs.calls.clients.cluster import CLOCK_KEY, ClusterAddress, is_cluster
 
 _log = logging.getLogger(__name__)
 _REDIRECTIONS = 5  #: that one command follows

@@ -2,8 +2,8 @@
 on a Redis Cluster, of which nodes die."""
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import httpx
 import psycopg
 import pytest
 
-from jobs.calls import redis as call_redis
 from jobs.calls.keys import Keys
 from jobs.store import db
 from migrations.run import migrate
@@ -31,6 +30,7 @@ from tests.support.pace import pace
 from tests.support.platforms import Platforms, no_durability, spec
 from tests.support.stores.postgres_standby import Standby, url_of_both
 from tests.support.stores.redis_cluster import RedisCluster
+from tests.support.stores.redis_sentinel import WatchedRedis
 from tests.support.stores.tcp_forwarder import Forwarder
 from tests.support.wait import eventually
 
@@ -104,35 +104,49 @@ def test_a_job_outlives_the_primary_that_took_it(pair: Pair, platforms: Platform
         assert list(client.jobs.results(job).outputs()) == [str(n) for n in range(ITEMS)]
 
 
-def test_calls_go_on_when_the_address_of_redis_leads_elsewhere(
-    platforms: Platforms, tmp_path: Path
-) -> None:
-    """Nothing is carried over from one Redis to the other."""
+@contextmanager
+def _at_one_address(folder: Path) -> Iterator[tuple[str, Callable[[], None]]]:
+    """A Redis behind a proxy, and the way to lead its address to another one, which is empty."""
     with ExitStack() as stack:
-        first, second = EmbeddedRedis(tmp_path / "first"), EmbeddedRedis(tmp_path / "second")
+        first, second = EmbeddedRedis(folder / "first"), EmbeddedRedis(folder / "second")
         for server in (first, second):
             server.start()
             stack.callback(server.stop)
         address = stack.enter_context(closing(Forwarder(first.layout.run / REDIS_SOCKET)))
-        url = f"redis://127.0.0.1:{address.port}/0"
+
+        def move() -> None:
+            first.stop()
+            address.lead_to(second.layout.run / REDIS_SOCKET)
+
+        yield f"redis://127.0.0.1:{address.port}/0", move
+
+
+@contextmanager
+def _behind_sentinels(folder: Path) -> Iterator[tuple[str, Callable[[], None]]]:
+    with WatchedRedis(folder) as watched:
+        yield watched.url, watched.fail_over
+
+
+@pytest.mark.parametrize(
+    "redis_that_moves",
+    [_at_one_address, pytest.param(_behind_sentinels, marks=pytest.mark.nightly)],
+)
+def test_calls_and_jobs_go_on_when_redis_moves(
+    platforms: Platforms, tmp_path: Path, redis_that_moves: Any
+) -> None:
+    with ExitStack() as stack:
+        url, move = stack.enter_context(redis_that_moves(tmp_path))
         platform = stack.enter_context(platforms.running(spec(MODELS), redis_url=url))
         client = stack.enter_context(closing(Client(platform.url)))
         http = stack.enter_context(httpx.Client(base_url=platform.url))
         assert infer(http, "paced", "now").is_success
         job = client.jobs.submit("paced", ["x"] * ITEMS).id
         eventually(lambda: begun(client, job))
-        first.stop()
-        address.lead_to(second.layout.run / REDIS_SOCKET)
+        move()
         since_s = time.monotonic()
         eventually(lambda: infer(http, "paced", "now").is_success)
         _tell("answered again", since_s)
         assert client.jobs.wait(job)["counts"]["succeeded"] == ITEMS
-
-
-@pytest.mark.parametrize("scheme", ["redis+sentinel", "sentinel"])
-def test_an_address_of_sentinels_is_refused_as_one(scheme: str) -> None:
-    with pytest.raises(ValueError, match="Redis URL must specify one of the following schemes"):
-        call_redis.connect(f"{scheme}://10.0.0.1:26379,10.0.0.2:26379/mymaster/0")
 
 
 COPIES = 6  # of one model: some on each node

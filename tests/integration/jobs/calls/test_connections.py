@@ -10,7 +10,7 @@ from redis import Redis
 from redis.exceptions import ConnectionError
 
 from jobs.calls.accounting.usage_fields import with_usage
-from jobs.calls.cluster import ClusterAddress
+from jobs.calls.clients.cluster import ClusterAddress
 from jobs.calls.messages import Call
 from jobs.calls.redis import RedisLanes, connect, declare_dead
 from jobs.calls.streams.rollout import StreamReader, stream_key

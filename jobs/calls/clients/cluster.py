@@ -24,6 +24,7 @@ from jobs.telemetry.metrics import record
 
 CLOCK_KEY = "millrace:reports"
 DEFAULT_PORT = 6379
+_FORM = "a Redis Cluster's address is redis+cluster://host:port,host:port"
 _KEYLESS = {"TIME"}
 _SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
 
@@ -45,10 +46,7 @@ class ClusterAddress:
         if parts.path.strip("/") not in ("", "0"):
             raise ValueError(f"a Redis Cluster has database 0 alone, not {parts.path!r}")
         login, at, nodes = parts.netloc.rpartition("@")
-        each = [urlsplit(f"redis://{node}") for node in nodes.split(",")]
-        if not all(node.hostname for node in each):
-            raise ValueError("a Redis Cluster's address is redis+cluster://host:port,host:port")
-        hosts = tuple((str(node.hostname), node.port or DEFAULT_PORT) for node in each)
+        hosts = hosts_of(nodes, DEFAULT_PORT, _FORM)
         return cls(_SCHEMES[parts.scheme], login + at, hosts, parts.query)
 
     def node_url(self, host: str, port: int) -> str:
@@ -56,6 +54,15 @@ class ClusterAddress:
         name = f"[{host}]" if ":" in host else host
         query = f"?{self.query}" if self.query else ""
         return f"{self.scheme}://{self.login}{name}:{port}/0{query}"
+
+
+def hosts_of(nodes: str, port: int, form: str) -> tuple[tuple[str, int], ...]:
+    """Parses "host:port,host"; port: where none is named; form: that of the whole address, for the
+    error. Raises ValueError."""
+    each = [urlsplit(f"redis://{node}") for node in nodes.split(",")]
+    if not all(node.hostname for node in each):
+        raise ValueError(form)
+    return tuple((str(node.hostname), node.port or port) for node in each)
 
 
 def is_cluster(url: str) -> bool:

@@ -12,6 +12,9 @@ from redis.exceptions import NoScriptError
 from jobs import clock
 from jobs.telemetry.metrics import record
 
+READONLY = "READONLY"
+"""Word in the error of a command that writes, or of its script, where the server is a replica."""
+
 
 class LanesClient(Redis):
     """Counts and times commands; none of them blocks (`wait_for_wakeup` uses a connection).
@@ -22,13 +25,14 @@ class LanesClient(Redis):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._by_tls = issubclass(self.connection_pool.connection_class, SSLConnection)
         self._spare = deque[_Held]()  # connections that nobody uses
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """Executes a command, and records its time or its error."""
         since_s = clock.monotonic()
         try:
-            if args[0] == "EVALSHA" and self.connection_pool.connection_class is not SSLConnection:
+            if args[0] == "EVALSHA" and not self._by_tls:
                 result = self._run_script(args)
             else:
                 result = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
@@ -69,7 +73,9 @@ class _Held:
             packed = hiredis.pack_command(command)
             self.connection.send_packed_command([packed], check_health=False)
             return self.connection.read_response()
-        except ResponseError:
+        except ResponseError as error:
+            if READONLY in str(error):
+                self._events = None
             raise
         except BaseException:
             self._events = None
