@@ -75,7 +75,11 @@ class ModelLoader:
         self._launch_times = LaunchTimes(settings.home, settings.device)
         history = deadline.load_history()
         self._table = Residency(
-            settings.memory_mb, settings.min_stay_s, set(history.late), dict(history.left_out)
+            settings.memory_mb,
+            settings.min_stay_s,
+            set(history.late),
+            dict(history.left_out),
+            history.held,
         )
         self._rolled_back = RolledBack()
         self._published: list[ModelRow] = []
@@ -299,9 +303,20 @@ class ModelLoader:
 
     # -- state
 
+    def hold(self) -> None:
+        """Has the next incarnation of this worker load first what this one has in memory, or is
+        loading; for any thread."""
+        held = [r for r in list(self._table) if r.state in (*LOADING_STATES, "ready")]
+        self._deadline.hold(resident.model.key for resident in held)
+
     def rows(self) -> list[ModelRow]:
         """Returns the state of every model, and of adapters that failed; for any thread."""
         return [*map(_row, list(self._table)), *self._adapters.rows()]
+
+    def _forget_held(self) -> None:
+        if self._table.held:
+            self._table.held = ()
+            self._deadline.forget_held()
 
     def _publish(self) -> None:
         """Writes changed states of models to the database, or later if it is away."""
@@ -309,6 +324,7 @@ class ModelLoader:
         self._slices.set_loading(loading=not settled)
         if settled:
             self._slices.mark_loaded()
+            self._forget_held()
         rows = self.rows()
         if rows == self._published or self._stopping.is_set():
             return  # `Runtime.stop` writes the last state

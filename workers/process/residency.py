@@ -79,6 +79,7 @@ class Residency:
     min_stay_s: float = 30.0  #: a model isn't unloaded sooner after it became ready
     late: set[str] = field(default_factory=set)  #: loaded last, by name@version
     left_out: dict[str, str] = field(default_factory=dict)  #: not loaded; the reason of each
+    held: Collection[str] = ()  #: loaded first, without a request too, by name@version
     kept_warm: Collection[str] = ()  #: versions that idle ones go before, by name@version
     _table: dict[str, Resident] = field(default_factory=dict)
 
@@ -103,7 +104,9 @@ class Residency:
         for key, model in declared.items():
             if key not in self._table:
                 self._table[key] = resident = Resident(
-                    model, memory_mb=float(model.memory_mb), eager=not model.on_demand
+                    model,
+                    memory_mb=float(model.memory_mb),
+                    eager=key in self.held or not model.on_demand,
                 )
                 if self._too_large(resident):
                     self._reject(resident)
@@ -113,7 +116,8 @@ class Residency:
 
     def reserve(self, now_s: float) -> None:
         """Reserves memory for models that have not been loaded yet, in order, while they fit."""
-        for resident in self._candidates(now_s):
+        candidates = self._candidates(now_s)
+        for resident in sorted(candidates, key=lambda r: r.model.key not in self.held):
             declared = resident.removed_s is None
             if declared and resident.eager and resident.memory_mb <= self._free_mb():
                 resident.reserve()

@@ -292,6 +292,7 @@ class Runtime:
             _log.info("drained by an operator: no more work is taken")
             self._drained_by_operator = True
             self._stop_consuming()
+            self._loader.hold()
             self.drain()
         elif self._drained_by_operator and not drain:
             _log.info("resumed by an operator: the next incarnation takes over")

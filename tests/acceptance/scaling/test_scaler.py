@@ -18,6 +18,7 @@ from ops.supervisor.platform import Platform
 from tests.support.children import until
 from tests.support.clients import infer
 from tests.support.command_line import run_millrace
+from tests.support.models.entries import model
 from tests.support.platforms import GENERATING
 from tests.support.processes import spawned
 from tests.support.servers import kubernetes_api
@@ -25,6 +26,7 @@ from tests.support.servers.kubernetes_api import KubernetesApi, Scale
 from tests.support.wait import eventually
 
 PLATFORM = GENERATING
+MODELS = model("seldom", "echo", on_demand=True)
 ROUTE = "/admin/pools/default"
 WORKER = "ml/deployment/worker"
 
@@ -122,6 +124,7 @@ def test_a_worker_is_listed_with_its_models(http: httpx.Client) -> None:
 
 
 def test_drain_and_resume_by_the_command_line(platform: Platform, http: httpx.Client) -> None:
+    until(platform, lambda: infer(http, "seldom", "x").is_success)
     listed = json.loads(command(platform, "workers", "--json"))["data"]
     id = str(ready(http)["id"])
     assert id in {str(worker["id"]) for worker in listed}
@@ -130,12 +133,17 @@ def test_drain_and_resume_by_the_command_line(platform: Platform, http: httpx.Cl
     def state() -> str:
         return str(http.get(f"/workers/{id}").json()["state"])
 
+    def states_of_seldom() -> object:
+        models = http.get("/models").json()["data"]
+        return next(one["states"] for one in models if one["name"] == "seldom")
+
     eventually(lambda: state() == "draining")
     eventually(lambda: infer(http, "echo", "x").status_code == 503)
     assert "drain asked" not in command(platform, "worker", "resume", id)
 
     until(platform, lambda: infer(http, "echo", "x").is_success)
     assert state() == "stopped"
+    until(platform, lambda: states_of_seldom() == {"ready": 1})  # though nobody calls it
     assert id in command(platform, "workers")
     assert http.post(f"/workers/{id}/drain").status_code == 409
     log = http.get("/audit?limit=500").json()["data"]

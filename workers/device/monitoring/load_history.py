@@ -1,4 +1,4 @@
-"""Loads that ended earlier incarnations of a worker, as its supervisor tells the next one."""
+"""Loads of earlier incarnations of a worker, as its supervisor tells the next one."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -8,10 +8,11 @@ import orjson
 
 @dataclass(frozen=True, slots=True)
 class LoadHistory:
-    """Models, by name@version, that are loaded last or not at all."""
+    """Models, by name@version, that are loaded last, not at all or first."""
 
     late: tuple[str, ...] = ()  #: loaded after all others
     left_out: Mapping[str, str] = field(default_factory=dict)  #: not loaded; the reason of each
+    held: tuple[str, ...] = ()  #: in memory when an operator drained the worker: loaded first
 
     def pack(self, most_bytes: int) -> bytes:
         """Returns it as JSON, without the last models where that would be longer."""
@@ -25,4 +26,5 @@ class LoadHistory:
     def unpack(cls, packed: bytes) -> "LoadHistory":
         """Reads what `pack` returned; empty bytes: there is none."""
         found = orjson.loads(packed) if packed else {}
-        return cls(tuple(found.get("late", ())), found.get("left_out", {}))
+        late, held = tuple(found.get("late", ())), tuple(found.get("held", ()))
+        return cls(late, found.get("left_out", {}), held)

@@ -5,8 +5,9 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from math import inf, isfinite
 
 from jobs import clock
@@ -52,6 +53,7 @@ class LaunchDeadline:
         self._memory = bytearray(SIZE) if memory is None else memory
         self._lock = threading.Lock()
         self._incarnation = 0
+        self._holds = False
         self._inside: dict[object, tuple[float, int, int]] = {}
 
     @classmethod
@@ -95,9 +97,20 @@ class LaunchDeadline:
             _LOAD.pack_into(self._memory, _LOAD_AT, 0.0, 0, b"")
 
     def load_history(self) -> LoadHistory:
-        """Returns the loads that ended earlier incarnations of this worker."""
-        length, packed = _HISTORY.unpack_from(self._memory, _HISTORY_AT)
-        return LoadHistory.unpack(packed[:length])
+        """Returns what is known of the loads of earlier incarnations of this worker."""
+        return _read_history(self._memory)
+
+    def hold(self, models: Iterable[str]) -> None:
+        """Tells what the next incarnation of this worker is to load first, by name@version."""
+        with self._lock:
+            self._holds = True
+            _write_history(self._memory, replace(self.load_history(), held=tuple(models)))
+
+    def forget_held(self) -> None:
+        """Forgets what the last incarnation held: this one has loaded it."""
+        with self._lock:
+            if not self._holds:
+                _write_history(self._memory, replace(self.load_history(), held=()))
 
     def set_due(self, key: object, due_s: float, items: int, calls: int) -> None:
         """Sets when something in the engine is due, monotonic s; inf: it waits for the device."""
@@ -144,10 +157,11 @@ class Watch:
         return self._read()[0]
 
     def reset(self, history: LoadHistory = _NONE) -> None:
-        """Clears the memory before another worker starts, and tells it the history of loads."""
+        """Clears the memory before another worker starts, and tells it the history of loads, with
+        what the last one held."""
+        held = _read_history(self._memory).held
         self._memory[:] = bytes(SIZE)
-        packed = history.pack(_MOST_HISTORY)
-        _HISTORY.pack_into(self._memory, _HISTORY_AT, len(packed), packed)
+        _write_history(self._memory, replace(history, held=held))
 
     def busy(self) -> bool:
         """Returns True if the engine has items or calls, or had when the worker ended."""
@@ -187,6 +201,16 @@ class Watch:
         """Frees memory and file."""
         self._memory.close()
         os.close(self.fd)
+
+
+def _read_history(memory: "mmap.mmap | bytearray") -> LoadHistory:
+    length, packed = _HISTORY.unpack_from(memory, _HISTORY_AT)
+    return LoadHistory.unpack(packed[:length])
+
+
+def _write_history(memory: "mmap.mmap | bytearray", history: LoadHistory) -> None:
+    packed = history.pack(_MOST_HISTORY)
+    _HISTORY.pack_into(memory, _HISTORY_AT, len(packed), packed)
 
 
 def _left_s(due_s: float) -> float:

@@ -35,6 +35,7 @@ from tests.support.models import paced
 from tests.support.stores.transactions import scalar, transact
 from tests.support.wait import PATIENCE_S, eventually
 from workers.device.claim_capacity import CLAIMS_IN_FLIGHT
+from workers.device.monitoring.watchdog import FD_VARIABLE, Watch
 from workers.process import residency
 from workers.process.runtime import Runtime
 
@@ -353,6 +354,40 @@ def test_a_drained_worker_lives_on_with_nothing_to_do(bench: Bench, database: En
     eventually(lambda: bench.slots("echo@1") == 0)
     assert transact(database, fleet.request_drain, worker.incarnation, False)
     assert left.wait(PATIENCE_S)  # its supervisor starts another
+
+
+def test_a_resumed_worker_has_what_it_had_when_it_was_drained(
+    bench: Bench, database: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch()
+    monkeypatch.setenv(FD_VARIABLE, str(watch.fd))
+    budget: dict[str, Any] = {"memory_mb": 1000, "min_stay_s": 0}
+    rare = "on_demand = true"
+    bench.declare(
+        entry("first", memory_mb=900),
+        entry("rare", memory_mb=600, more=rare),
+        entry("other", more=rare),
+    )
+    left = threading.Event()
+    runtime = bench.start(leave=left.set, **budget)
+    as_declared = bench.stands(first="ready", rare="absent", other="absent")
+    eventually(as_declared)
+    had = bench.stands(first="absent", rare="ready", other="absent")
+    eventually(lambda: (bench.call("rare@1", "refused"), had())[1], every_s=0.2)
+    transact(database, fleet.request_drain, watch.incarnation, True)
+    eventually(lambda: bench.states()["rare@1"] == {"draining": 1})
+    transact(database, fleet.request_drain, watch.incarnation, False)
+    assert left.wait(PATIENCE_S)
+    runtime.stop()
+    bench.client.flushdb()  # the refused call, which asks for it for ten seconds
+
+    watch.reset()  # as its supervisor does before each start
+    runtime = bench.start(**budget)
+    eventually(had)
+    runtime.stop()
+    watch.reset()
+    bench.start(**budget)  # in place of one that wasn't drained
+    eventually(as_declared)
 
 
 def test_a_worker_that_drains_by_itself_is_not_resumed(bench: Bench, database: Engine) -> None:

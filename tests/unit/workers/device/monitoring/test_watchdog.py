@@ -1,6 +1,7 @@
 """Deadlines of launches, as the supervisor reads them, and how long a launch may take."""
 
 import mmap
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -64,6 +65,14 @@ def test_a_worker_is_told_which_loads_ended_the_ones_before(both: Both) -> None:
         assert watch.incarnation == 8
     watch.reset()
     assert progress.load_history() == LoadHistory()
+    progress.hold(["a@1"])
+    progress.forget_held()  # by its loader, which is late
+    watch.reset(history)
+    next_one = LaunchDeadline(mmap.mmap(watch.fd, SIZE))
+    assert next_one.load_history() == replace(history, held=("a@1",))
+    next_one.forget_held()
+    assert next_one.load_history() == history
+    watch.reset()
     assert watch.incarnation == 0
 
 
