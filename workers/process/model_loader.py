@@ -20,6 +20,7 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock
+from jobs.artifacts import progress
 from jobs.calls.redis import RedisLanes
 from jobs.models.engines.extras import MissingExtra
 from jobs.models.model import Model, PreparationModel
@@ -140,8 +141,9 @@ class ModelLoader:
         gc.disable()  # until it is loaded: libraries import thousands of objects, which stay
         try:
             staged = self._with_adapters(self._staged(resident))
-            with self._deadline.loading(model.key, model.limits.max_load_s):
-                engine = self._engine_of(staged)
+            with self._deadline.loading(model.key, model.limits.max_load_s) as begin_anew:
+                with progress.reported_to(begin_anew):  # what is fetched, or converted
+                    engine = self._engine_of(staged)
                 if not self._table.measure(resident, model.memory_mb or engine.memory_mb()):
                     _log.warning("%s: no room for %g MiB", model.key, resident.memory_mb)
                     self._close(engine, model)

@@ -5,7 +5,7 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from math import inf, isfinite
@@ -86,13 +86,17 @@ class LaunchDeadline:
                 self._write()
 
     @contextmanager
-    def loading(self, model: str, limit_s: float) -> Iterator[None]:
-        """Sets a limit for the load of a model (name@version), one at a time. The supervisor takes
-        a death inside for the load's."""
+    def loading(self, model: str, limit_s: float) -> Iterator[Callable[[], None]]:
+        """Sets a limit for the load of a model (name@version), one at a time; yields what begins it
+        anew. The supervisor takes a death inside for the load's."""
         name = model.encode()[: _LOAD.size - 10]
-        _LOAD.pack_into(self._memory, _LOAD_AT, clock.monotonic() + limit_s, len(name), name)
+
+        def begin() -> None:
+            _LOAD.pack_into(self._memory, _LOAD_AT, clock.monotonic() + limit_s, len(name), name)
+
+        begin()
         try:
-            yield
+            yield begin
         finally:
             _LOAD.pack_into(self._memory, _LOAD_AT, 0.0, 0, b"")
 

@@ -1,11 +1,11 @@
 """Files of adapters: read from a folder, or from S3 into a cache, if they are the declared ones."""
 
 import shutil
-import tempfile
 from hashlib import sha256
 from pathlib import Path
 
 from jobs import settings
+from jobs.artifacts.scratch import scratch, sweep
 from jobs.errors import BlobStoreUnavailable, Untransferable
 from jobs.models.adapters import CONFIG, WEIGHTS, Adapter, LoraConfig, RefusedAdapter, read_config
 from workers.engines.protocol import Permanent, Transient
@@ -49,22 +49,24 @@ def _fetched(adapter: Adapter) -> Path:
     configured = settings.load()
     cache = configured.home / "adapters"
     made = cache / f"{adapter.name}-{adapter.sha256.lower()}-{adapter.config_sha256.lower()}"
+    sweep(cache)
     if made.is_dir():
         return made
-    cache.mkdir(parents=True, exist_ok=True)
-    store, scratch = Objects(configured.s3_endpoint), Path(tempfile.mkdtemp(dir=cache))
+    store = Objects(configured.s3_endpoint)
     try:
-        for name in (CONFIG, WEIGHTS):
-            place = s3_locations.parse(f"{adapter.path.rstrip('/')}/{name}")
-            with store.open(place) as source, (scratch / name).open("wb") as target:
-                shutil.copyfileobj(source, target)
-        _declared(scratch / WEIGHTS, adapter.sha256)
-        if not made.is_dir():  # no other process was faster
-            scratch.rename(made)
+        with scratch(cache, made.name) as folder:
+            if made.is_dir():  # another process was faster
+                return made
+            copied = folder / "copied"
+            copied.mkdir()
+            for name in (CONFIG, WEIGHTS):
+                place = s3_locations.parse(f"{adapter.path.rstrip('/')}/{name}")
+                with store.open(place) as source, (copied / name).open("wb") as target:
+                    shutil.copyfileobj(source, target)
+            _declared(copied / WEIGHTS, adapter.sha256)
+            copied.rename(made)
     except Untransferable as error:
         raise ValueError(error.detail) from error
     except BlobStoreUnavailable as error:
         raise Transient(f"adapter {adapter.name}: {error.detail}") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return made

