@@ -34,6 +34,14 @@ _COMMANDS = {
     ),
     "check": ("platform.check", "Shows the configuration and all its problems."),
     "migrate": ("platform.check", "Brings the database's schema up to date."),
+    "backup": (
+        "setup.backup",
+        "Copies the embedded database, its blobs and keys into DIR, a new folder, while jobs run.",
+    ),
+    "restore": (
+        "setup.backup",
+        "Brings the backup in DIR into MILLRACE_HOME, which must have no database yet.",
+    ),
     "model": ("platform.model", "Checks models before they are served."),
     "simulate": (
         "platform.simulate",

@@ -46,8 +46,8 @@ ORDER = {
     ],
     "jobs.store": [
         ["columns", "pooler", "roles"], ["registry_tables", "scaling_tables"], ["db", "tables"],
-        ["notifier", "partitions", "tenancy"], ["queries"], ["webhooks", "billing"], ["queue"],
-        ["prepared"], ["jobs"], ["tenants", "monitoring"], ["registry", "scaling"],
+        ["backup", "notifier", "partitions", "tenancy"], ["queries"], ["webhooks", "billing"],
+        ["queue"], ["prepared"], ["jobs"], ["tenants", "monitoring"], ["registry", "scaling"],
     ],
     "workers": [
         ["broker", "celery_patches", "crash", "http_client", "scheduler", "service"],
@@ -56,7 +56,8 @@ ORDER = {
     ],
     "ops": [
         ["audit", "generate_sync_client", "grafana", "processes", "router", "site"],
-        ["embedded"], ["supervisor"], ["simulation"], ["bench", "demo"], ["cli"], ["__main__"],
+        ["embedded"], ["backup", "supervisor"], ["simulation"], ["bench", "demo"], ["cli"],
+        ["__main__"],
     ],
     "millrace": [
         ["clock", "errors", "objects", "tls", "wire"],

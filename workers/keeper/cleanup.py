@@ -9,6 +9,7 @@ from jobs.blobs.store import BlobStore, open_store
 from jobs.calls import redis as call_redis
 from jobs.settings import Settings
 from jobs.store import db, prepared
+from jobs.store.backup.blob_lock import unless_kept
 from jobs.store.db import Tx
 from jobs.store.jobs import deletion, responses, retention
 from jobs.store.jobs import files as stored_files
@@ -28,12 +29,13 @@ def duties(settings: Settings) -> Iterator[Duty]:
     payloads = Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint)
     store = PreparedStore(call_redis.connect(settings.redis_url), payloads)
     yield Duty("erase rows", _SECOND_S, deletion.erase_rows)
-    yield Duty(
-        "erase payloads", _SECOND_S, lambda tx: deletion.erase_payloads(tx, payloads.delete_job)
-    )
-    yield Duty("forget prepared", _PREPARED_S, partial(prepared.forget, delete=store.delete))
+    erase = partial(deletion.erase_payloads, erase=payloads.delete_job)
+    yield Duty("erase payloads", _SECOND_S, unless_kept(erase))
+    forget = partial(prepared.forget, delete=store.delete)
+    yield Duty("forget prepared", _PREPARED_S, unless_kept(forget))
     yield Duty("erase tenants", _SECOND_S, erasure.continue_erasing)
-    yield Duty("expire files", _SECOND_S, partial(_expire_files, tenant_files.blob_store(settings)))
+    expire = partial(_expire_files, tenant_files.blob_store(settings))
+    yield Duty("expire files", _SECOND_S, unless_kept(expire))
     yield Duty("expire responses", _MINUTE_S, responses.delete_expired)
     yield Duty("erase traces", _MINUTE_S, TenantCleanup(settings).run_once)
     yield Duty("forget figures", _MINUTE_S, history.delete_old)
@@ -41,7 +43,9 @@ def duties(settings: Settings) -> Iterator[Duty]:
         files = open_store(settings.files, settings.s3_endpoint)
         grace = timedelta(days=days)
         yield Duty("mark artifacts", _MINUTE_S, lambda tx: removal.mark(tx, grace))
-        yield Duty("erase artifacts", _MINUTE_S, lambda tx: removal.erase(tx, files.delete))
+        yield Duty(
+            "erase artifacts", _MINUTE_S, unless_kept(partial(removal.erase, delete=files.delete))
+        )
     ages: dict[retention.Kind, float] = {
         "items": settings.keep_items_days,
         "results": settings.keep_results_days,
