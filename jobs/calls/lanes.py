@@ -250,9 +250,9 @@ class CallLanes(Protocol):
         """
         ...
 
-    def abort(self, worker: str, token: int, *, alone: bool = False) -> None:
+    def abort(self, worker: str, token: int = 0, *, alone: bool = False) -> None:
         """Puts back the calls of a take whose answer never reached its worker, or whose device
-        failed. alone: in lanes whose calls run alone."""
+        failed; without a token all of a worker. alone: in lanes whose calls run alone."""
         ...
 
     def watch(self, slot: str, until_ms: float, rows: int) -> None:

@@ -138,11 +138,11 @@ class MemoryLanes:
                     self._wake_up()
             return [_as_taken(call, ticket) for call in taken]
 
-    def abort(self, worker: str, token: int, *, alone: bool = False) -> None:
+    def abort(self, worker: str, token: int = 0, *, alone: bool = False) -> None:
         """Implements `CallLanes.abort`."""
         with self._lock:
             for id, (its_worker, its_token, call) in list(self._taken.items()):
-                if (its_worker, its_token) == (worker, token):
+                if its_worker == worker and token in (0, its_token):
                     del self._taken[id]
                     if alone and not call.lane.startswith(ALONE):
                         call = replace(call, lane=ALONE + call.lane)

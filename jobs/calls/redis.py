@@ -181,16 +181,9 @@ class RedisLanes:
         output_tokens: int = 0,
     ) -> Rejection | None:
         """Implements `CallLanes.put`."""
-        arguments = put_arguments(
-            self.keys,
-            call,
-            target_ms=target_ms,
-            timeout_ms=timeout_ms,
-            most=most,
-            terms=terms,
-            quota=quota,
-            output_tokens=output_tokens,
-        )
+        bounds: Any = {"target_ms": target_ms, "timeout_ms": timeout_ms, "most": most}
+        costs: Any = {"terms": terms, "quota": quota, "output_tokens": output_tokens}
+        arguments = put_arguments(self.keys, call, **bounds, **costs)
         return refused(self._put(self._names, arguments), quota)
 
     def look(self, slot: str, least_ms: Mapping[int, float] | None = None) -> LanesState:
@@ -230,10 +223,12 @@ class RedisLanes:
         taken: Any = self._take(self._names, arguments)
         return None if taken is None else [_unpack(id, call, ticket) for id, call in taken]
 
-    def abort(self, worker: str, token: int, *, alone: bool = False) -> None:
+    def abort(self, worker: str, token: int = 0, *, alone: bool = False) -> None:
         """Implements `CallLanes.abort`."""
-        arguments = [self.keys.lane(""), f"{worker}#{token}", ALONE if alone else ""]
-        self._abort(self._names, arguments)
+        arguments = [self.keys.lane(""), f"{worker}#{token or ''}", ALONE if alone else ""]
+        aborted: Any = self._abort(self._names, arguments)
+        if aborted and not token:
+            self._redis.incrby(RECOVERED, aborted)
 
     def watch(self, slot: str, until_ms: float, rows: int) -> None:
         """Implements `CallLanes.watch`."""
@@ -391,10 +386,14 @@ def with_taken_calls(client: "Redis", models: Collection[str]) -> list[str]:
         return [model for model, has in zip(models, steps.execute(), strict=True) if has]
 
 
-def declare_dead(client: "Redis", models: Iterable[str], worker: str) -> None:
-    """Marks a worker of these models (name@version) as dead, and recovers its calls at once.
-    Raises RedisError."""
+def declare_dead(
+    client: "Redis", models: Iterable[str], worker: str, spared: Collection[str] = ()
+) -> None:
+    """Marks a worker of these models (name@version) as dead, and recovers its calls at once, those
+    of `spared` as if it had never had them. Raises RedisError."""
     for model in models:
         lanes = RedisLanes(client, model)
+        if model in spared:
+            lanes.abort(worker)
         lanes.announce(worker, 0)
         lanes.recover()

@@ -8,7 +8,6 @@ operator resumes it.
 
 import functools
 import logging
-import signal
 import threading
 from collections.abc import Collection
 from math import inf
@@ -20,7 +19,7 @@ from jobs.models.model import Model, PreparationModel
 from jobs.models.watcher import ModelsFile
 from jobs.processes import shared_fork_server
 from jobs.processes.memory import resident_mb
-from jobs.processes.stopped import is_stopped
+from jobs.processes.stopped import ended_from_outside, is_stopped
 from jobs.settings import Settings
 from ops.processes.forking import ForkedChild, ForkServer
 from ops.supervisor.device_failures import DeviceFailures, device_failed
@@ -38,7 +37,6 @@ KILL_AFTER_DRAIN_S = 10.0
 """Time after `drain_s` at which a worker that still runs is killed: it was to end by itself."""
 _OVERDUE_LOOKS, _OVERDUE_POLL_S = 5, 0.1  # in a row, and between two of them
 _RECLAIMED_FOR_S = 120.0  # after a notice, and its time; then the machine wasn't reclaimed
-_FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 
 _log = logging.getLogger("millrace.processes")
 
@@ -73,7 +71,7 @@ class WatchedWorker(ForkedChild):
         env |= shared_fork_server.environment()
         super().__init__(server, name, "workers", env, log, pass_fds=(self._watch.fd,))
         self._settings = settings
-        self._file, self._known = ModelsFile(settings.models), set[str]()
+        self._file, self._known = ModelsFile(settings.models), dict[str, Model]()
         self._out_of_memory_kills = _out_of_memory_kills()
         self._hung = self._hung_loading = self._reported = False
         self._heartbeat: threading.Thread | None = None
@@ -133,7 +131,9 @@ class WatchedWorker(ForkedChild):
         self._count_device_failure(code)
         if self.ready():
             self._reported = True
-            arguments = (self._settings, self._models(), self._watch.incarnation, self._died)
+            spared = self._generating() if self._ended_orderly(code) else ()
+            about = self._models(), spared, self._watch.incarnation, self._died
+            arguments = self._settings, *about
             threading.Thread(target=_report_death, args=arguments, daemon=True).start()
 
     def retired(self) -> None:
@@ -167,12 +167,18 @@ class WatchedWorker(ForkedChild):
         if self.ready() and not cleanly and not self._reported:
             self._reported = True
             incarnation = self._watch.incarnation
-            _report_death(self._settings, self._models(), incarnation, "killed", for_s=1.0)
+            models = self._models(), self._generating()
+            _report_death(self._settings, *models, incarnation, "killed", for_s=1.0)
 
-    def _models(self) -> set[str]:
+    def _models(self) -> Collection[str]:
         """Models that the worker may have served: all that were declared since it began."""
-        self._known |= self._declared().keys()
-        return self._known
+        self._known |= self._declared()
+        return self._known.keys()
+
+    def _generating(self) -> Collection[str]:
+        """Those of them that generate: their calls go on as often as it takes. Others run at most
+        twice, whatever ended their workers."""
+        return {key for key, model in self._known.items() if model.spec.generates}
 
     def _declared(self) -> dict[str, Model]:
         self._file.poll()
@@ -226,7 +232,7 @@ class WatchedWorker(ForkedChild):
             return False
         asked = code in (watchdog.FORCED_EXIT_CODE, watchdog.RECLAIMED_EXIT_CODE)
         orderly = asked or (code == 0 and not self._watch.busy())
-        outside = -code in _FROM_OUTSIDE and _out_of_memory_kills() == self._out_of_memory_kills
+        outside = ended_from_outside(code) and _out_of_memory_kills() == self._out_of_memory_kills
         return orderly or outside
 
     def _died_loading(self, code: int) -> str:
@@ -275,13 +281,14 @@ class WatchedWorker(ForkedChild):
 def _report_death(
     settings: Settings,
     models: Collection[str],
+    spared: Collection[str],
     incarnation: int,
     how: "Death",
     for_s: float = _REPORT_FOR_S,
 ) -> None:
     from ops.supervisor import worker_reports
 
-    worker_reports.report_death(settings, models, incarnation, how, for_s)
+    worker_reports.report_death(settings, models, spared, incarnation, how, for_s)
 
 
 def _out_of_memory_kills() -> int:

@@ -55,13 +55,19 @@ def is_quarantined(database: Database, incarnation: int) -> bool:
 
 
 def report_death(
-    settings: Settings, models: Collection[str], incarnation: int, how: Death, for_s: float
+    settings: Settings,
+    models: Collection[str],
+    spared: Collection[str],
+    incarnation: int,
+    how: Death,
+    for_s: float,
 ) -> None:
-    """Reports a worker's death to Redis and the database, retrying for for_s.
+    """Reports a worker's death to Redis and the database, retrying for for_s. spared: those of the
+    models whose calls are no reason for it.
 
     Where it fails the lease expires by itself.
     """
-    _report_to_redis(settings, models, incarnation)
+    _report_to_redis(settings, models, spared, incarnation)
     give_up_s, pause_s = clock.monotonic() + for_s, _FIRST_PAUSE_S
     database = connect(settings)
     try:
@@ -80,9 +86,11 @@ def report_death(
         database.dispose()
 
 
-def _report_to_redis(settings: Settings, models: Collection[str], incarnation: int) -> None:
+def _report_to_redis(
+    settings: Settings, models: Collection[str], spared: Collection[str], incarnation: int
+) -> None:
     try:
         with call_redis.connect(settings.redis_url, timeout_s=1.0) as client:
-            call_redis.declare_dead(client, models, str(incarnation))
+            call_redis.declare_dead(client, models, str(incarnation), spared)
     except RedisError as error:
         _log.warning("couldn't report to Redis that worker %d died: %s", incarnation, error)

@@ -17,7 +17,14 @@ FinishReason = Literal["stop", "length"]
 
 
 class GeneratorDied(Exception):
-    """Raised by `step` where the generator's process ended, or doesn't respond: `restart` it."""
+    """Raised by `step` where the generator's process ended, or doesn't respond: `restart` it.
+
+    outside: it was killed by a signal that it didn't raise, so no sequence is accused.
+    """
+
+    def __init__(self, why: str, *, outside: bool = False) -> None:
+        super().__init__(why)
+        self.outside = outside
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +161,8 @@ class Generator(Protocol):
         ...
 
     def restart(self) -> None:
-        """Starts again after GeneratorDied, without any sequence. Raises as loading does."""
+        """Starts again after GeneratorDied, without any sequence. Raises as loading does, and
+        GeneratorDied where its process ended."""
         ...
 
     def memory_mb(self) -> float:

@@ -6,7 +6,7 @@ another (`CallIntake`), and Redis gets deltas and replies from a third (`Sender`
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from jobs import clock
@@ -30,6 +30,7 @@ from workers.generation.calls.intake import CallIntake
 from workers.generation.calls.sender import Sender
 from workers.generation.calls.tiers import CallTiers
 from workers.generation.delivery import Delivery
+from workers.generation.isolation import Isolation, accuse
 from workers.generation.items.checkpoints import Unsaved
 from workers.generation.items.items import HostItems
 from workers.generation.monitoring.recorder import Recorder
@@ -80,6 +81,7 @@ class GenerationHost:
         self._gate = AdapterGate(engine, self.scheduler)
         self.adapters = self._gate.declared
         self._restarts = Restarts(model, engine, self._deadline)
+        self._isolation = Isolation(resumes=engine.capacity.resumes)
         self._stopping = False
         self._closed_for_calls = False  # during a restart, where another worker takes them
         shared = engine, self._gate, self._changed, self._prepare, self._leave
@@ -137,17 +139,23 @@ class GenerationHost:
         for id in aborted:
             self.engine.abort(id)
             self._running.pop(id, None)
+        for sequence in decision.preempted:
+            self._isolation.leave(sequence)
         for sequence in decision.admitted:
             request = sequence.request
             if not request.admitted_s:
                 predicted_s = self.scheduler.first_token_s(0)
                 request.admitted_s = now_s
                 request.predicted_s = now_s - request.arrived_s + predicted_s
-            self._add(sequence)
-
-    def _add(self, sequence: Sequenced) -> None:
-        self._running[sequence.id] = sequence
-        self.engine.add(sequence.as_new())
+            self._isolation.put(sequence)
+        leaving, coming = self._isolation.changes(self._running.values())
+        for sequence in leaving:
+            self.engine.abort(sequence.id)
+            del self._running[sequence.id]
+        self.scheduler.requeue(leaving)
+        for sequence in coming:
+            self._running[sequence.id] = sequence
+            self.engine.add(sequence.as_new())
 
     def _step(self, prefill_tokens: int) -> Step:
         """Runs a step; restarts a generator that died in it, and gives it back what it had."""
@@ -156,19 +164,16 @@ class GenerationHost:
         limit_s, items = self.model.limits.max_launch_s + LAST_RESORT_S, len(running) - calls
         try:
             with self._recorder.busy(), self._deadline.within(limit_s, calls=calls, items=items):
-                step = self.engine.step(prefill_tokens)
+                return self.engine.step(prefill_tokens)
         except GeneratorDied as death:
             self._restart(death)
             return Step()
-        if step.emitted:
-            self._restarts.survived()
-        return step
 
     def _take_results(self, step: Step, now_s: float) -> None:
         """Adds new tokens to their sequences, and ends those that have finished or failed."""
         self.scheduler.stepped(step)
         share_s = step.duration_s / max(1, step.sequences)
-        for running in self.scheduler.running:
+        for running in self._running.values():
             running.request.device_s += share_s
         for emitted in step.emitted:
             if not (sequence := self._running.get(emitted.id)):
@@ -178,6 +183,7 @@ class GenerationHost:
                 self._end(request, now_s, emitted.error)
                 continue
             request.first_s = request.first_s or now_s
+            sequence.suspicion = 0
             if not sequence.emitted:  # later it finds its own blocks
                 sequence.cached = emitted.cached
             sequence.emitted += emitted.tokens
@@ -214,6 +220,7 @@ class GenerationHost:
 
     def _leave(self, sequence: Sequenced) -> None:
         """Takes a sequence that waits or runs out of the scheduler and, soon, the generator."""
+        self._isolation.leave(sequence)
         if self._gate.leave(sequence):
             return  # it waited there
         if sequence in self.scheduler.running:
@@ -224,37 +231,42 @@ class GenerationHost:
     # -- death of the generator
 
     def _restart(self, death: GeneratorDied) -> None:
-        """Starts the generator again and adds its sequences with what they had emitted, except
-        calls that another worker can go on with at once. After a few deaths in a row they fail: one
-        of them may be the reason."""
-        restarts = self._restarts
-        restarts.died()
+        """Starts the generator again and adds its sequences with what they had emitted, except one
+        that is known to kill it, and calls that another worker can go on with at once."""
         _log.warning("the generator of %s died: %s", self.model.key, death)
-        self._give_up_calls()
-        if restarts.too_many:
-            self._fail_all(Transient(f"the engine died {restarts.deaths} times in a row: {death}"))
-        while not (restarts.tried() or self._stopping):
-            if restarts.too_many:
+        with self._changed:
+            inside = list(self._running.values())
+            if reason := accuse(death, inside):
+                error = Transient(f"the engine dies of this request, also alone: {death}")
+                self._end(reason.request, clock.monotonic(), error)
+                self._delivery.deliver()
+        self._give_up_calls(() if death.outside else {one.request for one in inside})
+        while not (self._restarts.tried() or self._stopping):
+            self._give_up_calls(())
+            if self._restarts.too_many:
                 self._fail_all(Transient("the engine can't be started again"))
         with self._changed:
             self._aborted.clear()
             self._running.clear()
-            for sequence in self.scheduler.requeue():
-                sequence.runs += 1
-                self._add(sequence)
+            for sequence in self.scheduler.requeue(self.scheduler.running):
+                self._isolation.put(sequence)
         if self._closed_for_calls:
             self._closed_for_calls = False
             self.announce()
 
-    def _give_up_calls(self) -> None:
-        """Gives calls to another worker that is ready: a restart takes seconds."""
-        if not self._puller.others_ready(announced=True):
+    def _give_up_calls(self, accused: Collection[Request]) -> None:
+        """Gives calls to another worker that is ready: a restart takes seconds. accused: of these
+        the generator may have died."""
+        if self._closed_for_calls or not self._puller.others_ready(announced=True):
             return
         self._closed_for_calls = True
         self.announce(ready=False)
         with self._changed:
-            holders = {one.owner.holder for one in self._calls.hand_over()}
-        self._puller.give_up(holders)
+            left = self._calls.hand_over()
+        blamed = {one.take: one.owner.holder for one in left if one in accused}
+        self._sender.put_back({one.take for one in left} - blamed.keys())
+        if blamed:
+            self._puller.give_up(blamed.values())
 
     def _fail_all(self, error: Exception) -> None:
         now_s = clock.monotonic()

@@ -119,6 +119,7 @@ class Sequenced:
     cached: int = 0  #: tokens of the prompt that were in the cache before its first token
     counted: TokenUsage | None = None  #: by the server that generated it
     runs: int = 0  #: times that it was added to the generator
+    suspicion: int = 0  #: by deaths of the generator with it since its latest token
     to_prefill: int = 0  #: tokens to compute before its next token, about
     latest_s: float = 0.0  #: when its latest tokens came, monotonic
     stored: Stored = Stored()  #: part of it that is in the checkpoint of an item

@@ -109,11 +109,13 @@ class GenerationScheduler:
                     sequence.to_prefill -= computed
                     left -= computed
 
-    def requeue(self) -> list[Sequenced]:
-        """Returns the running sequences, which are added again after the generator's restart."""
-        for sequence in self.running:
+    def requeue(self, sequences: Iterable[Sequenced]) -> list[Sequenced]:
+        """Returns running sequences that the generator has no more, and which are added again."""
+        found = list(sequences)
+        for sequence in found:
             sequence.to_prefill = sequence.tokens
-        return list(self.running)
+            sequence.runs += 1
+        return found
 
     # -- decision
 

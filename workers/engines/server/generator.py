@@ -44,8 +44,8 @@ _BROKEN_OFF = "the server ended in the middle of the answer; it was started agai
 class ServerGenerator:
     """Server of one model; options: `server_options.ServerOptions`. device: of the worker.
 
-    Raises ValueError where program, version or model aren't the declared ones, and RuntimeError,
-    with the end of its log, where the server doesn't become healthy in time.
+    Raises ValueError where program, version or model aren't the declared ones, and, with the end of
+    its log, GeneratorDied where the server ends, RuntimeError where it isn't healthy in time.
     """
 
     def __init__(self, model: Model, device: str) -> None:
@@ -97,7 +97,7 @@ class ServerGenerator:
             return step
         if why := self._server.why_ended():
             self._up = False
-            raise GeneratorDied(why)
+            raise GeneratorDied(why, outside=self._server.ended_from_outside)
         step = self._client.step(max_prefill_tokens)
         whole = [one for one in step.emitted if not isinstance(one.error, Transient)]
         if len(whole) < len(step.emitted) and self._server.why_ended(_ENDING_S):
@@ -158,7 +158,8 @@ class ServerGenerator:
         until_s = clock.monotonic() + self._options.ready_s
         while not self._health.passes(_CHECK_S):
             if why := self._server.why_ended():
-                raise RuntimeError(f"the server of {self._model.key} doesn't start: {why}")
+                message = f"the server of {self._model.key} doesn't start: {why}"
+                raise GeneratorDied(message, outside=self._server.ended_from_outside)
             if clock.monotonic() > until_s:
                 self._server.stop(f"was not ready within ready_s = {self._options.ready_s:g} s")
                 raise RuntimeError(f"the server of {self._model.key} {self._server.why_ended()}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from jobs import clock
+from jobs.processes.stopped import ended_from_outside
 from workers.engines.server import guardian
 
 _log = logging.getLogger(__name__)
@@ -58,6 +59,14 @@ class ServerProcess:
         how = self._killed or f"it ended with {_described(self._process.returncode)}"
         said = "\n".join(self._tail)
         return f"{how}; its last lines:\n{said}" if said else how
+
+    @property
+    def ended_from_outside(self) -> bool:
+        """True where somebody else has killed the server, or its guardian."""
+        status = self._process.poll()
+        if status is None or self._killed:
+            return False
+        return ended_from_outside(128 - status if status > 128 else status)
 
     def _ended(self, within_s: float) -> bool:
         until_s = clock.monotonic() + within_s

@@ -171,7 +171,8 @@ class TransformersGenerator:
         try:
             loaded: Loaded = process.ask(self._options, until_s - clock.monotonic())
         except GeneratorDied as error:
-            raise RuntimeError(f"the model can't be loaded: {error}") from error
+            message = f"the model can't be loaded: {error}"
+            raise GeneratorDied(message, outside=error.outside) from error
         return process, loaded
 
 

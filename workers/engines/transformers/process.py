@@ -17,6 +17,7 @@ from typing import Any
 from jobs.processes import packages
 from jobs.processes.forked import ForkedProcess
 from jobs.processes.shared_fork_server import SharedForkServer, is_offered
+from jobs.processes.stopped import ended_from_outside
 from workers.engines import cuda_uuid
 from workers.engines.generator import GeneratorDied
 
@@ -71,7 +72,8 @@ class ChildProcess:
         except (EOFError, OSError) as error:
             self.kill()
             code = self._process.returncode
-            raise GeneratorDied(f"its process ended with exit status {code}") from error
+            message = f"its process ended with exit status {code}"
+            raise GeneratorDied(message, outside=ended_from_outside(code)) from error
         if isinstance(answer, Exception):
             self.kill()
             raise answer

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jobs import clock
-from jobs.calls.lanes import TOO_LATE
+from jobs.calls.lanes import ALONE, TOO_LATE
 from jobs.calls.messages import Call, Reply
 from jobs.calls.streams.log import CallLog
 from workers.engines.generator import Generator
@@ -13,6 +13,7 @@ from workers.engines.protocol import InvalidInput
 from workers.generation.admission.adapters import AdapterGate
 from workers.generation.calls.intake import Taken
 from workers.generation.calls.resumption import CANNOT_RESUME, resume
+from workers.generation.isolation import SUSPECT
 from workers.generation.preparation import call_requests, prompt_of
 from workers.generation.requests import Prompts, Request, Sequenced, sequences_of
 
@@ -70,6 +71,9 @@ class HostCalls:
         self.requests[request.id] = request
         request.sequences += sequences_of(request, capacity.context_tokens)
         resume(request, log)
+        if request.owner.lane.startswith(ALONE):
+            for sequence in request.unfinished:
+                sequence.suspicion = SUSPECT
         self._gate.put(request.unfinished, clock.monotonic())
         if request.ended:
             self.ending.append((request, None))

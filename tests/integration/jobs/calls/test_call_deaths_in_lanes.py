@@ -83,6 +83,17 @@ def test_what_its_taker_never_heard_of_is_put_back_where_it_was(lanes: Lanes) ->
     assert lanes.take_ids() == ["lost"]
 
 
+def test_a_death_from_outside_puts_all_calls_of_a_worker_back_where_they_were(lanes: Lanes) -> None:
+    for id in ("one", "two", "other"):
+        lanes.put(id)
+    for hand, worker in ((1, "worker-1"), (2, "worker-1"), (2, "worker-11")):
+        assert len(lanes.take(rows=1, worker=worker, token=hand)) == 1
+    for _ in range(2):
+        lanes.lanes.abort("worker-1")
+        assert lanes.waiting() == {"{}/64": 2}
+    assert lanes.take_ids(worker="worker-1") == ["one", "two"]
+
+
 def test_two_keepers_put_a_call_back_once(lanes: Lanes) -> None:
     for n in range(50):
         lanes.put(f"call-{n}")

@@ -40,8 +40,9 @@ def test_a_killed_process_is_started_again_and_sequences_go_on(own: Transformers
     own.add(resumed(one, []))
     begun = [token for _ in range(3) for e in own.step(64).emitted for token in e.tokens]
     os.kill(own.pid, signal.SIGKILL)
-    with pytest.raises(GeneratorDied, match="-9"):
+    with pytest.raises(GeneratorDied, match="-9") as died:
         own.step(64)
+    assert died.value.outside
     own.restart()
     [rest] = run(own, [resumed(one, begun)])
     assert begun + rest.tokens == whole.tokens
@@ -51,8 +52,9 @@ def test_a_process_that_does_not_answer_is_killed(tiny_folder: Path) -> None:
     with closing(load_tiny(tiny_folder, max_step_s=0.2)) as own:
         os.kill(own.pid, signal.SIGSTOP)
         own.add(new_sequence(prepared(own, "a")))
-        with pytest.raises(GeneratorDied, match=r"0\.2 s"):
+        with pytest.raises(GeneratorDied, match=r"0\.2 s") as died:
             own.step(64)
+        assert not died.value.outside
         assert gone(own.pid)
 
 

@@ -89,7 +89,7 @@ def death(generator: ServerGenerator) -> str:
         try:
             step = generator.step(64)
         except GeneratorDied as died:
-            return str(died)
+            return f"{'from outside: ' if died.outside else ''}{died}"
         assert not [one for one in step.emitted if one.error]
         return ""
 
@@ -129,7 +129,7 @@ def test_a_killed_server_is_started_again_and_what_has_not_begun_goes_on(
         found = begin(made, one, two)  # one at a time: the second waits
         assert not found[two.id].tokens
         os.kill(server_pid(made), signal.SIGKILL)
-        assert "SIGKILL" in death(made)
+        assert re.match("from outside: .*SIGKILL", death(made))
         assert made.room().closed_s > 0
         made.restart()
         assert made.room().closed_s == 0
@@ -151,6 +151,7 @@ def test_a_stopped_server_is_taken_to_hang(
         with monkeypatch.context() as patch:
             patch.setattr(clock, "monotonic", lambda: time.monotonic() + 100)
             assert "was ended" in (why := death(made)) or "had no token" in why
+            assert "from outside" not in why
         assert gone(pid)
         made.restart()
         [done] = run(made, [sequence(made, chat("Say hello."))])
@@ -164,8 +165,9 @@ def test_a_restart_that_fails_can_be_tried_again(options: dict[str, Any], tmp_pa
         os.kill(server_pid(made), signal.SIGKILL)
         death(made)
         weights.unlink()
-        with pytest.raises(RuntimeError, match="doesn't start"):
+        with pytest.raises(GeneratorDied, match="doesn't start") as died:
             made.restart()
+        assert not died.value.outside
         assert made.room().closed_s > 0
         weights.symlink_to(options["path"])
         made.restart()
@@ -194,7 +196,7 @@ def test_the_last_lines_of_a_server_that_ends_are_in_the_error(
 ) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF, but not really")
-    with pytest.raises(RuntimeError, match=rf"(?s)doesn't start: it ended .*{broken}"):
+    with pytest.raises(GeneratorDied, match=rf"(?s)doesn't start: it ended .*{broken}"):
         load(options | {"path": str(broken)})
 
 
