@@ -191,7 +191,8 @@ class CallGateway:
                 quota = quota_of(request.tenant, request.limits, plan.model.served_by.name, True)
                 errors.append(quota_exceeded(quota, result.exceeded))
                 break
-            errors.append(rejection(result, plan.model, terms, status.profiles[0].load_ms))
+            load_ms, loading = status.profiles[0].load_ms, status.loading
+            errors.append(rejection(result, plan.model, terms, load_ms, loading=loading))
             if result.why != "late":
                 closed = plan.model
         raise errors[0]
@@ -275,7 +276,8 @@ class CallGateway:
         left = partial(leave, result)
         request.client_disconnected.add_done_callback(left)
         if inbox:
-            inbox.start(partial(self._ends.fail, waiting))
+            loading_s = partial(self.model_statuses.loading_s, waiting.status.model.key)
+            inbox.start(partial(self._ends.fail, waiting), loading_s)
         try:
             return await result
         except GOES_ON:
@@ -361,8 +363,9 @@ class CallGateway:
         """Refreshes the models' status; looks for calls that Redis lost."""
         while True:
             await asyncio.sleep(_WATCH_S)
+            used = {each.status.model.key for each in self._waiting.values()}
             with suppress(RedisError):  # of a cluster, one node may be away
-                await self.model_statuses.refresh()
+                await self.model_statuses.refresh(used)
             calls = [(each.status, id) for id, each in self._waiting.items()]
             await self._attendance.look(calls)
             self._stop_idle_readers()

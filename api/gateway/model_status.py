@@ -2,7 +2,7 @@
 readiness."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -26,6 +26,7 @@ _PATIENCE_S = 0.25  #: A call waits this long for the first look at its model.
 _PATIENCE = 0.5  # share of the time to spare; the rest is for its lane, and its response
 _LEAST_PATIENCE_S = 0.02  # an idle api begins each call sooner
 _TIMEOUT_MS = 10_000  # a call's own, where it says nothing
+_RECENT_S = 3.0  # looks are a second apart
 _IDLE_S = 60.0  #: A model without calls is no longer refreshed after this time.
 
 #: Share of the tolerable wait by class: lower classes are shed earlier.
@@ -44,6 +45,8 @@ class ModelStatus:
     #: of each tier of its workers (jobs/calls/tiers/tier.py), the fastest first
     profiles: Sequence[Profile] = (Profile(),)
     ready: bool = False
+    #: latest time at which a worker was known to load it, or to start its engine again
+    loading_s: float = -inf
     last_used_s: float = 0.0  #: on the process's clock
     _terms: dict[tuple[int, int, float, int], Terms] = field(default_factory=dict)
     _due_ms: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -56,6 +59,11 @@ class ModelStatus:
             times = bucket, timeout_ms, share, margin_ms
             self._terms[key] = mixed_terms(self.profiles, self.model, *times)
         return self._terms[key]
+
+    @property
+    def loading(self) -> bool:
+        """True where a worker loads it, as of the latest look or a moment before."""
+        return self.loading_s > clock.monotonic() - _RECENT_S
 
     def spare_ms(self) -> float:
         """Returns the longest time that a call may wait for its launch; inf: not known."""
@@ -118,11 +126,18 @@ class ModelStatuses:
         """Returns True for a model (name@version) that had calls lately."""
         return key in self._known
 
-    async def refresh(self) -> None:
-        """Reads all of them again. Raises RedisError."""
+    def loading_s(self, key: str) -> float:
+        """Returns `ModelStatus.loading_s` of a model (name@version), as far as it is known."""
+        return self._known[key].loading_s if key in self._known else -inf
+
+    async def refresh(self, waited_for: Collection[str] = ()) -> None:
+        """Reads all of them again. waited_for: models (name@version) that have calls still. Raises
+        RedisError."""
         idle_since_s = clock.monotonic() - _IDLE_S
         self._known = {
-            key: status for key, status in self._known.items() if status.last_used_s > idle_since_s
+            key: status
+            for key, status in self._known.items()
+            if status.last_used_s > idle_since_s or key in waited_for
         }
         await asyncio.gather(*(self._look(status.model) for status in self._known.values()))
         spare_ms = max((status.spare_ms() for status in self._known.values()), default=inf)
@@ -138,14 +153,17 @@ class ModelStatuses:
 
     async def _look(self, model: Model) -> ModelStatus:
         keys = Keys(model.key, self._clustered)
-        now_ms, ready_ms, packed = await self._profiles.ask(keys.all(), [])
+        now_ms, ready_ms, packed, loading_ms = await self._profiles.ask(keys.all(), [])
         ready = float(ready_ms) > float(now_ms)
         profiles = [_profile(one) for one in packed] or [Profile()]
         before = self._known.get(model.key)
         margin = before.margin if before and before.model == model else Margin(model)
         last_used_s = before.last_used_s if before else 0.0
+        loading_s = before.loading_s if before else -inf
+        if float(loading_ms) > float(now_ms):
+            loading_s = clock.monotonic()
         own = model, keys, keys.all(), model.spec.generates
-        status = ModelStatus(*own, margin, profiles, ready, last_used_s)
+        status = ModelStatus(*own, margin, profiles, ready, loading_s, last_used_s)
         self._known[model.key] = status
         return status
 

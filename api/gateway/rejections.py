@@ -8,14 +8,20 @@ from jobs.models.model import Model
 _UNKNOWN_MS = 1500.0
 
 
-def rejection(refused: Rejection, model: Model, terms: Terms, load_ms: float) -> MillraceError:
+def rejection(
+    refused: Rejection, model: Model, terms: Terms, load_ms: float, *, loading: bool = False
+) -> MillraceError:
     """Returns the error of a call that was not admitted on these terms.
 
-    `load_ms`: time to load the model; 0 if not known.
+    `load_ms`: time to load the model; 0 if not known. `loading`: a worker does so now.
     """
     if refused.why == "no_worker":
         retry_s = retry_delay_s(load_ms or _UNKNOWN_MS)
-        return NoWorker(f"no worker is ready for {model.key}", retry_after_s=retry_s)
+        what = "loading" if loading else "it is loaded on demand" if model.on_demand else ""
+        if what and load_ms:
+            what += f", about {max(1, round(load_ms / 1000))} s"
+        detail = f"no worker is ready for {model.key}"
+        return NoWorker(f"{detail}: {what}" if what else detail, retry_after_s=retry_s)
     if refused.why == "overloaded":
         retry_s = retry_delay_s(refused.wait_ms)
         return Overloaded(f"too many calls wait for {model.key}", retry_after_s=retry_s)

@@ -352,7 +352,7 @@ class CallLanes(Protocol):
         ...
 
     def wanted(self) -> bool:
-        """Returns True if a call found no ready worker within WANTED_MS."""
+        """Returns True if a call found no ready worker within WANTED_MS, or waits without one."""
         ...
 
     def flushes(self) -> dict[str, int]:

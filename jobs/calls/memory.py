@@ -269,7 +269,9 @@ class MemoryLanes:
 
     def wanted(self) -> bool:
         """Implements `CallLanes.wanted`."""
-        return self._wanted_ms + WANTED_MS > self._clock_ms()
+        now = self._clock_ms()
+        waits = any(self._lanes.values()) and not self._workers.count_ready(now)
+        return waits or self._wanted_ms + WANTED_MS > now
 
     def flushes(self) -> dict[str, int]:
         """Implements `CallLanes.flushes`."""

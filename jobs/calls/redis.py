@@ -343,8 +343,12 @@ class RedisLanes:
 
     def profiles(self) -> list[bytes]:
         """Implements `CallLanes.profiles`."""
-        _, _, profiles = cast("Any", self._profiles(self._names))
+        _, _, profiles, _ = cast("Any", self._profiles(self._names))
         return list(profiles)
+
+    def announce_loading(self, ttl_s: float) -> None:
+        """Tells api processes that a worker loads the model, or starts its engine, for so long."""
+        self._redis.register_script(scripts.LOADING)(self._names, [int(ttl_s * 1000)])
 
     def wanted(self) -> bool:
         """Implements `CallLanes.wanted`."""

@@ -9,6 +9,7 @@ Fields of the hash POOL:
 
     launch, took             time of the latest launch, and its predicted duration
     called, wanted           when a call came, and when one found no worker
+    loading                  until when a worker is known to load the model
     gap                      mean distance of calls (lanes.mean_gap)
     watched, watched_rows    until when, or up to how many calls in a lane, no wake-up is needed
     watcher                  slot that looks again then
@@ -68,6 +69,7 @@ ANNOUNCE = _script("keys", "now", "wakeups", "tiers", "announce")
 PROFILES = _script("keys", "now", "profiles")
 WANTED = _script("keys", "now", "wanted")
 WANT = _script("keys", "now", "want")
+LOADING = _script("keys", "now", "loading")
 ATTEND = _script("keys", "now", "apis", "attend")
 RECOVER = _script(
     *("keys", "now", "wakeups", "forget", "settle", "tokens", "error_reply", "answer_error"),

@@ -80,7 +80,7 @@ class GenerationHost:
         self._aborted: list[str] = []  # ids in the generator, of sequences that have ended
         self._gate = AdapterGate(engine, self.scheduler)
         self.adapters = self._gate.declared
-        self._restarts = Restarts(model, engine, self._deadline)
+        self.restarts = Restarts(model, engine, self._deadline)
         self._isolation = Isolation(resumes=engine.capacity.resumes)
         self._stopping = False
         self._closed_for_calls = False  # during a restart, where another worker takes them
@@ -237,14 +237,14 @@ class GenerationHost:
         with self._changed:
             inside = list(self._running.values())
             if reason := accuse(death, inside):
-                error = Transient(f"the engine dies of this request, also alone: {death}")
-                self._end(reason.request, clock.monotonic(), error)
-                self._delivery.deliver()
+                self._fail([reason], f"the engine dies of this request, also alone: {death}")
         self._give_up_calls(() if death.outside else {one.request for one in inside})
-        while not (self._restarts.tried() or self._stopping):
+        while not (self.restarts.tried() or self._stopping):
             self._give_up_calls(())
-            if self._restarts.too_many:
-                self._fail_all(Transient("the engine can't be started again"))
+            if self.restarts.too_many:
+                with self._changed:
+                    failed = [*self.scheduler.running, *self.scheduler.calls]
+                    self._fail(failed, "the engine can't be started again")
         with self._changed:
             self._aborted.clear()
             self._running.clear()
@@ -268,13 +268,10 @@ class GenerationHost:
         if blamed:
             self._puller.give_up(blamed.values())
 
-    def _fail_all(self, error: Exception) -> None:
-        now_s = clock.monotonic()
-        with self._changed:
-            failed = [*self.scheduler.running, *self.scheduler.calls]
-            for request in {one.request: None for one in failed}:
-                self._end(request, now_s, error)
-            self._delivery.deliver()
+    def _fail(self, sequences: Sequence[Sequenced], why: str) -> None:
+        for request in {one.request: None for one in sequences}:
+            self._end(request, clock.monotonic(), Transient(why))
+        self._delivery.deliver()
 
     # -- calls
 

@@ -21,6 +21,7 @@ class Restarts:
 
     def __init__(self, model: Model, engine: Generator, deadline: LaunchDeadline) -> None:
         self._model, self._engine, self._deadline = model, engine, deadline
+        self.running = False  #: the generator is being started
         self._failures = 0  # in a row, but those whose process was killed from outside
 
     @property
@@ -30,6 +31,7 @@ class Restarts:
 
     def tried(self) -> bool:
         """Starts the generator again; returns False, after a pause, where it doesn't start."""
+        self.running = True
         try:
             limit_s = self._model.limits.max_load_s + LAST_RESORT_S
             with self._deadline.within(limit_s, items=1):
@@ -39,5 +41,5 @@ class Restarts:
             self._failures += not (isinstance(error, GeneratorDied) and error.outside)
             clock.sleep(_BACKOFF_S * 2 ** min(self._failures, 6))
             return False
-        self._failures = 0
+        self._failures, self.running = 0, False
         return True

@@ -38,6 +38,7 @@ from workers.engines import registry as engines
 from workers.engines.common.device_errors import device_failure
 from workers.engines.generator import Generator
 from workers.engines.protocol import Engine
+from workers.generation.host import GenerationHost
 from workers.preparation.engine import PreparationEngine
 from workers.process.artifacts.adapters import StagedAdapters
 from workers.process.artifacts.staging import Stager
@@ -137,6 +138,7 @@ class ModelLoader:
     def _load(self, resident: Resident) -> None:
         """Stages, loads and serves a model. A failure is its state, and harms no other."""
         model, since_s = resident.model, clock.monotonic()
+        self.announce_loading()
         engine: Engine | Generator | None = None
         gc.disable()  # until it is loaded: libraries import thousands of objects, which stay
         try:
@@ -310,6 +312,17 @@ class ModelLoader:
         loading; for any thread."""
         held = [r for r in list(self._table) if r.state in (*LOADING_STATES, "ready")]
         self._deadline.hold(resident.model.key for resident in held)
+
+    def announce_loading(self) -> None:
+        """Tells api processes for another lease which models are loaded here, or have an engine
+        that starts again: their streams wait. For any thread."""
+        loading = [one.model.key for one in list(self._table) if one.state in LOADING_STATES]
+        hosts = list(self._hosts.by_key.values())
+        generating = [host for host in hosts if isinstance(host, GenerationHost)]
+        loading += [host.model.key for host in generating if host.restarts.running]
+        with _logging_errors("models that are loaded"):
+            for key in loading:
+                RedisLanes(self._redis, key).announce_loading(self._settings.lease_s)
 
     def rows(self) -> list[ModelRow]:
         """Returns the state of every model, and of adapters that failed; for any thread."""

@@ -151,6 +151,7 @@ class Runtime:
         threads = [
             _spawn(self._loader.run),
             _spawn(self._heartbeat, self._stopped, beat_s, self._hosts.announce_all),
+            _spawn(self._heartbeat, self._stopped, beat_s, self._loader.announce_loading),
             _spawn(self._heartbeat, self._stopped, beat_s, self._renew, slices),
             _spawn(self._heartbeat, self._draining, _ADVICE_S, self._hosts.follow_advice),
             _spawn(Checkpointer(self._database, self._hosts.by_key).run, self._stopped),

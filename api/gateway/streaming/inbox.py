@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from jobs import clock
@@ -40,13 +41,18 @@ class DeltaInbox:
         self.token_times = TokenTimes()  #: at which deltas came
         self._oldest_s = 0.0  # arrival of the oldest delta that waits
         self._last_s = clock.monotonic()  # arrival of the latest delta, or the start
+        self._loading_s: Callable[[], float] = lambda: -inf
         self._end: EndCall | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._reader: asyncio.Future[None] | None = None
 
-    def start(self, end: EndCall) -> None:
-        """Watches the deadlines; `end` is called at most once, when the stream can't go on."""
+    def start(self, end: EndCall, loading_s: Callable[[], float] | None = None) -> None:
+        """Watches the deadlines; `end` is called at most once, when the stream can't go on.
+
+        loading_s: returns the latest time at which a worker loaded the model, on the process's
+        clock: silence counts from then. None: as before."""
         self._end = end
+        self._loading_s = loading_s or self._loading_s
         if self._deadlines:
             self._watch(self._deadlines)
 
@@ -168,7 +174,8 @@ class DeltaInbox:
     def _watch(self, deadlines: StreamDeadlines) -> None:
         """Fails a stream that has been silent too long, else looks again when it might have."""
         limit_ms = deadlines.idle_ms if self._received else deadlines.first_token_ms
-        left_s = self._last_s + limit_ms / 1000 - clock.monotonic()
+        since_s = max(self._last_s, self._loading_s())
+        left_s = since_s + limit_ms / 1000 - clock.monotonic()
         if left_s <= 0:
             what = "more came" if self._received else "token came"
             self._fail(DeadlinePassed(f"no {what} within {limit_ms} ms"))

@@ -1,7 +1,7 @@
--- Returns now, until when a worker is ready (or '0'), and the profile of each tier, as its latest
--- announcement has it; where all workers are alike the latest of all.
+-- Returns now, until when a worker is ready (or '0'), the profile of each tier, as its latest
+-- announcement has it (where all workers are alike the latest of all), and until when one loads the model.
 local latest = redis.call('ZREVRANGE', READY, 0, 0, 'WITHSCORES')
-local pool = redis.call('HMGET', POOL, 'tiers', 'profile')
+local pool = redis.call('HMGET', POOL, 'tiers', 'profile', 'loading')
 local profiles = {}
 for line in string.gmatch(pool[1] or '', '[^\n]+') do
     local newest, at = nil, -1
@@ -12,4 +12,4 @@ for line in string.gmatch(pool[1] or '', '[^\n]+') do
     profiles[#profiles + 1] = redis.call('HGET', POOL, 'profile:' .. newest) or ''
 end
 if not profiles[1] and pool[2] then profiles[1] = pool[2] end
-return {string.format('%.3f', now), latest[2] or '0', profiles}
+return {string.format('%.3f', now), latest[2] or '0', profiles, pool[3] or '0'}

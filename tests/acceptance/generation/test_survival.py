@@ -31,6 +31,7 @@ _HITS = 2  # the second interrupts what was resumed
 _LEASE_S = 2.0 * pace()
 _LENGTH: dict[str, Any] = {"max_tokens": _TOKENS, "min_tokens": _TOKENS}
 _BASE, _ADAPTED = "tiny", "tiny:legal"
+_ON_DEMAND = "sleeper"  # the same weights, which one worker has once they are asked for
 #: Inputs by name. The one that a stop string ends, "stopped", is added once its text is known.
 #: Names that begin with "adapted" are of the adapter.
 INPUTS: dict[str, dict[str, Any]] = {
@@ -84,6 +85,7 @@ def platform(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> 
     saved = adapters.save(folder / "legal", adapters.llama_shapes(folder), seed=1)
     models = tiny_llama.entry(folder, sequences=8, limits={"slice_items": 4})
     models += adapters.entry(adapters.declared(saved))
+    models += tiny_llama.entry(folder, name=_ON_DEMAND, on_demand=True)
     with platforms.running(spec(models, workers=2, lease_s=_LEASE_S)) as started:
         yield started
 
@@ -113,9 +115,9 @@ def read_all(platform: Platform, asked: dict[str, tuple[str, dict[str, Any]]]) -
         return {name: one.result() for name, one in reading.items()}
 
 
-def holder(platform: Platform, store: "redis.Redis") -> int | None:
+def holder(platform: Platform, store: "redis.Redis", model: str = _BASE) -> int | None:
     """Pid of the worker that has most of the calls; None: they have ended."""
-    taken = [value.decode().partition("#")[0] for value in store.hvals(Keys("tiny@1")("taken"))]
+    taken = [one.decode().partition("#")[0] for one in store.hvals(Keys(f"{model}@1")("taken"))]
     if not taken:
         return None
     most = max(taken, key=taken.count)
@@ -153,18 +155,48 @@ def test_undisturbed_streams_of_an_adapter_have_their_own_texts(streams: Streams
 def test_streams_go_on_exactly_through(
     platform: Platform, store: "redis.Redis", streams: Streams, fault: Fault
 ) -> None:
+    lanes = RedisLanes(store, "tiny@1")
+    with supervised(platform):
+        eventually(lambda: lanes.look("a test").replicas == 2)
+        check_disturbed(platform, store, streams, fault)
+
+
+def test_streams_of_a_model_on_demand_go_on_once_another_worker_has_loaded_it(
+    platform: Platform, store: "redis.Redis", streams: Streams
+) -> None:
+    body = {"model": _ON_DEMAND, "input": {"prompt": "The cat", "max_tokens": 4}}
+
+    def answer() -> httpx.Response:
+        return httpx.post(f"{platform.url}/infer", json=body, timeout=PATIENCE_S)
+
+    refused = answer()
+    assert (refused.status_code, refused.json()["code"]) == (503, "no_worker")
+    assert "loaded on demand" in refused.json()["detail"]
+    assert int(refused.headers["Retry-After"]) > 0
+    its = {name: one for name, one in streams.items() if model_of(name) == _BASE}
+    with supervised(platform):
+        eventually(lambda: answer().status_code == 200)
+        lanes = RedisLanes(store, f"{_ON_DEMAND}@1")
+        assert lanes.look("a test").replicas == 1
+        check_disturbed(platform, store, its, killed, _ON_DEMAND)
+
+
+def check_disturbed(
+    platform: Platform, store: "redis.Redis", streams: Streams, fault: Fault, model: str = ""
+) -> None:
+    """Streams through a fault of their worker have the texts of undisturbed ones. model: of all of
+    them; "": their own."""
+
     def disturbed() -> dict[str, Read] | None:
         """None where all have ended before the fault."""
         ended, found = threading.Event(), {name: Read() for name in streams}
-        with supervised(platform), ThreadPoolExecutor(len(found) + 1) as pool:
-            lanes = RedisLanes(store, "tiny@1")
-            eventually(lambda: lanes.look("a test").replicas == 2)
+        with ThreadPoolExecutor(len(found) + 1) as pool:
             reading = [
-                pool.submit(found[name].run, platform.url, model_of(name), given)
+                pool.submit(found[name].run, platform.url, model or model_of(name), given)
                 for name, (given, _) in streams.items()
             ]
             eventually(lambda: all(stream.count > 20 for stream in found.values()))
-            worker = holder(platform, store)
+            worker = holder(platform, store, model or _BASE)
             acting = worker and pool.submit(fault, worker, ended)
             for one in reading:
                 one.result()

@@ -58,10 +58,10 @@ def options(folder: Path) -> dict[str, Any]:
     return {"path": str(folder), "threads": 1, "device": "cpu"} | custom_models.checksums(folder)
 
 
-def entry(folder: Path, **given: Any) -> str:
-    """Returns the entry of a models file for such a folder, as `tiny`; given: further fields."""
+def entry(folder: Path, name: str = "tiny", **given: Any) -> str:
+    """Returns the entry of a models file for such a folder; given: further fields."""
     given = {"target_ttft_ms": 600_000, "block_tokens": 16, **given}
-    return model("tiny", "transformers", **options(folder), **given)
+    return model(name, "transformers", **options(folder), **given)
 
 
 def save_tokenizer(folder: Path, template: str = TEMPLATE) -> None:

@@ -2,6 +2,7 @@
 which way, and what those are told that are not."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from starlette.requests import ClientDisconnect
@@ -128,7 +129,22 @@ async def test_no_worker_names_the_time_that_loading_takes(stage: Stage) -> None
     stage.lanes(NEW).announce("w", 0)
     with pytest.raises(NoWorker) as caught:
         await stage.call(NEW)
+    assert caught.value.detail == "no worker is ready for m@2"
     assert 8 <= (caught.value.retry_after_s or 0) <= 12
+    sleeper = replace(NEW, on_demand=True)
+    stage.serve(sleeper)
+    with pytest.raises(NoWorker, match="m@2: it is loaded on demand, about 8 s"):
+        await stage.call(sleeper)
+    assert stage.gateway.model_statuses.loading_s(NEW.key) < 0
+    stage.lanes(NEW).announce_loading(3600)
+
+    async def told_so() -> bool:
+        with pytest.raises(NoWorker) as caught:
+            await stage.call(sleeper)
+        return caught.value.detail == "no worker is ready for m@2: loading, about 8 s"
+
+    await eventually_async(told_so)  # within a second it looks again
+    assert stage.gateway.model_statuses.loading_s(NEW.key) > 0
 
 
 async def test_a_bare_name_is_the_newest_version_that_a_worker_is_ready_for(stage: Stage) -> None:

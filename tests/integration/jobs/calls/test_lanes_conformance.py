@@ -60,6 +60,21 @@ def test_without_a_ready_worker_a_call_is_refused_and_the_model_is_wanted(unserv
     assert unserved.take() == []
 
 
+def test_calls_that_wait_while_no_worker_is_ready_make_their_model_wanted(lanes: Lanes) -> None:
+    lanes.put("a")
+    lanes.take(worker="worker-1")
+    lanes.lanes.announce("worker-1", 0)
+    assert not lanes.lanes.wanted()
+    lanes.lanes.recover()
+    assert lanes.lanes.wanted()
+    lanes.lanes.announce("worker-2", 60)
+    assert not lanes.lanes.wanted()
+    lanes.lanes.announce("worker-2", 60, ready=False)
+    assert lanes.lanes.wanted()
+    lanes.take(lane=next(iter(lanes.waiting())), worker="worker-2")
+    assert not lanes.lanes.wanted()
+
+
 def test_one_call_too_many_is_refused_until_one_is_taken(lanes: Lanes) -> None:
     lanes.put("a", most=2)
     lanes.put("b", lane="{}/16", most=2)

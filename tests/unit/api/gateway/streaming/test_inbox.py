@@ -1,11 +1,14 @@
 """Deltas of one call: in order, bounded, within their deadlines."""
 
 import asyncio
+from math import inf
+from typing import Any
 
 import pytest
 
 from api.gateway.streaming import inbox as module
 from api.gateway.streaming.inbox import DeltaInbox, StreamDeadlines
+from jobs import clock
 from jobs.calls.messages import Delta
 from jobs.errors import DeadlinePassed, MillraceError, SlowReader, StreamBroken
 from tests.unit.api.conftest import Clock
@@ -83,10 +86,10 @@ def test_a_client_that_reads_nothing_for_long_or_too_little_is_cut(
     assert numbers(inbox) == [0, 1]
 
 
-async def ended(deadlines: StreamDeadlines, *deltas: Delta) -> MillraceError:
+async def ended(deadlines: StreamDeadlines, *deltas: Delta, **more: Any) -> MillraceError:
     future: asyncio.Future[MillraceError] = asyncio.get_running_loop().create_future()
     inbox = DeltaInbox(deadlines, 60.0)
-    inbox.start(future.set_result)
+    inbox.start(future.set_result, **more)
     for delta in deltas:
         inbox.put(delta)
     return await future
@@ -98,6 +101,17 @@ async def test_a_first_token_that_does_not_come_ends_the_call_and_silence_after_
     assert type(first) is type(more) is DeadlinePassed
     assert first.detail == "no token came within 20 ms"
     assert more.detail == "no more came within 20 ms"
+
+
+async def test_silence_counts_from_the_end_of_a_load() -> None:
+    looks = list[float]()
+
+    def loading_s() -> float:
+        looks.append(clock.monotonic())
+        return looks[-1] if len(looks) < 4 else -inf
+
+    error = await ended(StreamDeadlines(20, 20), Delta("a", 0), loading_s=loading_s)
+    assert (type(error), len(looks) >= 4) == (DeadlinePassed, True)
 
 
 async def test_a_reader_waits_for_a_delta_or_for_its_time() -> None:
