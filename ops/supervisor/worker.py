@@ -132,8 +132,8 @@ class WatchedWorker(ForkedChild):
         if self.ready():
             self._reported = True
             spared = self._generating() if self._ended_orderly(code) else ()
-            about = self._models(), spared, self._watch.incarnation, self._died
-            arguments = self._settings, *about
+            how = self._watch.incarnation, self._died
+            arguments = (self._settings, self._models(), spared, *how)
             threading.Thread(target=_report_death, args=arguments, daemon=True).start()
 
     def retired(self) -> None:
@@ -173,12 +173,12 @@ class WatchedWorker(ForkedChild):
     def _models(self) -> Collection[str]:
         """Models that the worker may have served: all that were declared since it began."""
         self._known |= self._declared()
-        return self._known.keys()
+        return list(self._known)
 
     def _generating(self) -> Collection[str]:
         """Those of them that generate: their calls go on as often as it takes. Others run at most
         twice, whatever ended their workers."""
-        return {key for key, model in self._known.items() if model.spec.generates}
+        return [key for key in self._models() if self._known[key].spec.generates]
 
     def _declared(self) -> dict[str, Model]:
         self._file.poll()

@@ -5,11 +5,13 @@ generator dies again while nothing else is in it is the reason. A process that w
 outside (an operator, a machine short of memory) says hardly anything about its sequences.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from typing import TypeAlias
 
 from workers.engines.generator import GeneratorDied
 from workers.generation.requests import Sequenced
 
+_Sequences: TypeAlias = tuple[Sequenced, ...]
 _DEATH, _KILL = 8, 1  # suspicion that a death adds, and one from outside
 SUSPECT = 2 * _DEATH
 """Suspicion from which on a sequence runs alone."""
@@ -31,16 +33,16 @@ class Isolation:
         """Forgets a sequence, wherever it is."""
         self._outside.pop(sequence, None)
 
-    def changes(self, inside: Collection[Sequenced]) -> tuple[Sequence[Sequenced], ...]:
+    def changes(self, inside: Collection[Sequenced]) -> tuple[_Sequences, _Sequences]:
         """Returns the sequences that leave the generator, to come later, and those that come."""
         if not self._outside:
             return (), ()
         everyone = (*inside, *self._outside)
         suspect = next((one for one in everyone if one.suspicion >= SUSPECT), None)
         if suspect is None:
-            coming, self._outside = list(self._outside), {}
+            coming, self._outside = tuple(self._outside), {}
             return (), coming
-        leaving = [one for one in inside if one is not suspect]
+        leaving = tuple(one for one in inside if one is not suspect)
         if leaving and not self._resumes:
             return (), ()  # they end first
         self._outside.update(dict.fromkeys(leaving))

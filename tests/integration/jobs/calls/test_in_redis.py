@@ -20,7 +20,7 @@ from jobs.calls.messages import (
     unpack_deltas,
     unpack_replies,
 )
-from jobs.calls.redis import REPLY_TTL_S, RedisLanes, declare_dead, put_arguments
+from jobs.calls.redis import RECOVERED, REPLY_TTL_S, RedisLanes, declare_dead, put_arguments
 from jobs.calls.streams.log import KEPT_S, Progress
 from jobs.calls.streams.rollout import StreamReader
 from jobs.models.inputs.prefix import prefix_digest
@@ -139,6 +139,17 @@ def test_a_call_of_any_input_and_parameters_is_put_back_as_it_was(
     declare_dead(redis_client, [MODEL], "worker-1")
     [after] = take(in_redis, lane=ALONE + lane)
     assert after == replace(before, lane=ALONE + lane)
+
+
+def test_calls_of_a_worker_that_was_killed_from_outside_are_where_they_were_however_often(
+    in_redis: RedisLanes, redis_client: Redis
+) -> None:
+    put(in_redis, "a")
+    for deaths in range(1, 5):
+        assert [call.lane for call in take(in_redis)] == ["{}/64"]
+        declare_dead(redis_client, [MODEL], "worker-1", spared=[MODEL])
+        assert redis_client.get(RECOVERED) == b"%d" % deaths
+        in_redis.announce("worker-1", 60)
 
 
 def test_calls_put_back_ring_the_bell(
