@@ -36,6 +36,7 @@ from tests.support.stores.transactions import scalar, transact
 from tests.support.wait import PATIENCE_S, eventually
 from workers.device.claim_capacity import CLAIMS_IN_FLIGHT
 from workers.device.monitoring.watchdog import FD_VARIABLE, Watch
+from workers.engines import registry as engines
 from workers.process import residency
 from workers.process.runtime import Runtime
 
@@ -406,3 +407,27 @@ def test_a_worker_that_drains_by_itself_is_not_resumed(bench: Bench, database: E
 
     eventually(heard_of_again)
     assert not left.is_set()
+
+
+def test_a_model_is_known_to_be_loaded_as_long_as_it_is(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, load = threading.Event(), engines.load
+
+    def load_once_told(*arguments: Any) -> Any:
+        loaded.wait(PATIENCE_S)
+        return load(*arguments)
+
+    monkeypatch.setattr(engines, "load", load_once_told)
+    bench.declare(entry("a"))
+    pool = bench.lanes("a@1").keys("pool")
+
+    def known_until_ms() -> float:
+        return float(bench.client.hget(pool, "loading") or 0)
+
+    bench.start()
+    since_ms = eventually(known_until_ms)
+    eventually(lambda: known_until_ms() > since_ms)  # by a heartbeat
+    assert bench.replicas("a@1") == 0
+    loaded.set()
+    eventually(lambda: bench.replicas("a@1") == 1)
