@@ -37,14 +37,7 @@ from jobs.calls.lanes import (
     Terms,
     Ticket,
 )
-from jobs.calls.messages import (
-    Call,
-    CallUsage,
-    Reply,
-    pack_call,
-    pack_replies,
-    unpack_call,
-)
+from jobs.calls.messages import Call, CallUsage, Reply, pack_call, pack_replies, unpack_call
 from jobs.calls.quotas import FREE, Estimate, Exceeded, Quota, Remaining
 from jobs.calls.streams.log import (
     KEPT_S,
