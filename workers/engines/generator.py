@@ -156,7 +156,7 @@ class Generator(Protocol):
     def step(self, max_prefill_tokens: int) -> Step:
         """Runs one step: at most so many tokens of prompts, and one token of each other sequence.
 
-        Returns an empty Step where there is nothing to do. Raises GeneratorDied.
+        Returns an empty Step where there is nothing to do. Raises GeneratorDied, then too.
         """
         ...
 

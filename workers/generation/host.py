@@ -45,6 +45,7 @@ from workers.items.in_flight import InFlightSlice
 from workers.scheduler.entries import Launch
 
 _log = logging.getLogger(__name__)
+_IDLE_S = 3.0  # between two steps of an idle generator
 _OTHERS_EVERY_S = 0.5  # between looks for another worker, of one that stops
 
 
@@ -117,8 +118,10 @@ class GenerationHost:
                 self._items.step_ended()
 
     def _wait_for_work(self) -> bool:
-        with self._changed:
-            self._changed.wait_for(lambda: self._busy or self._gate.waits or self._stopping)
+        with self._changed:  # a step of nothing tells of a generator that died meanwhile
+            self._changed.wait_for(
+                lambda: self._busy or self._gate.waits or self._stopping, _IDLE_S
+            )
             self._gate.load(clock.monotonic(), self._leave)
             if self._gate.waits and not self._busy:  # for a slot, which nobody uses
                 self._changed.wait(LOOK_AGAIN_S)

@@ -49,13 +49,13 @@ def asked_for(text: str, tokens: int = 12) -> dict[str, Any]:
 
 
 def servers(platform: Platform) -> list[psutil.Process]:
-    """Servers of the worker, of which each has a guardian; none where a process ends meanwhile."""
-    try:
-        worker = psutil.Process(pid_of(platform))
-        found = (child for guardian in worker.children() for child in guardian.children())
-        return [one for one in found if "--alias" in one.cmdline()]
-    except psutil.NoSuchProcess:
-        return []
+    """Servers of the worker, of which each has a guardian."""
+    found: list[psutil.Process] = []
+    with suppress(psutil.NoSuchProcess):
+        for guardian in psutil.Process(pid_of(platform)).children():
+            with suppress(psutil.NoSuchProcess):  # it ends, or has ended and waits for the worker
+                found += [one for one in guardian.children() if "--alias" in one.cmdline()]
+    return found
 
 
 def submit(client: Client, count: int) -> str:

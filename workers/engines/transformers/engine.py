@@ -134,6 +134,7 @@ class TransformersGenerator:
     def step(self, max_prefill_tokens: int) -> Step:
         """Implements `Generator.step`: the changes since the last one go to the process first."""
         if not (self._live or self._changes or self._loading):
+            self._process.check()
             return Step(free_blocks=self._free_blocks)
         turn, self._changes = Turn(self._changes, max_prefill_tokens), []
         try:

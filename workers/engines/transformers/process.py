@@ -64,6 +64,11 @@ class ChildProcess:
         """Exit status, negative for a signal; None while it runs."""
         return self._process.returncode
 
+    def check(self) -> None:
+        """Raises GeneratorDied where the process has ended."""
+        if self._process.poll() is not None:
+            raise self._death()
+
     def ask(self, message: Any, timeout_s: float) -> Any:
         """Sends a message and returns the answer. Raises the exception that it is, and
         GeneratorDied where none comes in time; the process is killed then."""
@@ -71,13 +76,16 @@ class ChildProcess:
             answer = self._exchange(message, timeout_s)
         except (EOFError, OSError) as error:
             self.kill()
-            code = self._process.returncode
-            message = f"its process ended with exit status {code}"
-            raise GeneratorDied(message, outside=ended_from_outside(code)) from error
+            raise self._death() from error
         if isinstance(answer, Exception):
             self.kill()
             raise answer
         return answer
+
+    def _death(self) -> GeneratorDied:
+        status = self._process.returncode
+        message = f"its process ended with exit status {status}"
+        return GeneratorDied(message, outside=ended_from_outside(status))
 
     def _exchange(self, message: Any, timeout_s: float) -> Any:
         self._limit(timeout_s)

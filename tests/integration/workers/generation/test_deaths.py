@@ -8,7 +8,9 @@ import pytest
 from tests.integration.workers.generation.host_bench import Bench, Echo
 from tests.integration.workers.generation.test_host import ends
 from tests.support.clients import chat
+from tests.support.wait import eventually
 from workers.engines.generator import GeneratorDied, Step
+from workers.generation import host
 
 Hosted = Callable[..., Bench]
 WORDS = " ".join(f"w{n}" for n in range(40))
@@ -17,7 +19,9 @@ POISON = "poison " * 5
 
 class Fragile(Echo):
     """Dies in each step with a poisonous sequence; `kills` steps and `false_starts` starts are
-    ended from outside, `crashes` starts by themselves."""
+    ended from outside, `crashes` starts by themselves. dies_idle: without a sequence, too."""
+
+    dies_idle = False
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -26,7 +30,7 @@ class Fragile(Echo):
 
     def step(self, max_prefill_tokens: int) -> Step:
         self.go.wait()
-        if self.kills and self._running:
+        if self.kills and (self._running or self.dies_idle):
             self.kills -= 1
             raise GeneratorDied("killed", outside=True)
         if any("poison" in one._words for one in self._running.values()):  # noqa: SLF001
@@ -104,6 +108,19 @@ def test_deaths_from_outside_and_during_starts_fail_nobody(
     engine.go_on()
     assert [bench.texts(f"c{n}") for n in range(4)] == [[WORDS]] * 4
     assert engine.restarts == kills + false_starts + crashes
+
+
+def test_one_that_died_idle_is_started_again_before_anything_comes(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "_IDLE_S", 0.01)
+    bench = hosted(kind=Fragile)
+    engine: Any = bench.engine
+    engine.kills, engine.dies_idle = 1, True
+    bench.start()
+    eventually(lambda: engine.restarts == 1)
+    bench.call("c0", WORDS)
+    assert bench.texts("c0") == [WORDS]
 
 
 def test_calls_end_where_the_generator_cannot_be_started_again(hosted: Hosted) -> None:
