@@ -43,6 +43,14 @@ def platform(platforms: Platforms) -> Iterator[Platform]:
         yield started
 
 
+@pytest.fixture(autouse=True)
+def ready(platform: Platform) -> None:
+    """The test before this one may have killed the worker, or its server."""
+    is_ready = f"{platform.url}/models/llama/ready"
+    until(platform, lambda: len(servers(platform)) == 1)
+    until(platform, lambda: httpx.get(is_ready, timeout=PATIENCE_S).status_code == 200)
+
+
 def asked_for(text: str, tokens: int = 12) -> dict[str, Any]:
     messages = [{"role": "user", "content": text}]
     return {"messages": messages, "max_tokens": tokens, "temperature": 0}
@@ -122,7 +130,7 @@ def test_calls_of_a_server_that_is_killed_end_with_an_answer_or_an_error(
 
 
 def test_a_drained_worker_ends_its_call_then_its_server(platform: Platform, client: Client) -> None:
-    [server] = eventually(lambda: servers(platform))
+    [server] = servers(platform)
     worker = pid_of(platform)
     before_s = server.cpu_times().user
     with ThreadPoolExecutor(1) as pool:
@@ -139,7 +147,7 @@ def test_a_drained_worker_ends_its_call_then_its_server(platform: Platform, clie
 
 
 def test_a_worker_that_is_killed_leaves_no_server(platform: Platform) -> None:
-    [server] = eventually(lambda: servers(platform))
+    [server] = servers(platform)
     guardian = server.parent()
     assert guardian
     kill(platform)
