@@ -55,6 +55,7 @@ WANTED_MS = 10_000
 
 
 _ROUNDING = 1e-6
+_LATE_SHARE = 0.1  # of the time that a call had, which others may need when all of it is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +93,11 @@ class Terms:
         return replace(self, allowed_ms=self.one_ms, others=())
 
     def after(self, spent_ms: int) -> "Terms":
-        """Terms of a call that has used this part of its time already. One with too little left for
-        a launch is admitted where it waits for no other: it is late anyway, and no overload."""
+        """Terms of a call that has used this part of its time already. One with too little left is
+        admitted where hardly any wait: it is late anyway, and no overload."""
         if not spent_ms:
             return self
-        least_ms = min(self.one_ms, self.allowed_ms)
+        least_ms = min(max(self.one_ms, _LATE_SHARE * self.allowed_ms), self.allowed_ms)
         left_ms = max(self.allowed_ms - spent_ms, least_ms)
         return replace(
             self, allowed_ms=left_ms, others=tuple(each.after(spent_ms) for each in self.others)
