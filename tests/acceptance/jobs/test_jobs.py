@@ -103,7 +103,8 @@ def test_a_cancelled_job_ends_and_keeps_its_results(client: Client, http: httpx.
     assert len(results(client, job)) == 20_000
     assert http.post(f"/jobs/{job['id']}/cancel").json()["state"] == "cancelled"
     retried = http.post(f"/jobs/{job['id']}/retry").json()
-    assert (retried["generation"], retried["state"]) == (2, "queued")
+    assert retried["generation"] == 2
+    assert retried["state"] in ("queued", "running")
     assert http.get(f"/jobs/{job['id']}/results").headers["x-generation"] == "2"
     http.post(f"/jobs/{job['id']}/cancel")
 
