@@ -174,9 +174,10 @@ class RedisLanes:
         output_tokens: int = 0,
     ) -> Rejection | None:
         """Implements `CallLanes.put`."""
-        bounds: Any = {"target_ms": target_ms, "timeout_ms": timeout_ms, "most": most}
-        costs: Any = {"terms": terms, "quota": quota, "output_tokens": output_tokens}
-        arguments = put_arguments(self.keys, call, **bounds, **costs)
+        arguments = put_arguments(
+            self.keys, call, target_ms=target_ms, timeout_ms=timeout_ms, most=most, terms=terms,
+            quota=quota, output_tokens=output_tokens,
+        )  # fmt: skip
         return refused(self._put(self._names, arguments), quota)
 
     def look(self, slot: str, least_ms: Mapping[int, float] | None = None) -> LanesState:

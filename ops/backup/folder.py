@@ -20,13 +20,14 @@ from sqlalchemy import Engine as Database
 from jobs.blobs import store
 from jobs.settings import Settings
 from jobs.store.backup import blob_lock
+from ops.embedded import secret_key
 from ops.embedded.account import account_for
 from ops.embedded.errors import EmbeddedError
 from ops.embedded.layout import PORT, USER, Layout
 from ops.embedded.lock import HomeLock
 from ops.embedded.postgres import EmbeddedPostgres
 
-_DATABASE, _BLOBS, _KEY = "postgres", "blobs", "secret.key"
+_DATABASE, _BLOBS = "postgres", "blobs"
 _MOST_ERROR = 500  # characters
 
 
@@ -38,14 +39,18 @@ def backup(settings: Settings, database: Database, target: Path) -> None:
     layout, new = Layout.of(settings.home), target.with_name(f".{target.name}.new")
     shutil.rmtree(new, ignore_errors=True)  # of one that was killed
     new.mkdir(mode=0o700, parents=True)
-    with blob_lock.kept(database):
-        _copy_database(layout, new / _DATABASE)
-        if (blobs := _blobs(settings)) and blobs.exists():
-            shutil.copytree(blobs, new / _BLOBS, ignore=_unfinished, copy_function=_copy)
-    if (key := layout.home / _KEY).exists():
-        shutil.copy2(key, new / _KEY)
-    os.sync()
-    new.rename(target)
+    try:
+        with blob_lock.kept(database):
+            _copy_database(layout, new / _DATABASE)
+            if (blobs := _blobs(settings)) and blobs.exists():
+                shutil.copytree(blobs, new / _BLOBS, ignore=_unfinished, copy_function=_copy)
+        if (key := secret_key.file_of(layout.home)).exists():
+            shutil.copy2(key, new)
+        os.sync()
+        new.rename(target)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
 
 
 def restore(settings: Settings, source: Path) -> None:
@@ -58,8 +63,8 @@ def restore(settings: Settings, source: Path) -> None:
     try:
         if layout.data.exists():
             raise EmbeddedError(f"{layout.data} is there already: restore into an empty home")
-        if (source / _KEY).exists():
-            shutil.copy2(source / _KEY, layout.home / _KEY)
+        if (key := secret_key.file_of(source)).exists():
+            shutil.copy2(key, layout.home)
         if (source / _BLOBS).exists():
             blobs = _blobs(settings) or layout.home / _BLOBS
             shutil.copytree(source / _BLOBS, blobs, dirs_exist_ok=True)

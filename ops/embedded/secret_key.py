@@ -14,7 +14,7 @@ _BYTES = 32
 
 def read(home: Path) -> str:
     """Keys of the home, the first on the first line; empty where there is none yet."""
-    path = _path(home)
+    path = file_of(home)
     try:
         text = path.read_text().strip() if path.exists() else ""
     except OSError as error:
@@ -29,7 +29,7 @@ def read(home: Path) -> str:
 
 def ensure(home: Path) -> None:
     """Makes a key, of mode 0600, unless there is one; atomic, also beside other processes."""
-    path = _path(home)
+    path = file_of(home)
     if path.exists():
         return
     try:
@@ -44,7 +44,8 @@ def ensure(home: Path) -> None:
         raise _unusable(path, error) from error
 
 
-def _path(home: Path) -> Path:
+def file_of(home: Path) -> Path:
+    """Returns the file of a home's keys."""
     return home / "secret.key"
 
 

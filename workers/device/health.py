@@ -70,14 +70,16 @@ class Probe:
         self.failed = False  #: True once a known answer was wrong
 
     def ask(self) -> None:
-        """Reports the device unless known inputs have the answers that they had at load."""
+        """Reports the device, and asks no more, unless known inputs have the answers that they had
+        at load: it may also raise anything."""
         began_s = clock.monotonic()
         try:
             self._engine.probe()
             probe.check(self._model, self._engine)
-        except (DeviceFailed, probe.ProbeFailed) as wrong:
-            self.failed = True
+        except Exception as wrong:
+            self.failed, self.ask_s = True, inf
             self._health.report(DeviceFailed(str(wrong)), by_launch=False)
+            return
         ended_s = clock.monotonic()
         self.ask_s = ended_s + max(_ASK_EVERY_S, (ended_s - began_s) / _ASK_SHARE)
 

@@ -71,7 +71,7 @@ class LaunchRunner:
     def device_answers(self) -> bool:
         """Asks for known answers where it is time to. Returns False once they were wrong: the
         device is out of service, and no launch is to blame."""
-        if clock.monotonic() >= self.probe.ask_s and not self.probe.failed:
+        if clock.monotonic() >= self.probe.ask_s:
             with self._deadline.within(self._model.limits.max_launch_s):
                 self.probe.ask()
         return not self.probe.failed

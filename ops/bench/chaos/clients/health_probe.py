@@ -15,7 +15,7 @@ ROUTES = ("livez", "readyz")
 
 
 class HealthProbe:
-    """Thread that asks each api for its health, past the proxies; one that was stopped or ended
+    """Threads that ask each api for its health, past the proxies; one that was stopped or ended
     meanwhile doesn't count.
 
     took_s: times of the answers by route; one without an answer counts with the time limit, and is

@@ -12,6 +12,7 @@ from jobs import clock
 from jobs.store import db
 from ops.bench.chaos.faults.targets import PATIENCE_S, Proof, Stage, Steps, Unfired, a_while, true
 
+_NONE_LEFT = "too many clients"
 _STEP = 10  # connections at one step of the main loop
 _CALLS = 1000
 _ANSWERED_WITHIN_S = 30.0
@@ -37,6 +38,8 @@ def connections_full(stage: Stage, dice: Random) -> Steps[Proof]:
                     break
                 count += 1
             yield
+        if _NONE_LEFT not in error:
+            raise Unfired(error)
         yield from a_while(dice.uniform(1.0, 4.0))
     return {"opened": count, "error": error}
 

@@ -160,14 +160,18 @@ def test_what_fails_in_every_launch_here_and_works_elsewhere_is_the_devices(star
 
 
 class Wrong(Shout):
-    """Gives a wrong answer to its known input once `is_wrong`."""
+    """Gives a wrong answer to its known input once `is_wrong`, or raises what its device does."""
 
     is_wrong, asked = False, 0
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
 
     def probe(self) -> None:
         self.asked += 1
         if self.is_wrong:
-            raise DeviceFailed("the answer is 4, 5 is known")
+            raise self.error
 
 
 @pytest.fixture
@@ -175,11 +179,18 @@ def ask_always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health_module, "_ASK_EVERY_S", 0.0)
 
 
-@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize(
+    ("error", "busy"),
+    [
+        (DeviceFailed("4, not 5"), False),
+        (DeviceFailed("4, not 5"), True),
+        (RuntimeError(ECC), True),
+    ],
+)
 def test_known_answers_are_asked_for_again_idle_or_between_launches(
-    redis_client: "redis.Redis", ask_always: None, busy: bool
+    redis_client: "redis.Redis", ask_always: None, error: Exception, busy: bool
 ) -> None:
-    engine = Wrong()
+    engine = Wrong(error)
     bench = Bench(redis_client, engine, EAGER)
     bench.start()
     for is_wrong in (False, True):
@@ -190,7 +201,7 @@ def test_known_answers_are_asked_for_again_idle_or_between_launches(
         assert is_wrong or not bench.health.failure
     eventually(lambda: bench.health.failure)
     bench.stop()
-    assert str(bench.health.failure) == "the answer is 4, 5 is known"
+    assert str(bench.health.failure) == str(error)
     assert not bench.health.suspects_launch
 
 

@@ -1,4 +1,4 @@
-"""What each fault of a connection does to its two ends."""
+"""Faults of a connection, as its two ends see them."""
 
 import socket
 import threading
@@ -102,7 +102,7 @@ def test_a_cut_passes_half_a_piece_and_resets_both_ends(ends: Ends) -> None:
 
 
 def read(port: int) -> bytes:
-    """What is read from a new connection; it may be reset before it is made."""
+    """Reads from a new connection, which may be reset before it is made."""
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as other:
         return other.recv(1)
 
