@@ -1,6 +1,7 @@
 """Every metric, emitted by a platform that does what it is there for, and as much as was done."""
 
 import socket
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -29,8 +30,8 @@ from tests.support.models.deadly import LAUNCHES, RELEASED
 from tests.support.models.entries import function, model
 from tests.support.pace import lease_s
 from tests.support.platforms import Platforms, spec
-from tests.support.servers.receiver import receiving
-from tests.support.servers.upstream import serving
+from tests.support.servers.receiver import Received, receiving
+from tests.support.servers.upstream import Answer, Upstream, serving, shout
 from tests.support.wait import eventually
 
 UPSTREAM = {"body": {"text": "$input"}, "output": "/results/0/text"}
@@ -211,7 +212,7 @@ def played(tmp_path_factory: pytest.TempPathFactory, platforms: Platforms) -> It
             preempt(client)
             first = until(platform, untold)
             reports = eventually(lambda: all_reports(store))
-            last = after_a_death(platform, client, http, home)
+            last = after_a_death(platform, client, http, upstream)
             yield Played(answers, first, last, reports)
 
 
@@ -239,16 +240,29 @@ def missing(seen: Scraped, unseen: Collection[str]) -> list[str]:
     ]
 
 
-def after_a_death(platform: Platform, client: Client, http: httpx.Client, home: Path) -> Scraped:
-    """Kills a worker with a call and a slice in hand."""
-    launched, called = home / "launched", home / "called"
-    client.request("POST", "/jobs", json={"model": "slow", "items": [str(launched)] * 20})
-    eventually(launched.exists)
+def after_a_death(
+    platform: Platform, client: Client, http: httpx.Client, upstream: Upstream
+) -> Scraped:
+    """Kills a worker with a call and a slice in hand: both are held until it is dead."""
+    home = platform.settings.home
+    released, asked = home / RELEASED, threading.Event()
+    released.unlink()
+
+    def hold(request: Received) -> Answer:
+        asked.set()
+        upstream.over.wait()
+        return shout(request)
+
+    upstream.answer = hold
+    client.request("POST", "/jobs", json={"model": "deadly", "items": ["hold a slice"]})
+    eventually(lambda: "hold a slice" in (home / LAUNCHES).read_text())
     with ThreadPoolExecutor(1) as pool:
-        body = {"model": "slow", "input": str(called), "timeout_ms": 60_000}
+        body = {"model": "shout", "input": "hey", "timeout_ms": 60_000}
         answer = pool.submit(http.post, "/infer", json=body)
-        eventually(called.exists)
+        eventually(asked.is_set)
         kill(platform)
+        released.touch()
+        upstream.answer = shout
         polled(platform, answer.done)
         assert answer.result().status_code == 200
     return until(platform, lambda seen: {name for name in DEATHS if not seen.sum(name)})
