@@ -170,7 +170,7 @@ class CallGateway:
             status = await self._status(plan.model)
             size, model = plan.size, plan.model
             bucket = bucket_of(size, model.size_buckets)
-            terms = status.terms(bucket, request.timeout_ms, request.share)
+            terms = status.terms(bucket, request.timeout_ms, request.share, request.tenant)
             terms = terms.at_once if plan.cohort == SHADOW else terms.after(request.spent_ms)
             own = plan.cohort and not status.generates  # steps are shared anyway
             cohort = own_lanes(plan.cohort) if own else ""

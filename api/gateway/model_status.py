@@ -48,15 +48,16 @@ class ModelStatus:
     #: latest time at which a worker was known to load it, or to start its engine again
     loading_s: float = -inf
     last_used_s: float = 0.0  #: on the process's clock
-    _terms: dict[tuple[int, int, float, int], Terms] = field(default_factory=dict)
+    _terms: dict[tuple[int, int, float, int, str], Terms] = field(default_factory=dict)
     _due_ms: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def terms(self, bucket: int, timeout_ms: int, share: float) -> Terms:
-        """Returns the terms on which a call is admitted; cached."""
-        key = bucket, timeout_ms, share, int(self.margin.ms)
+    def terms(self, bucket: int, timeout_ms: int, share: float, tenant: str = "") -> Terms:
+        """Returns the terms on which a call of a tenant is admitted; cached."""
+        if not any(tenant in profile.behind_ms for profile in self.profiles):
+            tenant = ""
+        key = bucket, timeout_ms, share, int(self.margin.ms), tenant
         if key not in self._terms:
-            margin_ms = self.margin.ms
-            times = bucket, timeout_ms, share, margin_ms
+            times = bucket, timeout_ms, share, self.margin.ms, tenant
             self._terms[key] = mixed_terms(self.profiles, self.model, *times)
         return self._terms[key]
 

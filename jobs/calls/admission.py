@@ -52,17 +52,18 @@ def mixed_terms(
     timeout_ms: int,
     share: float = 1.0,
     margin_ms: float = 0.0,
+    tenant: str = "",
 ) -> Terms:
     """Returns the terms of a call where workers are of several tiers: of the fastest, with those of
     the others. profiles: of each tier, the fastest first; none: nothing is known."""
     profiles = profiles or [Profile()]
-    fastest = terms(profiles[0], model, bucket, timeout_ms, share, margin_ms)
+    fastest = terms(profiles[0], model, bucket, timeout_ms, share, margin_ms, tenant)
     if len(profiles) == 1:
         return fastest
     known = [
         fastest
         if bucket not in profile.buckets
-        else profile.terms(bucket, fastest.slots, fastest.allowed_ms)
+        else profile.terms(bucket, fastest.slots, fastest.allowed_ms, tenant)
         for profile in profiles[1:]
     ]
     return replace(fastest, others=tuple(known))
@@ -75,6 +76,7 @@ def terms(
     timeout_ms: int,
     share: float = 1.0,
     margin_ms: float = 0.0,
+    tenant: str = "",
 ) -> Terms:
     """Returns the terms of a call; share: part of the spare time that its class may wait;
     margin_ms: at least the model's own, which 0 stands for."""
@@ -87,4 +89,4 @@ def terms(
     spare_ms = due - min(margin_ms or model.margin_ms, due * _MOST_MARGIN) - alone_ms
     if model.degrade.shed and spare_ms > 0:
         spare_ms *= share
-    return profile.terms(bucket, slots, alone_ms + spare_ms)
+    return profile.terms(bucket, slots, alone_ms + spare_ms, tenant)

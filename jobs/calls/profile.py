@@ -28,8 +28,10 @@ class Profile:
     load_ms: float = 0.0  #: time until a worker that loads the model is ready; 0: not known
     buckets: Mapping[int, Times] = field(default_factory=dict)
     slots: int = 0  #: concurrent launches of one worker; 0: as declared
+    #: time by which a launch is later for a tenant whose prompts are computed now, by tenant
+    behind_ms: Mapping[str, float] = field(default_factory=dict)
 
-    def terms(self, bucket: int, slots: int, allowed_ms: float) -> Terms:
+    def terms(self, bucket: int, slots: int, allowed_ms: float, tenant: str = "") -> Terms:
         """Returns the terms of a call of this bucket; without times, none is rejected."""
         times = self.buckets.get(bucket)
         if times is None:
@@ -39,7 +41,7 @@ class Profile:
             step_ms = (times.full_ms - times.one_ms) / max(1, times.full_rows - 1)
         return Terms(
             allowed_ms=allowed_ms,
-            one_ms=times.one_ms,
+            one_ms=times.one_ms + self.behind_ms.get(tenant, 0.0),
             step_ms=max(0.0, step_ms),
             full_rows=times.full_rows,
             full_ms=times.full_ms,
@@ -62,7 +64,8 @@ class Profile:
             return cls()
         fields = orjson.loads(packed)
         buckets = {int(bucket): Times(**times) for bucket, times in fields["buckets"].items()}
-        return cls(fields["load_ms"], buckets, fields.get("slots", 0))
+        slots, behind_ms = fields.get("slots", 0), fields.get("behind_ms", {})
+        return cls(fields["load_ms"], buckets, slots, behind_ms)
 
 
 def mean_profile(lanes: CallLanes) -> Profile:

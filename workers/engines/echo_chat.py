@@ -81,12 +81,16 @@ class EchoChat:
         """Removes a sequence, as `Generator.abort`."""
         self._running.pop(id, None)
 
-    def step(self, max_prefill_tokens: int) -> Step:
+    def step(self, max_prefill_tokens: int, prefills: Sequence[str] = ()) -> Step:
         """Runs one step, as `Generator.step`. A sequence that finds no free block emits nothing."""
         since_s, left, kv_tokens = clock.monotonic(), max_prefill_tokens, 0
         emitted: list[Emitted] = []
         free, prompts = self._free(), self._prompt_blocks()
-        in_order = sorted(self._running.values(), key=lambda one: not one.first)
+        turns = {id: turn for turn, id in enumerate(prefills)}
+        in_order = sorted(
+            self._running.values(),
+            key=lambda one: (not one.first, -1 if one.decodes else turns.get(one.id, len(turns))),
+        )
         active = in_order[: self._capacity.sequences]
         for one in active:
             tokens = 1 if one.decodes else min(left, one.to_prefill - one.computed)

@@ -110,7 +110,7 @@ class GenerationHost:
                 decision = self.scheduler.decide()
                 self._apply(decision)
                 self._items.step_begins()
-            step = self._step(decision.prefill_tokens)
+            step = self._step(decision)
             with self._changed:
                 self._take_results(step, clock.monotonic())
                 self._delivery.deliver()
@@ -147,7 +147,7 @@ class GenerationHost:
         for sequence in decision.admitted:
             request = sequence.request
             if not request.admitted_s:
-                predicted_s = self.scheduler.first_token_s(0)
+                predicted_s = self.scheduler.first_token_s(0, request.tenant)
                 request.admitted_s = now_s
                 request.predicted_s = now_s - request.arrived_s + predicted_s
             self._isolation.put(sequence)
@@ -160,14 +160,14 @@ class GenerationHost:
             self._running[sequence.id] = sequence
             self.engine.add(sequence.as_new())
 
-    def _step(self, prefill_tokens: int) -> Step:
+    def _step(self, decision: Decision) -> Step:
         """Runs a step; restarts a generator that died in it, and gives it back what it had."""
-        running = list(self._running.values())
-        calls = sum(one.request.is_call for one in running)
-        limit_s, items = self.model.limits.max_launch_s + LAST_RESORT_S, len(running) - calls
+        calls = sum(one.request.is_call for one in self._running.values())
+        limit_s, items = self.model.limits.max_launch_s + LAST_RESORT_S, len(self._running) - calls
+        prefills = [one.id for one in decision.prefills]
         try:
             with self._recorder.busy(), self._deadline.within(limit_s, calls=calls, items=items):
-                return self.engine.step(prefill_tokens)
+                return self.engine.step(decision.prefill_tokens, prefills)
         except GeneratorDied as death:
             self._restart(death)
             return Step()

@@ -4,6 +4,7 @@ from jobs.calls.profile import Profile, Times
 from workers.generation.scheduler import GenerationScheduler
 
 _SLICE_S = 2.0  # work of a slice
+_BEHIND = 16  # tenants whose own prompts are announced: those with most of them
 USUAL_PROMPT = 256
 """Tokens of the call that admission predicts for."""
 
@@ -16,7 +17,15 @@ def profile(scheduler: GenerationScheduler, load_s: float) -> Profile:
     alone_ms = scheduler.step_time.predict_s(USUAL_PROMPT, 1, 0) * 1000
     each_ms = max(0.0, two_ms - one_ms)
     times = Times(scheduler.places, max(one_ms, full_ms), one_ms, each_ms, min(alone_ms, one_ms))
-    return Profile(load_s * 1000, {0: times} if scheduler.step_time.trusted else {}, 1)
+    buckets = {0: times} if scheduler.step_time.trusted else {}
+    return Profile(load_s * 1000, buckets, 1, _behind_ms(scheduler, one_ms))
+
+
+def _behind_ms(scheduler: GenerationScheduler, one_ms: float) -> dict[str, float]:
+    """Returns the time by which a first token comes later for tenants with prompts before it."""
+    tenants = [tenant for tenant, _ in scheduler.prefilling().most_common(_BEHIND)]
+    first_ms = {one: scheduler.first_token_s(USUAL_PROMPT, one) * 1000 for one in tenants}
+    return {tenant: its_ms - one_ms for tenant, its_ms in first_ms.items() if its_ms > one_ms}
 
 
 def item_ms(scheduler: GenerationScheduler) -> float:

@@ -6,6 +6,7 @@ output fit beside those of all others. Calls go first: an item gives way to a ca
 room, or whose steps it makes longer than items may, and keeps its tokens.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ from workers.engines.generator import Capacity, Generator, Step
 from workers.engines.protocol import Gated, Room
 from workers.generation.admission.occupancy import Occupancy
 from workers.generation.admission.output_lengths import OutputLengths
+from workers.generation.admission.prefill_turns import PrefillTurns, cut
 from workers.generation.admission.shares import SharedRoom, shared_room
 from workers.generation.admission.turns import Turns
 from workers.generation.admission.waiting import Waiting
@@ -36,6 +38,7 @@ class Decision:
     """Changes before the next step."""
 
     prefill_tokens: int = 0  #: most tokens of prompts in the step
+    prefills: list[Sequenced] = field(default_factory=list)  #: prompts, in the order of their turns
     preempted: list[Sequenced] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)  #: ids in the generator of those
     admitted: list[Sequenced] = field(default_factory=list)
@@ -60,6 +63,8 @@ class GenerationScheduler:
         self.calls = Waiting(self.turns)  #: that wait
         self.items = Waiting(self.turns)  #: that wait
         self.running: dict[Sequenced, None] = {}  #: in the order of their admission
+        self._prefill_turns = PrefillTurns()
+        self._prefills: list[Sequenced] = []  # of the step that runs
         self.preemptions = 0  #: since it began
         self._usual_blocks = 0.0  # reserved by a call, in the mean; 0: none came
         #: tokens of prompts that fit a step whatever is predicted, since nearly as many did: where
@@ -94,7 +99,7 @@ class GenerationScheduler:
         self.turns.serve(sequence.request.tenant, output=tokens)
 
     def stepped(self, step: Step) -> None:
-        """Learns from a step that has ended. Prompts of calls were computed first."""
+        """Learns from a step that has ended."""
         if step.sequences:
             self.step_time.observe(
                 step.duration_s, step.prefill_tokens, step.sequences, step.kv_tokens
@@ -102,12 +107,11 @@ class GenerationScheduler:
         if left := step.prefill_tokens:
             quick = step.duration_s < _QUICK * self._longest_step_s()
             self._proven_prefill = int(_GROWTH * left) if quick else 0
-        for calls in (True, False):
-            for sequence in self.running:
-                if sequence.to_prefill and sequence.request.is_call == calls:
-                    computed = min(left, sequence.to_prefill)
-                    sequence.to_prefill -= computed
-                    left -= computed
+        for sequence in self._prefills:
+            computed = min(left, sequence.to_prefill)
+            sequence.to_prefill -= computed
+            self._prefill_turns.serve(sequence, computed)
+            left -= computed
 
     def requeue(self, sequences: Iterable[Sequenced]) -> list[Sequenced]:
         """Returns running sequences that the generator has no more, and which are added again."""
@@ -128,8 +132,9 @@ class GenerationScheduler:
             self._keep_calls_quick(decision, now)
             most = room.launches if room.items is None else room.items
             self._admit_items(decision, now, most)
+        self._prefills = decision.prefills = self._prefill_turns.order(self.running)
         if self.running:
-            decision.prefill_tokens = self._prefill_tokens(now)
+            decision.prefill_tokens = cut(decision.prefills, self._prefill_tokens(now))
         return decision
 
     def _make_growth_fit(self, decision: Decision, now: Occupancy) -> None:
@@ -141,12 +146,20 @@ class GenerationScheduler:
             self._preempt(latest, decision, now)
 
     def _admit_calls(self, decision: Decision, now: Occupancy) -> bool:
-        """Admits calls in turn. Returns False if one has no room: nothing overtakes it."""
+        """Admits calls in turn. Returns False if one has no room: none overtakes it but those of
+        tenants that have fewer places than its own."""
         while call := self.calls.first():
             if not self._make_room(call, decision, now):
+                self._admit_below(now.places_of(call), decision, now)
                 return False
             self._admit(call, decision, now)
         return True
+
+    def _admit_below(self, places: float, decision: Decision, now: Occupancy) -> None:
+        """Admits the first calls of tenants with fewer places, by weight, that find room."""
+        for call in self.calls.first_of_tenants():
+            if now.places_of(call) < places and self._make_room(call, decision, now):
+                self._admit(call, decision, now)
 
     def _make_room(self, call: Sequenced, decision: Decision, now: Occupancy) -> bool:
         """Preempts as many items as a call needs, then calls of tenants with more places than its
@@ -295,11 +308,12 @@ class GenerationScheduler:
         calls = any(one.request.is_call and not one.to_prefill for one in self.running)
         return self._itl_s * (1 if calls else _LONGER)
 
-    def first_token_s(self, tokens: int) -> float:
+    def first_token_s(self, tokens: int, tenant: str = "") -> float:
         """Returns the predicted time until the first token of a call that is admitted now, s, with
-        a prompt of so many tokens: the rest of the step that runs, and those of the prompts."""
+        a prompt of so many tokens: the rest of the step that runs, and those of the prompts. "": of
+        a tenant without any prompt now."""
         now = self._occupancy(self.running)
-        ahead = now.calls.to_prefill + sum(one.tokens for one in self.calls)
+        ahead = self._prefill_turns.ahead(self._prompts(), tokens, tenant)
         most = self._prefill_budget(now)
         steps = max(1, -(-(ahead + tokens) // most))
         each, calls = min(most, ahead + tokens), now.calls
@@ -307,6 +321,18 @@ class GenerationScheduler:
         if now.items.sequences:
             step_s *= _BESIDE
         return steps * step_s + (self._decode_s(now) if self.running else 0.0)
+
+    def prefilling(self) -> Counter[str]:
+        """Returns the tokens of prompts of calls that are to be computed, by tenant."""
+        found = Counter[str]()
+        for one, tokens in self._prompts().items():
+            found[one.request.tenant] += tokens
+        return found
+
+    def _prompts(self) -> dict[Sequenced, int]:
+        running = {one: one.to_prefill for one in self.running if one.request.is_call}
+        prompts = running | {one: one.tokens for one in self.calls}
+        return {one: left for one, left in prompts.items() if left}
 
     def sequence_s(self, sequences: int) -> float:
         """Returns the predicted time of a mean sequence among so many, s."""

@@ -127,9 +127,9 @@ class _CountedSteps:
     def __init__(self, engine: Generator) -> None:
         self._engine, self.count = engine, 0
 
-    def step(self, max_prefill_tokens: int) -> Step:
+    def step(self, max_prefill_tokens: int, prefills: Sequence[str] = ()) -> Step:
         """Implements `Generator.step`."""
-        step = self._engine.step(max_prefill_tokens)
+        step = self._engine.step(max_prefill_tokens, prefills)
         self.count += bool(step.emitted)
         return step
 

@@ -89,7 +89,7 @@ class ServerGenerator:
         self._broken = [one for one in self._broken if one.id != id]
         self._client.abort(id)
 
-    def step(self, max_prefill_tokens: int) -> Step:
+    def step(self, max_prefill_tokens: int, prefills: Sequence[str] = ()) -> Step:
         """Returns what has arrived within a moment. Raises GeneratorDied once the server has ended,
         or sequences got nothing for `limits.max_launch_s`."""
         if self._broken:
@@ -98,7 +98,7 @@ class ServerGenerator:
         if why := self._server.why_ended():
             self._up = False
             raise GeneratorDied(why, outside=self._server.ended_from_outside)
-        step = self._client.step(max_prefill_tokens)
+        step = self._client.step(max_prefill_tokens, prefills)
         whole = [one for one in step.emitted if not isinstance(one.error, Transient)]
         if len(whole) < len(step.emitted) and self._server.why_ended(_ENDING_S):
             # The next step tells of its death; the host adds what failed by it again.

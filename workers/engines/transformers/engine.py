@@ -131,12 +131,12 @@ class TransformersGenerator:
         self._loading.add(slot)
         self._changes.append(LoadAdapter(slot, adapter))
 
-    def step(self, max_prefill_tokens: int) -> Step:
+    def step(self, max_prefill_tokens: int, prefills: Sequence[str] = ()) -> Step:
         """Implements `Generator.step`: the changes since the last one go to the process first."""
         if not (self._live or self._changes or self._loading):
             self._process.check()
             return Step(free_blocks=self._free_blocks)
-        turn, self._changes = Turn(self._changes, max_prefill_tokens), []
+        turn, self._changes = Turn(self._changes, max_prefill_tokens, prefills), []
         try:
             step: Step = self._process.ask(turn, self._max_step_s)
         except (RuntimeError, ValueError) as error:

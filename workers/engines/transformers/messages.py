@@ -56,3 +56,4 @@ class Turn:
 
     changes: list[Change]  #: in order
     max_prefill_tokens: int
+    prefills: Sequence[str]  #: ids, as of `Generator.step`

@@ -79,6 +79,10 @@ class Occupancy:
         after = (len(self._calls.get(own.tenant, ())) + 1) / own.weight
         return most[-1] if (len(most) - 1) / most[0].request.weight >= after else None
 
+    def places_of(self, call: Sequenced) -> float:
+        """Returns the places of calls that the tenant of a call has, by weight."""
+        return len(self._calls.get(call.request.tenant, ())) / call.request.weight
+
     def _lane(self, sequence: Sequenced) -> list[Sequenced]:
         request = sequence.request
         if request.is_call:

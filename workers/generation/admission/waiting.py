@@ -70,5 +70,9 @@ class Waiting:
                 return self._queues[tenant][0][-1]
         return None
 
+    def first_of_tenants(self) -> list[Sequenced]:
+        """Returns the next sequence of each tenant, in the order of their turns."""
+        return [self._queues[tenant][0][-1] for tenant in self._turns.ordered(self._queues)]
+
     def _push(self, tenant: str) -> None:
         heappush(self._heap, (self._turns.counter(tenant), next(self._numbers), tenant))

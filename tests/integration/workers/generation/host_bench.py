@@ -48,13 +48,13 @@ class Echo(EchoChat):
         self.added.append(sequence)
         super().add(sequence)
 
-    def step(self, max_prefill_tokens: int) -> Step:
+    def step(self, max_prefill_tokens: int, prefills: Sequence[str] = ()) -> Step:
         self.go.wait()
         self.steps += 1
         if self.deaths:
             self.deaths -= 1
             raise GeneratorDied("killed")
-        step = super().step(max_prefill_tokens)
+        step = super().step(max_prefill_tokens, prefills)
         for emitted in step.emitted:
             self.tokens[emitted.id.partition("/")[0]] += len(emitted.tokens)
         if max(self.tokens.values(), default=0) >= self.until:

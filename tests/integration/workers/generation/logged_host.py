@@ -8,6 +8,7 @@ It stands still once a request has HALF of its tokens, and goes on by SIGCONT.
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -25,8 +26,8 @@ class LoggedEcho(Echo):
 
     log: TextIO
 
-    def step(self, max_prefill_tokens: int) -> Step:
-        step = super().step(max_prefill_tokens)
+    def step(self, max_prefill_tokens: int, prefills: Sequence[str] = ()) -> Step:
+        step = super().step(max_prefill_tokens, prefills)
         lines = [f"{one.id.partition('/')[0]}\n" * len(one.tokens) for one in step.emitted]
         self.log.write("".join(lines))
         self.log.flush()

@@ -1,6 +1,6 @@
 """Deaths of a generator in a row: what kills it is found, and all else lives on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -28,7 +28,7 @@ class Fragile(Echo):
         self.kills = self.false_starts = self.crashes = 0
         self.beside: list[int] = []  # sequences at each death
 
-    def step(self, max_prefill_tokens: int) -> Step:
+    def step(self, max_prefill_tokens: int, prefills: Sequence[str] = ()) -> Step:
         self.go.wait()
         if self.kills and (self._running or self.dies_idle):
             self.kills -= 1
@@ -36,7 +36,7 @@ class Fragile(Echo):
         if any("poison" in one._words for one in self._running.values()):  # noqa: SLF001
             self.beside.append(len(self._running))
             raise GeneratorDied("poisoned")
-        return super().step(max_prefill_tokens)
+        return super().step(max_prefill_tokens, prefills)
 
     def restart(self) -> None:
         super().restart()

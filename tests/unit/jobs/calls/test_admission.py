@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.calls.admission import Margin, due_ms, terms
+from jobs.calls.admission import Margin, due_ms, mixed_terms, terms
 from jobs.calls.profile import Profile, Times
 from jobs.models.model import Degrade, Model
 from tests.support.cases import each
@@ -51,6 +51,14 @@ def test_a_profile_tells_of_slots_and_a_further_row_and_is_read_by_the_release_b
     profile = Profile.unpack(Profile(buckets={0: times}).pack())
     assert (profile.terms(0, 1, 1000).step_ms, profile.terms(0, 1, 1000).full_ms) == (5, 1300)
     assert not {b"step_ms", b"alone_ms"} & set(PROFILE.pack().split(b'"'))
+
+
+def test_a_tenant_whose_prompts_are_computed_is_behind_them_and_others_are_not() -> None:
+    profile = Profile.unpack(replace(PROFILE, behind_ms={"flood": 90.0}).pack())
+    assert terms(profile, MODEL, 0, 1000, tenant="flood").one_ms == 190
+    assert terms(profile, MODEL, 0, 1000, tenant="light") == terms(PROFILE, MODEL, 0, 1000)
+    others = mixed_terms([PROFILE, profile], MODEL, 0, 1000, tenant="flood").others
+    assert [one.one_ms for one in others] == [190]
 
 
 def test_late_answers_widen_the_margin_up_to_a_quarter_of_the_target() -> None:

@@ -42,8 +42,8 @@ def step(scheduler: GenerationScheduler) -> Decision:
     decision = scheduler.decide()
     left = decision.prefill_tokens
     decoding = [one for one in scheduler.running if not one.to_prefill]
-    for one in sorted(scheduler.running, key=lambda one: not one.request.is_call):
-        if one.to_prefill and one.to_prefill <= left:
+    for one in decision.prefills:
+        if one.to_prefill <= left:
             left -= one.to_prefill
             decoding.append(one)
     scheduler.stepped(Step(prefill_tokens=decision.prefill_tokens - left))

@@ -193,7 +193,9 @@ def test_the_first_token_is_predicted_from_the_prompts_ahead() -> None:
     made.put([sequence(prompt=500)])
     made.decide()
     assert 0.1 < alone_s < 0.13
-    assert made.first_token_s(100) > 4 * alone_s
+    assert made.first_token_s(100, "a") > 4 * alone_s
+    assert made.first_token_s(100) < 1.3 * alone_s, "of another tenant"
+    assert made.first_token_s(600) > 9 * alone_s
 
 
 def test_choices_of_one_request_count_the_blocks_of_their_prompt_once() -> None:

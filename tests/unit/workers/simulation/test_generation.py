@@ -58,6 +58,18 @@ def test_a_tenant_that_floods_long_generations_costs_light_ones_a_few_steps() ->
     assert quantile(others, 0.95) < quantile(alone.ttft_s, 0.95) + 0.05  # a full step: 26 ms
 
 
+def test_a_tenant_that_floods_long_prompts_costs_a_light_one_a_step_or_two() -> None:
+    capacity, costs = Capacity(16_384, 16, 64, 8192), StepCosts(0.01, 0.0005, 0.0, 0.0)
+    light = [Arrival(3.0 + 1.7 * n, 100, 16, "light") for n in range(30)]
+    alone = replay(light, capacity, costs, 0.06)
+    for tenants in (1, 8):
+        floods = [Arrival(n / 2, 2000, 32, f"flood-{n % tenants}") for n in range(120)]
+        both = sorted(light + floods, key=lambda one: one.at_s)
+        beside = replay(both, capacity, costs, 0.06).tenants["light"]
+        assert len(beside) == 30
+        assert quantile(beside, 0.95) < quantile(alone.ttft_s, 0.95) + 2 * 0.06
+
+
 def test_a_quantile_of_nothing_is_not_a_number() -> None:
     assert quantile([], 0.5) != quantile([], 0.5)
     assert quantile([3.0, 1.0, 2.0], 0.5) == 2.0

@@ -39,7 +39,7 @@ def serve(pipe: Connection) -> None:
                         installed += adapters.install(idle=True)
                 else:
                     batch.add(change)
-            step = batch.step(turn.max_prefill_tokens)
+            step = batch.step(turn.max_prefill_tokens, turn.prefills)
             installed += adapters.install(idle=not step.sequences)
             pipe.send(replace(step, adapters=installed) if installed else step)
     except (EOFError, ConnectionError):

@@ -39,9 +39,10 @@ class Network(Protocol):
 class Batch:
     """Sequences of one model, in the order in which they were added.
 
-    Those that are `first` have precedence for prefill and blocks, then the older ones. Where blocks
-    run out, the last of this order gives its own back and is computed again later; the host
-    prevents it where it counts free blocks.
+    Those that are `first` have precedence for prefill and blocks, then those that decode, then
+    prompts in the order of the step's `prefills`, then the older ones. Where blocks run out, the
+    last of this order gives its own back and is computed again later; the host prevents it where it
+    counts free blocks.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Batch:
         self._live: dict[str, LiveSequence] = {}
         self._compiling: dict[str, Future[LLMatcher]] = {}  # grammars of sequences that wait
         self._refused: list[Emitted] = []
+        self._turns: dict[str, int] = {}  # of prompts in the step that runs, by id
 
     def add(self, new: NewSequence) -> None:
         """Adds a sequence. The next step reports one that the model can't serve."""
@@ -80,10 +82,11 @@ class Batch:
         if sequence := self._live.pop(id, None):
             self._pool.release(sequence.reset())
 
-    def step(self, max_prefill_tokens: int) -> Step:
-        """Computes one token of each sequence that decodes, and so many of those that don't."""
+    def step(self, max_prefill_tokens: int, prefills: Sequence[str] = ()) -> Step:
+        """Implements `Generator.step`."""
         began_s = clock.monotonic()
         self._take_compiled()
+        self._turns = {id: turn for turn, id in enumerate(prefills)}
         emitted, self._refused = self._refused, []
         chunks = self._schedule(max_prefill_tokens)
         if chunks:
@@ -142,7 +145,11 @@ class Batch:
         return chunks
 
     def _in_order(self) -> list[LiveSequence]:
-        return sorted(self._live.values(), key=lambda sequence: not sequence.first)
+        last = len(self._turns)
+        return sorted(
+            self._live.values(),
+            key=lambda one: (not one.first, -1 if one.decoding else self._turns.get(one.id, last)),
+        )
 
     def _find_prefix(self, sequence: LiveSequence) -> None:
         """Looks for the next blocks of a sequence among those that others computed."""

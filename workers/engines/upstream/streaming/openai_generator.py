@@ -92,7 +92,7 @@ class OpenAIGenerator:
         if stream := self._streams.pop(id, None):
             stream.close()
 
-    def step(self, max_prefill_tokens: int) -> Step:
+    def step(self, max_prefill_tokens: int, prefills: Sequence[str] = ()) -> Step:
         """Sends what there is room for, and returns what has arrived, within a moment."""
         since_s = clock.monotonic()
         self._load.use()

@@ -130,6 +130,20 @@ def test_a_prompt_is_prefilled_in_chunks_and_only_where_that_is_allowed(
     computes.abort(one.id)
 
 
+def test_prompts_are_computed_in_the_order_that_a_step_names(computes: Generator) -> None:
+    texts = "eleven twelve " * 8, "thirteen fourteen " * 8, "fifteen " * 16
+    ones = [replace(greedy(computes, text), salt=f"prefills {text[:6]}") for text in texts]
+    for one in ones:
+        computes.add(one)
+    first: list[str] = []
+    while len(first) < len(ones):
+        step = computes.step(8, [ones[2].id, ones[0].id])
+        first += [one.id for one in step.emitted if one.id not in first]
+    for one in ones:
+        computes.abort(one.id)
+    assert first == [ones[2].id, ones[0].id, ones[1].id]
+
+
 def test_an_id_that_is_there_is_refused_and_its_abort_leaves_no_trace(generator: Generator) -> None:
     one = greedy(generator, TEXTS[0])
     generator.add(one)

@@ -91,6 +91,25 @@ def test_decodes_go_on_beside_chunks_of_a_prompt_and_the_oldest_is_computed_firs
     assert made.step(100).sequences == 2
 
 
+def test_prompts_go_in_the_order_of_the_step_and_the_last_of_it_gives_its_blocks_back() -> None:
+    made, network = batch(*of_size(6))
+    made.step(8, ["c", "a"])
+    made.step(20, ["a"])
+    assert network.steps == [
+        [("c", 0, 6), ("a", 0, 2)],
+        [("c", 6, 7), ("a", 2, 6), ("b", 0, 6)],
+    ]
+    made, network = batch(*of_size(8), blocks=4)
+    made.step(12, ["c", "a"])
+    made.step(4, ["b", "a"])
+    made.step(4, ["a", "b"])
+    assert network.steps == [
+        [("c", 0, 8), ("a", 0, 4)],
+        [("c", 8, 9), ("b", 0, 4)],
+        [("c", 9, 10), ("a", 0, 4)],
+    ]
+
+
 def test_a_block_that_a_step_computes_is_waited_for_and_not_computed_twice() -> None:
     made, network = batch(new("a", different(1, 11)), new("b", [*different(1, 10), 7]))
     first, second = made.step(100), made.step(100)
