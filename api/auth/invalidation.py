@@ -10,6 +10,7 @@ from psycopg import AsyncConnection, Notify, sql
 from psycopg.abc import Query
 
 from jobs.store import db
+from jobs.store.connections import hosts
 
 _log = logging.getLogger(__name__)
 _AGAIN_S = 1.0
@@ -27,9 +28,8 @@ async def listen(url: str, on_change: Callable[[str], None]) -> None:
     warned = False
     while True:
         try:
-            async with await AsyncConnection.connect(
-                db.plain_url(url), autocommit=True, **db.TCP_OPTIONS
-            ) as connection:
+            options = hosts.in_turn(db.plain_url(url), db.TCP_OPTIONS)
+            async with await AsyncConnection.connect("", autocommit=True, **options) as connection:
                 await _execute(connection, _LISTEN)
                 warned = False
                 on_change(_ALL)

@@ -28,6 +28,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from jobs import clock
 from jobs.settings import SettingsError
 from jobs.store import pooler, roles
+from jobs.store.connections import hosts
+from jobs.store.connections.bounded import BoundedConnection
 from jobs.telemetry.metrics import record
 
 Tx: TypeAlias = Connection
@@ -58,7 +60,7 @@ MODELS_CHANNEL = "millrace_models"
 """Channel that announces changes of the registry of models; triggers of its tables send it."""
 
 TCP_OPTIONS: dict[str, Any] = {
-    "connect_timeout": 5,
+    "connect_timeout": hosts.CONNECT_S,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -71,29 +73,6 @@ _POOL_S = 10.0  # for a connection to become free
 _GRACE_S = 2.0  # beyond the server's own limit, for it to answer
 _PING_S = 2.0  # for it to answer a ping
 _LONG_S = 600.0  # for it to answer a statement without a limit
-_ALONE_S = 7.0  # for it to answer on a connection of its own
-
-
-class BoundedConnection(DriverConnection[Any]):
-    """Connection that is closed where the server has not answered a statement in time.
-
-    A server that is frozen, or whose disk hangs, acknowledges every packet: neither keepalives nor
-    tcp_user_timeout notice it, and its own statement_timeout doesn't run.
-    """
-
-    answer_s = _ALONE_S  #: for each statement from now on, or each part of a COPY
-
-    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Waits for the server. Raises OperationalError."""
-        if timeout is not None:  # of a wait for notifications, which may pass without one
-            return super().wait(gen, interval, timeout)
-        try:
-            return super().wait(gen, interval, self.answer_s)
-        except psycopg.errors._WaitTimeout as error:
-            self.pgconn.finish()
-            raise psycopg.OperationalError(
-                f"PostgreSQL has not answered for {self.answer_s:g} s; the connection was closed"
-            ) from error
 
 
 def connect(

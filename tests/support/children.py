@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import httpx
@@ -66,6 +67,17 @@ def stopped(*pids: int) -> Iterator[None]:
 def until(platform: Platform, look: Callable[[], T]) -> T:
     """Waits, and starts again what ends meanwhile, as `millrace up` does."""
     return eventually(lambda: (platform.poll(), look())[1])
+
+
+@contextmanager
+def frozen(server: Server) -> Iterator[None]:
+    """Freezes a database until the block ends: it acknowledges packets, and answers nothing."""
+    assert server.process
+    main = server.process.pid
+    with stopped(main):  # it starts no other now
+        found = Path(f"/proc/{main}/task/{main}/children").read_text()
+        with stopped(*map(int, found.split())):
+            yield
 
 
 @contextmanager

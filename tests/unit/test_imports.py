@@ -45,9 +45,10 @@ ORDER = {
         ["views"], ["usecases"],
     ],
     "jobs.store": [
-        ["columns", "pooler", "roles"], ["registry_tables", "scaling_tables"], ["db", "tables"],
-        ["backup", "notifier", "partitions", "tenancy"], ["queries"], ["webhooks", "billing"],
-        ["queue"], ["prepared"], ["jobs"], ["tenants", "monitoring"], ["registry", "scaling"],
+        ["columns", "connections", "pooler", "roles"], ["registry_tables", "scaling_tables"],
+        ["db", "tables"], ["backup", "notifier", "partitions", "tenancy"], ["queries"],
+        ["webhooks", "billing"], ["queue"], ["prepared"], ["jobs"], ["tenants", "monitoring"],
+        ["registry", "scaling"],
     ],
     "workers": [
         ["broker", "celery_patches", "crash", "http_client", "scheduler", "service"],

@@ -14,6 +14,7 @@ from jobs.models.registry import Registry
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
+from jobs.store.connections.bounded import BoundedConnection
 from jobs.store.db import Tx
 from jobs.store.queue import backlog, workers
 from jobs.telemetry.metrics import record
@@ -44,7 +45,7 @@ class Nudger(Service):
         super().__init__("nudge", _DEBOUNCE_S)
         self._settings, self._file, self._database = settings, file, database
         self._transfers = transfers  # set when a transfer is due
-        self._listening: db.BoundedConnection | None = None
+        self._listening: BoundedConnection | None = None
         self._sent_s: dict[str, float] = {}  # by pool
         self._all_sent_s: dict[str, float] = {}
         self._debounce_s = _DEBOUNCE_S

@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jobs.models.registered import Registered
 from jobs.store import db
+from jobs.store.connections.bounded import BoundedConnection
 from jobs.store.db import Tx
 from jobs.store.registry import snapshot
 from jobs.store.tenancy import EVERYBODY, acting
@@ -77,7 +78,7 @@ class RegistryFollower:
                 self._looked.set()
                 self._stopping.wait(_AGAIN_S)
 
-    def _follow(self, connection: db.BoundedConnection) -> None:
+    def _follow(self, connection: BoundedConnection) -> None:
         """Looks until `stop`, once for all notifications of the moment. Raises _ERRORS."""
         while not self._stopping.is_set():
             look(self._database, self._adopt, self._read)

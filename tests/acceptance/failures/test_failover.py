@@ -22,9 +22,9 @@ from ops.embedded.postgres import EmbeddedPostgres
 from ops.embedded.redis import EmbeddedRedis
 from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
-from tests.support.children import kill, kill_server, until
-from tests.support.clients import infer
-from tests.support.jobs import begun
+from tests.support.children import frozen, kill, kill_server, until
+from tests.support.clients import infer, repeated
+from tests.support.jobs import assert_invariants, begun, completed
 from tests.support.models.entries import function
 from tests.support.pace import pace
 from tests.support.platforms import Platforms, no_durability, spec
@@ -32,10 +32,12 @@ from tests.support.stores.postgres_standby import Standby, url_of_both
 from tests.support.stores.redis_cluster import RedisCluster
 from tests.support.stores.redis_sentinel import WatchedRedis
 from tests.support.stores.tcp_forwarder import Forwarder
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually, slowdown
 
 MODELS = function("paced:steady", name="paced", target_ms=60000, limits={"max_batch": 32})
 ITEMS = 2500
+TAKEN_S, PROBED_S = 10.0, 2.0  # the first job after a promotion, and each probe
+ALL_DONE_S = 40.0
 KEY = "a key of the tests, 32 characters or more"
 
 Pair = tuple[EmbeddedPostgres, Standby]
@@ -46,12 +48,11 @@ def _tell(what: str, since_s: float) -> None:
     print(f"{what} after {time.monotonic() - since_s:.2f} s")
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+@contextmanager
+def _running_pair(home: Path, standby_home: Path) -> Iterator[Pair]:
     """A primary whose commits wait for its standby: what was acknowledged is on both."""
-    home = tmp_path_factory.mktemp("primary")
     primary = EmbeddedPostgres(home)
-    standby = Standby(tmp_path_factory.mktemp("standby"), primary)
+    standby = Standby(standby_home, primary)
     with HomeLock(home).held(), no_durability():
         try:
             primary.start()
@@ -66,10 +67,23 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
             primary.stop()
 
 
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    homes = tmp_path_factory.mktemp("primary"), tmp_path_factory.mktemp("standby")
+    with _running_pair(*homes) as running:
+        yield running
+
+
 def _as_superuser(server: EmbeddedPostgres, *statements: str) -> None:
     with psycopg.connect(db.plain_url(server.url), autocommit=True) as superuser:
         for statement in (*statements, "SELECT pg_reload_conf()"):
             superuser.execute(statement)
+
+
+def _promote(standby: Standby) -> None:
+    """Does what a failover manager does; the new primary has nobody to wait for."""
+    nobody = "ALTER SYSTEM SET synchronous_standby_names = ''"
+    _as_superuser(standby, "SELECT pg_promote()", nobody)
 
 
 def test_the_url_of_several_hosts_leads_to_the_one_that_takes_writes(pair: Pair) -> None:
@@ -94,14 +108,55 @@ def test_a_job_outlives_the_primary_that_took_it(pair: Pair, platforms: Platform
         assert client.jobs.get(job)["state"] == "running"
         kill_server(primary)
         since_s = time.monotonic()
-        # What a failover manager does; the new primary has nobody to wait for.
-        nobody = "ALTER SYSTEM SET synchronous_standby_names = ''"
-        _as_superuser(standby, "SELECT pg_promote()", nobody)
+        _promote(standby)
         client.jobs.submit("paced", ["after"])  # goes on until it is taken
         _tell("taken again", since_s)
         assert client.jobs.wait(job)["counts"]["succeeded"] == ITEMS
         _tell("ended", since_s)
         assert list(client.jobs.results(job).outputs()) == [str(n) for n in range(ITEMS)]
+
+
+@pytest.mark.nightly
+def test_jobs_are_taken_and_done_while_the_old_primary_is_frozen(
+    platforms: Platforms, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    homes = tmp_path_factory.mktemp("frozen"), tmp_path_factory.mktemp("promoted")
+    with ExitStack() as stack:
+        primary, standby = stack.enter_context(_running_pair(*homes))
+        found = {"database_url": url_of_both(primary, standby), "secret_key": KEY}
+        platform = stack.enter_context(platforms.running(spec(MODELS, workers=2), **found))
+        client = stack.enter_context(closing(Client(platform.url)))
+        http = stack.enter_context(httpx.Client(base_url=platform.url, timeout=PATIENCE_S))
+        with (
+            repeated(lambda _: _timed(lambda: http.get("/readyz")), 1, 0.1) as probes,
+            repeated(lambda _: _taken(http), 4) as taken,
+        ):
+            eventually(lambda: sum(map(bool, taken)) > 20)
+            stack.enter_context(frozen(primary))
+            _promote(standby)
+            since_s, before = time.monotonic(), len(taken)
+            first_s = _timed(lambda: eventually(lambda: _taken(http)))
+            _tell("taken again", since_s)
+            eventually(lambda: sum(map(bool, taken[before:])) > 20)
+        jobs = [job for job in taken if job]
+        eventually(lambda: completed(client, *jobs), ALL_DONE_S)
+        _tell("all ended", since_s)
+        print(f"{len(jobs)} jobs; a probe took {max(probes):.2f} s at most")
+        assert first_s < TAKEN_S * slowdown()
+        assert max(probes) < PROBED_S * slowdown()
+        assert_invariants(platform)
+
+
+def _taken(http: httpx.Client) -> str | None:
+    answer = http.post("/jobs", json={"model": "paced", "items": ["a", "b"]})
+    return str(answer.json()["id"]) if answer.status_code == 202 else None
+
+
+def _timed(act: Callable[[], object]) -> float:
+    """Returns the seconds that it took."""
+    began_s = time.monotonic()
+    act()
+    return time.monotonic() - began_s
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from api import app as api
 from api.auth import invalidation
 from jobs.settings import Settings
 from jobs.store import db
+from jobs.store.connections.bounded import BoundedConnection
 from ops.bench.chaos.network.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.support.pace import pace
 from tests.support.servers.api_server import serving
@@ -55,7 +56,7 @@ def test_a_statement_without_an_answer_ends_and_the_next_one_has_another_connect
 def test_a_connection_that_listens_is_given_up(
     proxied: Settings, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(db.BoundedConnection, "answer_s", STATEMENT_S)
+    monkeypatch.setattr(BoundedConnection, "answer_s", STATEMENT_S)
     with db.connect_alone(proxied.database_url) as connection:
         assert db.await_notices(connection, 0.1) == []
         connection.execute(f"LISTEN {db.WORK_CHANNEL}")

@@ -1,0 +1,1 @@
+"""Connections to PostgreSQL that end where a server is silent, and the hosts that they lead to."""
