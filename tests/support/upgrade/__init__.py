@@ -1,0 +1,1 @@
+"""The newest release and this code, as one fleet."""
