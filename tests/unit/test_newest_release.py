@@ -13,7 +13,7 @@ _WHO = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what i
 
 
 def git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", folder, "-c", "core.hooksPath=/dev/null", *arguments]
+    command = ["git", "-C", str(folder), "-c", "core.hooksPath=/dev/null", *arguments]
     return subprocess.run(
         command, env={**os.environ, **_WHO}, stdout=subprocess.PIPE, text=True, check=True
     ).stdout.strip()
@@ -57,7 +57,7 @@ def test_a_shallow_clone_or_a_folder_without_git_has_no_release(
     tarball = tmp_path / "tarball"
     tarball.mkdir()
     (tarball / "CHANGELOG.md").write_text(_NEW)
-    with pytest.raises(release.NoHistory, match="(?i)git repository"):
+    with pytest.raises(release.NoHistory, match=r"(?i)git repository"):
         release.newest(tarball)
     (tarball / "CHANGELOG.md").write_text("## Unreleased\n")
     with pytest.raises(release.NoHistory, match="has no release"):
