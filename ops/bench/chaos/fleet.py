@@ -84,6 +84,7 @@ class Fleet:
         self.supervisor = Supervisor([*self.apis, *self.keepers, *self.workers])
         self.redis = redis.Redis.from_url(self.settings.redis_url, socket_timeout=2)
         self.stops = Counter[str]()  #: how often faults stopped each of them
+        self.drained = set[str]()  #: names of those that are draining
         self._down_until_s: dict[str, float] = {}
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._is_frozen = False
@@ -161,6 +162,15 @@ class Fleet:
             yield
         finally:
             self._is_frozen = False
+
+    @contextmanager
+    def draining(self, child: Child) -> Iterator[None]:
+        """Has the health probe leave a process alone that accepts no more connections."""
+        self.drained.add(child.name)
+        try:
+            yield
+        finally:
+            self.drained.discard(child.name)
 
     def ended_with(self, child: Child, pid: int) -> str | None:
         """Wait status of a worker's process, from its supervisor's log."""

@@ -15,8 +15,8 @@ ROUTES = ("livez", "readyz")
 
 
 class HealthProbe:
-    """Threads that ask each api for its health, past the proxies; one that was stopped or ended
-    meanwhile doesn't count.
+    """Threads that ask each api for its health, past the proxies; one that was stopped, drained
+    or ended meanwhile doesn't count.
 
     took_s: times of the answers by route; one without an answer counts with the time limit, and is
     in the ledger."""
@@ -62,6 +62,7 @@ class HealthProbe:
         """Returns the process where it runs: its pid and start time, and how often it stood."""
         process = api.process
         found = look(process.pid) if process else None
-        if not process or not found or found.state == "T":
+        drains = api.name in self._fleet.drained
+        if not process or not found or found.state == "T" or drains:
             return None
         return process.pid, found.born, self._fleet.stops[api.name]

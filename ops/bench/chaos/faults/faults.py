@@ -162,12 +162,14 @@ def child_frozen(which: str, stage: Stage, dice: Random) -> Steps[Proof]:
     child = yield from until(lambda: _any_alive(which, stage, dice))
     assert child.process
     stage.fleet.stops[child.name] += 1
-    return (yield from _frozen([child.process.pid], dice)) | {"process": child.name}
+    with stage.holding(child.name):
+        return (yield from _frozen([child.process.pid], dice)) | {"process": child.name}
 
 
 def _any_alive(which: str, stage: Stage, dice: Random) -> Child | None:
-    alive = [child for child in getattr(stage.fleet, which) if child.alive()]
-    return dice.choice(alive) if alive else None
+    children: list[Child] = getattr(stage.fleet, which)
+    free = [child for child in children if child.alive() and child.name not in stage.busy]
+    return dice.choice(free) if free else None
 
 
 def _frozen(pids: Sequence[int], dice: Random) -> Steps[Proof]:

@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from signal import SIGKILL, SIGTERM
 
-from ops.bench.chaos.faults import disk, faults, floods, network
+from ops.bench.chaos.faults import disk, faults, floods, network, rolling
 from ops.bench.chaos.faults.targets import Proof, Stage, Steps
 from ops.bench.chaos.network.faulty_proxy import Fault as NetworkFault
 
@@ -97,12 +97,16 @@ FAULTS: Mapping[str, Fault] = {
         f"link_{kind}": Fault(11, f"a connection {name}", _HIT, partial(network.link_fault, fault))
         for kind, fault, name in _LINKS
     },
+    "rolling_upgrade": Fault(
+        *(10, "all processes replaced in turn by SIGTERM", "wait status of each"),
+        rolling.rolling_upgrade,
+    ),
     "upload_broken_off": Fault(
-        *(30, "an upload broken off", "bytes sent; the tag of no job"),
+        *(25, "an upload broken off", "bytes sent; the tag of no job"),
         partial(faults.broken_off, "upload"),
     ),
     "stream_broken_off": Fault(
-        *(30, "a stream broken off by its client, which resumes", _SEQS),
+        *(25, "a stream broken off by its client, which resumes", _SEQS),
         partial(faults.broken_off, "stream"),
     ),
 }

@@ -125,6 +125,11 @@ def a_worker(stage: Stage, dice: Random) -> Steps[Worker]:
     return (yield from until(choose, _FOUND_WITHIN_S))
 
 
+def has_ready_worker(stage: Stage, supervisor: Child) -> bool:
+    """Returns True if a worker of that `millrace worker` is ready."""
+    return any(worker.supervisor is supervisor for worker, _ in _ready_workers(stage))
+
+
 def _ready_workers(stage: Stage) -> Iterator[tuple[Worker, bool]]:
     """Yields (worker, holds slices)."""
     supervisors = {child.pid: child for child in stage.fleet.workers if child.alive()}
