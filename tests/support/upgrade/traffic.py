@@ -81,7 +81,7 @@ class Traffic:
         """Returns once a job, a call and a stream that begin later have ended as they should."""
         before = Counter(self.counts)
         eventually(lambda: self.failures or self._beyond(before))
-        assert not self.failures
+        assert not self.failures, self.failures
 
     def _beyond(self, before: Counter[str]) -> bool:
         # One more than can be open at once: the last of them began after the look.
