@@ -1,12 +1,16 @@
 """Release that a rolling upgrade begins with: found in the history of a small repository."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.upgrade import release
+
+_NO_GIT = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+pytestmark = [pytest.mark.heavy, _NO_GIT]
 
 _OLD, _NEW = "## 0.1.0 - 2026-01-01\n", "## 0.2.0 - 2026-02-01\n"
 _WHO = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
