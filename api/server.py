@@ -6,7 +6,9 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -27,6 +29,7 @@ from jobs.telemetry.metrics import exposition, record
 
 _SWITCH_INTERVAL_S = 0.0005
 _SHUTDOWN_S = 10
+_LINGER_S = 1.0  # where other apis share the port
 _HAND_OVER_S = 5  # after which streams that haven't ended are left to other apis
 _KEEP_ALIVE_S = 75
 _TICK, _TICK_S = 0, 1.0  # uvicorn renews the Date header at its ticks 0, 10, …: once a second
@@ -61,7 +64,23 @@ class _Server(uvicorn.Server):
         self._app.state.live_updates.close()
         gateway = self._app.state.context.gateway
         asyncio.get_running_loop().call_later(_HAND_OVER_S, gateway.hand_over)
+        await self._stop_listening(sockets or [])
         await super().shutdown(sockets)
+
+    async def _stop_listening(self, sockets: list[socket.socket]) -> None:
+        """Closes sockets that others share, and takes what waits there: the kernel has assigned it
+        to this process, and would reset it."""
+        waiting = [one for sock in sockets for one in shared_port.accept_all(sock)]
+        for server in self.servers:
+            server.close()  # at once: between the two lies no turn of the loop
+        loop, config = asyncio.get_running_loop(), self.config
+        protocol: Callable[..., asyncio.Protocol] = config.http_protocol_class
+        new = partial(
+            protocol, config=config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        for one in waiting:
+            with suppress(OSError):  # its client has left
+                await loop.connect_accepted_socket(new, one, ssl=config.ssl)
 
 
 def serve(settings: Settings) -> None:
@@ -80,13 +99,15 @@ def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    app = create_app(settings)
+    app, shared = create_app(settings), settings.share_port
+    turns = RequestTurns(_policy(app))
+    http = bounded_protocol(settings.slow_client_s, turns, _LINGER_S if shared else 0.0)
     config = uvicorn.Config(
         FastPath(app),
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http=bounded_protocol(settings.slow_client_s, RequestTurns(_policy(app))),  # type: ignore[arg-type]
+        http=http,  # type: ignore[arg-type]
         ws="none",
         log_config=None,  # jobs/telemetry/logs.py configures logging
         headers=security.headers(settings),
@@ -98,7 +119,6 @@ def serve(settings: Settings) -> None:
         timeout_keep_alive=_KEEP_ALIVE_S,
     )
     server = _Server(config, app)
-    shared = settings.share_port
     server.run(shared_port.bind(settings.host, settings.port) if shared else None)
     if not server.started:
         sys.exit(_NOT_STARTED)

@@ -37,12 +37,17 @@ class Connection(HttpToolsProtocol):
     """Connection of one client.
 
     `patience_s`: time for a whole head, and for each LEAST_BODY bytes of a body. `turns`: those of
-    all connections of the process.
+    all connections of the process. `linger_s`: time in which a connection at rest still takes a
+    last request, once the process is to end.
     """
 
-    def __init__(self, *args: Any, patience_s: float, turns: RequestTurns, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, patience_s: float, turns: RequestTurns, linger_s: float = 0.0,
+        **kwargs: Any,
+    ) -> None:  # fmt: skip
         super().__init__(*args, **kwargs)
-        self._patience_s, self._turns = patience_s, turns
+        self._patience_s, self._turns, self._linger_s = patience_s, turns, linger_s
+        self._is_last = False  # the request that comes next
         self.arrived_s = 0.0  #: time at which the latest data was read, on the process's clock
         self.deferred: list[bytes] = []  #: data that waits for its turn to be parsed
         self._in_head = True  # or between two requests
@@ -128,6 +133,8 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if before is not None and not before.response_complete:
             self._earlier = [one for one in self._earlier if not one.response_complete] + [before]
+        if self._is_last:
+            self.cycle.keep_alive = False
         self.scope["extensions"] = self._extensions
         if self.scope["http_version"] == "1.0":
             cycle: Any = self.cycle
@@ -212,6 +219,25 @@ class Connection(HttpToolsProtocol):
                 cycle.disconnected = True
                 cycle.message_event.set()
         return begun
+
+    # -- the end of the process
+
+    def shutdown(self) -> None:
+        """Ends the connection after the response that is due. One at rest lingers: its client may
+        have sent a request already, and would have to guess if it was served."""
+        self._is_last = True
+        if self._linger_s and not self._responding():
+            self.loop.call_later(self._linger_s, self._linger_on)
+        else:
+            super().shutdown()
+
+    def _linger_on(self) -> None:
+        """Waits for another turn of the loop, which may have stood still and not read yet."""
+        self.loop.call_later(_TICK_S, self._end_if_at_rest)
+
+    def _end_if_at_rest(self) -> None:
+        if self.at_rest() and not self.deferred:
+            self.transport.close()
 
     # -- rejections
 
@@ -304,10 +330,12 @@ def _head_too_large() -> HeadTooLarge:
     return HeadTooLarge(f"the request line and headers have more than {MAX_HEAD:,} bytes")
 
 
-def bounded_protocol(patience_s: float, turns: RequestTurns) -> Callable[..., Connection]:
+def bounded_protocol(
+    patience_s: float, turns: RequestTurns, linger_s: float = 0.0
+) -> Callable[..., Connection]:
     """Returns a factory of connections, as uvicorn expects it."""
 
     def make(*args: Any, **kwargs: Any) -> Connection:
-        return Connection(*args, patience_s=patience_s, turns=turns, **kwargs)
+        return Connection(*args, patience_s=patience_s, turns=turns, linger_s=linger_s, **kwargs)
 
     return make

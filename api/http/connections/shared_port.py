@@ -1,7 +1,8 @@
 """Sockets of an api process that shares its port with other processes of the machine."""
 
 import socket
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 
 from jobs.settings import SettingsError
 
@@ -32,6 +33,13 @@ def bind(host: str, port: int) -> list[socket.socket]:
             ) from error
         opened.pop_all()
     return sockets
+
+
+def accept_all(listener: socket.socket) -> Iterator[socket.socket]:
+    """Accepts the connections that wait at a socket."""
+    with suppress(OSError):  # there are no more
+        while True:
+            yield listener.accept()[0]
 
 
 def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:

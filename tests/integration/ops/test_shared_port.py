@@ -4,8 +4,10 @@ import http.client
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -52,6 +54,10 @@ def answering(port: int) -> int | None:
         )
 
 
+def connections(child: Child) -> list[Any]:
+    return list(psutil.Process(child.pid).net_connections("tcp4"))
+
+
 def test_each_gets_connections_and_where_one_is_killed_the_other_gets_all(
     apis: tuple[int, list[Child]],
 ) -> None:
@@ -63,6 +69,32 @@ def test_each_gets_connections_and_where_one_is_killed_the_other_gets_all(
     killed.process.send_signal(signal.SIGKILL)
     killed.process.wait(PATIENCE_S)
     assert {answering(port) for _ in range(10)} == {other.pid}
+
+
+def test_requests_that_an_api_has_not_read_when_it_is_to_end_are_answered(
+    apis: tuple[int, list[Child]],
+) -> None:
+    port, [ending, other] = apis
+    seen: set[int | None] = set()
+    eventually(lambda: seen.add(answering(port)) or {ending.pid, other.pid} <= seen)
+    assert ending.process is not None
+    with ExitStack() as opened:
+        client = partial(http.client.HTTPConnection, "127.0.0.1", port, timeout=PATIENCE_S)
+        kept, new = ([opened.enter_context(closing(client())) for _ in range(30)] for _ in range(2))
+        for one in kept:
+            one.request("GET", "/livez")
+            one.getresponse().read()
+        assert any(one.laddr.port == port and one.raddr for one in connections(ending))
+        ending.process.send_signal(signal.SIGSTOP)
+        for one in (*kept, *new):
+            one.request("GET", "/livez")
+        ending.process.terminate()
+        ending.process.send_signal(signal.SIGCONT)
+        for one in (*kept, *new):
+            answer = one.getresponse()
+            assert (answer.status, bool(answer.read())) == (200, True)
+    assert ending.process.wait(PATIENCE_S) == 0
+    assert answering(port) == other.pid
 
 
 def test_a_port_that_another_program_listens_on_is_named() -> None:
