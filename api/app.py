@@ -154,7 +154,7 @@ def create_app(settings: Settings) -> FastAPI:
             )
             await run_in_threadpool(follower.start)
             stack.push_async_callback(run_in_threadpool, follower.stop)
-            for name, work in _background_work(context).items():
+            for name, work in _background_work(app, context).items():
                 await stack.enter_async_context(_kept(name, work))
             if settings.metrics:
                 metrics.CALLS_WAITING.set_function(lambda: context.gateway.in_flight)
@@ -168,6 +168,7 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
+    app.state.request_wait_s = lambda: 0.0  # until a server says
     errors.install(app)
     openapi.install(app)
     swagger.install(app)
@@ -227,13 +228,15 @@ def build_context(settings: Settings) -> Context:
     )
 
 
-def _background_work(context: Context) -> dict[str, background.Work]:
+def _background_work(app: FastAPI, context: Context) -> dict[str, background.Work]:
     """Work that needs nothing but to be kept running, by name."""
     work: dict[str, background.Work] = {
         "models file": partial(models_watcher.follow, context.models_file),
         "free space": context.free_space.watch,
     }
-    return {**work, "loop lag": loop_lag.watch} if context.settings.metrics else work
+    if context.settings.metrics:
+        work["loop lag"] = partial(loop_lag.watch, lambda: app.state.request_wait_s())
+    return work
 
 
 @asynccontextmanager

@@ -101,6 +101,7 @@ def serve(settings: Settings) -> None:
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     app, shared = create_app(settings), settings.share_port
     turns = RequestTurns(_policy(app))
+    app.state.request_wait_s = turns.longest_wait_s
     http = bounded_protocol(settings.slow_client_s, turns, _LINGER_S if shared else 0.0)
     config = uvicorn.Config(
         FastPath(app),

@@ -107,6 +107,11 @@ class RequestTurns:
             self._waiting.setdefault(self._tenant(data), deque()).append(connection)
             self._count += 1
 
+    def longest_wait_s(self) -> float:
+        """Returns the time for which the first of the requests that wait has done so; 0: none."""
+        now_s = clock.monotonic()
+        return max((now_s - each[0].arrived_s for each in self._waiting.values()), default=0.0)
+
     def _hold(self, connection: Waiting, data: bytes) -> None:
         connection.deferred.append(data)
         if sum(map(len, connection.deferred)) > _HELD_BYTES:

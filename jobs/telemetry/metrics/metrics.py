@@ -137,7 +137,7 @@ TARGET_S = _gauge(
 CALLS_WAITING = _gauge("millrace_calls_in_flight", "Unanswered calls in this process.")
 ITEMS_SUBMITTED = _counter("millrace_items_submitted_total{model}", "Items submitted in jobs.")
 JOBS_SUBMITTED = _counter("millrace_jobs_submitted_total{model,class}", "Jobs submitted.")
-LOOP_LAG_S = _gauge("millrace_event_loop_lag_seconds", "Maximum lag of the api's loop in 1 s.")
+LOOP_LAG_S = _gauge("millrace_event_loop_lag_seconds", "Lag of loop or request, most in 1 s.")
 BACKGROUND_FAILURES = _counter(
     "millrace_background_failures_total{task}", "Faults of the api's background tasks, by task."
 )

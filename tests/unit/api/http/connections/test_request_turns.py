@@ -96,6 +96,20 @@ async def test_a_turn_of_the_loop_begins_a_few_requests_and_the_next_one_those_t
     assert requests.read == datas + later
 
 
+async def test_the_longest_wait_is_that_of_the_first_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    requests, now_s = Requests(), 100.0
+    monkeypatch.setattr("jobs.clock.monotonic", lambda: now_s)
+    requests.come(*[call() for _ in range(BEGUN)])
+    assert requests.turns.longest_wait_s() == 0.0
+    requests.come(call("a"), call("b"))
+    now_s = 103.0
+    assert requests.turns.longest_wait_s() == 3.0
+    await turn()
+    assert requests.turns.longest_wait_s() == 0.0
+
+
 async def test_tenants_take_turns_and_those_of_one_come_in_order() -> None:
     requests = Requests()
     requests.come(*[call("flood") for _ in range(BEGUN + 40)], call("light"))
