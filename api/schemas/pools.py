@@ -40,7 +40,8 @@ class PoolLoad(BaseModel):
 
     capacity_used: float | None = Field(
         description="work of calls over the last ten seconds, refused ones included, as device "
-        "time at full launches over what the ready workers give: 1 is all of it",
+        "time at full launches over what the ready workers give: 1 is all of it. Of the pool api: "
+        "requests over those that its apis carry",
         examples=[0.62],
     )
     offered_replicas: float | None = Field(description="the same work, in workers", examples=[1.24])
@@ -62,6 +63,15 @@ class PoolLoad(BaseModel):
     )
     late: float | None = Field(
         description="share of answered calls past their target", examples=[0.01]
+    )
+    lag_s: float | None = Field(
+        description="lag of the event loop that half of the apis have at least, s; of the pool "
+        "api alone",
+        examples=[None],
+    )
+    requests_s: float | None = Field(
+        description="HTTP requests to all apis over the last ten seconds, per second; likewise",
+        examples=[None],
     )
 
 
@@ -93,10 +103,12 @@ class ScaleEvent(BaseModel):
 
 
 class Pool(BaseModel):
-    """Pool of workers."""
+    """Pool of workers, or the one of the apis."""
 
     pool: str = Field(examples=["default"])
-    workers: dict[str, int] = Field(description="live workers by state", examples=[{"ready": 2}])
+    workers: dict[str, int] = Field(
+        description="live workers, or apis, by state", examples=[{"ready": 2}]
+    )
     load: PoolLoad
     scaling: Scaling | None = Field(description="null: the autoscaler is off")
     events: list[ScaleEvent] = Field(

@@ -274,6 +274,8 @@ class AdaptedModel(Model):
 
 PREPARE_POOL = "prepare"
 """Pool of the workers that prepare items of models that declare `prepare = "pool"`."""
+API_POOL = "api"
+"""Pool of the api processes, which serve no model."""
 
 PREPARATION = "~prepare"
 """Ends the version under which slices wait that are still to be prepared."""

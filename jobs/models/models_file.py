@@ -14,7 +14,7 @@ from jobs.models.adapters import problems_of as adapter_problems
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.engines.builtin_engines import ENGINES
 from jobs.models.engines.engine_spec import GENERAL_TASKS, EngineSpec, EntryContext
-from jobs.models.model import PREPARATION, PREPARE_POOL, Model
+from jobs.models.model import API_POOL, PREPARATION, PREPARE_POOL, Model
 from jobs.models.registry import Registry
 from jobs.problems import described
 from jobs.settings import SettingsError
@@ -172,6 +172,8 @@ def _preparation_problems(model: Model, spec: EngineSpec | None) -> Iterator[str
         yield f"version: {PREPARATION} at its end names the preparation of a version"
     if PREPARE_POOL in model.pools:
         yield f"pool: {PREPARE_POOL!r} is that of the workers that prepare; take another name"
+    if API_POOL in model.pools:
+        yield f"pool: {API_POOL!r} is that of the api processes; take another name"
     if spec and model.prepare == "pool" and not spec.pooled:
         yield f'prepare = "pool": the engine {model.engine!r} prepares in its own workers alone'
     if spec and model.fetch and not spec.takes_bytes:

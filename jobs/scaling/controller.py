@@ -26,6 +26,7 @@ _SEEN_S = 15.0  # after which no figure is of the time before: counters of 10 s,
 _KEPT_USED = 0.25  # use from which on none is taken away while calls are refused or late
 _OVERDUE = 3.0  # in boots
 _LEAST_OVERDUE_S = 60.0
+_STRAINED_S = 3600.0  # for which apis aren't asked to carry what they lagged under
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def _observe(signals: Signals, policy: Policy, history: History) -> History:
     at_s, short = signals.at_s, signals.ready < _desired(history)
     rules = () if short and not history.overdue else policy.parsed_rules
     held = [rule.text for rule in rules if rule.holds(signals)]
-    low = _load_does_with(_desired(history) - 1, signals, policy)
+    low = _load_does_with(_desired(history) - 1, signals, policy, history)
     return replace(
         history,
         holding={text: history.holding.get(text, at_s) for text in held},
@@ -131,7 +132,10 @@ def _lower(signals: Signals, policy: Policy, history: History, fired: list[Rule]
     return ""
 
 
-def _load_does_with(replicas: int, signals: Signals, policy: Policy) -> bool:
+def _load_does_with(replicas: int, signals: Signals, policy: Policy, history: History) -> bool:
+    each_s, since_s = history.strained_each_s, signals.at_s - history.grown_s
+    if each_s and since_s < _STRAINED_S and (signals.requests_s or 0.0) * _EASE > replicas * each_s:
+        return False
     return all(need.replicas <= replicas for need in needs.by_load(signals, policy, _EASE))
 
 
@@ -144,6 +148,8 @@ def _up(wanted: Need, signals: Signals, policy: Policy, history: History) -> Dec
     reason, replicas = wanted.reason, policy.clamp(wanted.replicas)
     if replicas < wanted.replicas:
         reason += f"; {wanted.replicas} would be needed, max_replicas is {policy.max_replicas}"
+    if signals.lags(policy.lag_ms):
+        history = replace(history, strained_each_s=signals.requests_each_s)
     return _change(replicas, reason, signals, history)
 
 
@@ -170,7 +176,7 @@ def _overdue(signals: Signals, history: History) -> Decision:
     desired, since_s = _desired(history), _since(history.short_since_s, signals.at_s)
     reason = (
         f"only {signals.ready} of {desired} replicas are ready for {signals.at_s - since_s:.0f} s, "
-        f"and {signals.booting} load: look at `millrace workers` and at what starts them"
+        f"and {signals.booting} load: look at what starts them, and at `millrace workers`"
     )
     return Decision("overdue", desired, reason, replace(history, overdue=True))
 

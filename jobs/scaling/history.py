@@ -19,6 +19,8 @@ class History:
     short_since_s: float | None = None  #: since when fewer are ready than desired
     settled_since_s: float | None = None  #: since when they are all ready
     overdue: bool = False  #: True once it was said that replicas don't get ready
+    #: requests a second of each api when it last grew since they lagged; None: it never did
+    strained_each_s: float | None = None
     arrivals: Arrivals = field(default_factory=Arrivals)
 
     def without_timers(self) -> "History":
@@ -36,6 +38,7 @@ class History:
             "short_since_s": self.short_since_s,
             "settled_since_s": self.settled_since_s,
             "overdue": self.overdue,
+            "strained_each_s": self.strained_each_s,
         }
 
     @classmethod

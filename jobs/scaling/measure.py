@@ -86,6 +86,26 @@ def measure(
     )
 
 
+def measure_apis(reports: ReportSet, requests_s: float, at_s: float) -> Signals:
+    """Returns the load of the apis.
+
+    requests_s: that one of them carries. Their lag is what half of them have at least: one that
+    lags alone has a client that floods a connection, or is ill, and no further api mends that.
+    """
+    apis = reports.by_kind("api")
+    each = (ReportSet([one]).gauge("millrace_event_loop_lag_seconds") for one in apis.reports)
+    lags = sorted(lag_s for lag_s in each if lag_s is not None)
+    come_s = apis.recent().rate("millrace_http_requests_total")
+    return Signals(
+        at_s=at_s,
+        ready=len(apis.reports),
+        offered=come_s / requests_s,
+        lag_s=lags[len(lags) // 2] if lags else 0.0,
+        requests_s=come_s,
+        missing=() if apis.reports else ("reports of apis",),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ModelLoad:
     """Load by one model. Calls are counted by the second."""

@@ -34,7 +34,8 @@ def floors(policy: Policy, arrivals: Arrivals, at_s: float) -> Iterator[Need]:
     if work is not None:
         yield Need(
             _for_calls(work, policy.target_used),
-            f"at this time calls used {work:.2f} replicas on {policy.forecast:.0%} of earlier days",
+            f"at this time there was work for {work:.2f} replicas on {policy.forecast:.0%} of "
+            "earlier days",
         )
 
 
@@ -42,9 +43,10 @@ def by_load(signals: Signals, policy: Policy, ease: float = 1.0) -> Iterator[Nee
     """Yields what the load needs. ease: factor on the room that is to be left; above 1 for one
     that says when fewer do, so that a load that wavers changes nothing."""
     target = min(1.0, policy.target_used) / ease
+    come = "calls" if signals.requests_s is None else "requests"
     yield Need(
         _for_calls(signals.offered, target),
-        f"calls bring the work of {signals.offered:.2f} replicas, to be used for {target:.0%}",
+        f"{come} bring the work of {signals.offered:.2f} replicas, to be used for {target:.0%}",
     )
     if signals.busy:
         yield Need(

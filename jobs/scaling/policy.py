@@ -16,6 +16,8 @@ Actuation = Literal["plan", "command", "local", "kubernetes"]
 ACTUATIONS: tuple[Actuation, ...] = get_args(Actuation)
 _MOST_REPLICAS = 10_000
 _MOST_ROWS = 50  # schedules, or rules
+_MOST_LAG_MS = 60_000.0
+_LAG_RULE = "lag above {:g} ms for 10 s: +1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +41,19 @@ class Policy:
     forecast: float = 0.8  #: quantile of earlier days that the floor is made of; 0: no forecast
     schedules: tuple[Schedule, ...] = ()
     rules: tuple[str, ...] = field(default=())
+    #: of the pool of apis: requests a second that one carries, and the lag of its event loop, ms,
+    #: beyond which it carries too many, whatever their number
+    requests_s: float = 1000.0
+    lag_ms: float = 100.0
     spot_pool: str = ""  #: pool of spot workers that serve the same models; "": none
     spot_share: float = 0.0  #: share of the replicas that may be in it, 0 to 1
     on_demand_floor: int = 0  #: replicas that aren't, whatever the share
 
     @property
     def parsed_rules(self) -> tuple[Rule, ...]:
-        """Rules, parsed."""
-        return _parsed(self.rules)
+        """Rules, parsed, and the one about the lag of apis."""
+        lag = (_LAG_RULE.format(self.lag_ms),) if self.correct else ()
+        return _parsed((*self.rules, *lag))
 
     def clamp(self, replicas: int) -> int:
         """Returns the number within the bounds that is nearest."""
@@ -83,6 +90,10 @@ def _problems(policy: Policy) -> list[str]:
             found.append(f"{name}: 0 or more seconds")
     if policy.drain_s == 0:
         found.append("drain_s: above 0")
+    if not 0 < policy.requests_s < float("inf"):
+        found.append("requests_s: above 0")
+    if not 1 <= policy.lag_ms <= _MOST_LAG_MS:
+        found.append(f"lag_ms: 1 up to {_MOST_LAG_MS:,.0f}")
     for name in ("schedules", "rules"):
         if len(getattr(policy, name)) > _MOST_ROWS:
             found.append(f"{name}: at most {_MOST_ROWS}")

@@ -21,6 +21,8 @@ _SIGNALS: dict[str, tuple[str, tuple[str, ...]]] = {
     "late": ("late", ("%",)),
     "wait": ("wait_s", tuple(_UNITS)),
     "drain": ("drain_s", tuple(_UNITS)),
+    "lag": ("lag_s", tuple(_UNITS)),
+    "requests": ("requests_s", ("",)),
 }
 
 
@@ -36,9 +38,11 @@ class Rule:
     add: int  #: replicas; negative: to remove
 
     def holds(self, signals: Signals) -> bool:
-        """Returns True if the signal is beyond the bound now."""
-        value = getattr(signals, self.field)
-        return bool(value > self.bound if self.side == "above" else value < self.bound)
+        """Returns True if the signal is beyond the bound now; False where the pool has none."""
+        value: float | None = getattr(signals, self.field)
+        if value is None:
+            return False
+        return value > self.bound if self.side == "above" else value < self.bound
 
 
 def parse(text: str) -> Rule:

@@ -27,6 +27,9 @@ class Signals:
     #: share of the time in which the ready replicas prepare; None: the pool does something else
     busy: float | None = None
     late: float = 0.0  #: share of the answered calls that missed their target, 0 to 1
+    #: of the pool of apis: lag of their event loops, s, and requests a second; None: of workers
+    lag_s: float | None = None
+    requests_s: float | None = None
     missing: tuple[str, ...] = ()  #: what isn't known, in words; nothing is decided then
 
     @property
@@ -34,6 +37,15 @@ class Signals:
         """Work of calls as a share of what the ready replicas give: 1 is all of it. Of preparation,
         which no call waits for, the share of the time in which it goes on."""
         return self.offered / max(1, self.ready) if self.busy is None else self.busy
+
+    @property
+    def requests_each_s(self) -> float:
+        """Requests a second that an api gets."""
+        return (self.requests_s or 0.0) / max(1, self.ready)
+
+    def lags(self, most_ms: float) -> bool:
+        """Returns True if the event loops of apis lag by more than that."""
+        return (self.lag_s or 0.0) * 1000 > most_ms
 
     @property
     def drain_s(self) -> float:
@@ -71,4 +83,6 @@ class Signals:
             "slack_s": self.slack_s,
             "refused": self.refused,
             "late": self.late,
+            "lag_s": self.lag_s,
+            "requests_s": self.requests_s,
         }

@@ -1,8 +1,11 @@
 """Autoscalers of pools by people's word: set, pause, resume, turn off."""
 
+from collections.abc import Iterator
+
 import orjson
 
 from jobs.errors import Conflict, Fault, Invalid, NotFound
+from jobs.models.model import API_POOL
 from jobs.scaling.policy import Policy
 from jobs.store import db
 from jobs.store.db import Tx
@@ -12,10 +15,11 @@ from jobs.store.scaling.policies import PolicyRow
 
 def set_policy(tx: Tx, pool: str, policy: Policy, actor: str) -> PolicyRow:
     """Turns the autoscaler of a pool on, or changes its policy. Raises Conflict where two policies
-    would act on one pool; Invalid where its spot pool is the pool itself."""
-    if policy.spot_pool == pool:
-        problem = "spot_pool: another pool than its own"
-        raise Invalid(problem, faults=[Fault(("policy",), "invalid", problem)])
+    would act on one pool; Invalid where the policy isn't one of this pool."""
+    if problems := list(_problems(pool, policy)):
+        raise Invalid(
+            "; ".join(problems), faults=[Fault(("policy",), "invalid", one) for one in problems]
+        )
     db.lock(tx, "millrace.pool_policies")  # of two that are set at once one sees the other
     for other in store.page(tx):
         if other.pool == policy.spot_pool or (other.pool != pool and _acts_on(other, policy, pool)):
@@ -27,6 +31,18 @@ def set_policy(tx: Tx, pool: str, policy: Policy, actor: str) -> PolicyRow:
     words = f"{policy.min_replicas} to {policy.max_replicas} replicas, by {policy.actuator}"
     store.add_event(tx, pool, "set", row.desired, words, actor)
     return row
+
+
+def _problems(pool: str, policy: Policy) -> Iterator[str]:
+    if policy.spot_pool == pool:
+        yield "spot_pool: another pool than its own"
+    if policy.spot_pool and API_POOL in (pool, policy.spot_pool):
+        yield f"spot_pool: a pool of workers, for one of workers; {API_POOL} is that of the apis"
+    if pool == API_POOL and policy.min_replicas == 0:
+        yield f"min_replicas: 1 or more in the pool {API_POOL}, or nobody is left to be asked"
+    for name in ("requests_s", "lag_ms"):
+        if pool != API_POOL and getattr(policy, name) != getattr(Policy(), name):
+            yield f"{name}: of the pool {API_POOL} alone"
 
 
 def pause(tx: Tx, pool: str, actor: str, reason: str, replicas: int | None = None) -> PolicyRow:

@@ -1,4 +1,4 @@
-"""Actuator `local`: starts workers of this machine, and drains them."""
+"""Actuator `local`: starts workers, or apis, of this machine, and drains them."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -19,18 +19,19 @@ def last_first(workers: Mapping[int, Any]) -> list[int]:
 
 
 class LocalWorkers(Generic[C]):
-    """The workers of one pool under one supervisor; for its main thread.
+    """The workers of one pool, or the apis, under one supervisor; for its main thread.
 
-    new: makes the worker of a place, from 1 on; most: places that there are; order: returns the
-    places of workers in the order in which they go; grace_s: of a worker that drains, before it is
-    killed.
+    kind: what they are, as the options of `millrace up` say it; new: makes the one of a place, from
+    1 on; most: places that there are; order: returns the places in the order in which they go;
+    grace_s: of one that drains, before it is killed.
     """
 
     def __init__(
         self, supervisor: Supervisor, pool: str, first: Iterable[C], new: Callable[[int], C],
         most: int, order: Callable[[Mapping[int, C]], list[int]] = last_first,
-        grace_s: float = 30.0,
+        grace_s: float = 30.0, kind: str = "workers",
     ) -> None:  # fmt: skip
+        self._kind = kind
         self._supervisor, self._pool, self._new, self._most = supervisor, pool, new, most
         self._order, self._grace_s = order, grace_s
         self.by_place = dict(enumerate(first, 1))  #: workers that are kept running
@@ -40,7 +41,7 @@ class LocalWorkers(Generic[C]):
         """Implements `Actuator.apply`, for its pool. Where more are asked for than there are places
         it starts what it can, and raises ActuatorError."""
         if pool != self._pool:
-            raise ValueError(f"these are workers of {self._pool}, not of {pool}")
+            raise ValueError(f"these are {self._kind} of {self._pool}, not of {pool}")
         changed, self._asked = replicas != self._asked, replicas
         while len(self.by_place) < min(replicas, self._most):
             if not self._start():
@@ -50,8 +51,8 @@ class LocalWorkers(Generic[C]):
                 self._retire(place)
         if replicas > self._most:
             raise ActuatorError(
-                f"{replicas} workers are asked for, and `millrace up` may have {self._most}: start "
-                f"it with --max-workers {replicas}, or lower max_replicas"
+                f"{replicas} {self._kind} are asked for, and `millrace up` may have {self._most}: "
+                f"start it with --max-{self._kind} {replicas}, or lower max_replicas"
             )
         return changed
 

@@ -4,11 +4,11 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobs.models.model import PREPARE_POOL
+from jobs.models.model import API_POOL, PREPARE_POOL
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings, SettingsError
 from jobs.store import roles
@@ -44,12 +44,13 @@ class Platform:
 
     workers: that are started; most_workers: up to which the autoscaler may have, where a policy
     says `local`; 0: it has no say; prepare_workers: that prepare items; None: one where a model of
-    the models file asks for them; apis: that share the port.
+    the models file asks for them; apis: that share the port; most_apis: as most_workers.
     """
 
     def __init__(
         self, configured: Settings, workers: int = 1, logs: Path | None = None,
         most_workers: int = 0, prepare_workers: int | None = None, apis: int = 1,
+        most_apis: int = 0,
     ) -> None:  # fmt: skip
         if configured.tls_client_ca and not configured.client_cert:
             raise SettingsError([_CLIENT_CERTIFICATE_MISSING])
@@ -61,43 +62,54 @@ class Platform:
         )
         postgres = self.servers.postgres
         preparers = _preparers(configured, prepare_workers)
-        self._workers, self._apis = max(workers, most_workers) + preparers, apis
-        most = connections.most(self._workers, apis)
+        self._workers, self._apis = max(workers, most_workers) + preparers, max(apis, most_apis)
+        most = connections.most(self._workers, self._apis)
         postgres.connections = max(postgres.connections, most)
         api, worker = (self._logged_in(role, configured) for role in (roles.API, roles.WORKER))
         # A request for /metrics at a shared port would reach any of its apis.
-        own = apis if apis > 1 else 0
+        own = self._apis if self._apis > 1 else 0
         ports = _metrics_ports(configured, 1 + self._workers + own)
         keeper, *self._each = (worker.evolve(metrics_port=port) for port in ports[own:])
         sharing = [api.evolve(metrics_port=port, share_port=True) for port in ports[:own]]
+        self._each_api = sharing or [api.evolve(metrics_port=0)]
         self._preparing = [_preparing(self._each.pop()) for _ in range(preparers)]
-        with_metrics = [*sharing, keeper, *self._each[:workers], *self._preparing]
+        with_metrics = [*sharing[:apis], keeper, *self._each[:workers], *self._preparing]
         self._with_metrics = with_metrics if configured.metrics else []
         self._worker_server, self._logs = fork_server(worker), logs
         first = [self._new_worker(place) for place in range(1, workers + 1)]
+        first_apis = [self._new_api(place) for place in range(1, apis + 1)]
         self.supervisor = Supervisor(
             [
-                *_api_children(sharing or [api.evolve(metrics_port=0)], logs),
+                *first_apis,
                 *first,
                 *(self._new_preparer(place) for place in range(1, preparers + 1)),
                 _child("keeper", "workers.keeper", keeper, logs),  # nobody waits for it
             ]
         )
-        self._local: LocalWorkers[WatchedWorker] | None = None
-        self._follower: ScalingFollower | None = None
+        self._worker, self._scaled = worker, dict[str, LocalWorkers[Any]]()  # by pool
+        self._followers: dict[str, ScalingFollower] = {}
         if most_workers:
-            self._local = LocalWorkers(
+            self._scaled[worker.pool] = LocalWorkers(
                 *(self.supervisor, worker.pool, first, self._new_worker, len(self._each)),
                 self._drain_order,
                 grace_s(worker),
             )
+        if most_apis:
+            self._scaled[API_POOL] = LocalWorkers(
+                *(self.supervisor, API_POOL, first_apis, self._new_api, self._apis), kind="apis"
+            )
 
     def _drain_order(self, by_place: Mapping[int, WatchedWorker]) -> list[int]:
-        if self._follower is None:
+        if not (follower := self._followers.get(self._worker.pool)):
             return last_first(by_place)
         retiring = [child for child, _ in self.supervisor.retiring.values()]
         leaving = [one.incarnation for one in retiring if isinstance(one, WatchedWorker)]
-        return self._follower.drain_order(by_place, leaving)
+        return follower.drain_order(by_place, leaving)
+
+    def _new_api(self, place: int) -> Child:
+        """Returns the api of a place, from 1 on; it isn't started."""
+        name = f"api-{place}" if self._apis > 1 else "api"
+        return _child(name, "api", self._each_api[place - 1], self._logs)
 
     def _new_worker(self, place: int) -> WatchedWorker:
         """Returns the worker of a place, from 1 on; it isn't started."""
@@ -154,11 +166,12 @@ class Platform:
             raise
 
     def _follow_autoscaler(self) -> None:
-        if self._local:
+        if self._scaled:
             from ops.supervisor.scaling import ScalingFollower
 
-            self._follower = ScalingFollower(self._each[0])
-            self._follower.start()
+            for pool in self._scaled:
+                self._followers[pool] = ScalingFollower(self._worker.evolve(pool=pool))
+                self._followers[pool].start()
 
     def _await_ready(self, stop_requested: Callable[[], bool]) -> None:
         def poll() -> bool:
@@ -170,8 +183,8 @@ class Platform:
     def poll(self) -> None:
         """Restarts processes that have ended."""
         self.servers.poll()
-        if self._local and self._follower:
-            self._follower.act(self._local)
+        for pool, follower in self._followers.items():
+            follower.act(self._scaled[pool])
         self.supervisor.poll()
 
     def run(self, stop_requested: Callable[[], bool]) -> None:
@@ -182,8 +195,8 @@ class Platform:
 
     def stop(self) -> None:
         """Stops everything, after workers have released their slices."""
-        if self._follower:
-            self._follower.stop()
+        for follower in self._followers.values():
+            follower.stop()
         self.supervisor.stop(grace_s(self.settings))
         self.servers.stop()
 
@@ -197,11 +210,6 @@ def _preparers(configured: Settings, asked: int | None) -> int:
 
 def _preparing(settings: Settings) -> Settings:
     return settings.evolve(pool=PREPARE_POOL, device="cpu")
-
-
-def _api_children(each: list[Settings], logs: Path | None) -> list[Child]:
-    names = [f"api-{place}" for place in range(1, len(each) + 1)] if len(each) > 1 else ["api"]
-    return [_child(name, "api", its, logs) for name, its in zip(names, each, strict=True)]
 
 
 def _child(name: str, module: str, configured: Settings, logs: Path | None) -> Child:

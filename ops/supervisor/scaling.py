@@ -1,12 +1,15 @@
-"""Follower of the autoscaler: learns how many workers a pool should have, for the actuator `local`.
+"""Follower of the autoscaler: learns how many workers, or apis, there should be, for the actuator
+`local`.
 
-Loaded where `millrace up --max-workers` asks for it: SQLAlchemy would delay the start.
+Loaded where `millrace up --max-workers` or `--max-apis` asks for it: SQLAlchemy would delay the
+start.
 """
 
 import logging
 import threading
 from collections.abc import Collection, Mapping
 from math import inf
+from typing import TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -17,6 +20,7 @@ from jobs.store.queue import workers
 from jobs.store.scaling import policies
 from jobs.store.scaling.leader import Leadership
 from jobs.store.tenancy import EVERYBODY, acting
+from ops.processes.children import Child
 from ops.supervisor.local_workers import LocalWorkers
 from ops.supervisor.worker import WatchedWorker
 from workers.keeper.scaling.actuators.failures import Failures
@@ -26,12 +30,15 @@ _log = logging.getLogger("millrace.processes")
 _EVERY_S = 1.0
 ACTOR = "up"
 
+C = TypeVar("C", bound=Child)
+
 
 class ScalingFollower:
     """Reads, on a thread of its own, what was decided about a pool whose policy says `local`; the
     main thread does it by `act`.
 
-    Of several followers of a pool one has its lead: two never act on it. settings: of a worker.
+    Of several followers of a pool one has its lead: two never act on it. settings: of a worker,
+    with the pool.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -43,7 +50,7 @@ class ScalingFollower:
         self._failures = Failures(self._database, ACTOR)
         self._failure = ""  # of the latest `act`
         self._models: Mapping[int, tuple[str, ...]] = {}  # ready, by incarnation of the pool
-        self.wanted: int | None = None  #: workers; None: nothing was decided, or others act
+        self.wanted: int | None = None  #: replicas; None: nothing was decided, or others act
 
     def start(self) -> None:
         """Starts the thread."""
@@ -57,9 +64,9 @@ class ScalingFollower:
         self._leader.release()
         self._database.dispose()
 
-    def act(self, local: LocalWorkers[WatchedWorker]) -> None:
-        """Brings the workers to the number that is wanted; a failure is an event at the next look,
-        and it is tried again at the next call."""
+    def act(self, local: LocalWorkers[C]) -> None:
+        """Brings them to the number that is wanted; a failure is an event at the next look, and it
+        is tried again at the next call."""
         wanted = self.wanted  # the thread that follows may set it to None meanwhile
         if wanted is None:
             return
@@ -101,5 +108,7 @@ class ScalingFollower:
                 self.look()
             except (SQLAlchemyError, *db.CONNECTION_ERRORS, ValueError) as error:
                 # ValueError: of a policy of another release
-                _log.warning("can't read how many workers there should be: %s", error)
+                _log.warning(
+                    "can't read how many of pool %s there should be: %s", self._settings.pool, error
+                )
             self._stopping.wait(_EVERY_S)

@@ -1,6 +1,7 @@
 """Pools, for operators: their load, and their autoscaler."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
@@ -19,6 +20,7 @@ from api.schemas.pools import (
 )
 from jobs.errors import Fault, Invalid, NotFound
 from jobs.identity import Caller
+from jobs.models.model import API_POOL
 from jobs.scaling import policy
 from jobs.scaling.policy import Policy
 from jobs.store.db import Tx
@@ -35,18 +37,27 @@ router = APIRouter(prefix="/admin/pools", tags=["pools"])
 _Name = Annotated[str, Path(pattern=NO_NUL, max_length=200, examples=["default"])]
 
 
-async def _loads(context: ContextDep) -> Mapping[str, Mapping[str, float]]:
-    return pools.figures((await context.reports.read()).gauge_by)
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """Reports of processes as far as they are about pools."""
+
+    loads: Mapping[str, Mapping[str, float]]  #: figures by pool
+    apis: int  #: that report
 
 
-Loads = Annotated[Mapping[str, Mapping[str, float]], Depends(_loads)]
+async def _reported(context: ContextDep) -> Reported:
+    reports = await context.reports.read()
+    return Reported(pools.figures(reports.gauge_by), len(reports.by_kind("api").reports))
+
+
+Loads = Annotated[Reported, Depends(_reported)]
 
 
 @router.get("")
 def list_pools(context: ContextDep, caller: Operator, loads: Loads) -> PoolList:
-    """Lists the pools of models and workers, with their load and their autoscaler."""
+    """Lists the pools of models and workers, and `api`, with their load and their autoscaler."""
     with context.acting(EVERYBODY) as tx:
-        workers = _workers(context, tx)
+        workers = _workers(context, tx, loads)
         rows = {row.pool: row for row in store.page(tx)}
     names = sorted({*context.models.pools(), *workers, *rows})
     return PoolList(data=[_pool(name, workers, rows.get(name), loads) for name in names])
@@ -56,7 +67,7 @@ def list_pools(context: ContextDep, caller: Operator, loads: Loads) -> PoolList:
 def get_pool(context: ContextDep, caller: Operator, loads: Loads, pool: _Name) -> Pool:
     """Returns a pool with its latest events."""
     with context.acting(EVERYBODY) as tx:
-        workers, row = _workers(context, tx), store.get(tx, pool)
+        workers, row = _workers(context, tx, loads), store.get(tx, pool)
         events = store.events(tx, pool)
     if row is None and not events:
         _check_known(context, workers, pool)
@@ -74,7 +85,7 @@ def set_scaling(
     default."""
     terms = _policy(body)
     with context.acting(EVERYBODY) as tx:
-        workers = _workers(context, tx)
+        workers = _workers(context, tx, loads)
         _check_known(context, workers, pool)
         row = scaling.set_policy(tx, pool, terms, caller.actor)
         audit.record(tx, request, caller, "scale.set", pool, **policy.dump(terms))
@@ -89,7 +100,7 @@ def turn_scaling_off(
     with context.acting(EVERYBODY) as tx:
         scaling.turn_off(tx, pool, caller.actor, "")
         audit.record(tx, request, caller, "scale.off", pool)
-        return _pool(pool, _workers(context, tx), None, loads)
+        return _pool(pool, _workers(context, tx, loads), None, loads)
 
 
 @router.post("/{pool}/scaling/pause")
@@ -101,7 +112,7 @@ def pause_scaling(
     with context.acting(EVERYBODY) as tx:
         row = scaling.pause(tx, pool, caller.actor, body.reason, body.replicas)
         _record(tx, request, caller, "pause", row, body.reason)
-        return _pool(pool, _workers(context, tx), row, loads)
+        return _pool(pool, _workers(context, tx, loads), row, loads)
 
 
 @router.post("/{pool}/scaling/resume")
@@ -113,7 +124,7 @@ def resume_scaling(
     with context.acting(EVERYBODY) as tx:
         row = scaling.resume(tx, pool, caller.actor, body.reason)
         _record(tx, request, caller, "resume", row, body.reason)
-        return _pool(pool, _workers(context, tx), row, loads)
+        return _pool(pool, _workers(context, tx, loads), row, loads)
 
 
 def _record(
@@ -122,12 +133,12 @@ def _record(
     audit.record(tx, request, caller, f"scale.{act}", row.pool, replicas=row.desired, reason=reason)
 
 
-def _workers(context: Context, tx: Tx) -> Mapping[str, Mapping[str, int]]:
-    """Returns the live workers by pool and state."""
+def _workers(context: Context, tx: Tx, loads: Reported) -> Mapping[str, Mapping[str, int]]:
+    """Returns the live workers, and apis, by pool and state."""
     found: dict[str, dict[str, int]] = {}
     for (pool, state), count in gauges.workers(tx, 2 * context.settings.lease_s).items():
         found.setdefault(pool, {})[state] = count
-    return found
+    return {**found, API_POOL: {"ready": loads.apis} if loads.apis else {}}
 
 
 def _check_known(context: Context, workers: Mapping[str, object], pool: str) -> None:
@@ -140,9 +151,9 @@ def _pool(
     pool: str,
     workers: Mapping[str, Mapping[str, int]],
     row: PolicyRow | None,
-    loads: Mapping[str, Mapping[str, float]],
+    loads: Reported,
 ) -> Pool:
-    figures = loads.get(pool, {})
+    figures = loads.loads.get(pool, {})
     load = {name: figures.get(name) for name in PoolLoad.model_fields}
     scaler = None if row is None else scaling_object(row)
     its = workers.get(pool, {})

@@ -10,7 +10,8 @@ _section("keeper", "pools; with several keepers, take the max")
 USED = _gauge(
     "millrace_pool_capacity_used{pool}",
     "Work of calls over the last ten seconds, refused ones included, as device time at full "
-    "launches over what the ready workers give (KV cache for models that generate): 1 is all.",
+    "launches over what the ready workers give (KV cache for models that generate): 1 is all. "
+    "Of the pool api: requests, over those that its apis carry.",
 )
 OFFERED = _gauge("millrace_pool_offered_replicas{pool}", "The same work, in workers.")
 BACKLOG_S = _gauge(
@@ -31,9 +32,17 @@ REFUSED = _gauge(
 LATE = _gauge(
     "millrace_pool_late_ratio{pool}", "Share of answered calls past their target, likewise."
 )
+LAG_S = _gauge(
+    "millrace_pool_event_loop_lag_seconds{pool}",
+    "Lag of the event loop that half of the apis have at least; of the pool api alone.",
+)
+REQUESTS = _gauge(
+    "millrace_pool_requests_per_second{pool}",
+    "HTTP requests to all apis over the last ten seconds; of the pool api alone.",
+)
 DESIRED = _gauge(
     "millrace_pool_desired_replicas{pool}",
-    "Workers that the autoscaler decided on, where it is on.",
+    "Workers or apis that the autoscaler decided on, where it is on.",
 )
 OVERDUE = _gauge(
     "millrace_pool_overdue_replicas{pool}",
@@ -58,6 +67,8 @@ GAUGES = {
     "slack_s": SLACK_S,
     "refused": REFUSED,
     "late": LATE,
+    "lag_s": LAG_S,
+    "requests_s": REQUESTS,
     "desired": DESIRED,
     "overdue": OVERDUE,
 }

@@ -16,6 +16,7 @@ _RECENT = {
     "millrace_calls_total",
     "millrace_call_target_total",
     "millrace_device_busy_seconds_total",
+    "millrace_http_requests_total",
 }
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]

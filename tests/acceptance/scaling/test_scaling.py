@@ -1,26 +1,30 @@
-"""The autoscaler of `millrace up`: workers come and go as it decides, and nothing is lost; the page
-on capacity shows what its commands print."""
+"""The autoscaler of `millrace up`: workers and apis come and go as it decides, and nothing is lost;
+the page on capacity shows what its commands print."""
 
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from jobs.settings import Settings
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
 from tests.support import pages
+from tests.support.clients import infer, repeated
 from tests.support.command_line import run_millrace
 from tests.support.models.entries import model
 from tests.support.platforms import LIGHT, copy_database, no_durability
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.nightly
 
-ROUTE = "/admin/pools/default"
+ROUTE = "/admin/pools"
 RARE = model("rare", "echo", on_demand=True)
 
 
@@ -31,22 +35,33 @@ def platform(tmp_path_factory: pytest.TempPathFactory, database_folder: Path) ->
     copy_database(database_folder, folder / "home")
     configured = Settings(home=folder / "home", port=free_port(), models=folder / "models.toml")
     with no_durability():
-        made = Platform(configured, logs=folder / "logs", most_workers=3)
+        made = Platform(configured, logs=folder / "logs", most_workers=3, most_apis=2)
         made.start()
         yield made
         made.stop()
 
 
-def scale(platform: Platform, **policy: Any) -> None:
+def scale(platform: Platform, name: str = "default", **policy: Any) -> None:
     """Sets a policy without pauses."""
     terms = {"max_replicas": 3, "cooldown_s": 0, "min_stay_s": 0, "actuator": "local", **policy}
-    httpx.put(f"{platform.url}{ROUTE}/scaling", json={"policy": terms}).raise_for_status()
+    httpx.put(f"{platform.url}{ROUTE}/{name}/scaling", json={"policy": terms}).raise_for_status()
 
 
-def pool(platform: Platform) -> dict[str, Any]:
+def pool(platform: Platform, name: str = "default") -> dict[str, Any]:
     platform.poll()
-    found: dict[str, Any] = httpx.get(f"{platform.url}{ROUTE}").json()
+    found: dict[str, Any] = httpx.get(f"{platform.url}{ROUTE}/{name}").json()
     return found
+
+
+def client_of(platform: Platform, pid: int) -> httpx.Client | None:
+    """A client whose connection is to the api with this pid; None: the kernel chose another."""
+    client = httpx.Client(base_url=platform.url, timeout=PATIENCE_S)
+    stream = client.get("/livez").extensions["network_stream"]
+    ours = stream.get_extra_info("client_addr")
+    if any(one.raddr == ours for one in psutil.Process(pid).net_connections("tcp4")):
+        return client
+    client.close()
+    return None
 
 
 def test_workers_come_and_go_as_is_decided_and_a_job_loses_nothing(platform: Platform) -> None:
@@ -74,6 +89,36 @@ def test_workers_come_and_go_as_is_decided_and_a_job_loses_nothing(platform: Pla
     assert pool(platform)["scaling"]["paused"]
     assert "a &lt;test&gt;" in httpx.get(f"{platform.url}/dashboard/pools/default").text
     assert 'href="/dashboard/pools/default"' in httpx.get(f"{platform.url}/dashboard/pools").text
+
+
+def test_an_api_comes_with_requests_and_goes_without_a_lost_call(platform: Platform) -> None:
+    patient = {"max_replicas": 2, "forecast": 0, "lag_ms": 60_000}  # a starved machine lags too
+    eventually(lambda: pool(platform, "api")["workers"] == {"ready": 1})
+    scale(platform, "api", **patient, requests_s=0.1)
+    eventually(lambda: pool(platform, "api")["workers"] == {"ready": 2})  # it asks often enough
+    [ending] = [child for child in platform.supervisor.children if child.name == "api-2"]
+    with ExitStack() as opened:
+        clients = [
+            opened.enter_context(closing(eventually(lambda: client_of(platform, ending.pid))))
+            for _ in range(4)
+        ]
+        with repeated(lambda n: infer(clients[n], "echo", "x").status_code, 4, 0.01) as answers:
+            scale(platform, "api", **patient, requests_s=1e6)
+            eventually(lambda: platform.poll() or not ending.alive())
+            before = len(answers)
+            eventually(lambda: len(answers) > before)
+    assert {*answers} <= {200, 429, 504}
+    assert 200 in answers
+    assert ending.process.returncode == 0
+    eventually(lambda: pool(platform, "api")["workers"] == {"ready": 1})
+    acts = [(one["act"], one["desired"]) for one in pool(platform, "api")["events"]]
+    assert acts[0] == ("down", 1)
+    assert ("up", 2) in acts
+    page = httpx.get(f"{platform.url}/dashboard/pools/api").text
+    assert "apis: 1 ready" in page
+    status = partial(run_millrace, "scale", "status", "api", MILLRACE_URL=platform.url)
+    eventually(lambda: "requests/s" in status().output)
+    assert "1 to 2 by local" in status().output
 
 
 def test_the_command_line_sets_pauses_shows_and_stops_it(platform: Platform) -> None:

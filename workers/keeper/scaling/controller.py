@@ -6,17 +6,20 @@ pool's row, so that the next leader goes on where this one ended.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 import orjson
 from redis import Redis
 from sqlalchemy import Engine as Database
 
 from jobs import clock, ids
+from jobs.models.model import API_POOL
 from jobs.models.watcher import ModelsFile
 from jobs.scaling.controller import Decision, decide
 from jobs.scaling.forecast import BIN_S, Arrivals
 from jobs.scaling.history import History
+from jobs.scaling.policy import Policy
 from jobs.scaling.signals import Signals
 from jobs.scaling.spot import split
 from jobs.settings import Settings
@@ -74,7 +77,7 @@ class PoolController(Service):
                 reclaimed = reclaims.recent(tx)
             reports = reader.read(self._redis)
             queues = load.read_queues(self._redis, self._file.models)
-            loads = load.of_pools(reports, queues, self._file.models, workers)
+            loads = load.of_pools(reports, queues, self._file.models, workers, _requests_s(rows))
             for row in rows:
                 loads.setdefault(row.pool, Signals(clock.now().timestamp()))
             self.interval_s = _ON_S if rows or self._adviser.active else _OFF_S
@@ -162,6 +165,15 @@ class PoolController(Service):
         with self._failures.recorded(pool, desired):
             if self._actuators.get(actuator, self._plan).apply(pool, desired):
                 _log.info("%s: %s was asked for %d replicas", pool, actuator, desired)
+
+
+def _requests_s(rows: Iterable[PolicyRow]) -> float:
+    """Returns the requests a second that an api carries."""
+    for row in rows:
+        if row.pool == API_POOL:
+            with suppress(ValueError):  # of another release; `_look` says so
+                return row.terms.requests_s
+    return Policy().requests_s
 
 
 def _decided(row: PolicyRow, signals: Signals) -> dict[str, float | None]:

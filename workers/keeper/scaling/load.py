@@ -8,9 +8,9 @@ from redis import Redis, RedisError
 from jobs import clock
 from jobs.calls.profile import Profile, mean_profile
 from jobs.calls.redis import RedisLanes
-from jobs.models.model import Model
+from jobs.models.model import API_POOL, Model
 from jobs.models.registry import Registry
-from jobs.scaling.measure import ModelLoad, ModelQueues, Queue, measure
+from jobs.scaling.measure import ModelLoad, ModelQueues, Queue, measure, measure_apis
 from jobs.scaling.signals import Signals
 from jobs.telemetry.reports.reports import ReportSet
 
@@ -22,12 +22,13 @@ def of_pools(
     queues: ModelQueues,
     models: Registry,
     workers: Mapping[tuple[str, str], int],
+    requests_s: float,
 ) -> dict[str, Signals]:
-    """Returns the load of each pool that models or workers have. workers: live ones by pool and
-    state."""
+    """Returns the load of each pool that models or workers have, and of the apis. workers: live
+    ones by pool and state; requests_s: that an api carries."""
     at_s = clock.now().timestamp()
-    pools = sorted({*models.pools(), *(pool for pool, _ in workers)})
-    return {
+    pools = sorted({*models.pools(), *(pool for pool, _ in workers)} - {API_POOL})
+    of_workers = {
         pool: measure(
             pool,
             [(model, _names(models, model)) for model in models.of_pool(pool)],
@@ -38,6 +39,7 @@ def of_pools(
         )
         for pool in pools
     }
+    return {API_POOL: measure_apis(reports, requests_s, at_s), **of_workers}
 
 
 def of_models(

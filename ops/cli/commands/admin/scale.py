@@ -103,7 +103,10 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     load, workers = found["load"], found["workers"]
     states = ", ".join(f"{count} {state}" for state, count in sorted(workers.items()))
     words = [found["pool"], states or "no workers"]
-    if load["capacity_used"] is not None:
+    if load["lag_s"] is not None:
+        words += [f"used {load['capacity_used']:.0%}", f"lag {1000 * load['lag_s']:.0f} ms",
+                  f"{load['requests_s']:.0f} requests/s"]  # fmt: skip
+    elif load["capacity_used"] is not None:
         words += [f"used {load['capacity_used']:.0%}", f"drain {load['drain_s']:.0f} s",
                   f"refused {load['refused']:.1%}", f"late {load['late']:.1%}"]  # fmt: skip
     yield "  ".join(words)

@@ -28,10 +28,12 @@ from ops.supervisor.platform import Platform
     type=click.IntRange(1),
     help="Number of api processes, which share the port; default: one for each two cores.",
 )
+@click.option("--max-apis", default=0, help="Up to which the autoscaler may have; likewise.")
 @as_json_option
 def up(
-    workers: int, max_workers: int, prepare_workers: int | None, apis: int | None, as_json: bool
-) -> None:
+    workers: int, max_workers: int, prepare_workers: int | None, apis: int | None, max_apis: int,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Runs everything: embedded services, migrations, apis, keeper, workers. Ctrl-C stops it."""
     configured = settings.load()
     logs.configure("up", configured.log_format)
@@ -44,6 +46,7 @@ def up(
         most_workers=max_workers,
         prepare_workers=prepare_workers,
         apis=apis or max(1, len(os.sched_getaffinity(0)) // 2),
+        most_apis=max_apis,
     )
     platform.start(stop_requested)
     if not stop_requested():

@@ -11,9 +11,12 @@ import pytest
 from sqlalchemy import Engine, text
 
 from jobs import clock
+from jobs.models.model import API_POOL
 from jobs.settings import Settings
 from jobs.store.queue import workers as store
 from jobs.store.queue.workers import ModelRow
+from ops.processes.children import Child, Supervisor
+from ops.supervisor.local_workers import LocalWorkers
 from ops.supervisor.scaling import ScalingFollower
 from tests.integration.ops.actuators.rigs import POOL, Workers, program
 from tests.support.wait import eventually
@@ -65,6 +68,9 @@ def test_no_more_workers_than_there_are_places(workers: Workers) -> None:
         with pytest.raises(ActuatorError, match="--max-workers 9"):
             workers.local.apply(POOL, 9)
     assert len(workers.alive) == 5
+    apis = LocalWorkers(Supervisor(), API_POOL, [], Child, 0, kind="apis")
+    with pytest.raises(ActuatorError, match=r"2 apis .* --max-apis 2"):
+        apis.apply(API_POOL, 2)
 
 
 def registered(database: Engine, state: str, *models: str, pool: str = POOL) -> SimpleNamespace:

@@ -13,6 +13,7 @@ from jobs import clock
 from jobs.calls.profile import Profile, Times
 from jobs.calls.redis import RedisLanes
 from jobs.errors import Conflict, Invalid, NotFound
+from jobs.models.model import API_POOL
 from jobs.models.watcher import ModelsFile
 from jobs.scaling.forecast import BIN_S
 from jobs.scaling.policy import Policy
@@ -30,6 +31,7 @@ from jobs.telemetry.metrics.pools import GAUGES
 from jobs.telemetry.reports.reports import KEY, Report
 from jobs.telemetry.reports.window import Recent, WindowDelta
 from jobs.usecases import scaling
+from tests.support.cases import each
 from tests.support.stores.transactions import execute
 from tests.support.wait import eventually
 from workers.keeper.scaling.controller import PoolController
@@ -71,6 +73,13 @@ class Stage:
         labels = (("class", "standard"), ("model", "echo@1"), ("outcome", outcome))
         recent = Recent(10.0, {("millrace_calls_total", labels): 10 * per_s})
         self._report(Report("api", "api", self.now_s, WindowDelta(60, {}, {}, recent), {}))
+
+    def requests(self, api: str, per_s: float) -> None:
+        """An api reports so many requests a second, and a lag of 20 ms."""
+        labels = (("method", "GET"), ("route", "/livez"), ("status", "200"))
+        recent = Recent(10.0, {("millrace_http_requests_total", labels): 10 * per_s})
+        window = WindowDelta(60, {}, {("millrace_event_loop_lag_seconds", ()): 0.02}, recent)
+        self._report(Report(api, "api", self.now_s, window, {}))
 
     def _report(self, report: Report) -> None:
         self.redis.hset(KEY, report.name, report.pack())
@@ -177,6 +186,41 @@ def test_no_two_policies_act_on_one_pool(stage: Stage) -> None:
     stage.set(mixed)  # again
     with pytest.raises(Invalid, match="than its own"):
         stage.set(replace(mixed, spot_pool="spot"), "spot")
+
+
+def test_apis_are_a_pool_whose_load_is_their_lag_and_their_requests(
+    stage: Stage, told: Path
+) -> None:
+    stage.requests("api_1", 90.0)
+    stage.set(replace(POLICY, requests_s=100.0, target_used=1.0), API_POOL)
+    stage.keeper.run_once()
+    assert told.read_text() == "api 1\n"
+    stage.requests("api_2", 210.0)
+    stage.keeper.run_once()
+    assert told.read_text() == "api 1\napi 3\n"
+    row: PolicyRow = stage.act(store.get, API_POOL)
+    assert row.reason == "requests bring the work of 3.00 replicas, to be used for 100%"
+    named = {"pool": API_POOL}
+    for metric, value in (
+        ("capacity_used", 1.5),
+        ("requests_per_second", 300),
+        ("event_loop_lag_seconds", 0.02),
+    ):
+        assert REGISTRY.get_sample_value(f"millrace_pool_{metric}", named) == pytest.approx(value)
+
+
+def test_a_policy_is_one_of_its_pool(stage: Stage) -> None:
+    spot = replace(POLICY, spot_share=0.5)
+    cases = [
+        (API_POOL, replace(POLICY, min_replicas=0), "min_replicas: 1 or more in the pool api"),
+        (API_POOL, replace(spot, spot_pool="gpu"), "spot_pool: a pool of workers"),
+        ("gpu", replace(spot, spot_pool=API_POOL), "spot_pool: a pool of workers"),
+        ("gpu", replace(POLICY, lag_ms=50.0), "lag_ms: of the pool api alone"),
+        ("gpu", replace(POLICY, requests_s=50.0), "requests_s: of the pool api alone"),
+    ]
+    for (pool, policy, problem), case in each(cases):
+        with case, pytest.raises(Invalid, match=problem):
+            stage.set(policy, pool)
 
 
 def test_nothing_is_decided_once_reports_are_gone(stage: Stage) -> None:

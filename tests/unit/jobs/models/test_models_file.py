@@ -121,6 +121,7 @@ def test_a_file_with_one_problem_is_refused(tmp_path: Path) -> None:
         (entry("a", "1", "echo") * 2, "models.toml declares a@1 twice"),
         (entry("m", "1", "echo") + 'prepare = "pool"', "'echo' prepares in its own workers"),
         (entry("m", "1", "echo") + 'pool = "prepare"', "that of the workers that prepare"),
+        (entry("m", "1", "echo") + 'pool = "api"', "that of the api processes"),
         (entry("m", "1", "minilm") + "fetch = true", "take no bytes"),
         (entry("m", "1", "minilm") + 'prepare = "gpu"', "prepare"),
         (entry("m", "1~prepare", "echo"), "~prepare"),

@@ -296,3 +296,52 @@ def test_a_backlog_to_prepare_asks_for_replicas_that_stay_as_long_as_they_are_bu
             assert decision.desired == 4
     assert history.desired is not None
     assert history.desired < 4
+
+
+APIS = replace(BY_LOAD, max_replicas=6, requests_s=100.0, lag_ms=100.0)
+
+
+class Apis(Pool):
+    """Apis that lag once each gets more than `carries` requests a second."""
+
+    def __init__(self, carries: float, policy: Policy = APIS) -> None:
+        super().__init__(policy, boot_s=3.0)
+        self.carries = carries
+
+    def come(self, seconds: float, requests_s: float) -> list[int]:
+        """Lets so many requests come for a while; returns the numbers of apis, without repeats."""
+        seen = list[int]()
+        for _ in range(int(seconds)):
+            lag_s = 0.5 if requests_s / self.ready > self.carries else 0.001
+            offered = requests_s / self.policy.requests_s
+            now = self.look(lag_s=lag_s, requests_s=requests_s, offered=offered).desired
+            seen += [now] if seen[-1:] != [now] else []
+        return seen
+
+
+def test_apis_follow_the_requests_and_one_more_comes_while_they_lag() -> None:
+    assert Apis(carries=1000).come(300, 220) == [3]
+    apis = Apis(carries=9)
+    assert apis.come(9, 22) == [1]
+    assert apis.come(60, 22) == [1, 2, 3]
+    assert [one.reason for one in apis.decisions if one.act == "up"] == [
+        "rule 'lag above 100 ms for 10 s: +1'"
+    ] * 2
+    assert apis.come(300, 22) == [3]
+    assert Apis(carries=9, policy=replace(APIS, correct=False)).come(300, 22) == [1]
+
+
+def test_a_lag_that_passes_at_once_brings_no_api() -> None:
+    apis = Pool(APIS)
+    blips = {"requests_s": 10.0, "offered": 0.1}
+    assert apis.changes(600, lambda at: {**blips, "lag_s": 2.0 if at % 10 < 9 else 0.0}) == []
+
+
+def test_apis_that_lagged_are_not_asked_to_carry_that_again_until_an_hour_later() -> None:
+    apis = Apis(carries=14)
+    assert apis.come(30, 15) == [1, 2]
+    assert apis.come(1800, 15) == [2]  # a single one would lag
+    assert apis.come(300, 12) == [2, 1]
+    assert apis.come(30, 15) == [1, 2]
+    assert apis.come(3500, 14) == [2]
+    assert apis.come(300, 14) == [2, 1]

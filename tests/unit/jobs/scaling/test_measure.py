@@ -7,7 +7,7 @@ import pytest
 
 from jobs.calls.profile import Profile, Times
 from jobs.models.model import Limits, Model, PreparationModel
-from jobs.scaling.measure import ModelQueues, Queue, measure
+from jobs.scaling.measure import ModelQueues, Queue, measure, measure_apis
 from jobs.scaling.signals import Signals
 from jobs.telemetry.reports.reports import ProcessKind, Report, ReportSet
 from jobs.telemetry.reports.window import Recent, Series, WindowDelta
@@ -175,3 +175,22 @@ def test_preparation_is_used_by_the_time_that_it_takes_and_idle_has_no_backlog()
     assert found.backlog_s == pytest.approx(60.0)
     assert prepares(busy_s=2.0).backlog_s == 0.0
     assert prepares(busy_s=0.0, ready=0).backlog_s > 0
+
+
+def test_apis_have_the_lag_that_half_of_them_have_and_all_requests() -> None:
+    def api(requests: float, **lag_s: float) -> Report:
+        recent = {series("http_requests_total", route="/infer"): requests}
+        gauges = {series("event_loop_lag_seconds"): one for one in lag_s.values()}
+        return report("api", recent, gauges=gauges)
+
+    def found(*reports: Report) -> Signals:
+        return measure_apis(ReportSet([*reports, report("worker", calls("x", 9))]), 50.0, 7.0)
+
+    its = found(api(300, lag=0.2), api(700, lag=0.01), api(0, lag=5.0))
+    assert (its.ready, its.lag_s, its.requests_s) == (3, 0.2, 100.0)
+    assert (its.offered, its.used, its.missing) == (2.0, pytest.approx(2 / 3), ())
+    cases = [((0.1, 0.3), 0.3), ((0.1, 0.2, 9.0, 9.0), 9.0), ((0.1, 0.1, 9.0), 0.1), ((), 0.0)]
+    for (lags, lag_s), case in each(cases):
+        with case:
+            assert found(api(0), *(api(0, lag=one) for one in lags)).lag_s == lag_s
+    assert found().missing == ("reports of apis",)

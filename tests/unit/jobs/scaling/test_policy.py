@@ -24,6 +24,8 @@ def test_a_rule_is_read_and_compares_with_the_signal() -> None:
         ("used below 40% for 15min: −1", "used", 0.4, 900, -1),
         ("wait above 200 ms for 10 s: +2", "wait_s", 0.2, 10, 2),
         ("drain above 2 h for 1 min: +1", "drain_s", 7200, 60, 1),
+        ("lag above 50 ms for 5 s: +2", "lag_s", 0.05, 5, 2),
+        ("requests above 900 for 5 s: +1", "requests_s", 900, 5, 1),
     ]
     for (text, field, bound, for_s, add), case in each(cases):
         with case:
@@ -32,6 +34,9 @@ def test_a_rule_is_read_and_compares_with_the_signal() -> None:
     rule = rules.parse("used above 85 % for 5 min: +1")
     assert rule.holds(Signals(0.0, ready=2, offered=1.71))
     assert not rule.holds(Signals(0.0, ready=2, offered=1.7))
+    rule = rules.parse("requests below 5 for 5 min: -1")
+    assert rule.holds(Signals(0.0, requests_s=4.0))
+    assert not rule.holds(Signals(0.0))  # a pool of workers
 
 
 def test_a_rule_that_is_wrong_says_how() -> None:
@@ -99,6 +104,8 @@ def test_policies_that_make_no_sense_are_refused() -> None:
         ({"spot_share": 1.5, "spot_pool": "x"}, "spot_share: 0 up to 1"),
         ({"on_demand_floor": 9}, "on_demand_floor: 0 up to max_replicas"),
         (some | {"actuator": "local"}, "spot_pool: not with the actuator local"),
+        ({"requests_s": 0.0}, "requests_s: above 0"),
+        ({"lag_ms": 0.5}, "lag_ms: 1 up to 60,000"),
     ]
     for (fields, problem), case in each(cases):
         with case, pytest.raises(ValueError, match=problem):
