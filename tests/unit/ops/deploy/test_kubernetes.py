@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from jobs.models import models_file
+from jobs.models.model import API_POOL
 from jobs.settings import Settings
 from ops.supervisor.worker import grace_s
 from tests.support.cases import each
@@ -268,19 +269,21 @@ def test_a_pool_is_scaled_by_keda_or_by_the_scaler_and_never_by_both() -> None:
     for kind, case in each(KINDS):
         with case:
             [kustomization] = documents(KUBERNETES / "overlays" / kind / "kustomization.yaml")
-            assert len({*kustomization["resources"]} & {"keda.yaml", "../../scaler"}) == 1
-            [scaled] = keda = documents(KUBERNETES / "overlays" / kind / "keda.yaml")
-            assert scaled["kind"] == "ScaledObject"
+            listed = {*kustomization["resources"]} & {"keda.yaml", "../../keda", "../../scaler"}
+            assert listed in ({"keda.yaml", "../../keda"}, {"../../scaler"})
+            keda = documents(KUBERNETES / "overlays" / kind / "keda.yaml")
+            keda += built(KUBERNETES / "keda")
+            assert {one["kind"] for one in keda} == {"ScaledObject"}
             rest = [one for one in EVERYTHING[kind] if one not in keda]
             others = {scaled_by(one) for one in rest
                       if one["kind"] in ("ScaledObject", "HorizontalPodAutoscaler")}  # fmt: skip
             assert not ours.keys() & others
-            its = ours[scaled_by(scaled)]
-            assert (its.kind, its.namespace) == ("deployment", "millrace")
+            its = {ours[scaled_by(one)] for one in keda}
+            assert {(one.kind, one.namespace) for one in its} == {("deployment", "millrace")}
 
 
 def test_the_scaler_may_read_and_set_the_scale_of_each_pool_and_nothing_else() -> None:
-    pools = {labels(one)["pool"]: name_of(one) for one in WORKERS}
+    pools = {labels(one)["pool"]: name_of(one) for one in WORKERS} | {API_POOL: "api"}
     assert {pool: one.name for pool, one in scaled_here().items()} == pools
     by_kind = {one["kind"]: one for one in SCALER}
     [rule] = by_kind["Role"]["rules"]
@@ -302,17 +305,21 @@ def test_the_scaler_may_read_and_set_the_scale_of_each_pool_and_nothing_else() -
 def test_a_pool_scales_by_what_waits_for_it() -> None:
     for found, case in each(of("ScaledObject"), name=named):
         with case:
-            pool = told(DEPLOYMENTS[scaled_by(found)])["MILLRACE_POOL"]
-            drain, used = found["spec"]["triggers"]
-            assert f'millrace_predicted_drain_seconds{{pool="{pool}"}}' in asked_by(drain)
-            assert f'millrace_pool_capacity_used{{pool="{pool}"}}' in asked_by(used)
+            pool = told(DEPLOYMENTS[scaled_by(found)]).get("MILLRACE_POOL", API_POOL)
+            metrics = ("predicted_drain_seconds", "pool_capacity_used")
+            if pool == API_POOL:
+                metrics = ("pool_requests_per_second", "pool_event_loop_lag_seconds")
+            for metric, trigger in zip(metrics, found["spec"]["triggers"], strict=True):
+                assert f'millrace_{metric}{{pool="{pool}"}}' in asked_by(trigger)
             assert 1 <= found["spec"]["minReplicaCount"] <= found["spec"]["maxReplicaCount"]
 
 
 def asked_by(trigger: Manifest) -> str:
     """Returns the query of a trigger, which is checked."""
     said = trigger["metadata"]
-    assert (trigger["type"], trigger["metricType"]) == ("prometheus", "Value")
+    assert trigger["type"] == "prometheus"
+    each_s = "per_second" in said["query"]  # a sum, of which each replica has a share
+    assert trigger["metricType"] == ("AverageValue" if each_s else "Value")
     assert list(wrong(said["query"])) == []
     assert all(isinstance(value, str) for value in said.values())
     assert float(said["threshold"]) > 0
