@@ -188,7 +188,7 @@ def build_context(settings: Settings) -> Context:
         payloads=Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint),
     )
     notifier = WorkNotifier(settings.database_url)
-    gateway = CallGateway(settings.redis_url, settings.max_queued_calls)
+    gateway = CallGateway(settings.redis_url, settings.max_queued_calls, settings.max_streams)
     # Calls have a connection of their own, and don't wait for large reports.
     pipeline = open_pipeline(settings.redis_url, _REPORTS_TIMEOUT_S)
     process = {"host": socket.gethostname(), "pid": os.getpid(), "url": settings.url}

@@ -11,6 +11,7 @@ Name = Literal[
     "tokens_per_s",
     "tokens_per_min",
     "calls_in_flight",
+    "open_streams",
     "queued_items",
     "stored_bytes",
     "job_items",

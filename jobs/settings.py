@@ -151,9 +151,7 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     spot_file: _File | None = _field(None, "file whose appearance is that notice")
     spot_provider: Literal["", "aws", "gcp", "azure"] = _field("", "provider that gives it")
     spot_metadata_url: _HttpUrl = _field("", "its metadata service; empty: the link-local address")
-    device: str = _field(
-        "", "torch device of a worker, or a GPU's UUID (GPU-…, MIG-…); empty: CUDA if there is one"
-    )
+    device: str = _field("", "torch device of a worker, or UUID (GPU-…, MIG-…); empty: CUDA if any")
     max_json_mb: _Count = _field(64, "largest JSON body, MiB")
     max_ndjson_mb: _Count = _field(8192, "largest NDJSON body, MiB")
     max_file_mb: _Count = _field(8192, "largest uploaded file, MiB")
@@ -173,6 +171,7 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     )
     inference_model: str = _field("", "model that answers POST /api/inference; empty: it is off")
     max_queued_calls: _Count = _field(2000, "most calls waiting for one model version")
+    max_streams: _Count = _field(500, "most open streams of a tenant in one api process")
     require_idempotency_key: bool = _field(False, "refuse work without an Idempotency-Key")
     idempotency_hours: _Above0 = _field(24.0, "retention of a job's Idempotency-Key, hours")
     call_idempotency_s: _Above0 = _field(

@@ -33,6 +33,7 @@ from api.gateway.requests import (
 from api.gateway.streaming.attendance import Attendance
 from api.gateway.streaming.ends import CallEnds
 from api.gateway.streaming.known_calls import KnownCalls
+from api.gateway.streaming.open_streams import OpenStreams
 from api.http.errors import MODEL_HEADER
 from api.http.rate_limit_headers import quota_exceeded, rate_limit_headers
 from jobs import clock, ids
@@ -76,7 +77,7 @@ GOES_ON = StreamMoved, ApiStopping
 class CallGateway:
     """Sends calls to workers; any number at a time."""
 
-    def __init__(self, redis_url: str, max_waiting: int) -> None:
+    def __init__(self, redis_url: str, max_waiting: int, max_streams: int) -> None:
         self._redis_url = redis_url
         self._pipe = open_pipeline(redis_url, _SILENT_S)
         clustered = is_cluster(redis_url)
@@ -87,6 +88,7 @@ class CallGateway:
         self.known_calls = KnownCalls(self._pipe, clustered=clustered)
         self.model_statuses = ModelStatuses(self._pipe, clustered=clustered)
         self._max_waiting = max_waiting
+        self.open_streams = OpenStreams(max_streams)
         self._uncharged_until_s = 0.0  # on the process's clock
         self.name = ids.show("api", ids.new())
         self._reply_to = self.name + FRAMED

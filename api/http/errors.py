@@ -89,7 +89,7 @@ def problem_response(error: MillraceError, id: str, path: str = "") -> Response:
     if prefix:  # others' clients try again whatever is a 409, 429 or 5xx, unless they are told
         headers["X-Should-Retry"] = str(error.retryable).lower()
     if isinstance(error, QuotaExceeded):
-        quota_headers = error.headers or rate_limit_headers.job_quota_headers(error)
+        quota_headers = error.headers or rate_limit_headers.quota_headers(error)
         own = QUOTA_HEADERS[prefix](quota_headers) if prefix in QUOTA_HEADERS else {}
         headers = {**headers, **quota_headers, **own}
     if error.model:

@@ -20,6 +20,7 @@ _NAMES = {
     "tokens_per_s": "tokens",
     "tokens_per_min": "tokens-per-minute",
     "calls_in_flight": "calls",
+    "open_streams": "streams",
     "queued_items": "queued-items",
     "stored_bytes": "stored-bytes",
 }
@@ -28,6 +29,7 @@ _UNITS = {
     "tokens_per_s": ';qu="tokens"',
     "tokens_per_min": ';qu="tokens"',
     "calls_in_flight": ';qu="concurrent-requests"',
+    "open_streams": ';qu="concurrent-requests"',
     "queued_items": ';qu="items"',
     "stored_bytes": ';qu="content-bytes"',
 }
@@ -66,9 +68,10 @@ def quota_exceeded(quota: Quota, rejection: Exceeded) -> QuotaExceeded:
     )
 
 
-def job_quota_headers(error: QuotaExceeded) -> dict[str, str]:
-    """Returns the headers of a job for which there is no room."""
-    return _headers(_policy(error.bound), error.bound, error.left, error.retry_after_s)
+def quota_headers(error: QuotaExceeded) -> dict[str, str]:
+    """Returns the headers of a job or stream for which there is no room."""
+    window_s = None if error.bound.name == "open_streams" else error.retry_after_s
+    return _headers(_policy(error.bound), error.bound, error.left, window_s)
 
 
 def _headers(policies: str, bound: Bound, left: int, window_s: float | None) -> dict[str, str]:

@@ -115,6 +115,7 @@ async def answer_by_events(
     after, within_s = call.after, call.resume_within_s
     with ExitStack() as stack:
         session = stack.enter_context(opened)
+        stack.enter_context(session.gateway.open_streams.opened(session.caller.tenant))
         if session.client_disconnected.done():  # it may read the stream elsewhere by now
             raise ClientDisconnect
         left = stack.enter_context(lingering(session.client_disconnected, within_s))

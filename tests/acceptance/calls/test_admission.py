@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import count, cycle
 from pathlib import Path
 from time import monotonic
@@ -14,6 +15,7 @@ import redis
 
 from jobs.calls.keys import Keys
 from ops.supervisor.platform import Platform
+from tests.support.clients import chat
 from tests.support.models.entries import function, model
 from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec
@@ -30,9 +32,10 @@ MODELS = (
     + function("broken:slow", "classes", target_ms=5000, limits=TWO, degrade={"shed": True})
     + function(SHOUT, "patient", target_ms=60_000, limits={"max_batch": 1})
     + function("broken:slow", target_ms=60_000)
+    + model("talk", "echo_chat", target_ttft_ms=60_000, step_ms=5, context_tokens=8192)
     + model("embed", "minilm", target_ms=60_000, limits={"max_batch": 4}, degrade={"truncate": 8})
 )
-MOST_QUEUED = 30
+MOST_QUEUED, MOST_STREAMS = 30, 2
 LAUNCH_S = 9.0  # longer than a deadline after which everything stands still for a while
 LATE = {"no_worker", "deadline_passed"}
 """Codes of calls whose worker gets no core for seconds: it is away, or they wait too long."""
@@ -42,6 +45,7 @@ LONG = "a text of which a good deal more than the beginning is read " * 30
 PLATFORM = spec(
     MODELS,
     max_queued_calls=MOST_QUEUED,
+    max_streams=MOST_STREAMS,
     lease_s=1.5 * pace(),  # workers report their launch times every half second
 )
 
@@ -157,6 +161,25 @@ def test_a_call_that_would_be_late_is_answered_by_the_fallback(platform: Platfor
         return named == both and len(found) == 30
 
     eventually(attempt)
+
+
+def test_a_tenant_has_a_bounded_number_of_open_streams_and_others_end(platform: Platform) -> None:
+    url = f"{platform.url}/v1/chat/completions"
+    endless = {"model": "talk", "stream": True, **chat("go on", min_tokens=8000, max_tokens=8000)}
+    with ExitStack() as stack:
+        for _ in range(MOST_STREAMS):
+            opened = stack.enter_context(httpx.stream("POST", url, json=endless))
+            assert opened.status_code == 200
+        refused = httpx.post(url, json=endless)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["code"]) == (429, "rate_limit_exceeded")
+        assert "2 streams open" in error["message"]
+        assert refused.headers["RateLimit"] == '"streams";r=0'
+        assert 1 <= int(refused.headers["Retry-After"]) <= 3
+        whole = httpx.post(url, json={"model": "talk", **chat("a b")})
+        assert whole.status_code == 200
+    short = {"model": "talk", "stream": True, **chat("a b")}
+    eventually(lambda: httpx.post(url, json=short).status_code == 200)
 
 
 def test_lower_classes_are_shed_before_interactive_calls(platform: Platform) -> None:

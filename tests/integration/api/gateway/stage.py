@@ -125,7 +125,7 @@ async def on_stage(
     url: str, client: "redis.Redis", models: Sequence[Model] = (), most: int = 50
 ) -> AsyncIterator[Stage]:
     """A gateway that runs. most: calls that may wait for a model."""
-    gateway = CallGateway(url, most)
+    gateway = CallGateway(url, most, max_streams=most)
     gateway.start()
     pipe = open_pipeline(url, PATIENCE_S)
     responses = ResponseCache(url, 60.0)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from api.compat.anthropic.rate_limits import anthropic_headers
-from api.http.rate_limit_headers import job_quota_headers, quota_exceeded, rate_limit_headers
+from api.http.rate_limit_headers import quota_exceeded, quota_headers, rate_limit_headers
 from jobs import clock
 from jobs.calls.quotas import FREE, Exceeded, Remaining, quota_of, requests_of
 from jobs.errors import QuotaExceeded, StorageFull
@@ -82,7 +82,7 @@ def test_a_refusal_is_the_same_after_its_way_from_another_process() -> None:
         found = pickle.loads(pickle.dumps(error))
         assert type(found) is kind
         assert vars(found) == vars(error)
-        policy = job_quota_headers(found)["RateLimit-Policy"]
+        policy = quota_headers(found)["RateLimit-Policy"]
         assert policy == '"stored-bytes/m";q=5;qu="content-bytes"'
 
 
