@@ -246,6 +246,8 @@ NO_QUERIES = {
     "policies.put", "policies.remove", "policies.set_paused",
     # Figures of models, workers and pools:
     "history.read",
+    # Options of a connection:
+    "hosts.in_turn",
     "responses.MOST_IN_CHAIN", "responses.NewResponse", "responses.ResponseRow",
 }  # fmt: skip
 REVEALS = {name for name in STORE_CALLS if name.startswith(("read.", "deliveries."))} | {
