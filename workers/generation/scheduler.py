@@ -157,7 +157,7 @@ class GenerationScheduler:
 
     def _admit_below(self, places: float, decision: Decision, now: Occupancy) -> None:
         """Admits the first calls of tenants with fewer places, by weight, that find room."""
-        for call in self.calls.first_of_tenants():
+        for call in self.calls.first_of_tenants() if places else ():
             if now.places_of(call) < places and self._make_room(call, decision, now):
                 self._admit(call, decision, now)
 

@@ -19,7 +19,7 @@ from tests.support.clients import chat
 from tests.support.models.entries import function, model
 from tests.support.pace import pace
 from tests.support.platforms import Platforms, spec
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 
 SHOUT = "workers.engines.samples:batchstring"
 TWO = {"max_batch": 2}
@@ -166,20 +166,20 @@ def test_a_call_that_would_be_late_is_answered_by_the_fallback(platform: Platfor
 def test_a_tenant_has_a_bounded_number_of_open_streams_and_others_end(platform: Platform) -> None:
     url = f"{platform.url}/v1/chat/completions"
     endless = {"model": "talk", "stream": True, **chat("go on", min_tokens=8000, max_tokens=8000)}
-    with ExitStack() as stack:
+    with httpx.Client(timeout=PATIENCE_S) as http, ExitStack() as stack:
         for _ in range(MOST_STREAMS):
-            opened = stack.enter_context(httpx.stream("POST", url, json=endless))
+            opened = stack.enter_context(http.stream("POST", url, json=endless))
             assert opened.status_code == 200
-        refused = httpx.post(url, json=endless)
+        refused = http.post(url, json=endless)
         error = refused.json()["error"]
         assert (refused.status_code, error["code"]) == (429, "rate_limit_exceeded")
         assert "2 streams open" in error["message"]
         assert refused.headers["RateLimit"] == '"streams";r=0'
         assert 1 <= int(refused.headers["Retry-After"]) <= 3
-        whole = httpx.post(url, json={"model": "talk", **chat("a b")})
+        whole = http.post(url, json={"model": "talk", **chat("a b")})
         assert whole.status_code == 200
     short = {"model": "talk", "stream": True, **chat("a b")}
-    eventually(lambda: httpx.post(url, json=short).status_code == 200)
+    eventually(lambda: httpx.post(url, json=short, timeout=PATIENCE_S).status_code == 200)
 
 
 def test_lower_classes_are_shed_before_interactive_calls(platform: Platform) -> None:
