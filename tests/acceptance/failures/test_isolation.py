@@ -165,7 +165,7 @@ def test_a_load_that_hangs_is_ended_and_tried_again(
         assert "hangs in loading stuck@1" in caplog.text
 
 
-def test_a_launch_of_ten_times_the_usual_is_ended_and_its_item_is_not_failed(
+def test_a_launch_of_many_times_the_usual_is_ended_and_its_item_is_not_failed(
     platforms: Platforms, tmp_path: Path
 ) -> None:
     slow = function("broken:slow", limits={"max_batch": 1, "max_launch_s": 60})
@@ -173,8 +173,9 @@ def test_a_launch_of_ten_times_the_usual_is_ended_and_its_item_is_not_failed(
     with platforms.running(asked) as platform, closing(Client(platform.url)) as client:
         usual = [f"item {n}" for n in range(LAUNCHES)]
         assert [one.output for one in run(platform, client, "slow", usual)] == usual
-        # Where cores are short, some of the usual launches take several times as long, too.
-        text = f"long {tmp_path / 'begun'} {min(50.0, 5 * pace() ** 2):g}"
+        # Where cores are short, one of the usual launches may have stood still for five seconds: it
+        # is the 95 % of twenty, and the limit is three times that.
+        text = f"long {tmp_path / 'begun'} {min(50.0, 20 * pace()):g}"
         assert [one.output for one in run(platform, client, "slow", [text])] == [text]
         died = [one["died"] for one in client.get("/workers")["data"]]
         assert died.count("hung") == 1
