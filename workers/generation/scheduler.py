@@ -312,8 +312,9 @@ class GenerationScheduler:
         """Returns the predicted time until the first token of a call that is admitted now, s, with
         a prompt of so many tokens: the rest of the step that runs, and those of the prompts. "": of
         a tenant without any prompt now."""
-        now = self._occupancy(self.running)
-        ahead = self._prefill_turns.ahead(self._prompts(), tokens, tenant)
+        now, prompts = self._occupancy(self.running), self._prompts()
+        own = self.capacity.blocks  # a server has an order of its own: first come, first served
+        ahead = self._prefill_turns.ahead(prompts, tokens, tenant) if own else sum(prompts.values())
         most = self._prefill_budget(now)
         steps = max(1, -(-(ahead + tokens) // most))
         each, calls = min(most, ahead + tokens), now.calls

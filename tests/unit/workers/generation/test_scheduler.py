@@ -196,6 +196,11 @@ def test_the_first_token_is_predicted_from_the_prompts_ahead() -> None:
     assert made.first_token_s(100, "a") > 4 * alone_s
     assert made.first_token_s(100) < 1.3 * alone_s, "of another tenant"
     assert made.first_token_s(600) > 9 * alone_s
+    server = scheduler(blocks=0, itl_s=0.06)
+    timed(server, prefill_s=0.001)
+    server.put([sequence(prompt=500)])
+    server.decide()
+    assert server.first_token_s(100) > 4 * alone_s, "it takes no notice of turns"
 
 
 def test_choices_of_one_request_count_the_blocks_of_their_prompt_once() -> None:
