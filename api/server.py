@@ -78,9 +78,10 @@ class _Server(uvicorn.Server):
         new = partial(
             protocol, config=config, server_state=self.server_state, app_state=self.lifespan.state
         )
-        for one in waiting:
-            with suppress(OSError):  # its client has left
-                await loop.connect_accepted_socket(new, one, ssl=config.ssl)
+        taken = (loop.connect_accepted_socket(new, one, ssl=config.ssl) for one in waiting)
+        with suppress(TimeoutError):  # of a client that doesn't go on with its handshake
+            async with asyncio.timeout(_LINGER_S):
+                await asyncio.gather(*taken, return_exceptions=True)
 
 
 def serve(settings: Settings) -> None:

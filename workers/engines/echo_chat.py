@@ -89,7 +89,7 @@ class EchoChat:
         turns = {id: turn for turn, id in enumerate(prefills)}
         in_order = sorted(
             self._running.values(),
-            key=lambda one: (not one.first, -1 if one.decodes else turns.get(one.id, len(turns))),
+            key=lambda one: (not one.first, turns.get(one.id, -1)),
         )
         active = in_order[: self._capacity.sequences]
         for one in active:

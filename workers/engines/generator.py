@@ -156,7 +156,7 @@ class Generator(Protocol):
     def step(self, max_prefill_tokens: int, prefills: Sequence[str] = ()) -> Step:
         """Runs one step: at most so many tokens of prompts, and one token of each other sequence.
 
-        prefills: ids of sequences whose prompts are computed before those of others, in this order.
+        prefills: ids of sequences whose prompts are computed in this order, after those of others.
         A server that schedules for itself goes by neither.
 
         Returns an empty Step where there is nothing to do. Raises GeneratorDied, then too.

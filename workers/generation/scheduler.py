@@ -227,6 +227,10 @@ class GenerationScheduler:
     def _give_way(self, sequence: Sequenced, decision: Decision) -> None:
         del self.running[sequence]
         self._lane(sequence).put(sequence)
+        if sequence in decision.admitted:  # a moment ago: the generator hasn't got it yet
+            decision.admitted.remove(sequence)
+            sequence.runs -= 1
+            return
         sequence.request.preemptions += 1
         self.preemptions += 1
         decision.preempted.append(sequence)

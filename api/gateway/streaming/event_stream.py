@@ -84,8 +84,8 @@ class EventStream(Response):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            await self._stream.close()
-            self._session.close()
+            with self._session:
+                await self._stream.close()
 
     async def _pieces(self, id: str) -> AsyncGenerator[bytes, None]:
         stream, writer, ids = self._stream, self._writer, self._ids
@@ -115,7 +115,8 @@ async def answer_by_events(
     after, within_s = call.after, call.resume_within_s
     with ExitStack() as stack:
         session = stack.enter_context(opened)
-        stack.enter_context(session.gateway.open_streams.opened(session.caller.tenant))
+        streams, tenant = session.gateway.open_streams, session.caller.tenant
+        stack.enter_context(streams.opened(tenant, resumed=after != Position(after.call_id)))
         if session.client_disconnected.done():  # it may read the stream elsewhere by now
             raise ClientDisconnect
         left = stack.enter_context(lingering(session.client_disconnected, within_s))

@@ -20,9 +20,10 @@ class OpenStreams:
         self._open = Counter[str]()
 
     @contextmanager
-    def opened(self, tenant: str) -> Iterator[None]:
-        """Counts a stream as open. Raises QuotaExceeded where its tenant has as many as it may."""
-        if self._open[tenant] >= self._most:
+    def opened(self, tenant: str, *, resumed: bool = False) -> Iterator[None]:
+        """Counts a stream as open. Raises QuotaExceeded where its tenant has as many as it may: one
+        that is resumed was let in before."""
+        if not resumed and self._open[tenant] >= self._most:
             raise QuotaExceeded(
                 f"the tenant may have {self._most} streams open at one api (MILLRACE_MAX_STREAMS)",
                 bound=Bound("open_streams", self._most),

@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 from jobs.settings import SettingsError
 
@@ -37,9 +37,13 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 def accept_all(listener: socket.socket) -> Iterator[socket.socket]:
     """Accepts the connections that wait at a socket."""
-    with suppress(OSError):  # there are no more
-        while True:
+    while True:
+        try:
             yield listener.accept()[0]
+        except ConnectionAbortedError:
+            continue  # its client has left
+        except OSError:
+            return  # there are no more
 
 
 def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:

@@ -36,7 +36,9 @@ def in_turn(conninfo: str, options: Mapping[str, Any]) -> dict[str, Any]:
     if len(hosts) < 2 or given.get("target_session_attrs") not in _ONE_IS_RIGHT:
         return given
     ports = lists.get("port", ["5432"])
-    ports = ports * len(hosts) if len(ports) == 1 else ports
+    ports = [port or "5432" for port in (ports * len(hosts) if len(ports) == 1 else ports)]
+    if len(ports) != len(hosts):
+        return given  # psycopg says what is wrong
     ranks = [_ranks.get(address, 0) for address in zip(hosts, ports, strict=True)]
     order = sorted(range(len(hosts)), key=lambda n: -ranks[n])
     for name, values in lists.items():

@@ -12,40 +12,43 @@ from collections.abc import Iterable, Mapping, Sequence
 from workers.generation.requests import Sequenced
 
 Prompts = Mapping[Sequenced, int]
-"""Sequences of calls and items with tokens to compute, in the order of their arrival."""
+"""Calls with tokens to compute, in the order of their arrival."""
 
 
 def cut(prompts: Sequence[Sequenced], most: int) -> int:
-    """Returns the tokens of prompts for a step, at most so many: those of calls that it completes,
-    where the rest would lengthen it for another tenant, whose prompt isn't complete then either."""
+    """Returns the tokens of prompts for a step, at most so many: those that it completes, where the
+    rest would lengthen it for a call of another tenant that isn't complete then either."""
     taken = 0
     for n, one in enumerate(prompts):
         if taken + one.to_prefill > most:
-            ready, its = prompts[:n], one.request.tenant
-            others = any(first.request.is_call and first.request.tenant != its for first in ready)
-            return taken if others else most
+            others = any(first.request.tenant != one.request.tenant for first in prompts[:n])
+            return taken if others and one.request.is_call else most
         taken += one.to_prefill
     return most
 
 
 class PrefillTurns:
-    """Tokens of prompts that tenants were served, by weight."""
+    """Tokens of prompts of calls that tenants were served, by weight."""
 
     def __init__(self) -> None:
         self._served: dict[str, float] = {}
 
     def order(self, running: Iterable[Sequenced]) -> list[Sequenced]:
-        """Returns the sequences with a prompt to compute, calls first, in the order of their turns.
-        A tenant that comes back is lifted to the least served one: it saved nothing up meanwhile.
-        """
-        prompts = {one: one.to_prefill for one in running if one.to_prefill}
-        self._lift({one.request.tenant for one in prompts})
-        finishes = self._finishes(prompts)
-        return sorted(prompts, key=lambda one: (not one.request.is_call, finishes[one]))
+        """Returns the sequences with a prompt to compute: calls in the order of their turns, then
+        items as they came. A tenant that comes back is lifted to the least served one: it saved
+        nothing up meanwhile."""
+        pending = [one for one in running if one.to_prefill]
+        calls = {one: one.to_prefill for one in pending if one.request.is_call}
+        self._lift({one.request.tenant for one in calls})
+        finishes = self._finishes(calls)
+        items = [one for one in pending if not one.request.is_call]
+        return [*sorted(calls, key=lambda one: finishes[one]), *items]
 
     def serve(self, sequence: Sequenced, tokens: int) -> None:
         """Counts tokens of a prompt that were computed."""
         request = sequence.request
+        if not request.is_call:
+            return
         served = self._served.get(request.tenant, 0.0)
         self._served[request.tenant] = served + tokens / request.weight
 
@@ -62,7 +65,7 @@ class PrefillTurns:
         """Returns the tokens by weight that tenants will have had at the end of each prompt."""
         least, served = self._least(prompts), dict(self._served)
         finishes = {}
-        for one in sorted(prompts, key=lambda one: not one.request.is_call):
+        for one in prompts:
             request = one.request
             finish = served.get(request.tenant, least)
             if one.leads:  # other choices find its prompt in the cache

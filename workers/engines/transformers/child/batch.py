@@ -39,10 +39,10 @@ class Network(Protocol):
 class Batch:
     """Sequences of one model, in the order in which they were added.
 
-    Those that are `first` have precedence for prefill and blocks, then those that decode, then
-    prompts in the order of the step's `prefills`, then the older ones. Where blocks run out, the
-    last of this order gives its own back and is computed again later; the host prevents it where it
-    counts free blocks.
+    Those that are `first` have precedence for prefill and blocks, then the older ones, after which
+    come prompts in the order of the step's `prefills`. Where blocks run out, the last of this order
+    gives its own back and is computed again later; the host prevents it where it counts free
+    blocks.
     """
 
     def __init__(
@@ -145,10 +145,9 @@ class Batch:
         return chunks
 
     def _in_order(self) -> list[LiveSequence]:
-        last = len(self._turns)
         return sorted(
             self._live.values(),
-            key=lambda one: (not one.first, -1 if one.decoding else self._turns.get(one.id, last)),
+            key=lambda one: (not one.first, self._turns.get(one.id, -1)),
         )
 
     def _find_prefix(self, sequence: LiveSequence) -> None:

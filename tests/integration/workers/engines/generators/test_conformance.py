@@ -137,7 +137,7 @@ def test_prompts_are_computed_in_the_order_that_a_step_names(computes: Generator
         computes.add(one)
     first: list[str] = []
     while len(first) < len(ones):
-        step = computes.step(8, [ones[2].id, ones[0].id])
+        step = computes.step(8, [ones[2].id, ones[0].id, ones[1].id])
         first += [one.id for one in step.emitted if one.id not in first]
     for one in ones:
         computes.abort(one.id)

@@ -11,7 +11,7 @@ def test_a_tenant_has_so_many_and_another_its_own() -> None:
     with streams.opened("a"):
         with pytest.raises(QuotaExceeded) as refused, streams.opened("a"):
             pass
-        with streams.opened("b"):
+        with streams.opened("b"), streams.opened("a", resumed=True):
             pass
     assert refused.value.more["limit"]["name"] == "open_streams"
     with pytest.raises(RuntimeError), streams.opened("a"):

@@ -93,14 +93,14 @@ def test_decodes_go_on_beside_chunks_of_a_prompt_and_the_oldest_is_computed_firs
 
 def test_prompts_go_in_the_order_of_the_step_and_the_last_of_it_gives_its_blocks_back() -> None:
     made, network = batch(*of_size(6))
-    made.step(8, ["c", "a"])
-    made.step(20, ["a"])
+    made.step(8, ["c", "a", "b"])
+    made.step(20, ["a", "b"])
     assert network.steps == [
         [("c", 0, 6), ("a", 0, 2)],
         [("c", 6, 7), ("a", 2, 6), ("b", 0, 6)],
     ]
     made, network = batch(*of_size(8), blocks=4)
-    made.step(12, ["c", "a"])
+    made.step(12, ["c", "a", "b"])
     made.step(4, ["b", "a"])
     made.step(4, ["a", "b"])
     assert network.steps == [

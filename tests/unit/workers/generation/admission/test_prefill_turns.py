@@ -55,13 +55,13 @@ def test_choices_wait_for_their_prompt_once() -> None:
 
 
 def test_a_step_isnt_lengthened_for_a_prompt_of_another_tenant_that_it_doesnt_complete() -> None:
-    light, flood, item = prompt(100, "light"), prompt(900, "flood"), prompt(10, "x", call=False)
+    light, flood = prompt(100, "light"), prompt(900, "flood")
     assert cut([light, flood], 500) == 100
     assert cut([light, prompt(300, "other"), flood], 500) == 400
     assert cut([flood, light], 500) == 500
     assert cut([light, prompt(900, "light")], 500) == 500
     assert cut([light], 500) == 500
-    assert cut([item, flood], 500) == 500
+    assert cut([light, prompt(900, "job", call=False)], 500) == 500, "items get what is left"
     assert cut([], 500) == 500
 
 
@@ -95,3 +95,27 @@ def test_a_call_without_room_is_overtaken_by_tenants_with_fewer_places_alone() -
     decision = step(made)
     assert decision.admitted == [light]
     assert [one.request.tenant for one in decision.preempted] == ["flood"]
+
+
+def test_a_step_that_completes_calls_has_room_for_the_prompt_of_an_item() -> None:
+    made = scheduler(blocks=10_000, sequences=16, itl_s=0.1)
+    timed(made, prefill_s=0.001)
+    made.put([sequence(900, 5, call=False, tenant="job")])
+    step(made)
+    for n in range(20):
+        made.put([sequence(30, 1, tenant=f"light-{n % 2}")])
+        assert step(made).prefill_tokens > 30
+
+
+def test_a_call_that_gives_way_in_the_decision_that_admitted_it_is_not_there_twice() -> None:
+    made = scheduler(blocks=19, sequences=8)
+    made.put(sequence(10, 20, tenant=tenant) for tenant in "aappp")
+    assert len(made.decide().admitted) == 5
+    made.put([sequence(300, 50, tenant="p"), late := sequence(10, 20, tenant="a")])
+    made.put([first := sequence(10, 20, tenant="b")])
+    for tenant, tokens in (("a", 9001), ("b", 9002), ("p", 9000)):
+        made.turns.serve(tenant, input=tokens - int(made.turns.counter(tenant)))
+    decision = made.decide()
+    assert (decision.admitted, decision.preempted, decision.aborted) == ([first], [], [])
+    assert late in made.calls
+    assert late.runs == 0
