@@ -57,8 +57,9 @@ class ModelStatus:
             tenant = ""
         key = bucket, timeout_ms, share, int(self.margin.ms), tenant
         if key not in self._terms:
-            times = bucket, timeout_ms, share, self.margin.ms, tenant
-            self._terms[key] = mixed_terms(self.profiles, self.model, *times)
+            self._terms[key] = mixed_terms(
+                self.profiles, self.model, bucket, timeout_ms, share, self.margin.ms, tenant
+            )
         return self._terms[key]
 
     @property

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -12,6 +14,7 @@ from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.connections import bounded, hosts
 from ops.bench.chaos.network.faulty_proxy import FaultyProxy, faulty_proxies
+from tests.support.cases import each
 from tests.support.stores.transactions import scalar, transact
 from tests.support.wait import PATIENCE_S, eventually
 
@@ -111,3 +114,19 @@ def test_a_server_that_refuses_connections_is_not_silent(
         eventually(lambda: not hosts.answers(info))
         proxies[0].inject("reset")
         assert hosts.answers(info)
+
+
+def test_hosts_without_a_port_are_known_again() -> None:
+    info: Any = SimpleNamespace(host="10.0.0.2", port=5432)
+    hosts.prefer(info)
+    attrs = {"target_session_attrs": "read-write"}
+    urls = [
+        "postgresql://u@10.0.0.1,10.0.0.2/d",
+        "postgresql://u@/d?host=10.0.0.1,10.0.0.2",
+        "host=10.0.0.1,10.0.0.2 port=5432,",
+    ]
+    for url, case in each(urls):
+        with case:
+            assert hosts.in_turn(url, attrs)["host"] == "10.0.0.2,10.0.0.1"
+    odd = "host=10.0.0.1,10.0.0.2,10.0.0.3 port=1,2"
+    assert hosts.in_turn(odd, attrs)["host"] == "10.0.0.1,10.0.0.2,10.0.0.3", "psycopg refuses it"
