@@ -3,8 +3,9 @@
 import http.client
 import signal
 import socket
+import ssl
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,23 +18,35 @@ from jobs.settings import Settings, SettingsError
 from ops.processes.children import Child, Supervisor
 from ops.processes.forking import ForkedChild, ForkServer
 from ops.processes.ports import free_port
+from tests.support.tls import Authority
 from tests.support.wait import PATIENCE_S, eventually
+
+
+@contextmanager
+def sharing(
+    settings: Settings, logs: Path, count: int, **changes: Any
+) -> Iterator[tuple[int, list[Child]]]:
+    """Runs apis that share a port; yields that, and them. Nobody restarts them."""
+    shared = settings.evolve(port=free_port(), share_port=True, metrics_port=0, **changes)
+    server = ForkServer("api.server")
+    children: list[Child] = [
+        ForkedChild(server, name, "api", shared.environment(), logs / f"{name}.log")
+        for name in (f"api-{n}" for n in range(1, count + 1))
+    ]
+    supervisor = Supervisor(children)
+    supervisor.start()
+    try:
+        yield shared.port, children
+    finally:
+        supervisor.stop(grace_s=0)
+        server.stop()
 
 
 @pytest.fixture
 def apis(settings: Settings, tmp_path: Path) -> Iterator[tuple[int, list[Child]]]:
-    """Port of two apis, and those; nobody restarts them."""
-    shared = settings.evolve(port=free_port(), share_port=True, metrics_port=0)
-    server = ForkServer("api.server")
-    children: list[Child] = [
-        ForkedChild(server, name, "api", shared.environment(), tmp_path / f"{name}.log")
-        for name in ("api-1", "api-2")
-    ]
-    supervisor = Supervisor(children)
-    supervisor.start()
-    yield shared.port, children
-    supervisor.stop(grace_s=0)
-    server.stop()
+    """Port of two apis, and those."""
+    with sharing(settings, tmp_path, 2) as started:
+        yield started
 
 
 def answering(port: int) -> int | None:
@@ -95,6 +108,34 @@ def test_requests_that_an_api_has_not_read_when_it_is_to_end_are_answered(
             assert (answer.status, bool(answer.read())) == (200, True)
     assert ending.process.wait(PATIENCE_S) == 0
     assert answering(port) == other.pid
+
+
+def test_clients_that_never_end_their_handshake_hold_up_no_end_and_no_other_client(
+    settings: Settings, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path / "ca", "ca")
+    pair = authority.pair("api")
+    trusting = ssl.create_default_context(cafile=authority.cert)
+    own = {"tls_cert": pair.cert, "tls_key": pair.key}
+    with sharing(settings, tmp_path, 1, **own) as (port, [ending]), ExitStack() as opened:
+
+        def connected() -> socket.socket:
+            made = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+            return opened.enter_context(made)
+
+        eventually(lambda: any(one.status == psutil.CONN_LISTEN for one in connections(ending)))
+        assert ending.process is not None
+        ending.process.send_signal(signal.SIGSTOP)
+        # Each holds a handshake for a minute: one after the other they outlast the test's patience.
+        for _ in range(10):
+            connected()
+        polite = connected()
+        ending.process.terminate()
+        ending.process.send_signal(signal.SIGCONT)
+        with trusting.wrap_socket(polite, server_hostname="127.0.0.1") as client:
+            client.sendall(b"GET /livez HTTP/1.1\r\nHost: millrace\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.1 200 ")
+        assert ending.process.wait(PATIENCE_S) == 0
 
 
 def test_a_port_that_another_program_listens_on_is_named() -> None:
