@@ -14,6 +14,7 @@ from jobs import encryption
 from jobs.blobs import s3_locations, store
 from jobs.problems import described, fits
 from jobs.ssrf import AllowList
+from jobs.states import API_POOL
 
 _CONFIG = "MILLRACE_CONFIG"
 _FILE = "_FILE"  # after the name of a secret: the path of a file that holds its value
@@ -88,6 +89,7 @@ _LONG_KEY = (
 _From1 = Annotated[float, Field(ge=1, allow_inf_nan=False)]  # seconds
 _Share = Annotated[float, Field(ge=0, le=1)]
 _HttpUrl = Annotated[str, _text(_is_http, "an http(s) address")]
+_Pool = Annotated[str, _text(API_POOL.__ne__, "another name: that pool is of the api processes")]
 _Hosts = Annotated[str, _text(AllowList.parse)]
 _TrustedUrl = Annotated[str, _text(is_trusted_url, "https://…, or http://… on loopback")]
 
@@ -143,7 +145,7 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     oidc_role_claim: str = _field("role", "claim that names the role; without it: tenant")
     oidc_client_id: str = _field("", "client id of the dashboard at that provider")
     oidc_client_secret: _Secret = _field("", "client secret of the dashboard, where it has one")
-    pool: str = _field("default", "pool that a worker belongs to")
+    pool: _Pool = _field("default", "pool that a worker belongs to")
     price: Annotated[float, Field(gt=0)] = _field(
         1.0, "price of a worker's device per hour, in any unit that all workers share"
     )
@@ -197,9 +199,7 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     drain_s: _Above0 = _field(
         20.0, "time of a worker to end launches after SIGTERM, seconds; 10 s later it is killed"
     )
-    keeper_interval_s: _Above0 = _field(
-        1.0, "longest time between two rounds of the keeper, seconds"
-    )
+    keeper_interval_s: _Above0 = _field(1.0, "longest time between rounds of the keeper, seconds")
     cheaper_s: _From0 = _field(
         300.0,
         "time after its submission in which cheaper workers must be done with a standard job, for "

@@ -1,4 +1,5 @@
-"""States and classes. The same words stand in the database, the API, the docs and the metrics."""
+"""States, classes, and pools of one purpose. The same words stand in the database, the API, the
+docs and the metrics."""
 
 from typing import Literal, get_args
 
@@ -24,6 +25,11 @@ SLICE_STATES: tuple[SliceState, ...] = get_args(SliceState)
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 JOB_CLASSES: tuple[JobClass, ...] = get_args(JobClass)
 VERSIONINGS: tuple[Versioning, ...] = get_args(Versioning)
+
+PREPARE_POOL = "prepare"
+"""Pool of the workers that prepare items of models that declare `prepare = "pool"`."""
+API_POOL = "api"
+"""Pool of the api processes, which serve no model."""
 
 INTERRUPTIBLE: frozenset[JobClass] = frozenset({"standard", "bulk"})
 """Classes whose calls and jobs spot workers take; others only where nobody else is ready."""

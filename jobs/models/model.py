@@ -15,6 +15,7 @@ from jobs.models.engines.engine_spec import EngineSpec, Param, Task
 from jobs.models.inputs import embeddings
 from jobs.models.pricing import Price
 from jobs.problems import fits
+from jobs.states import PREPARE_POOL
 
 _MOST_ESCAPED = 6  # bytes of one character as \uXXXX
 ENVELOPE_BYTES = 65_536
@@ -271,11 +272,6 @@ class AdaptedModel(Model):
         """Implements `Model.adapter_name`."""
         return self.adapter.name
 
-
-PREPARE_POOL = "prepare"
-"""Pool of the workers that prepare items of models that declare `prepare = "pool"`."""
-API_POOL = "api"
-"""Pool of the api processes, which serve no model."""
 
 PREPARATION = "~prepare"
 """Ends the version under which slices wait that are still to be prepared."""

@@ -14,10 +14,11 @@ from jobs.models.adapters import problems_of as adapter_problems
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.engines.builtin_engines import ENGINES
 from jobs.models.engines.engine_spec import GENERAL_TASKS, EngineSpec, EntryContext
-from jobs.models.model import API_POOL, PREPARATION, PREPARE_POOL, Model
+from jobs.models.model import PREPARATION, Model
 from jobs.models.registry import Registry
 from jobs.problems import described
 from jobs.settings import SettingsError
+from jobs.states import API_POOL, PREPARE_POOL
 
 _adapter = cache(TypeAdapter)
 _REGISTERED = ("artifact", "probe")  # fields of models that no entry has

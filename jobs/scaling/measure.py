@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 
 from jobs.calls.lanes import LanesState
 from jobs.calls.profile import Profile
-from jobs.models.model import PREPARE_POOL, Model, PreparationModel
+from jobs.models.model import Model, PreparationModel
 from jobs.scaling import cost
 from jobs.scaling.signals import Signals
+from jobs.states import PREPARE_POOL
 from jobs.telemetry.reports.reports import ReportSet
 
 REFUSED = ("predicted_wait", "overloaded", "no_worker", "deadline_passed")

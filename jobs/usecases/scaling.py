@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import orjson
 
 from jobs.errors import Conflict, Fault, Invalid, NotFound
-from jobs.models.model import API_POOL
 from jobs.scaling.policy import Policy
+from jobs.states import API_POOL
 from jobs.store import db
 from jobs.store.db import Tx
 from jobs.store.scaling import policies as store

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jobs.models.model import API_POOL, PREPARE_POOL
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings, SettingsError
+from jobs.states import API_POOL, PREPARE_POOL
 from jobs.store import roles
 from jobs.telemetry.metrics import exposition
 from ops.embedded import defaults, secret_key
@@ -170,7 +170,7 @@ class Platform:
             from ops.supervisor.scaling import ScalingFollower
 
             for pool in self._scaled:
-                self._followers[pool] = ScalingFollower(self._worker.evolve(pool=pool))
+                self._followers[pool] = ScalingFollower(self._worker, pool)
                 self._followers[pool].start()
 
     def _await_ready(self, stop_requested: Callable[[], bool]) -> None:

@@ -37,13 +37,12 @@ class ScalingFollower:
     """Reads, on a thread of its own, what was decided about a pool whose policy says `local`; the
     main thread does it by `act`.
 
-    Of several followers of a pool one has its lead: two never act on it. settings: of a worker,
-    with the pool.
+    Of several followers of a pool one has its lead: two never act on it. settings: of a worker.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._leader = Leadership(settings.database_url, f"millrace.local.{settings.pool}")
+    def __init__(self, settings: Settings, pool: str) -> None:
+        self._settings, self._pool = settings, pool
+        self._leader = Leadership(settings.database_url, f"millrace.local.{pool}")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scaling", daemon=True)
         self._database = db.connect(settings.database_url, pool_size=1, role=db.WORKER)
@@ -71,7 +70,7 @@ class ScalingFollower:
         if wanted is None:
             return
         try:
-            local.apply(self._settings.pool, wanted)
+            local.apply(self._pool, wanted)
             self._failure = ""
         except ActuatorError as error:
             self._failure = str(error)
@@ -90,7 +89,7 @@ class ScalingFollower:
 
     def look(self) -> None:
         """Reads once what was decided, and writes down what failed."""
-        pool = self._settings.pool
+        pool = self._pool
         with acting(self._database, EVERYBODY) as tx:
             row = policies.get(tx, pool)
             held = workers.held(tx, pool, 2 * self._settings.lease_s)
@@ -109,6 +108,6 @@ class ScalingFollower:
             except (SQLAlchemyError, *db.CONNECTION_ERRORS, ValueError) as error:
                 # ValueError: of a policy of another release
                 _log.warning(
-                    "can't read how many of pool %s there should be: %s", self._settings.pool, error
+                    "can't read how many of pool %s there should be: %s", self._pool, error
                 )
             self._stopping.wait(_EVERY_S)

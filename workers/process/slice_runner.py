@@ -10,8 +10,9 @@ from math import inf
 from sqlalchemy import Engine as Database
 
 from jobs import clock, ids
-from jobs.models.model import PREPARE_POOL, Model
+from jobs.models.model import Model
 from jobs.models.pricing import Price
+from jobs.states import PREPARE_POOL
 from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.queue import claim, workers
 from jobs.store.queue.claim import Lease

@@ -20,9 +20,9 @@ from api.schemas.pools import (
 )
 from jobs.errors import Fault, Invalid, NotFound
 from jobs.identity import Caller
-from jobs.models.model import API_POOL
 from jobs.scaling import policy
 from jobs.scaling.policy import Policy
+from jobs.states import API_POOL
 from jobs.store.db import Tx
 from jobs.store.monitoring import gauges
 from jobs.store.scaling import policies as store

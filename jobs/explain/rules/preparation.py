@@ -5,7 +5,8 @@ from jobs.explain.diagnosis import Diagnosis
 from jobs.explain.facts import Facts, ModelFacts
 from jobs.explain.formatting import count, duration, percent
 from jobs.explain.rules.thresholds import BUSY, IDLE, LAUNCHES
-from jobs.models.model import PREPARATION, PREPARE_POOL
+from jobs.models.model import PREPARATION
+from jobs.states import PREPARE_POOL
 
 
 def no_prepare_worker(model: ModelFacts, facts: Facts) -> Diagnosis | None:

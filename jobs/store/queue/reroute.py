@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import select, text
 
-from jobs.models.model import PREPARATION, PREPARE_POOL, Model
+from jobs.models.model import PREPARATION, Model
+from jobs.states import PREPARE_POOL
 from jobs.store import queries
 from jobs.store.db import Tx, notify_work
 from jobs.store.queue import fair_share

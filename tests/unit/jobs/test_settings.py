@@ -113,6 +113,12 @@ def test_a_blob_store_is_a_folder_or_a_bucket() -> None:
             assert problem.startswith("MILLRACE_BLOBS: ")
 
 
+def test_the_pool_of_the_apis_is_no_workers(tmp_path: Path) -> None:
+    for environ in (env(POOL="api"), config(tmp_path, 'MILLRACE_POOL = "api"\n')):
+        [problem] = problems(environ)
+        assert problem.startswith("MILLRACE_POOL: must be another name: that pool is of the api")
+
+
 def test_a_time_that_no_clock_can_keep_is_refused() -> None:
     leases = [("MILLRACE_LEASE_S", value) for value in ("nan", "inf", "0", "-1", "soon")]
     patience = [("MILLRACE_SLOW_CLIENT_S", value) for value in ("0", "-1", "nan", "inf")]

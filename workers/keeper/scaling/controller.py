@@ -14,7 +14,6 @@ from redis import Redis
 from sqlalchemy import Engine as Database
 
 from jobs import clock, ids
-from jobs.models.model import API_POOL
 from jobs.models.watcher import ModelsFile
 from jobs.scaling.controller import Decision, decide
 from jobs.scaling.forecast import BIN_S, Arrivals
@@ -23,6 +22,7 @@ from jobs.scaling.policy import Policy
 from jobs.scaling.signals import Signals
 from jobs.scaling.spot import split
 from jobs.settings import Settings
+from jobs.states import API_POOL
 from jobs.store.db import Tx
 from jobs.store.monitoring import gauges
 from jobs.store.scaling import arrivals, reclaims

@@ -8,10 +8,11 @@ from redis import Redis, RedisError
 from jobs import clock
 from jobs.calls.profile import Profile, mean_profile
 from jobs.calls.redis import RedisLanes
-from jobs.models.model import API_POOL, Model
+from jobs.models.model import Model
 from jobs.models.registry import Registry
 from jobs.scaling.measure import ModelLoad, ModelQueues, Queue, measure, measure_apis
 from jobs.scaling.signals import Signals
+from jobs.states import API_POOL
 from jobs.telemetry.reports.reports import ReportSet
 
 _NO_SLOT = "nobody/0"  # a slot that is never busy

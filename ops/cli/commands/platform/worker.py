@@ -2,7 +2,7 @@
 
 import click
 
-from jobs.models.model import PREPARE_POOL
+from jobs.states import PREPARE_POOL
 from jobs.telemetry import logs
 from jobs.telemetry.metrics import exposition
 from ops.cli.commands.admin import workers
@@ -25,13 +25,19 @@ def worker(context: click.Context) -> None:
 
 
 @click.command(epilog="Example: millrace prepare --workers 4")
-@click.option("--workers", default=1, show_default=True, help="Number of processes; a CPU each.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of processes; a CPU each.",
+)
 def prepare(workers: int) -> None:
     """Runs workers that prepare items, on CPUs, of models that declare prepare = "pool"."""
     settings = defaults.load().evolve(pool=PREPARE_POOL, device="cpu")
     logs.configure("worker", settings.log_format)
     first = settings.metrics_port
-    each = [settings.evolve(metrics_port=first + n if first else 0) for n in range(max(1, workers))]
+    each = [settings.evolve(metrics_port=first + n if first else 0) for n in range(workers)]
     for its in each:
         exposition.check_port(its)
     server = fork_server(settings)

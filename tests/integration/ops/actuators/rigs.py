@@ -136,7 +136,7 @@ class LocalRig:
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._logs = folder / "logs"
         self._workers = [Workers(log=self._logs / f"{n}.log") for n in range(2)]
-        self._followers = [ScalingFollower(settings) for _ in range(2)]
+        self._followers = [ScalingFollower(settings, POOL) for _ in range(2)]
 
     def look(self, of: int = 0) -> None:
         self._followers[of].look()

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from jobs import clock
-from jobs.models.model import API_POOL
 from jobs.settings import Settings
+from jobs.states import API_POOL
 from jobs.store.queue import workers as store
 from jobs.store.queue.workers import ModelRow
 from ops.processes.children import Child, Supervisor
@@ -91,7 +91,7 @@ def test_weights_that_one_worker_has_are_last_to_go(database: Engine, settings: 
     registered(database, "draining", "rare@1")
     registered(database, "ready", "rare@1", pool="another")
     leaving = registered(database, "ready", "rare@1")
-    follower = ScalingFollower(settings.evolve(lease_s=600))
+    follower = ScalingFollower(settings.evolve(lease_s=600), POOL)
     with closing(SimpleNamespace(close=follower.stop)):
         follower.look()
         by_place = {1: old, 2: holder, 3: new, 4: loads}

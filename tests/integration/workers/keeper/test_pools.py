@@ -13,11 +13,11 @@ from jobs import clock
 from jobs.calls.profile import Profile, Times
 from jobs.calls.redis import RedisLanes
 from jobs.errors import Conflict, Invalid, NotFound
-from jobs.models.model import API_POOL
 from jobs.models.watcher import ModelsFile
 from jobs.scaling.forecast import BIN_S
 from jobs.scaling.policy import Policy
 from jobs.settings import Settings
+from jobs.states import API_POOL
 from jobs.store import db
 from jobs.store.queue import workers
 from jobs.store.scaling import arrivals

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from jobs.models import models_file
-from jobs.models.model import API_POOL
 from jobs.settings import Settings
+from jobs.states import API_POOL
 from ops.supervisor.worker import grace_s
 from tests.support.cases import each
 from tests.support.command_line import SETTINGS, is_command
