@@ -14,77 +14,39 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from jobs import clock
+from jobs.telemetry.faults import DEAD_S, UNREADY_S, Faults
 from jobs.telemetry.metrics import record
 
 _log = logging.getLogger(__name__)
-_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 5.0
-_STEADY_S = 5.0  # a run of this length has overcome the fault
-_UNREADY_S, _DEAD_S = 10.0, 60.0
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
-_kept: set["_Kept"] = set()
+_kept: set[Faults] = set()
 _died = False  # a thread, or a task for good
-
-
-class _Kept:
-    """One task: since when its runs have been failing."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._began_s = clock.monotonic()
-        self._failing_since_s: float | None = None
-        self._pause_s = _FIRST_PAUSE_S
-
-    @property
-    def failing_s(self) -> float:
-        """Seconds since the first of the runs in a row that failed; 0 while one lasts."""
-        now_s = clock.monotonic()
-        if self._failing_since_s is None or now_s - self._began_s >= _STEADY_S:
-            return 0.0
-        return now_s - self._failing_since_s
-
-    def begin(self) -> None:
-        """Begins a run."""
-        self._began_s = clock.monotonic()
-
-    def fail(self, error: Exception) -> float:
-        """Ends a run by a fault. Returns seconds until the next one."""
-        now_s = clock.monotonic()
-        if self._failing_since_s is None or now_s - self._began_s >= _STEADY_S:
-            self._failing_since_s, self._pause_s = now_s, _FIRST_PAUSE_S
-        pause_s, self._pause_s = self._pause_s, min(_MAX_PAUSE_S, 2 * self._pause_s)
-        self._began_s = now_s + pause_s
-        record.background_failure(self.name)
-        _log.error(
-            "the background task %r failed; it is started again in %.1f s",
-            self.name, pause_s, exc_info=error,
-        )  # fmt: skip
-        return pause_s
 
 
 def keep(name: str, work: Work) -> "asyncio.Task[None]":
     """Starts a task that runs `work`, again after each fault, until that returns or the task is
     cancelled. name: bounded, for logs and metrics."""
-    return asyncio.create_task(_keep(_Kept(name), work), name=name)
+    return asyncio.create_task(_keep(name, work), name=name)
 
 
-async def _keep(kept: _Kept, work: Work) -> None:
-    _kept.add(kept)
+async def _keep(name: str, work: Work) -> None:
+    faults = Faults(f"the background task {name!r}")
+    _kept.add(faults)
     try:
         while True:
-            kept.begin()
             try:
                 await work()
                 return
             except Exception as error:
-                pause_s = kept.fail(error)
-            if kept.failing_s >= _DEAD_S:
-                _end_process(f"the background task {kept.name!r}")
+                pause_s = faults.add(error)
+                record.background_failure(name)
+            if faults.failing_s >= DEAD_S:
+                _end_process(faults.name)
             await asyncio.sleep(pause_s)
     finally:
-        _kept.discard(kept)
+        _kept.discard(faults)
 
 
 def spawn(name: str, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -112,9 +74,9 @@ def thread_died(thread: threading.ExceptHookArgs) -> None:
 
 def unready() -> str:
     """Returns why this process isn't ready; "" if all of its tasks run."""
-    for kept in _kept:
-        if (failing_s := kept.failing_s) >= _UNREADY_S:
-            return f"the background task {kept.name!r} has failed for {failing_s:.0f} s"
+    for faults in _kept:
+        if (failing_s := faults.failing_s) >= UNREADY_S:
+            return f"{faults.name} has failed for {failing_s:.0f} s"
     return "a background task has failed for good" if _died else ""
 
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from jobs import clock
@@ -15,9 +16,10 @@ from ops.embedded.postgres import EmbeddedPostgres
 from ops.embedded.redis import EmbeddedRedis
 from ops.embedded.server import Server
 from ops.processes import log_rotation
-from ops.processes.children import Started
+from ops.processes.children import Started, describe_exit
 
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 15.0
+_STEADY_S = 5.0  # a server that has lived so long starts again at once
 _LOOK_S = 10.0  # between two looks at the ballast, and for stuck servers
 
 log = logging.getLogger("millrace.embedded")
@@ -25,8 +27,20 @@ log = logging.getLogger("millrace.embedded")
 
 @dataclass(slots=True)
 class _Backoff:
-    retry_at_s: float = 0.0  #: monotonic
-    pause_s: float = _FIRST_BACKOFF_S  #: after the next failed start
+    started_s: float = -inf  #: monotonic, as is the next
+    retry_at_s: float = -inf
+    pause_s: float = _FIRST_BACKOFF_S  #: after the next start
+
+    def count(self) -> None:
+        """Counts a start: another is due once the pause is over."""
+        self.started_s = clock.monotonic()
+        self.retry_at_s = self.started_s + self.pause_s
+        self.pause_s = min(2 * self.pause_s, _MAX_BACKOFF_S)
+
+    def forget(self) -> None:
+        """Forgets starts of a server that runs, once it has done so for long."""
+        if clock.monotonic() >= self.started_s + _STEADY_S:
+            self.retry_at_s, self.pause_s = -inf, _FIRST_BACKOFF_S
 
 
 class EmbeddedServers:
@@ -85,32 +99,38 @@ class EmbeddedServers:
         now_s = clock.monotonic()
         looks = now_s >= self._look_at_s
         for server in self._servers:
-            log_rotation.bound(server.log)
-            if server.name in kept_down:
-                continue
-            if looks and server.process and server.is_stuck():
-                log.error(
-                    "the embedded %s lacks processes that it needs: it is killed", server.name
-                )
-                server.process.kill()
-                server.process.wait()
-            if not server.alive() and now_s >= self._backoffs[server.name].retry_at_s:
-                self._restart(server)
+            try:
+                self._look_after(server, looks, server.name in kept_down)
+            except OSError as error:
+                log.warning("the embedded %s can't be looked after: %s", server.name, error)
         if self._servers and looks:
             self._look_at_s = now_s + _LOOK_S
             self._ballast.keep()
 
-    def _restart(self, server: Server) -> None:
-        log.warning("the embedded %s has ended; it starts again", server.name)
+    def _look_after(self, server: Server, looks: bool, kept_down: bool) -> None:
+        log_rotation.bound(server.log)
+        if kept_down:
+            return
+        if looks and server.process and server.is_stuck():
+            log.error("the embedded %s lacks processes that it needs: it is killed", server.name)
+            server.process.kill()
+            server.process.wait()
         backoff = self._backoffs[server.name]
+        if server.alive():
+            backoff.forget()
+        elif clock.monotonic() >= backoff.retry_at_s:
+            self._restart(server, backoff)
+
+    def _restart(self, server: Server, backoff: _Backoff) -> None:
+        code = server.process.returncode if server.process else None
+        how = "doesn't run" if code is None else f"has ended with {describe_exit(code)}"
+        log.warning("the embedded %s %s; it starts again", server.name, how)
         try:
             self._start(server)
         except EmbeddedError as error:
             log.error("%s\nIt is tried again in %g s.", error.message, backoff.pause_s)
-            backoff.retry_at_s = clock.monotonic() + backoff.pause_s
-            backoff.pause_s = min(2 * backoff.pause_s, _MAX_BACKOFF_S)
-        else:
-            backoff.pause_s = _FIRST_BACKOFF_S
+        finally:
+            backoff.count()
 
     def _start(self, server: Server) -> None:
         """Starts a server; on a full disk in the space of the ballast. Raises EmbeddedError."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, Protocol
 
 from jobs import clock
-from ops.processes import log_rotation
+from ops.processes import log_rotation, owner
 
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5.0
@@ -110,6 +110,11 @@ class Child:
     _killed: bool = field(default=False, init=False)
     _left_behind: list[Process] = field(default_factory=list, init=False)
     _start_at: float | None = field(default=None, init=False)
+    _ended_with: str = field(default="", init=False)
+    look: owner.Step = field(init=False, repr=False)  #: at the process; raises owner.Failed
+
+    def __post_init__(self) -> None:
+        self.look = owner.Step(f"the watch of {self.name}", self._look_after)
 
     @property
     def pid(self) -> int | None:
@@ -172,6 +177,21 @@ class Child:
                     *(self.name, self.pid, KILLED_WITHIN_S, self.pid),
                 )
 
+    @property
+    def unsteady(self) -> str:
+        """Description of how often it was started again, and how it ended at last."""
+        return (
+            f"{self.name} was started again {self.restarts} times, at last after {self._ended_with}"
+        )
+
+    def _look_after(self) -> None:
+        try:
+            self.keep_alive()
+            if self.log:
+                log_rotation.bound(self.log)
+        except (OSError, RuntimeError) as error:  # no memory, process, thread or disk space
+            log.warning("%s can't be looked after: %s; it is tried again", self.name, error)
+
     def keep_alive(self) -> None:
         """Restarts the process, after a backoff, where it has ended."""
         if self.process is None:
@@ -222,11 +242,11 @@ class Child:
         self.kill()  # what the process left behind in its group
         now = clock.monotonic()
         delay_s = self.restart_delay_s(code)
-        self._start_at = now + delay_s
+        self._start_at, self._ended_with = now + delay_s, describe_exit(code)
         then = f"it starts again in {delay_s:.1f} s" if delay_s < inf else "it isn't started again"
         log.warning(
             "%s (pid %s) ended with %s after %.1f s; %s",
-            *(self.name, self.pid, describe_exit(code), now - self._started_at, then),
+            *(self.name, self.pid, self._ended_with, now - self._started_at, then),
         )
 
 
@@ -246,6 +266,7 @@ class Supervisor:
     def __init__(self, children: Sequence[Child] = ()) -> None:
         self.children = list(children)
         self.retiring: dict[int, tuple[Child, float]] = {}  #: by identity, and until when they may
+        self._retire_step = owner.Step("the watch of what retires", self._look_at_retiring)
 
     def add(self, child: Child) -> None:
         """Adds a child, which is not started."""
@@ -272,15 +293,16 @@ class Supervisor:
             child.start()
 
     def poll(self) -> None:
-        """Restarts children that have ended and whose backoff is over."""
+        """Restarts children that have ended and whose backoff is over. Raises owner.Failed where a
+        thread, or a look at a child, has failed for a minute."""
+        owner.check()
         for child in self.children:
-            try:
-                child.keep_alive()
-                if child.log:
-                    log_rotation.bound(child.log)
-            except (OSError, RuntimeError) as error:  # no memory, process, thread or disk space
-                log.warning("%s can't be looked after: %s; it is tried again", child.name, error)
-        self._look_at_retiring()
+            child.look()
+        self._retire_step()
+
+    def unsteady(self) -> list[str]:
+        """Describes the children that were started again: how often, and how they ended."""
+        return [each.unsteady for each in self.children if each.restarts]
 
     def pause(self, others: Iterable[Process] = ()) -> None:
         """Sleeps until the next `poll`: it is due after a while, or once one of these or the other

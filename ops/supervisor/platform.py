@@ -2,7 +2,8 @@
 
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,11 @@ from ops.embedded.layout import Layout
 from ops.embedded.servers import EmbeddedServers
 from ops.processes.children import Child, Supervisor
 from ops.processes.forking import ForkedChild, ForkServer
+from ops.processes.owner import Step
 from ops.processes.ports import free_port, free_ports
 from ops.supervisor import connections
 from ops.supervisor.local_workers import LocalWorkers, last_first
-from ops.supervisor.readiness import await_ready
+from ops.supervisor.readiness import NotReady, await_ready
 from ops.supervisor.worker import WatchedWorker, fork_server, grace_s
 
 if TYPE_CHECKING:  # loads SQLAlchemy
@@ -88,6 +90,7 @@ class Platform:
         )
         self._worker, self._scaled = worker, dict[str, LocalWorkers[Any]]()  # by pool
         self._followers: dict[str, ScalingFollower] = {}
+        self._steps = [Step("the watch of the embedded servers", self.servers.poll)]
         if most_workers:
             self._scaled[worker.pool] = LocalWorkers(
                 *(self.supervisor, worker.pool, first, self._new_worker, len(self._each)),
@@ -169,36 +172,40 @@ class Platform:
         if self._scaled:
             from ops.supervisor.scaling import ScalingFollower
 
-            for pool in self._scaled:
-                self._followers[pool] = ScalingFollower(self._worker, pool)
-                self._followers[pool].start()
+            for pool, local in self._scaled.items():
+                follower = self._followers[pool] = ScalingFollower(self._worker, pool)
+                self._steps.append(Step(f"the scaling of {pool}", partial(follower.act, local)))
+                follower.start()
 
     def _await_ready(self, stop_requested: Callable[[], bool]) -> None:
         def poll() -> bool:
             self.poll()
             return not stop_requested()
 
-        await_ready(self.settings, poll)
+        try:
+            await_ready(self.settings, poll)
+        except NotReady as error:
+            raise NotReady("; ".join([error.message, *self.supervisor.unsteady()])) from error
 
     def poll(self) -> None:
-        """Restarts processes that have ended."""
-        self.servers.poll()
-        for pool, follower in self._followers.items():
-            follower.act(self._scaled[pool])
+        """Restarts processes that have ended. Raises owner.Failed."""
+        for step in self._steps:
+            step()
         self.supervisor.poll()
 
     def run(self, stop_requested: Callable[[], bool]) -> None:
-        """Keeps everything running until a stop is requested."""
+        """Keeps everything running until a stop is requested. Raises owner.Failed."""
         while not stop_requested():
             self.poll()
             self.supervisor.pause(self.servers.processes())
 
     def stop(self) -> None:
         """Stops everything, after workers have released their slices."""
-        for follower in self._followers.values():
-            follower.stop()
-        self.supervisor.stop(grace_s(self.settings))
-        self.servers.stop()
+        with ExitStack() as stops:  # all of them, whatever one raises
+            stops.callback(self.servers.stop)
+            stops.callback(self.supervisor.stop, grace_s(self.settings))
+            for follower in self._followers.values():
+                stops.callback(follower.stop)
 
 
 def _preparers(configured: Settings, asked: int | None) -> int:

@@ -20,6 +20,7 @@ from jobs.store.queue import workers
 from jobs.store.scaling import policies
 from jobs.store.scaling.leader import Leadership
 from jobs.store.tenancy import EVERYBODY, acting
+from ops.processes import owner
 from ops.processes.children import Child
 from ops.supervisor.local_workers import LocalWorkers
 from ops.supervisor.worker import WatchedWorker
@@ -28,6 +29,7 @@ from workers.keeper.scaling.actuators.protocol import ActuatorError
 
 _log = logging.getLogger("millrace.processes")
 _EVERY_S = 1.0
+_ANSWER_S = 5.0  # of the database
 ACTOR = "up"
 
 C = TypeVar("C", bound=Child)
@@ -44,8 +46,10 @@ class ScalingFollower:
         self._settings, self._pool = settings, pool
         self._leader = Leadership(settings.database_url, f"millrace.local.{pool}")
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="scaling", daemon=True)
-        self._database = db.connect(settings.database_url, pool_size=1, role=db.WORKER)
+        self._thread: threading.Thread | None = None
+        self._database = db.connect(
+            settings.database_url, pool_size=1, statement_timeout_s=_ANSWER_S, role=db.WORKER
+        )
         self._failures = Failures(self._database, ACTOR)
         self._failure = ""  # of the latest `act`
         self._models: Mapping[int, tuple[str, ...]] = {}  # ready, by incarnation of the pool
@@ -53,13 +57,13 @@ class ScalingFollower:
 
     def start(self) -> None:
         """Starts the thread."""
-        self._thread.start()
+        self._thread = owner.keep(f"scaling of {self._pool}", self._run, self._stopping)
 
     def stop(self) -> None:
-        """Ends the thread and the lead."""
+        """Ends the thread, unless a database that doesn't answer holds it, and the lead."""
         self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        if self._thread:
+            self._thread.join(_ANSWER_S)
         self._leader.release()
         self._database.dispose()
 

@@ -21,6 +21,7 @@ from jobs.processes import shared_fork_server
 from jobs.processes.memory import resident_mb
 from jobs.processes.stopped import ended_from_outside, is_stopped
 from jobs.settings import Settings
+from ops.processes import owner
 from ops.processes.forking import ForkedChild, ForkServer
 from ops.supervisor.device_failures import DeviceFailures, device_failed
 from ops.supervisor.load_deaths import LoadDeaths
@@ -80,7 +81,7 @@ class WatchedWorker(ForkedChild):
         self._device_failures = DeviceFailures()
         self._quarantined = 0  # incarnation after which none is started; 0: not quarantined
         self._quarantine_recorded = False
-        self._retired = False
+        self._retired = threading.Event()
         self._died: Death = "killed"  # cause of the latest death
         self._load_deaths = LoadDeaths()
 
@@ -88,10 +89,10 @@ class WatchedWorker(ForkedChild):
         """Starts the worker, and the thread that reports it alive."""
         self._watch.reset(self._load_deaths.history(self._declared().values()))
         self._hung, self._reported, self._kill_at_s = False, False, None
-        super().start()
         if self._heartbeat is None:
-            self._heartbeat = threading.Thread(target=self._report_alive, daemon=True)
-            self._heartbeat.start()
+            name = f"reports of {self.name}"
+            self._heartbeat = owner.keep(name, self._report_alive, self._retired)
+        super().start()
 
     def keep_alive(self) -> None:
         """Restarts a worker that has ended, a quarantined one once an operator resumed it."""
@@ -134,11 +135,11 @@ class WatchedWorker(ForkedChild):
             spared = self._generating() if self._ended_orderly(code) else ()
             how = self._watch.incarnation, self._died
             arguments = (self._settings, self._models(), spared, *how)
-            threading.Thread(target=_report_death, args=arguments, daemon=True).start()
+            owner.spawn(f"death of {self.name}", functools.partial(_report_death, *arguments))
 
     def retired(self) -> None:
         """Ends the thread that reports it alive."""
-        self._retired = True
+        self._retired.set()
 
     def restart_delay_s(self, code: int) -> float:
         """Returns the pause before the next start: longer after each failure of the device, and inf
@@ -185,21 +186,27 @@ class WatchedWorker(ForkedChild):
         return {model.key: model for model in self._file.models.of_pool(self._settings.pool)}
 
     def _report_alive(self) -> None:
-        """Reports the worker alive while it is, and a quarantined one until it is resumed.
+        """Reports the worker alive while it is, once it has registered, and a quarantined one until
+        it is resumed.
 
         A launch that holds the GIL for longer than a lease loses its slices, but is not dead.
         """
-        clock.sleep(self._settings.lease_s / 3)
+        every_s = self._settings.lease_s / 3
+        while not self.ready():
+            if self._retired.wait(every_s):
+                return
         from ops.supervisor import worker_reports
 
         database = worker_reports.connect(self._settings)
-        while not self._retired:
-            try:
-                self._report_state(database)
-            except worker_reports.DatabaseError as error:
-                _log.warning("can't report %s alive: %s", self.name, error)
-            clock.sleep(self._settings.lease_s / 3)
-        database.dispose()
+        try:
+            while not self._retired.is_set():
+                try:
+                    self._report_state(database)
+                except worker_reports.DatabaseError as error:
+                    _log.warning("can't report %s alive: %s", self.name, error)
+                self._retired.wait(every_s)
+        finally:
+            database.dispose()
 
     def _report_state(self, database: "Database") -> None:
         from ops.supervisor import worker_reports

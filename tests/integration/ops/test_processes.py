@@ -115,6 +115,7 @@ def test_each_restart_waits_longer_until_a_child_has_lived_long(
         now += waits[-1]
         supervisor.poll()
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 0.2]
+    assert supervisor.unsteady() == ["brief was started again 8 times, at last after exit code 1"]
 
 
 def test_stop_ends_all_and_kills_the_deaf(

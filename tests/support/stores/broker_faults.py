@@ -9,6 +9,7 @@ from kombu import Connection
 
 from ops.supervisor.platform import Platform
 from tests.support.stores.rabbitmq import Rabbit
+from tests.support.wait import eventually
 from workers.broker import WORK, create_app, queue_of
 
 
@@ -55,7 +56,8 @@ class RedisBroker(_Broker):
 
     def come_back(self) -> None:
         """Empty: it keeps nothing on disk."""
-        self.platform.servers.poll()
+        servers = self.platform.servers
+        eventually(lambda: (servers.poll(), servers.redis.alive())[1])
 
 
 class RabbitBroker(_Broker):

@@ -1,38 +1,24 @@
 """Background tasks: faults are logged and tried again, and probes are told where that fails."""
 
-import ast
 import asyncio
 import logging
 import signal
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from api import background
 from jobs import clock
-from tests.support.cases import each
+from jobs.telemetry import faults
 from tests.support.wait import PATIENCE_S
-
-ROOT = Path(__file__).parents[3]
-#: Files that start tasks whose results or errors somebody waits for.
-AWAITED = {
-    "api/auth/cache.py": "each lookup has its own callback",
-    "api/background.py": "the owner",
-    "api/services/single_flight.py": "whoever asked for the query",
-    "api/gateway/streaming/call_stream.py": "the reader of the stream",
-    "api/http/authorized_stream.py": "the response",
-    "api/http/connections/connection.py": "the request, which cancels it",
-    "api/services/diagnostics.py": "whoever asks for the findings",
-}
 
 
 @pytest.fixture
 def terminated(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Event that is set by SIGTERM."""
     monkeypatch.setattr(background, "_died", False)
-    monkeypatch.setattr(background, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(faults, "_FIRST_PAUSE_S", 0.0)
     event = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: event.set())
     yield event
@@ -120,17 +106,3 @@ def test_the_death_of_a_thread_ends_the_process(
     assert terminated.wait(PATIENCE_S)
     assert background.dead()
     assert background.unready()
-
-
-def test_each_task_has_an_owner() -> None:
-    for path, case in each(sorted((ROOT / "api").rglob("*.py")), name=lambda path: path):
-        with case:
-            starts = [
-                node.lineno
-                for node in ast.walk(ast.parse(path.read_text()))
-                if isinstance(node, ast.Attribute)
-                and node.attr in ("create_task", "ensure_future")
-                and getattr(node.value, "id", "") != "group"
-            ]
-            owned = str(path.relative_to(ROOT)) in AWAITED
-            assert bool(starts) == owned, f"lines {starts}: use api/background.py"

@@ -2,6 +2,7 @@
 
 import re
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,10 +12,12 @@ import pytest
 from sqlalchemy import Engine, text
 
 from jobs import clock
+from jobs.scaling.policy import Policy
 from jobs.settings import Settings
 from jobs.states import API_POOL
 from jobs.store.queue import workers as store
 from jobs.store.queue.workers import ModelRow
+from jobs.store.scaling import policies
 from ops.processes.children import Child, Supervisor
 from ops.supervisor.local_workers import LocalWorkers
 from ops.supervisor.scaling import ScalingFollower
@@ -98,6 +101,29 @@ def test_weights_that_one_worker_has_are_last_to_go(database: Engine, settings: 
         order = follower.drain_order(by_place, [leaving.incarnation])
         assert order == [4, 3, 1, 2]
         assert follower.drain_order(by_place, []) == [4, 3, 2, 1]
+
+
+def test_what_is_wanted_is_read_again_after_a_fault(
+    database: Engine, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with database.begin() as tx:
+        terms = Policy(max_replicas=4, actuator="local")
+        policies.put(tx, POOL, terms, "key_test")
+        policies.decide(tx, POOL, 3, "load", {})
+    follower = ScalingFollower(settings, POOL)
+    look, failed = follower.look, threading.Event()
+
+    def faulty() -> None:
+        if not failed.is_set():
+            failed.set()
+            raise KeyError("a fault")
+        look()
+
+    monkeypatch.setattr(follower, "look", faulty)
+    with closing(SimpleNamespace(close=follower.stop)):
+        follower.start()
+        eventually(lambda: follower.wanted == 3)
+        assert failed.is_set()
 
 
 def test_a_drained_worker_has_nothing_to_lose(database: Engine, settings: Settings) -> None:

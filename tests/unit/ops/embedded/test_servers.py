@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import encryption
+from jobs import clock, encryption
 from jobs.settings import Settings
 from ops.cli import check
 from ops.embedded import defaults, secret_key
@@ -17,6 +17,7 @@ from ops.embedded.ballast import Ballast
 from ops.embedded.errors import EmbeddedError
 from ops.embedded.server import Server
 from ops.embedded.servers import EmbeddedServers
+from ops.processes import log_rotation
 from ops.processes.children import Started
 
 
@@ -33,6 +34,57 @@ def test_a_failing_server_delays_no_other(tmp_path: Path, monkeypatch: pytest.Mo
     servers.poll(kept_down=["redis"])
     servers.poll()
     assert started == ["postgres", "redis"]
+
+
+@pytest.mark.heavy
+def test_a_server_that_ends_again_and_again_starts_at_longer_intervals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers, now_s, starts = EmbeddedServers(tmp_path, postgres=False), 0.0, list[float]()
+
+    def start() -> None:
+        starts.append(now_s)
+        servers.redis.process = Started(["sleep", "600"])
+
+    def end() -> None:
+        assert servers.redis.process
+        servers.redis.process.kill()
+        servers.redis.process.wait()
+
+    monkeypatch.setattr(clock, "monotonic", lambda: now_s)
+    monkeypatch.setattr(servers.redis, "start", start)
+    start()
+    for quarter in range(80):
+        now_s = quarter / 4
+        if servers.redis.alive():
+            end()
+        servers.poll()
+    assert starts[1:] == [0.0, 0.5, 1.5, 3.5, 7.5, 15.5]
+    assert "the embedded redis has ended with SIGKILL; it starts again" in caplog.text
+    now_s = 31.0
+    servers.poll()
+    now_s = 36.0
+    servers.poll()
+    end()
+    servers.poll()
+    assert starts[-1] == 36.0, "it had lived"
+    end()
+
+
+def test_a_log_that_cant_be_bounded_ends_no_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers, started = EmbeddedServers(tmp_path), list[str]()
+    monkeypatch.setattr(servers.redis, "start", lambda: started.append("redis"))
+
+    def bound(log: Path) -> None:
+        if log == servers.postgres.log:
+            raise OSError("Input/output error")
+
+    monkeypatch.setattr(log_rotation, "bound", bound)
+    servers.poll()
+    assert started == ["redis"]
+    assert "the embedded postgres can't be looked after: Input/output error" in caplog.text
 
 
 def test_an_empty_ballast_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
