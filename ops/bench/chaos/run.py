@@ -25,7 +25,7 @@ from ops.bench.chaos.clients.health_probe import HealthProbe
 from ops.bench.chaos.clients.load import Load
 from ops.bench.chaos.faults.table import DISK_FULL, FAULTS, Planned, plan
 from ops.bench.chaos.faults.targets import Proof, Stage, Steps, Unfired
-from ops.bench.chaos.fleet import Fleet
+from ops.bench.chaos.fleet import ChaosFleet, Fleet
 from ops.bench.chaos.verify import Findings, verify
 from ops.bench.harness.platform import say
 
@@ -70,7 +70,7 @@ def run(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
         if left_out:
             say(f"left out, since no file system can be mounted here: {', '.join(left_out)}")
         durability = _durability(fleet, ledger)
-        load = Load(fleet.client_ports, fleet.settings.redis_url, seed, ledger)
+        load = Load(fleet.client_ports, fleet.redis_url, seed, ledger)
         load.start()
         health = HealthProbe(fleet, ledger)
         health.start()
@@ -103,8 +103,8 @@ def _disk_mb(minutes: float) -> int:
 
 
 @contextmanager
-def _fleet(home: Path) -> Iterator[Fleet]:
-    fleet = Fleet(home, proxied=True)
+def _fleet(home: Path) -> Iterator[ChaosFleet]:
+    fleet = ChaosFleet(home)
     try:
         fleet.start()
         yield fleet
@@ -217,6 +217,6 @@ def _leave(folder: Path, ledger: Ledger, found: Findings) -> None:
         for what in found.messages[:20]:
             say(f"broken: {what}")
         raise click.ClickException(f"not everything holds; the data and the ledger are in {folder}")
-    for name in ("home", "logs", "flaky"):
+    for name in ("home", "logs", "redis", "flaky"):
         shutil.rmtree(folder / name, ignore_errors=True)
     say(f"everything holds; the ledger: {ledger.path}")

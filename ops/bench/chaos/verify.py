@@ -86,7 +86,7 @@ def verify(fleet: Fleet, load: Load, ledger: Ledger) -> Findings:
 
 
 def _rows(fleet: Fleet, query: str, *values: Any) -> list[Any]:
-    with psycopg.connect(db.plain_url(fleet.settings.database_url)) as connection:
+    with psycopg.connect(db.plain_url(fleet.database_url)) as connection:
         return connection.execute(query.encode(), values or None).fetchall()
 
 
@@ -185,7 +185,7 @@ def _check_result(followed: Followed, line: bytes, result: dict[str, Any], found
 
 
 def _check_invariants(fleet: Fleet, found: Findings) -> None:
-    engine = db.connect(fleet.settings.database_url, pool_size=1, statement_timeout_s=600)
+    engine = db.connect(fleet.database_url, pool_size=1, statement_timeout_s=600)
     try:
         with invariants.snapshot(engine) as tx:
             for each in invariants.INVARIANTS:

@@ -15,6 +15,7 @@ from jobs.calls.keys import Keys
 from jobs.store import db
 from migrations.run import migrate
 from millrace import Client
+from ops.bench.chaos.servers.postgres_standby import Standby, url_of_both
 from ops.bench.harness.models_files import models_file, sample
 from ops.embedded.layout import REDIS_SOCKET
 from ops.embedded.lock import HomeLock
@@ -28,7 +29,6 @@ from tests.support.jobs import assert_invariants, begun, completed
 from tests.support.models.entries import function
 from tests.support.pace import pace
 from tests.support.platforms import Platforms, no_durability, spec
-from tests.support.stores.postgres_standby import Standby, url_of_both
 from tests.support.stores.redis_cluster import RedisCluster
 from tests.support.stores.redis_sentinel import WatchedRedis
 from tests.support.stores.tcp_forwarder import Forwarder

@@ -15,6 +15,7 @@ import httpx
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from jobs.calls.clients.sentinel import async_master_pool, is_sentinel
 from ops.bench.chaos.clients.client import Ledger
 from ops.bench.chaos.clients.workload import CHAT, generation_input, words
 from ops.bench.harness.errors import BenchError
@@ -65,7 +66,7 @@ class StreamClients:
 
     async def _run(self, closing: Event) -> None:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-        redis = Redis.from_url(self._redis_url, socket_timeout=2)
+        redis = _connect(self._redis_url)
         async with httpx.AsyncClient(timeout=_TIMEOUT_S, limits=limits, trust_env=False) as http:
             numbers = range(_AT_ONCE)
             await asyncio.gather(*(self._read_streams(http, redis, n, closing) for n in numbers))
@@ -82,15 +83,34 @@ class StreamClients:
             body = {"model": CHAT, "input": generation_input(text), "stream": True, **limits}
             urls = dice.sample(self._urls, len(self._urls))
             canary = f"chaos:stream:{number}-{count}"
-            await _answered(partial(redis.set, canary, 1, ex=_CANARY_S))
+            await _answered(partial(_sing, redis, canary))
             stream = await read(http, urls, StreamRequest(CHAT, body), _MOST_TRIES)
-            # Redis loses all that it has, or nothing.
-            redis_lost = bool(stream.error) and not await _answered(partial(redis.exists, canary))
+            redis_lost = bool(stream.error) and not await _answered(partial(_sings, redis, canary))
             judge(stream, text, redis_lost, self.tally, self._troubles)
             if stream.error:
                 what = {"call": stream.call_id, "tokens": len(stream.tokens.get(0, ()))}
                 self._ledger.write("stream", **what, redis_lost=redis_lost, error=stream.error)
             await asyncio.sleep(dice.uniform(0, _PAUSE_S))
+
+
+def _connect(url: str) -> Redis:
+    if is_sentinel(url):
+        return Redis(connection_pool=async_master_pool(f"{url}&socket_timeout=2", 2))
+    return Redis.from_url(url, socket_timeout=2)
+
+
+# A Redis loses all that it has, or nothing; its replica may lack what was written last.
+async def _sing(redis: Redis, canary: str) -> None:
+    await redis.set(canary, await _server(redis), ex=_CANARY_S)
+
+
+async def _sings(redis: Redis, canary: str) -> bool:
+    """Returns True if the server that had the canary is the master, and has it still."""
+    return bool(await redis.get(canary) == await _server(redis))
+
+
+async def _server(redis: Redis) -> bytes:
+    return str((await redis.info("server"))["run_id"]).encode()
 
 
 async def _answered(ask: Callable[[], Awaitable[Any]]) -> Any:

@@ -144,11 +144,11 @@ def child_killed(which: str, stage: Stage, dice: Random) -> Steps[Proof]:
     child = yield from until(lambda: _any_alive(which, stage, dice))
     process = child.process
     assert process
-    status = yield from _kill(process)
+    status = yield from end(process)
     return {"process": child.name, "pid": process.pid, "wait_status": status}
 
 
-def _kill(process: Process, number: Signals = SIGKILL) -> Steps[str]:
+def end(process: Process, number: Signals = SIGKILL) -> Steps[str]:
     """Signals a process; returns its wait status."""
     process.send_signal(number)
     code = yield from until(process.poll)
@@ -177,7 +177,7 @@ def _frozen(pids: Sequence[int], dice: Random) -> Steps[Proof]:
     stopped = [pid for pid in pids if send(pid, SIGSTOP)]
     since_s = clock.monotonic()
     try:
-        seen = yield from until(lambda: _state_of(pids[0], "T"), 5.0)
+        seen = yield from until(lambda: state_of(pids[0], "T"), 5.0)
         yield from targets.a_while(LEASE_S * dice.uniform(0.5, 2.0))
     finally:
         for pid in stopped:
@@ -186,7 +186,7 @@ def _frozen(pids: Sequence[int], dice: Random) -> Steps[Proof]:
     return {"pid": pids[0], "state_seen": seen, "stopped_s": slept_s}
 
 
-def _state_of(pid: int, state: str) -> str | None:
+def state_of(pid: int, state: str) -> str | None:
     """Returns the state where the process is in it."""
     found = look(pid)
     return state if found and found.state == state else None
@@ -220,7 +220,7 @@ def redis_full(stage: Stage, dice: Random) -> Steps[Proof]:
 
     yield from true(lambda: "redis" not in stage.busy)
     with stage.holding("redis"):
-        process = stage.fleet.servers.redis.process
+        process = stage.fleet.server("redis")
         try:
             error = yield from until(refused)
             yield from targets.a_while(dice.uniform(1.0, 5.0))
@@ -248,9 +248,10 @@ def _restarted(
     yield from true(lambda: name not in stage.busy)
     with stage.holding(name):
         before = yield from until(lambda: identity(stage.fleet))
-        process: Process = getattr(stage.fleet.servers, name).process
+        process = stage.fleet.server(name)
+        assert process
         stage.fleet.keep_down(name, dice.uniform(0.0, 1.0))
-        status = yield from _kill(process, number)
+        status = yield from end(process, number)
         after = yield from until(lambda: identity(stage.fleet))
         yield from targets.a_while(calm_s)
     if after == before:
@@ -286,7 +287,7 @@ def redis_flushed(stage: Stage, dice: Random) -> Steps[Proof]:
     yield from true(lambda: "redis" not in stage.busy)
     with stage.holding("redis"):
         keys = yield from until(flush)
-        process = stage.fleet.servers.redis.process
+        process = stage.fleet.server("redis")
     return {"pid": process and process.pid, "keys_before": keys, "canary_after": False}
 
 

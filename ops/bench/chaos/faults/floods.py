@@ -26,7 +26,7 @@ _REQUEST = (
 def connections_full(stage: Stage, dice: Random) -> Steps[Proof]:
     """Opens all connections that PostgreSQL has left, for seconds."""
     yield from true(lambda: "postgres" not in stage.busy)
-    url = db.plain_url(stage.fleet.settings.database_url)
+    url = db.plain_url(stage.fleet.database_url)
     with stage.holding("postgres"), ExitStack() as opened:
         count, error = 0, ""
         while not error:

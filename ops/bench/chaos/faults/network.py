@@ -6,6 +6,7 @@ from jobs import clock
 from ops.bench.chaos.faults.targets import Proof, Stage, Steps, Unfired, a_while, until
 from ops.bench.chaos.fleet import LEASE_S
 from ops.bench.chaos.network.faulty_proxy import Fault, FaultyProxy
+from ops.bench.chaos.network.links import is_injured
 
 _SHORTEST_S, _LONGEST_S = 0.5, 2 * LEASE_S
 _HIT_WITHIN_S = 20.0
@@ -30,5 +31,6 @@ def link_fault(fault: Fault, stage: Stage, dice: Random) -> Steps[Proof]:
 
 
 def _a_link(stage: Stage, dice: Random) -> tuple[str, FaultyProxy] | None:
-    free = [link for link in stage.fleet.links.items() if link[0] not in stage.busy]
+    links = stage.fleet.links.items()
+    free = [each for each in links if each[0] not in stage.busy and is_injured(*each)]
     return dice.choice(free) if free else None

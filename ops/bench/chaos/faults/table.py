@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from signal import SIGKILL, SIGTERM
+from signal import SIGKILL, SIGSTOP, SIGTERM
 
-from ops.bench.chaos.faults import disk, faults, floods, network, rolling
+from ops.bench.chaos.faults import disk, failover, faults, floods, network, rolling
 from ops.bench.chaos.faults.targets import Proof, Stage, Steps
 from ops.bench.chaos.network.faulty_proxy import Fault as NetworkFault
 
@@ -25,6 +25,7 @@ _LOGGED = "wait status, as its supervisor saw it"
 _FROZEN = "state T in /proc, seconds stopped"
 _RUN_ID = "wait status, run_id before and after"
 _STARTED = "wait status, pg_postmaster_start_time before and after"
+_PROMOTED = "wait status or state T, the timeline of the new primary"
 _STOPPED = "state T in /proc, seconds stopped, its leases taken by other epochs"
 _FULL = "bytes of the file that took the space, status of intake meanwhile"
 _SEQS = "seqs read, of those that the stream was about to send"
@@ -63,14 +64,26 @@ FAULTS: Mapping[str, Fault] = {
         100, "PostgreSQL stopped `immediate`, and started", _STARTED, faults.postgres_stopped
     ),
     "api_frozen": Fault(
-        20, "SIGSTOP of an api, then SIGCONT", _FROZEN, partial(faults.child_frozen, "apis")
+        15, "SIGSTOP of an api, then SIGCONT", _FROZEN, partial(faults.child_frozen, "apis")
     ),
     "keeper_frozen": Fault(
-        20, "SIGSTOP of a keeper, then SIGCONT", _FROZEN, partial(faults.child_frozen, "keepers")
+        15, "SIGSTOP of a keeper, then SIGCONT", _FROZEN, partial(faults.child_frozen, "keepers")
     ),
     "postgres_frozen": Fault(
-        *(20, "SIGSTOP of all processes of PostgreSQL, then SIGCONT", _FROZEN),
+        *(15, "SIGSTOP of all processes of PostgreSQL, then SIGCONT", _FROZEN),
         faults.postgres_frozen,
+    ),
+    "primary_killed": Fault(
+        *(10, "SIGKILL of PostgreSQL, a standby promoted", _PROMOTED),
+        partial(failover.primary_lost, SIGKILL),
+    ),
+    "primary_frozen": Fault(
+        *(10, "SIGSTOP of PostgreSQL for good, a standby promoted", _PROMOTED),
+        partial(failover.primary_lost, SIGSTOP),
+    ),
+    "commits_late": Fault(
+        *(10, "each commit 0.2 s late or more, as where fsync is", "median of the standby's lag"),
+        failover.commits_late,
     ),
     "connections_full": Fault(
         *(10, "all connections of PostgreSQL taken", "how many, and the error of one more"),
@@ -80,18 +93,22 @@ FAULTS: Mapping[str, Fault] = {
         10, "a thousand calls to an api at once", "their statuses", floods.call_burst
     ),
     "redis_full": Fault(
-        20, "Redis out of memory for seconds", "the error of a write", faults.redis_full
+        15, "Redis out of memory for seconds", "the error of a write", faults.redis_full
     ),
     DISK_FULL: Fault(34, "the disk of the home full for seconds", _FULL, disk.disk_full),
     "redis_killed": Fault(50, "Redis killed, an empty one started", _RUN_ID, faults.redis_killed),
     "redis_flushed": Fault(
         50, "Redis flushed", "keys before; a canary among them is gone", faults.redis_flushed
     ),
+    "redis_failover": Fault(
+        *(10, "the master of Redis killed, replaced by Sentinels", "wait status, both masters"),
+        failover.redis_failover,
+    ),
     "nudge_dropped": Fault(
-        20, "a nudge dropped", "the id of the message that was taken", faults.nudge_dropped
+        15, "a nudge dropped", "the id of the message that was taken", faults.nudge_dropped
     ),
     "nudge_doubled": Fault(
-        20, "a nudge doubled", "the id of the message that was sent twice", faults.nudge_doubled
+        15, "a nudge doubled", "the id of the message that was sent twice", faults.nudge_doubled
     ),
     **{
         f"link_{kind}": Fault(11, f"a connection {name}", _HIT, partial(network.link_fault, fault))
@@ -102,11 +119,11 @@ FAULTS: Mapping[str, Fault] = {
         rolling.rolling_upgrade,
     ),
     "upload_broken_off": Fault(
-        *(25, "an upload broken off", "bytes sent; the tag of no job"),
+        *(20, "an upload broken off", "bytes sent; the tag of no job"),
         partial(faults.broken_off, "upload"),
     ),
     "stream_broken_off": Fault(
-        *(25, "a stream broken off by its client, which resumes", _SEQS),
+        *(20, "a stream broken off by its client, which resumes", _SEQS),
         partial(faults.broken_off, "stream"),
     ),
 }

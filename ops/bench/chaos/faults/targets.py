@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from jobs import clock
 from ops.bench.chaos.clients.load import Load
-from ops.bench.chaos.fleet import Fleet, Look, look
+from ops.bench.chaos.fleet import ChaosFleet, Look, look
 from ops.processes.children import Child
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class Unfired(Exception):
 class Stage:
     """Fleet and clients under fire."""
 
-    fleet: Fleet
+    fleet: ChaosFleet
     load: Load
     busy: set[str] = field(default_factory=set)  #: processes that a fault holds
     _ready: list[tuple[Any, ...]] = field(default_factory=list)

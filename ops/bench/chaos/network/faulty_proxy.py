@@ -16,6 +16,7 @@ Fault = Literal[
     "stall",  #: nothing passes, though the peer acknowledges: a frozen server
     "stall_answers",  #: requests pass, answers don't
     "delay",  #: bytes pass late
+    "delay_requests",  #: requests pass later still, answers at once
     "half_close",  #: the clients of open connections are told that no more answers come
     "cut",  #: connections break off in the middle of what is sent next
 ]
@@ -23,22 +24,29 @@ Target = int | str
 """Port of this machine, or path of a Unix socket."""
 
 _LOOK_S = 0.02
-_DELAY_S = 0.1
+_DELAY_S, _REQUEST_DELAY_S = 0.1, 0.2
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER of no time: close() sends RST
 
 
 class FaultyProxy:
     """Proxy on a port of its own. `inject` may be called from any thread but that of its loop.
 
-    connections: that clients have opened; hit: connections and pieces that a fault has struck."""
+    connections: that clients have opened; hit: connections and pieces that a fault has struck;
+    renamed: what is replaced in what passes, by words of the same length."""
 
     def __init__(self, target: Target, loop: asyncio.AbstractEventLoop) -> None:
         self._target, self._loop = target, loop
         self._fault: Fault = "none"
         self._open = dict[asyncio.StreamWriter, bool]()  # whether it writes to a client
         self.connections = self.hit = 0
+        self.renamed: Mapping[bytes, bytes] = {}
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
+
+    @property
+    def in_use(self) -> bool:
+        """True while a connection is open."""
+        return bool(self._open)
 
     async def serve(self) -> asyncio.Server:
         """Starts to accept connections."""
@@ -89,6 +97,8 @@ class FaultyProxy:
     ) -> None:
         try:
             while data := await reader.read(1 << 16):
+                for word, other in self.renamed.items():
+                    data = data.replace(word, other)
                 data = await self._struck(data, writer)
                 writer.write(data)
                 await writer.drain()
@@ -102,10 +112,14 @@ class FaultyProxy:
 
     async def _struck(self, data: bytes, writer: asyncio.StreamWriter) -> bytes:
         """Waits as long as a fault holds back what goes there; returns what is left of it."""
-        stalls: set[Fault] = {"stall", "stall_answers"} if self._open.get(writer) else {"stall"}
-        self.hit += self._fault in stalls or self._fault == "delay"
-        if self._fault == "delay":
-            await asyncio.sleep(_DELAY_S)
+        is_answer = self._open.get(writer)
+        stalls: set[Fault] = {"stall", "stall_answers"} if is_answer else {"stall"}
+        late_s = _DELAY_S if self._fault == "delay" else 0.0
+        if self._fault == "delay_requests" and not is_answer:
+            late_s = _REQUEST_DELAY_S
+        self.hit += self._fault in stalls or late_s > 0
+        if late_s:
+            await asyncio.sleep(late_s)
         while self._fault in stalls:
             await asyncio.sleep(_LOOK_S)
         return data[: len(data) // 2] if self._fault == "cut" else data

@@ -67,7 +67,7 @@ async def test_calls_that_wait_are_answered_after_a_failover(
     stage.open(NEW, b16=FAST)
     await stage.answered(NEW, stage.call(NEW))
     await stage.fill(NEW, CALLS)
-    watched.await_replica()
+    await asyncio.to_thread(eventually, watched.has_replica)
     await asyncio.to_thread(watched.fail_over)
     await eventually_async(partial(_work, stage))
     for way, (output, error, _, _) in await asyncio.gather(*stage.unanswered):

@@ -82,6 +82,24 @@ def test_a_delay_loses_nothing(ends: Ends) -> None:
     assert proxy.hit == 1
 
 
+def test_late_requests_hold_no_answer_back(ends: Ends) -> None:
+    proxy, server, client = ends
+    proxy.inject("delay_requests")
+    server.connection.sendall(b"c")
+    assert client.recv(1) == b"c"
+    assert proxy.hit == 0
+    client.sendall(b"b")
+    eventually(lambda: server.received == b"ab")
+    assert proxy.hit == 1
+
+
+def test_what_passes_is_renamed(ends: Ends) -> None:
+    proxy, server, client = ends
+    proxy.renamed = {b"12": b"34"}
+    server.connection.sendall(b"0120")
+    assert client.recv(4) == b"0340"
+
+
 def test_a_half_closed_connection_still_takes_what_its_client_sends(ends: Ends) -> None:
     proxy, server, client = ends
     proxy.inject("half_close")

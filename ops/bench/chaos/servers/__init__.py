@@ -1,0 +1,1 @@
+"""Servers whose place a second one takes: PostgreSQL with a standby, Redis behind Sentinels."""
