@@ -12,18 +12,19 @@ from jobs import clock
 UNREADY_S, DEAD_S = 10.0, 60.0
 """Times of failing from which on a process isn't ready, and is to end."""
 STEADY_S = 5.0
-"""Time without a fault that has overcome the last one."""
+"""Time without a fault that has overcome the last one, unless an owner says otherwise."""
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 5.0
 
 _log = logging.getLogger(__name__)
 
 
 class Faults:
-    """Faults of one work. name: for logs."""
+    """Faults of one work. name: for logs; steady_s: time for which the work goes on, from when it
+    began again, to have overcome them."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.latest: Exception | None = None
+    def __init__(self, name: str, steady_s: float = STEADY_S) -> None:
+        self.name, self._steady_s = name, steady_s
+        self.latest = ""  #: its class and words: an exception would keep all that its frames hold
         self._since_s = self._again_s = 0.0  # the first of those in a row; end of the pause
         self._pause_s = _FIRST_PAUSE_S
 
@@ -43,9 +44,13 @@ class Faults:
         if self._is_steady():
             self._since_s, self._pause_s = now_s, _FIRST_PAUSE_S
         pause_s, self._pause_s = self._pause_s, min(_MAX_PAUSE_S, 2 * self._pause_s)
-        self.latest, self._again_s = error, now_s + pause_s
+        self.latest, self._again_s = f"{type(error).__name__} ({error})", now_s + pause_s
         _log.error("%s failed; it begins again in %.1f s", self.name, pause_s, exc_info=error)
         return pause_s
 
+    def overcome(self) -> None:
+        """Forgets all faults: the work has succeeded."""
+        self.latest = ""
+
     def _is_steady(self) -> bool:
-        return self.latest is None or clock.monotonic() - self._again_s >= STEADY_S
+        return not self.latest or clock.monotonic() - self._again_s >= self._steady_s

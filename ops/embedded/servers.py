@@ -20,7 +20,7 @@ from ops.processes.children import Started, describe_exit
 
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 15.0
 _STEADY_S = 5.0  # a server that has lived so long starts again at once
-_LOOK_S = 10.0  # between two looks at the ballast, and for stuck servers
+_LOOK_S = 10.0  # between two looks at the ballast and the logs, and for stuck servers
 
 log = logging.getLogger("millrace.embedded")
 
@@ -100,17 +100,17 @@ class EmbeddedServers:
         looks = now_s >= self._look_at_s
         for server in self._servers:
             try:
-                self._look_after(server, looks, server.name in kept_down)
+                if server.name not in kept_down:
+                    self._look_after(server, looks)
+                if looks:
+                    log_rotation.bound(server.log)
             except OSError as error:
                 log.warning("the embedded %s can't be looked after: %s", server.name, error)
         if self._servers and looks:
             self._look_at_s = now_s + _LOOK_S
             self._ballast.keep()
 
-    def _look_after(self, server: Server, looks: bool, kept_down: bool) -> None:
-        log_rotation.bound(server.log)
-        if kept_down:
-            return
+    def _look_after(self, server: Server, looks: bool) -> None:
         if looks and server.process and server.is_stuck():
             log.error("the embedded %s lacks processes that it needs: it is killed", server.name)
             server.process.kill()

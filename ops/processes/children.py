@@ -265,8 +265,7 @@ class Supervisor:
 
     def __init__(self, children: Sequence[Child] = ()) -> None:
         self.children = list(children)
-        self.retiring: dict[int, tuple[Child, float]] = {}  #: by identity, and until when they may
-        self._retire_step = owner.Step("the watch of what retires", self._look_at_retiring)
+        self.retiring: dict[int, Child] = {}  #: by identity
 
     def add(self, child: Child) -> None:
         """Adds a child, which is not started."""
@@ -275,17 +274,18 @@ class Supervisor:
     def retire(self, child: Child, grace_s: float = GRACE_S) -> None:
         """Ends a child for good: SIGTERM, and SIGKILL after the grace; returns at once."""
         self.children.remove(child)
-        self.retiring[id(child)] = child, clock.monotonic() + grace_s
+        self.retiring[id(child)] = child
+        look = functools.partial(self._look_at_retiring, child, clock.monotonic() + grace_s)
+        child.look = owner.Step(f"the end of {child.name}", look)
         child.terminate()
 
-    def _look_at_retiring(self) -> None:
-        for child, until_s in list(self.retiring.values()):
-            if child.alive() and clock.monotonic() < until_s:
-                child.watch()
-                continue
-            child.kill()  # what it left behind, at least
-            child.retired()
-            del self.retiring[id(child)]
+    def _look_at_retiring(self, child: Child, until_s: float) -> None:
+        if child.alive() and clock.monotonic() < until_s:
+            child.watch()
+            return
+        child.kill()  # what it left behind, at least
+        child.retired()
+        del self.retiring[id(child)]
 
     def start(self) -> None:
         """Starts all children."""
@@ -296,9 +296,8 @@ class Supervisor:
         """Restarts children that have ended and whose backoff is over. Raises owner.Failed where a
         thread, or a look at a child, has failed for a minute."""
         owner.check()
-        for child in self.children:
+        for child in [*self.children, *self.retiring.values()]:
             child.look()
-        self._retire_step()
 
     def unsteady(self) -> list[str]:
         """Describes the children that were started again: how often, and how they ended."""
@@ -322,10 +321,9 @@ class Supervisor:
 
     def stop(self, grace_s: float = GRACE_S) -> None:
         """Sends SIGTERM to all, last started first, and SIGKILL after the grace."""
-        retiring = [child for child, _ in self.retiring.values()]
         for child in reversed(self.children):
             child.terminate()
-        deadline, all = clock.monotonic() + grace_s, [*self.children, *retiring]
+        deadline, all = clock.monotonic() + grace_s, [*self.children, *self.retiring.values()]
         while any(c.alive() for c in all) and clock.monotonic() < deadline:
             clock.sleep(_STOP_POLL_S)
         for child in reversed(all):

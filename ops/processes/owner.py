@@ -4,15 +4,21 @@ One that ends by a fault takes along what it did: workers look silent, a pool ke
 each has its owner here, which logs the fault and begins again after a pause. A supervisor has no
 probe that could call it unready; once something has failed for a minute, it ends its processes in
 order and itself by one line, for whoever runs it to start another.
+
+A step has failed for so long if none succeeded in between, however long each takes. A thread tells
+of no success: it has failed for so long if no run of it in between went on for `_STEADY_S`.
 """
 
 import logging
 import threading
 from collections.abc import Callable
+from math import inf
 
 import click
 
 from jobs.telemetry.faults import DEAD_S, Faults
+
+_STEADY_S = 15.0  # of a thread: it may wait for the database twice before it fails, 7 s each
 
 _log = logging.getLogger("millrace.processes")
 
@@ -24,9 +30,8 @@ class Failed(click.ClickException):
 
     def __init__(self, faults: Faults) -> None:
         super().__init__(
-            f"{faults.name} has failed for {faults.failing_s:.0f} s, at last by "
-            f"{type(faults.latest).__name__} ({faults.latest}); see the log above. All processes "
-            "are ended: start again"
+            f"{faults.name} has failed for {faults.failing_s:.0f} s, at last by {faults.latest}; "
+            "see the log above. All processes are ended: start again"
         )
 
 
@@ -39,7 +44,7 @@ def keep(name: str, work: Callable[[], None], stopping: threading.Event) -> thre
 
 
 def _keep(name: str, work: Callable[[], None], stopping: threading.Event) -> None:
-    faults = Faults(f"the thread {name!r}")
+    faults = Faults(f"the thread {name!r}", _STEADY_S)
     _kept.add(faults)
     try:
         while not stopping.is_set():
@@ -78,7 +83,7 @@ class Step:
     """Step of a loop: where it failed it is left out until its pause is over."""
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
-        self._faults, self._act = Faults(name), act
+        self._faults, self._act = Faults(name, steady_s=inf), act
 
     def __call__(self) -> None:
         """Takes the step. Raises Failed once it has failed for a minute."""
@@ -86,6 +91,7 @@ class Step:
             return
         try:
             self._act()
+            self._faults.overcome()
         except Exception as error:
             self._faults.add(error)
             if self._faults.failing_s >= DEAD_S:

@@ -35,6 +35,7 @@ class LocalWorkers(Generic[C]):
         self._supervisor, self._pool, self._new, self._most = supervisor, pool, new, most
         self._order, self._grace_s = order, grace_s
         self.by_place = dict(enumerate(first, 1))  #: workers that are kept running
+        self._leaving: dict[int, C] = {}  # by place, until the next start
         self._asked = len(self.by_place)
 
     def apply(self, pool: str, replicas: int) -> bool:
@@ -58,16 +59,16 @@ class LocalWorkers(Generic[C]):
 
     def _start(self) -> bool:
         """Starts a worker at the first free place; its place is free once it has ended."""
-        taken = {child.name for child, _ in self._supervisor.retiring.values()}
+        retiring = self._supervisor.retiring
+        self._leaving = {place: one for place, one in self._leaving.items() if id(one) in retiring}
         for place in range(1, self._most + 1):
-            if place in self.by_place:
+            if place in self.by_place or place in self._leaving:
                 continue
             child = self._new(place)
-            if child.name in taken:
-                continue
             try:
                 child.start()
             except (OSError, RuntimeError) as error:  # no memory, process or thread
+                child.retired()  # a thread of its own may run
                 raise ActuatorError(f"{child.name} can't be started: {error}") from error
             self._supervisor.add(child)
             self.by_place[place] = child
@@ -76,6 +77,6 @@ class LocalWorkers(Generic[C]):
         return False
 
     def _retire(self, place: int) -> None:
-        child = self.by_place.pop(place)
+        child = self._leaving[place] = self.by_place.pop(place)
         _log.info("%s drains and ends: the autoscaler needs it no more", child.name)
         self._supervisor.retire(child, self._grace_s)

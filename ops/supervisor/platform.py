@@ -105,7 +105,7 @@ class Platform:
     def _drain_order(self, by_place: Mapping[int, WatchedWorker]) -> list[int]:
         if not (follower := self._followers.get(self._worker.pool)):
             return last_first(by_place)
-        retiring = [child for child, _ in self.supervisor.retiring.values()]
+        retiring = self.supervisor.retiring.values()
         leaving = [one.incarnation for one in retiring if isinstance(one, WatchedWorker)]
         return follower.drain_order(by_place, leaving)
 
@@ -203,9 +203,10 @@ class Platform:
         """Stops everything, after workers have released their slices."""
         with ExitStack() as stops:  # all of them, whatever one raises
             stops.callback(self.servers.stop)
-            stops.callback(self.supervisor.stop, grace_s(self.settings))
             for follower in self._followers.values():
+                follower.request_stop()
                 stops.callback(follower.stop)
+            stops.callback(self.supervisor.stop, grace_s(self.settings))
 
 
 def _preparers(configured: Settings, asked: int | None) -> int:

@@ -59,11 +59,20 @@ class ScalingFollower:
         """Starts the thread."""
         self._thread = owner.keep(f"scaling of {self._pool}", self._run, self._stopping)
 
-    def stop(self) -> None:
-        """Ends the thread, unless a database that doesn't answer holds it, and the lead."""
+    def request_stop(self) -> None:
+        """Lets the thread end after its look, and returns at once."""
         self._stopping.set()
+
+    def stop(self) -> None:
+        """Ends the thread and the lead. Where a database that doesn't answer holds the thread, that
+        ends them later: both belong to it alone."""
+        self.request_stop()
         if self._thread:
             self._thread.join(_ANSWER_S)
+        if not (self._thread and self._thread.is_alive()):
+            self._close()
+
+    def _close(self) -> None:
         self._leader.release()
         self._database.dispose()
 
@@ -98,7 +107,7 @@ class ScalingFollower:
             row = policies.get(tx, pool)
             held = workers.held(tx, pool, 2 * self._settings.lease_s)
         self._models = {one.incarnation: one.models for one in held}
-        if row is None or row.terms.actuator != "local":
+        if row is None or row.terms.actuator != "local" or self._stopping.is_set():
             self._leader.release()
             self.wanted = None
         else:
@@ -106,12 +115,17 @@ class ScalingFollower:
         self._failures.report(pool, self.wanted, "" if self.wanted is None else self._failure)
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self.look()
-            except (SQLAlchemyError, *db.CONNECTION_ERRORS, ValueError) as error:
-                # ValueError: of a policy of another release
-                _log.warning(
-                    "can't read how many of pool %s there should be: %s", self._pool, error
-                )
-            self._stopping.wait(_EVERY_S)
+        try:
+            while not self._stopping.is_set():
+                self._try_look()
+                self._stopping.wait(_EVERY_S)
+        finally:
+            if self._stopping.is_set():  # else it begins again
+                self._close()
+
+    def _try_look(self) -> None:
+        try:
+            self.look()
+        except (SQLAlchemyError, *db.CONNECTION_ERRORS, ValueError) as error:
+            # ValueError: of a policy of another release
+            _log.warning("can't read how many of pool %s there should be: %s", self._pool, error)

@@ -5,6 +5,7 @@ import mmap
 import os
 import struct
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -148,10 +149,11 @@ class LaunchStopwatch:
 
 
 class Watch:
-    """Supervisor's side: a nameless file for each worker process."""
+    """Supervisor's side: a nameless file for each worker process, until nobody refers to it."""
 
     def __init__(self) -> None:
         self.fd = os.memfd_create("millrace-progress", 0)
+        self._close_file = weakref.finalize(self, os.close, self.fd)
         os.ftruncate(self.fd, SIZE)
         self._memory = mmap.mmap(self.fd, SIZE)
 
@@ -204,7 +206,7 @@ class Watch:
     def close(self) -> None:
         """Frees memory and file."""
         self._memory.close()
-        os.close(self.fd)
+        self._close_file()
 
 
 def _read_history(memory: "mmap.mmap | bytearray") -> LoadHistory:

@@ -5,6 +5,7 @@ import signal
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -74,17 +75,24 @@ def test_a_server_that_ends_again_and_again_starts_at_longer_intervals(
 def test_a_log_that_cant_be_bounded_ends_no_watch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    servers, started = EmbeddedServers(tmp_path), list[str]()
-    monkeypatch.setattr(servers.redis, "start", lambda: started.append("redis"))
+    servers, started, now_s = EmbeddedServers(tmp_path), list[str](), 0.0
+    for server in (servers.postgres, servers.redis):
+        monkeypatch.setattr(server, "start", partial(started.append, server.name))
+    monkeypatch.setattr(clock, "monotonic", lambda: now_s)
 
     def bound(log: Path) -> None:
         if log == servers.postgres.log:
             raise OSError("Input/output error")
 
     monkeypatch.setattr(log_rotation, "bound", bound)
+    warning = "the embedded postgres can't be looked after: Input/output error"
     servers.poll()
-    assert started == ["redis"]
-    assert "the embedded postgres can't be looked after: Input/output error" in caplog.text
+    servers.poll()
+    assert started == ["postgres", "redis"]
+    assert caplog.text.count(warning) == 1
+    now_s = 10.0
+    servers.poll()
+    assert caplog.text.count(warning) == 2
 
 
 def test_an_empty_ballast_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,9 @@
 """Threads and steps of a supervisor: faults are said, tried again, and end it where that fails."""
 
+import gc
+import logging
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -61,27 +64,71 @@ def test_a_thread_that_fails_is_begun_again(
     owner.check()
 
 
+@pytest.mark.parametrize(("run_s", "ends_at_s"), [(1.0, 61.0), (14.0, 84.0)])
 def test_a_thread_that_goes_on_failing_ends_the_supervisor_by_one_line(
-    stopping: threading.Event, time: Time
+    stopping: threading.Event, time: Time, run_s: float, ends_at_s: float
 ) -> None:
     supervisor, told = Supervisor(), dict[float, str]()
 
     def work() -> None:
-        time.now_s += 1.0
+        time.now_s += run_s
         try:
             supervisor.poll()
         except Failed as error:
             told[time.now_s] = error.message
             stopping.set()
-        raise KeyError("a fault")
+        if time.now_s < 100.0:
+            raise KeyError("a fault")
 
     owner.keep("some work", work, stopping).join(PATIENCE_S)
     [(at_s, message)] = told.items()
-    assert at_s == 61.0
-    expected = "the thread 'some work' has failed for 60 s, at last by KeyError ('a fault'); see"
-    assert message.startswith(expected)
+    assert at_s == ends_at_s
+    assert message.startswith(
+        f"the thread 'some work' has failed for {at_s - run_s:.0f} s, at last"
+    )
+    assert "at last by KeyError ('a fault'); see" in message
     assert "\n" not in message
     supervisor.poll()
+
+
+def test_a_thread_that_goes_on_for_a_while_each_time_ends_nothing(
+    stopping: threading.Event, time: Time
+) -> None:
+    checked = list[float]()
+
+    def work() -> None:
+        time.now_s += 15.0
+        try:
+            owner.check()
+        except Failed:
+            return
+        checked.append(time.now_s)
+        if time.now_s < 300.0:
+            raise KeyError("a fault")
+
+    owner.keep("some work", work, stopping).join(PATIENCE_S)
+    assert checked == [15.0 * run for run in range(1, 21)]
+
+
+def test_a_fault_keeps_nothing_that_its_frames_held(
+    time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Held:
+        pass
+
+    held = list[weakref.ref[Held]]()
+
+    def act() -> None:
+        large = Held()
+        held.append(weakref.ref(large))
+        raise KeyError("a fault")
+
+    step = Step("a step", act)
+    # pytest keeps records, with the traceback.
+    monkeypatch.setattr(logging.getLogger(faults.__name__), "disabled", True)
+    step()
+    gc.collect()
+    assert held[0]() is None
 
 
 def test_a_fault_of_a_thread_that_ends_by_itself_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -126,6 +173,59 @@ def test_a_step_that_goes_on_failing_ends_the_supervisor_and_one_that_recovers_d
     take(119)
     with pytest.raises(Failed, match=r"a step has failed for 6\d s"):
         take(130)
+
+
+def test_a_step_that_fails_now_and_then_ends_nothing(time: Time) -> None:
+    def act() -> None:
+        if time.now_s % 3 == 0:
+            raise KeyError("a fault")
+
+    step = Step("a step", act)
+    for now_s in range(200):
+        time.now_s = float(now_s)
+        step()
+
+
+def test_a_step_that_takes_long_before_it_fails_ends_the_supervisor(time: Time) -> None:
+    def act() -> None:
+        time.now_s += 20.0
+        raise KeyError("a fault")
+
+    step = Step("a step", act)
+
+    def take() -> None:
+        for _ in range(10):
+            time.now_s += 1.0
+            step()
+
+    with pytest.raises(Failed, match=r"a step has failed for \d+ s"):
+        take()
+    assert time.now_s < 100
+
+
+def test_what_retires_is_killed_after_its_grace_whatever_the_watch_of_another_raises(
+    time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children = [Child(name, ["sleep", "600"]) for name in ("faulty", "other")]
+    supervisor = Supervisor(children)
+    supervisor.start()
+    processes = [child.process for child in children]
+    try:
+        for child in children:
+            monkeypatch.setattr(child, "terminate", lambda: None)
+            supervisor.retire(child, 10.0)
+        monkeypatch.setattr(children[0], "watch", failing())
+        monkeypatch.setattr(children[0], "retired", failing())
+        supervisor.poll()
+        time.now_s = 11.0
+        supervisor.poll()
+        assert [child.alive() for child in children] == [False, False]
+        assert list(supervisor.retiring.values()) == children[:1]
+    finally:
+        for process in processes:
+            assert process
+            process.kill()
+            process.wait()
 
 
 def test_a_child_that_cant_be_watched_ends_no_other_and_at_last_the_supervisor(

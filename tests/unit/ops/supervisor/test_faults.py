@@ -1,5 +1,6 @@
 """What goes on although a part of `millrace up` fails by a fault that nobody foresaw."""
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,15 +9,19 @@ from typing import IO
 import pytest
 
 from jobs.settings import Settings
+from jobs.store.scaling.leader import Leadership
 from ops.embedded.servers import EmbeddedServers
-from ops.processes.children import Process, Started
+from ops.processes.children import Process, Started, Supervisor
 from ops.processes.forking import ForkServer
-from ops.supervisor import database_setup
+from ops.supervisor import database_setup, scaling
 from ops.supervisor import platform as platform_module
+from ops.supervisor.local_workers import LocalWorkers
 from ops.supervisor.platform import Platform
 from ops.supervisor.readiness import NotReady
+from ops.supervisor.scaling import ScalingFollower
 from ops.supervisor.worker import WatchedWorker
 from tests.support.wait import PATIENCE_S, eventually
+from workers.keeper.scaling.actuators.protocol import ActuatorError
 
 DATABASE = Settings(database_url="postgresql+psycopg://127.0.0.1:9/none")
 """Settings with a database that nobody asks."""
@@ -26,9 +31,9 @@ def fail(*_: object) -> None:
     raise KeyError("a fault")
 
 
-def reporting() -> bool:
+def reporting(worker: WatchedWorker) -> bool:
     """Returns True while a thread reports the worker alive."""
-    return any(thread.name == "reports of worker-1" for thread in threading.enumerate())
+    return any(thread.name == f"reports of {worker.name}" for thread in threading.enumerate())
 
 
 def no_thread(*_: object) -> None:
@@ -46,8 +51,9 @@ class IdleWorker(WatchedWorker):
 
 
 @pytest.fixture
-def worker() -> Iterator[IdleWorker]:
-    worker = IdleWorker(ForkServer(), "worker-1", DATABASE.evolve(lease_s=1.0))
+def worker(tmp_path: Path) -> Iterator[IdleWorker]:
+    """Worker, not started, under a name that no other test's has."""
+    worker = IdleWorker(ForkServer(), tmp_path.name, DATABASE.evolve(lease_s=1.0))
     yield worker
     worker.retired()
     if worker.process:
@@ -66,9 +72,9 @@ def test_reports_that_a_worker_is_alive_go_on_after_a_fault(
     monkeypatch.setattr(worker, "_report_state", report)
     worker.start()
     assert reported.wait(PATIENCE_S)
-    assert "the thread 'reports of worker-1' failed" in caplog.text
+    assert f"the thread 'reports of {worker.name}' failed" in caplog.text
     worker.retired()
-    eventually(lambda: not reporting())
+    eventually(lambda: not reporting(worker))
 
 
 def test_a_worker_whose_reports_cant_begin_isnt_started_and_is_tried_again(
@@ -81,7 +87,59 @@ def test_a_worker_whose_reports_cant_begin_isnt_started_and_is_tried_again(
     assert not worker.alive()
     worker.start()
     assert worker.alive()
-    assert reporting()
+    assert reporting(worker)
+
+
+def test_a_worker_that_cant_be_forked_leaves_no_thread_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_process(*_: object) -> Process:
+        raise OSError("Resource temporarily unavailable")
+
+    made = list[WatchedWorker]()
+
+    def new(place: int) -> WatchedWorker:
+        made.append(WatchedWorker(ForkServer(), f"{tmp_path.name}-{place}", DATABASE))
+        return made[-1]
+
+    monkeypatch.setattr(WatchedWorker, "_spawn", no_process)
+    local = LocalWorkers(Supervisor(), DATABASE.pool, [], new, 1)
+    with pytest.raises(ActuatorError, match=r"-1 can't be started: Resource"):
+        local.apply(DATABASE.pool, 1)
+    eventually(lambda: not reporting(made[0]))
+    file = Path(f"/proc/self/fd/{made[0].pass_fds[0]}")
+    assert "millrace-progress" in str(file.readlink())
+    made.clear()
+    gc.collect()
+    assert not file.is_symlink() or "millrace-progress" not in str(file.readlink())
+
+
+def test_a_thread_that_hangs_in_its_look_ends_the_lead_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scaling, "_ANSWER_S", 0.0)
+    follower, looks, answer = (
+        ScalingFollower(DATABASE, "default"),
+        threading.Event(),
+        threading.Event(),
+    )
+    released = list[str]()
+
+    def look() -> None:
+        looks.set()
+        answer.wait(PATIENCE_S)
+
+    def release(_: Leadership) -> None:
+        released.append(threading.current_thread().name)
+
+    monkeypatch.setattr(follower, "look", look)
+    monkeypatch.setattr(Leadership, "release", release)
+    follower.start()
+    assert looks.wait(PATIENCE_S)
+    follower.stop()
+    assert released == []
+    answer.set()
+    eventually(lambda: released == ["scaling of default"])
 
 
 def test_a_death_is_counted_once_where_no_thread_can_report_it(
@@ -97,7 +155,7 @@ def test_a_death_is_counted_once_where_no_thread_can_report_it(
     worker.look()
     worker.look()
     assert counted == [-9]
-    assert "'death of worker-1' can't be started: no thread" in caplog.text
+    assert f"'death of {worker.name}' can't be started: no thread" in caplog.text
 
 
 @pytest.fixture
