@@ -18,7 +18,7 @@ from api import background
 from api.app import create_app
 from api.auth import bind_check
 from api.http import security
-from api.http.connections import shared_port
+from api.http.connections import accepting, shared_port
 from api.http.connections.connection import bounded_protocol
 from api.http.connections.request_turns import Policy, RequestTurns
 from api.middleware.fast_path import FastPath, call_route
@@ -44,6 +44,25 @@ class _Server(uvicorn.Server):
         self._app = app
         self._exit = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            for server in list(self.servers):
+                self.servers += await accepting.listen_more(
+                    server, self._connection, self.config.ssl
+                )
+
+    @property
+    def _connection(self) -> Callable[[], asyncio.Protocol]:
+        """Makes the protocol of a new connection, as uvicorn does."""
+        protocol: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return partial(
+            protocol,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
 
     async def main_loop(self) -> None:
         """Waits for a signal; uvicorn's own loop looks for one ten times a second."""
@@ -73,12 +92,9 @@ class _Server(uvicorn.Server):
         waiting = [one for sock in sockets for one in shared_port.accept_all(sock)]
         for server in self.servers:
             server.close()  # at once: between the two lies no turn of the loop
-        loop, config = asyncio.get_running_loop(), self.config
-        protocol: Callable[..., asyncio.Protocol] = config.http_protocol_class
-        new = partial(
-            protocol, config=config, server_state=self.server_state, app_state=self.lifespan.state
-        )
-        taken = (loop.connect_accepted_socket(new, one, ssl=config.ssl) for one in waiting)
+        loop, ssl = asyncio.get_running_loop(), self.config.ssl
+        new = self._connection
+        taken = (loop.connect_accepted_socket(new, one, ssl=ssl) for one in waiting)
         with suppress(TimeoutError):  # of a client that doesn't go on with its handshake
             async with asyncio.timeout(_LINGER_S):
                 await asyncio.gather(*taken, return_exceptions=True)
@@ -111,6 +127,7 @@ def serve(settings: Settings) -> None:
         loop="uvloop",
         http=http,  # type: ignore[arg-type]
         ws="none",
+        backlog=accepting.BACKLOG,
         log_config=None,  # jobs/telemetry/logs.py configures logging
         headers=security.headers(settings),
         **security.tls(settings),

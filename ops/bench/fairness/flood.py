@@ -21,8 +21,20 @@ FLOOD = "flood"
 NINE = [f"light-{n}" for n in range(1, 10)]
 
 _JOBS_PER_S, _JOB_ITEMS, _CALLS_PER_S = 1, 20, 5  # of each of the nine
-_FLOOD_ITEMS, _FLOOD_JOBS, _FLOOD_PER_S = 100_000, 2, 500
+_FLOOD_ITEMS = 100_000  # of a job of the flood
 _WARM_UP_S, _SECONDS = 2.0, 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """Load of the tenant that floods."""
+
+    calls_per_s: float
+    #: of at least 8.3 s each on six processes; one more than needed, in case they are slow
+    jobs: int
+
+
+NO_FLOOD = Flood(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +47,7 @@ class Side:
 
 
 def measure(
-    platform: Platform, tenants: Tenants, scale: Scale, seed: int, *, flooded: bool
+    platform: Platform, tenants: Tenants, scale: Scale, seed: int, flood: Flood = NO_FLOOD
 ) -> Side:
     """Measures one side; the nine do the same on both, call by call."""
     seconds = _WARM_UP_S + scale.seconds(_SECONDS)
@@ -43,14 +55,14 @@ def measure(
     with (
         driver(_jobs(platform, keys, seconds, seed)) as submits,
         driver(_calls(platform, keys, seconds, seed)) as calls,
-        _flood(platform, tenants, seconds, seed) if flooded else nullcontext(),
+        _flooding(platform, tenants, seconds, seed, flood) if flood != NO_FLOOD else nullcontext(),
     ):
         since = tenants.now()
         submits.go()
         calls.go()
         called, posted = calls.calls(), submits.calls()
         until = tenants.now()
-        if flooded and not tenants.backlogged([FLOOD]):
+        if flood.jobs and not tenants.backlogged([FLOOD]):
             raise BenchError("the flood was over before the nine were")
         await_end(tenants.database, NINE)
         took_ms = job_ms(tenants.database, NINE, since, until)
@@ -59,25 +71,27 @@ def measure(
     warm = int((posted.due_s < _WARM_UP_S).sum())
     side = Side(took_ms[warm:], called.since(_WARM_UP_S), posted.since(_WARM_UP_S))
     p50, p95 = np.percentile(side.job_ms, [50, 95])
-    say(f"{'with the flood' if flooded else 'alone'}: {len(side.job_ms)} jobs p50 {p50:.0f}, "
-        f"p95 {p95:.0f} ms; calls {side.calls}")  # fmt: skip
+    say(f"beside {flood.calls_per_s:.0f} calls/s and {flood.jobs} jobs: {len(side.job_ms)} jobs "
+        f"p50 {p50:.0f}, p95 {p95:.0f} ms; calls {side.calls}")  # fmt: skip
     return side
 
 
 @contextmanager
-def _flood(platform: Platform, tenants: Tenants, seconds: float, seed: int) -> Iterator[None]:
-    """Runs a job of at least 16.7 s, one more in case the machine is slow, and calls."""
-    due_s = poisson(_FLOOD_PER_S, 2 * seconds, 3 * seed + 2)
+def _flooding(
+    platform: Platform, tenants: Tenants, seconds: float, seed: int, flood: Flood
+) -> Iterator[None]:
+    due_s = poisson(flood.calls_per_s, 2 * seconds, 3 * seed + 2)
     load = workloads.batchstring(platform, due_s, [tenants.keys[FLOOD]])
     with closing(tenants.client(FLOOD)) as client, driver(load) as running:
         jobs = [
             client.post("batchstring", (f"flood {n}" for n in range(_FLOOD_ITEMS)))
-            for _ in range(_FLOOD_JOBS)
+            for _ in range(flood.jobs)
         ]
         running.go()
         yield
         running.stop()
-        say(f"the flood's calls: {running.calls()}")
+        calls = running.calls()
+        say(f"the flood's calls: {calls.statuses()} in {np.nanmax(calls.ended_s):.1f} s")
         for job in jobs:
             client.cancel(job)
     await_end(tenants.database, [FLOOD])

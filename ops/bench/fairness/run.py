@@ -9,7 +9,7 @@ import numpy as np
 
 from ops.bench.fairness import backlogs, flood, lanes
 from ops.bench.fairness.backlogs import EQUAL, FIRST, WEIGHED, Window
-from ops.bench.fairness.flood import FLOOD, NINE, Side
+from ops.bench.fairness.flood import FLOOD, NINE, Flood, Side
 from ops.bench.harness.models_files import models_file, sample
 from ops.bench.harness.platform import own_platform, say
 from ops.bench.harness.scale import Scale
@@ -25,6 +25,7 @@ from ops.bench.results.statistics import jain, share_error
 from ops.supervisor.platform import Platform
 
 _WORKERS = 6
+_FLOOD = Flood(calls_per_s=500, jobs=2)
 _SINGLE, _TEN = ["single"], [f"ten-{n}" for n in range(1, 11)]
 _JOB_ITEMS = (7_500, 3_000, 1_200, 300)  # ten jobs of each: little is left at the end
 _LIMITED = "limited"
@@ -51,7 +52,7 @@ def run(report: Report, scale: Scale) -> Any:
     models, rounds = models_file(sample("batchstring")), range(scale.rounds)
     with own_platform(_WORKERS, models) as platform, tenants_of(platform, names) as tenants:
         measure = partial(flood.measure, platform, tenants, scale)
-        sides = [(measure(seed, flooded=False), measure(seed, flooded=True)) for seed in rounds]
+        sides = [(measure(seed), measure(seed, _FLOOD)) for seed in rounds]
         _beside_a_flood(report, sides)
         equal = [backlogs.measure(tenants, EQUAL, scale, backlogs.EQUAL_S) for _ in rounds]
         weighed = backlogs.measure(tenants, WEIGHED, scale, backlogs.WEIGHED_S)

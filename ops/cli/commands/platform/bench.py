@@ -76,6 +76,11 @@ for _name, _help, _module in (
         "Measures small tenants next to one that floods, and shares by weight.",
         "fairness.run",
     ),
+    (
+        "flood",
+        "Measures small tenants next to calls at two and five times what is carried.",
+        "fairness.beyond",
+    ),
     ("client", "Compares the Python client with the lean one of `echo`; measures its memory.", ""),
     ("cli", "Measures the time in which the command line answers.", ""),
     ("idle", "Measures CPU and memory of a platform with nothing to do, and its start.", ""),
