@@ -70,10 +70,11 @@ class Context(Resources):
         timeout_ms: int,
         since_s: float,
         response_headers: dict[str, str],
+        call_id: str = "",
     ) -> Iterator[InferenceSession]:
         """Yields the session in which a request makes its calls; its body must have been read.
 
-        A client that leaves withdraws its calls.
+        A client that leaves withdraws its calls. call_id: of its only call; "": a new one each.
         """
         with client_disconnected(request.scope, request.receive) as left:
             yield InferenceSession(
@@ -86,6 +87,7 @@ class Context(Resources):
                 ready_s=request.scope.get(PREPARED_S, since_s),
                 client_disconnected=left,
                 response_headers=response_headers,
+                call_id=call_id,
                 shadows=self.shadows,
             )
 

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from jobs import encryption
 from jobs.blobs import s3_locations, store
 from jobs.problems import described, fits
-from jobs.ssrf import AllowList
+from jobs.security import encryption
+from jobs.security.ssrf import AllowList
 from jobs.states import API_POOL
 
 _CONFIG = "MILLRACE_CONFIG"

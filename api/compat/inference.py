@@ -15,7 +15,7 @@ from api.dependencies import Inferrer
 from api.http import bodies, idempotency
 from api.http.connections.connection import arrived_s
 from api.http.errors import ERROR_FORMATS, ERROR_STATUSES, validated
-from api.http.request_id import request_id
+from api.http.request_id import call_id, request_id
 from api.routes.calls import prepared_call, respond
 from api.schemas.calls import CallRequest
 from api.schemas.common import Body
@@ -73,7 +73,7 @@ async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Resp
     )  # fmt: skip
 
     async def answer() -> bytes:
-        with open_session() as session:
+        with open_session(call_id=call_id(request.scope)) as session:
             result = await session.call(orjson.Fragment(prepared.value), iter(prepared.plans))
         body = {
             "output": orjson.Fragment(result.output),

@@ -2,10 +2,10 @@
 rejection."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from api.gateway.routing.target import Target
+from jobs.immutable import immutable
 from jobs.intake import validation
 from jobs.models.inputs import generation
 from jobs.models.model import Model
@@ -14,7 +14,7 @@ from jobs.models.registry import Registry
 _EXPECTED_TOKENS = 256  # of a choice without max_tokens
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class FallbackPlan:
     """One way to serve a call."""
 

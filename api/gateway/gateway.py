@@ -197,7 +197,10 @@ class CallGateway:
             errors.append(rejection(result, plan.model, terms, load_ms, loading=loading))
             if result.why != "late":
                 closed = plan.model
-        raise errors[0]
+        try:
+            raise errors[0]
+        finally:
+            del errors  # whose tracebacks hold this frame, and with it the call's input
 
     async def attach(
         self, request: InferenceRequest, plan: FallbackPlan
@@ -257,8 +260,9 @@ class CallGateway:
         checked = FREE if self._reservations else quota
         its = status.names_for(call) if status.generates else status.names
         self._put.send(partial(_admit, result, request, checked), its, arguments)
-        self._waiting[request.id] = waiting = WaitingCall(call, status, result, request.inbox)
-        return await self._result(waiting, request, left_s)
+        self._waiting[request.id] = WaitingCall(call, status, result, request.inbox)
+        del result  # as in _result
+        return await self._result(self._waiting[request.id], request, left_s)
 
     def _call(self, request: InferenceRequest, plan: FallbackPlan, lane: str) -> Call:
         streams = request.inbox is not None and plan.model.spec.generates
@@ -295,6 +299,7 @@ class CallGateway:
                 inbox.stop()
             request.client_disconnected.remove_done_callback(left)
             self._forget(waiting)
+            del result, waiting, left, timer  # of an error, whose traceback holds this frame
 
     def _forget(self, waiting: WaitingCall) -> None:
         if self._waiting.get(waiting.call.id) is waiting:

@@ -3,7 +3,7 @@ rejected."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import Any
 
@@ -34,6 +34,7 @@ from jobs.errors import (
     WorkerLost,
 )
 from jobs.identity import Caller
+from jobs.immutable import immutable
 from jobs.models.model import Model
 from jobs.states import JobClass
 from jobs.telemetry.tracing import spans
@@ -50,7 +51,7 @@ _REFUSALS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class InferenceSession:
     """State that all calls of one request share."""
 
@@ -190,7 +191,7 @@ class InferenceSession:
         return self.inbox.token_times.since_ms(self.since_s) if self.inbox else ()
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CallResult:
     """Result of a call, and the plan that served it."""
 

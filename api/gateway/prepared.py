@@ -7,11 +7,12 @@ from api.gateway.fallbacks import FallbackPlan
 from api.gateway.routing.target import Target
 from api.gateway.streaming.inbox import StreamDeadlines
 from jobs.errors import TooLarge
+from jobs.immutable import immutable
 from jobs.models.model import Model
 from jobs.states import JobClass
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PreparedCall:
     """One call, ready to be admitted."""
 

@@ -15,6 +15,7 @@ from jobs.calls.lanes import Rejection, Terms
 from jobs.calls.messages import Call, UnpackedReply
 from jobs.errors import DeadlinePassed, MillraceError
 from jobs.identity import Limit
+from jobs.immutable import immutable
 from jobs.models.model import Model
 from jobs.states import JobClass
 
@@ -33,7 +34,7 @@ class AdmissionAttempt:
     refused: Rejection | None = None  #: None where it was admitted
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class InferenceRequest:
     """One call to enqueue."""
 
@@ -74,7 +75,7 @@ class InferenceRequest:
 ResultFuture = asyncio.Future[InferenceResult | Rejection]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class WaitingCall:
     """Call in Redis without a result."""
 

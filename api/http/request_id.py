@@ -29,6 +29,12 @@ def request_id(scope: MutableMapping[str, Any]) -> str:
     return id
 
 
+def call_id(scope: MutableMapping[str, Any]) -> str:
+    """Returns the id of the only call of a request, `call_…`: the request's, with another prefix.
+    To make a second one takes as long as to parse the body."""
+    return "call" + request_id(scope).removeprefix("req")
+
+
 def api_path(scope: MutableMapping[str, Any]) -> str:
     """Returns a path of the API that a request is meant for: its own, unless several APIs have it
     and the headers name another one."""

@@ -21,6 +21,8 @@ from api.gateway.streaming.resuming import StreamRequest, made_s, stream_doc
 from api.http import bodies, idempotency
 from api.http.connections.connection import arrived_s
 from api.http.errors import validated
+from api.http.request_id import call_id
+from api.http.responses import JsonBytes
 from api.schemas.calls import MAX_CALL_TIMEOUT_MS, CallRequest, CallResponse
 from api.services.call_preparation import end_after
 from jobs import clock
@@ -84,7 +86,7 @@ async def answer_call(
         return await answer_by_events(open_session(), stream, prepared.stream, CallEvents(since_s))
 
     async def answer() -> bytes:
-        with open_session() as session:
+        with open_session(call_id=call_id(request.scope)) as session:
             return await _call(session, prepared)
 
     if key is None and key_required:
@@ -109,11 +111,11 @@ async def respond(
     raw: the request's body. answer: makes the call, and fills response_headers.
     """
     if key is None:
-        return Response(await answer(), headers=response_headers, media_type=bodies.JSON)
+        return JsonBytes(await answer(), response_headers)
     claim = await idempotency.claim_of(request, caller.tenant, key, raw)
     body, replayed = await context.response_cache.once(claim, timeout_ms, answer)
     headers = idempotency.REPLAYED if replayed else response_headers
-    return Response(body, headers=headers, media_type=bodies.JSON)
+    return JsonBytes(body, headers)
 
 
 def prepare(models: Registry, raw: bytes, ready: ReadyVersions) -> PreparedCall:

@@ -16,6 +16,7 @@ from jobs.calls.messages import Call, CallUsage, Reply
 from jobs.calls.quotas import FREE, Exceeded, Quota
 from jobs.calls.streams.log import CallLog, Progress
 from jobs.calls.tiers.tier import Speed, Tiers
+from jobs.immutable import immutable
 
 RejectReason = Literal["no_worker", "overloaded", "late", "quota"]
 
@@ -58,7 +59,7 @@ _ROUNDING = 1e-6
 _LATE_SHARE = 0.1  # of the time that a call had, which others may need when all of it is over
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Terms:
     """Terms of admission of a call, in predicted time; the default rejects none for its time."""
 
@@ -99,9 +100,10 @@ class Terms:
             return self
         least_ms = min(max(self.one_ms, _LATE_SHARE * self.allowed_ms), self.allowed_ms)
         left_ms = max(self.allowed_ms - spent_ms, least_ms)
-        return replace(
-            self, allowed_ms=left_ms, others=tuple(each.after(spent_ms) for each in self.others)
-        )
+        others = tuple([each.after(spent_ms) for each in self.others]) if self.others else ()
+        # By hand: `replace` takes five times as long, at each call.
+        launch = self.one_ms, self.step_ms, self.full_rows, self.full_ms
+        return Terms(left_ms, *launch, self.slots, others)
 
     def cost_ms(self, rows: int) -> float:
         """Returns the time that it adds to the launches of its lane, where `rows` wait."""

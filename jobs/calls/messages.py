@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from jobs.immutable import immutable
 from jobs.models.inputs.generation import TokenUsage
 from jobs.states import JobClass
 
@@ -40,7 +41,7 @@ _ADAPTED = "adapted"  # wraps the input of a call with an adapter
 UnpackedReply: TypeAlias = tuple[str, bytes | None, list[str] | None, int, dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Call:
     """One synchronous request."""
 
@@ -69,7 +70,7 @@ class Call:
         return self.cohort != SHADOW
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Reply:
     """End of one call: an output or an error."""
 
@@ -109,7 +110,7 @@ class Delta:
     prompt: Sequence[int] = ()  #: its tokens, and those of them that were cached; with number 0
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CallUsage:
     """Usage of one tenant, class and adapter in one minute: of answered calls, each once."""
 

@@ -4,12 +4,12 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from jobs.errors import Fault, Malformed
+from jobs.immutable import immutable
 from jobs.models.engines.engine_spec import no_problem
 from jobs.models.inputs import chat, embeddings, tensor_inputs
 from jobs.models.model import Model
@@ -28,7 +28,7 @@ _CHAT_ITEM = '{"input": {"messages": [{"role": "user", "content": "Hello"}]}}'
 _BARE = frozenset({"messages", "prompt"})  # keys of a conversation that lacks its item
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Item:
     """Checked item."""
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from jobs.encryption import DecryptionError, decrypt_with, encrypt
+from jobs.security.encryption import DecryptionError, decrypt_with, encrypt
 from jobs.store.db import Tx
 from jobs.store.webhooks import secrets
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from jobs.encryption import DecryptionError, decrypt, encrypt
+from jobs.security.encryption import DecryptionError, decrypt, encrypt
 from jobs.store.db import Tx
 from jobs.store.webhooks import secrets
 from jobs.store.webhooks.secrets import SecretRow

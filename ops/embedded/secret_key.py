@@ -6,7 +6,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from jobs import encryption
+from jobs.security import encryption
 from ops.embedded.errors import EmbeddedError
 
 _BYTES = 32

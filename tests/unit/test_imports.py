@@ -38,8 +38,8 @@ ORDER = {
         ["server"], ["__main__"],
     ],
     "jobs": [
-        ["api_keys", "clock", "encryption", "errors", "identity", "ids", "limits", "problems",
-         "ssrf", "states", "version"],
+        ["api_keys", "clock", "errors", "identity", "ids", "immutable", "limits", "problems",
+         "security", "states", "version"],
         ["blobs"], ["settings"], ["artifacts"], ["models", "rollouts", "telemetry"],
         ["intake", "calls", "processes"], ["scaling"], ["store", "dialects"], ["explain"],
         ["views"], ["usecases"],

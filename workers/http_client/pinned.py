@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jobs.ssrf import AllowList, may_reach
+from jobs.security.ssrf import AllowList, may_reach
 from workers.http_client import addresses
 from workers.http_client.addresses import Resolver, resolve
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from jobs import clock
 from jobs.blobs import s3_locations
 from jobs.errors import BlobStoreUnavailable, Untransferable
+from jobs.security.ssrf import AllowList, url_problem
 from jobs.settings import Settings
-from jobs.ssrf import AllowList, url_problem
 from jobs.telemetry.metrics import preparation as metrics
 from workers.engines.protocol import InvalidInput, RateLimited, Transient
 from workers.http_client.addresses import Resolver, resolve

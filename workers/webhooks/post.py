@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobs.ssrf import AllowList, url_problem
+from jobs.security.ssrf import AllowList, url_problem
 from workers.http_client.addresses import Resolver, resolve
 
 if TYPE_CHECKING:  # loaded with the first delivery

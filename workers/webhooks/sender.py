@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 from sqlalchemy import Engine as Database
 
 from jobs import clock, ids
-from jobs.encryption import DecryptionError
 from jobs.errors import NotConfigured
+from jobs.security.encryption import DecryptionError
+from jobs.security.ssrf import AllowList
 from jobs.settings import Settings
-from jobs.ssrf import AllowList
 from jobs.store import db
 from jobs.store.webhooks import deliveries as store
 from jobs.store.webhooks import endpoints

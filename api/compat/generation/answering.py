@@ -21,6 +21,7 @@ from api.gateway.streaming.event_stream import EventWriter, answer_by_events
 from api.gateway.streaming.resuming import StreamRequest
 from api.http import bodies, idempotency
 from api.http.connections.connection import arrived_s
+from api.http.responses import JsonBytes
 from jobs import ids
 from jobs.calls.messages import COUNTED
 from jobs.identity import Caller
@@ -84,12 +85,12 @@ async def answer(
     if key is None and context.settings.require_idempotency_key:
         raise idempotency.missing()
     if key is None:
-        return Response(await whole(), headers=response_headers, media_type=bodies.JSON)
+        return JsonBytes(await whole(), response_headers)
     # The same body means something else on another route.
     claim = await idempotency.claim_of(request, caller.tenant, key, api.path.encode(), raw)
     content, replayed = await context.response_cache.once(claim, body.timeout_ms, whole)
     headers = idempotency.REPLAYED if replayed else response_headers
-    return Response(content, headers=headers, media_type=bodies.JSON)
+    return JsonBytes(content, headers)
 
 
 async def count_tokens(

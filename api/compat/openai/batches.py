@@ -15,7 +15,7 @@ from api.context import Context, ContextDep
 from api.dependencies import Reader, Submitter, Uploader
 from api.http import bodies, idempotency
 from api.http.errors import validated
-from api.http.responses import json_response
+from api.http.responses import JsonBytes, json_response
 from api.routes.jobs import jobs
 from api.routes.jobs.lookup import JOB_ID, PREFIXES, find_job, is_retry, read_job
 from jobs import clock, ids
@@ -71,7 +71,7 @@ def _create(
     with context.acting(caller.tenant) as tx:
         if claim:
             if stored := find(tx, claim):
-                return Response(stored.answer, 200, idempotency.REPLAYED, media_type=bodies.JSON)
+                return JsonBytes(stored.answer.encode(), idempotency.REPLAYED)
             lock(tx, claim)
         else:
             lock_batch(tx, caller.tenant, fingerprint)
@@ -87,7 +87,7 @@ def _create(
         answer = orjson.dumps(batch_object(row))
         if claim:
             store(tx, claim, row.id, answer)
-    return Response(answer, 200, media_type=bodies.JSON)
+    return JsonBytes(answer, {})
 
 
 def _read(raw: bytes) -> tuple[BatchRequest, float]:

@@ -22,6 +22,7 @@ from api.gateway.routing.target import ReadyVersions, Target
 from api.http import bodies, idempotency
 from api.http.connections.connection import arrived_s
 from api.http.errors import validated
+from api.http.responses import JsonBytes
 from api.services.call_preparation import end_after
 from jobs.errors import Fault, Invalid, MillraceError
 from jobs.intake import validation
@@ -74,12 +75,12 @@ async def create_embeddings(request: Request, context: ContextDep, caller: Infer
         return await _answer(inputs.target.model, body.model, results, encode)
 
     if key is None:
-        return Response(await answer(), headers=response_headers, media_type=bodies.JSON)
+        return JsonBytes(await answer(), response_headers)
     # The same body means something else to /infer.
     claim = await idempotency.claim_of(request, caller.tenant, key, PATH.encode(), raw)
     content, replayed = await context.response_cache.once(claim, timeout_ms, answer)
     headers = idempotency.REPLAYED if replayed else response_headers
-    return Response(content, headers=headers, media_type=bodies.JSON)
+    return JsonBytes(content, headers)
 
 
 def prepare(

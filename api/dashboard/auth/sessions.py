@@ -20,9 +20,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from api.context import Context
-from jobs import clock, encryption
+from jobs import clock
 from jobs.errors import Malformed, NotConfigured
 from jobs.identity import Caller
+from jobs.security import encryption
 from jobs.settings import Settings
 from jobs.store.tenants import ended_sessions
 

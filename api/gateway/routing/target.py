@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from fastapi import Request
 
+from jobs.immutable import immutable
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 from jobs.models.routing.table import RoutingTable
@@ -46,7 +47,7 @@ class Asker:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Target:
     """Version that a call goes to."""
 

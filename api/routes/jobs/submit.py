@@ -15,6 +15,7 @@ from api.context import Context, ContextDep
 from api.dependencies import Uploader
 from api.http import bodies, idempotency
 from api.http.errors import faults_of
+from api.http.responses import JsonBytes
 from api.routes.jobs import transfers
 from api.routes.jobs.webhooks import url_faults
 from api.schemas.jobs import Job, JobInput, JobRequest
@@ -206,7 +207,7 @@ def _once(
 
 def _accepted(job_id: UUID, job: bytes, extra: dict[str, str] | None = None) -> Response:
     headers = {"Location": f"/jobs/{ids.show('job', job_id)}", **(extra or {})}
-    return Response(job, 202, headers, media_type=bodies.JSON)
+    return JsonBytes(job, headers, 202)
 
 
 def _submit_json(

@@ -7,10 +7,10 @@ from api.context import ContextDep
 from api.dependencies import Reader, Submitter
 from api.routes.jobs.lookup import JobId, find_job
 from api.schemas.webhooks import Delivery, DeliveryList, Endpoint, EndpointState, SigningSecret
-from jobs import ssrf
 from jobs.errors import Conflict, Fault, Invalid
+from jobs.security import ssrf
+from jobs.security.ssrf import AllowList
 from jobs.settings import Settings
-from jobs.ssrf import AllowList
 from jobs.store.billing import spend
 from jobs.store.webhooks import deliveries as store
 from jobs.store.webhooks import endpoints

@@ -17,7 +17,7 @@ from api.routes import calls
 from api.routes.jobs import submit
 from api.schemas.calls import CallRequest
 from api.services.resources import Resources
-from jobs import api_keys, ids, ssrf
+from jobs import api_keys, ids
 from jobs.blobs.payloads import Payloads
 from jobs.errors import MillraceError
 from jobs.identity import OPEN
@@ -26,8 +26,9 @@ from jobs.intake.spool import Intake, add_lines, bounded_lines
 from jobs.intake.validation import parse_json
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.watcher import ModelsFile
+from jobs.security import ssrf
+from jobs.security.ssrf import AllowList
 from jobs.settings import Settings
-from jobs.ssrf import AllowList
 
 
 @dataclass(frozen=True, slots=True)

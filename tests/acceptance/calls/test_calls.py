@@ -174,3 +174,10 @@ def test_a_faulty_route_is_refused(http: httpx.Client) -> None:
     assert answer.status_code == 422
     assert "make 110" in answer.text
     assert "no active version '9'" in answer.text
+
+
+def test_a_call_has_the_id_of_its_request(http: httpx.Client) -> None:
+    response = http.post("/infer", json={"model": "echo", "input": "hello"})
+    id = response.json()["id"]
+    assert id.removeprefix("call_") == response.headers["x-request-id"].removeprefix("req_")
+    assert id != http.post("/infer", json={"model": "echo", "input": "hello"}).json()["id"]

@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 from sqlalchemy import Engine, text
 
-from jobs.encryption import DecryptionError, encrypt
+from jobs.security.encryption import DecryptionError, encrypt
 from jobs.store.db import Tx
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.webhooks import secrets

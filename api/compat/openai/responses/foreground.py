@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -21,17 +21,19 @@ from api.gateway.fallbacks import FallbackPlan
 from api.gateway.inference import CallResult, InferenceSession
 from api.gateway.streaming.event_stream import STATUS_WITHIN_S, answer_by_events
 from api.gateway.streaming.resuming import StreamRequest
-from api.http import bodies, idempotency
+from api.http import idempotency
+from api.http.responses import JsonBytes
 from jobs import clock
 from jobs.errors import MillraceError
 from jobs.identity import Caller
+from jobs.immutable import immutable
 from jobs.intake.idempotency_key import Claim
 
 OnEnd = Callable[[CallResult | MillraceError], Awaitable[None]]
 """Gets the result of a call, or the error that it failed with, before anybody else does."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class StoringSession(InferenceSession):
     """Session whose call has ended only once its response is stored."""
 
@@ -107,11 +109,11 @@ class ForegroundResponse:
         """Returns it as one response. claim: its Idempotency-Key."""
         if claim is None:
             content, headers = await self._content(), self._rate_limit_headers
-            return Response(content, headers=headers, media_type=bodies.JSON)
+            return JsonBytes(content, headers)
         cache, timeout_ms = self._context.response_cache, self._body.timeout_ms
         content, replayed = await cache.once(claim, timeout_ms, self._content)
         headers = idempotency.REPLAYED if replayed else self._rate_limit_headers
-        return Response(content, headers=headers, media_type=bodies.JSON)
+        return JsonBytes(content, headers)
 
     async def _content(self) -> bytes:
         with self._session() as session:

@@ -25,10 +25,10 @@ from api.context import Context, ContextDep
 from api.dependencies import Inferrer, Reader, Submitter, reads_on, require
 from api.gateway.streaming.event_stream import MEDIA_TYPE
 from api.gateway.streaming.resuming import StreamRequest, stream_doc
-from api.http import bodies, idempotency
+from api.http import idempotency
 from api.http.authorized_stream import AuthorizedStream
 from api.http.connections.connection import arrived_s
-from api.http.responses import json_response
+from api.http.responses import JsonBytes, json_response
 from api.routes.jobs import verbs
 from jobs import ids
 from jobs.errors import Fault, Invalid
@@ -88,7 +88,7 @@ async def create_response(request: Request, context: ContextDep, caller: Inferre
         if body.stream:
             return _followed(request, context, caller, orjson.loads(content)["id"], -1)
         headers = idempotency.REPLAYED if replayed else None
-        return Response(content, headers=headers, media_type=bodies.JSON)
+        return JsonBytes(content, headers or {})
     call_id = asked.call_id if body.stream else ids.new_shown("call")
     made = Answer(call_id, int(ids.made_at("call", call_id)), prepared)
     response = ForegroundResponse(request, context, caller, made, since_s)

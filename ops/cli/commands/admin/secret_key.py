@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 import click
 from sqlalchemy import Engine as Database
 
-from jobs import encryption
 from jobs.errors import NotConfigured
+from jobs.security import encryption
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.usecases.secret_key import Page, encrypt_again
 from ops.cli.admin_database import admin_database, record

@@ -2,6 +2,8 @@
 which way, and what those are told that are not."""
 
 import asyncio
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -190,3 +192,27 @@ async def test_a_call_that_nobody_waits_for_is_taken_back(stage: Stage, leaves: 
     with pytest.raises(ClientDisconnect if leaves else DeadlinePassed):
         await call
     await eventually_async(lambda: not stage.redis.exists(lanes.keys("calls")))
+
+
+class _Input(str):  # unlike a text, it can be referred to weakly
+    pass
+
+
+@pytest.mark.parametrize("refused", [True, False])
+async def test_the_input_of_a_call_that_failed_waits_for_no_garbage_collector(
+    stage: Stage, refused: bool
+) -> None:
+    stage.open(NEW, **({"b16": Times(1, 100, 100)} if refused else {}))
+    await stage.fill(NEW, 1 if refused else 0)
+    value = _Input("one two three four five six seven eight nine ten")
+    alive = weakref.ref(value)
+    call = stage.call(NEW, value, timeout_ms=60_000 if refused else 100)
+    del value
+    gc.disable()
+    try:
+        with pytest.raises(TooLate if refused else DeadlinePassed):
+            await call
+        del call
+        await eventually_async(lambda: alive() is None, timeout_s=10)
+    finally:
+        gc.enable()

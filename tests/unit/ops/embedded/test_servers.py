@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs import clock, encryption
+from jobs import clock
+from jobs.security import encryption
 from jobs.settings import Settings
 from ops.cli import check
 from ops.embedded import defaults, secret_key

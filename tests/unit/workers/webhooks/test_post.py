@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobs.ssrf import AllowList
+from jobs.security.ssrf import AllowList
 from tests.support.servers.receiver import Receiver, Reply, receiving
 from tests.support.tls import Authority, server_context
 from tests.support.wait import PATIENCE_S

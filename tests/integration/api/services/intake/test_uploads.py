@@ -170,7 +170,7 @@ def test_an_upload_ends_where_the_disk_reaches_its_floor(
 
 
 def test_bodies_of_calls_share_the_memory_of_a_process(serve: Callable[..., Any]) -> None:
-    body = b'{"model": "none", "input": "%b"}' % (b"x" * 300_000)
+    body = b'{"model": "none", "timeout_ms": 60000, "input": "%b"}' % (b"x" * 300_000)
     head = {"Content-Type": "application/json"}
     with serve(max_bodies_mb=1) as api:
         for _ in range(5):  # each is taken off at its end
@@ -205,7 +205,7 @@ def test_a_slow_upload_is_no_latency_of_the_platform(
 ) -> None:
     began: list[float] = []
 
-    def session(*given: Any) -> Any:
+    def session(*given: Any, **more: Any) -> Any:
         began.extend(value for value in given if isinstance(value, float))
         raise Overloaded("seen")
 

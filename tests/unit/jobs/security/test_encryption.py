@@ -2,9 +2,9 @@
 
 import pytest
 
-from jobs import encryption
-from jobs.encryption import DecryptionError, decrypt, decrypt_with, encrypt
 from jobs.errors import NotConfigured
+from jobs.security import encryption
+from jobs.security.encryption import DecryptionError, decrypt, decrypt_with, encrypt
 from jobs.settings import Settings, SettingsError, load
 from tests.support.cases import each
 

@@ -4,8 +4,8 @@ from ipaddress import ip_address
 
 import pytest
 
+from jobs.security.ssrf import AllowList, is_public, may_reach, url_problem
 from jobs.settings import SettingsError, load
-from jobs.ssrf import AllowList, is_public, may_reach, url_problem
 from tests.support.cases import each
 
 NONE = AllowList.parse("")

@@ -1,0 +1,1 @@
+"""Encryption of secrets, and the addresses that requests may reach."""
