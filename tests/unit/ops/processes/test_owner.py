@@ -203,6 +203,7 @@ def test_a_step_that_takes_long_before_it_fails_ends_the_supervisor(time: Time) 
     assert time.now_s < 100
 
 
+@pytest.mark.heavy  # starts processes
 def test_what_retires_is_killed_after_its_grace_whatever_the_watch_of_another_raises(
     time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def worker(tmp_path: Path) -> Iterator[IdleWorker]:
         worker.process.wait()
 
 
+@pytest.mark.heavy
 def test_reports_that_a_worker_is_alive_go_on_after_a_fault(
     worker: IdleWorker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -77,6 +78,7 @@ def test_reports_that_a_worker_is_alive_go_on_after_a_fault(
     eventually(lambda: not reporting(worker))
 
 
+@pytest.mark.heavy
 def test_a_worker_whose_reports_cant_begin_isnt_started_and_is_tried_again(
     worker: IdleWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +92,7 @@ def test_a_worker_whose_reports_cant_begin_isnt_started_and_is_tried_again(
     assert reporting(worker)
 
 
+@pytest.mark.heavy
 def test_a_worker_that_cant_be_forked_leaves_no_thread_and_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +145,7 @@ def test_a_thread_that_hangs_in_its_look_ends_the_lead_itself(
     eventually(lambda: released == ["scaling of default"])
 
 
+@pytest.mark.heavy
 def test_a_death_is_counted_once_where_no_thread_can_report_it(
     worker: IdleWorker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -187,6 +191,7 @@ def test_a_stop_stops_all_whatever_a_part_of_it_raises(
     assert stopped == ["servers"]
 
 
+@pytest.mark.heavy
 def test_a_start_in_vain_names_what_ends_again_and_again(
     platform: Callable[[], Platform], monkeypatch: pytest.MonkeyPatch
 ) -> None:
