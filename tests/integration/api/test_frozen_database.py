@@ -16,20 +16,25 @@ from api import app as api
 from api.auth import invalidation
 from jobs.settings import Settings
 from jobs.store import db
+from jobs.store.connections import hosts
 from jobs.store.connections.bounded import BoundedConnection
-from ops.bench.chaos.network.faulty_proxy import FaultyProxy, faulty_proxy
+from ops.bench.chaos.network.faulty_proxy import FaultyProxy, faulty_proxies, faulty_proxy
 from tests.support.pace import pace
 from tests.support.servers.api_server import serving
 from tests.support.stores.transactions import scalar
-from tests.support.wait import eventually, eventually_async
+from tests.support.wait import PATIENCE_S, eventually, eventually_async
 
 STATEMENT_S = 1.0
 
 
+def server_of(settings: Settings) -> str:
+    where = parse_qs(urlsplit(settings.database_url).query)
+    return str(Path(where["host"][0], f".s.PGSQL.{where['port'][0]}"))
+
+
 @pytest.fixture
 def proxy(settings: Settings) -> Iterator[FaultyProxy]:
-    where = parse_qs(urlsplit(settings.database_url).query)
-    with faulty_proxy(str(Path(where["host"][0], f".s.PGSQL.{where['port'][0]}"))) as made:
+    with faulty_proxy(server_of(settings)) as made:
         yield made
 
 
@@ -68,20 +73,38 @@ def test_a_connection_that_listens_is_given_up(
 
 
 @pytest.mark.anyio
-async def test_an_api_that_listens_for_changed_keys_connects_again(
-    proxied: Settings, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+async def test_an_api_that_listens_for_changed_keys_goes_to_the_host_that_answers(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def avoid(info: psycopg.ConnectionInfo) -> None:
+        be_patient()  # a starved second server isn't taken for a silent one
+        avoid_host(info)
+
+    def be_patient() -> None:
+        monkeypatch.setattr(invalidation, "_ANSWER_S", PATIENCE_S)
+
+    be_patient()
     monkeypatch.setattr(invalidation, "_QUIET_S", 0.1)
-    monkeypatch.setattr(invalidation, "_ANSWER_S", STATEMENT_S)
+    monkeypatch.setitem(db.TCP_OPTIONS, "connect_timeout", PATIENCE_S)
+    avoid_host = hosts.avoid
+    monkeypatch.setattr(hosts, "avoid", avoid)
     connected: list[str] = []
-    task = asyncio.create_task(invalidation.listen(proxied.database_url, connected.append))
-    await eventually_async(lambda: len(connected) == 1)
-    proxy.inject("stall")
-    await eventually_async(lambda: proxy.connections > 2)  # while the first one is frozen
-    proxy.inject("none")
-    await eventually_async(lambda: len(connected) == 2)
-    task.cancel()
-    await asyncio.wait({task})
+    server = server_of(settings)
+    with faulty_proxies({"first": server, "second": server}) as proxies:
+        first, second = proxies.values()
+        query = f"port={first.port},{second.port}&target_session_attrs=read-write"
+        address = urlsplit(settings.database_url)._replace(
+            query="host=127.0.0.1,127.0.0.1&" + query
+        )
+        listening = asyncio.create_task(invalidation.listen(address.geturl(), connected.append))
+        await eventually_async(lambda: len(connected) == 1)
+        monkeypatch.setattr(invalidation, "_ANSWER_S", STATEMENT_S)
+        first.inject("stall")
+        await eventually_async(lambda: len(connected) == 2)
+        assert first.connections == 1  # neither to cancel the statement nor to listen again
+        assert second.connections == 1
+        listening.cancel()
+        await asyncio.wait({listening})
 
 
 def test_a_transaction_without_a_limit_gives_it_back(proxied: Settings) -> None:

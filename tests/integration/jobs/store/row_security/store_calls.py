@@ -247,7 +247,7 @@ NO_QUERIES = {
     # Figures of models, workers and pools:
     "history.read",
     # Options of a connection:
-    "hosts.in_turn",
+    "hosts.avoid", "hosts.in_turn", "hosts.prefer",
     "responses.MOST_IN_CHAIN", "responses.NewResponse", "responses.ResponseRow",
 }  # fmt: skip
 REVEALS = {name for name in STORE_CALLS if name.startswith(("read.", "deliveries."))} | {
