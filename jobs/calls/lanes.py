@@ -16,7 +16,6 @@ from jobs.calls.messages import Call, CallUsage, Reply
 from jobs.calls.quotas import FREE, Exceeded, Quota
 from jobs.calls.streams.log import CallLog, Progress
 from jobs.calls.tiers.tier import Speed, Tiers
-from jobs.immutable import immutable
 
 RejectReason = Literal["no_worker", "overloaded", "late", "quota"]
 
@@ -59,7 +58,7 @@ _ROUNDING = 1e-6
 _LATE_SHARE = 0.1  # of the time that a call had, which others may need when all of it is over
 
 
-@immutable
+@dataclass(frozen=True, slots=True)  # cached by its hash (jobs/calls/tiers/admission.py)
 class Terms:
     """Terms of admission of a call, in predicted time; the default rejects none for its time."""
 
