@@ -155,8 +155,8 @@ class CallLog:
         """Returns those that failed and the slowest, as many as there is room for; counts the
         others."""
         kept = heapq.nlargest(int(self._budget), ended, key=lambda call: call.slowness)
-        left_out = Counter([record_key(call.request.id) for call in ended])
-        left_out.subtract([record_key(call.request.id) for call in kept])
+        left_out = Counter(record_key(call.request.id) for call in ended)
+        left_out.subtract(record_key(call.request.id) for call in kept)
         for key, count in left_out.items():
             if key and count:
                 self._pipe.send(_ignore_reply, "HINCRBY", key, LEFT_OUT, count)

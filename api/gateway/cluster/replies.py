@@ -16,7 +16,7 @@ from api.gateway.redis_pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
 _BLOCK_S = 5
-ASKED = 32  #: Messages that are asked for ahead.
+_ASKED = 32  # messages that are asked for ahead
 _SILENT_S = 10.0
 _RETRY_S = 0.2
 
@@ -64,7 +64,7 @@ class ReplyReader:
         asked = deque[asyncio.Future[Any]]()
         try:
             while True:
-                while len(asked) < ASKED:
+                while len(asked) < _ASKED:
                     asked.append(pipe.ask("BLPOP", key, _BLOCK_S))
                 try:
                     reply = await asked.popleft()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ops.bench.fairness.flood import FLOOD, NINE, Flood, Side, measure
+from ops.bench.fairness.flood import FLOOD, NINE, NO_FLOOD, Flood, Side, measure
 from ops.bench.harness.errors import BenchError
 from ops.bench.harness.models_files import models_file, sample
 from ops.bench.harness.platform import own_platform, say
@@ -30,7 +30,7 @@ _STEPS, _FIRST_STEP, _STEP_S, _WARM_UP_S = range(250, 5001, 250), 2000, 5.0, 1.0
 )
 def run(report: Report, scale: Scale) -> None:
     """Finds what is carried; then measures the nine alone and beside each flood, in turn. The
-    generator of a flood shares the cores: `flood_sent_per_s` says what it really sent."""
+    generator of a flood shares the cores with the platform."""
     with (
         own_platform(_WORKERS, models_file(sample("batchstring"))) as platform,
         tenants_of(platform, [FLOOD, *NINE]) as tenants,
@@ -40,7 +40,7 @@ def run(report: Report, scale: Scale) -> None:
         if not carried:
             raise BenchError(f"not even {_STEPS[0]} calls/s are answered in {_TARGET_MS} ms")
         report.add(carried_per_s=carried)
-        floods = [Flood(0, 0), *(Flood(factor * carried, 0) for factor in FACTORS)]
+        floods = [NO_FLOOD, *(Flood(factor * carried, 0) for factor in FACTORS)]
         rounds = [
             [measure(platform, tenants, scale, seed, flood) for flood in floods]
             for seed in range(scale.rounds)

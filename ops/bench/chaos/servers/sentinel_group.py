@@ -95,8 +95,10 @@ class SentinelGroup:
     @property
     def master(self) -> int:
         """Port of the master, as most Sentinels say."""
-        ask = "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE
-        said = Counter(int(self.ask(port, *ask)[1]) for port in self.sentinels)
+        said = Counter(
+            int(self.ask(port, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)[1])
+            for port in self.sentinels
+        )
         return said.most_common(1)[0][0]
 
     @property

@@ -1,4 +1,4 @@
-"""What goes on although a part of `millrace up` fails by a fault that nobody foresaw."""
+"""Faults of parts of `millrace up` that nobody foresaw: the other parts go on."""
 
 import gc
 import threading
