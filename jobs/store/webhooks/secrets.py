@@ -82,8 +82,13 @@ def mark_shown(tx: Tx, id: int) -> None:
 
 
 def retire(tx: Tx, tenant: str, overlap_s: float) -> None:
-    """Ends the current secret in `overlap_s`, and the one before it now."""
+    """Ends the current secret in `overlap_s`, and all but the one before it now.
+
+    That one goes on until its own end: where the answer with the current secret was lost, the
+    receivers still have the one before."""
     own = table.c.tenant_id == tenant
-    before = delete(table).where(own, table.c.expires_at.is_not(None)).cte("before")
+    retired = own, table.c.expires_at.is_not(None)
+    latest = select(func.max(table.c.id)).where(*retired).scalar_subquery()
+    before = delete(table).where(*retired, table.c.id < latest).cte("before")
     current = update(table).where(own, table.c.expires_at.is_(None)).add_cte(before)
     tx.execute(current.values(expires_at=queries.in_s(overlap_s)))
