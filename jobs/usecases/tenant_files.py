@@ -46,14 +46,20 @@ def put(blobs: BlobStore, content: IO[bytes], id: UUID | None = None) -> dict[st
 
     id: None: a new one. Raises BlobsAway.
     """
-    id, digest, size = id or ids.new(), sha256(), 0
+    id, digest = id or ids.new(), _digest(content)
+    size = content.tell()
+    content.seek(0)
+    blobs.put_stream(blob_key(id), content)
+    return {"id": id, "bytes": size, "sha256": digest, "key": blob_key(id)}
+
+
+def _digest(content: IO[bytes]) -> bytes:
+    """Reads a file from its beginning to its end."""
+    digest = sha256()
     content.seek(0)
     while chunk := content.read(_CHUNK):
         digest.update(chunk)
-        size += len(chunk)
-    content.seek(0)
-    blobs.put_stream(blob_key(id), content)
-    return {"id": id, "bytes": size, "sha256": digest.digest(), "key": blob_key(id)}
+    return digest.digest()
 
 
 def add(
@@ -67,13 +73,24 @@ def add(
     expires_in_s: float | None,
     limits: Sequence[Limit] = (),
     key_id: str = "",
+    retries: bool = False,
 ) -> FileRow:
     """Stores a file that a tenant sent, and returns its row.
 
-    limits, key_id: limits and API key (`key_…`) of the caller. Raises QuotaExceeded, BlobsAway.
+    limits, key_id: limits and API key (`key_…`) of the caller; retries: the same request was sent
+    before, and may have stored it. Raises QuotaExceeded, BlobsAway.
     """
     id, size = ids.new(), content.seek(0, SEEK_END)
+    digest = _digest(content) if retries else b""
     with acting(database, tenant) as tx:
+        if retries:
+            files.lock_upload(tx, tenant, digest)
+            made = files.find_upload(
+                tx, tenant, purpose=purpose, filename=filename, sha256=digest, key_id=key_id,
+                within_s=UPLOAD_TIMEOUT_S,
+            )  # fmt: skip
+            if made:
+                return made
         quota.check_file(tx, tenant, limits, size, lock=False)
         files.reserve(
             tx, tenant, id, purpose=purpose, filename=filename, key=blob_key(id), key_id=key_id,
@@ -83,6 +100,7 @@ def add(
     try:
         with acting(database, tenant) as tx:
             quota.check_file(tx, tenant, limits, size)
+            files.lock_upload(tx, tenant, found["sha256"])
             row = files.complete(
                 tx, tenant, id, bytes=size, sha256=found["sha256"], expires_in_s=expires_in_s
             )

@@ -19,6 +19,7 @@ from api.http.authorized_stream import AuthorizedStream
 from api.http.errors import faults_of
 from api.http.multipart import Form
 from api.http.responses import json_response
+from api.routes.jobs.lookup import is_retry
 from api.schemas.common import NO_NUL
 from api.services.resources import Resources
 from jobs import ids
@@ -84,7 +85,7 @@ async def create_file(request: Request, context: ContextDep, caller: Uploader) -
     unless `expires_after` says otherwise; others until they are deleted."""
     meter = context.upload_meter.begin(caller)
     async with multipart.read(request, context.settings.max_file_mb * _MIB, meter) as form:
-        options = _upload_options(form)
+        options = *_upload_options(form), is_retry(request)
         if bodies.is_large(form.file):
             return await context.ingest_pool.run(caller.tenant, _store, form.file, caller, *options)
         async with context.submission_turns.place(caller.tenant):
@@ -135,7 +136,7 @@ def _expiry(fields: dict[str, str]) -> Any:
 
 def _store(
     resources: Resources, content: IO[bytes], caller: Caller, filename: str, purpose: str,
-    expires_in_s: float | None,
+    expires_in_s: float | None, retries: bool,
 ) -> Response:  # fmt: skip
     DiskFloor.from_settings(resources.settings).check(content.seek(0, SEEK_END))
     row = tenant_files.add(
@@ -148,6 +149,7 @@ def _store(
         expires_in_s=expires_in_s,
         limits=caller.limits,
         key_id=caller.key_id,
+        retries=retries,
     )
     return json_response(file_object(row))
 

@@ -3,15 +3,16 @@
 import builtins
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import delete as delete_from
 from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
+from jobs import clock, ids
 from jobs.store import queries
-from jobs.store.db import Tx
+from jobs.store.db import Tx, lock
 from jobs.store.tables import files
 
 _f = files.c
@@ -81,6 +82,33 @@ def get(tx: Tx, tenant: str, id: UUID) -> FileRow | None:
     """Returns a file that has not expired, or None."""
     query = select(*_COLUMNS).where(_f.id == id, queries.is_own(files), _IS_THERE)
     return queries.one(tx, FileRow, query, {"tenant": tenant})
+
+
+_MADE_WITHIN_S = 900.0
+"""Longer than all tries of a package together."""
+
+
+def lock_upload(tx: Tx, tenant: str, sha256: builtins.bytes) -> None:
+    """Waits for other uploads of the same bytes, until the transaction ends."""
+    lock(tx, f"upload of {tenant}: {sha256.hex()}")
+
+
+def find_upload(
+    tx: Tx, tenant: str, *, purpose: str, filename: str, sha256: builtins.bytes, key_id: str,
+    within_s: float,
+) -> FileRow | None:  # fmt: skip
+    """Returns the file that the same request has stored just now, or None. within_s: longest time
+    for storing the bytes."""
+    since = ids.earliest(clock.now() - timedelta(seconds=within_s + _MADE_WITHIN_S))
+    asked = queries.equal(files, purpose=purpose, filename=filename, key_id=key_id)
+    its = (
+        queries.is_own(files),
+        _IS_THERE,
+        _f.id > since,
+        _f.created_at > queries.in_s(-_MADE_WITHIN_S),
+    )
+    query = select(*_COLUMNS).where(*its, asked, _f.sha256 == sha256).order_by(_f.id.desc())
+    return queries.one(tx, FileRow, query.limit(1), {"tenant": tenant})
 
 
 def page(

@@ -51,6 +51,25 @@ def seen(database: Engine) -> list[Any]:
     return transact(database, store.page, ALICE, purpose=None, after=None, limit=9)
 
 
+def test_a_retry_gets_what_the_same_request_has_stored(
+    database: Engine, blobs: FolderBlobs
+) -> None:
+    row = add(database, blobs, key_id="key_1")
+    its = {"key_id": "key_1", "retries": True}
+    assert add(database, blobs, **its) == row
+    others: list[dict[str, Any]] = [
+        {**its, "content": b"other bytes"},
+        {**its, "filename": "b"},
+        {**its, "purpose": "evals"},
+        {**its, "key_id": "key_2"},
+        {"key_id": "key_1"},
+    ]
+    found = {add(database, blobs, **each).id for each in others}
+    assert len(found - {row.id}) == len(others)
+    execute(database, "UPDATE files SET created_at = created_at - interval '15 min'")
+    assert add(database, blobs, **its).id not in found | {row.id}
+
+
 def test_a_file_is_seen_once_its_bytes_are_there(database: Engine, blobs: FolderBlobs) -> None:
     found: list[Any] = []
     row = add(database, Watched(blobs, before=lambda _: found.append(seen(database))))

@@ -100,6 +100,10 @@ STORE_CALLS: dict[str, StoreCall] = {
         tx, MALLORY, UUID(int=15), bytes=1, sha256=b"x", expires_in_s=None
     ),
     "files.page": lambda tx, job: files.page(tx, MALLORY, purpose=None, after=None, limit=9),
+    "files.lock_upload": lambda tx, job: files.lock_upload(tx, MALLORY, b"x"),
+    "files.find_upload": lambda tx, job: files.find_upload(
+        tx, MALLORY, purpose="batch", filename=MARK, sha256=b"\0", key_id="", within_s=3e9
+    ),
     "checkpoints.read_item": lambda tx, job: checkpoints.read_item(tx, job.id, 0),
     "responses.store": lambda tx, job: responses.store(
         tx, NewResponse(ids.new(), MALLORY, UUID(int=17), b"{}", b"[]", b"{}"), 1
@@ -251,7 +255,8 @@ NO_QUERIES = {
     "responses.MOST_IN_CHAIN", "responses.NewResponse", "responses.ResponseRow",
 }  # fmt: skip
 REVEALS = {name for name in STORE_CALLS if name.startswith(("read.", "deliveries."))} | {
-    "spend.endpoint", "usage.sums", "limits.get", "files.get", "files.page", "files.delete",
+    "spend.endpoint", "usage.sums", "limits.get", "files.get", "files.find_upload", "files.page",
+    "files.delete",
     "idempotency.find_batch", "audit.page", "api_keys.get", "checkpoints.read_item",
     "responses.get", "responses.chain", "responses.delete", "api_keys.page", "tenants.get",
     "tenants.page", "secrets.tenants_after", "secrets.of_tenants",

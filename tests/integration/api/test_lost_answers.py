@@ -1,0 +1,155 @@
+"""Requests whose commits PostgreSQL makes, or not, and whose answers never come.
+
+Each request is sent once for each of its commits, whose answer is lost, and again where it is 503,
+as the packages of OpenAI and Anthropic do. It must end as one that lost none.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine
+
+from api.app import create_app
+from jobs.settings import Settings
+from tests.support.stores.lost_answers import LostAnswers
+from tests.support.stores.soundness import broken_invariants
+from tests.support.stores.transactions import scalar, scalars
+
+_TRIES = 5
+_numbers = count()
+
+
+class Stage:
+    """An api in open mode, all of whose callers are of one tenant."""
+
+    def __init__(self, client: TestClient, database: Engine) -> None:
+        self.client, self.database = client, database
+
+    @property
+    def name(self) -> str:
+        """Another one each time."""
+        return f"n{next(_numbers)}"
+
+    def send(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Sends a request, and again where it is 503."""
+        headers = more.pop("headers", {})
+        for n in range(_TRIES):
+            tried = {"x-stainless-retry-count": str(n)}
+            found: httpx.Response = self.client.request(
+                method, path, headers=headers | tried, **more
+            )
+            if found.status_code != 503:
+                return found
+        raise AssertionError(f"{path}: {found.text}")
+
+    def post(self, path: str, json: Any, key: str = "") -> Any:
+        headers = {"Idempotency-Key": key} if key else {}
+        found = self.send("POST", path, json=json, headers=headers)
+        assert found.status_code < 300, found.text
+        return found.json()
+
+
+@pytest.fixture
+def stage(settings: Settings, database: Engine) -> Iterator[Stage]:
+    with TestClient(create_app(settings), "http://127.0.0.1", client=("127.0.0.1", 1)) as client:
+        yield Stage(client, database)
+
+
+@pytest.fixture
+def lost(stage: Stage) -> LostAnswers:
+    app: Any = stage.client.app
+    return LostAnswers(app.state.context.database)
+
+
+Act = Callable[[], object]
+Operation = Callable[[Stage], tuple[Act, Act]]
+"""Prepares a request; returns what sends it, and what checks its end."""
+
+
+def upload(stage: Stage) -> tuple[Act, Act]:
+    name = stage.name
+    file = {"file": (name, b'{"custom_id": "a"}'), "purpose": (None, "batch")}
+
+    def check() -> None:
+        query = "SELECT complete FROM files WHERE filename = :name AND complete"
+        assert scalars(stage.database, query, {"name": name}) == [True]
+
+    return lambda: stage.send("POST", "/v1/files", files=file), check
+
+
+def openai_batch(stage: Stage) -> tuple[Act, Act]:
+    name = stage.name
+    body = {
+        "input_file_id": f"file_{name}", "endpoint": "/v1/embeddings", "completion_window": "24h",
+    }  # fmt: skip
+
+    def check() -> None:
+        query = "SELECT count(*) FROM jobs WHERE source::json->>'file' = :file"
+        assert scalar(stage.database, query, {"file": body["input_file_id"]}) == 1
+
+    return lambda: stage.post("/v1/batches", body), check
+
+
+def message_batch(stage: Stage) -> tuple[Act, Act]:
+    name = stage.name
+    params = {
+        "model": "smollm2", "max_tokens": 1, "messages": [{"role": "user", "content": name}],
+    }  # fmt: skip
+    body = {"requests": [{"custom_id": "a", "params": params}]}
+
+    def check() -> None:
+        query = "SELECT count(*) FROM items WHERE input LIKE :content"
+        assert scalar(stage.database, query, {"content": f'%{name}"%'}) == 1
+
+    return lambda: stage.post("/v1/messages/batches", body), check
+
+
+def background_response(stage: Stage) -> tuple[Act, Act]:
+    name = stage.name
+    body = {"model": "smollm2", "input": name, "background": True}
+
+    def check() -> None:
+        query = """
+            SELECT r.id = k.job_id FROM idempotency_keys k LEFT JOIN responses r ON r.id = job_id
+            WHERE key = :key
+        """
+        assert scalar(stage.database, query, {"key": name})
+        assert scalar(
+            stage.database, "SELECT count(*) FROM items WHERE input LIKE :text",
+            {"text": f"%{name}\"%"},
+        ) == 1  # fmt: skip
+
+    return lambda: stage.post("/v1/responses", body, key=name), check
+
+
+def small_job(stage: Stage) -> tuple[Act, Act]:
+    name = stage.name
+    body = {"model": "echo", "items": ["x"], "name": name}
+
+    def check() -> None:
+        query = "SELECT count(*) FROM jobs WHERE name = :name"
+        assert scalar(stage.database, query, {"name": name}) == 1
+
+    return lambda: stage.post("/jobs", body, key=name), check
+
+
+OPERATIONS: list[Operation] = [
+    upload, openai_batch, message_batch, background_response, small_job,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.__name__)
+def test_a_request_ends_as_if_every_answer_had_come(
+    operation: Operation, stage: Stage, lost: LostAnswers
+) -> None:
+    act, _ = operation(stage)
+    act()  # credentials, limits and models are cached from then on
+    for _ in lost.each():
+        act, check = operation(stage)
+        act()
+        check()
+    assert broken_invariants(stage.database) == set()
