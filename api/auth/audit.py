@@ -28,7 +28,14 @@ def record(
     tenant: str = "",
     **detail: Any,
 ) -> None:
-    """Records an act in its own transaction.
+    """Records an act in its own transaction; see `entry`."""
+    audit.record(tx, **entry(request, caller, action, target, tenant, **detail))
+
+
+def entry(
+    request: Request, caller: Caller, action: str, target: str, tenant: str = "", **detail: Any
+) -> dict[str, Any]:
+    """Returns the entry of an act, for `jobs.store.tenants.audit.record` where no request is.
 
     `tenant` owns the target where that is not the caller's tenant. `detail` holds ids, names and
     states only: no payload, no secret.
@@ -36,15 +43,14 @@ def record(
     client_id = request.headers.get("x-request-id", "")
     if client_id:  # which proves nothing, and helps a client to find its own
         detail["client_request_id"] = client_id[:_MAX_CLIENT_ID]
-    audit.record(
-        tx,
-        tenant=tenant or caller.tenant,
-        actor=caller.actor,
-        act=action,
-        target=target,
-        detail=detail,
-        request_id=request_id(request.scope),
-    )
+    return {
+        "tenant": tenant or caller.tenant,
+        "actor": caller.actor,
+        "act": action,
+        "target": target,
+        "detail": detail,
+        "request_id": request_id(request.scope),
+    }
 
 
 class PayloadReads:

@@ -40,6 +40,13 @@ from jobs.views import jobs
 RenderJob = Callable[[JobRow], bytes]
 """Renders the response to a submission, to be stored under its Idempotency-Key."""
 
+AlsoStore = Callable[[Tx, JobRow], None]
+"""Stores what else belongs to a job, in its transaction."""
+
+
+def nothing_else(tx: Tx, job: JobRow) -> None:
+    """Stores nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -140,23 +147,24 @@ def submit(
     order: Order,
     *,
     notifier: WorkNotifier | None = None,
+    also: AlsoStore = nothing_else,
     **details: Any,
 ) -> JobRow:
     """Stores a job and returns its row, once it is committed.
 
     details: see `prepare`; notifier: notifies keepers after the commit, otherwise the transaction
-    does. Raises what `prepare` raises, and QuotaExceeded or SpendCap; KeyInFlight or KeyReused
-    where another request has the key. Nothing is stored then.
+    does; also: see `store_batch`. Raises what `prepare` raises, and QuotaExceeded or SpendCap;
+    KeyInFlight or KeyReused where another request has the key. Nothing is stored then.
     """
     with closing(prepare(models, tenant, order, **details)) as submission:
-        return store(database, submission, notifier)
+        return store(database, submission, notifier, also)
 
 
 def store(
     database: Database,
     submission: Submission,
     notifier: WorkNotifier | None = None,
-    also: Callable[[Tx, JobRow], None] = lambda tx, job: None,
+    also: AlsoStore = nothing_else,
 ) -> JobRow:
     """Stores one job in a transaction of its own, as `submit` does."""
     return store_batch(database, [submission], notifier, also)[0]
@@ -166,7 +174,7 @@ def store_batch(
     database: Database,
     submissions: Sequence[Submission],
     notifier: WorkNotifier | None = None,
-    also: Callable[[Tx, JobRow], None] = lambda tx, job: None,
+    also: AlsoStore = nothing_else,
 ) -> list[JobRow]:
     """Stores jobs of one request in one transaction: all of them, or none. Returns their rows.
 

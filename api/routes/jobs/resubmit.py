@@ -18,14 +18,17 @@ from api.routes.jobs import submit
 from api.routes.jobs.lookup import JobId, find_job
 from api.schemas.jobs import Job, ResubmitRequest
 from api.services.resources import Resources
+from jobs import ids
 from jobs.blobs import payloads
 from jobs.errors import Conflict, Forbidden, Pruned
 from jobs.identity import Caller
 from jobs.intake import validation
 from jobs.intake.idempotency_key import Claim
 from jobs.states import TERMINAL
+from jobs.store.db import Tx
 from jobs.store.jobs import copies
 from jobs.store.jobs.read import JobRow
+from jobs.store.tenants import audit as audit_log
 
 router = APIRouter(tags=["jobs"])
 
@@ -63,15 +66,10 @@ async def resubmit(
     Forbidden for another tenant's job, Conflict where there is nothing to submit again."""
     terms = order.model_dump(mode="json", by_alias=True, exclude_unset=True)
     query = {"job": job_id, "terms": orjson.dumps(terms).decode()}
+    query["entry"] = orjson.dumps(audit.entry(request, caller, "job.resubmit", job_id)).decode()
     with tempfile.TemporaryFile() as nothing:
         heavy = await run_in_threadpool(_is_heavy, context, caller, job_id, order)
-        response = await submit.take(
-            context, nothing, store_copy, caller, query, claim, is_heavy=heavy
-        )
-    if response.headers.get("idempotency-replayed") is None:
-        new_id = response.headers["location"].rpartition("/")[2]
-        await run_in_threadpool(_record, request, context, caller, job_id, new_id)
-    return response
+        return await submit.take(context, nothing, store_copy, caller, query, claim, is_heavy=heavy)
 
 
 def _is_heavy(context: Context, caller: Caller, job_id: str, order: ResubmitRequest) -> bool:
@@ -81,16 +79,12 @@ def _is_heavy(context: Context, caller: Caller, job_id: str, order: ResubmitRequ
         return job.input_bytes > bodies.LIGHT_BYTES
 
 
-def _record(request: Request, context: Context, caller: Caller, job_id: str, new_id: str) -> None:
-    with context.acting(caller.tenant) as tx:
-        audit.record(tx, request, caller, "job.resubmit", job_id, job=new_id)
-
-
 def store_copy(
     resources: Resources, caller: Caller, query: dict[str, str], body: IO[bytes],
     claim: Claim | None,
 ) -> Response:  # fmt: skip
-    """Stores the new job, in a child process of the ingest pool."""
+    """Stores the new job with the entry of the act, maybe in a child process of the ingest pool."""
+    entry: dict[str, Any] = orjson.loads(query["entry"])
     terms: dict[str, Any] = orjson.loads(query["terms"])
     unsuccessful = terms.pop("items", "all") == "unsuccessful"
     with find_job(resources, caller, query["job"]) as (_, job):
@@ -100,9 +94,15 @@ def store_copy(
     order["metadata"] = (orjson.loads(job.metadata) if metadata is None else metadata) | {
         FROM: query["job"]
     }
+
+    def record(tx: Tx, new: JobRow) -> None:
+        entry["detail"]["job"] = ids.show("job", new.id)
+        audit_log.record(tx, **entry)
+
     return submit.store(
-        resources, caller, order, [], claim, lines=lambda most: _lines(resources, job, unsuccessful)
-    )
+        resources, caller, order, [], claim,
+        lines=lambda most: _lines(resources, job, unsuccessful), also=record,
+    )  # fmt: skip
 
 
 def _check(caller: Caller, job: JobRow, unsuccessful: bool) -> None:

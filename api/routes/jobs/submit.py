@@ -29,7 +29,15 @@ from jobs.intake.free_space import DiskFloor
 from jobs.intake.idempotency_key import Claim
 from jobs.intake.spool import bounded_lines
 from jobs.store.jobs.idempotency import StoredResponse, find
-from jobs.usecases.submit import Order, Submission, prepare, submit, submit_source
+from jobs.usecases.submit import (
+    AlsoStore,
+    Order,
+    Submission,
+    nothing_else,
+    prepare,
+    submit,
+    submit_source,
+)
 from jobs.usecases.submit_together import fits
 from jobs.views import jobs
 
@@ -274,9 +282,10 @@ def store(
     source: Any = None,
     array: list[Any] | None = None,
     lines: ReadLines | None = None,
+    also: AlsoStore = nothing_else,
 ) -> Response:
     """Stores a job, or raises Invalid with `faults` and all others. `source` names where the items
-    are read from, as it was sent; else they are in `array` or `lines`."""
+    are read from, as it was sent; else they are in `array` or `lines`. also: see `submit`."""
     order, target = _read_order(resources, caller, fields, faults)
     if array is None and lines is None:
         row = submit_source(
@@ -303,6 +312,7 @@ def store(
         array=array,
         lines=lines and lines(model.max_line_bytes),
         target=target,
+        also=also,
         **_details(resources, caller, faults, claim),
     )
     return _accepted(row.id, jobs.job_json(row))

@@ -14,10 +14,12 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
 from api.app import create_app
+from jobs import ids
 from jobs.settings import Settings
+from tests.support.stores import store
 from tests.support.stores.lost_answers import LostAnswers
 from tests.support.stores.soundness import broken_invariants
-from tests.support.stores.transactions import scalar, scalars
+from tests.support.stores.transactions import fetch, scalar, scalars
 
 _TRIES = 5
 _numbers = count()
@@ -126,6 +128,21 @@ def background_response(stage: Stage) -> tuple[Act, Act]:
     return lambda: stage.post("/v1/responses", body, key=name), check
 
 
+def resubmission(stage: Stage) -> tuple[Act, Act]:
+    name = stage.name
+    job = ids.show("job", store.post(stage.database, "x"))
+
+    def check() -> None:
+        query = "SELECT act, detail::json->>'job' FROM audit WHERE target = :job"
+        new = scalar(
+            stage.database, "SELECT answer::json->>'id' FROM idempotency_keys WHERE key = :key",
+            {"key": name},
+        )  # fmt: skip
+        assert fetch(stage.database, query, {"job": job}) == [("job.resubmit", new)]
+
+    return lambda: stage.post(f"/jobs/{job}/resubmit", {}, key=name), check
+
+
 def small_job(stage: Stage) -> tuple[Act, Act]:
     name = stage.name
     body = {"model": "echo", "items": ["x"], "name": name}
@@ -138,7 +155,7 @@ def small_job(stage: Stage) -> tuple[Act, Act]:
 
 
 OPERATIONS: list[Operation] = [
-    upload, openai_batch, message_batch, background_response, small_job,
+    upload, openai_batch, message_batch, background_response, resubmission, small_job,
 ]  # fmt: skip
 
 
