@@ -175,15 +175,18 @@ def store_batch(
     submissions: Sequence[Submission],
     notifier: WorkNotifier | None = None,
     also: AlsoStore = nothing_else,
+    before: Callable[[Tx], None] = lambda tx: None,
 ) -> list[JobRow]:
     """Stores jobs of one request in one transaction: all of them, or none. Returns their rows.
 
     The first has the request's Idempotency-Key. Quotas bound the sum. also: stores what else
-    belongs to the first, in the same transaction. Raises as `submit` does.
+    belongs to the first, in the same transaction; before: called in it first, refuses them by what
+    it raises. Raises as `submit` does.
     """
     first, rows = submissions[0], list[JobRow]()
 
     def insert(tx: Tx) -> JobRow:
+        before(tx)
         rows.extend(insert_job(tx, each.job, each.items) for each in submissions)
         also(tx, rows[0])
         if notifier is None:

@@ -27,7 +27,7 @@ from jobs.intake.spool import MAX_FAULTS
 from jobs.models.registry import Registry
 from jobs.store.db import Tx
 from jobs.store.jobs import read as reading
-from jobs.store.jobs.idempotency import find, find_batch
+from jobs.store.jobs.idempotency import find, find_batch, lock_batch
 from jobs.store.jobs.read import JobRow
 from jobs.usecases.submit import Order, Submission, prepare, store_batch
 
@@ -54,9 +54,30 @@ def submit_once(
         if job_id:
             return jobs_of(tx, [reading.one(tx, caller.tenant, job_id)])[0], True
     requests = _requests(raw, resources.settings.max_items)
-    with ExitStack() as stack:
-        submissions = _prepared(stack, resources, requests, caller, claim, fingerprint)
-        return store_batch(resources.database, submissions, resources.notifier), False
+
+    def before(tx: Tx) -> None:
+        if claim:  # it has a lock of its own
+            return
+        lock_batch(tx, caller.tenant, fingerprint)
+        if retries and (made := find_batch(tx, caller.tenant, fingerprint, DIALECT)):
+            raise _Made(made)
+
+    try:
+        with ExitStack() as stack:
+            new = _prepared(stack, resources, requests, caller, claim, fingerprint)
+            stored_jobs = store_batch(resources.database, new, resources.notifier, before=before)
+            return stored_jobs, False
+    except _Made as error:
+        with resources.acting(caller.tenant) as tx:
+            return jobs_of(tx, [reading.one(tx, caller.tenant, error.job_id)])[0], True
+
+
+class _Made(Exception):
+    """Says that the try before, which was still being stored, has made the batch."""
+
+    def __init__(self, job_id: UUID) -> None:
+        super().__init__(job_id)
+        self.job_id = job_id
 
 
 def jobs_of(tx: Tx, batches: Sequence[JobRow]) -> list[list[JobRow]]:

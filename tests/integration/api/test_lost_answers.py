@@ -4,14 +4,16 @@ Each request is sent once for each of its commits, whose answer is lost, and aga
 as the packages of OpenAI and Anthropic do. It must end as one that lost none.
 """
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
 import httpx
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, event
 
 from api.app import create_app
 from jobs import ids
@@ -19,7 +21,8 @@ from jobs.settings import Settings
 from tests.support.stores import store
 from tests.support.stores.lost_answers import LostAnswers
 from tests.support.stores.soundness import broken_invariants
-from tests.support.stores.transactions import fetch, scalar, scalars
+from tests.support.stores.transactions import fetch, scalar, scalars, waits_for_lock
+from tests.support.wait import PATIENCE_S, eventually
 
 _TRIES = 5
 _numbers = count()
@@ -96,12 +99,17 @@ def openai_batch(stage: Stage) -> tuple[Act, Act]:
     return lambda: stage.post("/v1/batches", body), check
 
 
+def messages(content: str) -> Any:
+    """Body of a batch of one request."""
+    params = {
+        "model": "smollm2", "max_tokens": 1, "messages": [{"role": "user", "content": content}],
+    }  # fmt: skip
+    return {"requests": [{"custom_id": "a", "params": params}]}
+
+
 def message_batch(stage: Stage) -> tuple[Act, Act]:
     name = stage.name
-    params = {
-        "model": "smollm2", "max_tokens": 1, "messages": [{"role": "user", "content": name}],
-    }  # fmt: skip
-    body = {"requests": [{"custom_id": "a", "params": params}]}
+    body = messages(name)
 
     def check() -> None:
         query = "SELECT count(*) FROM items WHERE input LIKE :content"
@@ -170,3 +178,29 @@ def test_a_request_ends_as_if_every_answer_had_come(
         act()
         check()
     assert broken_invariants(stage.database) == set()
+
+
+def test_a_retried_batch_waits_for_the_end_of_the_try_before(stage: Stage) -> None:
+    """As where a server that was frozen goes on with a commit that was given up."""
+    app: Any = stage.client.app
+    commits, retried = threading.Event(), threading.Event()
+
+    def wait(connection: Connection) -> None:
+        cursor = connection.connection.cursor()
+        cursor.execute("SELECT count(*) FROM jobs")
+        if cursor.fetchone() == (1,) and not commits.is_set():
+            commits.set()
+            eventually(lambda: retried.is_set() or waits_for_lock(stage.database))
+
+    def send_again() -> Any:
+        headers = {"x-stainless-retry-count": "1"}
+        found = stage.client.post("/v1/messages/batches", json=messages("x"), headers=headers)
+        retried.set()
+        return found.json()
+
+    event.listen(app.state.context.database, "commit", wait)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(stage.post, "/v1/messages/batches", messages("x"))
+        assert commits.wait(PATIENCE_S)
+        second = threads.submit(send_again)
+        assert first.result()["id"] == second.result()["id"]
