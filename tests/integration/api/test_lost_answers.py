@@ -16,8 +16,10 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Connection, Engine, event
 
 from api.app import create_app
+from api.compat.openai.responses import stored
 from jobs import ids
 from jobs.settings import Settings
+from jobs.store.jobs.responses import NewResponse
 from tests.support.stores import store
 from tests.support.stores.lost_answers import LostAnswers
 from tests.support.stores.soundness import broken_invariants
@@ -178,6 +180,17 @@ def test_a_request_ends_as_if_every_answer_had_come(
         act()
         check()
     assert broken_invariants(stage.database) == set()
+
+
+def test_the_response_of_a_call_is_stored_without_another_call(
+    stage: Stage, lost: LostAnswers
+) -> None:
+    app: Any = stage.client.app
+    for _ in lost.each():
+        new = NewResponse(ids.new(), "default", None, b"{}", b"[]", b"{}")
+        stored.save(app.state.context, new)
+        query = "SELECT count(*) FROM responses WHERE id = :id"
+        assert scalar(stage.database, query, {"id": new.id}) == 1
 
 
 def test_a_retried_batch_waits_for_the_end_of_the_try_before(stage: Stage) -> None:

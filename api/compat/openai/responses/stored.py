@@ -16,7 +16,7 @@ from api.services.resources import Resources
 from jobs import ids
 from jobs.blobs.payloads import resolve_row
 from jobs.errors import Fault, Invalid, NotFound
-from jobs.store.db import Tx
+from jobs.store.db import CONNECTION_ERRORS, Tx
 from jobs.store.jobs import detail, read
 from jobs.store.jobs import responses as store
 from jobs.store.jobs.read import JobRow
@@ -59,7 +59,15 @@ def new_response(
 
 
 def save(resources: Resources, new: NewResponse) -> None:
-    """Stores a response in a transaction of its own."""
+    """Stores a response in a transaction of its own; once more where that had no answer, since its
+    call is paid for. Raises database errors."""
+    try:
+        _save(resources, new)
+    except CONNECTION_ERRORS:
+        _save(resources, new)
+
+
+def _save(resources: Resources, new: NewResponse) -> None:
     with resources.acting(new.tenant) as tx:
         store.store(tx, new, resources.settings.keep_responses_days)
 
