@@ -154,12 +154,12 @@ class PoolController(Service):
         before_s = self._sampled_s.get(pool)
         if signals.missing or (before_s is not None and signals.at_s - before_s < _SAMPLE_S):
             return
-        self._sampled_s[pool] = signals.at_s
         arrivals.add(tx, pool, signals.at_s, signals.offered)
         if before_s is None or signals.at_s // BIN_S != before_s // BIN_S:
             arrivals.delete_old(tx, pool, signals.at_s)
             store.delete_old_events(tx, pool)
             self._arrivals[pool] = arrivals.read(tx, pool)
+        self._sampled_s[pool] = signals.at_s  # last: after an error there is no forecast yet
 
     def _act(self, pool: str, actuator: str, desired: int) -> None:
         with self._failures.recorded(pool, desired):

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import redis
 from sqlalchemy import Engine
@@ -288,6 +289,26 @@ def test_timers_survive_the_keeper(stage: Stage) -> None:
     stage.keeper.close()
     assert '"low_since_s":1' in before.state
     assert stage.look(stage.another()).state == before.state
+
+
+def test_the_past_is_read_again_where_its_first_reading_had_no_answer(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.set()
+    stage.workers(1)
+    stage.calls(50)
+    read, fails = arrivals.read, [True, False]
+
+    def read_or_fail(tx: db.Tx, pool: str) -> Any:
+        if fails.pop(0):
+            raise psycopg.OperationalError
+        return read(tx, pool)
+
+    monkeypatch.setattr(arrivals, "read", read_or_fail)
+    with pytest.raises(psycopg.OperationalError):
+        stage.look()
+    stage.look()
+    assert not fails
 
 
 def test_work_is_kept_by_bins_for_the_forecast(
