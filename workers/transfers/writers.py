@@ -67,7 +67,8 @@ class Parts:
 
     def close(self) -> None:
         """Drops the parts that are still open."""
-        for growing in self._open.values():
+        unclosed = [one for one in self._open.values() if not one.file.closed]  # uploads close some
+        for growing in unclosed:
             with growing.file, suppress(OSError):  # the disk may be full
                 growing.finish()  # else garbage collection would write into a closed file
         self._open.clear()
@@ -80,13 +81,15 @@ class Parts:
         return self._open[part]
 
     def _complete(self, part: Part) -> Iterator[Written]:
-        growing = self._open.pop(part)
+        growing = self._open[part]
         number = self._numbers.get(part, 0)
         self._numbers[part] = number + 1
-        with growing.file as file:
-            growing.finish()
-            file.seek(0)
-            yield Written(part, number, growing.suffix, growing.items, file)
+        growing.finish()
+        growing.file.seek(0)
+        yield Written(part, number, growing.suffix, growing.items, growing.file)
+        # Else `close` does: an exception of whoever takes the part may keep this frame alive.
+        growing.file.close()
+        del self._open[part]
 
 
 class _Growing:
