@@ -1,29 +1,35 @@
-"""Result lines: replaces references by their payloads."""
+"""Result lines: replaces references by their payloads, and vectors by their JSON."""
 
 import logging
 import re
 from collections.abc import Generator, Iterable, Iterator
 
+from jobs import vectors
 from jobs.blobs.payloads import REFERENCE, Payloads
 from jobs.errors import Unreadable
 
 _log = logging.getLogger(__name__)
 
-# Inside a JSON string each quote has a backslash before it, and no JSON value begins with an @:
-# no value of a client or an engine can look like this.
+# Inside a JSON string each quote has a backslash before it, and no JSON value begins with an @ or
+# a #: no value of a client or an engine can look like this.
 _MARK = b'","output":@'
 _SPOT = re.compile(rf'"outcome":"succeeded","output":({REFERENCE}),"error":null'.encode())
+_VECTOR_MARK = b'","output":' + vectors.MARK.encode()
+_VECTOR = re.compile(rb'(?<=","output":)#[0-9a-f]+')
 _HEAD = b'"outcome":"succeeded","output":'
 _TAIL = b',"error":null'
 
 
 def resolve_lines(payloads: Payloads, chunks: Iterable[bytes]) -> Generator[bytes, None, None]:
-    """Yields chunks of NDJSON result lines with their payloads, one of them in memory at a time.
+    """Yields chunks of NDJSON result lines with vectors as JSON, and with their payloads, one of
+    these in memory at a time.
 
     A payload that is lost or corrupt makes its line `failed`, with an error: readers can't take it
     for an output. Raises BlobStoreUnavailable, which ends the response visibly.
     """
     for chunk in chunks:
+        if b"#" in chunk and _VECTOR_MARK in chunk:
+            chunk = _VECTOR.sub(lambda found: vectors.as_json(found[0]), chunk)
         if b"@" not in chunk or _MARK not in chunk:  # the first takes no time at all
             yield chunk
         else:

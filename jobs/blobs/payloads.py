@@ -18,6 +18,7 @@ from sys import maxsize
 from typing import Any, Literal
 from uuid import UUID
 
+from jobs import vectors
 from jobs.blobs.store import BlobStore, open_store
 from jobs.errors import BlobStoreUnavailable, PayloadCorrupt, Unreadable
 
@@ -84,7 +85,7 @@ class Payloads:
             if (row["output"] or "").startswith(REFERENCE_MARK):
                 bytes_ahead += int(row["output"].rpartition(" ")[2])
             elif not ahead:
-                yield row
+                yield resolve_row(self, row)
                 continue
             ahead.append(row)
             if len(ahead) >= _AT_ONCE or bytes_ahead > _AHEAD_BYTES:
@@ -162,12 +163,14 @@ def job_prefix(side: Side, job: UUID) -> str:
 
 
 def resolve_row(payloads: Payloads, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a row of one item with payloads in place of references.
+    """Returns a row of one item with payloads in place of references, and the JSON of a vector.
 
-    One that is lost or corrupt is null, and the item's error says so where it is the output.
+    A payload that is lost or corrupt is null, and the item's error says so where it is the output.
     Raises BlobStoreUnavailable.
     """
     changes: dict[str, Any] = {}
+    if (row.get("output") or "").startswith(vectors.MARK):
+        changes["output"] = vectors.as_json(row["output"])
     for column in ("input", "output"):
         if (row.get(column) or "").startswith(REFERENCE_MARK):
             try:

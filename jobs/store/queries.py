@@ -25,11 +25,16 @@ from jobs.models.model import PREPARATION
 from jobs.store.db import Tx
 from jobs.store.tables import jobs
 from jobs.store.tenancy import EVERYBODY
+from jobs.vectors import MARK
 
 R = TypeVar("R")
 
 VERSION_OF_SLICE = f"replace(s.version, '{PREPARATION}', '')"
 """SQL: version of slice `s` that clients know, whether it is to be prepared or to be run."""
+
+OUTPUT = f"coalesce(r.output, '{MARK}' || encode(r.vector, 'hex'))"
+"""SQL: output of a result `r`: JSON, a reference to the blob store, or a vector as
+`jobs.vectors.as_json` takes it."""
 
 
 def many(

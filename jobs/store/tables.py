@@ -130,6 +130,7 @@ def _result_columns() -> Sequence[sa.Column[Any]]:
         *nullable(sa.BigInteger, "launch_id"),
         *nullable(sa.Text, "error", "output"),
         *nullable(sa.Integer, *_TOKENS),
+        *nullable(sa.LargeBinary, "vector"),
     ]
 
 

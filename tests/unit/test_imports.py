@@ -39,7 +39,7 @@ ORDER = {
     ],
     "jobs": [
         ["api_keys", "clock", "errors", "identity", "ids", "immutable", "limits", "problems",
-         "security", "states", "version"],
+         "security", "states", "vectors", "version"],
         ["blobs"], ["settings"], ["artifacts"], ["models", "rollouts", "telemetry"],
         ["intake", "calls", "processes"], ["scaling"], ["store", "dialects"], ["explain"],
         ["views"], ["usecases"],

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from jobs import clock
+from jobs import clock, vectors
 from jobs.blobs.payloads import Payloads
 from jobs.errors import BlobStoreUnavailable, Unreadable
 from jobs.intake import validation
@@ -58,7 +58,7 @@ def encode(output: Any) -> bytes:
                 raise ValueError("not_finite", "holds NaN or an infinity")
             if output.dtype.kind in "biuf":
                 with suppress(orjson.JSONEncodeError):
-                    return orjson.dumps(output, option=orjson.OPT_SERIALIZE_NUMPY)
+                    return vectors.array_json(output)
             output = output.tolist()  # text, objects, and layouts that orjson doesn't take
         elif isinstance(output, NamedTensors):
             output = output.as_json()
@@ -123,12 +123,13 @@ def rows(in_flight: InFlightSlice, limits: Limits) -> tuple[list[Result], list[A
     """Returns the results of a slice's items, and their failures that will be retried."""
     results, attempts = [], []
     lease, failures, all_ended = in_flight.lease, in_flight.failures, join_lists(in_flight)
-    texts = None if failures else validation.storable_texts([one.output for one in all_ended])
-    if texts is not None:
-        return _texts(lease, all_ended, texts), []
+    stored = None if failures else _stored_together([one.output for one in all_ended])
+    if stored is not None:
+        return _succeeded(lease, all_ended, stored), []
     first_with: dict[str, int] = {}
     for ended in all_ended:
-        output, error = outcome(ended.output)
+        packed = vectors.pack_all([ended.output])
+        output, error = (packed[0], None) if packed else _text_or_error(ended.output)
         if error and ended.seq in in_flight.lists and isinstance(ended.output, BaseException):
             error = error[0], f"input {ended.part} of the list: {error[1]}"
         earlier = failures.get(ended.seq, [])
@@ -152,8 +153,19 @@ def _frames(its: str, first: int, seq: int) -> dict[str, Any]:
     return {TRACEBACK: its} if first == seq else {TRACEBACK_OF: first}
 
 
-def _texts(
-    lease: Lease, all_ended: Sequence[ItemOutcome], outputs: Sequence[bytes]
+def _stored_together(outputs: Sequence[Any]) -> Sequence[str | bytes] | None:
+    """Returns plain texts as JSON, or vectors packed; None where each has to be looked at."""
+    texts = validation.storable_texts(outputs)
+    return vectors.pack_all(outputs) if texts is None else [text.decode() for text in texts]
+
+
+def _text_or_error(output: Any) -> tuple[str | None, tuple[str, str] | None]:
+    text, error = outcome(output)
+    return None if text is None else text.decode(), error
+
+
+def _succeeded(
+    lease: Lease, all_ended: Sequence[ItemOutcome], outputs: Sequence[str | bytes]
 ) -> list[Result]:
     """Returns the results of items that succeeded at the first attempt."""
     job, tenant = lease.job_id, lease.tenant
@@ -166,7 +178,7 @@ def _texts(
             min(max(int(ended.size), 0), _MAX_UNITS),
             ended.wait_ms,
             ended.launch_id,
-            output.decode(),
+            output,
             None,
             1,
             ended.device_us,
@@ -222,7 +234,7 @@ def stash(
     """Writes long outputs to the blob store, and returns the results with references in their
     place. Returns None where the store was away until `give_up_s` (monotonic)."""
     most = payloads.over_bytes  # in characters: an output in another alphabet may have more bytes
-    if not [result for result in results if result.output and len(result.output) > most]:
+    if not [one for one in results if type(one.output) is str and len(one.output) > most]:
         return results
     return retry_while_away(
         lambda: _stash(payloads, results),
@@ -237,7 +249,7 @@ def _stash(payloads: Payloads, results: Sequence[Result]) -> Sequence[Result]:
     for job, group in groupby(results, key=lambda result: result.job_id):
         stashed = payloads.stash("out", job)
         for result in group:
-            if result.output is not None and len(result.output) > payloads.over_bytes:
+            if isinstance(result.output, str) and len(result.output) > payloads.over_bytes:
                 output = stashed.add(result.seq, result.output.encode())
                 rows.append(replace(result, output=output))
             else:
@@ -283,7 +295,7 @@ def _attempt(
 def _result(
     lease: Lease,
     ended: ItemOutcome,
-    output: bytes | None,
+    output: str | bytes | None,
     error: dict[str, Any] | None,
     earlier: Sequence[Any],
 ) -> Result:
@@ -296,7 +308,7 @@ def _result(
         min(max(int(ended.size), 0), _MAX_UNITS),
         ended.wait_ms,
         ended.launch_id,
-        None if output is None else output.decode(),
+        output,
         None if error is None else orjson.dumps(error).decode(),
         len(earlier) + 1,
         ended.device_us,

@@ -21,6 +21,7 @@ from jobs.store.tables import launches as launch_table
 from jobs.store.tables import results as result_table
 from jobs.store.tables import slices as slice_table
 from jobs.store.tables import workers
+from jobs.vectors import MARK
 
 MOST_COUNTED = 10_000
 """Most failed items, and most launches, that are summed up: the first ones."""
@@ -88,7 +89,7 @@ class ListedItem:
     outcome: Outcome | None  #: how it ended; None: not yet
     attempts: int | None  #: attempts that it took
     wait_ms: float | None  #: time in its lane, ms
-    output: str | None  #: beginning of the JSON, or a reference to the blob store
+    output: str | None  #: beginning of the JSON or of a vector, or a reference to the blob store
     error: str | None  #: JSON object
     slice_state: str | None  #: state of its slice
 
@@ -158,7 +159,8 @@ class ItemRow(ListedItem):
 # Written out: six tables joined by their keys, one row of each. The slice is the one whose range
 # holds the seq; the last failure is the first row of the attempts' key read backwards.
 _ITEM = text(f"""
-    SELECT i.seq, i.custom_id, i.input, r.outcome, r.attempts, r.wait_ms, r.output, r.error,
+    SELECT i.seq, i.custom_id, i.input, r.outcome, r.attempts, r.wait_ms,
+           {queries.OUTPUT} AS output, r.error,
            s.state AS slice_state, i.params, {queries.VERSION_OF_SLICE} AS version, s.epoch,
            s.worker, s.claimed_at,
            s.finished_at AS slice_finished_at, s.suspect, s.deaths, r.units, r.launch_id,
@@ -243,9 +245,11 @@ def error_codes(tx: Tx, tenant: str, job: UUID) -> Sequence[ErrorCode]:
 # that starts at or before it. Of a long text a list shows the beginning; a reference to the blob
 # store is no longer than that. Written out as `_ITEMS_ENDED` is, which has the same columns.
 _SHOWN = 200
+_SHOWN_BYTES = 97  # of a vector
 _ITEM_COLUMNS = f"""
     i.seq, i.custom_id, left(i.input, {_SHOWN}) AS input, r.outcome, r.attempts, r.wait_ms,
-    left(r.output, {_SHOWN}) AS output, r.error
+    coalesce(left(r.output, {_SHOWN}),
+             '{MARK}' || encode(substr(r.vector, 1, {_SHOWN_BYTES}), 'hex')) AS output, r.error
 """
 _ITEMS = text(f"""
     SELECT {_ITEM_COLUMNS}, s.state AS slice_state

@@ -167,7 +167,7 @@ class ResultRow:
     custom_id: str | None  #: id that its client gave it
     reply: str | None  #: JSON; wording of the answer, where it isn't the same for all of the job
     outcome: Outcome  #: how the item ended
-    output: str | None  #: JSON, or a reference to the blob store
+    output: str | None  #: JSON, a reference to the blob store, or a vector
     error: str | None  #: JSON object
     attempts: int  #: attempts that it took
     units: int  #: its size
@@ -257,16 +257,16 @@ PLAIN_ERROR = f"""CASE WHEN strpos(r.error, ',"{TRACEBACK}') > 0
 """SQL: the error of a result `r`, without its traceback."""
 
 # PostgreSQL writes the lines: a chunk of them arrives as one value, and Python only passes it on.
-# The JSON of outputs and errors is copied unparsed. Just after a job was written the planner knows
-# nothing of its rows, expects one, and would compare all items or slices with each result: so the
-# range is bounded on both sides, and OFFSET 0 makes it look into the key of one table for each row
-# of the other. Written out: it is one expression of many strings.
+# The JSON of outputs and errors is copied unparsed, and vectors as hexadecimal digits. Just after a
+# job was written the planner knows nothing of its rows, expects one, and would compare all items or
+# slices with each result: so the range is bounded on both sides, and OFFSET 0 makes it look into
+# the key of one table for each row of the other. Written out: it is one expression of many strings.
 _LINES = """
     SELECT string_agg(
         '{{"seq":' || r.seq
         || ',"custom_id":' || {custom_id}
         || ',"outcome":"' || r.outcome
-        || '","output":' || coalesce(r.output, 'null')
+        || '","output":' || coalesce({output}, 'null')
         || ',"error":' || coalesce({error}, 'null')
         || ',"usage":{{"' || :unit || '":' || r.units
         || '}},"attempts":' || r.attempts {version} || '}}', E'\n' ORDER BY r.seq) AS lines,
@@ -290,6 +290,7 @@ def _lines(custom_ids: bool, one_outcome: bool, routed: bool) -> TextClause:
     return text(
         _LINES.format(
             custom_id="coalesce(to_json(i.custom_id)::text, 'null')" if custom_ids else "'null'",
+            output=queries.OUTPUT,
             error=PLAIN_ERROR,
             results=_RESULTS_OF_SLICES if routed else _RESULTS,
             items=_ITEMS if custom_ids else "",
@@ -330,13 +331,17 @@ def result_lines(
 
 
 _ROWS = """
-    SELECT r.seq, i.custom_id, i.reply, r.outcome, r.output, {error} AS error, r.attempts,
-           r.units, {version}
+    SELECT r.seq, i.custom_id, i.reply, r.outcome, {output} AS output, {error} AS error,
+           r.attempts, r.units, {version}
     FROM {results} {items}
     ORDER BY r.seq
 """
 _PINNED_ROWS, _ROUTED_ROWS = (
-    text(_ROWS.format(error=PLAIN_ERROR, version=version, results=results, items=_ITEMS))
+    text(
+        _ROWS.format(
+            output=queries.OUTPUT, error=PLAIN_ERROR, version=version, results=results, items=_ITEMS
+        )
+    )
     for version, results in (("NULL", _RESULTS), ("s.version", _RESULTS_OF_SLICES))
 )
 

@@ -39,7 +39,8 @@ _FILL = text("""
 OUTPUT_BYTES = """coalesce(sum(
             CASE WHEN octet_length(r.output) < 300 AND starts_with(r.output, '@')
                  THEN split_part(r.output, ' ', 3)::bigint
-                 ELSE octet_length(r.output) END), 0) + coalesce(sum(octet_length(r.error)), 0)"""
+                 ELSE octet_length(r.output) END), 0)
+            + coalesce(sum(octet_length(r.vector)), 0) + coalesce(sum(octet_length(r.error)), 0)"""
 """SQL: size of the outputs and errors of results `r`."""
 
 COUNTS = f"""LATERAL (

@@ -38,7 +38,7 @@ class Result:
     units: int  #: its size
     wait_ms: float | None  #: time in its lane, ms
     launch_id: int | None  #: launch that it ended in
-    output: str | None  #: JSON, or a reference to the blob store
+    output: str | bytes | None  #: JSON, a reference to the blob store, or a packed vector
     error: str | None  #: JSON object
     attempts: int = 1  #: attempts that it took
     device_us: int = 0  #: its share of the launch, µs
@@ -88,18 +88,19 @@ R = TypeVar("R", bound=Timed)
 # All statements of a settlement are written out: they take arrays of slices and of results, one
 # round trip each.
 
-# Parameters: the fields of Result in their order, as arrays, then those of BILL_ITEMS. Arrays that
-# are shorter than the others go on with nulls: empty ones stand for no tokens. One statement writes
+# Parameters: the fields of Result in their order, as arrays, packed vectors apart from texts, then
+# those of BILL_ITEMS. Arrays that are shorter than the others go on with nulls: empty ones stand
+# for no texts, vectors or tokens. One statement writes
 # the results and bills them: the ledger gets the rows that were really inserted, and nothing else,
 # so that a result that is offered twice is billed once.
 _INSERT_RESULTS = f"""
     WITH recorded AS (
         INSERT INTO results (job_id, tenant_id, seq, outcome, units, wait_ms, launch_id, output,
-                             error, attempts, device_us, input_tokens, cached_tokens,
+                             vector, error, attempts, device_us, input_tokens, cached_tokens,
                              output_tokens)
         SELECT * FROM unnest(%b::uuid[], %b::text[], %b::int[], %b::outcome[], %b::int[],
-                             %b::real[], %b::bigint[], %b::text[], %b::text[], %b::smallint[],
-                             %b::bigint[], %b::int[], %b::int[], %b::int[])
+                             %b::real[], %b::bigint[], %b::text[], %b::bytea[], %b::text[],
+                             %b::smallint[], %b::bigint[], %b::int[], %b::int[], %b::int[])
         ON CONFLICT DO NOTHING
         RETURNING job_id, seq, outcome, units, device_us, input_tokens, cached_tokens,
                   output_tokens
@@ -333,11 +334,24 @@ def _result_columns(results: Sequence[Result]) -> list[object]:
         _array([result.units for result in results]),
         _array([result.wait_ms for result in results]),
         _array([result.launch_id for result in results]),
-        [result.output for result in results],
+        *_output_columns([result.output for result in results]),
         errors if any(errors) else _array(errors),
         _array([result.attempts for result in results]),
         _array([result.device_us for result in results]),
     ]
+
+
+def _output_columns(outputs: Sequence[str | bytes | None]) -> tuple[object, object]:
+    """Returns texts and vectors as arrays; an empty one where there is none of a kind."""
+    kinds = set(map(type, outputs))
+    if bytes not in kinds:
+        return outputs, "{}"
+    if kinds == {bytes}:
+        return "{}", outputs
+    return (
+        [output if isinstance(output, str) else None for output in outputs],
+        [output if isinstance(output, bytes) else None for output in outputs],
+    )
 
 
 def _token_columns(tokens: Sequence[TokenUsage | None]) -> Sequence[str]:

@@ -51,7 +51,7 @@ def owned(postgres: EmbeddedPostgres) -> EmbeddedPostgres:
     with connected(postgres.layout.postgres_url("millrace_owner")) as engine:
         assert schema.read(engine).behind
         migrate(engine)
-        assert schema.read(engine) == (schema.HEAD, "0026")
+        assert schema.read(engine) == (schema.HEAD, "0028")
     return postgres
 
 

@@ -9,6 +9,7 @@ from fastapi import Path, Response
 from api.dashboard.rendering import layout, page_router
 from api.routes.jobs.lookup import JobId, find_job
 from api.routes.jobs.results import item_detail
+from jobs import vectors
 from jobs.blobs.payloads import REFERENCE_MARK
 from jobs.store.jobs import detail
 from jobs.store.jobs.detail import ListedItem
@@ -67,4 +68,6 @@ def summary(row: ListedItem) -> dict[str, Any]:
 def _excerpt(text: str | None) -> str:
     if text and text.startswith(REFERENCE_MARK):
         return "(large: in the blob store)"
+    if text and text.startswith(vectors.MARK):
+        return vectors.as_json(text).decode()
     return text or ""

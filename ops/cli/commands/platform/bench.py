@@ -85,6 +85,7 @@ for _name, _help, _module in (
     ("cli", "Measures the time in which the command line answers.", ""),
     ("idle", "Measures CPU and memory of a platform with nothing to do, and its start.", ""),
     ("isolation", "Measures a tenant beside one that takes all it can get.", ""),
+    ("vectors", "Measures the host's part of a job of embeddings, and calls beside it.", ""),
     ("upstream", "Measures batches on a model behind an HTTP API that loses half its slots.", ""),
 ):
     _scenario(_name, _help, _module, _QUICK, example="--quick")
