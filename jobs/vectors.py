@@ -61,6 +61,11 @@ def array_json(array: Any) -> bytes:
     return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
+def from_text(text: str | bytes) -> bytes:
+    """Returns the packed vector of an output as results are read."""
+    return unhexlify(text[1:])
+
+
 def as_json(text: str | bytes) -> bytes:
     """Returns the JSON text of a vector as results are read."""
-    return array_json(numbers(unhexlify(text[1:])))
+    return array_json(numbers(from_text(text)))

@@ -334,33 +334,49 @@ _ROWS = """
     SELECT r.seq, i.custom_id, i.reply, r.outcome, {output} AS output, {error} AS error,
            r.attempts, r.units, {version}
     FROM {results} {items}
+    WHERE true {where}
     ORDER BY r.seq
 """
-_PINNED_ROWS, _ROUTED_ROWS = (
-    text(
+
+
+def _rows(one_outcome: bool, routed: bool) -> TextClause:
+    return text(
         _ROWS.format(
-            output=queries.OUTPUT, error=PLAIN_ERROR, version=version, results=results, items=_ITEMS
+            output=queries.OUTPUT,
+            error=PLAIN_ERROR,
+            version="s.version" if routed else "NULL",
+            results=_RESULTS_OF_SLICES if routed else _RESULTS,
+            items=_ITEMS,
+            where=_WHERE if one_outcome else "",
         )
     )
-    for version, results in (("NULL", _RESULTS), ("s.version", _RESULTS_OF_SLICES))
-)
 
 
-def result_rows(database: Database, job: JobRow) -> Iterator[ResultRow]:
-    """Yields the results of an ended job in seq order, with references in place of long outputs.
+ROW_QUERIES = {kind: _rows(*kind) for kind in product((False, True), repeat=2)}
+
+
+def result_rows(
+    database: Database, job: JobRow, span: Span | None = None, outcome: str | None = None
+) -> Iterator[ResultRow]:
+    """Yields the results in `span` in seq order, with references in place of long outputs; None:
+    all of an ended job.
 
     Reads chunks and raises Conflict as `result_lines` does.
     """
-    query = _ROUTED_ROWS if job.versioning == "routed" else _PINNED_ROWS
-    after, rows = -1, _FIRST_ROWS
-    while after < job.total - 1:
-        until = min(after + rows, job.total - 1)
-        read = _read(database, job, query, {"after": after, "until": until})
+    query = ROW_QUERIES[outcome is not None, job.versioning == "routed"]
+    after, last = (span.after, span.until) if span else (-1, job.total - 1)
+    rows, values = _FIRST_ROWS, {"outcome": outcome}
+    while after < last:
+        until = min(after + rows, last)
+        read = _read(database, job, query, values | {"after": after, "until": until})
         found = [ResultRow(*row) for row in read]
         yield from found
         after = until
         size = sum(len(row.output or "") + len(row.reply or "") for row in found)
-        rows = max(1, min(_MOST_ROWS, len(found) * _CHUNK_BYTES // (size + 1)))
+        rows = max(
+            _FIRST_ROWS if not found else 1,
+            min(_MOST_ROWS, len(found) * _CHUNK_BYTES // (size + 1)),
+        )
 
 
 _GENERATION = select(jobs.c.generation).where(jobs.c.id == _job, ~jobs.c.results_pruned)

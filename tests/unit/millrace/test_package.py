@@ -34,7 +34,7 @@ def test_the_synchronous_client_is_generated_from_the_asynchronous_one() -> None
     assert {path.name for path in generated()} == {p.name for p in (CLIENT / "sync").glob("*.py")}
 
 
-def test_modules_import_httpx_and_the_standard_library_and_pyarrow_for_parquet() -> None:
+def test_modules_import_httpx_and_the_standard_library_and_others_for_tables() -> None:
     found = set()
     for path in CLIENT.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -42,7 +42,7 @@ def test_modules_import_httpx_and_the_standard_library_and_pyarrow_for_parquet()
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 found.add((node.module or "").partition(".")[0])
-    assert found - set(sys.stdlib_module_names) == {"httpx", "millrace", "pyarrow"}
+    assert found - set(sys.stdlib_module_names) == {"httpx", "millrace", "numpy", "pyarrow"}
     assert [name for name in millrace.__all__ if not hasattr(millrace, name)] == []
 
 

@@ -121,7 +121,7 @@ def download_results(
 ) -> Response:
     """Sends all current results, as `GET /jobs/{job_id}/results` does."""
     lines = results.get_results(
-        *page.arguments, job_id, after=-1, limit=None, outcome=outcome, gaps=True
+        *page.arguments, job_id, after=-1, limit=None, outcome=outcome, gaps=True, format="ndjson"
     )
     lines.headers["Content-Disposition"] = f'attachment; filename="{job_id}.ndjson"'
     return lines

@@ -1,5 +1,6 @@
 """Results of a job in order, read to their end though connections break and apis die."""
 
+import io
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from millrace.progress import Progress
 from millrace.retries import OUTAGE_S, Polls, may_pass
 from millrace.wire import Request
 
+_PAGE_RESULTS = 20_000  # of a table or an array: it is read again where its connection breaks
 _LEAST_POLL_S = 1.0  # of the last poll, too, which begins when no time is left
 
 
@@ -52,6 +54,32 @@ class AsyncResults:
             async for block in self._reader.blocks():
                 for line in block:
                     yield line
+
+    async def to_numpy(self) -> Any:
+        """Returns the outputs as an array, [items, n] of float32 or float16, in the items' order.
+
+        Each must be a vector of the same length: raises APIError where one isn't, and ImportError
+        without numpy."""
+        import numpy
+
+        pages = [numpy.load(io.BytesIO(page)) async for page in self._reader.pages("npy")]
+        return numpy.concatenate(pages) if pages else numpy.empty((0, 0), numpy.float32)
+
+    async def to_arrow(self) -> Any:
+        """Returns the results as a pyarrow.Table: seq, custom_id, outcome, vector (float32), output
+        (JSON, of what is no vector), error (JSON), attempts, units, version.
+
+        Raises APIError, and ImportError without pyarrow."""
+        import pyarrow.ipc
+
+        pages = [
+            pyarrow.ipc.open_stream(page).read_all() async for page in self._reader.pages("arrow")
+        ]
+        return pyarrow.concat_tables(pages) if pages else pyarrow.table({})
+
+    async def to_pandas(self) -> Any:
+        """Returns the table of `to_arrow` as a pandas.DataFrame. Raises as that does."""
+        return (await self.to_arrow()).to_pandas()
 
     async def close(self) -> None:
         """Ends the iteration, and the connection that it has."""
@@ -125,6 +153,28 @@ class AsyncReader:
                 await clock.async_sleep(pause_s)
                 continue
             if not complete:
+                await self._pause(polls.pause_s(found=position > before))
+        if self.job_id and self._wait and position < 0:
+            await self._check_input()
+
+    async def pages(self, format: str) -> AsyncIterator[bytes]:
+        """Yields tables or arrays of some results each, until the job has no more."""
+        position, complete, polls = self.after, not self.job_id, Polls()
+        while not complete:
+            query = {**self._query, "after": position, "limit": _PAGE_RESULTS, "format": format}
+            request = Request("GET", f"/jobs/{self.job_id}/results", query)
+            last = self._deadline.at_least(_LEAST_POLL_S)
+            with leaving_says_how_to_come_back(self.job_id), in_time(self.job_id, last):
+                response = await self._transport.send(
+                    request, last, patience_s=OUTAGE_S, on_failure=self._progress.away
+                )
+            self._check_generation(int(response.headers["X-Generation"]))
+            before, position = position, int(response.headers["X-Next-After"])
+            if position > before:
+                yield response.content
+            is_full = position - before >= _PAGE_RESULTS
+            complete = response.headers["X-Complete"] == "true" or not (self._wait or is_full)
+            if not complete and not is_full:
                 await self._pause(polls.pause_s(found=position > before))
         if self.job_id and self._wait and position < 0:
             await self._check_input()

@@ -1,7 +1,7 @@
 """Calls of the store's functions, by one tenant about a job of another."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -51,9 +51,17 @@ def _copied_items(tx: Tx, job: JobRow) -> object:
 
 def _result_lines(tx: Tx, job: JobRow) -> object:
     mine = replace(job, tenant_id=MALLORY)
-    chunks = read.result_lines(tx.engine, mine, Span(-1, 19, True), "u", None)
+    return _read(read.result_lines(tx.engine, mine, Span(-1, 19, True), "u", None))
+
+
+def _result_rows(tx: Tx, job: JobRow) -> object:
+    mine = replace(job, tenant_id=MALLORY)
+    return _read(read.result_rows(tx.engine, mine, Span(-1, 19, True), None))
+
+
+def _read(results: Iterator[object]) -> object:
     try:
-        return list(chunks)
+        return list(results)
     except Conflict:
         return None
 
@@ -163,6 +171,7 @@ STORE_CALLS: dict[str, StoreCall] = {
     "detail.item": lambda tx, job: detail.item(tx, MALLORY, job.id, 0),
     "read.one": lambda tx, job: _one(tx, job.id),
     "read.result_lines": _result_lines,
+    "read.result_rows": _result_rows,
     "read.span": lambda tx, job: read.span(
         tx, MALLORY, job.id, 20, after=-1, gaps=True, outcome="succeeded", limit=5
     ).until == 4 or None,
