@@ -1,6 +1,6 @@
 """Vectors as their bytes: outputs that are one row of float16 or float32.
 
-JSON takes five times the bytes of a float32 and, in Python, ten times the time, once an item; so a
+JSON takes three times the bytes of a float32 and, in Python, ten times the time, once an item; so a
 result keeps the numbers themselves, and JSON is written where somebody reads it. A packed vector is
 the letter of its type ("e" or "f", as in `struct`), then its numbers, little-endian. In a result
 that is read it is a text, `#` and the same bytes in hexadecimal, which no JSON begins with.

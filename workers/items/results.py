@@ -128,8 +128,7 @@ def rows(in_flight: InFlightSlice, limits: Limits) -> tuple[list[Result], list[A
         return _succeeded(lease, all_ended, stored), []
     first_with: dict[str, int] = {}
     for ended in all_ended:
-        packed = vectors.pack_all([ended.output])
-        output, error = (packed[0], None) if packed else _text_or_error(ended.output)
+        output, error = _stored(ended.output)
         if error and ended.seq in in_flight.lists and isinstance(ended.output, BaseException):
             error = error[0], f"input {ended.part} of the list: {error[1]}"
         earlier = failures.get(ended.seq, [])
@@ -159,7 +158,10 @@ def _stored_together(outputs: Sequence[Any]) -> Sequence[str | bytes] | None:
     return vectors.pack_all(outputs) if texts is None else [text.decode() for text in texts]
 
 
-def _text_or_error(output: Any) -> tuple[str | None, tuple[str, str] | None]:
+def _stored(output: Any) -> tuple[str | bytes | None, tuple[str, str] | None]:
+    """Returns one output as JSON or packed, or its error, as `outcome` does."""
+    if type(output) not in _PLAIN and (packed := vectors.pack_all([output])):
+        return packed[0], None
     text, error = outcome(output)
     return None if text is None else text.decode(), error
 

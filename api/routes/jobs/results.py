@@ -61,7 +61,8 @@ def get_results(
     """Streams results as NDJSON in seq order, also while the job runs: up to the first gap, or
     past gaps with `gaps=true`. X-Next-After is the last seq that the response covers, to go on
     from; X-Complete is `true` if nothing comes after it; X-Generation is the generation of the job:
-    results of another one don't go on these. Compressed where Accept-Encoding asks for gzip.
+    results of another one don't go on these. Lines are compressed where Accept-Encoding asks for
+    gzip.
 
     format: `arrow` (a stream) and `parquet` have a row a result, vectors as lists of float32, other
     outputs as JSON; `npy` is an array of the vectors alone, and refuses results without one."""
@@ -80,7 +81,7 @@ def get_results(
     }
     body = _body(context, job, span, outcome, kind, gaps=gaps)
     headers["Vary"] = "Accept, Accept-Encoding"
-    if compression.wants_gzip(request.headers.get("accept-encoding", "")):
+    if kind == "ndjson" and compression.wants_gzip(request.headers.get("accept-encoding", "")):
         headers["Content-Encoding"] = "gzip"
         body = compression.gzip_stream(body)
     pieces = context.turns.pieces(caller.tenant, body)

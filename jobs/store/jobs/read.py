@@ -372,11 +372,11 @@ def result_rows(
         found = [ResultRow(*row) for row in read]
         yield from found
         after = until
-        size = sum(len(row.output or "") + len(row.reply or "") for row in found)
-        rows = max(
-            _FIRST_ROWS if not found else 1,
-            min(_MOST_ROWS, len(found) * _CHUNK_BYTES // (size + 1)),
-        )
+        if found:
+            size = sum(len(row.output or "") + len(row.reply or "") for row in found)
+            rows = max(1, min(_MOST_ROWS, len(found) * _CHUNK_BYTES // (size + 1)))
+        else:  # a stretch without such results
+            rows = min(_MOST_ROWS, 4 * rows)
 
 
 _GENERATION = select(jobs.c.generation).where(jobs.c.id == _job, ~jobs.c.results_pruned)

@@ -90,9 +90,9 @@ R = TypeVar("R", bound=Timed)
 
 # Parameters: the fields of Result in their order, as arrays, packed vectors apart from texts, then
 # those of BILL_ITEMS. Arrays that are shorter than the others go on with nulls: empty ones stand
-# for no texts, vectors or tokens. One statement writes
-# the results and bills them: the ledger gets the rows that were really inserted, and nothing else,
-# so that a result that is offered twice is billed once.
+# for no texts, vectors or tokens. One statement writes the results and bills them: the ledger gets
+# the rows that were really inserted, and nothing else, so that a result that is offered twice is
+# billed once.
 _INSERT_RESULTS = f"""
     WITH recorded AS (
         INSERT INTO results (job_id, tenant_id, seq, outcome, units, wait_ms, launch_id, output,

@@ -49,6 +49,7 @@ class _Round:
 
 @scenario(
     "vectors",
+    "vectors_items_per_s >= 30000",
     "call_p95_ratio <= 1.5",
     "wal_bytes_per_item <= 2048",
     "worker_us_per_item <= 15",

@@ -194,7 +194,7 @@ def test_the_response_of_a_call_is_stored_without_another_call(
 
 
 def test_a_retried_batch_waits_for_the_end_of_the_try_before(stage: Stage) -> None:
-    """As where a server that was frozen goes on with a commit that was given up."""
+    """Stands for a server that was frozen and goes on with a commit that was given up."""
     app: Any = stage.client.app
     commits, retried = threading.Event(), threading.Event()
 

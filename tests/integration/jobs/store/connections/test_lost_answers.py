@@ -61,7 +61,7 @@ _numbers = count()
 
 @dataclass
 class Stage:
-    """What the operations run on: pools that lose answers, and one that loses none."""
+    """Pools that lose answers, and one that loses none, which the operations run on."""
 
     settings: Settings
     database: Engine
