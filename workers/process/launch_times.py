@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import platform
-import tempfile
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -44,12 +43,12 @@ class LaunchTimes:
         if model.engine not in _ENGINES or not self._home.is_dir():
             return
         path = self._path(model)
+        draft = path.with_suffix(".part")  # one a model: what a killed worker leaves stays small
         found = [(astuple(size), seconds) for size, seconds in measured]
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-                json.dump(found, file)
-            os.replace(file.name, path)
+            draft.write_text(json.dumps(found))
+            draft.replace(path)
         except OSError as error:
             _log.warning("%s can't be written: %s", path, error)
 

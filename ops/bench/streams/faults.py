@@ -43,7 +43,7 @@ class Fault:
     every_s: float  #: between two
 
 
-_FAULTS = (
+FAULTS = (
     Fault("kill", Injection.kill, 60, 3.0),
     Fault("zombie", Injection.stop, 4, 12.0),
     Fault("child_crash", Injection.crash_child, 6, 3.0),
@@ -81,21 +81,36 @@ class Tally:
 
 def measure(report: Report, scale: Scale) -> None:
     """Measures all faults on one fleet, one after the other."""
-    asked = requests(int(scale.seconds(_STREAMS)), int(scale.seconds(_TOKENS)), NAMES)
     with streaming_fleet() as fleet:
-        calm = _undisturbed(fleet, asked)
-        sums = Tally()
-        for fault in _FAULTS:
-            count = fault.count if not scale.quick else max(2, fault.count // 12)
-            injection = Injection(fleet, f"{NAME}@1")
-            streams = _run(injection, asked, fault, count)
-            tally = _tally(streams, calm)
-            say(f"{fault.name}: {tally}")
-            for name in Tally.__slots__:
-                setattr(sums, name, getattr(sums, name) + getattr(tally, name))
-            _gaps(report, fault.name, streams, injection)
-            report.add(**{f"{fault.name}s": count})
+        measure_faults(report, scale, fleet, FAULTS)
+
+
+def measure_faults(
+    report: Report,
+    scale: Scale,
+    fleet: Fleet,
+    faults: Sequence[Fault],
+    workers: int = 2,
+    prefix: str = "",
+) -> None:
+    """Measures faults on a fleet, one after the other. workers: how many are ready for calls
+    before each fault; prefix: of the figures' names."""
+    asked = requests(int(scale.seconds(_STREAMS)), int(scale.seconds(_TOKENS)), NAMES)
+    calm = _undisturbed(fleet, asked)
+    sums, counts = Tally(), dict[str, int]()
+    for fault in faults:
+        count = fault.count if not scale.quick else max(2, fault.count // 12)
+        injection = Injection(fleet, f"{NAME}@1", workers)
+        streams = _run(injection, asked, fault, count)
+        tally = _tally(streams, calm)
+        say(f"{fault.name}: {tally}")
+        for name in Tally.__slots__:
+            setattr(sums, name, getattr(sums, name) + getattr(tally, name))
+        _gaps(report, prefix, fault.name, streams, injection)
+        counts[f"{fault.name}s"] = count
     report.add(
+        prefix,
+        **counts,
         streams=sums.streams,
         tokens_lost=sums.lost,
         tokens_repeated=sums.repeated,
@@ -159,9 +174,11 @@ def _tally(streams: Sequence[ReadStream], calm: Sequence[ReadStream]) -> Tally:
     return tally
 
 
-def _gaps(report: Report, fault: str, streams: Sequence[ReadStream], injection: Injection) -> None:
+def _gaps(
+    report: Report, prefix: str, fault: str, streams: Sequence[ReadStream], injection: Injection
+) -> None:
     hit = [one for one in streams if one.call_id in injection.hit or one.connections > 1]
     if gaps := [one.longest_gap_ms for one in hit]:
-        prefix = "" if fault == "kill" else f"{fault}_"
-        report.percentiles(prefix + "gap_{}_ms", gaps, 50, 95)
-        report.add(f"{fault}_", streams_hit=len(gaps))
+        its = prefix if fault == "kill" else f"{prefix}{fault}_"
+        report.percentiles(its + "gap_{}_ms", gaps, 50, 95)
+        report.add(f"{prefix}{fault}_", streams_hit=len(gaps))

@@ -28,6 +28,7 @@ class Injection:
 
     fleet: Fleet
     model: str  #: name@version
+    workers: int = 2  #: ready for calls before one of them is hit
     hit: set[str] = field(default_factory=set)  #: calls that a hit worker had
     count: int = 0
     _later: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
@@ -59,7 +60,7 @@ class Injection:
         return {name: pid for name, pid in pids.items() if name in names}
 
     def kill(self) -> None:
-        """SIGKILL to a worker that has calls, once both are ready."""
+        """SIGKILL to a worker that has calls."""
         self._signal(signal.SIGKILL)
 
     def drain(self) -> None:
@@ -104,11 +105,17 @@ class Injection:
         return pid
 
     def _choose(self) -> tuple[str, int]:
-        """Waits until both workers are ready; the one that has more calls is hit."""
-        self.wait(lambda: len(self.ready_workers()) == 2, "two workers are ready", _READY_WITHIN_S)
-        workers = self.ready_workers()
-        name = max(workers, key=lambda name: len(self._calls_of(name)))
-        return name, workers[name]
+        """Waits until enough workers are ready; the one that has most calls is hit."""
+        ready = dict[str, int]()
+
+        def enough() -> bool:
+            ready.clear()
+            ready.update(self.ready_workers())
+            return len(ready) >= self.workers
+
+        self.wait(enough, f"{self.workers} of the workers are ready", _READY_WITHIN_S)
+        name = max(ready, key=lambda name: len(self._calls_of(name)))
+        return name, ready[name]
 
     def _calls_of(self, name: str) -> list[str]:
         taken: Any = self.fleet.redis.hgetall(Keys(self.model)("taken"))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ops.bench.harness.scale import Scale
 from ops.bench.results.parts import run_parts
 
-PARTS = ("faults", "overhead", "items", "prefix", "masks", "adapters")
+PARTS = ("faults", "on_demand", "overhead", "items", "prefix", "masks", "adapters")
 
 
 def run(scale: Scale, parts: Sequence[str]) -> None:

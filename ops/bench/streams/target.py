@@ -43,8 +43,10 @@ def _saved_adapter(base: Path, name: str, seed: int) -> Adapter:
 
 @contextmanager
 def streaming_fleet(*models: Model) -> Iterator[Fleet]:
-    """Starts a fleet that serves these models; none: the tiny one with its adapters."""
+    """Starts a fleet that serves these models; none: the tiny one with its adapters. Returns once
+    all workers are ready for those that aren't loaded on demand."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         served = models or (tiny_model(Path(folder), adapters=ADAPTERS),)
-        with serving_fleet(models_file(*served), [model.key for model in served]) as fleet:
+        loaded = [model.key for model in served if not model.on_demand]
+        with serving_fleet(models_file(*served), loaded) as fleet:
             yield fleet
