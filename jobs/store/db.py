@@ -1,6 +1,6 @@
 """Connections: SQLAlchemy's pool over psycopg, and psycopg itself for COPY and arrays."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from select import POLLIN, poll
@@ -243,6 +243,13 @@ def driver(tx: Tx) -> DriverConnection[tuple[Any, ...]]:
 def cursor(tx: Tx) -> Cursor[tuple[Any, ...]]:
     """Opens a psycopg cursor in this transaction, for COPY and arrays."""
     return driver(tx).cursor()
+
+
+def array_text(values: Iterable[object]) -> str:
+    """Returns an array of numbers, ids or words as PostgreSQL writes it: the driver takes several
+    times as long for the values."""
+    listed = ",".join(map(str, values)).replace("None", "NULL")
+    return f"{{{listed}}}"
 
 
 _SET_ALL = """

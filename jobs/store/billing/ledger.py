@@ -4,12 +4,16 @@ It bills the rows that were really inserted: what is retried, redelivered or off
 once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
-from jobs.models.pricing import Price
-from jobs.store.db import Tx, cursor
+from jobs.models.pricing import FREE, Price
+from jobs.store.db import Tx, array_text, cursor
+
+Billed = tuple[UUID, int, str, str, str]
+"""Lease that is billed: job, start of its slice, tenant, model (name@version), class."""
 
 # The statements of the ledger are written out: each inserts, bills and sums up in one round trip.
 
@@ -56,6 +60,22 @@ BILL_ITEMS = f"""
     )
     {_SPEND}
 """
+
+
+def item_columns(leases: Sequence[Billed], prices: Mapping[str, Price]) -> list[object]:
+    """Returns the parameters of BILL_ITEMS; a model without a price is free."""
+    rows = []
+    terms: dict[tuple[str, str], tuple[object, ...]] = {}
+    for job, start, tenant, model, job_class in leases:
+        its = terms.get((model, job_class))
+        if its is None:
+            name, _, version = model.rpartition("@")
+            rates = prices.get(model, FREE).rates(job_class)
+            its = terms[model, job_class] = name, version, job_class, *rates
+        rows.append((job, start, tenant, *its))
+    jobs, starts, tenants, models, versions, classes, *numbers = map(list, zip(*rows, strict=True))
+    texts = tenants, models, versions, classes
+    return [array_text(jobs), array_text(starts), *texts, *map(array_text, numbers)]
 
 
 @dataclass(frozen=True, slots=True)

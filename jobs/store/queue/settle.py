@@ -1,7 +1,7 @@
 """Settlement: writes results, gives leases back, ends jobs that are complete by it. What ended of a
 slice that goes on is recorded on its own."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
@@ -10,10 +10,10 @@ from uuid import UUID
 from sqlalchemy import Row, TextClause, text
 
 from jobs.models.inputs.generation import TokenUsage
-from jobs.models.pricing import FREE, Price
+from jobs.models.pricing import Price
 from jobs.states import Outcome
-from jobs.store.billing.ledger import BILL_ITEMS
-from jobs.store.db import Tx, cursor, notify_work
+from jobs.store.billing.ledger import BILL_ITEMS, item_columns
+from jobs.store.db import Tx, array_text, cursor, notify_work
 from jobs.store.queue import checkpoints, fair_share
 from jobs.store.queue.checkpoints import Piece
 from jobs.store.queue.claim import Lease, lock_held
@@ -86,21 +86,32 @@ class Timed(Protocol):
 R = TypeVar("R", bound=Timed)
 
 # All statements of a settlement are written out: they take arrays of slices and of results, one
-# round trip each.
+# round trip each, unless the outputs are long.
 
-# Parameters: the fields of Result in their order, as arrays, packed vectors apart from texts, then
-# those of BILL_ITEMS. Arrays that are shorter than the others go on with nulls: empty ones stand
-# for no texts, vectors or tokens. One statement writes the results and bills them: the ledger gets
-# the rows that were really inserted, and nothing else, so that a result that is offered twice is
-# billed once.
+# Bytes of outputs in a statement. The driver moves all that is left of a statement for each piece
+# that the socket takes, while it holds the GIL: one of 12 MB is copied thirty times.
+_STATEMENT_BYTES = 1 << 20
+
+# Parameters: values that all results share, or nulls; the fields of Result as arrays, those of such
+# values first, packed vectors apart from texts; then those of BILL_ITEMS. Arrays that are shorter
+# than the others go on with nulls: empty ones stand for shared values, or for no texts, vectors or
+# tokens. One statement writes the results and bills them: the ledger gets the rows that were really
+# inserted, and nothing else, so that a result that is offered twice is billed once.
 _INSERT_RESULTS = f"""
     WITH recorded AS (
         INSERT INTO results (job_id, tenant_id, seq, outcome, units, wait_ms, launch_id, output,
                              vector, error, attempts, device_us, input_tokens, cached_tokens,
                              output_tokens)
-        SELECT * FROM unnest(%b::uuid[], %b::text[], %b::int[], %b::outcome[], %b::int[],
-                             %b::real[], %b::bigint[], %b::text[], %b::bytea[], %b::text[],
-                             %b::smallint[], %b::bigint[], %b::int[], %b::int[], %b::int[])
+        SELECT coalesce(job_id, %b::uuid), coalesce(tenant_id, %b), seq,
+               coalesce(outcome, %b::outcome), units, wait_ms, launch_id, output, vector, error,
+               coalesce(attempts, %b::smallint), device_us, input_tokens, cached_tokens,
+               output_tokens
+        FROM unnest(%b::uuid[], %b::text[], %b::outcome[], %b::smallint[],
+                    %b::int[], %b::int[], %b::real[], %b::bigint[],
+                    %b::text[], %b::bytea[], %b::text[], %b::bigint[],
+                    %b::int[], %b::int[], %b::int[])
+             AS r (job_id, tenant_id, outcome, attempts, seq, units, wait_ms, launch_id,
+                   output, vector, error, device_us, input_tokens, cached_tokens, output_tokens)
         ON CONFLICT DO NOTHING
         RETURNING job_id, seq, outcome, units, device_us, input_tokens, cached_tokens,
                   output_tokens
@@ -253,12 +264,12 @@ def _insert(
     if len(mine) < len(leases):
         ranges = _ranges(lease for lease in leases if (lease.job_id, lease.start) in mine)
         results, attempts = _within(ranges, results), _within(ranges, attempts)
-    if results:
-        tokens = [result.tokens for result in results]
-        columns = [*_result_columns(results), *_token_columns(tokens)]
-        cursor(tx).execute(_INSERT_RESULTS, [*columns, *item_columns(leases, prices)])
-        if any(tokens):
-            checkpoints.delete_ended(tx, mine)
+    terms = [(each.job_id, each.start, each.tenant, each.model, each.job_class) for each in leases]
+    billed = item_columns(terms, prices) if results else []
+    for piece in _pieces(results):
+        cursor(tx).execute(_INSERT_RESULTS, [*_result_columns(piece), *billed])
+    if any(result.tokens for result in results):
+        checkpoints.delete_ended(tx, mine)
     if attempts:
         names = Attempt.__slots__[:-1]
         columns = [[getattr(attempt, name) for attempt in attempts] for name in names]
@@ -305,40 +316,60 @@ def _within(ranges: Mapping[UUID, list[range]], rows: Sequence[R]) -> list[R]:
     return [row for row in rows if any(row.seq in span for span in ranges.get(row.job_id, ()))]
 
 
-# The driver takes several times as long for an array of numbers as for its text.
-
-
-def _array(values: Iterable[object]) -> str:
-    """Returns an array of numbers, ids or words as PostgreSQL writes it."""
-    listed = ",".join(map(str, values)).replace("None", "NULL")
-    return f"{{{listed}}}"
+def _pieces(results: Sequence[Result]) -> Iterator[Sequence[Result]]:
+    """Yields results by statements."""
+    since, size = 0, 0
+    for n, result in enumerate(results):
+        size += len(result.output or ())
+        if size > _STATEMENT_BYTES and n > since:
+            yield results[since:n]
+            since, size = n, len(result.output or ())
+    if results:
+        yield results[since:]
 
 
 def _result_columns(results: Sequence[Result]) -> list[object]:
-    """Returns the fields of results but tokens, as arrays; ids and tenants are converted once a
-    slice."""
-    jobs, tenants = list[str](), list[str]()
-    job_id: UUID | None = None
-    for result in results:
-        if result.job_id is not job_id:
-            job_id, tenant = result.job_id, result.tenant
-            job = str(job_id)
-        jobs.append(job)
-        tenants.append(tenant)
+    """Returns the fields of results: values that all share, then arrays."""
+    jobs = [result.job_id for result in results]
     errors = [result.error for result in results]
-    return [
-        _array(jobs),
-        tenants,
-        _array([result.seq for result in results]),
-        _array([result.outcome for result in results]),
-        _array([result.units for result in results]),
-        _array([result.wait_ms for result in results]),
-        _array([result.launch_id for result in results]),
-        *_output_columns([result.output for result in results]),
-        errors if any(errors) else _array(errors),
-        _array([result.attempts for result in results]),
-        _array([result.device_us for result in results]),
+    shared = [
+        _shared(jobs, _ids),
+        _shared([result.tenant for result in results], list),
+        _shared([result.outcome for result in results], array_text),
+        _shared([result.attempts for result in results], array_text),
     ]
+    return [
+        *(value for value, _ in shared),
+        *(array for _, array in shared),
+        array_text([result.seq for result in results]),
+        array_text([result.units for result in results]),
+        array_text([result.wait_ms for result in results]),
+        array_text([result.launch_id for result in results]),
+        *_output_columns([result.output for result in results]),
+        errors if any(errors) else "{}",
+        array_text([result.device_us for result in results]),
+        *_token_columns([result.tokens for result in results]),
+    ]
+
+
+def _shared(
+    values: Sequence[object], as_array: Callable[[Sequence[Any]], object]
+) -> tuple[object, object]:
+    """Returns the value that all are and an empty array, or None and all of them as an array."""
+    if values.count(values[0]) == len(values):
+        return str(values[0]), "{}"
+    return None, as_array(values)
+
+
+def _ids(ids: Sequence[UUID]) -> str:
+    """Returns ids as an array; each is converted once for those that follow each other."""
+    texts = list[str]()
+    last: UUID | None = None
+    for one in ids:
+        if one is not last:
+            last, text_of = one, str(one)
+        texts.append(text_of)
+    return array_text(texts)
 
 
 def _output_columns(outputs: Sequence[str | bytes | None]) -> tuple[object, object]:
@@ -359,23 +390,7 @@ def _token_columns(tokens: Sequence[TokenUsage | None]) -> Sequence[str]:
     if not any(tokens):
         return "{}", "{}", "{}"
     return (
-        _array([each and each.input for each in tokens]),
-        _array([each and each.cached for each in tokens]),
-        _array([each and each.output for each in tokens]),
+        array_text([each and each.input for each in tokens]),
+        array_text([each and each.cached for each in tokens]),
+        array_text([each and each.output for each in tokens]),
     )
-
-
-def item_columns(leases: Sequence[Lease], prices: Mapping[str, Price]) -> list[object]:
-    """Returns the parameters of BILL_ITEMS; a model without a price is free."""
-    rows = []
-    terms: dict[tuple[str, str], tuple[object, ...]] = {}
-    for lease in leases:
-        its = terms.get((lease.model, lease.job_class))
-        if its is None:
-            name, _, version = lease.model.rpartition("@")
-            rates = prices.get(lease.model, FREE).rates(lease.job_class)
-            its = terms[lease.model, lease.job_class] = name, version, lease.job_class, *rates
-        rows.append((lease.job_id, lease.start, lease.tenant, *its))
-    jobs, starts, tenants, models, versions, classes, *numbers = map(list, zip(*rows, strict=True))
-    texts = tenants, models, versions, classes
-    return [_array(jobs), _array(starts), *texts, *map(_array, numbers)]

@@ -142,6 +142,21 @@ def test_a_result_that_is_offered_twice_is_billed_once_with_its_tokens(database:
     assert found == [(job, 3, 3), (job, 1, 1)]
 
 
+def test_long_outputs_are_written_by_several_statements_and_billed_once(database: Engine) -> None:
+    job, leases = posted(database, 4)
+    long = rows(leases)
+    for number, result in enumerate(long):
+        text_of = f'"{str(number) * 600_000}"'
+        result.output = text_of if number % 2 else b"f" + text_of.encode()  # as a vector is stored
+    settle(database, leases, long * 2)
+    found = billed(database)
+    assert [row["succeeded"] for row in found] == [1] * 4, "a statement each"
+    assert sum(row["amount"] for row in found) == spent(database) == 4 * Decimal("0.10605")
+    stored = "SELECT sum(coalesce(length(output), length(vector) - 1)) FROM results"
+    assert scalar(database, stored) == 4 * 600_002
+    assert count(database, "results", job) == 4
+
+
 def test_a_retry_bills_what_newly_succeeds_and_keeps_what_failures_used(database: Engine) -> None:
     job, leases = posted(database, 3)
     tokens = TokenUsage(10, 5, 1)
