@@ -1,5 +1,7 @@
 """Delivery of a launch's outputs: replies to calls, outcomes to slices."""
 
+import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,13 +17,16 @@ from workers.engines.protocol import Metered
 from workers.items.in_flight import InFlightSlice, ItemOutcome, end_together
 from workers.scheduler.entries import Entry, Launch
 
+_FEW = 64
+"""Items whose outcomes take less time than another thread takes to wake."""
+
 OnLaunch = Callable[[Model, Launch], int]
 """Records a launch that had items; returns its id."""
 
 
 class Delivery:
-    """Delivers the outputs of one model's launches. Replies are sent by a thread of their own: the
-    next launch doesn't wait for Redis."""
+    """Delivers the outputs of one model's launches. Replies are sent by a thread of their own, and
+    many outcomes counted by another: the next launch waits for neither."""
 
     def __init__(
         self, model: Model, puller: CallPuller, on_launch: OnLaunch, records: RecordStreams
@@ -29,6 +34,7 @@ class Delivery:
         self._model, self._puller, self._on_launch = model, puller, on_launch
         self._records = LaunchRecords(model, records)
         self._replies = ThreadPoolExecutor(1, thread_name_prefix=f"replies-{model.name}")
+        self._outcomes = ThreadPoolExecutor(1, thread_name_prefix=f"outcomes-{model.name}")
 
     def deliver(self, launch: Launch, outputs: Sequence[Any], trace: LaunchTrace | None) -> None:
         """Replies to the calls of a launch, and adds its items' outcomes to their slices. outputs:
@@ -38,7 +44,11 @@ class Delivery:
             self._replies.submit(self._reply, launch, outputs[: len(launch.calls)])
         if launch.items:
             launch_id = self._on_launch(self._model, launch)
-            _end_items(launch, outputs[len(launch.calls) :], launch_id)
+            ended = launch, outputs[len(launch.calls) :], launch_id
+            if len(launch.items) > _FEW:
+                self._outcomes.submit(_end_or_die, *ended)
+            else:
+                _end_items(*ended)
         if trace:
             self._replies.submit(
                 trace.record, self._model.key, self._puller.worker, outputs, launch_id
@@ -55,7 +65,8 @@ class Delivery:
         self._replies.submit(bool).result()
 
     def close(self) -> None:
-        """Sends what is left, and ends the thread."""
+        """Delivers what is left, and ends the threads."""
+        self._outcomes.shutdown()
         self._replies.shutdown()
 
     def _reply(self, launch: Launch, outputs: Sequence[Any]) -> None:
@@ -75,6 +86,15 @@ def _unmeter(launch: Launch, outputs: Sequence[Any]) -> list[Any]:
             entry.size, output = output.size, output.output
         plain.append(output)
     return plain
+
+
+def _end_or_die(launch: Launch, outputs: Sequence[Any], launch_id: int) -> None:
+    """Adds the outcomes to their slices; an error ends the process, as one of a thread does."""
+    try:
+        _end_items(launch, outputs, launch_id)
+    except BaseException:
+        found = (*sys.exc_info(), threading.current_thread())
+        threading.excepthook(threading.ExceptHookArgs(found))
 
 
 def _end_items(launch: Launch, outputs: Sequence[Any], launch_id: int) -> None:

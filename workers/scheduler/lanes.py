@@ -29,13 +29,13 @@ class _Line:
         """Returns the next item."""
         return self.queues[0][2][0]
 
-    def pop(self) -> Entry:
-        """Removes and returns the next item."""
+    def pop(self, rows: int = 1) -> Sequence[Entry]:
+        """Removes and returns the next items: up to `rows`, of one slice."""
         queue = self.queues[0][2]
-        entry = queue.popleft()
+        entries = [queue.popleft() for _ in range(min(rows, len(queue)))]
         if not queue:
-            del self.queues[0], self.of[entry.owner]
-        return entry
+            del self.queues[0], self.of[entries[0].owner]
+        return entries
 
     def drop(self, owner: Any) -> Sequence[Entry]:
         """Removes and returns the items of an owner."""
@@ -62,15 +62,15 @@ class _Lane:
         self.rows += 1
         self.units += entry.size
 
-    def pop(self, tenant: str) -> Entry:
-        """Removes and returns the next item of a tenant."""
+    def pop(self, tenant: str, rows: int = 1) -> Sequence[Entry]:
+        """Removes and returns the next items of a tenant: up to `rows`, of one slice."""
         line = self.lines[tenant]
-        entry = line.pop()
+        entries = line.pop(rows)
         if not line.queues:
             del self.lines[tenant]
-        self.rows -= 1
-        self.units -= entry.size
-        return entry
+        self.rows -= len(entries)
+        self.units -= sum([entry.size for entry in entries])
+        return entries
 
     def drop(self, owner: Any) -> int:
         """Removes the items of an owner; returns how many."""
@@ -139,8 +139,11 @@ class ItemLanes:
             units += lane.lines[tenant].head().size
             if max_units and units > max_units and len(taken) >= least:
                 break
-            taken.append(lane.pop(tenant))
-            self._charge(taken[-1])
+            # Nobody else has a turn, and there is no bound: no item needs a look of its own.
+            together = rows - len(taken) if len(lane.lines) == 1 and not max_units else 1
+            entries = lane.pop(tenant, together)
+            taken += entries
+            self._charge(tenant, entries)
         self._forget(name, lane)
         return taken
 
@@ -178,10 +181,12 @@ class ItemLanes:
     def _time(self, tenant: str) -> float:
         return max(self._now, self._times.get(tenant, 0.0))
 
-    def _charge(self, entry: Entry) -> None:
-        self._now = self._time(entry.tenant)
-        cost = max(1, entry.size) if self._sized else 1
-        self._times[entry.tenant] = self._now + cost / entry.weight
+    def _charge(self, tenant: str, entries: Sequence[Entry]) -> None:
+        """Charges a tenant for items of one slice, which have one weight."""
+        *costs, last = [max(1, entry.size) if self._sized else 1 for entry in entries]
+        weight = entries[0].weight
+        self._now = self._time(tenant) + sum(costs) / weight
+        self._times[tenant] = self._now + last / weight
 
     def _forget(self, name: str, lane: _Lane) -> None:
         """Removes an empty lane, and all virtual times once every lane is empty."""
