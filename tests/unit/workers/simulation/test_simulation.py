@@ -222,7 +222,7 @@ def test_a_job_hardly_slows_calls_that_it_gives_way_to_and_gets_most_of_what_the
     left = 1 - PER_S / (job.items_run / job.lasted_s)
     assert beside().items_run / job.items_run == pytest.approx(left, rel=0.25)
     without = simulated(calls=True, job=True, preempts=False)
-    assert without.p(95) > 1.4 * beside().p(95), "where it does not give way"
+    assert without.p(95) > 1.3 * beside().p(95), "where it does not give way"
 
 
 def test_the_same_seed_gives_the_same_launches() -> None:
@@ -240,3 +240,19 @@ def test_a_tenants_burst_of_long_texts_hardly_slows_another() -> None:
         return quantile(sorted(one.latency_s for one in found if one.tenant == "light"), 0.95)
 
     assert p95(*burst) < 1.3 * p95()
+
+
+def test_launches_of_items_on_two_slots_end_in_turn_while_calls_come() -> None:
+    """A launch of items takes 52 ms: a call waits for half of one, and for what fills its own."""
+    model = replace(batches_of(1024), target_ms=250)
+    model = replace(model, limits=replace(model.limits, in_flight=2))
+    times, around = LaunchTimes(0.001, 0.00005), Overheads(0.004, 0.008)
+
+    def of(job: bool, calls_per_s: float) -> Result:
+        arrivals = poisson(calls_per_s, 20) if calls_per_s else []
+        sizes = [1] if job else []
+        return simulate(model, 1, arrivals, times, overheads=around, job_sizes=sizes, lasts_s=20)
+
+    beside, job = of(True, 25), of(True, 0)
+    assert beside.p(95) < 1.5 * of(False, 25).p(95) + 0.052
+    assert beside.items_run > 0.88 * job.items_run
