@@ -101,8 +101,11 @@ class ModelStatuses:
     async def get(self, model: Model) -> ModelStatus:
         """Returns a model's status; without Redis, an unknown one."""
         served = model.served_by
-        status = self._known.get(served.key) or await self._first_look(served)
-        status.last_used_s = clock.monotonic()
+        status = self._known.get(served.key)
+        # Its entry may have changed since; one that was read again is mostly the same.
+        if status is None or (status.model is not served and status.model != served):
+            status = await self._first_look(served)
+        status.model, status.last_used_s = served, clock.monotonic()
         return status
 
     async def choose(self, versions: Sequence[Model]) -> Model:

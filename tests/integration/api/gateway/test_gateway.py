@@ -216,3 +216,19 @@ async def test_the_input_of_a_call_that_failed_waits_for_no_garbage_collector(
         await eventually_async(lambda: alive() is None, timeout_s=10)
     finally:
         gc.enable()
+
+
+async def test_a_changed_entry_counts_from_the_next_call_on_however_many_there_are(
+    stage: Stage,
+) -> None:
+    """It was admitted by the old target as long as calls kept coming."""
+    statuses, changed = stage.gateway.model_statuses, replace(NEW, target_ms=60_000)
+    stage.open(NEW, b16=FAST)
+    strict = (await statuses.get(NEW)).terms(16, 100_000, 1.0)
+    assert strict.allowed_ms < 200
+    await statuses.refresh()
+    status = await statuses.get(changed)
+    assert status.terms(16, 100_000, 1.0).allowed_ms > 50_000
+    await statuses.refresh()
+    assert (await statuses.get(replace(changed))).terms(16, 100_000, 1.0).allowed_ms > 50_000
+    assert (await statuses.get(NEW)).terms(16, 100_000, 1.0) == strict
