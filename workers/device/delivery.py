@@ -4,6 +4,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from jobs import clock
@@ -44,11 +45,11 @@ class Delivery:
             self._replies.submit(self._reply, launch, outputs[: len(launch.calls)])
         if launch.items:
             launch_id = self._on_launch(self._model, launch)
-            ended = launch, outputs[len(launch.calls) :], launch_id
+            end = partial(_end_items, launch, outputs[len(launch.calls) :], launch_id)
             if len(launch.items) > _FEW:
-                self._outcomes.submit(_end_or_die, *ended)
+                self._outcomes.submit(_call_or_die, end)
             else:
-                _end_items(*ended)
+                end()
         if trace:
             self._replies.submit(
                 trace.record, self._model.key, self._puller.worker, outputs, launch_id
@@ -88,10 +89,11 @@ def _unmeter(launch: Launch, outputs: Sequence[Any]) -> list[Any]:
     return plain
 
 
-def _end_or_die(launch: Launch, outputs: Sequence[Any], launch_id: int) -> None:
-    """Adds the outcomes to their slices; an error ends the process, as one of a thread does."""
+def _call_or_die(function: Callable[[], None]) -> None:
+    """Calls a function on a pool's thread, where an error would be lost: it ends the process, as
+    one of any other thread does."""
     try:
-        _end_items(launch, outputs, launch_id)
+        function()
     except BaseException:
         found = (*sys.exc_info(), threading.current_thread())
         threading.excepthook(threading.ExceptHookArgs(found))

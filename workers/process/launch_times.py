@@ -43,7 +43,7 @@ class LaunchTimes:
         if model.engine not in _ENGINES or not self._home.is_dir():
             return
         path = self._path(model)
-        draft = path.with_suffix(".part")  # one a model: what a killed worker leaves stays small
+        draft = path.with_suffix(f".{os.getpid()}")  # workers of one model load it together
         found = [(astuple(size), seconds) for size, seconds in measured]
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -51,6 +51,7 @@ class LaunchTimes:
             draft.replace(path)
         except OSError as error:
             _log.warning("%s can't be written: %s", path, error)
+            draft.unlink(missing_ok=True)
 
     def _path(self, model: Model) -> Path:
         about: tuple[Any, ...] = (

@@ -29,8 +29,16 @@ class _Line:
         """Returns the next item."""
         return self.queues[0][2][0]
 
-    def pop(self, rows: int = 1) -> Sequence[Entry]:
-        """Removes and returns the next items: up to `rows`, of one slice."""
+    def pop(self) -> Entry:
+        """Removes and returns the next item."""
+        queue = self.queues[0][2]
+        entry = queue.popleft()
+        if not queue:
+            del self.queues[0], self.of[entry.owner]
+        return entry
+
+    def pop_run(self, rows: int) -> Sequence[Entry]:
+        """Removes and returns the next items of one slice, up to `rows`."""
         queue = self.queues[0][2]
         entries = [queue.popleft() for _ in range(min(rows, len(queue)))]
         if not queue:
@@ -62,10 +70,20 @@ class _Lane:
         self.rows += 1
         self.units += entry.size
 
-    def pop(self, tenant: str, rows: int = 1) -> Sequence[Entry]:
-        """Removes and returns the next items of a tenant: up to `rows`, of one slice."""
+    def pop(self, tenant: str) -> Entry:
+        """Removes and returns the next item of a tenant."""
         line = self.lines[tenant]
-        entries = line.pop(rows)
+        entry = line.pop()
+        if not line.queues:
+            del self.lines[tenant]
+        self.rows -= 1
+        self.units -= entry.size
+        return entry
+
+    def pop_run(self, rows: int) -> Sequence[Entry]:
+        """Removes and returns the next items of the only tenant's slice, up to `rows`."""
+        [(tenant, line)] = self.lines.items()
+        entries = line.pop_run(rows)
         if not line.queues:
             del self.lines[tenant]
         self.rows -= len(entries)
@@ -135,15 +153,15 @@ class ItemLanes:
         taken: list[Entry] = []
         units = 0
         while lane.rows and len(taken) < rows:
+            if not max_units and len(lane.lines) == 1:  # no item needs a look of its own
+                taken += self._take_run(lane, rows - len(taken))
+                continue
             tenant = self._next(lane)
             units += lane.lines[tenant].head().size
             if max_units and units > max_units and len(taken) >= least:
                 break
-            # Nobody else has a turn, and there is no bound: no item needs a look of its own.
-            together = rows - len(taken) if len(lane.lines) == 1 and not max_units else 1
-            entries = lane.pop(tenant, together)
-            taken += entries
-            self._charge(tenant, entries)
+            taken.append(lane.pop(tenant))
+            self._charge(taken[-1])
         self._forget(name, lane)
         return taken
 
@@ -170,6 +188,15 @@ class ItemLanes:
             self._forget(name, lane)
         return dropped
 
+    def _take_run(self, lane: _Lane, rows: int) -> Sequence[Entry]:
+        """Takes items of one slice of the only tenant, and charges them, which have one weight."""
+        entries = lane.pop_run(rows)
+        tenant, weight = entries[0].tenant, entries[0].weight
+        *costs, last = [max(1, entry.size) if self._sized else 1 for entry in entries]
+        self._now = self._time(tenant) + sum(costs) / weight
+        self._times[tenant] = self._now + last / weight
+        return entries
+
     def _next(self, lane: _Lane) -> str:
         if len(lane.lines) == 1:
             return next(iter(lane.lines))
@@ -181,12 +208,10 @@ class ItemLanes:
     def _time(self, tenant: str) -> float:
         return max(self._now, self._times.get(tenant, 0.0))
 
-    def _charge(self, tenant: str, entries: Sequence[Entry]) -> None:
-        """Charges a tenant for items of one slice, which have one weight."""
-        *costs, last = [max(1, entry.size) if self._sized else 1 for entry in entries]
-        weight = entries[0].weight
-        self._now = self._time(tenant) + sum(costs) / weight
-        self._times[tenant] = self._now + last / weight
+    def _charge(self, entry: Entry) -> None:
+        self._now = self._time(entry.tenant)
+        cost = max(1, entry.size) if self._sized else 1
+        self._times[entry.tenant] = self._now + cost / entry.weight
 
     def _forget(self, name: str, lane: _Lane) -> None:
         """Removes an empty lane, and all virtual times once every lane is empty."""

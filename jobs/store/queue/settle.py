@@ -264,12 +264,13 @@ def _insert(
     if len(mine) < len(leases):
         ranges = _ranges(lease for lease in leases if (lease.job_id, lease.start) in mine)
         results, attempts = _within(ranges, results), _within(ranges, attempts)
-    terms = [(each.job_id, each.start, each.tenant, each.model, each.job_class) for each in leases]
-    billed = item_columns(terms, prices) if results else []
-    for piece in _pieces(results):
-        cursor(tx).execute(_INSERT_RESULTS, [*_result_columns(piece), *billed])
-    if any(result.tokens for result in results):
-        checkpoints.delete_ended(tx, mine)
+    if results:
+        terms = [(one.job_id, one.start, one.tenant, one.model, one.job_class) for one in leases]
+        billed = item_columns(terms, prices)
+        for piece in _pieces(results):
+            cursor(tx).execute(_INSERT_RESULTS, [*_result_columns(piece), *billed])
+        if any(result.tokens for result in results):
+            checkpoints.delete_ended(tx, mine)
     if attempts:
         names = Attempt.__slots__[:-1]
         columns = [[getattr(attempt, name) for attempt in attempts] for name in names]
@@ -320,20 +321,19 @@ def _pieces(results: Sequence[Result]) -> Iterator[Sequence[Result]]:
     """Yields results by statements."""
     since, size = 0, 0
     for n, result in enumerate(results):
-        size += len(result.output or ())
-        if size > _STATEMENT_BYTES and n > since:
+        own = len(result.output or ())
+        if size and size + own > _STATEMENT_BYTES:
             yield results[since:n]
-            since, size = n, len(result.output or ())
-    if results:
-        yield results[since:]
+            since, size = n, 0
+        size += own
+    yield results[since:]
 
 
 def _result_columns(results: Sequence[Result]) -> list[object]:
     """Returns the fields of results: values that all share, then arrays."""
-    jobs = [result.job_id for result in results]
     errors = [result.error for result in results]
     shared = [
-        _shared(jobs, _ids),
+        _shared([result.job_id for result in results], _ids),
         _shared([result.tenant for result in results], list),
         _shared([result.outcome for result in results], array_text),
         _shared([result.attempts for result in results], array_text),

@@ -11,24 +11,12 @@ from pathlib import Path
 
 from ops.bench.harness.scale import Scale
 from ops.bench.results.report import Report
-from ops.bench.streams.faults import Fault, measure_faults
+from ops.bench.streams.faults import NOTHING_LOST, Fault, measure_faults
 from ops.bench.streams.injection import Injection
 from ops.bench.streams.target import ADAPTERS, streaming_fleet, tiny_model
 
 _PREFIX = "on_demand_"
-ASKED = tuple(
-    _PREFIX + limit
-    for limit in (
-        "tokens_lost <= 0",
-        "tokens_repeated <= 0",
-        "tokens_changed <= 0",
-        "broken_streams <= 0",
-        "equal_share >= 1",
-        "valid_json_share >= 1",
-        "kills >= 15",
-        "child_crashs >= 15",
-    )
-)
+ASKED = tuple(_PREFIX + limit for limit in (*NOTHING_LOST, "kills >= 15", "child_crashs >= 15"))
 _FAULTS = (
     Fault("kill", Injection.kill, 15, 4.0),
     Fault("child_crash", Injection.crash_child, 15, 4.0),

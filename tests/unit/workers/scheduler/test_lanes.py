@@ -140,3 +140,19 @@ def test_who_has_nothing_left_is_dropped_without_moving_anything() -> None:
     assert lanes.waiting()[LANE].rows == 3
     assert lanes.drop(("a", ())) == 3
     assert not lanes.waiting()
+
+
+@pytest.mark.parametrize("sized", [False, True])
+def test_what_is_taken_together_is_charged_as_if_it_were_taken_one_by_one(sized: bool) -> None:
+    def then_with_another(*steps: int) -> list[tuple[str, int]]:
+        lanes = lanes_of(
+            entries("a", 20, size=3, weight=2.0, place=(1,)),
+            entries("a", 20, size=5, weight=2.0, place=(2,)),
+            sized=sized,
+        )
+        for rows in steps:
+            lanes.take(LANE, rows)
+        lanes.put(entries("b", 30, size=2))
+        return [(entry.tenant, entry.seq) for entry in lanes.take(LANE, 40)]
+
+    assert then_with_another(25) == then_with_another(*[1] * 25)
