@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from jobs.models.inputs.input_size import POSITIONS, WORDS
-from workers.engines.common.embedding import Embedder
+from workers.engines.encoders.embedding import Embedder
 
 _SPREAD = 0.02  # standard deviation of the weights, as in BERT's initialization
 

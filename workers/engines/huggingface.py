@@ -20,9 +20,9 @@ from jobs.models.engines import huggingface_folder
 from jobs.models.engines.custom_engines import pair_characters, pairs
 from workers.engines.common import device as devices
 from workers.engines.common.device import Send
-from workers.engines.common.heads import Classification, Embedding, Head, Reranking, TokenLabels
-from workers.engines.common.tokenize import sample_texts
-from workers.engines.common.tokenize_pairs import Row, Tokens, padded
+from workers.engines.encoders.heads import Classification, Embedding, Head, Reranking, TokenLabels
+from workers.engines.encoders.tokenize import sample_texts
+from workers.engines.encoders.tokenize_pairs import Row, Tokens, padded
 from workers.engines.protocol import Engine, InvalidInput, Params, Prepared, PreparedInputs
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

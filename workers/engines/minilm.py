@@ -15,7 +15,7 @@ from torch import Tensor
 
 from jobs.artifacts import declared as artifacts
 from jobs.models.inputs.input_size import minilm_folder
-from workers.engines.common.embedding import Embedder
+from workers.engines.encoders.embedding import Embedder
 
 HEADS = 12
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"

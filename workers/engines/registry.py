@@ -30,7 +30,7 @@ _FACTORIES = {
 }
 _PREPARERS = {
     "image_classifier": "workers.engines.images.decoding:ImageDecoder",
-    "minilm": "workers.engines.common.tokenize:Texts",
+    "minilm": "workers.engines.encoders.tokenize:Texts",
     "python": "workers.engines.python:PythonPreparation",
 }
 """Preparation without torch and weights, by engine whose inputs workers of their own may prepare

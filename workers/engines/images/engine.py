@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from workers.engines.common import device as devices
 from workers.engines.common.device import Send
 from workers.engines.common.grouping import indexes_by
-from workers.engines.common.heads import ranked
 from workers.engines.common.networks import built
 from workers.engines.common.user_code import Source
+from workers.engines.encoders.heads import ranked
 from workers.engines.images import lite0
 from workers.engines.images.decoding import ImageDecoder
 from workers.engines.protocol import DeviceFailed, Engine, Params, Permanent, Prepared

@@ -8,8 +8,8 @@ import pytest
 from jobs.models.adapters import Adapter
 from tests.support.generation import adapters
 from tests.support.generation.adapters import declared
-from workers.engines.common.embedding import Embedder
 from workers.engines.encoder import RandomEncoder, _shapes, _weights
+from workers.engines.encoders.embedding import Embedder
 from workers.engines.protocol import Adapted, Permanent, Prepared
 
 SIZES = {"hidden": 64, "layers": 2, "heads": 4, "intermediate": 128}

@@ -15,9 +15,10 @@ from tokenizers import Tokenizer
 
 from jobs.models.inputs.input_size import WORDS, minilm_folder
 from tests.support.cases import each
-from workers.engines.common import device, embedding
-from workers.engines.common.bert import Encoder
+from workers.engines.common import device
 from workers.engines.encoder import RandomEncoder
+from workers.engines.encoders import embedding
+from workers.engines.encoders.bert import Encoder
 from workers.engines.minilm import MiniLM
 from workers.engines.protocol import DeviceFailed, InvalidInput, Prepared
 

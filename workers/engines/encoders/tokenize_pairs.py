@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from jobs.models.engines import huggingface_folder
 from jobs.models.inputs.input_size import open_tokenizer
-from workers.engines.common.tokenize import refusal
+from workers.engines.encoders.tokenize import refusal
 from workers.engines.protocol import InvalidInput
 
 _PIECE = 64  # texts a call of the tokenizer: more block other threads

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from jobs.models.engines import huggingface_folder
-from workers.engines.common.tokenize_pairs import Row
+from workers.engines.encoders.tokenize_pairs import Row
 from workers.engines.protocol import Params
 
 Floats = NDArray[np.float32]

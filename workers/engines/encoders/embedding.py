@@ -18,10 +18,10 @@ from workers.engines.adapters.cache import AdapterCache
 from workers.engines.adapters.lora import Lora, Rows, rows_of
 from workers.engines.adapters.slots import Slots
 from workers.engines.common import device as devices
-from workers.engines.common.bert import Encoder
 from workers.engines.common.device import Send
-from workers.engines.common.packing import LAYOUTS, Layout, TokenIds
-from workers.engines.common.tokenize import Texts
+from workers.engines.encoders.bert import Encoder
+from workers.engines.encoders.layouts import LAYOUTS, Layout, TokenIds
+from workers.engines.encoders.tokenize import Texts
 from workers.engines.protocol import (
     Adapted,
     DeviceFailed,

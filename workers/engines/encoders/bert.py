@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from workers.engines.adapters.lora import Lora, Rows, Shapes
-from workers.engines.common.packing import Layout
+from workers.engines.encoders.layouts import Layout
 from workers.engines.preemption import yield_point
 
 NORM_EPSILON = 1e-12

@@ -1,0 +1,1 @@
+"""Engines of texts whose network is an encoder, and the parts that they share."""
