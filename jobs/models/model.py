@@ -192,7 +192,7 @@ class Model:
 
         Declared, not measured: the scheduler doesn't know the device.
         """
-        return self.spec.pads or bool(self.options.get("layout") == "padded")
+        return self.spec.pads(self.options)
 
     def staged(self, snapshot: Path, files: Mapping[str, str]) -> "Model":
         """Returns this version with its files, and its adapters', in a snapshot of its artifact.

@@ -4,7 +4,6 @@ labels, embeddings and reranking.
 Only the folder is read: no code in it runs, no pickle, no network.
 """
 
-import inspect
 import os
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -13,22 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from jobs.artifacts import declared as artifacts
 from jobs.models.engines import huggingface_folder
 from jobs.models.engines.custom_engines import pair_characters, pairs
 from workers.engines.common import device as devices
-from workers.engines.common.device import Send
+from workers.engines.encoders import layouts
+from workers.engines.encoders.folder_networks import (
+    FolderNetwork,
+    PackedNetwork,
+    PaddedNetwork,
+    has_bias,
+)
 from workers.engines.encoders.heads import Classification, Embedding, Head, Reranking, TokenLabels
 from workers.engines.encoders.tokenize import sample_texts
-from workers.engines.encoders.tokenize_pairs import Row, Tokens, padded
+from workers.engines.encoders.tokenize_pairs import Row, Tokens
 from workers.engines.protocol import Engine, InvalidInput, Params, Prepared, PreparedInputs
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import transformers
 
-_DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
 _ONLY_THE_FOLDER = {"local_files_only": True, "trust_remote_code": False}
 _PAIR_TOKENS = 16_384  # tokens of a forward pass over pairs, padding included
 _SAMPLE_DOCUMENTS = (1, 8)
@@ -39,9 +43,11 @@ class HuggingFace(Engine):
 
     `task` is what it does; `sha256` that of its model.safetensors, `config_sha256` and
     `tokenizer_sha256` those of its config.json and tokenizer.json; `max_tokens` cuts texts below
-    the model's own limit; `dtype` is that of its weights. `pooling` and `normalize` (embeddings)
-    and `activation` (reranking) override what the folder says. Raises ValueError where options or
-    folder don't fit, Untrusted where a file isn't the declared one.
+    the model's own limit. `dtype` is that of its weights; "auto" is bfloat16 on CUDA, and float32
+    elsewhere. `layout` is "packed", texts end to end, or "padded"; "" is packed where the
+    architecture allows it. `pooling` and `normalize` (embeddings) and `activation` (reranking)
+    override what the folder says. Raises ValueError where options or folder don't fit, Untrusted
+    where a file isn't the declared one.
     """
 
     def __init__(
@@ -53,7 +59,8 @@ class HuggingFace(Engine):
         config_sha256: str = "",
         tokenizer_sha256: str = "",
         max_tokens: int = huggingface_folder.MOST_TOKENS,
-        dtype: str = "float32",
+        dtype: str = devices.AUTO,
+        layout: str = "",
         pooling: str = "",
         normalize: bool = True,
         activation: str = "",
@@ -61,8 +68,8 @@ class HuggingFace(Engine):
         threads: int | None = None,
     ) -> None:
         folder = Path(path)
-        options = {"path": path, "max_tokens": max_tokens}
-        if wrong := list(huggingface_folder.file_problems(task, path)):
+        options = {"path": path, "max_tokens": max_tokens, "layout": layout}
+        if wrong := list(huggingface_folder.file_problems(task, path, layout)):
             raise ValueError("; ".join(wrong))
         artifacts.weights(folder / huggingface_folder.WEIGHTS, sha256)
         artifacts.declared(folder / huggingface_folder.CONFIG, config_sha256, "config_sha256")
@@ -77,9 +84,15 @@ class HuggingFace(Engine):
         self._tokens = Tokens(folder, self._most, places=task == "tokens")
         self._pairs = task == "reranking"
         self._device = devices.choose(device)
-        self._network = _network(folder, self._head, _DTYPES[dtype], self._device.place)
-        self._padding = getattr(config, "pad_token_id", None) or 0
-        self._typed = _takes_types(self._network, config)
+        place = self._device.place
+        numbers = devices.dtype(dtype, place)
+        loaded = _loaded(folder, self._head, numbers, place)
+        self._memory_mb = devices.weights_mb(loaded)
+        if huggingface_folder.pads(options):
+            self._network: FolderNetwork = PaddedNetwork(loaded, config)
+        else:
+            create = layouts.choose("packed", place, numbers, biased=has_bias(config))
+            self._network = PackedNetwork(loaded, config, create)
         self._device.release()
 
     def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:
@@ -87,10 +100,7 @@ class HuggingFace(Engine):
         if self._pairs:
             return [self._prepare_pairs(value) for value in inputs]
         made = self._tokens.texts(inputs, min(self._most, params.get("truncate", self._most)))
-        return [
-            row if isinstance(row, InvalidInput) else Prepared(max(1, len(row)), [row])
-            for row in made
-        ]
+        return [row if isinstance(row, InvalidInput) else _prepared(row) for row in made]
 
     def run(self, batch: Sequence[Sequence[Row]], params: Params) -> Sequence[Any]:
         """Runs the rows of each item; returns an output for each item."""
@@ -98,7 +108,7 @@ class HuggingFace(Engine):
         outputs: dict[int, Any] = {}
         for indexes in self._passes(rows):
             some = [rows[index] for index in indexes]
-            values = self._device.run(partial(self._forward, some, params))
+            values = self._device.run(partial(self._head.run, self._network, some, params))
             outputs |= zip(indexes, self._head.outputs(some, values, params), strict=True)
         ordered = [outputs[index] for index in range(len(rows))]
         if not self._pairs:
@@ -115,7 +125,7 @@ class HuggingFace(Engine):
 
     def memory_mb(self) -> float:
         """Returns the size of the weights, MiB."""
-        return devices.weights_mb(self._network)
+        return self._memory_mb
 
     def close(self) -> None:
         """Frees the weights."""
@@ -143,12 +153,10 @@ class HuggingFace(Engine):
         if some:
             yield some
 
-    def _forward(self, rows: Sequence[Row], params: Params, send: Send) -> Tensor:
-        ids, types, mask = padded(rows, self._padding)
-        given = {"input_ids": send(ids), "attention_mask": send(mask)}
-        if self._typed:
-            given["token_type_ids"] = send(types)
-        return self._head.finish(self._network(**given), given["attention_mask"], params)
+
+def _prepared(row: Row) -> Prepared | InvalidInput:
+    """Prepares a row; one of a tokenizer without special tokens may be empty."""
+    return Prepared(len(row), [row]) if len(row) else InvalidInput("the text holds no token")
 
 
 def _head(
@@ -163,21 +171,20 @@ def _head(
     return Reranking(config, activation)
 
 
-def _network(folder: Path, head: Head, dtype: torch.dtype, place: torch.device) -> nn.Module:
+def _loaded(folder: Path, head: Head, dtype: torch.dtype, place: torch.device) -> nn.Module:
     """Loads the network. Raises ValueError where the folder lacks weights, which transformers would
     initialize at random."""
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     network, loaded = getattr(transformers, head.auto).from_pretrained(
-        folder, use_safetensors=True, dtype=dtype, output_loading_info=True, **_ONLY_THE_FOLDER
+        folder,
+        use_safetensors=True,
+        dtype=dtype,
+        output_loading_info=True,
+        **_ONLY_THE_FOLDER,
     )
     missing = sorted({*loaded["missing_keys"], *map(str, loaded["mismatched_keys"])})
     if missing := [name for name in missing if not name.startswith(head.optional)]:
         raise ValueError(f"{folder} has no weights for {', '.join(missing)}")
     module: nn.Module = network.to(place).eval()
     return module
-
-
-def _takes_types(network: nn.Module, config: Any) -> bool:
-    known = inspect.signature(network.forward).parameters
-    return "token_type_ids" in known and (getattr(config, "type_vocab_size", 0) or 0) > 1

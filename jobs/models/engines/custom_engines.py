@@ -109,19 +109,22 @@ class HuggingFaceOptions(EngineOptions):
     config_sha256: Sha256  #: of config.json
     tokenizer_sha256: Sha256  #: of tokenizer.json
     max_tokens: Annotated[int, Field(ge=MIN_TOKENS, le=MOST_TOKENS)] = MOST_TOKENS
-    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    #: of the weights; auto: bfloat16 on CUDA, else float32
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
+    #: texts end to end, or padded to the longest; empty: packed where the architecture allows it
+    layout: Literal["", "packed", "padded"] = ""
     device: str = ""
     threads: Threads = 1
 
     def file_problems(self, task: Task) -> Iterator[str]:
         """Implements `EngineOptions.file_problems`."""
-        return huggingface_folder.file_problems(task, self.path)
+        return huggingface_folder.file_problems(task, self.path, self.layout)
 
 
 class EmbeddingOptions(HuggingFaceOptions):
     """Options of a folder that embeds texts."""
 
-    pooling: Literal["mean", "cls"] = "mean"
+    pooling: Literal["mean", "cls", "last"] = "mean"
     normalize: bool = True
 
 
@@ -162,7 +165,7 @@ def _by_task(spec: EngineSpec) -> EngineSpec:
 def _huggingface(
     task: Task, options: type[HuggingFaceOptions] = HuggingFaceOptions, **params: Param
 ) -> EngineSpec:
-    """Returns the spec of texts as tokens, in length buckets, padded."""
+    """Returns the spec of texts as tokens, in length buckets where launches are padded."""
     return EngineSpec(
         True,
         "tokens",
@@ -171,7 +174,7 @@ def _huggingface(
         (*TOKEN_BUCKETS, *_LONGER_BUCKETS),
         task,
         longest=huggingface_folder.longest,
-        pads=True,
+        pads=huggingface_folder.pads,
         options=options,
     )
 
@@ -202,7 +205,7 @@ HUGGINGFACE = replace(
             size=pair_characters,
             buckets=_CHARACTER_BUCKETS,
             longest=lambda options: _CHARACTER_BUCKETS[-1],
-            pads=False,
+            pads=lambda options: False,
         ),
     },
 )

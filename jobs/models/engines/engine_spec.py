@@ -140,7 +140,8 @@ class EngineSpec:
     longest: Callable[[Mapping[str, Any]], int] = lambda options: options.get(
         "max_tokens", MAX_TOKENS
     )
-    pads: bool = False  #: each row of a launch costs what its longest does, whatever an entry says
+    #: True where each row of a launch costs what its longest does, by the model's options
+    pads: Callable[[Mapping[str, Any]], bool] = lambda options: options.get("layout") == "padded"
     shapes: bool = False  #: buckets are shapes: an input fits no launch of another, large or small
     options: type[EngineOptions] | None = None  #: None: only the engine knows them
     by_task: "Mapping[Any, EngineSpec]" = field(default_factory=dict)  #: tasks that entries choose

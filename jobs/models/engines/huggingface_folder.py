@@ -26,11 +26,17 @@ DIGESTS = {
 _UNLIMITED = 10**6  # tokens; tokenizers without a limit write a larger number
 _UNSAID = 512  # tokens, where no file of the folder says it
 _CHARACTERS_A_TOKEN = 8  # a longer text is nearly always one that is cut
-_COUNTED_FROM_PADDING = {
+COUNTED_FROM_PADDING = {
     "camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta",
     "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod",
 }  # fmt: skip
 """Model types whose first position is the one after that of the padding."""
+DECODERS = {"qwen3"}
+"""Model types whose head reads a text by its last token, to which alone all others are known."""
+PACKED = DECODERS | {
+    "bert", "camembert", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta",
+}  # fmt: skip
+"""Model types whose launches hold no padding."""
 _HEADS = {
     "classification": "ForSequenceClassification",
     "reranking": "ForSequenceClassification",
@@ -69,7 +75,7 @@ def _longest(path: str, sha256: str) -> int:
     folder = Path(path)
     config = read(_here(folder / CONFIG, sha256).parent, CONFIG)
     positions = config.get("max_position_embeddings")
-    if isinstance(positions, int) and config.get("model_type") in _COUNTED_FROM_PADDING:
+    if isinstance(positions, int) and config.get("model_type") in COUNTED_FROM_PADDING:
         positions -= (config.get("pad_token_id") or 0) + 1
     said = (
         positions,
@@ -91,6 +97,26 @@ def tokens(value: Any, params: Mapping[str, Any], options: Mapping[str, Any]) ->
         return cut
     tokenizer = _tokenizer(options["path"], options.get("tokenizer_sha256", ""), most)
     return max(1, min(len(tokenizer.encode(text).ids), cut))
+
+
+def pads(options: Mapping[str, Any]) -> bool:
+    """Returns True where a launch is padded to its longest text: by the option `layout`, or where
+    the architecture takes texts in no other way. Raises NotConfigured."""
+    if layout := options.get("layout"):
+        return bool(layout == "padded")
+    if _is_elsewhere(options):
+        return False  # until a worker has its files
+    return not packs(_model_type(options["path"], options.get("config_sha256", "")))
+
+
+def packs(model_type: str) -> bool:
+    """Returns True for an architecture whose launches need no padding."""
+    return model_type in PACKED
+
+
+@cache
+def _model_type(path: str, sha256: str) -> str:
+    return str(read(_here(Path(path) / CONFIG, sha256).parent, CONFIG).get("model_type"))
 
 
 def _is_elsewhere(options: Mapping[str, Any]) -> bool:
@@ -115,8 +141,8 @@ def _here(file: Path, sha256: str) -> Path:
         raise NotConfigured(str(error)) from error
 
 
-def file_problems(task: str, path: str) -> Iterator[str]:
-    """Yields what is wrong with the folder for this task."""
+def file_problems(task: str, path: str, layout: str = "") -> Iterator[str]:
+    """Yields what is wrong with the folder for this task and layout of texts."""
     folder = Path(path)
     if not folder.is_dir():
         yield f"options.path: there is no folder {folder}"
@@ -131,6 +157,8 @@ def file_problems(task: str, path: str) -> Iterator[str]:
         return
     if no := misfit(task, config):
         yield f"{folder}: {no}"
+    if layout == "packed" and not packs(kind := str(config.get("model_type"))):
+        yield f"{folder} is a {kind}, which takes padded texts alone; leave out layout"
 
 
 def misfit(task: str, config: Mapping[str, Any]) -> str | None:

@@ -55,7 +55,7 @@ _SPEC = EngineSpec(
     "image_classification",
     input_problem=header.refuse,
     longest=lambda options: BUCKETS[-1],
-    pads=True,
+    pads=lambda options: True,
     shapes=True,
     options=ImageOptions,
     pooled=True,

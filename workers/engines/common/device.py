@@ -18,6 +18,10 @@ from torch import Tensor, nn
 
 from workers.engines import preemption
 
+AUTO = "auto"
+DTYPES = (AUTO, "float32", "float16", "bfloat16")
+"""Types of numbers that a model may declare."""
+
 Send: TypeAlias = Callable[[NDArray[Any]], Tensor]
 """Copies an array to a tensor on the device."""
 
@@ -92,6 +96,15 @@ def choose(name: str | None, *, preemptible: bool = False) -> Device:
     if place.type == "cuda":
         return Cuda(place)
     return Cpu(place) if preemptible and place.type == "cpu" else Device(place)
+
+
+def dtype(name: str, place: torch.device) -> torch.dtype:
+    """Returns the type of a model's numbers by its name; "auto" is bfloat16 on CUDA, which takes
+    half the memory and a fraction of the time, and float32 elsewhere."""
+    if name == AUTO:
+        name = "bfloat16" if place.type == "cuda" else "float32"
+    found: torch.dtype = getattr(torch, name)
+    return found
 
 
 def weights_mb(module: nn.Module) -> float:

@@ -123,7 +123,8 @@ class Layer:
     def __call__(self, x: Tensor, texts: Layout) -> Tensor:
         """Maps [tokens, hidden] to the same shape."""
         adapters = texts.adapters
-        mixed = texts.attend(self._qkv(x, adapters), self._heads)
+        shape = (len(x), 3, self._heads, -1)
+        mixed = texts.attend(self._qkv(x, adapters).view(shape).unbind(1))
         x = self._attention_norm(self._out(mixed, adapters).add_(x))
         # In place: a fresh [tokens, 4 hidden] costs more in page faults than the GELU itself.
         hidden = torch.ops.aten.gelu_(self._up(x, adapters))

@@ -1,6 +1,5 @@
 """Embedding engine shared by `minilm` and `encoder`: texts to mean-pooled vectors."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -19,8 +18,9 @@ from workers.engines.adapters.lora import Lora, Rows, rows_of
 from workers.engines.adapters.slots import Slots
 from workers.engines.common import device as devices
 from workers.engines.common.device import Send
+from workers.engines.encoders import layouts
 from workers.engines.encoders.bert import Encoder
-from workers.engines.encoders.layouts import LAYOUTS, Layout, TokenIds
+from workers.engines.encoders.layouts import Layout, TokenIds
 from workers.engines.encoders.tokenize import Texts
 from workers.engines.protocol import (
     Adapted,
@@ -31,14 +31,11 @@ from workers.engines.protocol import (
     PreparedInputs,
 )
 
-_log = logging.getLogger(__name__)
-
 Load: TypeAlias = Callable[[torch.device], Mapping[str, Tensor]]
 
 _USED = ("embeddings.", "encoder.")  # prefixes; a pooler is not used
 _KNOWN_TEXT = "The quick brown fox jumps over the lazy dog."
 _TOLERANCE = 0.01  # of each number of a vector of length 1, and of its length, in float16
-_DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
 class Embedder:
@@ -47,9 +44,9 @@ class Embedder:
     Options: `load` creates the state dict of BertModel on a device. `device` is a torch device; by
     default CUDA where there is one, else the CPU. `max_tokens` cuts texts, [CLS] and [SEP]
     included. `threads` sets torch's intra-op threads of the process; None leaves them. `layout` is
-    "packed", or "padded", which suits a GPU; it doesn't follow the device, as the api schedules by
-    what is declared (`Model.pads`). `dtype` is "float32", or "float16", which halves memory and
-    time on a GPU; vectors are float32.
+    "packed", texts end to end, or "padded"; the api schedules by what is declared (`Model.pads`).
+    `dtype` is that of the weights, "float32", "float16" or "bfloat16"; "auto" is bfloat16 on CUDA,
+    and float32 elsewhere. Vectors are float32.
 
     `adapter_slots` is the number of adapters (LoRA) in memory at a time.
 
@@ -68,23 +65,24 @@ class Embedder:
         max_tokens: int = MAX_TOKENS,
         threads: int | None = None,
         layout: str = "packed",
-        dtype: str = "float32",
+        dtype: str = devices.AUTO,
         adapter_slots: int = SLOTS,
     ) -> None:
-        _known("layout", layout, LAYOUTS)
-        _known("dtype", dtype, _DTYPES)
+        _known("layout", layout, layouts.NAMES)
+        _known("dtype", dtype, devices.DTYPES)
         if threads is not None:
             torch.set_num_threads(threads)
-        self._texts, self._layout = Texts(max_tokens), LAYOUTS[layout]
+        self._texts = Texts(max_tokens)
         self._device = devices.choose(device, preemptible=True)
-        self._encoder, self._memory_mb = _encoder(load, self._device.place, _DTYPES[dtype], heads)
+        place = self._device.place
+        numbers = devices.dtype(dtype, place)
+        self._create_layout = layouts.choose(layout, place, numbers)
+        self._encoder, self._memory_mb = _encoder(load, place, numbers, heads)
         self._device.release()
-        encoder, place = self._encoder, self._device.place
+        encoder = self._encoder
         self._adapters = AdapterCache(
             adapter_slots, lambda one: lora.load(one, encoder.shapes, encoder.dtype, place)
         )
-        if layout == "packed" and self._device.place.type == "cuda":
-            _log.warning("a GPU is slow with the packed layout: declare layout = 'padded'")
 
     @property
     def preemptible(self) -> bool:
@@ -145,7 +143,9 @@ class Embedder:
         self._device.release()
 
     def _embed(self, batch: Sequence[TokenIds | Adapted], params: Params, send: Send) -> Tensor:
-        texts = self._layout([one.data if isinstance(one, Adapted) else one for one in batch], send)
+        texts = self._create_layout(
+            [one.data if isinstance(one, Adapted) else one for one in batch], send
+        )
         texts.adapters = _adapters(batch, texts, self._device.place)
         vectors = self._encoder(texts)[:, : params.get("dimensions")]
         return F.normalize(vectors) if params.get("normalize", True) else vectors
@@ -175,6 +175,6 @@ def _adapters(
     ]
 
 
-def _known(option: str, value: str, known: Mapping[str, object]) -> None:
+def _known(option: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
         raise ValueError(f"options.{option} is {value!r}; there are: {', '.join(known)}")

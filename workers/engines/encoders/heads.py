@@ -11,10 +11,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from jobs.models.engines import huggingface_folder
+from workers.engines.common.device import Send
+from workers.engines.encoders.folder_networks import FolderNetwork
 from workers.engines.encoders.tokenize_pairs import Row
 from workers.engines.protocol import Params
 
 Floats = NDArray[np.float32]
+
+_POOLINGS = {
+    "mean_tokens": "mean",
+    "cls_token": "cls",
+    "lasttoken": "last",
+    "mean": "mean",
+    "cls": "cls",
+}
+"""Poolings by their names in files of sentence-transformers."""
 
 
 class Head(Protocol):
@@ -23,12 +34,14 @@ class Head(Protocol):
     auto: str  #: class of transformers that loads such a model
     optional: tuple[str, ...] = ()  #: prefixes of parameters that it may lack
 
-    def finish(self, returned: Any, mask: Tensor, params: Params) -> Tensor:
-        """Computes float32 [rows, …] on the device; mask is [rows, tokens]."""
+    def run(
+        self, network: FolderNetwork, rows: Sequence[Row], params: Params, send: Send
+    ) -> Tensor:
+        """Runs the network. Returns float32 [rows, …], or [tokens of all rows, …]."""
         ...
 
     def outputs(self, rows: Sequence[Row], values: Floats, params: Params) -> Sequence[Any]:
-        """Returns one output a row, from the values of `finish`."""
+        """Returns one output a row, from the values of `run`."""
         return list(values)
 
 
@@ -43,9 +56,11 @@ class Classification(Head):
         several = getattr(config, "problem_type", None) == "multi_label_classification"
         self._alone = several or len(self._labels) == 1
 
-    def finish(self, returned: Any, mask: Tensor, params: Params) -> Tensor:
+    def run(
+        self, network: FolderNetwork, rows: Sequence[Row], params: Params, send: Send
+    ) -> Tensor:
         """Returns scores [rows, labels]."""
-        logits: Tensor = returned.logits.float()
+        logits = network.row_logits(rows, send)
         return logits.sigmoid() if self._alone else logits.softmax(-1)
 
     def outputs(self, rows: Sequence[Row], values: Floats, params: Params) -> Sequence[Any]:
@@ -63,14 +78,17 @@ class TokenLabels(Head):
     def __init__(self, config: Any) -> None:
         self._labels = _labels(config)
 
-    def finish(self, returned: Any, mask: Tensor, params: Params) -> Tensor:
-        """Returns probabilities [rows, tokens, labels]."""
-        probabilities: Tensor = returned.logits.float().softmax(-1)
-        return probabilities
+    def run(
+        self, network: FolderNetwork, rows: Sequence[Row], params: Params, send: Send
+    ) -> Tensor:
+        """Returns probabilities [tokens of all rows, labels]."""
+        return network.token_logits(rows, send).softmax(-1)
 
     def outputs(self, rows: Sequence[Row], values: Floats, params: Params) -> Sequence[Any]:
         """Returns one output a row."""
-        return [list(self._spans(*pair)) for pair in zip(rows, values, strict=True)]
+        ends = np.cumsum([len(row) for row in rows])
+        by_row = np.split(values, ends[:-1])
+        return [list(self._spans(*pair)) for pair in zip(rows, by_row, strict=True)]
 
     def _spans(self, row: Row, values: Floats) -> Iterator[dict[str, Any]]:
         assert row.places is not None
@@ -94,8 +112,8 @@ class TokenLabels(Head):
 
 
 class Embedding(Head):
-    """Outputs a vector a text: the mean over its tokens, or its first token's ("cls"), of unit
-    length unless `normalize` is False."""
+    """Outputs a vector a text: the mean over its tokens, or its first ("cls") or last token's, of
+    unit length unless `normalize` is False."""
 
     auto = "AutoModel"
     optional = ("pooler.",)
@@ -103,14 +121,11 @@ class Embedding(Head):
     def __init__(self, folder: Path, pooling: str, normalize: bool) -> None:
         self._pooling, self._normalize = pooling or _pooling(folder), normalize
 
-    def finish(self, returned: Any, mask: Tensor, params: Params) -> Tensor:
+    def run(
+        self, network: FolderNetwork, rows: Sequence[Row], params: Params, send: Send
+    ) -> Tensor:
         """Returns vectors [rows, hidden]."""
-        hidden = returned.last_hidden_state.float()
-        if self._pooling == "cls":
-            vectors = hidden[:, 0]
-        else:
-            real = mask[:, :, None].float()
-            vectors = (hidden * real).sum(1) / real.sum(1)
+        vectors = network.pooled(rows, self._pooling, send)
         return F.normalize(vectors) if params.get("normalize", self._normalize) else vectors
 
 
@@ -124,9 +139,11 @@ class Reranking(Head):
             raise ValueError(problem)
         self._sigmoid = (activation or _activation(config)) == "sigmoid"
 
-    def finish(self, returned: Any, mask: Tensor, params: Params) -> Tensor:
+    def run(
+        self, network: FolderNetwork, rows: Sequence[Row], params: Params, send: Send
+    ) -> Tensor:
         """Returns scores [rows]."""
-        logits: Tensor = returned.logits.float()[:, 0]
+        logits = network.row_logits(rows, send)[:, 0]
         return logits.sigmoid() if self._sigmoid else logits
 
     def outputs(self, rows: Sequence[Row], values: Floats, params: Params) -> Sequence[Any]:
@@ -164,15 +181,16 @@ def _pooling(folder: Path) -> str:
     """Reads the pooling from the file of sentence-transformers; "mean" without one."""
     config = huggingface_folder.read(folder / "1_Pooling", "config.json")
     flags = [key for key, on in config.items() if on is True and key.startswith("pooling_mode_")]
-    modes = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-    wanted = [modes.get(flag, flag.removeprefix("pooling_mode_")) for flag in flags]
+    wanted = [flag.removeprefix("pooling_mode_") for flag in flags]
     if mode := config.get("pooling_mode"):
         wanted = list(mode) if isinstance(mode, list | tuple) else [mode]
     if not wanted:
         return "mean"
-    if wanted not in (["mean"], ["cls"]):
-        raise ValueError(f"{folder}/1_Pooling pools by {', '.join(wanted)}; mean and cls are known")
-    return wanted[0]
+    known = [_POOLINGS.get(name, "") for name in wanted]
+    if len(known) != 1 or not known[0]:
+        words = ", ".join(wanted)
+        raise ValueError(f"{folder}/1_Pooling pools by {words}; mean, cls and lasttoken are known")
+    return known[0]
 
 
 def _activation(config: Any) -> str:

@@ -1,21 +1,21 @@
-"""Layouts of the texts of a launch in one [tokens, hidden] matrix: packed or padded.
+"""Layouts of the texts of a launch in one [tokens, hidden] matrix: packed, varlen or padded.
 
 A layout is created for each launch. Linear layers and norms see the matrix alone; attention and
 pooling, which must not mix texts, belong to the layout.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby, pairwise
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
 from workers.engines.adapters.lora import Lora, Rows
 from workers.engines.common.device import Send
+from workers.engines.encoders.attention import FULL, Attention, has_varlen
 
 TokenIds = NDArray[np.int32]
 
@@ -31,8 +31,13 @@ class Layout(Protocol):
     spans: Sequence[range]  #: tokens of each text, in the order of the launch
     adapters: Sequence[tuple[Rows, Lora]]  #: of tokens, which the linear layers add
 
-    def attend(self, qkv: Tensor, heads: int) -> Tensor:
-        """Maps qkv [tokens, 3 hidden] to [tokens, hidden]: each token attends to its own text."""
+    def spread(self, values: Sequence[NDArray[Any]]) -> Tensor:
+        """Returns integers [tokens], on the device, of those of each text, [its tokens]."""
+        ...
+
+    def attend(self, parts: Iterable[Tensor], how: Attention = FULL) -> Tensor:
+        """Maps query, key and value, each [tokens, heads, dim], to [tokens, heads * dim]: each
+        token attends to its own text. Key and value may have fewer heads."""
         ...
 
     def pool(self, x: Tensor) -> Tensor:
@@ -40,36 +45,68 @@ class Layout(Protocol):
         over the tokens of each text."""
         ...
 
+    def pick(self, x: Tensor, *, last: bool = False) -> Tensor:
+        """Maps [tokens, hidden] to [texts, hidden]: the first, or the last, token of each text."""
+        ...
 
-class Packed:
+    def unpack(self, x: Tensor) -> Tensor:
+        """Maps [tokens, …] to the tokens of all texts, in the order of the launch, without any
+        other."""
+        ...
+
+
+class _OnHost:
+    """Base of layouts whose places of tokens are known on the host: where each text begins, and its
+    length, in the order of the launch."""
+
+    def __init__(self, starts: NDArray[Any], lengths: NDArray[Any], send: Send) -> None:
+        self._starts, self._lengths, self._send = starts, lengths, send
+        self.adapters: Sequence[tuple[Rows, Lora]] = ()
+
+    def pick(self, x: Tensor, *, last: bool = False) -> Tensor:
+        """Returns the first, or the last, token of each text."""
+        return x[self._send(self._starts + (self._lengths - 1 if last else 0))]
+
+    def unpack(self, x: Tensor) -> Tensor:
+        """Returns the tokens of all texts."""
+        ends = np.cumsum(self._lengths)
+        shifts = np.repeat(self._starts - ends + self._lengths, self._lengths)
+        return x[self._send(np.arange(ends[-1]) + shifts)]
+
+
+class Packed(_OnHost):
     """Rows end to end, shortest first, without padding. Attention runs once for each length, which
     suits a CPU; a GPU would starve on small kernels."""
 
     def __init__(self, texts: Sequence[TokenIds], send: Send) -> None:
         filled = [*texts, *_filler(sum(map(len, texts)))]
         lengths = np.array([len(ids) for ids in filled])
-        order = np.argsort(lengths, kind="stable")
+        self._order = order = np.argsort(lengths, kind="stable")
         self._groups = [(len(list(same)), n) for n, same in groupby(lengths[order].tolist())]
-        self.ids = send(np.concatenate([filled[i] for i in order]))
+        places = np.argsort(order)[: len(texts)]
+        starts = np.concatenate([[0], np.cumsum(lengths[order])])
+        super().__init__(starts[places], lengths[: len(texts)], send)
+        self._filled, self._places = filled[len(texts) :], send(places)
+        self.spans: Sequence[range] = [range(starts[place], starts[place + 1]) for place in places]
+        self.ids = self.spread(texts)
         self.positions = send(
             np.concatenate([np.arange(n, dtype=np.int32) for n in lengths[order]])
         )
-        places = np.argsort(order)[: len(texts)]
-        self._places = send(places)
-        starts = np.concatenate([[0], np.cumsum(lengths[order])])
-        self.spans: Sequence[range] = [range(starts[place], starts[place + 1]) for place in places]
-        self.adapters: Sequence[tuple[Rows, Lora]] = ()
 
-    def attend(self, qkv: Tensor, heads: int) -> Tensor:
+    def spread(self, values: Sequence[NDArray[Any]]) -> Tensor:
+        """Returns the integers of each token."""
+        filled = [*values, *self._filled]
+        return self._send(np.concatenate([filled[i] for i in self._order]))
+
+    def attend(self, parts: Iterable[Tensor], how: Attention = FULL) -> Tensor:
         """Runs attention within each text."""
-        mixed = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
-        parts = zip(self._split(qkv), self._split(mixed), self._groups, strict=True)
-        for part, out, (rows, length) in parts:
-            shape = (rows, length, heads, -1)
-            query, key, value = (p.view(shape).transpose(1, 2) for p in part.chunk(3, dim=1))
-            mixed_heads = F.scaled_dot_product_attention(query, key, value)
-            out.view(shape).copy_(mixed_heads.transpose(1, 2))
-        return mixed
+        query, key, value = parts
+        mixed = query.new_empty(query.shape)
+        of_groups = zip(*map(self._split, (query, key, value, mixed)), self._groups, strict=True)
+        for *its, out, shape in of_groups:
+            heads = how.padded(part.view(*shape, *part.shape[1:]) for part in its)
+            out.view(*shape, *out.shape[1:]).copy_(heads.transpose(1, 2))
+        return mixed.view(len(mixed), -1)
 
     def pool(self, x: Tensor) -> Tensor:
         """Returns the mean over each text."""
@@ -81,47 +118,102 @@ class Packed:
         return torch.split_with_sizes(x, [rows * length for rows, length in self._groups])
 
 
-class Padded:
-    """Matrix [texts, longest] and a mask: few large kernels, which suits a GPU."""
+class Varlen:
+    """Rows end to end, in the order of the launch, without padding. One kernel runs attention over
+    texts of any length, which suits a GPU."""
+
+    def __init__(self, texts: Sequence[TokenIds], send: Send) -> None:
+        lengths = np.array([len(ids) for ids in texts], dtype=np.int32)
+        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        tokens = int(starts[-1])
+        positions = np.arange(tokens, dtype=np.int32) - np.repeat(starts[:-1], lengths)
+        sent = send(np.concatenate([*texts, positions, starts]))  # one copy for all three
+        self.ids, self.positions = sent[:tokens], sent[tokens : 2 * tokens]
+        self._starts = sent[2 * tokens :]
+        self._send, self._longest = send, int(lengths.max())
+        self.spans: Sequence[range] = [range(*ends) for ends in pairwise(starts.tolist())]
+        self.adapters: Sequence[tuple[Rows, Lora]] = ()
+
+    def spread(self, values: Sequence[NDArray[Any]]) -> Tensor:
+        """Returns the integers of each token."""
+        return self._send(np.concatenate(values))
+
+    def attend(self, parts: Iterable[Tensor], how: Attention = FULL) -> Tensor:
+        """Runs attention within each text."""
+        mixed = how.varlen(parts, self._starts, self._longest)
+        return mixed.reshape(len(mixed), -1)
+
+    def pool(self, x: Tensor) -> Tensor:
+        """Returns the mean over each text."""
+        # Each sum is one thread's, token by token: the same bits whatever the neighbours are.
+        offsets = self._starts.long()
+        return torch.segment_reduce(x.float(), "mean", offsets=offsets, axis=0, unsafe=True)
+
+    def pick(self, x: Tensor, *, last: bool = False) -> Tensor:
+        """Returns the first, or the last, token of each text."""
+        return x[self._starts[1:] - 1 if last else self._starts[:-1]]
+
+    def unpack(self, x: Tensor) -> Tensor:
+        """Returns the tokens of all texts."""
+        return x
+
+
+class Padded(_OnHost):
+    """Matrix [texts, longest] and a mask: few large kernels, for a GPU without `Varlen`."""
 
     def __init__(self, texts: Sequence[TokenIds], send: Send) -> None:
         lengths = np.array([len(ids) for ids in texts], dtype=np.int32)
         columns = -(-lengths.max() // _COLUMNS_STEP) * _COLUMNS_STEP
-        real = np.arange(columns) < lengths[:, None]
-        ids = np.zeros(real.shape, dtype=np.int32)
-        ids[real] = np.concatenate(texts)
-        self._shape = real.shape
-        self.spans: Sequence[range] = [
-            range(n * columns, (n + 1) * columns) for n in range(len(texts))
-        ]
-        self.adapters: Sequence[tuple[Rows, Lora]] = ()
-        self.ids = send(ids.reshape(-1))
+        rows = np.arange(len(texts)) * columns
+        super().__init__(rows, lengths, send)
+        self._mask = np.arange(columns) < lengths[:, None]
+        self.spans: Sequence[range] = [range(row, row + columns) for row in rows]
+        self.ids = self.spread(texts)
         self.positions = send(np.tile(np.arange(columns, dtype=np.int32), len(texts)))
-        self._lengths = send(lengths[:, None])
+        self._counts = send(lengths[:, None])
         # Without a mask torch has a faster attention.
-        self._real = None if real.all() else send(real)
+        self._real = None if self._mask.all() else send(self._mask)
 
-    def attend(self, qkv: Tensor, heads: int) -> Tensor:
+    def spread(self, values: Sequence[NDArray[Any]]) -> Tensor:
+        """Returns the integers of each token, and zeros for padding."""
+        spread = np.zeros(self._mask.shape, dtype=np.int32)
+        spread[self._mask] = np.concatenate(values)
+        return self._send(spread.reshape(-1))
+
+    def attend(self, parts: Iterable[Tensor], how: Attention = FULL) -> Tensor:
         """Runs attention within each text."""
-        shape = (*self._shape, 3, heads, -1)
-        query, key, value = qkv.view(shape).permute(2, 0, 3, 1, 4)
-        mask = None if self._real is None else self._real[:, None, None, :]
-        mixed = F.scaled_dot_product_attention(query, key, value, mask)
-        return mixed.transpose(1, 2).reshape(len(qkv), -1)
+        rows, columns = self._mask.shape
+        some = (part.view(rows, columns, *part.shape[1:]) for part in parts)
+        return how.padded(some, self._real).transpose(1, 2).reshape(rows * columns, -1)
 
     def pool(self, x: Tensor) -> Tensor:
         """Returns the mean over each text."""
-        rows = x.view(*self._shape, -1)
+        rows = x.view(*self._mask.shape, -1)
         if self._real is not None:
             rows = rows * self._real[:, :, None]
-        return rows.sum(1, dtype=torch.float32) / self._lengths
+        return rows.sum(1, dtype=torch.float32) / self._counts
 
 
-LAYOUTS: Mapping[str, Callable[[Sequence[TokenIds], Send], Layout]] = {
-    "packed": Packed,
-    "padded": Padded,
-}
-"""Create the layout of one launch from the token ids of each text."""
+NAMES = ("packed", "padded")
+"""Layouts that a model may declare."""
+
+CreateLayout: TypeAlias = Callable[[Sequence[TokenIds], Send], Layout]
+"""Creates the layout of one launch from the token ids of each text."""
+
+
+def choose(
+    name: str, place: torch.device, dtype: torch.dtype, *, biased: bool = False
+) -> CreateLayout:
+    """Returns the layout of a model that declares "packed" or "padded", on a device.
+
+    Packed rows are `Varlen` on CUDA, and `Padded` where that doesn't run. biased: its attention has
+    a bias.
+    """
+    if name == "padded":
+        return Padded
+    if place.type != "cuda":
+        return Packed
+    return Varlen if has_varlen(place, dtype) and not biased else Padded
 
 
 def _filler(tokens: int) -> list[TokenIds]:

@@ -19,6 +19,7 @@ from jobs.artifacts.declared import Untrusted
 from jobs.errors import NotConfigured
 from jobs.models.engines import custom_engines as own_models
 from jobs.models.engines import huggingface_folder
+from jobs.models.model import Model
 from tests.support.models import custom_models
 from workers.engines.huggingface import HuggingFace
 from workers.engines.protocol import InvalidInput, Prepared
@@ -138,6 +139,7 @@ def test_vectors_are_the_mean_over_tokens(engines: Engines, home: Path) -> None:
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
         ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, "mean"),
         ({"word_embedding_dimension": 32, "pooling_mode": "cls"}, "cls"),
+        ({"pooling_mode_mean_tokens": False, "pooling_mode_lasttoken": True}, "last"),
         ({"pooling_mode_max_tokens": True}, None),
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, None),
     ],
@@ -150,12 +152,12 @@ def test_a_folder_says_how_its_vectors_are_pooled(
         (folder / "1_Pooling").mkdir()
         (folder / "1_Pooling" / "config.json").write_text(json.dumps(said))
     if pooling is None:
-        with pytest.raises(ValueError, match="mean and cls are known"):
+        with pytest.raises(ValueError, match="mean, cls and lasttoken are known"):
             load(folder, "embedding")
         return
     [vector] = outputs(load(folder, "embedding"), ["a cat"], normalize=False)
     hidden = plain(folder, "embedding", "a cat").last_hidden_state[0]
-    wanted = hidden[0] if pooling == "cls" else hidden.mean(0)
+    wanted = {"cls": hidden[0], "last": hidden[-1], "mean": hidden.mean(0)}[pooling]
     np.testing.assert_allclose(vector, wanted, **TOLERANCE)
     [declared] = outputs(load(folder, "embedding", pooling="cls", normalize=False), ["a cat"])
     np.testing.assert_allclose(declared, hidden[0], **TOLERANCE)
@@ -313,6 +315,43 @@ def test_nothing_is_asked_of_the_network(home: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     assert outputs(load(home / "classification", "classification"), ["a cat"])
+
+
+def test_padding_changes_no_vector(engines: Engines, home: Path) -> None:
+    padded = load(home / "embedding", "embedding", layout="padded")
+    wanted = outputs(engines["embedding"], TEXTS)
+    np.testing.assert_allclose(outputs(padded, TEXTS), wanted, **TOLERANCE)
+
+
+def test_launches_are_padded_where_it_is_said_or_the_architecture_needs_it(
+    home: Path, tmp_path: Path
+) -> None:
+    bert, other = home / "embedding", copied(home / "embedding", tmp_path / "other")
+    config = json.loads((other / "config.json").read_text()) | {"model_type": "deberta-v2"}
+    (other / "config.json").write_text(json.dumps(config))
+    declared = custom_models.checksums(bert) | {"config_sha256": ""}
+    for folder, layout, padded in (
+        (bert, "", False),
+        (bert, "packed", False),
+        (bert, "padded", True),
+        (other, "", True),
+        (other, "padded", True),
+    ):
+        options = declared | {"path": str(folder), "layout": layout}
+        model = Model("own", "1", "huggingface", task="embedding", options=options)
+        assert model.pads == padded
+        assert bool(model.buckets) == padded
+    with pytest.raises(ValueError, match="is a deberta-v2, which takes padded texts alone"):
+        load(other, "embedding", layout="packed")
+
+
+def test_a_text_without_a_token_is_refused(home: Path, tmp_path: Path) -> None:
+    folder = copied(home / "embedding", tmp_path / "bare")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text()) | {"post_processor": None}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    made = load(folder, "embedding").prepare(["a cat", "", "dog"], {})
+    assert [type(one) for one in made] == [Prepared, InvalidInput, Prepared]
+    assert "holds no token" in str(made[1])
 
 
 def test_half_precision_has_almost_the_same_scores(engines: Engines, home: Path) -> None:

@@ -96,7 +96,7 @@ def test_what_is_wrong_with_options_is_named(tmp_path: Path) -> None:
         ("huggingface", "tokens", HUGGINGFACE + ', pooling = "cls"',
          ["unknown key 'pooling' in options"]),
         ("huggingface", "embedding", HUGGINGFACE + ', pooling = "max"',
-         ["pooling must be 'mean' or 'cls', not 'max'"]),
+         ["pooling must be 'mean', 'cls' or 'last', not 'max'"]),
         ("huggingface", "embedding", HUGGINGFACE + ", normalize = 1",
          ["normalize must be true or false"]),
         ("huggingface", "reranking", HUGGINGFACE + ', activation = ""',
