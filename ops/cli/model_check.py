@@ -110,7 +110,7 @@ def check_model(model: Model, device: str, inputs: Sequence[Any] = ()) -> ModelR
             unit=model.spec.unit,
             target_ms=model.target_ms,
             curves=curves,
-            advice=_advice(engine, curves),
+            advice=_advice(model, engine, curves),
         )
     except DeviceFailed as error:
         raise ModelCheckFailed(f"{model.key}: the device failed: {error}") from error
@@ -225,12 +225,14 @@ def _sizes(most: int) -> list[int]:
     return sorted({*powers, most})
 
 
-def _advice(engine: Engine, curves: Sequence[Curve]) -> dict[str, int]:
+def _advice(model: Model, engine: Engine, curves: Sequence[Curve]) -> dict[str, int]:
     """Limits for the largest launches that pay and that the target allows."""
     rows = [(curve, max(1, min(curve.best, curve.in_time))) for curve in curves]
     advice = {"max_batch": max(most for _, most in rows)}
-    if any(curve.bucket for curve in curves):
-        advice["max_tokens"] = max(most * curve.bucket for curve, most in rows)
+    if model.size_buckets:  # without padding a row is as long as the mean
+        advice["max_tokens"] = max(
+            round(most * (curve.bucket or curve.size)) for curve, most in rows
+        )
     item_s = mean(1 / _rate(curve, most) for curve, most in rows)
     advice["slice_items"] = min(
         _MOST_SLICE_ITEMS, max(advice["max_batch"], _two_digits(_SLICE_S / item_s))
