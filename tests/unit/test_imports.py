@@ -66,7 +66,7 @@ ORDER = {
     ],
     "ops.bench": [
         ["fuzzing", "harness"], ["data", "probes"], ["load"], ["baselines", "results"],
-        ["chaos", "fairness", "generation", "scenarios"], ["rollout", "scaling", "streams"],
+        ["chaos", "fairness", "generation", "gpu", "scenarios"], ["rollout", "scaling", "streams"],
     ],
 }  # fmt: skip
 #: The kernel of `jobs`: modules of one row that may import each other.

@@ -4,7 +4,9 @@ import functools
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Sequence
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -46,6 +48,7 @@ class Report:
         parts = (threshold.partition(" ") for threshold in thresholds)
         self._limits = {name: limit for name, _, limit in parts}
         self.figures: dict[str, float] = {}
+        self._told: set[str] = set()  # figures of parts that have ended
         self._left_out: dict[str, str] = {}
 
     def add(self, prefix: str = "", /, **figures: float) -> None:
@@ -84,12 +87,19 @@ class Report:
         self._left_out[name] = why
         click.echo(f"  {name} is left out: {why}", err=True)
 
-    def finish(self) -> None:
+    def end_part(self, part: str) -> None:
+        """Prints a line of JSON with the figures since the part before."""
+        figures = {name: n for name, n in self.figures.items() if name not in self._told}
+        self._told |= figures.keys()
+        click.echo(json.dumps({"bench": self._bench, "part": part, "figures": figures}))
+
+    def finish(self, *, cut_off: bool = False) -> None:
         """Prints the line of JSON. A figure that wasn't measured doesn't hold its threshold; of one
-        that was left out it isn't known."""
+        that was left out it isn't known. cut_off: ended before all was measured."""
         line = {
             "bench": self._bench,
             **({"quick": True} if self._quick else {}),
+            **({"cut_off": True} if cut_off else {}),
             "data": folder.origin(),
             "machine": machine(),
             "figures": self.figures,
@@ -122,7 +132,9 @@ def scenario(name: str, *thresholds: str) -> Callable[[Measure], Measure]:
             """Measures, saves the picture and prints the report."""
             folder.forget()
             report = Report(name, thresholds, scale.quick)
-            if picture := measure(report, scale, **options):
+            with _told_when_cut_off(report):
+                picture = measure(report, scale, **options)
+            if picture:
                 from ops.bench.results.plots import save_picture
 
                 save_picture(name, picture, scale.quick)
@@ -131,6 +143,25 @@ def scenario(name: str, *thresholds: str) -> Callable[[Measure], Measure]:
         return run
 
     return decorate
+
+
+@contextmanager
+def _told_when_cut_off(report: Report) -> Iterator[None]:
+    """Prints what was measured where the process is told to end (SIGTERM, as `timeout` sends it, or
+    Ctrl-C), before anything is stopped, which may take long."""
+
+    def end(number: int, _: Any) -> None:
+        """Handles a signal."""
+        signal.signal(number, signal.SIG_IGN)
+        report.finish(cut_off=True)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def machine() -> dict[str, Any]:

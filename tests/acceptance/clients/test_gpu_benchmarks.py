@@ -36,17 +36,27 @@ def test_without_a_card_it_says_what_can_be_done(name: str) -> None:
     assert "--device cpu" in done.stderr
 
 
-def test_the_trial_of_fixed_cost_models_on_the_cpu_has_every_figure() -> None:
-    line = report("gpu", "--device", "cpu", "--quick")
-    asked = {row["figure"] for row in line["asked"]}
-    assert asked == {"job_vs_bare_minilm", "job_vs_bare_encoder", "device_busy_share"}
+def test_the_trial_of_encoders_on_the_cpu_has_every_figure_and_a_line_a_part() -> None:
+    done = bench("gpu", "--device", "cpu", "--quick")
+    assert done.returncode == 0, done.stderr[-3000:]
+    *parts, line = map(json.loads, done.stdout.splitlines())
+    assert [part["part"] for part in parts] == [
+        *("short_texts", "long_texts", "large_encoder", "calls")
+    ]
     figures = line["figures"]
-    for name in ("minilm", "encoder"):
-        assert figures[f"job_vs_bare_{name}"] > 0.05
-        assert 0 < figures[f"{name}_busy_share"] <= 1.01
-        assert figures[f"{name}_whole_items_per_s"] <= figures[f"{name}_job_items_per_s"]
-        assert figures[f"{name}_call_p95_ms"] > 0
-        assert figures[f"{name}_call_p95_beside_job_ms"] > 0
+    assert figures == {name: n for part in parts for name, n in part["figures"].items()}
+    unknown = {row["figure"] for row in line["asked"] if row["holds"] is None}
+    assert unknown == {"encoder_peak_share"}
+    assert {row["figure"] for row in line["asked"]} - unknown <= figures.keys()
+    for prefix in ("short_", "long_", "encoder_"):
+        assert figures[f"{prefix}job_vs_bare"] > 0.05
+        assert 0 < figures[f"{prefix}busy_share"] <= 1.01
+        assert figures[f"{prefix}whole_items_per_s"] <= figures[f"{prefix}job_items_per_s"]
+    assert figures["short_library_items_per_s"] > 0
+    assert figures["encoder_tflops"] > 0
+    assert 0 < figures["call_p50_ms"] <= figures["call_p95_ms"]
+    assert figures["call_p95_beside_job_ms"] > 0
+    assert figures["items_beside_calls"] > 0
 
 
 def test_the_trial_of_generation_on_the_cpu_has_every_figure() -> None:

@@ -40,6 +40,9 @@ _QUICK = click.option(
     callback=lambda _, __, quick: QUICK if quick else FULL,
     help="Run one short round to see that it works; its figures don't count.",
 )
+_PARTS = click.option(
+    "--part", "parts", multiple=True, help="Measure this part alone; may be repeated."
+)
 _SEED = click.option("--seed", default=1, show_default=True, help="Seed of what is random.")
 
 _scenario("echo", "Measures the cost of the platform itself, in time and in memory.")
@@ -131,9 +134,7 @@ _scenario(
     "streams",
     "Kills workers and apis under streams that go on: what is lost, and how long they stand still.",
     "streams.run",
-    click.option(
-        "--part", "parts", multiple=True, help="Measure this part alone; may be repeated."
-    ),
+    _PARTS,
     _QUICK,
     example="--quick --part faults",
 )
@@ -141,9 +142,7 @@ _scenario(
     "rollout",
     "Measures versions that arrive: rollouts, aliases, splits, shadows, artifacts.",
     "rollout.run",
-    click.option(
-        "--part", "parts", multiple=True, help="Measure this part alone; may be repeated."
-    ),
+    _PARTS,
     _QUICK,
     example="--quick --part detection",
 )
@@ -151,9 +150,7 @@ _scenario(
     "scaling",
     "Simulates the autoscaler and pools of several kinds; follows a step live.",
     "scaling.run",
-    click.option(
-        "--part", "parts", multiple=True, help="Measure this part alone; may be repeated."
-    ),
+    _PARTS,
     _QUICK,
     example="--part simulated",
 )
@@ -172,9 +169,11 @@ _scenario(
 _scenario(
     "gpu",
     "Compares jobs on a GPU with a bare loop there, and measures calls during a job.",
-    "gpu",
+    "gpu.run",
     _DEVICE,
     _ONCE,
+    _PARTS,
+    example="--part short_texts",
 )
 _scenario(
     "durable",

@@ -1,0 +1,1 @@
+"""`millrace bench gpu`: encoders on a GPU, through the platform and alone."""
