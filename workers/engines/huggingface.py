@@ -34,7 +34,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import transformers
 
 _ONLY_THE_FOLDER = {"local_files_only": True, "trust_remote_code": False}
-_PAIR_TOKENS = 16_384  # tokens of a forward pass over pairs, padding included
+_PAIR_TOKENS = 16_384  # tokens of a forward pass over pairs, were they padded
 _SAMPLE_DOCUMENTS = (1, 8)
 
 
@@ -68,7 +68,7 @@ class HuggingFace(Engine):
         threads: int | None = None,
     ) -> None:
         folder = Path(path)
-        options = {"path": path, "max_tokens": max_tokens, "layout": layout}
+        options = {"path": path, "max_tokens": max_tokens}
         if wrong := list(huggingface_folder.file_problems(task, path, layout)):
             raise ValueError("; ".join(wrong))
         artifacts.weights(folder / huggingface_folder.WEIGHTS, sha256)
@@ -88,10 +88,13 @@ class HuggingFace(Engine):
         numbers = devices.dtype(dtype, place)
         loaded = _loaded(folder, self._head, numbers, place)
         self._memory_mb = devices.weights_mb(loaded)
-        if huggingface_folder.pads(options):
+        if layout == "padded" or not huggingface_folder.packs(config.model_type):
             self._network: FolderNetwork = PaddedNetwork(loaded, config)
         else:
-            create = layouts.choose("packed", place, numbers, biased=has_bias(config))
+            head_size = getattr(config, "head_dim", None) or (
+                config.hidden_size // config.num_attention_heads
+            )
+            create = layouts.choose("packed", place, numbers, head_size, biased=has_bias(config))
             self._network = PackedNetwork(loaded, config, create)
         self._device.release()
 
@@ -136,6 +139,8 @@ class HuggingFace(Engine):
         if problem := pairs(value):
             return InvalidInput(f"the model {problem}")
         rows = self._tokens.pairs(value["query"], value["documents"])
+        if not all(map(len, rows)):
+            return InvalidInput("the query and a document hold no token")
         return Prepared(pair_characters(value), rows)
 
     def _passes(self, rows: Sequence[Row]) -> Iterator[list[int]]:
@@ -183,6 +188,7 @@ def _loaded(folder: Path, head: Head, dtype: torch.dtype, place: torch.device) -
         output_loading_info=True,
         **_ONLY_THE_FOLDER,
     )
+    network.config.use_cache = False  # of keys and values, for tokens that never come
     missing = sorted({*loaded["missing_keys"], *map(str, loaded["mismatched_keys"])})
     if missing := [name for name in missing if not name.startswith(head.optional)]:
         raise ValueError(f"{folder} has no weights for {', '.join(missing)}")

@@ -81,6 +81,11 @@ class Turn:
 _TURN: ContextVar[Turn | None] = ContextVar("turn", default=None)
 
 
+def current_priority() -> Priority:
+    """Returns the priority of the launch of this thread; outside of one that of calls."""
+    return (_TURN.get() or Turn()).priority
+
+
 class PrioritySemaphore:
     """Semaphore of the launches that compute at a time. Any thread may use it."""
 

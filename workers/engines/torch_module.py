@@ -31,8 +31,9 @@ class TorchModule(Engine):
 
     `file`, `module` and `file_sha256` name the code; `build` and `arguments` create the network
     from it, `weights` and `sha256` its weights. `export` and `export_sha256` name an exported
-    archive instead. `dtype` and `shape` are those of an input; -1 stands for any length. `samples`
-    are inputs to warm up with, `threads` torch's intra-op threads; None leaves them.
+    archive instead. `dtype` and `shape` are those of an input; -1 stands for any length. `autocast`
+    is "bfloat16" or "float16", in which products and convolutions are computed; "": as the network
+    is. `samples` are inputs to warm up with, `threads` torch's intra-op threads; None leaves them.
 
     The code's preprocess(input) makes an input's tensor, and its postprocess(output) gets an item's
     output as an array, where it has them. Raises Faulty.
@@ -49,6 +50,7 @@ class TorchModule(Engine):
         sha256: str = "",
         dtype: str = "",
         shape: Sequence[int] | None = None,
+        autocast: str = "",
         samples: Sequence[Any] = (),
         device: str | None = None,
         threads: int | None = None,
@@ -56,7 +58,7 @@ class TorchModule(Engine):
     ) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
-        self._device = devices.choose(device)
+        self._device, self._autocast = devices.choose(device), autocast
         place = self._device.place
         self._source = Source(**code) if code else None
         if export:
@@ -120,7 +122,8 @@ class TorchModule(Engine):
         return Prepared(1, array)
 
     def _forward(self, stacked: Array, send: Send) -> Tensor:
-        output = self._network.forward(send(stacked))
+        with devices.autocast(self._autocast, self._device.place):
+            output = self._network.forward(send(stacked))
         if not isinstance(output, Tensor) or output.dim() < 1 or len(output) != len(stacked):
             raise Permanent(
                 f"the network returned {_shown(output)} for {len(stacked)} rows; "

@@ -7,7 +7,7 @@ huggingface  a folder as Hugging Face's libraries save it
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
@@ -56,6 +56,10 @@ class PythonOptions(EngineOptions):
         yield from super().conflicts(entry)
 
 
+Autocast: TypeAlias = Literal["", "bfloat16", "float16"]
+"""Type of numbers in which torch computes products and convolutions; "": that of the network."""
+
+
 class TorchOptions(PythonOptions):
     """Options of the engine `torch`."""
 
@@ -82,6 +86,7 @@ class TorchOptions(PythonOptions):
     sha256: str = ""  #: of the weights
     dtype: Literal["float32", "float16", "int64", "int32"] = "float32"
     shape: list[int] = Field([])
+    autocast: Autocast = ""
     samples: list[Any] = Field([])
     device: str = ""  #: of torch, as cpu or cuda:1
     threads: Threads = 1

@@ -101,11 +101,14 @@ def tokens(value: Any, params: Mapping[str, Any], options: Mapping[str, Any]) ->
 
 def pads(options: Mapping[str, Any]) -> bool:
     """Returns True where a launch is padded to its longest text: by the option `layout`, or where
-    the architecture takes texts in no other way. Raises NotConfigured."""
+    the architecture takes texts in no other way. Raises NotConfigured.
+
+    Of files that aren't here it is unknown, and True: a worker that packs serves lanes by length as
+    well, but one that pads needs them."""
     if layout := options.get("layout"):
         return bool(layout == "padded")
     if _is_elsewhere(options):
-        return False  # until a worker has its files
+        return True
     return not packs(_model_type(options["path"], options.get("config_sha256", "")))
 
 

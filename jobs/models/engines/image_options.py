@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from jobs.artifacts.declared import SAFE
-from jobs.models.engines.custom_engines import FolderPath, PythonOptions, Threads
+from jobs.models.engines.custom_engines import Autocast, FolderPath, PythonOptions, Threads
 from jobs.models.engines.engine_spec import EngineOptions, EngineSpec, EntryContext, Param
 from jobs.models.inputs.images import header
 from jobs.models.inputs.images.shapes import BUCKETS
@@ -31,6 +31,7 @@ class ImageOptions(PythonOptions):
     weights: FolderPath = ""
     sha256: str = ""  #: of the weights
     labels: list[str] = Field([])  #: names of the classes, in order; []: their numbers
+    autocast: Autocast = ""
     device: str = ""  #: of torch, as cpu or cuda:1
     threads: Threads = 1
 

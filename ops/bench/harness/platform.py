@@ -27,7 +27,8 @@ def own_platform(workers: int = 1, models: str = "", **changes: object) -> Itera
 
     models: text of a models file; empty: the samples. changes: settings that differ.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     say("starting a platform" + (f" of {workers} workers" if workers > 1 else ""))
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         declared = Path(folder) / "models.toml" if models else None

@@ -5,6 +5,8 @@ import json
 import os
 import platform
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -50,6 +52,7 @@ class Report:
         self.figures: dict[str, float] = {}
         self._told: set[str] = set()  # figures of parts that have ended
         self._left_out: dict[str, str] = {}
+        self.finished = False  #: its last line has been printed
 
     def add(self, prefix: str = "", /, **figures: float) -> None:
         """Adds figures, rounded to six digits, and prints them. prefix: of their names."""
@@ -96,6 +99,7 @@ class Report:
     def finish(self, *, cut_off: bool = False) -> None:
         """Prints the line of JSON. A figure that wasn't measured doesn't hold its threshold; of one
         that was left out it isn't known. cut_off: ended before all was measured."""
+        self.finished = True
         line = {
             "bench": self._bench,
             **({"quick": True} if self._quick else {}),
@@ -151,11 +155,16 @@ def _told_when_cut_off(report: Report) -> Iterator[None]:
     Ctrl-C), before anything is stopped, which may take long."""
 
     def end(number: int, _: Any) -> None:
-        """Handles a signal."""
-        signal.signal(number, signal.SIG_IGN)
-        report.finish(cut_off=True)
-        raise KeyboardInterrupt
+        """Handles a signal; a second one ends what stops."""
+        if not report.finished:
+            report.finish(cut_off=True)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(128 + number)
 
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield

@@ -1,14 +1,16 @@
 """Devices: placement of tensors, and transfers of a launch to the device and back.
 
-On CUDA each thread that launches has its own stream and pinned host buffers: with two launches in
-flight, copies and Python of one overlap the kernels of the other. On the CPU the arrays themselves
-are the tensors.
+On CUDA each thread that launches has its own streams and pinned host buffers: with two launches in
+flight, copies and Python of one overlap the kernels of the other. Launches with calls have streams
+of a higher priority, so that their kernels go before those of items that wait on the device. On the
+CPU the arrays themselves are the tensors.
 """
 
 import ctypes
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +20,7 @@ from torch import Tensor, nn
 
 from workers.engines import preemption
 
+_URGENT = -1  # priority of a stream of calls
 AUTO = "auto"
 DTYPES = (AUTO, "float32", "float16", "bfloat16")
 """Types of numbers that a model may declare."""
@@ -67,7 +70,7 @@ class Cpu(Device):
 
 
 class Cuda(Device):
-    """CUDA device with one stream a thread."""
+    """CUDA device with two streams a thread: for launches with calls, and for all others."""
 
     def __init__(self, place: torch.device) -> None:
         super().__init__(place)
@@ -75,9 +78,7 @@ class Cuda(Device):
 
     def run_all(self, forward: Callable[[Send], Sequence[Tensor]]) -> list[NDArray[Any]]:
         """Runs a forward pass with several outputs."""
-        stream: CudaStream | None = getattr(self._threads, "stream", None)
-        if stream is None:
-            stream = self._threads.stream = CudaStream(self.place)
+        stream = self._stream()
         with torch.inference_mode(), torch.cuda.stream(stream.stream):
             stream.begin()
             return [stream.fetch(output) for output in forward(stream.send)]
@@ -85,6 +86,13 @@ class Cuda(Device):
     def release(self) -> None:
         """Returns the memory of freed tensors."""
         torch.cuda.empty_cache()
+
+    def _stream(self) -> "CudaStream":
+        streams: dict[bool, CudaStream] = self._threads.__dict__.setdefault("streams", {})
+        urgent = preemption.current_priority() == preemption.Priority.CALLS
+        if urgent not in streams:
+            streams[urgent] = CudaStream(self.place, _URGENT if urgent else 0)
+        return streams[urgent]
 
 
 def choose(name: str | None, *, preemptible: bool = False) -> Device:
@@ -99,12 +107,23 @@ def choose(name: str | None, *, preemptible: bool = False) -> Device:
 
 
 def dtype(name: str, place: torch.device) -> torch.dtype:
-    """Returns the type of a model's numbers by its name; "auto" is bfloat16 on CUDA, which takes
-    half the memory and a fraction of the time, and float32 elsewhere."""
+    """Returns the type of a model's numbers by its name; "auto" is bfloat16 on GPUs that compute
+    it, which takes half the memory and a fraction of the time, and float32 elsewhere."""
     if name == AUTO:
-        name = "bfloat16" if place.type == "cuda" else "float32"
+        name = "bfloat16" if is_ampere(place) else "float32"
     found: torch.dtype = getattr(torch, name)
     return found
+
+
+def is_ampere(place: torch.device) -> bool:
+    """Returns True for NVIDIA's GPUs from Ampere on, which compute bfloat16 and FlashAttention."""
+    return place.type == "cuda" and torch.cuda.get_device_capability(place) >= (8, 0)
+
+
+def autocast(name: str, place: torch.device) -> AbstractContextManager[Any]:
+    """Returns a context in which torch computes products and convolutions in 16 bit, as PyTorch's
+    autocast does; "": in none."""
+    return torch.autocast(place.type, getattr(torch, name)) if name else nullcontext()
 
 
 def weights_mb(module: nn.Module) -> float:
@@ -113,11 +132,12 @@ def weights_mb(module: nn.Module) -> float:
 
 
 class CudaStream:
-    """Stream of one thread, with buffers that every launch uses again."""
+    """Stream of one thread, with buffers that every launch uses again. priority: the least goes
+    first."""
 
-    def __init__(self, place: torch.device) -> None:
+    def __init__(self, place: torch.device, priority: int = 0) -> None:
         self._place = place
-        self.stream = torch.cuda.Stream(place)  # type: ignore[no-untyped-call]
+        self.stream = torch.cuda.Stream(place, priority)  # type: ignore[no-untyped-call]
         self.stream.wait_stream(torch.cuda.default_stream(place))  # there the weights were loaded
         # Blocking: a thread that waits for the device leaves its core to the tokenizer.
         self._done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]

@@ -47,6 +47,8 @@ def built(
         raise Faulty(f"{build} made a {type(made).__name__}, not a torch.nn.Module")
     if weights:
         load_model(made, artifacts.weights(Path(weights), sha256))
+    if place.type == "cuda":  # whose convolutions are faster so; other tensors stay as they are
+        made.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Network(made.to(place).eval())
 
 

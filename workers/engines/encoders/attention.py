@@ -2,19 +2,26 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from workers.engines.common import device as devices
+
 try:
     from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # torch before 2.10
-    varlen_attn = None  # type: ignore[assignment]
+except ImportError:  # of an older torch
+    _VARLEN_OPTIONS = frozenset[str]()
+else:
+    _VARLEN_OPTIONS = frozenset(signature(varlen_attn).parameters)
 
 VARLEN_TYPES = (torch.float16, torch.bfloat16)
 """Types of numbers that the kernel for texts of any length takes."""
+
+_HEAD_STEP, _LONGEST_HEAD = 8, 256  # numbers of a head, for that kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +34,20 @@ class Attention:
     #: what is added to the products of a text of so many tokens: [heads, tokens, tokens]
     bias: Callable[[int], Tensor] | None = None
 
-    def padded(self, parts: Iterable[Tensor], real: Tensor | None = None) -> Tensor:
+    def padded(self, parts: Iterable[Tensor], mask: Tensor | None = None) -> Tensor:
         """Runs over texts of one length, by torch's `scaled_dot_product_attention`.
 
         parts: query, key and value, each [texts, tokens, heads, dim]; the latter two may have fewer
-        heads, each for as many of the query's. real: bool [texts, tokens], False for padding.
-        Returns [texts, heads, tokens, dim].
+        heads, each for as many of the query's. mask: made by `mask`. Returns [texts, heads, tokens,
+        dim].
         """
         query, key, value = (part.transpose(1, 2) for part in parts)
-        tokens = query.shape[2]
-        mask = self._mask(tokens, query, real)
         return F.scaled_dot_product_attention(
             query,
             key,
             value,
             mask,
-            is_causal=self.causal and mask is None and tokens > 1,
+            is_causal=self.causal and mask is None and query.shape[2] > 1,
             scale=self.scale,
             enable_gqa=key.shape[1] != query.shape[1],
         )
@@ -54,26 +59,36 @@ class Attention:
         each text begins, and the end of the last. Returns [tokens, heads, dim].
         """
         query, key, value = parts
-        options: dict[str, Any] = {}
-        if self.scale is not None:
-            options["scale"] = self.scale
+        dim, options = query.shape[2], dict[str, Any]()
+        if missing := -dim % _HEAD_STEP:  # zeros change no product, but the scale
+            query, key, value = (F.pad(part, (0, missing)) for part in (query, key, value))
+        if self.scale is not None or missing:
+            options["scale"] = dim**-0.5 if self.scale is None else self.scale
         if self.window is not None or self.causal:
             before = -1 if self.window is None else self.window
             options["window_size"] = (before, 0 if self.causal else before)
-        if key.shape[1] != query.shape[1]:
-            options["enable_gqa"] = True
+        if (times := query.shape[1] // key.shape[1]) > 1:
+            if "enable_gqa" in _VARLEN_OPTIONS:
+                options["enable_gqa"] = True
+            else:
+                key, value = (part.repeat_interleave(times, dim=1) for part in (key, value))
         mixed = varlen_attn(query, key, value, starts, starts, longest, longest, **options)
         assert isinstance(mixed, Tensor)
-        return mixed
+        return mixed[:, :, :dim]
 
-    def _mask(self, tokens: int, like: Tensor, real: Tensor | None) -> Tensor | None:
-        """Returns what is added to the products, or bool; None where nothing is masked that
-        `is_causal` doesn't."""
+    def mask(self, tokens: int, like: Tensor, real: Tensor | None = None) -> Tensor | None:
+        """Returns what is added to the products of texts of so many tokens, or bool; None where
+        nothing is masked but by `causal`.
+
+        like: a tensor of the products' type and place. real: bool [texts, tokens], False for
+        padding.
+        """
+        mask = None if real is None else real[:, None, None, :]
         windowed = self.window is not None and self.window < tokens - 1
-        mask: Tensor | None = None if real is None else real[:, None, None, :]
-        if windowed or (self.causal and (mask is not None or self.bias)):
-            allowed = self._allowed(tokens, like.device)
-            mask = allowed if mask is None else mask & allowed
+        if windowed or (self.causal and (real is not None or self.bias)):
+            mask = self._allowed(tokens, like.device)
+            if real is not None:  # padding attends to all, or some of it would attend to nothing
+                mask = (mask & real[:, None, None, :]) | ~real[:, None, :, None]
         if self.bias is None:
             return mask
         bias = self.bias(tokens).to(like.dtype)
@@ -81,15 +96,20 @@ class Attention:
 
     def _allowed(self, tokens: int, place: torch.device) -> Tensor:
         """Returns bool [tokens, tokens]: those that each token attends to."""
-        at = torch.arange(tokens, device=place)
-        away = at[:, None] - at[None, :]
-        allowed = away >= 0 if self.causal else torch.ones_like(away, dtype=torch.bool)
-        return allowed if self.window is None else allowed & (away.abs() <= self.window)
+        window = tokens if self.window is None else self.window
+        allowed = torch.ones(tokens, tokens, dtype=torch.bool, device=place)
+        return allowed.tril_(0 if self.causal else window).triu_(-window)
 
 
-def has_varlen(place: torch.device, dtype: torch.dtype) -> bool:
-    """Returns True where `Attention.varlen` runs: on CUDA, with numbers of 16 bit."""
-    return place.type == "cuda" and dtype in VARLEN_TYPES and varlen_attn is not None
+def has_varlen(place: torch.device, dtype: torch.dtype, head_size: int) -> bool:
+    """Returns True where `Attention.varlen` runs: numbers of 16 bit, on a GPU of NVIDIA's from
+    Ampere on, with a torch that knows its options."""
+    return (
+        dtype in VARLEN_TYPES
+        and head_size <= _LONGEST_HEAD
+        and {"scale", "window_size"} <= _VARLEN_OPTIONS
+        and devices.is_ampere(place)
+    )
 
 
 FULL = Attention()

@@ -76,8 +76,9 @@ class Embedder:
         self._device = devices.choose(device, preemptible=True)
         place = self._device.place
         numbers = devices.dtype(dtype, place)
-        self._create_layout = layouts.choose(layout, place, numbers)
         self._encoder, self._memory_mb = _encoder(load, place, numbers, heads)
+        head_size = self._encoder.hidden // heads
+        self._create_layout = layouts.choose(layout, place, numbers, head_size)
         self._device.release()
         encoder = self._encoder
         self._adapters = AdapterCache(

@@ -52,12 +52,10 @@ class PackedNetwork:
     """
 
     def __init__(self, network: Any, config: Any, create: CreateLayout) -> None:
-        self._create, self._typed = create, takes_types(network, config)
-        # RoBERTa and its kin count positions from the one after that of the padding.
-        counted = config.model_type in huggingface_folder.COUNTED_FROM_PADDING
-        self._padding = config.pad_token_id if counted else None
-        self._pooling = _pooling_of_head(config)
         base = network.base_model
+        self._create, self._typed = create, takes_types(network, config)
+        self._padding = _counted_from(base, config)
+        self._head_pooling = _pooling_of_head(config)
         if has_bias(config):
             self._encoder: nn.Module = MPNetEncoder(base)
         else:
@@ -70,18 +68,33 @@ class PackedNetwork:
 
     def pooled(self, rows: Sequence[Row], pooling: str, send: Send) -> Tensor:
         """Implements `FolderNetwork.pooled`."""
-        return _pooled(*self._states(rows, send), pooling)
+        layout, x = self._states(rows, send)
+        if pooling == "mean":
+            return layout.pool(x)
+        ends = [len(row) - 1 if pooling == "last" else 0 for row in rows]
+        return layout.pick(x, np.array(ends)).float()
 
     def row_logits(self, rows: Sequence[Row], send: Send) -> Tensor:
         """Implements `FolderNetwork.row_logits`."""
         layout, x = self._states(rows, send)
-        one_a_row = _pooled(layout, x, self._pooling).to(x.dtype)
+        if self._head_pooling == "mean":
+            one_a_row = layout.pool(x).to(x.dtype)
+        else:
+            one_a_row = layout.pick(x, np.array([self._read_place(row) for row in rows]))
         return _logits(self._head(inputs_embeds=one_a_row[:, None]))
 
     def token_logits(self, rows: Sequence[Row], send: Send) -> Tensor:
         """Implements `FolderNetwork.token_logits`."""
         layout, x = self._states(rows, send)
         return _logits(self._head(inputs_embeds=layout.unpack(x)[None]))[0]
+
+    def _read_place(self, row: Row) -> int:
+        """Returns the token of a row that the head reads: of a decoder the last one that isn't the
+        padding's, also where a text ends in that."""
+        if self._head_pooling == "cls":
+            return 0
+        read = np.flatnonzero(row.ids != self._head.config.pad_token_id)
+        return int(read[-1]) if len(read) else 0
 
     def _states(self, rows: Sequence[Row], send: Send) -> tuple[Layout, Tensor]:
         """Runs the encoder. Returns the layout, and the state of each of its tokens, [tokens,
@@ -90,7 +103,7 @@ class PackedNetwork:
         positions = layout.positions
         if self._padding is not None:
             positions = layout.spread([_positions(row.ids, self._padding) for row in rows])
-        given = {"input_ids": layout.ids[None], "position_ids": positions[None]}
+        given = {"input_ids": layout.ids[None], "position_ids": positions.long()[None]}
         if self._typed:
             given["token_type_ids"] = layout.spread([row.types for row in rows])[None]
         return layout, self._encoder(**given, layout=layout).last_hidden_state[0]
@@ -181,8 +194,14 @@ def _attend(
 AttentionInterface.register(_ATTENTION, _attend)
 
 
-def _pooled(layout: Layout, x: Tensor, pooling: str) -> Tensor:
-    return layout.pool(x) if pooling == "mean" else layout.pick(x, last=pooling == "last").float()
+def _counted_from(base: Any, config: Any) -> int | None:
+    """Returns the id of the padding, for RoBERTa and its kin, which count positions from the one
+    after it; None for all others. Raises ValueError."""
+    if config.model_type not in huggingface_folder.COUNTED_FROM_PADDING:
+        return None
+    if base.embeddings.padding_idx is None:
+        raise ValueError("config.json has no pad_token_id, from which positions are counted")
+    return int(base.embeddings.padding_idx)
 
 
 def _pooling_of_head(config: Any) -> str:

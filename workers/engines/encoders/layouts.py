@@ -45,8 +45,9 @@ class Layout(Protocol):
         over the tokens of each text."""
         ...
 
-    def pick(self, x: Tensor, *, last: bool = False) -> Tensor:
-        """Maps [tokens, hidden] to [texts, hidden]: the first, or the last, token of each text."""
+    def pick(self, x: Tensor, places: NDArray[Any]) -> Tensor:
+        """Maps [tokens, hidden] to [texts, hidden]: one token of each text, by its place there,
+        integers [texts]."""
         ...
 
     def unpack(self, x: Tensor) -> Tensor:
@@ -63,9 +64,9 @@ class _OnHost:
         self._starts, self._lengths, self._send = starts, lengths, send
         self.adapters: Sequence[tuple[Rows, Lora]] = ()
 
-    def pick(self, x: Tensor, *, last: bool = False) -> Tensor:
-        """Returns the first, or the last, token of each text."""
-        return x[self._send(self._starts + (self._lengths - 1 if last else 0))]
+    def pick(self, x: Tensor, places: NDArray[Any]) -> Tensor:
+        """Returns one token of each text."""
+        return x[self._send(self._starts + places)]
 
     def unpack(self, x: Tensor) -> Tensor:
         """Returns the tokens of all texts."""
@@ -87,6 +88,7 @@ class Packed(_OnHost):
         starts = np.concatenate([[0], np.cumsum(lengths[order])])
         super().__init__(starts[places], lengths[: len(texts)], send)
         self._filled, self._places = filled[len(texts) :], send(places)
+        self._masks: dict[tuple[Attention, int], Tensor | None] = {}
         self.spans: Sequence[range] = [range(starts[place], starts[place + 1]) for place in places]
         self.ids = self.spread(texts)
         self.positions = send(
@@ -104,7 +106,8 @@ class Packed(_OnHost):
         mixed = query.new_empty(query.shape)
         of_groups = zip(*map(self._split, (query, key, value, mixed)), self._groups, strict=True)
         for *its, out, shape in of_groups:
-            heads = how.padded(part.view(*shape, *part.shape[1:]) for part in its)
+            rows = (part.view(*shape, *part.shape[1:]) for part in its)
+            heads = how.padded(rows, self._mask(how, shape[1], query))
             out.view(*shape, *out.shape[1:]).copy_(heads.transpose(1, 2))
         return mixed.view(len(mixed), -1)
 
@@ -113,6 +116,15 @@ class Packed(_OnHost):
         parts = zip(self._split(x), self._groups, strict=True)
         means = [part.view(*shape, -1).mean(1, dtype=torch.float32) for part, shape in parts]
         return torch.cat(means)[self._places]
+
+    def _mask(self, how: Attention, tokens: int, like: Tensor) -> Tensor | None:
+        """Returns the mask of a length, made once a launch; not so a bias, which is as large for
+        each head."""
+        if how.bias:
+            return how.mask(tokens, like)
+        if (how, tokens) not in self._masks:
+            self._masks[how, tokens] = how.mask(tokens, like)
+        return self._masks[how, tokens]
 
     def _split(self, x: Tensor) -> Sequence[Tensor]:
         return torch.split_with_sizes(x, [rows * length for rows, length in self._groups])
@@ -149,9 +161,9 @@ class Varlen:
         offsets = self._starts.long()
         return torch.segment_reduce(x.float(), "mean", offsets=offsets, axis=0, unsafe=True)
 
-    def pick(self, x: Tensor, *, last: bool = False) -> Tensor:
-        """Returns the first, or the last, token of each text."""
-        return x[self._starts[1:] - 1 if last else self._starts[:-1]]
+    def pick(self, x: Tensor, places: NDArray[Any]) -> Tensor:
+        """Returns one token of each text."""
+        return x[self._send(np.array([span.start for span in self.spans]) + places)]
 
     def unpack(self, x: Tensor) -> Tensor:
         """Returns the tokens of all texts."""
@@ -159,7 +171,7 @@ class Varlen:
 
 
 class Padded(_OnHost):
-    """Matrix [texts, longest] and a mask: few large kernels, for a GPU without `Varlen`."""
+    """Matrix [texts, longest] and a mask: few large kernels."""
 
     def __init__(self, texts: Sequence[TokenIds], send: Send) -> None:
         lengths = np.array([len(ids) for ids in texts], dtype=np.int32)
@@ -183,8 +195,9 @@ class Padded(_OnHost):
     def attend(self, parts: Iterable[Tensor], how: Attention = FULL) -> Tensor:
         """Runs attention within each text."""
         rows, columns = self._mask.shape
-        some = (part.view(rows, columns, *part.shape[1:]) for part in parts)
-        return how.padded(some, self._real).transpose(1, 2).reshape(rows * columns, -1)
+        query, key, value = (part.view(rows, columns, *part.shape[1:]) for part in parts)
+        mask = how.mask(columns, query, self._real)
+        return how.padded((query, key, value), mask).transpose(1, 2).reshape(rows * columns, -1)
 
     def pool(self, x: Tensor) -> Tensor:
         """Returns the mean over each text."""
@@ -202,18 +215,17 @@ CreateLayout: TypeAlias = Callable[[Sequence[TokenIds], Send], Layout]
 
 
 def choose(
-    name: str, place: torch.device, dtype: torch.dtype, *, biased: bool = False
+    name: str, place: torch.device, dtype: torch.dtype, head_size: int, *, biased: bool = False
 ) -> CreateLayout:
     """Returns the layout of a model that declares "packed" or "padded", on a device.
 
-    Packed rows are `Varlen` on CUDA, and `Padded` where that doesn't run. biased: its attention has
-    a bias.
+    Packed rows are `Varlen` where its kernel runs, which takes no bias, else `Packed`: a launch is
+    bounded by its tokens, and padded ones could be any times as many. head_size: numbers of a head.
+    biased: its attention has a bias.
     """
     if name == "padded":
         return Padded
-    if place.type != "cuda":
-        return Packed
-    return Varlen if has_varlen(place, dtype) and not biased else Padded
+    return Varlen if has_varlen(place, dtype, head_size) and not biased else Packed
 
 
 def _filler(tokens: int) -> list[TokenIds]:

@@ -32,7 +32,9 @@ class ImageClassifier(ImageDecoder, Engine):
     `builtin` names a model that is fetched. Otherwise `file`, `module` and `file_sha256` name code,
     in which `build`, with `arguments`, makes a network that maps UINT8 [n, height, width, 3] to
     probabilities [n, classes]; `weights` and `sha256` are its weights, `labels` the names of its
-    classes. `device` is a torch device, `threads` torch's intra-op threads; None leaves them.
+    classes. `autocast` is "bfloat16" or "float16", in which products and convolutions are computed;
+    "": as the network is. `device` is a torch device, `threads` torch's intra-op threads; None
+    leaves them.
 
     Params: `top_k` (int, default 5), the most labels of an answer.
     """
@@ -46,13 +48,14 @@ class ImageClassifier(ImageDecoder, Engine):
         weights: str = "",
         sha256: str = "",
         labels: Sequence[str] = (),
+        autocast: str = "",
         device: str | None = None,
         threads: int | None = None,
         **code: str,
     ) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
-        self._device = devices.choose(device)
+        self._device, self._autocast = devices.choose(device), autocast
         place = self._device.place
         self._source = None if builtin else Source(**code)
         self._labels: Sequence[str] = labels
@@ -104,7 +107,8 @@ class ImageClassifier(ImageDecoder, Engine):
         return self._device.run(partial(self._forward, images))
 
     def _forward(self, images: Pixels, send: Send) -> Tensor:
-        scores = self._network(send(images))
+        with devices.autocast(self._autocast, self._device.place):
+            scores = self._network(send(images))
         rows = len(images)
         if not isinstance(scores, Tensor) or scores.dim() != 2 or len(scores) != rows:
             raise Permanent(f"the network must return probabilities [{rows}, classes]")

@@ -323,6 +323,9 @@ def test_padding_changes_no_vector(engines: Engines, home: Path) -> None:
     np.testing.assert_allclose(outputs(padded, TEXTS), wanted, **TOLERANCE)
 
 
+ELSEWHERE = "/artifacts/sha256:0/folder"  # of an artifact, whose files workers alone have
+
+
 def test_launches_are_padded_where_it_is_said_or_the_architecture_needs_it(
     home: Path, tmp_path: Path
 ) -> None:
@@ -336,6 +339,8 @@ def test_launches_are_padded_where_it_is_said_or_the_architecture_needs_it(
         (bert, "padded", True),
         (other, "", True),
         (other, "padded", True),
+        (ELSEWHERE, "", True),
+        (ELSEWHERE, "packed", False),
     ):
         options = declared | {"path": str(folder), "layout": layout}
         model = Model("own", "1", "huggingface", task="embedding", options=options)
@@ -352,6 +357,16 @@ def test_a_text_without_a_token_is_refused(home: Path, tmp_path: Path) -> None:
     made = load(folder, "embedding").prepare(["a cat", "", "dog"], {})
     assert [type(one) for one in made] == [Prepared, InvalidInput, Prepared]
     assert "holds no token" in str(made[1])
+
+
+def test_a_pair_without_a_token_is_refused(home: Path, tmp_path: Path) -> None:
+    folder = copied(home / "reranking", tmp_path / "bare")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text()) | {"post_processor": None}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    pairs = [{"query": "", "documents": ["dog", text]} for text in ("a cat", "")]
+    good, bad = load(folder, "reranking").prepare(pairs, {})
+    assert isinstance(good, Prepared)
+    assert isinstance(bad, InvalidInput)
 
 
 def test_half_precision_has_almost_the_same_scores(engines: Engines, home: Path) -> None:

@@ -77,6 +77,14 @@ def of_code(folder: Path, forward: str, **options: Any) -> TorchModule:
     return TorchModule(file=str(folder / "own.py"), build="Own", device="cpu", **options)
 
 
+@pytest.mark.parametrize("make", [built, exported])
+def test_products_may_be_computed_in_16_bit(make: Any, folder: Path) -> None:
+    inputs = [[0.1, -0.2, 0.3, 0.4]]
+    whole, half = (outputs(make(folder, autocast=kind), inputs) for kind in ("", "bfloat16"))
+    assert half != whole
+    assert np.allclose(half, whole, rtol=0, atol=0.02)
+
+
 def test_launches_mix_shapes_where_the_network_takes_them(tmp_path: Path) -> None:
     engine = of_code(tmp_path, "x.sum(1)")
     assert outputs(engine, [[1, 2], [1, 2, 3], [3, 4], [[1, 2], [3, 4]]]) == [3, 6, 7, [4, 6]]

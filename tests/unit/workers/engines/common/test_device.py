@@ -16,6 +16,7 @@ from tests.support.wait import PATIENCE_S
 from workers.engines.common import device
 from workers.engines.common.device import Cuda, Device, Pinned, Send
 from workers.engines.encoder import RandomEncoder
+from workers.engines.preemption import Priority, Turn
 
 pytestmark = pytest.mark.heavy
 
@@ -28,9 +29,9 @@ class Stream:
 
     made = 0
 
-    def __init__(self, place: torch.device) -> None:
+    def __init__(self, place: torch.device, priority: int) -> None:
         Stream.made += 1
-        self.number = Stream.made
+        self.number, self.priority = Stream.made, priority
 
     def wait_stream(self, other: str) -> None:
         assert other == "default"
@@ -120,6 +121,24 @@ def test_a_thread_keeps_its_stream_and_shares_it_with_nobody(cuda: Cuda) -> None
     assert doubled == [[[[20]], [[22]], [[24]]], [[[40]], [[42]], [[44]]]]
     assert Stream.made == 2
     assert sorted(number for step, number in events if step == "enter") == [1, 1, 1, 2, 2, 2]
+
+
+def test_launches_with_calls_have_a_stream_that_goes_first(
+    cuda: Cuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[int] = []
+
+    @contextmanager
+    def noting(stream: Stream) -> Iterator[None]:
+        used.append(stream.priority)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "stream", noting)
+    for priority in (Priority.CALLS, Priority.BULK, Priority.ITEMS, Priority.CALLS):
+        with Turn(priority):
+            cuda.run(twice([[1]]))
+    assert used == [-1, 0, 0, -1]
+    assert Stream.made == 2
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])

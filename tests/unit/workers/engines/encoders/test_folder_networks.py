@@ -39,6 +39,7 @@ DISTILBERT = {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 64}
 MODERNBERT = {"local_attention": 8, "global_attn_every_n_layers": 2}
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "bert": {},
+    "bert, odd heads": {"hidden_size": 36},
     "camembert": {},
     "distilbert": DISTILBERT,
     "electra": {"embedding_size": 16},
@@ -76,7 +77,7 @@ def rows() -> list[Row]:
     """Rows of random ids, in some of which the padding's id is a word."""
     draw = random.Random(3)
     made = [np.array([draw.randrange(WORDS) for _ in range(n)], np.int32) for n in LENGTHS]
-    made[5][7:9] = PADDING
+    made[5][7:9] = made[6][-1] = PADDING
     return [Row(ids, np.arange(len(ids), dtype=np.int32) % 2) for ids in made]
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tests.unit.workers.engines.encoders.varlen import varlen_attn
+from workers.engines.common import device
 from workers.engines.encoders import attention
 from workers.engines.encoders.attention import Attention
 from workers.engines.encoders.layouts import Packed, Padded, Varlen, choose
@@ -17,8 +18,15 @@ from workers.engines.minilm import MiniLM
 
 pytestmark = pytest.mark.heavy
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+CPU, CUDA, OLDER = torch.device("cpu"), torch.device("cuda", 0), torch.device("cuda", 1)
 HALF, FULL = torch.bfloat16, torch.float32
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An H200, and a T4."""
+    capabilities = {CUDA: (9, 0), OLDER: (7, 5)}
+    monkeypatch.setattr(torch.cuda, "get_device_capability", capabilities.__getitem__)
 
 
 def texts(*lengths: int) -> list[NDArray[np.int32]]:
@@ -27,27 +35,54 @@ def texts(*lengths: int) -> list[NDArray[np.int32]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "place", "dtype", "biased", "layout"),
+    ("name", "place", "dtype", "head", "biased", "layout"),
     [
-        ("packed", CPU, FULL, False, Packed),
-        ("packed", CPU, HALF, True, Packed),
-        ("padded", CPU, FULL, False, Padded),
-        ("packed", CUDA, HALF, False, Varlen),
-        ("packed", CUDA, torch.float16, False, Varlen),
-        ("packed", CUDA, FULL, False, Padded),
-        ("packed", CUDA, HALF, True, Padded),
-        ("padded", CUDA, HALF, False, Padded),
+        ("packed", CPU, FULL, 32, False, Packed),
+        ("packed", CPU, HALF, 32, True, Packed),
+        ("padded", CPU, FULL, 32, False, Padded),
+        ("packed", CUDA, HALF, 32, False, Varlen),
+        ("packed", CUDA, torch.float16, 26, False, Varlen),
+        ("packed", CUDA, FULL, 32, False, Packed),
+        ("packed", CUDA, HALF, 512, False, Packed),
+        ("packed", CUDA, HALF, 32, True, Packed),
+        ("padded", CUDA, HALF, 32, False, Padded),
+        ("packed", OLDER, HALF, 32, False, Packed),
     ],
 )
 def test_the_layout_follows_what_is_declared_and_the_device(
-    name: str, place: torch.device, dtype: torch.dtype, biased: bool, layout: type
+    gpus: None,
+    name: str,
+    place: torch.device,
+    dtype: torch.dtype,
+    head: int,
+    biased: bool,
+    layout: type,
 ) -> None:
-    assert choose(name, place, dtype, biased=biased) is layout
+    assert choose(name, place, dtype, head, biased=biased) is layout
 
 
-def test_a_torch_without_the_kernel_pads_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "varlen_attn", None)
-    assert choose("packed", CUDA, HALF) is Padded
+def test_a_torch_without_the_kernel_computes_each_length_by_itself(
+    gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "_VARLEN_OPTIONS", frozenset())
+    assert choose("packed", CUDA, HALF, 32) is Packed
+
+
+def test_numbers_are_of_16_bit_where_a_gpu_computes_them_unless_an_entry_says_otherwise(
+    gpus: None,
+) -> None:
+    chosen = [device.dtype(device.AUTO, place) for place in (CPU, CUDA, OLDER)]
+    assert chosen == [FULL, HALF, FULL]
+    assert device.dtype("float16", CUDA) is torch.float16
+
+
+def test_a_torch_that_groups_no_heads_has_them_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "varlen_attn", varlen_attn)
+    monkeypatch.setattr(attention, "_VARLEN_OPTIONS", frozenset({"scale", "window_size"}))
+    parts = [torch.randn(9, heads, 8) for heads in (4, 2, 2)]
+    starts = torch.tensor([0, 4, 9], dtype=torch.int32)
+    wanted = varlen_attn(*parts, starts, starts, 5, 5, enable_gqa=True)
+    torch.testing.assert_close(Attention().varlen(parts, starts, 5), wanted)
 
 
 def test_a_launch_for_a_gpu_is_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +97,6 @@ def test_a_launch_for_a_gpu_is_one_copy(monkeypatch: pytest.MonkeyPatch) -> None
     qkv = torch.randn(16, 3, 2, 8)
     launch.attend(qkv.unbind(1))
     launch.pool(qkv.view(16, -1))
-    launch.pick(qkv, last=True)
     launch.unpack(qkv)
     assert len(sent) == 1
     assert sent[0].dtype == np.int32

@@ -66,6 +66,17 @@ def red(share: float) -> str:
     return images.encoded(images.saved(image))
 
 
+def test_products_may_be_computed_in_16_bit() -> None:
+    whole, half = (
+        answers(ImageClassifier(**RANDOM, autocast=kind), [png(80, 60)])[0]
+        for kind in ("", "bfloat16")
+    )
+    assert half != whole
+    scores = {pair["label"]: pair["score"] for pair in whole}
+    near = [abs(pair["score"] - scores.get(pair["label"], pair["score"])) for pair in half]
+    assert max(near) < 0.05
+
+
 def test_a_launch_of_several_shapes_has_the_answers_and_scores_of_each_alone() -> None:
     engine = ImageClassifier(**RANDOM)
     inputs = [png(*size) for size in SIZES]
