@@ -43,11 +43,11 @@ class HuggingFace(Engine):
 
     `task` is what it does; `sha256` that of its model.safetensors, `config_sha256` and
     `tokenizer_sha256` those of its config.json and tokenizer.json; `max_tokens` cuts texts below
-    the model's own limit. `dtype` is that of its weights; "auto" is bfloat16 on CUDA, and float32
-    elsewhere. `layout` is "packed", texts end to end, or "padded"; "" is packed where the
-    architecture allows it. `pooling` and `normalize` (embeddings) and `activation` (reranking)
-    override what the folder says. Raises ValueError where options or folder don't fit, Untrusted
-    where a file isn't the declared one.
+    the model's own limit. `dtype` is that of its weights; "auto" is bfloat16 on GPUs that
+    compute it, and float32 elsewhere. `layout` is "packed", texts end to end, or "padded"; "" is
+    packed where the architecture allows it. `pooling` and `normalize` (embeddings) and `activation`
+    (reranking) override what the folder says. Raises ValueError where options or folder don't fit,
+    Untrusted where a file isn't the declared one.
     """
 
     def __init__(

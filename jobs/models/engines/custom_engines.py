@@ -114,7 +114,7 @@ class HuggingFaceOptions(EngineOptions):
     config_sha256: Sha256  #: of config.json
     tokenizer_sha256: Sha256  #: of tokenizer.json
     max_tokens: Annotated[int, Field(ge=MIN_TOKENS, le=MOST_TOKENS)] = MOST_TOKENS
-    #: of the weights; auto: bfloat16 on CUDA, else float32
+    #: of the weights; auto: bfloat16 on GPUs that compute it, else float32
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     #: texts end to end, or padded to the longest; empty: packed where the architecture allows it
     layout: Literal["", "packed", "padded"] = ""

@@ -9,7 +9,7 @@ from ops.bench.gpu.target import check_device
 from ops.bench.harness.scale import FULL, QUICK
 from ops.bench.results.parts import run_parts
 
-PARTS = ("short_texts", "long_texts", "large_encoder", "calls")
+PARTS = ("minilm", "large_encoder", "calls")
 
 
 def run(device: str, quick: bool, parts: Sequence[str]) -> None:

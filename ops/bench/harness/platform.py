@@ -1,7 +1,5 @@
 """Platforms and databases of benchmarks."""
 
-import signal
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,12 +21,11 @@ def say(message: str) -> None:
 
 @contextmanager
 def own_platform(workers: int = 1, models: str = "", **changes: object) -> Iterator[Platform]:
-    """Starts a platform in a temporary folder; both are gone afterwards, on SIGTERM too.
+    """Starts a platform in a temporary folder; both are gone afterwards, in a `scenario` on SIGTERM
+    too.
 
     models: text of a models file; empty: the samples. changes: settings that differ.
     """
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     say("starting a platform" + (f" of {workers} workers" if workers > 1 else ""))
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         declared = Path(folder) / "models.toml" if models else None

@@ -18,10 +18,8 @@ except ImportError:  # of an older torch
 else:
     _VARLEN_OPTIONS = frozenset(signature(varlen_attn).parameters)
 
-VARLEN_TYPES = (torch.float16, torch.bfloat16)
-"""Types of numbers that the kernel for texts of any length takes."""
-
-_HEAD_STEP, _LONGEST_HEAD = 8, 256  # numbers of a head, for that kernel
+_VARLEN_TYPES = (torch.float16, torch.bfloat16)
+_HEAD_STEP, _LONGEST_HEAD = 8, 256  # numbers of a head, for `varlen_attn`
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,7 @@ def has_varlen(place: torch.device, dtype: torch.dtype, head_size: int) -> bool:
     """Returns True where `Attention.varlen` runs: numbers of 16 bit, on a GPU of NVIDIA's from
     Ampere on, with a torch that knows its options."""
     return (
-        dtype in VARLEN_TYPES
+        dtype in _VARLEN_TYPES
         and head_size <= _LONGEST_HEAD
         and {"scale", "window_size"} <= _VARLEN_OPTIONS
         and devices.is_ampere(place)

@@ -45,8 +45,8 @@ class Embedder:
     default CUDA where there is one, else the CPU. `max_tokens` cuts texts, [CLS] and [SEP]
     included. `threads` sets torch's intra-op threads of the process; None leaves them. `layout` is
     "packed", texts end to end, or "padded"; the api schedules by what is declared (`Model.pads`).
-    `dtype` is that of the weights, "float32", "float16" or "bfloat16"; "auto" is bfloat16 on CUDA,
-    and float32 elsewhere. Vectors are float32.
+    `dtype` is that of the weights, "float32", "float16" or "bfloat16"; "auto" is bfloat16 on GPUs
+    that compute it, and float32 elsewhere. Vectors are float32.
 
     `adapter_slots` is the number of adapters (LoRA) in memory at a time.
 

@@ -173,7 +173,7 @@ _scenario(
     _DEVICE,
     _ONCE,
     _PARTS,
-    example="--part short_texts",
+    example="--part minilm",
 )
 _scenario(
     "durable",

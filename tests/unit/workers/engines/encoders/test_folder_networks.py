@@ -82,7 +82,7 @@ def rows() -> list[Row]:
 
 
 def alone(model: Any, row: Row) -> Any:
-    """What transformers makes of a row by itself."""
+    """Returns what plain transformers computes for a row by itself."""
     given = {"input_ids": torch.from_numpy(row.ids)[None].long()}
     if getattr(model.config, "type_vocab_size", 0) > 1 and model.config.model_type != "modernbert":
         given["token_type_ids"] = torch.from_numpy(row.types)[None].long()
