@@ -37,17 +37,23 @@ def _pool(value: Any) -> str | tuple[str, ...]:
 
 
 _ITL_MS = 100  # where the models file has none
+DEFAULT_ROWS = 32
+"""Most entries of a launch, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one model, kept by its workers and the scheduler."""
+    """Bounds of one model, kept by its workers and the scheduler.
+
+    What an entry leaves out of the first three is found by measurement where the engine's spec says
+    so (`EngineSpec.measured`); `most_rows` and `launches` are what holds until then, and elsewhere.
+    """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
-    max_batch: _Whole1 = 32  #: entries of a launch
+    max_batch: _Whole1 | None = None  #: entries of a launch
     max_tokens: _Whole0 = 0  #: size units of a launch, padding included; 0: no bound
-    in_flight: _Whole1 = 1  #: concurrent launches on a device
+    in_flight: _Whole1 | None = None  #: concurrent launches on a device
     window_ms: _Whole0 = 20  #: longest wait of an item for others that fill its launch
     slice_items: _Whole1 = 1000  #: most items of a slice; workers cut those that take over 2 s
     max_item_bytes: _Whole1 = 262_144  #: longest input, as JSON
@@ -56,6 +62,16 @@ class Limits:
     max_attempts: _Whole1 = 5  #: attempts of an item whose errors are transient
     backoff_ms: _Whole1 = 500  #: longest wait before the second attempt; doubled for each one more
     max_backoff_ms: _Whole1 = 60_000  #: longest wait before any attempt
+
+    @property
+    def most_rows(self) -> int:
+        """Most entries of a launch: as declared, or 32."""
+        return self.max_batch or DEFAULT_ROWS
+
+    @property
+    def launches(self) -> int:
+        """Launches at a time on a device: as declared, or 1."""
+        return self.in_flight or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +201,12 @@ class Model:
         longest = self.spec.longest(self.options)
         below = tuple(top for top in self.spec.buckets if top < longest)
         return self.spec.buckets[: len(below) + 1]
+
+    @property
+    def measures_limits(self) -> bool:
+        """True where the limits of its launches are found when a worker loads it: its entry has no
+        `max_batch`, and its engine may be measured."""
+        return self.spec.measured and self.limits.max_batch is None
 
     @property
     def pads(self) -> bool:

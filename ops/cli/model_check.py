@@ -12,8 +12,10 @@ from typing import Any
 from jobs import clock
 from jobs.models.model import Model
 from workers.device import bisection
+from workers.device.monitoring import device_info
 from workers.device.prepare import prepare
-from workers.device.warmup import timed
+from workers.device.warmup import limits as launch_limits
+from workers.device.warmup.measure import timed
 from workers.engines import registry as engines
 from workers.engines.protocol import DeviceFailed, Engine, InvalidInput
 from workers.items.results import outcome
@@ -72,6 +74,7 @@ class ModelReport:
     target_ms: int
     curves: Sequence[Curve]
     advice: Mapping[str, int]  #: limits for its entry
+    finds_limits: bool = False  #: True: a worker finds what the entry leaves out
     device: str = ""  #: kind: a GPU's product name, or cpu
     device_gib: float = 0.0  #: memory of the device
 
@@ -89,6 +92,7 @@ def check_model(model: Model, device: str, inputs: Sequence[Any] = ()) -> ModelR
         raise ModelCheckFailed("; ".join(problems))
     since_s = clock.monotonic()
     try:
+        model = launch_limits.on_device(model, device_info.torch_name(device))
         engine = engines.load_engine(model, device)
     except (Exception, SystemExit) as error:
         raise ModelCheckFailed(
@@ -111,6 +115,7 @@ def check_model(model: Model, device: str, inputs: Sequence[Any] = ()) -> ModelR
             target_ms=model.target_ms,
             curves=curves,
             advice=_advice(model, engine, curves),
+            finds_limits=model.measures_limits,
         )
     except DeviceFailed as error:
         raise ModelCheckFailed(f"{model.key}: the device failed: {error}") from error
@@ -136,6 +141,8 @@ def lines(tried: ModelReport) -> Iterator[str]:
     limits = ("max_batch", "max_tokens", "slice_items")
     values = ", ".join(f"{key} = {tried.advice[key]}" for key in limits if key in tried.advice)
     yield ""
+    if tried.finds_limits:
+        yield "without limits in its entry, a worker measures launches likewise when it loads it"
     yield "for its entry in the models file:"
     yield f"limits = {{ {values} }}"
     if memory_mb := tried.advice.get("memory_mb"):
@@ -191,16 +198,20 @@ def _by_bucket(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
 
 
 def _curve(model: Model, engine: Engine, entries: Sequence[Entry]) -> Curve:
-    """Measures launches of 1, 2, 4, … rows, up to the limits."""
-    rules = Rules.from_model(model)
+    """Measures launches of 1, 2, 4, … rows, up to the limits; where the entry leaves them out, for
+    as long as a worker that loads the model would."""
     units = sum(entry.size for entry in entries)
     bucket = entries[0].bucket
-    view = LaneView(entries[0].lane, bucket, items=len(entries), items_units=units)
-    full = rules.full_rows(view)
-    batch = [entry.data for entry in islice(cycle(entries), full)]
-    _check_batch(model, engine, batch)
-    with ThreadPoolExecutor(model.limits.in_flight) as slots:
-        points = [_point(model, engine, batch[:rows], slots) for rows in _sizes(full)]
+    with ThreadPoolExecutor(model.limits.launches) as slots:
+        if model.measures_limits:
+            size = round(bucket if model.pads and bucket else units / len(entries))
+            points = list(_swept(model, engine, entries, size, slots))
+        else:
+            view = LaneView(entries[0].lane, bucket, items=len(entries), items_units=units)
+            full = Rules.from_model(model).full_rows(view)
+            batch = [entry.data for entry in islice(cycle(entries), full)]
+            _check_batch(model, engine, batch)
+            points = [_point(model, engine, batch[:rows], slots) for rows in _sizes(full)]
     fastest = max(point.items_per_s for point in points)
     allowed_ms = model.target_ms - model.margin_ms
     return Curve(
@@ -212,10 +223,23 @@ def _curve(model: Model, engine: Engine, entries: Sequence[Entry]) -> Curve:
     )
 
 
+def _swept(
+    model: Model, engine: Engine, entries: Sequence[Entry], size: int, slots: ThreadPoolExecutor
+) -> Iterator[Point]:
+    sweep = launch_limits.Sweep(launch_limits.most_rows(model, size))
+    while rows := sweep.rows:
+        batch = [entry.data for entry in islice(cycle(entries), rows)]
+        if rows <= model.limits.most_rows:
+            _check_batch(model, engine, batch)
+        point = _point(model, engine, batch, slots)
+        yield point
+        sweep.add(point.launch_ms / 1000)
+
+
 def _point(model: Model, engine: Engine, batch: Sequence[Any], slots: ThreadPoolExecutor) -> Point:
-    launches = model.limits.in_flight
+    launches = model.limits.launches
     until_s = clock.monotonic() + _MEASURE_S
-    launch_s = max(1e-9, median(timed(engine, batch, slots, launches, _ROUNDS, until_s)))
+    launch_s = max(1e-9, median(timed(engine.run, batch, slots, launches, _ROUNDS, until_s)))
     return Point(len(batch), round(launch_s * 1000, 4), round(launches * len(batch) / launch_s, 2))
 
 

@@ -25,7 +25,7 @@ def measured(model: Model, device: str, models_path: Path | None = None) -> Laun
 
     models_path: models file that declares it.
     """
-    from workers.device.warmup import measure_launch_times
+    from workers.device.warmup.measure import measure_launch_times
     from workers.engines import registry as engines
     from workers.engines.common import user_code
     from workers.scheduler.snapshot import Rules

@@ -45,7 +45,7 @@ class ClaimCapacity:
 
     def launch_room(self) -> Room:
         """Returns the number of launches that the device takes now."""
-        return self._gate.room() if self._gate else Room(self._limits.in_flight)
+        return self._gate.room() if self._gate else Room(self._limits.in_flight or 1)
 
     def sharing_launches(self, room: Room) -> int:
         """Returns the number of launches that share the device's time: 1 for a device of ours."""
@@ -89,7 +89,7 @@ class ClaimCapacity:
             closed = self.draining or self.isolated or self.backpressure.active or not self._claims
             if closed or self._claims >= self.max_claims + PREEMPTIVE_CLAIMS:
                 return 0
-            return min(self._limits.max_batch, self._slice_items(max(1, launches.launches)))
+            return min(self._limits.most_rows, self._slice_items(max(1, launches.launches)))
 
     def next_launch_end(self) -> tuple[float, float]:
         """Returns seconds until the first launch in flight ends, and its duration; predicted."""

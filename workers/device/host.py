@@ -8,7 +8,7 @@ from jobs.calls.profile import Profile
 from jobs.models.adapters import Adapter
 from jobs.models.model import Model
 from workers.device.claim_capacity import ClaimCapacity
-from workers.device.warmup import Measured
+from workers.device.warmup.measure import Measured
 from workers.engines.generator import Generator
 from workers.engines.protocol import Engine
 from workers.items.in_flight import InFlightSlice

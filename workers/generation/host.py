@@ -19,7 +19,7 @@ from workers.device.claim_capacity import ClaimCapacity
 from workers.device.monitoring.rollout_records import RecordStreams
 from workers.device.monitoring.utilization import Utilization
 from workers.device.monitoring.watchdog import LaunchDeadline
-from workers.device.warmup import Measured
+from workers.device.warmup.measure import Measured
 from workers.engines.generator import Generator, GeneratorDied, Step
 from workers.engines.protocol import InvalidInput, Transient
 from workers.generation.admission.adapters import LOOK_AGAIN_S, AdapterGate

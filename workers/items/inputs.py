@@ -232,7 +232,7 @@ class _Queue:
         assert self._fetcher is not None
         waiting = self._waiting()
         bytes_ = waiting * self._fetcher.item_bytes
-        return waiting > 2 * self._model.limits.max_batch and bytes_ > _WAITING_BYTES
+        return waiting > 2 * self._model.limits.most_rows and bytes_ > _WAITING_BYTES
 
 
 def expand_lists(

@@ -11,10 +11,10 @@ from typing import Any
 
 from jobs.models.model import Model
 from jobs.version import VERSION
-from workers.device.warmup import Measured
+from workers.device.warmup.measure import Measured
 from workers.scheduler.cost import LaunchSize
 
-_ENGINES = {"echo", "encoder", "function", "minilm"}
+_ENGINES = {"echo", "encoder", "function", "huggingface", "minilm"}
 """Engines whose sweep only measures: others may compile or allocate for each size in it."""
 
 _log = logging.getLogger(__name__)

@@ -33,7 +33,11 @@ from jobs.store.queue import backlog, workers
 from jobs.store.queue.workers import LOADING_STATES, ModelRow
 from jobs.telemetry.metrics import record
 from workers.device import probe
+from workers.device.host import Host
+from workers.device.monitoring.device_info import device_name
 from workers.device.monitoring.watchdog import LaunchDeadline
+from workers.device.warmup import limits as launch_limits
+from workers.device.warmup.measure import Measured
 from workers.engines import registry as engines
 from workers.engines.common.device_errors import device_failure
 from workers.engines.generator import Generator
@@ -143,6 +147,7 @@ class ModelLoader:
         gc.disable()  # until it is loaded: libraries import thousands of objects, which stay
         try:
             staged = self._with_adapters(self._staged(resident))
+            staged = launch_limits.on_device(staged, device_name(self._settings))
             with self._deadline.loading(model.key, model.limits.max_load_s) as begin_anew:
                 with progress.reported_to(begin_anew):  # what is fetched, or converted
                     engine = self._engine_of(staged)
@@ -152,10 +157,9 @@ class ModelLoader:
                     return
                 resident.change_state("warming")
                 self._publish()
-                record_launch = self._slices.settlement.record_launch
-                host = self._hosts.create(staged, engine, record_launch)
                 known = self._launch_times.read(model)
-                if (measured := host.warm_up(known)) is not known:
+                host, measured = self._warmed_up(staged, engine, known)
+                if measured is not known:
                     self._launch_times.write(model, measured)
                 probe.check(model, engine)
                 collect_and_freeze()
@@ -174,6 +178,18 @@ class ModelLoader:
         if self._hosts.add(host):
             self._table.mark_ready(now_s, resident)
             _log.info("%s is ready after %.1f s", model.key, resident.load_s)
+
+    def _warmed_up(
+        self, staged: Model, engine: Engine | Generator, known: Measured
+    ) -> tuple[Host, Measured]:
+        """Returns the host of a loaded model, and its measured launches; known: those of an earlier
+        load."""
+        sweep = Measured()
+        if not isinstance(engine, Generator):
+            staged, sweep = launch_limits.measure_limits(staged, engine, known)
+        host = self._hosts.create(staged, engine, self._slices.settlement.record_launch)
+        measured = host.warm_up(sweep or known)
+        return host, sweep or measured
 
     def _engine_of(self, staged: Model) -> Engine | Generator:
         if isinstance(staged, PreparationModel):

@@ -38,7 +38,7 @@ class Scheduler:
         self.rules = Rules.from_model(model)
         self.latency = LatencyModel()
         self.policy = LaunchPolicy(self.latency, self.rules)
-        self._batch_limit = BatchLimit(self.rules.limits.max_batch)
+        self._batch_limit = BatchLimit(self.rules.limits.most_rows)
         self.items = ItemLanes(sized=self.rules.sized, shapes=self.rules.shapes)
         self._buckets = model.buckets or (0,)
         self._sizes = model.size_buckets or (1,)
@@ -221,13 +221,13 @@ class Scheduler:
         self._apply_batch_limit()
 
     def _apply_batch_limit(self) -> None:
-        if self._batch_limit.rows != self.rules.limits.max_batch:
+        if self._batch_limit.rows != self.rules.limits.most_rows:
             limits = replace(self.rules.limits, max_batch=self._batch_limit.rows)
             self.rules = self.policy.rules = replace(self.rules, limits=limits)
 
     def profile(self, load_s: float = 0.0, slots: int = 0) -> Profile:
         """Returns the profile that api and keeper read; `slots` counts launches at a time, 0 for as
-        many as are declared."""
+        many as are declared, which not all entries say."""
         times = {}
         for size in self._sizes:
             bucket = bucket_of(size, self._buckets)

@@ -6,7 +6,7 @@ from math import inf
 
 from jobs.calls.lanes import ALONE, LanesState, lane_parts, stays_on_demand
 from jobs.calls.tiers.tier import faster_stay, is_slower, tier_of
-from jobs.models.model import Limits, Model
+from jobs.models.model import DEFAULT_ROWS, Limits, Model
 from workers.scheduler.cost import LaunchSize
 from workers.scheduler.lanes import ItemsWaiting
 
@@ -103,7 +103,7 @@ class Rules:
 
     def most_rows(self, bucket: int) -> int:
         """Returns the most rows of a launch; where the engine pads, the size budget limits rows."""
-        most, units = self.limits.max_batch, self.limits.max_tokens
+        most, units = self.limits.max_batch or DEFAULT_ROWS, self.limits.max_tokens
         return max(1, min(most, units // bucket)) if self.pads and bucket and units else most
 
     @property

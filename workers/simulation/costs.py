@@ -5,12 +5,12 @@ from random import Random
 
 from jobs.calls.lanes import bucket_of
 from jobs.models.model import Model
-from workers.device.warmup import Measured
+from workers.device.warmup.measure import Measured
 from workers.scheduler.cost import LaunchSize
 from workers.scheduler.latency import LatencyModel
 from workers.scheduler.snapshot import LaneView, Rules
 
-_ROUNDS = 2  # of the sweep, as in workers/device/warmup.py
+_ROUNDS = 2  # of the sweep, as in workers/device/warmup/measure.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,14 @@ class LaunchTimes:
     def sweep(self, model: Model, random: Random) -> list[tuple[LaunchSize, float]]:
         """Returns what a worker's warm-up would measure: one row, half of a launch and a whole one
         of each bucket, several at a time."""
-        beside = 1 + self.slowdown * (model.limits.in_flight - 1)
+        beside = 1 + self.slowdown * (model.limits.launches - 1)
         rules, measured = Rules.from_model(model), list[tuple[LaunchSize, float]]()
         for size in model.size_buckets or (1,):
             bucket = bucket_of(size, model.buckets)
             full = rules.full_rows(LaneView("", bucket, items=1, items_units=size))
             for rows in sorted({1, (full + 1) // 2, full}):
                 work = LaunchSize.alike(rows, size, bucket)
-                for _ in range(_ROUNDS * model.limits.in_flight):
+                for _ in range(_ROUNDS * model.limits.launches):
                     measured.append((work, self.draw_s(work, random) * beside))
         return measured
 

@@ -46,7 +46,7 @@ def signature(model: Model) -> Signature:
         output = Spec(_EMBEDDING, "FP32", (-1, -1))
     name = _IMAGE if model.effective_task == _IMAGE_TASK else _TEXT
     inputs = {name: Spec(name, BYTES, (-1,))}
-    return Signature(inputs, {output.name: output}, model.limits.max_batch)
+    return Signature(inputs, {output.name: output}, model.limits.most_rows)
 
 
 def call_signature(model: Model) -> Signature:

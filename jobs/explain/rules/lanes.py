@@ -24,7 +24,7 @@ def fragmented_lanes(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         return None
     if lanes < max(LEAST_LANES, MANY_LANES * model.slots) or launches.rows >= SMALL_ROWS:
         return None
-    if model.limits.max_batch < 2:
+    if model.limits.most_rows < 2:
         return None  # one lane would not batch either
     return Diagnosis(
         "fragmented_lanes",
@@ -33,7 +33,7 @@ def fragmented_lanes(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         f"devices are {percent(model.busy)} busy and p99 rises to "
         f"{duration(model.calls.p99_s or 0.0)} (target {duration(model.target_s)}): "
         f"{count(lanes, 'lane')} of {model.key} share {count(model.slots, 'launch', 'launches')} "
-        f"at a time, mean launch {launches.rows:.1f} of {model.limits.max_batch}",
+        f"at a time, mean launch {launches.rows:.1f} of {model.limits.most_rows}",
         "merge buckets (bucketing = false, if lengths differ little) or let clients use the same "
         "parameters: each combination has its own lane; or add replicas, about one per two lanes "
         "that are busy at once",
@@ -65,7 +65,7 @@ def hot_lane(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         model.about,
         f"the lane {hot.name} of {model.key} has {percent(share)} of the waiting of its "
         f"{count(len(model.lanes), 'lane')}: {percent(hot.entries / entries)} of the entries, "
-        f"{duration(hot.mean_wait_s)} each, {rows:.1f} a launch of up to {model.limits.max_batch}",
+        f"{duration(hot.mean_wait_s)} each, {rows:.1f} a launch of up to {model.limits.most_rows}",
         "a larger limits.max_batch if its launches are full; else another replica, or a version of "
         "the model for these inputs alone, in its own pool",
         {

@@ -33,7 +33,7 @@ def device_saturated(model: ModelFacts, facts: Facts) -> Diagnosis | None:
     launches = model.launches
     larger = (
         "a larger limits.max_batch lets one launch do more"
-        if launches.rows >= FULL_SHARE * model.limits.max_batch
+        if launches.rows >= FULL_SHARE * model.limits.most_rows
         else "a longer target_ms"
         + (" or a larger limits.max_tokens" if model.limits.max_tokens else "")
         + " lets one launch do more"
@@ -45,7 +45,7 @@ def device_saturated(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         f"the devices of {model.key} are {percent(model.busy)} busy, and {others} (its loop is "
         f"{duration(facts.lag_s)} late): {effect}{_used(model)}",
         f"more workers in its pool, or a faster device; a launch has {launches.rows:.1f} of up to "
-        f"{model.limits.max_batch} entries: {larger}",
+        f"{model.limits.most_rows} entries: {larger}",
         {
             "busy": model.busy,
             "missed": model.calls.missed,
@@ -97,7 +97,7 @@ def waiting_to_batch(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         f"calls of {model.key} wait {duration(waited_s)} of their {duration(model.calls.mean_s)} "
         f"in lanes while its devices are {percent(model.busy)} busy: {percent(share)} of its "
         "launches left because their time was up, not because they were full "
-        f"({model.launches.rows:.1f} entries of up to {model.limits.max_batch})",
+        f"({model.launches.rows:.1f} entries of up to {model.limits.most_rows})",
         "a shorter target_ms makes launches leave sooner; if calls come in bursts, more replicas "
         "run them in parallel",
         {"waited_s": waited_s, "busy": model.busy, "paced": share, "rows": model.launches.rows},
@@ -176,7 +176,7 @@ def one_worker(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         f"worker {hand.worker} has all that is left of {model.key}: "
         f"{count(model.queued_items, 'item')} in {count(hand.slices, 'slice')}, {hand.items} of "
         f"them in launches that began {duration(hand.launched_s)} ago; {others}",
-        f"a smaller limits.max_batch (now {model.limits.max_batch}) or limits.slice_items leaves "
+        f"a smaller limits.max_batch (now {model.limits.most_rows}) or limits.slice_items leaves "
         "items to others, and shows progress sooner"
         + ("" if idle else "; then more workers in its pool take part"),
         {

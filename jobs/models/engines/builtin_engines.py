@@ -73,6 +73,7 @@ def _embedding(most_dimensions: int) -> EngineSpec:
         "embedding",
         adapters="files",
         vocabulary=WORDS,
+        measured=True,
     )
 
 

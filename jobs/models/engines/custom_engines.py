@@ -181,6 +181,7 @@ def _huggingface(
         longest=huggingface_folder.longest,
         pads=huggingface_folder.pads,
         options=options,
+        measured=True,
     )
 
 

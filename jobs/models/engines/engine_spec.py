@@ -151,6 +151,9 @@ class EngineSpec:
     #: adapters (LoRA) of models: loaded by the engine from files, or known to a server by name
     adapters: Literal["", "files", "names"] = ""
     vocabulary: int = 0  #: token ids below it may come in place of a text; 0: none may
+    #: limits of launches that an entry leaves out are measured when the model is loaded: it is our
+    #: own network, whose memory grows with the size of a launch alone
+    measured: bool = False
     pooled: bool = False  #: workers of their own may prepare its inputs (`prepare = "pool"`)
     takes_bytes: bool = False  #: `prepare` takes bytes too: fetched ones, in place of an address
 

@@ -10,7 +10,7 @@ from jobs.models.model import Model
 
 def most_rows(model: Model) -> int:
     """Returns the most rows of one request: those of a launch."""
-    return model.limits.max_tokens or model.limits.max_batch
+    return model.limits.max_tokens or model.limits.most_rows
 
 
 @lru_cache(1024)

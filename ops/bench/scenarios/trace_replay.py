@@ -25,7 +25,7 @@ _TRACES = {"busiest": traces.busiest, "whole": traces.hour}
 _MODEL = sample("batchstring", target_ms=200, limits={"max_batch": 32})
 # One replica would answer within 200 ms only calls that arrive right before a launch leaves.
 _REPLICAS, _LAUNCH_S, _LOAD = 2, 0.1, 0.65
-RATE_PER_S = _LOAD * _REPLICAS * _MODEL.limits.max_batch / _LAUNCH_S
+RATE_PER_S = _LOAD * _REPLICAS * _MODEL.limits.most_rows / _LAUNCH_S
 _WARM_UP_S = 2.0
 _COLOURS: Mapping[FlushReason, str] = {
     "pace": "#9ecae1",

@@ -132,7 +132,7 @@ class LaunchInputs:
                 if not self._parked:
                     return None
                 first = next(iter(self._parked))
-                parked = list(islice(self._like(first), self._model.limits.max_batch))
+                parked = list(islice(self._like(first), self._model.limits.most_rows))
                 for one in parked:
                     del self._parked[one]
             loaded = self._load(first.adapter)

@@ -7,7 +7,7 @@ import pytest
 from jobs import clock
 from jobs.models.model import Limits, Model
 from tests.support import thread_clock
-from workers.device.warmup import Measured, measure_launch_times
+from workers.device.warmup.measure import Measured, measure_launch_times
 from workers.engines.function import FunctionCallEngine
 from workers.scheduler.cost import LaunchSize
 from workers.scheduler.snapshot import Rules

@@ -30,7 +30,7 @@ def test_a_written_models_file_declares_the_same_models(tmp_path: Path) -> None:
     path = tmp_path / "models.toml"
     path.write_text(models_file(*models))
     assert list(models_file_registry.load(path)) == models
-    assert models[0].limits.max_batch == 32
+    assert models[0].limits.most_rows == 32
     assert (
         models[0].limits.window_ms == builtin_models.SAMPLES.resolve("batchstring").limits.window_ms
     )

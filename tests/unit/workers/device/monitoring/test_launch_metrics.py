@@ -68,13 +68,13 @@ def test_a_launch_is_shared_out_among_lanes_and_tenants() -> None:
 
 def test_a_launch_is_full_by_rows_or_by_size() -> None:
     found = []
-    for rows in (1, ECHO.limits.max_batch):
+    for rows in (1, ECHO.limits.most_rows):
         since = grown("millrace_launch_fill_ratio_sum", model=ECHO.key)
         entries = [entry("alice", "{}/0", 1, 0.0, 0.0) for _ in range(rows)]
         launch = Launch({}, "full", [], entries, closed_s=1.0, started_s=1.0)
         launch_metrics.record_launch(ECHO, launch, Rules.from_model(ECHO))
         found.append(grown("millrace_launch_fill_ratio_sum", since, model=ECHO.key))
-    assert found == [pytest.approx(1 / ECHO.limits.max_batch), pytest.approx(1.0)]
+    assert found == [pytest.approx(1 / ECHO.limits.most_rows), pytest.approx(1.0)]
 
 
 CALL = SimpleNamespace(id="call_1", tenant="acme")

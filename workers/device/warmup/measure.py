@@ -19,7 +19,7 @@ from workers.scheduler.cost import LaunchSize
 from workers.scheduler.entries import Entry
 from workers.scheduler.snapshot import LaneView, Rules
 
-_ROUNDS = 2
+ROUNDS = 2  #: of launches of one size, after one that warms up
 _MAX_S = 10.0  # a slow model isn't measured for longer
 _SIMILAR = 3.0  # factor within which times are taken for the same
 
@@ -37,18 +37,18 @@ def measure_launch_times(
     """
     measured: Measured = []
     since_s = clock.monotonic()
-    with ThreadPoolExecutor(model.limits.in_flight) as slots:
-        if known and _still_hold(known, model, engine, slots):
+    with ThreadPoolExecutor(model.limits.launches) as slots:
+        if known and still_hold(known, model, engine, slots):
             return known
         for sample in engine.samples():
-            prepared = prepare(model, engine, [sample] * rules.limits.max_batch, {})
+            prepared = prepare(model, engine, [sample] * rules.limits.most_rows, {})
             entries = [entry for entry in prepared if isinstance(entry, Entry)]
             if entries:
                 measured += _measure_sizes(model, engine, rules, entries, slots, since_s + _MAX_S)
     return measured
 
 
-def _still_hold(known: Measured, model: Model, engine: Engine, slots: ThreadPoolExecutor) -> bool:
+def still_hold(known: Measured, model: Model, engine: Engine, slots: ThreadPoolExecutor) -> bool:
     """Runs one row of each sample, which warms up. Returns True if that takes as long as is known,
     within a factor of 3 in the median: the first launches of a process are slower."""
     then: dict[LaunchSize, list[float]] = {}
@@ -62,7 +62,7 @@ def _still_hold(known: Measured, model: Model, engine: Engine, slots: ThreadPool
         size = LaunchSize.from_sizes([entry.size], entry.bucket, pads=model.pads)
         if size not in then:
             return False
-        took = timed(engine, [entry.data], slots, model.limits.in_flight, 0, -inf)
+        took = timed(engine.run, [entry.data], slots, model.limits.launches, 0, -inf)
         ratios.append(median(took) / median(then[size]))
     return bool(ratios) and 1 / _SIMILAR <= median(ratios) <= _SIMILAR
 
@@ -84,13 +84,13 @@ def _measure_sizes(
             break
         batch = [entry.data for entry in entries[:rows]]
         size = LaunchSize.from_sizes([first.size] * rows, first.bucket, pads=model.pads)
-        took = timed(engine, batch, slots, model.limits.in_flight, _ROUNDS, until_s)
+        took = timed(engine.run, batch, slots, model.limits.launches, ROUNDS, until_s)
         measured += [(size, seconds) for seconds in took]
     return measured
 
 
 def timed(
-    engine: Engine,
+    run: bisection.Run,
     batch: Sequence[Any],
     slots: ThreadPoolExecutor,
     launches: int,
@@ -99,21 +99,21 @@ def timed(
 ) -> list[float]:
     """Returns the seconds of each launch of a batch, `launches` at a time, in so many rounds, or
     fewer by `until_s` (monotonic). The first round only warms up, if there is another."""
-    times = [_side_by_side(engine, batch, slots, launches)]
+    times = [_side_by_side(run, batch, slots, launches)]
     while len(times) <= rounds and clock.monotonic() < until_s:
-        times.append(_side_by_side(engine, batch, slots, launches))
+        times.append(_side_by_side(run, batch, slots, launches))
     return [seconds for took in times[1:] or times for seconds in took]
 
 
 def _side_by_side(
-    engine: Engine, batch: Sequence[Any], slots: ThreadPoolExecutor, launches: int
+    run: bisection.Run, batch: Sequence[Any], slots: ThreadPoolExecutor, launches: int
 ) -> list[float]:
     """Returns the seconds of each of several launches that start together."""
 
     def _run_one(_: int) -> float:
         since_s = clock.monotonic()
         with Turn(Priority.ITEMS) as turn:
-            bisection.run(engine.run, batch, {})
+            bisection.run(run, batch, {})
         return clock.monotonic() - (turn.began_s or since_s) - turn.waited_s
 
     return list(slots.map(_run_one, range(launches)))

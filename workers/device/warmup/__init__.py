@@ -1,0 +1,1 @@
+"""Warm-up of a model that was loaded: launches that are measured, and limits found by them."""
