@@ -8,7 +8,7 @@ from starlette.concurrency import run_in_threadpool
 from jobs.models.registry import Registry
 from jobs.models.watcher import ModelsFile
 from jobs.telemetry.metrics import metrics
-from jobs.telemetry.metrics.gauge_table import GaugeTable
+from jobs.telemetry.metrics.labels import GaugeTable
 
 _POLL_S = 1.0
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 BEGIN = "from jobs.processes import startup; startup.begin(); "
 NOBODYS = {
     "alembic", "boto3", "httpcore", "httpx", "jwt", "matplotlib", "numpy", "opentelemetry.sdk",
-    "rich", "tokenizers", "torch",
+    "pynvml", "rich", "tokenizers", "torch",
 }  # fmt: skip
 """Modules for what most processes never do."""
 OURS = {"sqlalchemy", "psycopg", "redis", "prometheus_client", "celery", "fastapi"}

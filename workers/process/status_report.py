@@ -11,10 +11,14 @@ from jobs import clock
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.queue.workers import ModelRow, ModelState
+from jobs.telemetry import gpu_reading
+from jobs.telemetry.gpu_reading import GpuReading
 from jobs.telemetry.metrics import metrics
-from jobs.telemetry.metrics.gauge_table import GaugeTable
+from jobs.telemetry.metrics.gpu import GpuMetrics
+from jobs.telemetry.metrics.labels import GaugeTable
 from workers.device.host import Host
 from workers.device.monitoring import device_info
+from workers.device.monitoring.gpu_sensors import GpuSensors
 from workers.process.host_table import HostTable
 from workers.process.model_loader import ModelLoader
 from workers.process.slice_runner import SliceRunner
@@ -32,6 +36,7 @@ class StatusReporter:
         self._settings, self._hosts = settings, hosts
         self._loader, self._slices = loader, slices
         self._device = device_info.device_name(settings)
+        self._gpu, self._gpu_metrics = GpuSensors(self._device), GpuMetrics(self._device)
         self._states = GaugeTable(metrics.MODEL_STATE)
         self._memory = GaugeTable(metrics.MODEL_MEMORY)
         self._slots = GaugeTable(metrics.REPLICA_SLOTS)
@@ -42,9 +47,12 @@ class StatusReporter:
         """Sets the gauges, and returns the status as JSON: see `Report.about`."""
         self._hosts.utilization.update()
         db.record_connections()
-        memory = dict(zip(("used", "total"), device_info.device_memory(self._device), strict=True))
+        gpu = self._gpu.read()
+        memory = dict(zip(("used", "total"), self._device_memory(gpu), strict=True))
         for kind, size in memory.items():
             metrics.DEVICE_MEMORY.labels(self._device, kind).set(size)
+        if gpu:
+            self._gpu_metrics.record(gpu)
         rows, hosts = self._loader.rows(), dict(self._hosts.by_key)
         self._set_models(rows, hosts)
         return {
@@ -55,9 +63,17 @@ class StatusReporter:
             "kind": device_info.device_kind(self._device),
             "price": self._settings.price,
             "memory": memory,
+            gpu_reading.KEY: gpu.as_json() if gpu else None,
             "state": self._slices.state,
             "models": {row.model: _model(row, hosts.get(row.model)) for row in rows},
         }
+
+    def _device_memory(self, gpu: GpuReading | None) -> tuple[int, int]:
+        """Returns (used, total) bytes. A GPU whose models run in child processes knows them before
+        this process has used CUDA."""
+        if gpu and gpu.memory_used is not None and gpu.memory_total is not None:
+            return gpu.memory_used, gpu.memory_total
+        return device_info.device_memory(self._device)
 
     def _set_models(self, rows: Iterable[ModelRow], hosts: dict[str, Host]) -> None:
         in_flight = self._slices.in_flight_by_model()

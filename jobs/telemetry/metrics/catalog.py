@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jobs.telemetry.metrics import adapters as adapters  # defines its section
+from jobs.telemetry.metrics import gpu as gpu  # the same
 from jobs.telemetry.metrics import pools as pools  # the same
 from jobs.telemetry.metrics import preparation as preparation  # the same
 from jobs.telemetry.metrics import routing as routing  # the same

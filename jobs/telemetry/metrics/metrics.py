@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 
 from jobs.telemetry.metrics.deferred import Registry
-from jobs.telemetry.metrics.label_limit import LabelLimit
+from jobs.telemetry.metrics.labels import LabelLimit
 
 Metric: TypeAlias = Counter | Gauge | Histogram
 M = TypeVar("M", Counter, Gauge, Histogram)

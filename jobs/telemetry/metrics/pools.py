@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from jobs.telemetry.metrics.gauge_table import GaugeTable
+from jobs.telemetry.metrics.labels import GaugeTable
 from jobs.telemetry.metrics.metrics import _counter, _gauge, _section
 
 _section("keeper", "pools; with several keepers, take the max")

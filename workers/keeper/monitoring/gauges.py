@@ -21,8 +21,7 @@ from jobs.store.monitoring import gauges
 from jobs.store.monitoring.gauges import Queued
 from jobs.store.queue import workers
 from jobs.telemetry.metrics import metrics, record
-from jobs.telemetry.metrics.gauge_table import GaugeTable
-from jobs.telemetry.metrics.label_limit import OTHER
+from jobs.telemetry.metrics.labels import OTHER, GaugeTable
 from jobs.telemetry.metrics.metrics import TENANTS
 from jobs.telemetry.reports import reader
 from jobs.telemetry.reports.reports import ReportSet

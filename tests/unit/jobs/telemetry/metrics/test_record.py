@@ -12,9 +12,8 @@ from prometheus_client import Counter
 from jobs import clock
 from jobs.telemetry.metrics import catalog, deferred, generation, metrics, record
 from jobs.telemetry.metrics.deferred import Registry
-from jobs.telemetry.metrics.gauge_table import GaugeTable
 from jobs.telemetry.metrics.generation import EndedRequest, PoolState, Targets
-from jobs.telemetry.metrics.label_limit import OTHER, LabelLimit
+from jobs.telemetry.metrics.labels import OTHER, GaugeTable, LabelLimit
 from jobs.telemetry.metrics.metrics import REGISTRY, SECTIONS
 from jobs.telemetry.reports import child_processes
 from jobs.telemetry.reports.child_processes import ChildCounters

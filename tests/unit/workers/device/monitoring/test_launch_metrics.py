@@ -7,7 +7,7 @@ import pytest
 
 from jobs.models.builtin_models import SAMPLES
 from jobs.telemetry.metrics import record
-from jobs.telemetry.metrics.label_limit import LabelLimit
+from jobs.telemetry.metrics.labels import LabelLimit
 from jobs.telemetry.metrics.metrics import REGISTRY
 from workers.device.monitoring import launch_metrics
 from workers.device.monitoring.failure_log import FailureLog

@@ -14,7 +14,7 @@ from jobs.models.model import Model
 from jobs.models.pricing import Price
 from jobs.rollouts.cohorts import Cohort
 from jobs.telemetry.metrics import deferred, generation, record
-from jobs.telemetry.metrics.label_limit import LabelLimit
+from jobs.telemetry.metrics.labels import LabelLimit
 from jobs.telemetry.metrics.metrics import REGISTRY
 from jobs.telemetry.tracing.context import new_trace
 from jobs.telemetry.tracing.spans import NO_SPAN, Span

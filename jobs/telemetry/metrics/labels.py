@@ -1,11 +1,29 @@
-"""Gauges whose label values come and go."""
+"""Label values that clients choose, which are limited, and those that come and go."""
 
 from collections.abc import Mapping
 from typing import TypeVar
 
 from prometheus_client import Gauge
 
+OTHER = "other"
+
 L = TypeVar("L", bound=tuple[str, ...])
+
+
+class LabelLimit:
+    """Keeps the first `most` values; every later one shares the series OTHER."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def __call__(self, name: str) -> str:
+        if name in self._known:
+            return name
+        if len(self._known) >= self._most:
+            return OTHER
+        self._known.add(name)
+        return name
 
 
 class GaugeTable:
