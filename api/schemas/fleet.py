@@ -80,6 +80,36 @@ class WorkerModel(BaseModel):
     error: str | None
 
 
+class Gpu(BaseModel):
+    """State of a worker's GPU at its last report, by NVML; null: not known."""
+
+    sm_activity: float | None = Field(
+        description="mean share of the SMs that had work since the report before, 0 to 1; GPUs "
+        "from Hopper on tell it",
+        examples=[0.62],
+    )
+    kernel_activity: float | None = Field(
+        description="share of a recent second with a kernel running, 0 to 1: one SM is enough",
+        examples=[0.97],
+    )
+    power_w: float | None = Field(description="of the whole GPU, W", examples=[560.5])
+    power_limit_w: float | None = Field(examples=[700.0])
+    temperature_c: int | None = Field(examples=[67])
+    throttling: list[str] | None = Field(
+        description="reasons for lower clocks that hold: sw_power_cap, hw_slowdown, sync_boost, "
+        "sw_thermal_slowdown, hw_thermal_slowdown, hw_power_brake_slowdown",
+        examples=[["sw_power_cap"]],
+    )
+    ecc_uncorrected: int | None = Field(
+        description="uncorrected memory errors since its driver was loaded", examples=[0]
+    )
+    xids: dict[str, int] | None = Field(
+        description="critical errors by Xid number since the worker began, whichever process had "
+        "them",
+        examples=[{"79": 1}],
+    )
+
+
 class Worker(BaseModel):
     """One incarnation of a worker process."""
 
@@ -94,6 +124,7 @@ class Worker(BaseModel):
     price: float | None = Field(
         description="price of its device (`MILLRACE_PRICE`), likewise", examples=[2.5]
     )
+    gpu: Gpu | None = Field(description="null: it has none, or NVML tells nothing")
     state: Literal["loading", "ready", "draining", "stopped", "lost", "quarantined"] = Field(
         description="quarantined: its device failed three times in a row, and no other worker is "
         "started in its place until it is resumed",

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from jobs.telemetry.reports.reports import Report
-
 KEY = "gpu"
 """Key of the reading in the details of a worker's report."""
 
@@ -40,6 +38,16 @@ class GpuReading:
         """Counts of the Xids that no program causes, by number."""
         return {xid: n for xid, n in (self.xids or {}).items() if xid not in APPLICATION_XIDS}
 
+    @property
+    def errors(self) -> list[str]:
+        """Errors in words, such as "2 uncorrected memory errors" or "Xid 79, 3 times"."""
+        words = []
+        if n := self.ecc_uncorrected:
+            words.append(f"{n} uncorrected memory error{'s' if n > 1 else ''}")
+        for xid, n in sorted((self.xids or {}).items()):
+            words.append(f"Xid {xid}, {n} times" if n > 1 else f"Xid {xid}")
+        return words
+
     def as_json(self) -> dict[str, Any]:
         """Returns the fields, Xid numbers as text."""
         xids = None if self.xids is None else {str(xid): n for xid, n in self.xids.items()}
@@ -56,7 +64,8 @@ class GpuReading:
         return cls(**{"seconds": 0.0, **known})
 
 
-def of_report(report: Report | None) -> GpuReading | None:
-    """Returns the last reading that a worker reported; None where it has no GPU, or no figures."""
-    told = report.details.get(KEY) if report else None
+def of_details(details: Mapping[str, Any]) -> GpuReading | None:
+    """Returns the last reading in the details of a worker's report; None where it has no GPU, or
+    NVML told nothing."""
+    told = details.get(KEY)
     return GpuReading.from_json(told) if told else None

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Path, Response
 
 from api.dashboard.auth.viewer import Form
-from api.dashboard.data import diagnoses, model_stats, past
+from api.dashboard.data import diagnoses, gpus, model_stats, past
 from api.dashboard.data.diagnoses import Causes
 from api.dashboard.data.telemetry import Telemetry
 from api.dashboard.pages.overview import busy_of
@@ -36,6 +36,7 @@ def workers(page: layout.OperatorPage, telemetry: Telemetry) -> Response:
             "row": row,
             "held": [one for one in held if one.incarnation == row.incarnation],
             "busy": busy_of(telemetry.reports, row.incarnation),
+            "gpu": gpus.of_worker(telemetry.reports, row.incarnation),
             "memory": _memory(reports.get(str(row.incarnation))),
             "kind": _kind(reports.get(str(row.incarnation)), row.spot_notice_s),
             "size": telemetry.reports.by_process(str(row.incarnation)).mean("millrace_launch_rows"),
@@ -71,6 +72,7 @@ def worker(
         current=_current(models, report.at if report else 0.0),
         report=report,
         busy=busy_of(telemetry.reports, id),
+        gpu=gpus.of_worker(telemetry.reports, id),
         memory=_memory(report),
         kind=_kind(report, row.spot_notice_s),
         sizes=model_stats.launch_sizes(now),

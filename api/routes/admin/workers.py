@@ -16,6 +16,7 @@ from jobs.store.db import Tx
 from jobs.store.monitoring import workers as store
 from jobs.store.monitoring.workers import HeldModel, WorkerRow
 from jobs.store.tenancy import EVERYBODY
+from jobs.telemetry import gpu_reading
 from jobs.views.jobs import timestamp
 
 router = APIRouter(tags=["workers"])
@@ -93,7 +94,12 @@ def _worker(row: WorkerRow, held: Iterable[HeldModel], told: Details) -> Worker:
     drain_asked = row.drain_asked_at is not None
     fields = {**asdict(row), **times, "id": row.incarnation, "models": models}
     own = told.get(str(row.incarnation), {})
-    device = {"device_kind": own.get("kind"), "price": own.get("price")}
+    gpu = gpu_reading.of_details(own)
+    device = {
+        "device_kind": own.get("kind"),
+        "price": own.get("price"),
+        "gpu": gpu and gpu.as_json(),
+    }
     return Worker.model_validate({**fields, **device, "drain_asked": drain_asked})
 
 

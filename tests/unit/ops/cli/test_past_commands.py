@@ -100,6 +100,17 @@ def test_a_worker_that_ended_has_no_model_ready(changed: dict[str, object], said
     assert workers.line(WORKER | changed) == said
 
 
+def test_a_worker_tells_how_its_gpu_works_and_what_is_wrong_with_it() -> None:
+    gpu = {"sm_activity": 0.38, "kernel_activity": 0.9, "throttling": [], "ecc_uncorrected": 0}
+    assert "SMs 38% active" in workers.line(WORKER | {"gpu": gpu | {"xids": {}}})
+    errors = {"throttling": ["sw_power_cap"], "ecc_uncorrected": 3, "xids": {"79": 1}}
+    line = workers.line(WORKER | {"gpu": gpu | {"sm_activity": None} | errors})
+    told = "kernel 90% of the time, sw_power_cap, 3 uncorrected memory errors, Xid 79"
+    assert f"  {told}  " in line
+    unknown = dict.fromkeys((*gpu, "xids"))
+    assert workers.line(WORKER | {"gpu": unknown}) == workers.line(WORKER | {"gpu": None})
+
+
 NOTHING = {
     "data": [], "next": None, "events": [], "total": {}, "url": None, "deliveries": [],
 }  # fmt: skip

@@ -8,8 +8,6 @@ from jobs.telemetry.gpu_reading import GpuReading
 from jobs.telemetry.metrics import gpu
 from jobs.telemetry.metrics.gpu import GpuMetrics
 from jobs.telemetry.metrics.metrics import REGISTRY
-from jobs.telemetry.reports.reports import Report
-from jobs.telemetry.reports.window import WindowDelta
 
 FULL = GpuReading(
     seconds=5.0,
@@ -68,14 +66,14 @@ def test_xids_are_counted_once_though_each_reading_tells_all() -> None:
 
 def test_a_reading_survives_its_report_and_one_of_another_release_is_read() -> None:
     told = orjson.loads(orjson.dumps({gpu_reading.KEY: FULL.as_json()}))
-    assert gpu_reading.of_report(_report(told)) == FULL
-    assert FULL.faults == {79: 1}  # 31 is the fault of a program
-    for details in ({}, {"gpu": None}):
-        assert gpu_reading.of_report(_report(details)) is None
-    assert gpu_reading.of_report(None) is None
+    assert gpu_reading.of_details(told) == FULL
+    assert gpu_reading.of_details({}) is None
+    assert gpu_reading.of_details({"gpu": None}) is None
     later = {"sm_activity": 0.5, "nvlink_errors": 7}
-    assert gpu_reading.of_report(_report({"gpu": later})) == GpuReading(0.0, sm_activity=0.5)
+    assert gpu_reading.of_details({"gpu": later}) == GpuReading(0.0, sm_activity=0.5)
 
 
-def _report(details: dict[str, object]) -> Report:
-    return Report("1", "worker", 0.0, WindowDelta(60.0, {}, {}), details)
+def test_errors_are_told_in_words_and_those_of_programs_apart() -> None:
+    assert FULL.errors == ["1 uncorrected memory error", "Xid 31, 2 times", "Xid 79"]
+    assert FULL.faults == {79: 1}  # 31 is an illegal access, by a program
+    assert (GpuReading(5.0).errors, GpuReading(5.0, ecc_uncorrected=0, xids={}).errors) == ([], [])
