@@ -7,8 +7,8 @@ from jobs.explain import cheaper
 from jobs.explain.adapters import AdapterLoads
 from jobs.explain.cheaper import Cheaper
 from jobs.explain.generation import Generation
-from jobs.explain.hands import Hand, hands
 from jobs.explain.keepers import KeeperFacts, keepers
+from jobs.explain.workers import GpuFacts, Hand, gpus, hands
 from jobs.models.model import Limits, Model, without_stage
 from jobs.store.monitoring.observations import ModelObservation, Observations
 from jobs.telemetry.metrics.metrics import STAGES
@@ -94,6 +94,7 @@ class ModelFacts:
     busy: float  #: busy share of the devices that have it, with any model, 0 to 1
     slots: float  #: launches that may run at a time, over all workers
     workers: int
+    gpus: tuple[GpuFacts, ...]  #: of the workers that serve it
     hands: tuple[Hand, ...]  #: of the workers that serve it, those with the most slices first
     queued_calls: float
     queued_items: float
@@ -171,6 +172,7 @@ class Facts:
     window_s: float  #: longest window of a report
     lag_s: float  #: worst event loop lag of the api processes
     models: tuple[ModelFacts, ...]
+    gpus: tuple[GpuFacts, ...]
     tenants: tuple[TenantFacts, ...]
     upstreams: tuple[UpstreamFacts, ...]
     database: ServiceFacts
@@ -201,6 +203,7 @@ class Facts:
         declared = {model.key: model for model in models}
         observations = observations or Observations()
         workers = [_Worker.from_report(report) for report in reports.by_kind("worker").reports]
+        its_gpus = gpus(reports.by_kind("worker").reports)
         cheap = cheaper.from_reports(reports, declared.values())
         return cls(
             reports=len(reports.reports),
@@ -208,11 +211,12 @@ class Facts:
             lag_s=reports.gauge("millrace_event_loop_lag_seconds") or 0.0,
             models=tuple(
                 replace(
-                    _model(reports, workers, key, declared.get(key), observations),
+                    _model(reports, workers, its_gpus, key, declared.get(key), observations),
                     cheaper=cheap.get(key, Cheaper()),
                 )
                 for key in _keys(reports, declared, observations)
             ),
+            gpus=its_gpus,
             tenants=tuple(
                 TenantFacts(name, share)
                 for name, share in reports.gauge_by("millrace_tenant_share_ratio", "tenant").items()
@@ -260,6 +264,7 @@ class _Worker:
 def _model(
     reports: ReportSet,
     workers: list[_Worker],
+    gpus: Iterable[GpuFacts],
     key: str,
     declared: Model | None,
     observations: Observations,
@@ -277,6 +282,7 @@ def _model(
         busy=sum(worker.busy for worker in serving) / max(1, len(serving)),
         slots=sum(worker.slots[key] for worker in serving),
         workers=len(serving),
+        gpus=tuple(gpu for gpu in gpus if key in gpu.models),
         hands=hands(reports.by_kind("worker").reports, key),
         queued_calls=reports.gauge("millrace_queue_calls", model=key) or 0.0,
         queued_items=reports.gauge("millrace_queue_items", model=key) or 0.0,

@@ -12,6 +12,7 @@ from jobs.explain.rules import (
     adapters,
     cheaper,
     generation,
+    gpus,
     lanes,
     load,
     models,
@@ -30,13 +31,13 @@ def diagnose(facts: Facts) -> list[Diagnosis]:
 
 
 def _all(facts: Facts) -> Iterator[Diagnosis]:
-    for rule in (*services.RULES, *workers.RULES, *sharing.RULES):
+    for rule in (*services.RULES, *workers.RULES, *gpus.RULES, *sharing.RULES):
         if finding := rule(facts):
             yield finding
     for model in facts.models:
         its = (
             *models.RULES, *load.RULES, *lanes.RULES, *generation.RULES, *adapters.RULES,
-            *preparation.RULES, *cheaper.RULES,
+            *preparation.RULES, *cheaper.RULES, *gpus.OF_MODELS,
         )  # fmt: skip
         for model_rule in _OF_PREPARATIONS if preparation.is_preparation(model) else its:
             if finding := model_rule(model, facts):

@@ -5,8 +5,8 @@ from math import ceil, floor, log10
 from jobs.explain.diagnosis import Diagnosis
 from jobs.explain.facts import REFUSALS, Facts, ModelFacts
 from jobs.explain.formatting import count, duration, percent
-from jobs.explain.hands import alone_s
 from jobs.explain.rules.thresholds import BUSY, CALLS, IDLE, LAUNCHES, MUCH_WAIT, is_late
+from jobs.explain.workers import alone_s
 
 LONG_DRAIN_S = 3600.0  # backlog that justifies more devices
 LAZY_LAG_S = 0.1  # event loop lag below which the api has CPU to spare

@@ -17,6 +17,16 @@ BUSY = 0.9
 IDLE = 0.6
 """Busy share of devices below which they have spare capacity."""
 
+GPU_BUSY = 0.8
+"""Share of the time with a launch above which a GPU has its next launch in time: a worker that is
+not held up keeps a launch ready, and its GPU is without one for a few per cent of the time."""
+LOW_ACTIVITY = 0.4
+"""Activity of a GPU below which a launch leaves most of it unused. Launches that fill one have 0.6
+to 0.95; the end of each kernel and memory transfers cost the rest."""
+LEAST_ACTIVITY = 0.02
+"""Activity of a GPU below which launches don't run on it: engines of a GPU's worker may be on its
+CPU."""
+
 
 def is_late(model: ModelFacts) -> bool:
     """Returns True if enough of the model's calls miss their target."""

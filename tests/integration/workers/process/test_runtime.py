@@ -14,7 +14,7 @@ from jobs.calls.keys import reply_key
 from jobs.calls.lanes import Terms, lane_name
 from jobs.calls.messages import Call, unpack_replies
 from jobs.calls.redis import RedisLanes
-from jobs.explain.hands import Hand, hands
+from jobs.explain.workers import Hand, hands
 from jobs.models import models_file
 from jobs.models.watcher import ModelsFile
 from jobs.rollouts.controller import Decision

@@ -6,6 +6,8 @@ from typing import Any
 from jobs.explain import Diagnosis, Facts, diagnose
 from jobs.models.model import Limits, Model
 from jobs.store.monitoring.observations import Observations
+from jobs.telemetry import gpu_reading
+from jobs.telemetry.gpu_reading import GpuReading
 from jobs.telemetry.metrics import adapters as adapters  # defines its section
 from jobs.telemetry.metrics.metrics import EDGES
 from jobs.telemetry.reports.reports import ProcessKind, Report, ReportSet
@@ -74,6 +76,17 @@ def worker(busy: float = 0.5, slots: float = 1.0, name: str = "1") -> Process:
     """One that has the model, and whose device is busy for this share of the time."""
     made = Process("worker", name).gauge("model_slots", slots, **M)
     return made.count("device_busy_seconds_total", busy * SECONDS, device="cpu")
+
+
+def with_gpu(
+    made: Process, activity: float | None = 0.7, kind: str = "sm", name: str = "H100", **more: Any
+) -> Process:
+    """The same on a GPU of this mean activity, of its SMs or kernels; more: of its last reading."""
+    known: dict[str, Any] = {} if activity is None else {f"{kind}_activity": activity}
+    reading = GpuReading(5.0, **known, **more)
+    if activity:
+        made.count("device_active_seconds_total", activity * SECONDS, device="cuda", kind=kind)
+    return made.about(kind=name, device="cuda", **{gpu_reading.KEY: reading.as_json()})
 
 
 def calls(

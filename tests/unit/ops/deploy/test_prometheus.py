@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from jobs.telemetry.gpu_reading import APPLICATION_XIDS
 from jobs.telemetry.metrics.metrics import REGISTRY
 from ops.grafana.__main__ import FOLDER, text_of
 from ops.grafana.dashboards import DASHBOARDS
@@ -78,6 +79,12 @@ def test_an_alert_is_shown_firing_and_silent_and_says_what_is_wrong_and_where_to
             assert said["summary"]
             assert said["runbook"]
             assert "$value" in said["description"] or "absent" in alert["expr"]
+
+
+def test_the_alert_of_gpu_errors_leaves_out_the_xids_that_why_takes_for_programs() -> None:
+    [rule] = [rule for rule in kit.alerts() if rule["alert"] == "MillraceGpuErrors"]
+    [left_out] = re.findall(r'xid!~"([\d|]+)"', rule["expr"])
+    assert {int(xid) for xid in left_out.split("|")} == APPLICATION_XIDS
 
 
 RUNBOOK = kit.ROOT / "ops" / "docs" / "runbook"
