@@ -45,6 +45,13 @@ class UsageSum(BaseModel):
     amount: str = Field(description="exact decimal", examples=["0.4668"])
 
 
+class DeviceCost(BaseModel):
+    """Cost in the unit of `MILLRACE_PRICE`, at the lowest and the highest price of a device."""
+
+    least: float = Field(examples=[3.299])
+    most: float = Field(examples=[3.299])
+
+
 class UsageGroup(UsageSum):
     """Sums of one group, and the columns that it was grouped by."""
 
@@ -55,6 +62,14 @@ class UsageGroup(UsageSum):
     kind: Literal["items", "calls"] = "items"
     day: str = Field(default="", examples=["2026-11-20"])
     month: str = ""
+    device_cost_per_million: DeviceCost | None = Field(
+        default=None,
+        description="device time of a million successful items and calls, failures included, at "
+        "the prices per hour (`MILLRACE_PRICE`) of the workers that serve the model now, whichever "
+        "did the work: the ledger has no price of devices, and none of time in which they idle. "
+        "For operators, by model; absent where no worker of the model is ready, or none has a "
+        "price of its own",
+    )
 
 
 class Usage(BaseModel):

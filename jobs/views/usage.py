@@ -2,13 +2,14 @@
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
 from jobs.models.registry import Registry
 from jobs.store.billing.usage import By, UsageRow
+from jobs.views.device_cost import DevicePrice
 
 _TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
 
@@ -60,10 +61,19 @@ def plain(amount: Decimal) -> str:
 
 
 class Report:
-    """Usage of a time by groups, in the order of its rows."""
+    """Usage of a time by groups, in the order of its rows.
 
-    def __init__(self, by: Sequence[By], rows: Iterable[UsageRow], models: Registry) -> None:
-        self._by, self.total = by, Sum()
+    prices: of devices by name of a model; groups of one model have the cost of a million items
+    there."""
+
+    def __init__(
+        self,
+        by: Sequence[By],
+        rows: Iterable[UsageRow],
+        models: Registry,
+        prices: Mapping[str, DevicePrice] | None = None,
+    ) -> None:
+        self._by, self.total, self._prices = by, Sum(), prices or {}
         self._groups: dict[tuple[str, ...], Sum] = {}
         for row in rows:
             unit = models.unit(row.model, row.version)
@@ -73,10 +83,18 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         """Groups and their total as JSON object."""
         data = [
-            dict(zip(self._by, key, strict=True)) | sum.as_json()
+            dict(zip(self._by, key, strict=True)) | sum.as_json() | self._cost(key, sum)
             for key, sum in self._groups.items()
         ]
         return {"data": data, "total": self.total.as_json()}
+
+    def _cost(self, key: tuple[str, ...], sum: Sum) -> dict[str, Any]:
+        if "model" not in self._by:
+            return {}
+        name, _, _ = key[self._by.index("model")].partition(":")  # an adapter runs on its base
+        price = self._prices.get(name)
+        cost = price.per_million(sum.device_us, sum.succeeded) if price else None
+        return {"device_cost_per_million": cost} if cost else {}
 
     def csv_lines(self) -> Iterator[str]:
         """Yields a header and a line for each group, with a column for each unit."""

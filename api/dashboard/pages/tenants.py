@@ -9,6 +9,7 @@ from fastapi import Path, Query, Response
 
 from api.dashboard.auth.viewer import Form
 from api.dashboard.data.adaptive_cache import AdaptiveCache
+from api.dashboard.data.telemetry import Telemetry
 from api.dashboard.data.time_range import Ranged, TimeRange
 from api.dashboard.rendering import forms, layout, page_router
 from api.http.errors import validated
@@ -22,11 +23,13 @@ from jobs.identity import ROLES, Limit
 from jobs.store.billing import usage
 from jobs.store.tenancy import EVERYBODY
 from jobs.store.tenants import api_keys, limits, stats
+from jobs.views.device_cost import device_prices
 from jobs.views.tenants import key_object
 from jobs.views.usage import Report
 
 router = page_router.router()
 _ROWS, _KEYS = 50, 200
+_COST = "device_cost_per_million"
 _NUMBERS = tuple(one.name for one in fields(Limit) if one.name not in ("model", "key"))
 _stats: AdaptiveCache[Any] = AdaptiveCache()
 Tenant = Annotated[str, Path(pattern=TENANT)]
@@ -55,7 +58,9 @@ def list_tenants(
 
 
 @router.get("/tenants/{tenant}")
-def show_tenant(page: layout.ReaderPage, tenant: Tenant, range: Ranged) -> Response:
+def show_tenant(
+    page: layout.ReaderPage, tenant: Tenant, range: Ranged, telemetry: Telemetry
+) -> Response:
     """Shows a tenant."""
     if tenant != page.caller.tenant and not page.may("operate"):  # as if it were unknown
         raise NotFound(f"there is no tenant {tenant}")
@@ -67,9 +72,11 @@ def show_tenant(page: layout.ReaderPage, tenant: Tenant, range: Ranged) -> Respo
         keys = api_keys.page(tx, tenant, None, _KEYS) if own or page.may("admin") else None
     if not rows:
         raise NotFound(f"there is no tenant {tenant}")
+    prices = device_prices(telemetry.reports) if page.may("operate") else {}
+    report = Report(["model"], used, page.context.models, prices).as_json()
     return page.render(
         "tenant.html", tenant=tenant, row=rows[0], numbers=_NUMBERS,
-        range=range, usage=Report(["model"], used, page.context.models).as_json(),
+        range=range, usage=report, costs=any(_COST in one for one in report["data"]),
         limits=[asdict(limit) for limit in limit_rows], now=clock.now(), rights=ROLES,
         keys=None if keys is None else [(row, key_object(row)) for row in keys],
     )  # fmt: skip

@@ -1,11 +1,11 @@
 """Usage and its cost: sums of the ledger."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Annotated, cast
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BeforeValidator
 
@@ -17,6 +17,7 @@ from jobs import clock
 from jobs.store.billing import usage
 from jobs.store.billing.usage import BY, By
 from jobs.store.tenancy import EVERYBODY
+from jobs.views.device_cost import DevicePrice, device_prices
 from jobs.views.usage import Report
 
 router = APIRouter(tags=["usage"])
@@ -35,6 +36,12 @@ def _day(text: str) -> date:
     return date.fromisoformat(text)
 
 
+async def device_prices_for(context: ContextDep, caller: Reader) -> Mapping[str, DevicePrice]:
+    """Returns the prices of devices by model, for operators; nothing for others."""
+    return device_prices(await context.reports.read()) if "operate" in caller.scopes else {}
+
+
+DevicePrices = Annotated[Mapping[str, DevicePrice], Depends(device_prices_for)]
 Day = Annotated[date, BeforeValidator(_day)]
 
 
@@ -48,6 +55,7 @@ def get_usage(
     request: Request,
     context: ContextDep,
     caller: Reader,
+    prices: DevicePrices,
     by: Annotated[
         str, Query(pattern=rf"^({_ONE}(,{_ONE})*)?$", max_length=100, description=", ".join(BY))
     ] = "model,day",
@@ -71,7 +79,8 @@ def get_usage(
 ) -> Usage | Response:
     """Returns your own usage as sums; by tenant, operators get that of all tenants. `units` are of
     successful work, `device_ms` of all; `amount` is exact, by the prices of the time. Calls appear
-    a minute or two after their response."""
+    a minute or two after their response. Operators see by model what a million items cost in device
+    time."""
     groups = _group_columns(by)
     is_of_all = "tenant" in groups and "operate" in caller.scopes
     target_tenant = tenant or (EVERYBODY if is_of_all else caller.tenant)
@@ -81,7 +90,7 @@ def get_usage(
     first_day, end_day = since or today.replace(day=1), until or today + timedelta(days=1)
     with context.acting(target_tenant) as tx:
         rows = usage.sums(tx, target_tenant, groups, first_day, end_day)
-    report = Report(groups, rows, context.models)
+    report = Report(groups, rows, context.models, prices)
     if format == "csv" or (format is None and CSV in request.headers.get("accept", "")):
         return StreamingResponse(report.csv_lines(), media_type=CSV)
     return Usage.model_validate(report.as_json())

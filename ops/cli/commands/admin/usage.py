@@ -36,16 +36,26 @@ def usage(
 
 def _lines(usage: dict[str, Any], columns: list[str]) -> Iterator[str]:
     for group in usage["data"]:
-        yield _words([group[name] for name in columns], group)
-    yield _words(["total"], usage["total"])
+        yield words([group[name] for name in columns], group)
+    yield words(["total"], usage["total"])
 
 
-def _words(names: list[str], sums: dict[str, Any]) -> str:
+def words(names: list[str], sums: dict[str, Any]) -> str:
+    """Returns the sums of a group in words, behind its names."""
     units = ", ".join(f"{count:,} {unit}" for unit, count in sums["units"].items())
     ended = f"{sums['succeeded']:,} succeeded, {sums['failed']:,} failed"
     took = f"{sums['device_ms'] / 1000:,.3f} s on the device"
     tokens = _tokens(sums["tokens"])
-    return "  ".join(filter(None, (*names, ended, units, tokens, took, sums["amount"])))
+    parts = *names, ended, units, tokens, took, sums["amount"], _cost(sums)
+    return "  ".join(filter(None, parts))
+
+
+def _cost(sums: dict[str, Any]) -> str:
+    """Returns what a million items cost in device time; nothing where that isn't known."""
+    if not (cost := sums.get("device_cost_per_million")):
+        return ""
+    most = f" to {cost['most']:g}" if cost["most"] != cost["least"] else ""
+    return f"a million for {cost['least']:g}{most} of device time"
 
 
 def _tokens(sums: dict[str, int]) -> str:
