@@ -66,6 +66,7 @@ class GpuFacts:
     busy_lately: float
     activity: float | None = None  #: of its SMs, else of its kernels, 0 to 1; None: not known
     of_sms: bool = False  #: True: that of its SMs
+    used: float = 0.0  #: activity of its SMs or its kernels, whichever is more, 0 to 1
     throttled: Mapping[str, float] = field(default_factory=dict)  #: share of the time by reason
 
 
@@ -81,7 +82,7 @@ def _gpu(report: Report, reading: GpuReading) -> GpuFacts:
     of_sms = reading.sm_activity is not None
     models = its.gauge_by("millrace_model_slots", "model")
     known = of_sms or reading.kernel_activity is not None
-    active = its.rate(active_s, kind="sm" if of_sms else "kernel")
+    active = its.rate_by(active_s, "kind")
     return GpuFacts(
         worker=report.name,
         device=str(report.details.get("kind") or report.details.get("device", "")),
@@ -89,7 +90,8 @@ def _gpu(report: Report, reading: GpuReading) -> GpuFacts:
         reading=reading,
         busy=min(1.0, its.rate(busy)),
         busy_lately=min(1.0, max(its.rate(busy), its.recent().rate(busy))),
-        activity=min(1.0, active) if known else None,
+        activity=min(1.0, active.get("sm" if of_sms else "kernel", 0.0)) if known else None,
         of_sms=of_sms,
+        used=max(active.values(), default=0.0),
         throttled=its.rate_by("millrace_device_throttled_seconds_total", "reason"),
     )

@@ -190,7 +190,7 @@ def _is_faulty(gpu: GpuFacts) -> bool:
 
 def _that_compute(gpus: Iterable[GpuFacts]) -> list[GpuFacts]:
     """Returns the GPUs whose activity is known, and shows that launches run on them."""
-    return [gpu for gpu in gpus if (gpu.activity or 0.0) >= LEAST_ACTIVITY]
+    return [gpu for gpu in gpus if gpu.activity is not None and gpu.used >= LEAST_ACTIVITY]
 
 
 def _measure(gpus: list[GpuFacts]) -> str:

@@ -24,8 +24,8 @@ LOW_ACTIVITY = 0.4
 """Activity of a GPU below which a launch leaves most of it unused. Launches that fill one have 0.6
 to 0.95; the end of each kernel and memory transfers cost the rest."""
 LEAST_ACTIVITY = 0.02
-"""Activity of a GPU below which launches don't run on it: engines of a GPU's worker may be on its
-CPU."""
+"""Activity of a GPU, by kernels or SMs, below which launches don't run on it: engines of its worker
+may compute on a CPU."""
 
 
 def is_late(model: ModelFacts) -> bool:

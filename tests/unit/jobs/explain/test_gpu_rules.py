@@ -61,6 +61,14 @@ def test_a_gpu_that_idles_between_launches_while_items_wait_is_host_bound() -> N
             assert "gpu_idles_between_launches" not in found(*processes)
 
 
+def test_kernels_show_that_launches_run_on_a_gpu_though_hardly_an_sm_is_active() -> None:
+    for busy, code in ((0.5, "gpu_idles_between_launches"), (0.95, "launches_too_small")):
+        made = gpu(busy, 0.01)
+        assert code not in found(made, waiting())
+        made.count("device_active_seconds_total", 18, device="cuda", kind="kernel")
+        assert code in found(made, waiting())
+
+
 def test_work_that_has_just_begun_is_not_host_bound() -> None:
     """Its worker was idle for most of the minute, and is busy since."""
     report = gpu(0.3, 0.2).report()
