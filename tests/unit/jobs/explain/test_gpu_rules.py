@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from jobs.explain import Diagnosis, Facts, diagnose
+from jobs.explain.cheaper import Cheaper
 from jobs.explain.diagnosis import visible_to_tenants
+from jobs.explain.rules.gpus import gpu_idles_between_launches
 from jobs.models.model import Limits
 from jobs.telemetry.reports.reports import Report, ReportSet
 from jobs.telemetry.reports.window import Recent
@@ -16,6 +18,7 @@ from tests.unit.jobs.explain.made import (
     M,
     Process,
     calls,
+    facts,
     found,
     keeper,
     launched,
@@ -59,6 +62,14 @@ def test_a_gpu_that_idles_between_launches_while_items_wait_is_host_bound() -> N
     for (_, processes), case in each(cases.items(), name=lambda one: one[0]):
         with case:
             assert "gpu_idles_between_launches" not in found(*processes)
+
+
+def test_items_that_wait_on_purpose_are_no_sign_of_a_slow_host() -> None:
+    known = facts(gpu(0.5, 0.4), waiting())
+    [model] = known.models
+    assert gpu_idles_between_launches(model, known)
+    leaving = replace(model, cheaper=Cheaper(("dear",), ("cheap",)))
+    assert gpu_idles_between_launches(leaving, known) is None
 
 
 def test_kernels_show_that_launches_run_on_a_gpu_though_hardly_an_sm_is_active() -> None:

@@ -101,13 +101,15 @@ def _functions(gpu: FakeGpu) -> dict[str, Any]:
         if gpu.sm_percent is None or (gpu.mig and len(rest) == 1):
             return NOT_SUPPORTED
         gpu.sampled.append((address(handle), rest[0] if len(rest) == 2 else None))
+        taken[address(rest[-1])] = len(gpu.sampled)
         return 0
 
     def metrics(asked: Any) -> int:
         its = _target(asked)
         assert (its.version, its.numMetrics) == (pynvml.NVML_GPM_METRICS_GET_VERSION, 1)
         assert its.metrics[0].metricId == pynvml.NVML_GPM_METRIC_SM_UTIL
-        assert address(its.sample1) != address(its.sample2)
+        last = len(gpu.sampled)
+        assert [taken.get(address(one)) for one in (its.sample1, its.sample2)] == [last - 1, last]
         its.metrics[0].nvmlReturn, its.metrics[0].value = 0, gpu.sm_percent
         return 0
 
@@ -130,6 +132,13 @@ def _functions(gpu: FakeGpu) -> dict[str, Any]:
         its.eventType, its.eventData, its.gpuInstanceId = gpu.events.popleft()
         return 0
 
+    def of_part(write: Any, value: int) -> Any:
+        def get(handle: Any, out: Any) -> int:
+            return write(out, value) if is_part(handle) else pynvml.NVML_ERROR_INVALID_ARGUMENT
+
+        return get
+
+    taken: dict[int, int] = {}  # number of the sample that a buffer holds
     samples = iter(range(0x3000, 0x4000, 8))
     return {
         "nvmlInitWithFlags": lambda flags: 0,
@@ -139,8 +148,8 @@ def _functions(gpu: FakeGpu) -> dict[str, Any]:
         "nvmlDeviceGetHandleByPciBusId_v2": by_bus,
         "nvmlDeviceGetMigMode": mig_mode,
         "nvmlDeviceIsMigDeviceHandle": lambda handle, out: _set(out, int(is_part(handle))),
-        "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": lambda handle, out: _point(out, WHOLE),
-        "nvmlDeviceGetGpuInstanceId": lambda handle, out: _set(out, INSTANCE),
+        "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": of_part(_point, WHOLE),
+        "nvmlDeviceGetGpuInstanceId": of_part(_set, INSTANCE),
         "nvmlDeviceGetMemoryInfo": memory,
         "nvmlDeviceGetUtilizationRates": utilization,
         "nvmlDeviceGetPowerUsage": number("power_mw"),

@@ -80,7 +80,7 @@ def test_a_reading_is_in_base_units_and_activity_lies_between_two_readings(
     assert its.read() == replace(first, seconds=5.0, sm_activity=0.25)
     gpu.sm_percent = 100.4  # as measured: rounded, and never more than all
     assert its.read() == replace(first, seconds=6.0, sm_activity=1.0)
-    assert [handle for handle, _ in gpu.sampled] == [WHOLE] * 3
+    assert gpu.sampled == [(WHOLE, None)] * 3
 
 
 def test_what_a_device_does_not_support_is_unknown_and_no_zero(
