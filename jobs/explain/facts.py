@@ -8,7 +8,7 @@ from jobs.explain.adapters import AdapterLoads
 from jobs.explain.cheaper import Cheaper
 from jobs.explain.generation import Generation
 from jobs.explain.keepers import KeeperFacts, keepers
-from jobs.explain.workers import GpuFacts, Hand, gpus, hands
+from jobs.explain.workers import GpuFacts, Hand, gpus, hands, with_found_rows
 from jobs.models.model import Limits, Model, without_stage
 from jobs.store.monitoring.observations import ModelObservation, Observations
 from jobs.telemetry.metrics.metrics import STAGES
@@ -271,10 +271,11 @@ def _model(
 ) -> ModelFacts:
     target_s = reports.gauge("millrace_model_target_seconds", model=key)
     serving = [worker for worker in workers if worker.slots.get(key)]
+    its_hands = hands(reports.by_kind("worker").reports, key)
     return ModelFacts(
         key=key,
         target_s=target_s or (declared.answer_target_ms / 1000 if declared else 0.0),
-        limits=declared.limits if declared else Limits(),
+        limits=with_found_rows(declared.limits if declared else Limits(), its_hands),
         calls=_calls(reports, key),
         launches=_launches(reports, key),
         lanes=_lanes(reports, key),
@@ -283,7 +284,7 @@ def _model(
         slots=sum(worker.slots[key] for worker in serving),
         workers=len(serving),
         gpus=tuple(gpu for gpu in gpus if key in gpu.models),
-        hands=hands(reports.by_kind("worker").reports, key),
+        hands=its_hands,
         queued_calls=reports.gauge("millrace_queue_calls", model=key) or 0.0,
         queued_items=reports.gauge("millrace_queue_items", model=key) or 0.0,
         claimable_s=reports.gauge("millrace_queue_oldest_seconds", model=key) or 0.0,

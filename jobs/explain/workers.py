@@ -1,8 +1,9 @@
 """Workers as they report themselves: what they have in hand of a model, and their GPUs."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from jobs.models.model import Limits
 from jobs.telemetry import gpu_reading
 from jobs.telemetry.gpu_reading import GpuReading
 from jobs.telemetry.reports.reports import Report, ReportSet
@@ -17,6 +18,7 @@ class Hand:
     items: int = 0  #: in its launches in flight
     launched_s: float = 0.0  #: age of the oldest of them; 0: none
     alone_s: float | None = None  #: predicted launch of the shortest input alone; None: not known
+    most_rows: int = 0  #: entries of its largest launches; 0: not known
 
 
 def hands(workers: Iterable[Report], key: str) -> tuple[Hand, ...]:
@@ -28,6 +30,12 @@ def hands(workers: Iterable[Report], key: str) -> tuple[Hand, ...]:
 def alone_s(hands: Iterable[Hand]) -> float:
     """Returns the predicted launch of one input alone, in the fastest worker; 0: not known."""
     return min((hand.alone_s for hand in hands if hand.alone_s is not None), default=0.0)
+
+
+def with_found_rows(limits: Limits, hands: Iterable[Hand]) -> Limits:
+    """Returns the limits of an entry, with the rows that workers found where it leaves them out."""
+    found = max((hand.most_rows for hand in hands), default=0)
+    return limits if limits.max_batch or not found else replace(limits, max_batch=found)
 
 
 def _slots(report: Report, key: str) -> float:
@@ -44,7 +52,12 @@ def _hand(report: Report, key: str) -> Hand:
         items=sum(one["items"] for one in launches),
         launched_s=max(0.0, report.at - since),
         alone_s=min(map(_alone_s, status.get("profile", {}).values()), default=None),
+        most_rows=max(map(_full_rows, status.get("profile", {}).values()), default=0),
     )
+
+
+def _full_rows(times: Mapping[str, float | None]) -> int:
+    return int(times.get("full_rows") or 0)
 
 
 def _alone_s(times: dict[str, float | None]) -> float:

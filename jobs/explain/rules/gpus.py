@@ -6,6 +6,7 @@ from jobs.explain.diagnosis import Diagnosis
 from jobs.explain.facts import Facts, ModelFacts
 from jobs.explain.formatting import count, duration, percent
 from jobs.explain.rules.thresholds import (
+    FULL_SHARE,
     GPU_BUSY,
     LAUNCHES,
     LEAST_ACTIVITY,
@@ -17,7 +18,6 @@ from jobs.explain.workers import GpuFacts
 WAITED_S = 30.0
 """Wait of a slice, longer than the ten seconds over which a GPU's busy share is measured: all that
 time it could have been claimed."""
-FULL_SHARE = 0.8  # of max_batch; launches below it wouldn't grow with a larger limit
 VERY_IDLE = 0.5  # busy share below which half of the GPU is lost: a warning
 THROTTLED_SHARE = 0.25  # of the minute; NVML is asked twelve times in it, and a spike is no cause
 CAPPED_SHARE = 0.5  # the same for the power limit, which full load touches on a sound GPU
@@ -49,7 +49,7 @@ def gpu_idles_between_launches(model: ModelFacts, facts: Facts) -> Diagnosis | N
         f"{duration(launches.seconds)} the GPU idles",
         "the worker prepares, delivers and records items more slowly than the GPU computes them: "
         'more CPU cores for it, a second worker on the GPU, prepare = "pool", or larger launches '
-        f"(limits.max_batch is {model.limits.max_batch}); a slow database shows in "
+        f"(limits.max_batch is {model.limits.most_rows}); a slow database shows in "
         "millrace_settle_seconds",
         {
             "busy": busy,
@@ -78,14 +78,14 @@ def launches_too_small(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         model.about,
         f"launches of {model.key} are too small for its GPU ({gpus[0].device}): there is a "
         f"launch {percent(busy)} of the time, and {_measure(gpus)} {percent(activity)}; one has "
-        f"{launches.rows:.1f} of up to {limits.max_batch} entries and takes "
+        f"{launches.rows:.1f} of up to {limits.most_rows} entries and takes "
         f"{duration(launches.seconds)}",
         _larger(model),
         {
             "busy": busy,
             "activity": activity,
             "launch_rows": launches.rows,
-            "max_batch": float(limits.max_batch),
+            "max_batch": float(limits.most_rows),
             "max_tokens": float(limits.max_tokens),
             "launch_s": launches.seconds,
         },
@@ -93,9 +93,9 @@ def launches_too_small(model: ModelFacts, facts: Facts) -> Diagnosis | None:
 
 
 def _larger(model: ModelFacts) -> str:
-    limits, full = model.limits, model.launches.rows >= FULL_SHARE * model.limits.max_batch
+    limits, full = model.limits, model.launches.rows >= FULL_SHARE * model.limits.most_rows
     if full:
-        first = f"a larger limits.max_batch (now {limits.max_batch})"
+        first = f"a larger limits.max_batch (now {limits.most_rows})"
     elif model.claimable_s:
         first = (
             f"a larger limits.max_tokens (now {limits.max_tokens})"

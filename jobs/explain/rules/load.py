@@ -5,14 +5,21 @@ from math import ceil, floor, log10
 from jobs.explain.diagnosis import Diagnosis
 from jobs.explain.facts import REFUSALS, Facts, ModelFacts
 from jobs.explain.formatting import count, duration, percent
-from jobs.explain.rules.thresholds import BUSY, CALLS, IDLE, LAUNCHES, MUCH_WAIT, is_late
+from jobs.explain.rules.thresholds import (
+    BUSY,
+    CALLS,
+    FULL_SHARE,
+    IDLE,
+    LAUNCHES,
+    MUCH_WAIT,
+    is_late,
+)
 from jobs.explain.workers import alone_s
 
 LONG_DRAIN_S = 3600.0  # backlog that justifies more devices
 LAZY_LAG_S = 0.1  # event loop lag below which the api has CPU to spare
 WAITS_SHARE = 0.4  # of the mean latency of calls
 SLOW_SHARE = 0.8  # of the target; the rest must hold the wait for the launch before
-FULL_SHARE = 0.8  # of max_batch; launches below it wouldn't grow with a larger limit
 HELD_S = 10.0  # a launch of items that takes longer keeps its slices for long
 REFUSED_SHARE = 0.01  # of calls
 LEAST_REFUSED = 5

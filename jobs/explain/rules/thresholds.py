@@ -26,6 +26,8 @@ to 0.95; the end of each kernel and memory transfers cost the rest."""
 LEAST_ACTIVITY = 0.02
 """Activity of a GPU, by kernels or SMs, below which launches don't run on it: engines of its worker
 may compute on a CPU."""
+FULL_SHARE = 0.8
+"""Share of the most rows of a launch below which a larger limit wouldn't make launches larger."""
 
 
 def is_late(model: ModelFacts) -> bool:

@@ -108,10 +108,12 @@ def launched(
     return process.seen("launch_rows", rows, count, **M).seen("launch_seconds", 0.1, count, **M)
 
 
-def facts(*processes: Process, seen: Observations | None = None, **more: Any) -> Facts:
+def facts(
+    *processes: Process, seen: Observations | None = None, model: Model = MODEL, **more: Any
+) -> Facts:
     """Of these and of a keeper that has nothing to say."""
     reports = [process.report() for process in (*processes, Process("keeper", "keeper_0"))]
-    return Facts.from_reports(ReportSet(reports), [MODEL], seen, **more)
+    return Facts.from_reports(ReportSet(reports), [model], seen, **more)
 
 
 def found(

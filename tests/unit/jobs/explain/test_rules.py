@@ -1,11 +1,13 @@
 """Each rule speaks just beyond its thresholds, and is silent just below them."""
 
+from dataclasses import replace
 from operator import itemgetter
 
 import pytest
 
 from jobs.explain import Diagnosis, Facts, diagnose
 from jobs.explain.diagnosis import VISIBLE_TO_TENANTS, visible_to_tenants
+from jobs.models.model import Limits
 from jobs.store.monitoring.observations import (
     Death,
     LockWait,
@@ -16,7 +18,17 @@ from jobs.store.monitoring.observations import (
 )
 from jobs.telemetry.reports.reports import ReportSet
 from tests.support.cases import each
-from tests.unit.jobs.explain.made import M, Process, api, calls, found, keeper, launched, worker
+from tests.unit.jobs.explain.made import (
+    MODEL,
+    M,
+    Process,
+    api,
+    calls,
+    found,
+    keeper,
+    launched,
+    worker,
+)
 
 LATE, FINE = 0.06, 0.04
 """Shares of calls that miss the target: over and under what a rule takes for suffering."""
@@ -53,6 +65,15 @@ def test_on_saturated_devices_full_launches_need_room_and_a_long_drain_is_worth_
         told = keeper().gauge("predicted_drain_seconds", seconds, pool="default", **M)
         said = found(launched(worker(0.95)), told)
         assert [one.severity for one in said.values() if one.code == "device_saturated"] == severity
+
+
+def test_rows_that_workers_found_count_where_the_entry_leaves_them_out() -> None:
+    full = {"0": {"full_rows": 900, "full_ms": 9, "one_ms": 1}}
+    launches = launched(worker(0.95).status(profile=full), rows=800)
+    for limits, rows in ((Limits(max_batch=32), 32), (Limits(), 900)):
+        model = replace(MODEL, limits=limits)
+        said = found(calls(LATE), launches, model=model)["device_saturated"]
+        assert f"of up to {rows} entries: a larger limits.max_batch" in said.advice
 
 
 def test_calls_wait_for_a_device_or_for_company_by_how_busy_devices_are_if_they_wait_long() -> None:
