@@ -80,7 +80,7 @@ def terms(
 ) -> Terms:
     """Returns the terms of a call; share: part of the spare time that its class may wait;
     margin_ms: at least the model's own, which 0 stands for."""
-    slots = profile.slots or model.limits.launches
+    slots = profile.slots or model.limits.in_flight
     times = profile.buckets.get(bucket)
     if times is None:
         return Terms(slots=slots)

@@ -45,15 +45,15 @@ DEFAULT_ROWS = 32
 class Limits:
     """Bounds of one model, kept by its workers and the scheduler.
 
-    What an entry leaves out of the first three is found by measurement where the engine's spec says
-    so (`EngineSpec.measured`); `most_rows` and `launches` are what holds until then, and elsewhere.
+    Where an entry leaves out `max_batch`, it and `max_tokens` are found by measurement if the
+    engine's spec says so (`EngineSpec.measured`); `most_rows` is what holds until then.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     max_batch: _Whole1 | None = None  #: entries of a launch
     max_tokens: _Whole0 = 0  #: size units of a launch, padding included; 0: no bound
-    in_flight: _Whole1 | None = None  #: concurrent launches on a device
+    in_flight: _Whole1 = 1  #: concurrent launches on a device
     window_ms: _Whole0 = 20  #: longest wait of an item for others that fill its launch
     slice_items: _Whole1 = 1000  #: most items of a slice; workers cut those that take over 2 s
     max_item_bytes: _Whole1 = 262_144  #: longest input, as JSON
@@ -67,11 +67,6 @@ class Limits:
     def most_rows(self) -> int:
         """Most entries of a launch: as declared, or 32."""
         return self.max_batch or DEFAULT_ROWS
-
-    @property
-    def launches(self) -> int:
-        """Launches at a time on a device: as declared, or 1."""
-        return self.in_flight or 1
 
 
 @dataclass(frozen=True, slots=True)

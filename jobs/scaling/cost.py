@@ -23,7 +23,7 @@ def entry_s(model: Model, profile: Profile, shares: Mapping[int, float]) -> floa
     shares: entries by bucket; of the middle bucket where they aren't known. Before there was any
     worker: as if full launches just met the target.
     """
-    slots = profile.slots or model.limits.launches
+    slots = profile.slots or model.limits.in_flight
     if not profile.buckets:
         return model.target_ms / 1000 / model.limits.most_rows / slots
     known = {bucket: count for bucket, count in shares.items() if bucket in profile.buckets}

@@ -10,9 +10,8 @@ from statistics import mean, median
 from typing import Any
 
 from jobs import clock
-from jobs.models.model import Model
+from jobs.models.model import DEFAULT_ROWS, Model
 from workers.device import bisection
-from workers.device.monitoring import device_info
 from workers.device.prepare import prepare
 from workers.device.warmup import limits as launch_limits
 from workers.device.warmup.measure import timed
@@ -92,7 +91,6 @@ def check_model(model: Model, device: str, inputs: Sequence[Any] = ()) -> ModelR
         raise ModelCheckFailed("; ".join(problems))
     since_s = clock.monotonic()
     try:
-        model = launch_limits.on_device(model, device_info.torch_name(device))
         engine = engines.load_engine(model, device)
     except (Exception, SystemExit) as error:
         raise ModelCheckFailed(
@@ -198,11 +196,11 @@ def _by_bucket(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
 
 
 def _curve(model: Model, engine: Engine, entries: Sequence[Entry]) -> Curve:
-    """Measures launches of 1, 2, 4, … rows, up to the limits; where the entry leaves them out, for
-    as long as a worker that loads the model would."""
+    """Measures launches of 1, 2, 4, … rows, up to the limits; where the entry leaves them out, to
+    the size at which a worker that loads the model ends, at the latest."""
     units = sum(entry.size for entry in entries)
     bucket = entries[0].bucket
-    with ThreadPoolExecutor(model.limits.launches) as slots:
+    with ThreadPoolExecutor(model.limits.in_flight) as slots:
         if model.measures_limits:
             size = round(bucket if model.pads and bucket else units / len(entries))
             points = list(_swept(model, engine, entries, size, slots))
@@ -229,15 +227,19 @@ def _swept(
     sweep = launch_limits.Sweep(launch_limits.most_rows(model, size))
     while rows := sweep.rows:
         batch = [entry.data for entry in islice(cycle(entries), rows)]
-        if rows <= model.limits.most_rows:
+        try:
             _check_batch(model, engine, batch)
+        except ModelCheckFailed:
+            if rows <= DEFAULT_ROWS:
+                raise
+            return  # as where memory runs out, at which a worker ends too
         point = _point(model, engine, batch, slots)
         yield point
         sweep.add(point.launch_ms / 1000)
 
 
 def _point(model: Model, engine: Engine, batch: Sequence[Any], slots: ThreadPoolExecutor) -> Point:
-    launches = model.limits.launches
+    launches = model.limits.in_flight
     until_s = clock.monotonic() + _MEASURE_S
     launch_s = max(1e-9, median(timed(engine.run, batch, slots, launches, _ROUNDS, until_s)))
     return Point(len(batch), round(launch_s * 1000, 4), round(launches * len(batch) / launch_s, 2))

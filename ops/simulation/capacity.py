@@ -36,7 +36,7 @@ class Capacity:
             launch_s += share * took_s
             rows += share * full
             row_s += share * took_s / full
-        return cls(launch_s, rows, row_s, model.limits.launches)
+        return cls(launch_s, rows, row_s, model.limits.in_flight)
 
     @property
     def per_s(self) -> float:

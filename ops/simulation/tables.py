@@ -17,7 +17,7 @@ def simulation(result: Result, model: Model, rate_per_s: float) -> Iterator[str]
     figures = as_json(result)
     calls, launches = figures["calls"], figures["launches"]
     yield (
-        f"{model.key}: {result.replicas} x {model.limits.launches} slots, {len(result.calls):,} "
+        f"{model.key}: {result.replicas} x {model.limits.in_flight} slots, {len(result.calls):,} "
         f"calls in {result.lasted_s:,.0f} s ({rate_per_s:,.1f}/s), target {model.target_ms} ms"
     )
     latency = "  ".join(f"p{name} {ms:.1f}" for name, ms in figures["latency_ms"].items())
@@ -41,7 +41,7 @@ def rollout(played: Played, model: Model, replicas: int) -> Iterator[str]:
     """Yields the lines of a table."""
     calls = played.calls
     yield (
-        f"rollout of {model.name}: {replicas} x {model.limits.launches} slots a version, "
+        f"rollout of {model.name}: {replicas} x {model.limits.in_flight} slots a version, "
         f"{sum(calls.values()):,} calls in {played.lasted_s:,.0f} s"
     )
     for event in played.events:

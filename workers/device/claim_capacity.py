@@ -45,7 +45,7 @@ class ClaimCapacity:
 
     def launch_room(self) -> Room:
         """Returns the number of launches that the device takes now."""
-        return self._gate.room() if self._gate else Room(self._limits.in_flight or 1)
+        return self._gate.room() if self._gate else Room(self._limits.in_flight)
 
     def sharing_launches(self, room: Room) -> int:
         """Returns the number of launches that share the device's time: 1 for a device of ours."""

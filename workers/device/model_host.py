@@ -69,7 +69,7 @@ class ModelHost:
         self.adapters = self._inputs.adapters
         self._changed = threading.Condition()  # guards scheduler, capacity and what is below
         self._gate = engine if isinstance(engine, Gated) else None
-        slots = [f"{calls.worker}/{n}" for n in range(model.limits.launches)]
+        slots = [f"{calls.worker}/{n}" for n in range(model.limits.in_flight)]
         #: Items have slots of their own, whose launches give way to those of calls.
         self._preempts = isinstance(engine, Preemptible) and engine.preemptible
         own = [f"{slot}/items" for slot in slots] if self._preempts else []
@@ -353,7 +353,9 @@ class ModelHost:
         """Returns how long launches take. A closed gate looks like a model that is loading."""
         room = self.capacity.launch_room()
         with self._changed:
-            return self.scheduler.profile(room.closed_s or self.load_s, slots=room.launches)
+            return self.scheduler.profile(
+                room.closed_s or self.load_s, slots=room.launches if self._gate else 0
+            )
 
     def announce(self, *, ready: bool = True, alive: bool = True) -> None:
         """Tells Redis that this worker serves the model, whether for calls, and its profile."""

@@ -61,7 +61,7 @@ def load(model: Model, device: str) -> Engine | Generator:
     if model.engine in _ON_TORCH | _IN_A_CHILD:
         options.setdefault("device", device or None)
         # Launches side by side on their own cores do more than one spread over all of them.
-        options.setdefault("threads", max(1, (os.cpu_count() or 1) // model.limits.launches))
+        options.setdefault("threads", max(1, (os.cpu_count() or 1) // model.limits.in_flight))
     if model.engine in _IN_A_CHILD:
         options |= {
             "max_step_s": model.limits.max_launch_s,

@@ -62,7 +62,7 @@ class HostTable:
         """Creates the host of a loaded model, without adding it: the one place that chooses its
         class. on_launch: records each launch that has items."""
         lanes = RedisLanes(self._redis, model.key)
-        slots = 1 if isinstance(engine, Generator) else model.limits.launches
+        slots = 1 if isinstance(engine, Generator) else model.limits.in_flight
         worker, lease_s = str(self.incarnation), self._settings.lease_s
         shared_pace = self.pace, self._settings.price
         spot = self._settings.spot_notice_s > 0

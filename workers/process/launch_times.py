@@ -11,6 +11,7 @@ from typing import Any
 
 from jobs.models.model import Model
 from jobs.version import VERSION
+from workers.device.monitoring.device_info import device_kind
 from workers.device.warmup.measure import Measured
 from workers.scheduler.cost import LaunchSize
 
@@ -55,7 +56,7 @@ class LaunchTimes:
 
     def _path(self, model: Model) -> Path:
         about: tuple[Any, ...] = (
-            *(VERSION, platform.machine(), _processor(), os.cpu_count(), self._device),
+            *(VERSION, platform.machine(), _processor(), os.cpu_count(), device_kind(self._device)),
             *(model.key, model.engine, sorted(model.options.items()), astuple(model.limits)),
             model.bucketing,
         )

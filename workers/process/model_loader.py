@@ -78,7 +78,7 @@ class ModelLoader:
         self._database, self._redis, self._deadline = database, redis, deadline
         self._stager = Stager(settings, database)
         self._adapters = StagedAdapters(self._stager, self._stopping.is_set)
-        self._launch_times = LaunchTimes(settings.home, settings.device)
+        self._launch_times = LaunchTimes(settings.home, device_name(settings))
         history = deadline.load_history()
         self._table = Residency(
             settings.memory_mb,
@@ -147,7 +147,6 @@ class ModelLoader:
         gc.disable()  # until it is loaded: libraries import thousands of objects, which stay
         try:
             staged = self._with_adapters(self._staged(resident))
-            staged = launch_limits.on_device(staged, device_name(self._settings))
             with self._deadline.loading(model.key, model.limits.max_load_s) as begin_anew:
                 with progress.reported_to(begin_anew):  # what is fetched, or converted
                     engine = self._engine_of(staged)

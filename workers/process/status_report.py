@@ -51,8 +51,7 @@ class StatusReporter:
         memory = dict(zip(("used", "total"), self._device_memory(gpu), strict=True))
         for kind, size in memory.items():
             metrics.DEVICE_MEMORY.labels(self._device, kind).set(size)
-        if gpu:
-            self._gpu_metrics.record(gpu)
+        self._gpu_metrics.record(gpu)
         rows, hosts = self._loader.rows(), dict(self._hosts.by_key)
         self._set_models(rows, hosts)
         return {

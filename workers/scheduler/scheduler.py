@@ -227,7 +227,7 @@ class Scheduler:
 
     def profile(self, load_s: float = 0.0, slots: int = 0) -> Profile:
         """Returns the profile that api and keeper read; `slots` counts launches at a time, 0 for as
-        many as are declared, which not all entries say."""
+        many as are declared."""
         times = {}
         for size in self._sizes:
             bucket = bucket_of(size, self._buckets)

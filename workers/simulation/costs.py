@@ -62,14 +62,14 @@ class LaunchTimes:
     def sweep(self, model: Model, random: Random) -> list[tuple[LaunchSize, float]]:
         """Returns what a worker's warm-up would measure: one row, half of a launch and a whole one
         of each bucket, several at a time."""
-        beside = 1 + self.slowdown * (model.limits.launches - 1)
+        beside = 1 + self.slowdown * (model.limits.in_flight - 1)
         rules, measured = Rules.from_model(model), list[tuple[LaunchSize, float]]()
         for size in model.size_buckets or (1,):
             bucket = bucket_of(size, model.buckets)
             full = rules.full_rows(LaneView("", bucket, items=1, items_units=size))
             for rows in sorted({1, (full + 1) // 2, full}):
                 work = LaunchSize.alike(rows, size, bucket)
-                for _ in range(_ROUNDS * model.limits.launches):
+                for _ in range(_ROUNDS * model.limits.in_flight):
                     measured.append((work, self.draw_s(work, random) * beside))
         return measured
 

@@ -85,7 +85,7 @@ class Replica:
         self._stage, self._gateway, self._job = stage, gateway, job
         self._loop, self._lanes = stage.loop, stage.lanes
         self._step_s = stage.overheads.launch_s / 3
-        self._slots = stage.model.limits.launches
+        self._slots = stage.model.limits.in_flight
         slots = self._slots + stage.preempts  # one more, for calls that overtake others
         self._free = deque(f"{number}/{n}" for n in range(slots))
         self._in_flight: list[Launch] = []  # without those of items in slots of their own

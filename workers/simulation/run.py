@@ -57,7 +57,7 @@ def simulate(
         calls=gateway.ended,
         launches=stage.launches,
         replicas=replicas,
-        slots=replicas * model.limits.launches,
+        slots=replicas * model.limits.in_flight,
         target_s=model.target_ms / 1000,
         lasted_s=loop.now_s - BEGINS_S,
         looks=stage.looks,

@@ -100,7 +100,7 @@ def _larger(model: ModelFacts) -> str:
         first = (
             f"a larger limits.max_tokens (now {limits.max_tokens})"
             if limits.max_tokens
-            else ("a longer limits.window_ms")
+            else "a longer limits.window_ms, or a larger limits.max_tokens where that is left out"
         )
     else:
         first = "a longer target_ms"

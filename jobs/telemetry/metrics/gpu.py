@@ -40,9 +40,10 @@ class GpuMetrics:
         self._temperature, self._ecc = GaugeTable(TEMPERATURE_C), GaugeTable(ECC_UNCORRECTED)
         self._xids: dict[int, int] = {}
 
-    def record(self, reading: GpuReading) -> None:
-        """Sets the gauges to a reading, and counts what happened since the one before."""
-        device = self._device
+    def record(self, reading: GpuReading | None) -> None:
+        """Sets the gauges to a reading, and counts what happened since the one before. None: the
+        gauges tell nothing, rather than what was."""
+        device, reading = self._device, reading or GpuReading(0.0)
         activity = {"sm": reading.sm_activity, "kernel": reading.kernel_activity}
         for kind, share in activity.items():
             if share is not None:

@@ -124,7 +124,7 @@ def run_job(target: Target, texts: Sequence[str]) -> Job:
     share = gpu_utilization.mean_share(samples, since, until) if samples else None
     if share is None:
         engine_s = float(launch_figures(target.platform, id).engine_ms) / 1000
-        share = engine_s / target.model.limits.launches / run_s
+        share = engine_s / target.model.limits.in_flight / run_s
     return Job(run_s, whole_s, share)
 
 

@@ -106,4 +106,4 @@ def _points(model: Model, times: LaunchTimes, size: float) -> Iterator[Point]:
     each = bucket if rules.pads and bucket else size
     for rows in sorted({*(1 << n for n in range(full.bit_length())), full}):
         launch_s = times.mean_s(LaunchSize.alike(rows, each, bucket))
-        yield Point(rows, launch_s * 1000, model.limits.launches * rows / launch_s)
+        yield Point(rows, launch_s * 1000, model.limits.in_flight * rows / launch_s)

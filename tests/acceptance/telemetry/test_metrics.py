@@ -66,6 +66,8 @@ NOT_HERE = """
     adapter_loads_total adapter_load_seconds adapter_evictions_total adapter_slots_used: no adapters
     prepared_items_total prepared_bytes_total prepared_taken_total: workers prepare their own items
     fetches_total fetched_bytes_total fetch_seconds: no model fetches
+    device_active_seconds_total device_throttled_seconds_total device_power_watts: there is no GPU
+    device_temperature_celsius device_ecc_uncorrected_errors device_xid_errors_total: likewise
 """
 ABSENT = {
     f"millrace_{name}"

@@ -25,8 +25,9 @@ pytestmark = pytest.mark.nightly
 RARE = (
     "errors_total|retries_total|deaths|reaped|leases_lost|stuck|failed|upstream|webhook_attempts"
     "|transfers_total|tenant_share_ratio|num_preemptions|prefix_cache_hits"
+    "|device_(active|throttled|power|temperature|ecc|xid)"
 )
-"""Of these a platform that is well and has just begun may have nothing."""
+"""Of these a platform that is well, has just begun and has no GPU may have nothing."""
 TALK = model("talk", "echo_chat", step_ms=2)
 
 

@@ -12,13 +12,10 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 
 
 def device_name(settings: Settings) -> str:
-    """Returns the name of a worker's device in torch's terms: "cuda", "cuda:1", "cpu" …"""
-    return torch_name(settings.device)
-
-
-def torch_name(device: str) -> str:
-    """Returns torch's name of a device as it is set; of the default one for ""."""
-    return cuda_uuid.torch_name(device) or ("cuda" if Path("/dev/nvidiactl").exists() else "cpu")
+    """Returns the device's name in torch's terms: "cuda", "cuda:1", "cpu" …"""
+    return cuda_uuid.torch_name(settings.device) or (
+        "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
+    )
 
 
 def device_kind(device: str) -> str:

@@ -35,10 +35,11 @@ def handle_of(nvml: Any, device: str, environment: Mapping[str, str] = os.enviro
 
 
 def _by_torch(index: int) -> Iterator[tuple[str, str]]:
-    torch: Any = sys.modules.get("torch")
-    if not torch or not torch.cuda.is_initialized():
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)  # None amid its import too
+    is_initialized = getattr(cuda, "is_initialized", None)
+    if is_initialized is None or not is_initialized():
         return
-    its = torch.cuda.get_device_properties(index)
+    its = cuda.get_device_properties(index)
     if uuid := str(getattr(its, "uuid", "")):
         for kind in ("GPU", "MIG"):
             yield "nvmlDeviceGetHandleByUUID", f"{kind}-{uuid}"

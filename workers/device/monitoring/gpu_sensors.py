@@ -41,6 +41,7 @@ class GpuSensors:
     def __init__(self, device: str, load: Callable[[], Any] | None = None) -> None:
         self._device, self._load = device, load or _initialized
         self._closed = not device.startswith("cuda")
+        self._warned = False
         self._nvml: Any = None
         self._gpu: _Gpu | None = None
 
@@ -50,15 +51,20 @@ class GpuSensors:
         if self._closed:
             return None
         try:
-            return self._read()
-        except Exception as error:  # without NVML ImportError or NVMLError; none may end a report
+            self._nvml = self._nvml or self._load()
+        except Exception as error:  # without NVML: ImportError or NVMLError
             _log.warning("no figures of the GPU: NVML can't be used: %s", error)
             self._closed = True
             return None
+        try:
+            return self._read()
+        except Exception as error:  # none may end a report; the next one tries again
+            log = _log.debug if self._warned else _log.warning
+            log("no figures of the GPU in this report: %s", error)
+            self._warned = True
+            return None
 
     def _read(self) -> GpuReading | None:
-        if self._nvml is None:
-            self._nvml = self._load()
         if self._gpu is None:
             handle = gpu_identity.handle_of(self._nvml, self._device)
             if handle is None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from math import inf
 from statistics import median
 from typing import Any
 
@@ -23,7 +24,6 @@ from workers.scheduler.entries import Entry
 
 MOST_ROWS = 4096  #: of a launch whose limits are measured
 MOST_UNITS = 65_536  #: size of such a launch, in the model's unit, padding included
-_GPU_LAUNCHES = 2  # at a time: one is closed and copied while the other runs
 _GAIN = 1.05  # in throughput, that makes larger launches worth while
 _GOOD_SHARE = 0.95  # of the best throughput
 _SHORT_S = 0.02  # a launch of less costs about as much around it, and holds up no call
@@ -31,16 +31,6 @@ _LONGEST_S = 1.0  # of a launch: cancelling a job, and a call beside it, wait no
 _MAX_S = 3.0  # of measuring a model
 
 _log = logging.getLogger(__name__)
-
-
-def on_device(model: Model, device: str) -> Model:
-    """Returns a model with the launches at a time that its entry leaves out: two on a GPU, one
-    elsewhere. device: the worker's, in torch's terms, unless the model's options name another."""
-    if model.limits.in_flight is not None or not model.spec.measured:
-        return model
-    device = model.options.get("device") or device
-    launches = _GPU_LAUNCHES if device.startswith("cuda") else 1
-    return replace(model, limits=replace(model.limits, in_flight=launches))
 
 
 def measure_limits(
@@ -53,7 +43,7 @@ def measure_limits(
     """
     if not model.measures_limits:
         return model, []
-    with ThreadPoolExecutor(model.limits.launches) as slots:
+    with ThreadPoolExecutor(model.limits.in_flight) as slots:
         if not (measured := known) or not still_hold(measured, model, engine, slots):
             measured = _measured(model, engine, slots)
     if not measured:
@@ -95,15 +85,16 @@ class Sweep:
 
     def __init__(self, most_rows: int) -> None:
         self.rows: int = 1  #: of the next launch; 0: there is none
-        self._most, self._best, self._in_vain = most_rows, 0.0, 0
+        self.in_vain: int = 0  #: latest sizes in a row that gained nothing
+        self._most, self._best = most_rows, 0.0
 
     def add(self, seconds: float) -> None:
         """Takes the time of a launch of `rows`, and sets those of the next."""
         rate = self.rows / max(1e-9, seconds)
-        self._in_vain = 0 if rate >= _GAIN * self._best else self._in_vain + 1
+        self.in_vain = 0 if rate >= _GAIN * self._best else self.in_vain + 1
         self._best = max(self._best, rate)
-        in_vain = self._in_vain >= 2 and seconds > _SHORT_S
-        over = in_vain or seconds > _LONGEST_S or self.rows == self._most
+        flat = self.in_vain >= 2 and seconds > _SHORT_S
+        over = flat or seconds > _LONGEST_S or self.rows == self._most
         self.rows = 0 if over else min(self._most, 2 * self.rows)
 
 
@@ -113,42 +104,46 @@ def most_rows(model: Model, size: int) -> int:
 
 
 def _measured(model: Model, engine: Engine, slots: ThreadPoolExecutor) -> Measured:
-    samples = engine.samples()
+    """Returns the launches of each sample that was measured to the end. The first launches of a
+    process, which may take seconds, come before the time counts."""
+    prepared = [prepare(model, engine, [sample], {})[0] for sample in engine.samples()]
+    entries = [entry for entry in prepared if isinstance(entry, Entry)]
+    for entry in entries:
+        timed(engine.run, [entry.data], slots, model.limits.in_flight, 0, -inf)
     measured: Measured = []
     until_s = clock.monotonic() + _MAX_S
-    for left, sample in zip(range(len(samples), 0, -1), samples, strict=True):
+    for left, entry in zip(range(len(entries), 0, -1), entries, strict=True):
         now_s = clock.monotonic()
-        [entry] = prepare(model, engine, [sample], {})
-        if isinstance(entry, Entry):
-            share_s = (until_s - now_s) / left
-            measured += _sizes_of(model, engine, entry, slots, now_s + share_s)
+        measured += _sizes_of(model, engine, entry, slots, now_s + (until_s - now_s) / left)
     return measured
 
 
 def _sizes_of(
     model: Model, engine: Engine, entry: Entry, slots: ThreadPoolExecutor, until_s: float
 ) -> Measured:
-    """Launches copies of an entry. One that fails, as for lack of memory, ends it."""
+    """Launches copies of an entry until a launch fails, as for lack of memory, or no larger one is
+    worth while. Returns nothing where the time is up while they still gain."""
     measured: Measured = []
     failed = list[BaseException]()
 
     def _run(batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
-        try:
-            return engine.run(batch, params)
-        except Exception as error:
-            failed.append(error.with_traceback(None))
-            raise
+        if not failed:
+            try:
+                return engine.run(batch, params)
+            except Exception as error:
+                failed.append(error.with_traceback(None))
+        return batch  # in place of outputs: what failed is not tried by halves
 
     size = max(1, entry.bucket if model.pads and entry.bucket else entry.size)
     sweep = Sweep(most_rows(model, size))
     while rows := sweep.rows:
+        if measured and clock.monotonic() > until_s:
+            return measured if sweep.in_vain else []
         batch = [entry.data] * rows
-        took = timed(_run, batch, slots, model.limits.launches, ROUNDS, until_s)
+        took = timed(_run, batch, slots, model.limits.in_flight, ROUNDS, until_s)
         if failed:
             break
         work = LaunchSize.from_sizes([entry.size] * rows, entry.bucket, pads=model.pads)
         measured += [(work, seconds) for seconds in took]
         sweep.add(median(took))
-        if clock.monotonic() > until_s:
-            break
     return measured

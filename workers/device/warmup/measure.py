@@ -37,7 +37,7 @@ def measure_launch_times(
     """
     measured: Measured = []
     since_s = clock.monotonic()
-    with ThreadPoolExecutor(model.limits.launches) as slots:
+    with ThreadPoolExecutor(model.limits.in_flight) as slots:
         if known and still_hold(known, model, engine, slots):
             return known
         for sample in engine.samples():
@@ -62,7 +62,7 @@ def still_hold(known: Measured, model: Model, engine: Engine, slots: ThreadPoolE
         size = LaunchSize.from_sizes([entry.size], entry.bucket, pads=model.pads)
         if size not in then:
             return False
-        took = timed(engine.run, [entry.data], slots, model.limits.launches, 0, -inf)
+        took = timed(engine.run, [entry.data], slots, model.limits.in_flight, 0, -inf)
         ratios.append(median(took) / median(then[size]))
     return bool(ratios) and 1 / _SIMILAR <= median(ratios) <= _SIMILAR
 
@@ -84,7 +84,7 @@ def _measure_sizes(
             break
         batch = [entry.data for entry in entries[:rows]]
         size = LaunchSize.from_sizes([first.size] * rows, first.bucket, pads=model.pads)
-        took = timed(engine.run, batch, slots, model.limits.launches, ROUNDS, until_s)
+        took = timed(engine.run, batch, slots, model.limits.in_flight, ROUNDS, until_s)
         measured += [(size, seconds) for seconds in took]
     return measured
 

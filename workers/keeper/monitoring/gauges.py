@@ -189,16 +189,16 @@ def _entry_s(model: Model, figures: _RedisFigures) -> float:
     As measured over the last minute, else as the workers' profile predicts; before there was any
     worker, as if full launches just met the target, so that waiting work shows.
     """
-    profile = figures.profiles.get(model.key, Profile())
-    slots = model.limits.in_flight or profile.slots or 1
+    slots = model.limits.in_flight
     if count := figures.minute.increase("millrace_entries_total", model=model.key):
         busy_s = figures.minute.increase("millrace_model_device_seconds_total", model=model.key)
         return busy_s / count / slots
+    profile = figures.profiles.get(model.key, Profile())
     times = [profile.buckets[bucket] for bucket in sorted(profile.buckets)]
     if not times:
         return model.target_ms / 1000 / model.limits.most_rows / slots
     middle = times[len(times) // 2]
-    return middle.full_ms / 1000 / middle.full_rows / slots
+    return middle.full_ms / 1000 / middle.full_rows / (profile.slots or slots)
 
 
 def _oldest(queued: Iterable[Queued]) -> dict[str, float]:

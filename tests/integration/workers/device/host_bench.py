@@ -51,7 +51,7 @@ class Bench:
         self.engine = engine or Shout()
         self.launches: list[Launch] = []
         self.lanes = RedisLanes(client, MODEL.key)
-        calls = CallPuller(self.lanes, "worker-1", HOUR_S, model.limits.launches)
+        calls = CallPuller(self.lanes, "worker-1", HOUR_S, model.limits.in_flight)
         self.health = DeviceHealth()
         self.host = ModelHost(
             model, self.engine, calls, self._note, health=self.health, records=RecordStreams(client)

@@ -84,7 +84,7 @@ def test_jobs_queues_and_workers_are_counted(
     assert 30 <= (gauge("millrace_queue_oldest_seconds", model="echo@1") or 0) < 30 + PATIENCE_S
     assert gauge("millrace_workers", pool="default", state="ready") == 1
     assert gauge("millrace_model_ready_workers", model="echo@1") == 1
-    slots = store.ECHO.limits.launches
+    slots = store.ECHO.limits.in_flight
     drain_s = gauge("millrace_predicted_drain_seconds", pool="default", model="echo@1")
     assert drain_s == pytest.approx(8 * 0.5 / slots)
     assert (gauge("millrace_database_bytes") or 0) > 1e6
@@ -98,7 +98,7 @@ def test_work_that_nobody_ever_did_takes_time(database: Engine, counted: GaugeCo
     counted.run_once()
     drain_s = gauge("millrace_predicted_drain_seconds", pool="default", model="echo@1")
     limits = store.ECHO.limits
-    one_s = store.ECHO.target_ms / 1000 / limits.most_rows / limits.launches
+    one_s = store.ECHO.target_ms / 1000 / limits.most_rows / limits.in_flight
     assert drain_s == pytest.approx(1000 * one_s)
 
 

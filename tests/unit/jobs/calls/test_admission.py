@@ -43,7 +43,7 @@ def test_a_lower_class_may_wait_for_less_and_nothing_is_refused_while_no_time_is
 
 
 def test_a_profile_tells_of_slots_and_a_further_row_and_is_read_by_the_release_before() -> None:
-    assert terms(PROFILE, MODEL, 0, 1000).slots == MODEL.limits.launches
+    assert terms(PROFILE, MODEL, 0, 1000).slots == MODEL.limits.in_flight
     assert terms(replace(PROFILE, slots=7), MODEL, 0, 1000).slots == 7
     assert terms(Profile(slots=7), MODEL, 0, 1000).slots == 7
     assert Profile.unpack(replace(PROFILE, slots=7).pack()).slots == 7

@@ -1,6 +1,6 @@
 """Limits that entries leave out, of engines whose launches take a known time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +8,7 @@ import pytest
 
 from jobs import clock
 from jobs.models.model import Limits, Model
-from tests.support import thread_clock
-from workers.device.warmup.limits import MOST_ROWS, MOST_UNITS, measure_limits, on_device
+from workers.device.warmup.limits import MOST_ROWS, MOST_UNITS, measure_limits
 from workers.engines.function import FunctionCallEngine
 
 MODEL = Model("m", "1", "minilm")
@@ -17,14 +16,20 @@ MODEL = Model("m", "1", "minilm")
 
 @pytest.fixture(autouse=True)
 def _time(monkeypatch: pytest.MonkeyPatch) -> None:
-    thread_clock.install(monkeypatch)
+    """One clock for all threads, which only launches move."""
+    now_s = [0.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(clock, "sleep", lambda seconds: now_s.append(now_s.pop() + seconds))
 
 
 class Device(FunctionCallEngine):
-    """Launch of a fixed time and a time for each row; more rows than its memory has fail."""
+    """Launch of a fixed time and a time for each row, and a first one that is slow; more rows than
+    its memory has fail."""
 
-    def __init__(self, fixed_s: float, row_s: float, memory_rows: int = 10**9) -> None:
-        self.launches = list[int]()
+    def __init__(
+        self, fixed_s: float, row_s: float, memory_rows: int = 10**9, first_s: float = 0.0
+    ) -> None:
+        self.launches, self._first_s = list[int](), first_s
         self._fixed_s, self._row_s, self._memory_rows = fixed_s, row_s, memory_rows
         super().__init__(self._launch, ["ten chars!"], text_only=True)
 
@@ -32,7 +37,8 @@ class Device(FunctionCallEngine):
         self.launches.append(len(inputs))
         if len(inputs) > self._memory_rows:
             raise MemoryError
-        clock.sleep(self._fixed_s + self._row_s * len(inputs))
+        clock.sleep(self._fixed_s + self._row_s * len(inputs) + self._first_s)
+        self._first_s = 0.0
         return inputs
 
 
@@ -71,6 +77,7 @@ def test_no_launch_is_larger_than_is_declared_or_may_be_measured() -> None:
 def test_launches_that_memory_holds_no_longer_are_not_made() -> None:
     engine = Device(0.01, 0.0, memory_rows=100)
     assert limits(engine).max_batch == 64
+    assert engine.launches.count(128) == 1
     assert max(engine.launches) == 128
 
 
@@ -102,20 +109,12 @@ def test_a_model_without_a_sample_that_runs_keeps_what_it_has() -> None:
     assert measure_limits(MODEL, Device(0.01, 0.0, memory_rows=0)) == (MODEL, [])
 
 
-@pytest.mark.parametrize(
-    ("device", "options", "declared", "launches"),
-    [
-        ("cuda:1", {}, None, 2),
-        ("cpu", {}, None, 1),
-        ("cuda", {"device": "cpu"}, None, 1),
-        ("cpu", {"device": "cuda"}, None, 2),
-        ("cuda", {}, 1, 1),
-    ],
-)
-def test_a_gpu_has_two_launches_at_a_time_unless_the_entry_says_how_many(
-    device: str, options: Mapping[str, Any], declared: int | None, launches: int
-) -> None:
-    model = replace(MODEL, options=options, limits=Limits(in_flight=declared))
-    assert on_device(model, device).limits.launches == launches
-    other = replace(model, engine="echo", options={})
-    assert on_device(other, device) == other
+def test_a_slow_first_launch_costs_no_launch_its_size() -> None:
+    warm = limits(Device(0.003, 0.00001))
+    assert warm.most_rows > 1000
+    assert limits(Device(0.003, 0.00001, first_s=60)) == warm
+
+
+def test_a_sweep_that_time_cuts_short_finds_nothing() -> None:
+    engine = Device(0.6, 0.0)  # more rows cost nothing, but 3 s are over before that is seen
+    assert measure_limits(MODEL, engine) == (MODEL, [])

@@ -62,7 +62,7 @@ class Replica:
     def next(self) -> Launch | Wait:
         """What the one slot does now; a decision that came to nothing is made again."""
         while True:
-            look, most = self.central.look("me/0"), self.model.limits.launches
+            look, most = self.central.look("me/0"), self.model.limits.in_flight
             waiting = Waiting.from_look(look, "me/0", most, 0.0)
             decision = self.scheduler.decide(self.now_s, waiting)
             if isinstance(decision, Wait):

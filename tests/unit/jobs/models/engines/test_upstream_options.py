@@ -36,11 +36,11 @@ CHAT = URL + 'model = "theirs"\n'
 
 def test_limits_follow_from_concurrency_which_is_nearest_to_the_usual(tmp_path: Path) -> None:
     (model,) = read(tmp_path, URL + "concurrency = { max = 48 }")
-    assert (model.limits.most_rows, model.limits.launches) == (1, 48)
+    assert (model.limits.most_rows, model.limits.in_flight) == (1, 48)
     assert model.effective_task == "any"
     rest = 'task = "embedding"\nlimits = { max_batch = 64, slice_items = 640 }'
     (model,) = read(tmp_path, CHAT, rest, "openai")
-    assert (model.limits.most_rows, model.limits.launches) == (64, Concurrency().max)
+    assert (model.limits.most_rows, model.limits.in_flight) == (64, Concurrency().max)
     assert model.limits.slice_items == 640
     assert model.effective_task == "embedding"
     cases = [

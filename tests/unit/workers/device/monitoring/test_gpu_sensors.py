@@ -5,7 +5,7 @@ import logging
 import sys
 from collections import deque
 from dataclasses import replace
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pynvml
@@ -213,6 +213,9 @@ def test_a_gpu_is_looked_for_again_until_cuda_is_initialized(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     its = sensors(monkeypatch, FakeGpu(count=2), "cuda:1")
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert its.read() is None
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # another thread imports it
     assert its.read() is None
     monkeypatch.setitem(sys.modules, "torch", torch_with(uuid=UUID.removeprefix("GPU-")))
     assert its.read() is not None
