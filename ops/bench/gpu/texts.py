@@ -13,6 +13,7 @@ def of_tokens(tokens: int, most: int) -> list[str]:
     special ones; those that are shorter are left out."""
     tokenizer = Tokenizer.from_file(str(minilm_tokenizer()))
     tokenizer.no_truncation()
+    tokenizer.no_padding()  # a padded text would seem long enough, and be cut to nothing
     encoded = zip(whole := data.mixed(), tokenizer.encode_batch(whole), strict=True)
     cut = [
         text[: encoding.offsets[tokens - 2][1]]

@@ -27,7 +27,7 @@ RARE = (
     "|transfers_total|tenant_share_ratio|num_preemptions|prefix_cache_hits"
     "|device_(active|throttled|power|temperature|ecc|xid)"
 )
-"""Of these a platform that is well, has just begun and has no GPU may have nothing."""
+"""Metrics that a platform which is well, has just begun and has no GPU may lack."""
 TALK = model("talk", "echo_chat", step_ms=2)
 
 

@@ -4,6 +4,8 @@ from typing import Any
 
 import click
 
+from jobs.telemetry import gpu_reading
+from jobs.telemetry.gpu_reading import GpuReading
 from millrace import Client
 from ops.cli.commands.admin.worker_logs import logs
 from ops.cli.commands.common import client_command, show, show_list
@@ -52,18 +54,17 @@ def line(worker: dict[str, Any]) -> str:
     device = [worker["device"], kind if kind != worker["device"] else ""]
     device.append(f"price {price:g}" if price != 1.0 else "")
     device.append("spot" if worker.get("spot_notice_s") else "")
-    device.append(_gpu(worker.get("gpu") or {}))
+    device.append(_gpu(gpu_reading.of_details(worker)))
     words = str(worker["id"]), worker["name"], worker["pool"], *device, worker["state"]
     return "  ".join(filter(None, (*words, *notes, models)))
 
 
-def _gpu(gpu: dict[str, Any]) -> str:
+def _gpu(gpu: GpuReading | None) -> str:
     """Describes activity, throttling and errors of a GPU; nothing where nothing is known."""
-    active, running = gpu.get("sm_activity"), gpu.get("kernel_activity")
+    if gpu is None:
+        return ""
+    active, running = gpu.sm_activity, gpu.kernel_activity
     words = [f"SMs {active:.0%} active" if active is not None else ""]
     if active is None and running is not None:
         words = [f"kernel {running:.0%} of the time"]
-    words += gpu.get("throttling") or ()
-    words.append(f"{n} uncorrected memory errors" if (n := gpu.get("ecc_uncorrected")) else "")
-    words += (f"Xid {xid}" for xid in gpu.get("xids") or ())
-    return ", ".join(filter(None, words))
+    return ", ".join(filter(None, (*words, *(gpu.throttling or ()), *gpu.errors)))
