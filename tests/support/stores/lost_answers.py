@@ -48,4 +48,6 @@ class LostAnswers:
         assert driver is not None
         if self._is_made:
             driver.commit()
+        else:  # the server lets go of its locks before the client, told nothing, asks again
+            driver.rollback()
         driver.pgconn.finish()
