@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from jobs import clock
 from jobs.models.model import Limits
@@ -14,20 +15,34 @@ CLAIMS_IN_FLIGHT = 4  # one claim's items run, one's wait, one's are fetched, on
 PREEMPTIVE_CLAIMS = 2  # on top of them, for under-served tenants
 
 
+class ClaimSizes(Protocol):
+    """Sizes of claims, as a scheduler predicts them; under the lock of its host."""
+
+    def item_ms(self) -> float:
+        """Returns the device time of an item in a full launch, ms."""
+        ...
+
+    def slice_items(self, launches: int) -> int:
+        """Returns the most items of a slice, for so many launches at a time."""
+        ...
+
+    def claim_items(self) -> int:
+        """Returns the items of a claim of several slices; 0: one slice is enough."""
+        ...
+
+
 class ClaimCapacity:
     """Claims in flight of one model, and the room for more; guarded by the lock of its host.
 
     slots: names of the launches that may be in flight at a time; gate: an engine that says how many
-    may be now; item_ms: predicts the device time of an item; slice_items: the most items of a slice
-    for so many launches at a time; waiting: counts inputs of items in the lanes."""
+    may be now; waiting: counts inputs of items in the lanes."""
 
     def __init__(
         self,
         limits: Limits,
         slots: Iterable[str],
         gate: Gated | None,
-        item_ms: Callable[[], float],
-        slice_items: Callable[[int], int],
+        sizes: ClaimSizes,
         waiting: Callable[[], int],
         lock: threading.Condition,
     ) -> None:
@@ -40,7 +55,7 @@ class ClaimCapacity:
         #: By slot: when its latest launch ends (monotonic s), and its duration (s), both predicted.
         self.launch_ends = dict.fromkeys(slots, (0.0, 0.0))
         self._limits, self._gate, self._lock = limits, gate, lock
-        self._item_ms, self._slice_items, self.waiting = item_ms, slice_items, waiting
+        self._sizes, self.waiting = sizes, waiting
         self._inputs = self._claims = 0
 
     def launch_room(self) -> Room:
@@ -57,8 +72,10 @@ class ClaimCapacity:
         if launches.closed_s or self.leaves_items or self.suspended:
             return 0
         with self._lock:
-            most = self._slice_items(max(1, launches.launches))
+            most = self._sizes.slice_items(max(1, launches.launches))
             slow = most < self._limits.slice_items and not self._gate
+            if not slow:  # several slices, where one is over soon
+                most = max(most, self._sizes.claim_items())
             left = (_SLICES_AHEAD if slow else CLAIMS_IN_FLIGHT) * most - self._inputs
             if self.backpressure.active:
                 return 0 if self.draining or self._claims else 1  # room for one slice
@@ -71,7 +88,7 @@ class ClaimCapacity:
         """Returns the most inputs that a slice should have in this worker now."""
         launches = self.launch_room()
         with self._lock:
-            return self._slice_items(max(1, launches.launches))
+            return self._sizes.slice_items(max(1, launches.launches))
 
     def takes_too_long(self, inputs: int) -> bool:
         """Returns True if inputs of one slice take so long that other workers should have some."""
@@ -89,7 +106,7 @@ class ClaimCapacity:
             closed = self.draining or self.isolated or self.backpressure.active or not self._claims
             if closed or self._claims >= self.max_claims + PREEMPTIVE_CLAIMS:
                 return 0
-            return min(self._limits.most_rows, self._slice_items(max(1, launches.launches)))
+            return min(self._limits.most_rows, self._sizes.slice_items(max(1, launches.launches)))
 
     def next_launch_end(self) -> tuple[float, float]:
         """Returns seconds until the first launch in flight ends, and its duration; predicted."""
@@ -99,7 +116,7 @@ class ClaimCapacity:
     def item_ms(self) -> float:
         """Returns the predicted device time of one item in a full launch, ms."""
         with self._lock:
-            return self._item_ms() / self.sharing_launches(self.launch_room())
+            return self._sizes.item_ms() / self.sharing_launches(self.launch_room())
 
     def check_backpressure(self) -> bool:
         """Returns True if calls keep the device from items. Called once a heartbeat."""

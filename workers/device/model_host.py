@@ -78,8 +78,7 @@ class ModelHost:
             model.limits,
             own or slots,
             self._gate,
-            self.scheduler.item_ms,
-            self.scheduler.slice_items,
+            self.scheduler,
             self._items.__len__,
             self._changed,
         )

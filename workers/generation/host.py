@@ -35,7 +35,7 @@ from workers.generation.items.checkpoints import Unsaved
 from workers.generation.items.items import HostItems
 from workers.generation.monitoring.recorder import Recorder
 from workers.generation.monitoring.rollout_records import CallRecords
-from workers.generation.prediction import item_ms, profile, slice_items
+from workers.generation.prediction import ClaimSizes, profile
 from workers.generation.preparation import prepare
 from workers.generation.requests import Prompts, Request, Sequenced
 from workers.generation.restarts import LAST_RESORT_S, Restarts
@@ -72,8 +72,7 @@ class GenerationHost:
             model.limits,
             [f"{calls.worker}/0"],
             None,
-            lambda: item_ms(self.scheduler),
-            lambda launches: slice_items(self.scheduler, model.limits.slice_items),
+            ClaimSizes(self.scheduler, model.limits.slice_items),
             lambda: len(self.scheduler.items),
             self._changed,
         )

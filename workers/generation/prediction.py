@@ -34,8 +34,22 @@ def item_ms(scheduler: GenerationScheduler) -> float:
     return scheduler.sequence_s(places) * 1000 / places
 
 
-def slice_items(scheduler: GenerationScheduler, most: int) -> int:
-    """Returns the most items of a slice: those of two seconds, and at least as many as run."""
-    each_ms, places = item_ms(scheduler), scheduler.capacity.sequences
-    fit = int(_SLICE_S * 1000 / each_ms) if each_ms else places
-    return min(most, max(places, fit))
+class ClaimSizes:
+    """Sizes of claims of a generation host: see `workers.device.claim_capacity.ClaimSizes`."""
+
+    def __init__(self, scheduler: GenerationScheduler, most: int) -> None:
+        self._scheduler, self._most = scheduler, most
+
+    def item_ms(self) -> float:
+        """Returns the predicted time of an item."""
+        return item_ms(self._scheduler)
+
+    def slice_items(self, launches: int) -> int:
+        """Returns the most items of a slice: those of two seconds, and at least as many as run."""
+        each_ms, places = self.item_ms(), self._scheduler.capacity.sequences
+        fit = int(_SLICE_S * 1000 / each_ms) if each_ms else places
+        return min(self._most, max(places, fit))
+
+    def claim_items(self) -> int:
+        """Returns 0: a slice is enough, since all that run go on by steps."""
+        return 0

@@ -24,6 +24,7 @@ MAX_SLICES = 500
 
 # Of one claim: tenants that it considers, those that were served least, and slices of all of them.
 _FEWEST_TENANTS, _MOST_OFFERED = 50, 25_000
+_MANY_INPUTS, _FEW_SLICES = 1000, 16  # more inputs than that are claimed in so many slices at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,9 @@ _FIELDS = len(fields(Lease))
 # `offered`: the first slices of each in the tenant's own order, each at the time at which it would
 # start if all before it were taken. The earliest decides which model it is; of that model as many
 # are taken, in this order, as fit the room, the first in any case, and none that starts after the
-# last offered slice of a tenant that may have more. Room and cost count inputs: an item may be a
-# list of them. `fair_share.lock_pool` keeps the pool's other claims out meanwhile.
+# last offered slice of a tenant that may have more. Many inputs are taken in few slices alone, so
+# that they fit in memory: long ones have slices of 4 MiB. Room and cost count inputs: an item
+# may be a list of them. `fair_share.lock_pool` keeps the pool's other claims out meanwhile.
 #
 # A preemptive claim takes slices for tenants that the worker's leases (`held`) keep waiting: of the
 # tenants without a lease those that were served less than every tenant with one, and of a tenant
@@ -128,6 +130,7 @@ _STATEMENT = """
         SELECT slices.job_id, slices.start, chosen.weight, chosen.cost_ms, chosen.starts_ms
         FROM chosen JOIN slices USING (job_id, start)
         WHERE (chosen.filled <= chosen.room OR chosen.nth = 1) AND chosen.nth <= :most
+          AND (chosen.filled <= :many OR chosen.nth <= :few)
           AND slices.state = 'ready' AND NOT slices.suspect
         FOR UPDATE OF slices SKIP LOCKED
     )
@@ -236,10 +239,10 @@ def claim(
 ) -> list[Lease]:
     """Claims slices for an incarnation, of the model whose turn it is.
 
-    They have at most `rooms[model]` inputs, but at least one slice is taken where any is ready.
-    item_ms: predicted device time of an item, ms; the tenant is charged with it. preemptive: take
-    only what the worker's own leases keep waiting. stays: models (name@version) of which jobs that
-    aren't to be interrupted are left to others. Suspects are claimed by `claim_suspect`.
+    They have at most `rooms[model]` inputs, over a thousand only if they are few slices, but at
+    least one slice is taken where any is ready. item_ms: predicted device time of an item, ms; the
+    tenant is charged with it. preemptive: take only what the worker's own leases keep waiting.
+    stays: models (name@version) of which jobs that aren't to be interrupted are left to others.
     """
     wanted = {model: room for model, room in rooms.items() if room > 0}
     values = model_arrays(wanted) | {"pool": pool}
@@ -248,14 +251,11 @@ def claim(
     if not wanted or (preemptive and not present.any_kept_waiting(tx, values)):
         return []
     now_ms, lists = fair_share.lock_pool(tx, pool)
+    values |= {"owner": owner, "lease_s": lease_s, "now_ms": now_ms, "most": MAX_SLICES}
+    values |= {"many": _MANY_INPUTS, "few": _FEW_SLICES, "most_offered": _MOST_OFFERED}
     values |= {
         "rooms": list(wanted.values()),
         "item_ms": [item_ms.get(model, 1.0) for model in wanted],
-        "owner": owner,
-        "lease_s": lease_s,
-        "now_ms": now_ms,
-        "most": MAX_SLICES,
-        "most_offered": _MOST_OFFERED,
         "most_tenants": min(max(_FEWEST_TENANTS, *wanted.values()), MAX_SLICES),
     }
     if stays:

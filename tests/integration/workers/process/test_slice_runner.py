@@ -159,6 +159,13 @@ def takes(bench: Bench, item_s: float) -> None:
         bench.host.scheduler.latency.observe(LaunchSize.alike(rows, 1), rows * item_s)
 
 
+def test_a_quick_model_claims_several_slices_at_a_time(make: Make) -> None:
+    bench = make(claimed=SLICES, item_s=0.001)
+    assert bench.host.capacity.room() > 0, "one claim, of four, took all"
+    bench.finish()
+    assert bench.counted() == (10 * SLICES, 10 * SLICES)
+
+
 def test_slices_that_turn_out_long_go_back_and_are_claimed_in_parts(bench: Bench) -> None:
     bench.slices.release_excess()
     assert bench.starts("leased") == [0, 10, 20, 30]

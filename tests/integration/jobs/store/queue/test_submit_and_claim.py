@@ -76,6 +76,16 @@ def test_a_claim_takes_many_small_jobs_and_one_large_slice_at_least(database: En
     assert [(lease.start, lease.stop) for lease in claim(database, room=10)] == [(0, 1000)]
 
 
+def test_a_claim_takes_more_than_a_thousand_inputs_in_few_slices_alone(database: Engine) -> None:
+    post(database, *range(20_000))
+    assert [lease.inputs for lease in claim(database, 4096)] == [1000] * 4
+    assert [lease.inputs for lease in claim(database, 99_999)] == [1000] * 16
+    for _ in range(11):
+        post(database, *range(100))
+    assert [lease.inputs for lease in claim(database, 1050)] == [100] * 10
+    assert [lease.inputs for lease in claim(database, 1050)] == [100]
+
+
 def test_a_slice_is_leased_once(database: Engine) -> None:
     for _ in range(20):
         post(database, "x")
