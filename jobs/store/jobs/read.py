@@ -260,16 +260,17 @@ PLAIN_ERROR = f"""CASE WHEN strpos(r.error, ',"{TRACEBACK}') > 0
 # The JSON of outputs and errors is copied unparsed, and vectors as hexadecimal digits. Just after a
 # job was written the planner knows nothing of its rows, expects one, and would compare all items or
 # slices with each result: so the range is bounded on both sides, and OFFSET 0 makes it look into
-# the key of one table for each row of the other. Written out: it is one expression of many strings.
+# the key of one table for each row of the other. Written out: it is one expression of many strings,
+# in groups, since each || copies what stands before it.
 _LINES = """
     SELECT string_agg(
-        '{{"seq":' || r.seq
-        || ',"custom_id":' || {custom_id}
-        || ',"outcome":"' || r.outcome
-        || '","output":' || coalesce({output}, 'null')
-        || ',"error":' || coalesce({error}, 'null')
-        || ',"usage":{{"' || :unit || '":' || r.units
-        || '}},"attempts":' || r.attempts {version} || '}}', E'\n' ORDER BY r.seq) AS lines,
+        ('{{"seq":' || r.seq
+         || ',"custom_id":' || {custom_id}
+         || ',"outcome":"' || r.outcome || '","output":')
+        || coalesce({output}, 'null')
+        || (',"error":' || coalesce({error}, 'null')
+            || ',"usage":{{"' || :unit || '":' || r.units
+            || '}},"attempts":' || r.attempts {version} || '}}'), E'\n' ORDER BY r.seq) AS lines,
         count(*) AS rows
     FROM {results} {items}
     WHERE true {where}
