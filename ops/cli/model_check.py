@@ -4,6 +4,7 @@ limits for its entry."""
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import cycle, groupby, islice
 from operator import attrgetter
 from statistics import mean, median
@@ -16,6 +17,7 @@ from workers.device.prepare import prepare
 from workers.device.warmup import limits as launch_limits
 from workers.device.warmup.measure import timed
 from workers.engines import registry as engines
+from workers.engines.flops import count_flops
 from workers.engines.protocol import DeviceFailed, Engine, InvalidInput
 from workers.items.results import outcome
 from workers.scheduler.entries import Entry
@@ -42,6 +44,7 @@ class Point:
     rows: int
     launch_ms: float  #: median
     items_per_s: float
+    tflops: float = 0.0  #: products of matrices a second, 10^12 operations; 0: torch does none
 
     @property
     def item_ms(self) -> float:
@@ -75,6 +78,7 @@ class ModelReport:
     advice: Mapping[str, int]  #: limits for its entry
     finds_limits: bool = False  #: True: a worker finds what the entry leaves out
     device: str = ""  #: kind: a GPU's product name, or cpu
+    peak_tflops: float = 0.0  #: bf16 peak of the device, by its data sheet; 0: unknown
     device_gib: float = 0.0  #: memory of the device
 
     def as_json(self) -> dict[str, Any]:
@@ -134,7 +138,7 @@ def lines(tried: ModelReport) -> Iterator[str]:
         yield ""
         if curve.bucket:
             yield f"inputs of up to {curve.bucket} {tried.unit}"
-        yield from _table(curve)
+        yield from _table(curve, tried.peak_tflops)
         yield _verdict(curve, tried.target_ms)
     limits = ("max_batch", "max_tokens", "slice_items")
     values = ", ".join(f"{key} = {tried.advice[key]}" for key in limits if key in tried.advice)
@@ -242,7 +246,14 @@ def _point(model: Model, engine: Engine, batch: Sequence[Any], slots: ThreadPool
     launches = model.limits.in_flight
     until_s = clock.monotonic() + _MEASURE_S
     launch_s = max(1e-9, median(timed(engine.run, batch, slots, launches, _ROUNDS, until_s)))
-    return Point(len(batch), round(launch_s * 1000, 4), round(launches * len(batch) / launch_s, 2))
+    per_s = launches / launch_s
+    flops = count_flops(partial(engine.run, batch, {}))
+    return Point(
+        len(batch),
+        round(launch_s * 1000, 4),
+        round(per_s * len(batch), 2),
+        float(f"{per_s * flops / 1e12:.4g}"),
+    )
 
 
 def _sizes(most: int) -> list[int]:
@@ -278,12 +289,23 @@ def _two_digits(value: float) -> int:
     return max(1, int(float(f"{value:.2g}")))
 
 
-def _table(curve: Curve) -> Iterator[str]:
+def _table(curve: Curve, peak_tflops: float) -> Iterator[str]:
     fastest = max(point.items_per_s for point in curve.points)
-    yield f"{'batch':>6} {'ms a launch':>12} {'items/s':>10} {'ms an item':>11}"
+    heads, widths = ["batch", "ms a launch", "items/s", "ms an item"], [6, 12, 10, 11]
+    counted = any(point.tflops for point in curve.points)
+    if counted:
+        heads.append("TFLOP/s")
+        widths.append(9)
+    if counted and peak_tflops:
+        heads.append("MFU")
+        widths.append(6)
+    yield " ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))
     for p in curve.points:
+        cells = [f"{p.rows}", f"{p.launch_ms:.2f}", f"{p.items_per_s:.1f}", f"{p.item_ms:.3f}"]
+        cells += [f"{p.tflops:.3g}", f"{p.tflops / (peak_tflops or 1):.0%}"][: len(heads) - 4]
         bar = "#" * max(1, round(_BAR_CHARS * p.items_per_s / fastest))
-        yield f"{p.rows:6} {p.launch_ms:12.2f} {p.items_per_s:10.1f} {p.item_ms:11.3f}  {bar}"
+        row = " ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+        yield f"{row}  {bar}"
 
 
 def _verdict(curve: Curve, target_ms: int) -> str:

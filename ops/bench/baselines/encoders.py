@@ -78,15 +78,26 @@ def _bare(texts: Sequence[str], models: str, name: str) -> tuple[str, Callable[[
     return str(model.options.get("device", "cpu")), prepare
 
 
+def reference_vectors(texts: Sequence[str]) -> Any:
+    """Vectors of sentence-transformers in float32 on the CPU, [n, 384], of unit length."""
+    model = _sentence_transformer("cpu")
+    return model.encode([*texts], batch_size=_BATCH, normalize_embeddings=True)
+
+
+def _sentence_transformer(device: str) -> Any:
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(minilm_folder()), device=device)
+
+
 def _sentence_transformers(
     texts: Sequence[str], device: str = ""
 ) -> tuple[str, Callable[[int], Any]]:
-    os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
-    from sentence_transformers import SentenceTransformer
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    model = SentenceTransformer(str(minilm_folder()), device=device)
+    model = _sentence_transformer(device)
     batch = _CUDA_BATCH if device.startswith("cuda") else _BATCH
     encode = partial(model.encode, batch_size=batch, show_progress_bar=False)
     return device, lambda rounds: partial(encode, [*texts] * rounds)

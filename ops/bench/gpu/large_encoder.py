@@ -11,6 +11,7 @@ from ops.bench.harness.scale import Scale
 from ops.bench.results.report import Report
 from workers.engines.encoder import RandomEncoder
 from workers.engines.encoders.tokenize import Texts
+from workers.engines.flops import peak_tflops
 from workers.engines.protocol import Prepared
 
 ASKED = (
@@ -19,9 +20,6 @@ ASKED = (
     "encoder_peak_share >= 0.40",
 )
 _TEXTS, _QUICK_TEXTS = 2000, 24
-
-_PEAK_TFLOPS = {"H100": 989.0, "H200": 989.0, "A100": 312.0, "L40S": 362.0, "L4": 121.0}
-"""Dense bf16 products a second, by the cards' data sheets; PCIe variants have less."""
 
 
 def measure(report: Report, scale: Scale, device: str) -> None:
@@ -61,8 +59,4 @@ def _peak_tflops(device: str) -> float:
     """Returns the peak of the card; 0 where it isn't known."""
     import torch
 
-    if not device.startswith("cuda"):
-        return 0.0
-    name = torch.cuda.get_device_name(device)
-    found = [peak for card, peak in _PEAK_TFLOPS.items() if card in name.split()]
-    return found[0] if found else 0.0
+    return peak_tflops(torch.cuda.get_device_name(device)) if device.startswith("cuda") else 0.0

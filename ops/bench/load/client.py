@@ -17,7 +17,7 @@ from ops.bench.harness.errors import BenchError
 _TIMEOUT_S = 600.0
 _IDLE_S = 2.0  # the api may close a connection that was idle for longer
 _STALLED_S = 60.0  # without a new result
-_BLOCK_BYTES = 1 << 16
+_BLOCK_BYTES, _PIECE_BYTES = 1 << 16, 1 << 20
 _BLOCK_LINES = 1000
 JSON: Mapping[str, str] = {"Content-Type": "application/json"}
 NDJSON: Mapping[str, str] = {"Content-Type": "application/x-ndjson"}
@@ -105,6 +105,11 @@ class Client:
     def get(self, path: str) -> Any:
         """JSON of a GET request."""
         return json.loads(self._request("GET", path).read())
+
+    def download(self, path: str) -> int:
+        """Reads the body of a GET request, and returns its bytes."""
+        response = self._request("GET", path)
+        return sum(len(piece) for piece in iter(partial(response.read, _PIECE_BYTES), b""))
 
     def cancel(self, job: str) -> None:
         """Cancels a job."""

@@ -1,7 +1,7 @@
 """`millrace bench vectors`: the host's part of a job of embeddings, and calls beside it.
 
 The engine costs the host nothing and could do 39,000 items a second on two slots, so that what is
-measured is what the platform itself does for a vector: claim, queue, deliver, store.
+measured is what the platform itself does for a vector: claim, queue, deliver, store, and read back.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,9 @@ _MODEL, _TARGET_MS, _MAX_BATCH = "vectors", 250, 1024
 _ITEMS, _BEGUN = 1_200_000, 8000
 _WINDOW_S, _CALLS_S, _CALLS_PER_S, _WARM_UP_S = 8.0, 8.0, 25, 2.0
 _WITHIN_S = 60.0
+_READ = 50_000  # results that are read back, in each format
 _CHECKED = 500
+_FORMATS = ("ndjson", "arrow")
 _WAL = text("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn")
 _DONE = text("SELECT coalesce(sum(n_succeeded), 0) FROM slices")
 
@@ -43,6 +45,7 @@ class _Round:
     items_per_s: float
     wal_bytes: float  #: an item
     cpu_us: dict[str, float]  #: an item, by part
+    read_per_s: dict[str, float]  #: results that are read back, by format
     alone: Calls
     beside: Calls
 
@@ -64,6 +67,10 @@ def run(report: Report, scale: Scale) -> Any:
         **{
             f"{part}_us_per_item": [each.cpu_us[part] for each in rounds]
             for part in rounds[0].cpu_us
+        },
+        **{
+            f"read_{format}_per_s": [each.read_per_s[format] for each in rounds]
+            for format in _FORMATS
         },
         call_p95_alone_ms=(each.alone.percentiles(95)[0] for each in rounds),
         call_p95_ms=(each.beside.percentiles(95)[0] for each in rounds),
@@ -107,6 +114,7 @@ def _round(texts: Sequence[str], scale: Scale, seed: int) -> _Round:
         database_of(platform) as database,
     ):
         _check(client)
+        read = _read_back(client, texts[: int(scale.seconds(_READ))])
         load = workloads.infer(platform, _MODEL, texts[:500], due_s)
         alone = drive(load).since(_WARM_UP_S)
         say(f"calls alone: {alone}")
@@ -119,7 +127,22 @@ def _round(texts: Sequence[str], scale: Scale, seed: int) -> _Round:
         say(f"calls beside: {beside}")
         if count() - before >= len(texts):
             raise BenchError("the job ended before the calls; it needs more items")
-    return _Round(per_s, wal_bytes, cpu_us, alone, beside)
+    return _Round(per_s, wal_bytes, cpu_us, read, alone, beside)
+
+
+def _read_back(client: Client, texts: Sequence[str]) -> dict[str, float]:
+    """Runs a job to its end; returns how many of its results are read a second, by format."""
+    job = client.post(_MODEL, texts)
+    wait_until(lambda: client.job(job)["finished_at"], "the job has ended", _WITHIN_S)
+    per_s = dict[str, float]()
+    for format in _FORMATS:
+        since_s = clock.monotonic()
+        size = client.download(f"/jobs/{job}/results?format={format}")
+        per_s[format] = len(texts) / (clock.monotonic() - since_s)
+        if size < len(texts) * DIMENSIONS * 4:
+            raise BenchError(f"{size:,} bytes of {format} hold fewer than {len(texts):,} vectors")
+    say("results read a second: " + ", ".join(f"{per_s[name]:.0f} as {name}" for name in per_s))
+    return per_s
 
 
 def _window(

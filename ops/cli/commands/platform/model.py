@@ -16,6 +16,7 @@ from ops.cli.commands.common import as_json_option, show
 from ops.cli.commands.platform.artifacts import sign, verify
 from workers.device.monitoring.device_info import device_kind, device_memory, device_name
 from workers.engines.common import user_code
+from workers.engines.flops import peak_tflops
 
 
 @click.group(epilog="Example: millrace model check mine --file models.toml")
@@ -95,8 +96,8 @@ def check(
 
 def _on_device(report: model_check.ModelReport, device: str) -> model_check.ModelReport:
     """Adds the device that a model was loaded on."""
-    memory_gib = round(device_memory(device)[1] / 2**30, 2)
-    return replace(report, device=device_kind(device), device_gib=memory_gib)
+    memory_gib, kind = round(device_memory(device)[1] / 2**30, 2), device_kind(device)
+    return replace(report, device=kind, device_gib=memory_gib, peak_tflops=peak_tflops(kind))
 
 
 def _check_generator(

@@ -4,6 +4,7 @@ examples of ops/docs/how-to/models/models.md as they stand there."""
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from ops.cli.model_check import Curve, ModelCheckFailed, ModelReport, Point
 from tests.support import signing, thread_clock
 from tests.support.command_line import run_millrace
 from tests.support.models import custom_models
+from workers.engines.flops import count_flops, peak_tflops
 
 pytestmark = pytest.mark.heavy
 
@@ -114,6 +116,26 @@ def test_what_is_printed_is_the_curve_and_what_to_write(slow: Path) -> None:
     assert any(line.startswith("limits = { max_batch = 8, slice_items = ") for line in lines)
 
 
+def test_of_models_in_torch_the_share_of_the_peak_is_printed() -> None:
+    point = Point(32, 10.0, 3200.0, 247.25)
+    curve = Curve(0, [replace(point, rows=1, tflops=9.89), point], 32, 32)
+    tried = ModelReport("net@1", 0.0, 0.0, 1, "1", "characters", 20, [curve], {}, device="cpu")
+    head, row = [line.split() for line in model_check.lines(tried) if re.match(" +(b|32)", line)]
+    assert (head[-1], row[4]) == ("TFLOP/s", "247")
+    on_card = replace(tried, peak_tflops=peak_tflops("NVIDIA H200"))
+    head, row = [line.split() for line in model_check.lines(on_card) if re.match(" +(b|32)", line)]
+    assert (head[-1], row[5]) == ("MFU", "25%")
+    assert peak_tflops("NVIDIA GeForce RTX 4090") == peak_tflops("cpu") == 0.0
+
+
+def test_operations_of_a_launch_are_two_a_multiplication() -> None:
+    import torch
+
+    rows, weights = torch.zeros(8, 100), torch.zeros(100, 50)
+    assert count_flops(lambda: rows @ weights) == 2 * 8 * 100 * 50
+    assert count_flops(list) == 0
+
+
 def test_programs_read_a_line_of_json_a_model_also_of_inputs_of_ones_own(
     own_models: Path, tmp_path: Path
 ) -> None:
@@ -123,6 +145,8 @@ def test_programs_read_a_line_of_json_a_model_also_of_inputs_of_ones_own(
     assert [curve["bucket"] for curve in first["curves"]] == [0]  # launches without padding
     assert first["advice"].keys() == {"max_batch", "max_tokens", "slice_items", "memory_mb"}
     assert second["output"] == '"a!"'
+    embeds, calls_python = (each["curves"][0]["points"][-1] for each in (first, second))
+    assert embeds["tflops"] > 0 == calls_python["tflops"]
     inputs = tmp_path / "inputs.jsonl"
     inputs.write_text('"a cat"\n\n{"input": "the dog", "custom_id": "x"}\n')
     said = check("torch-text", "--file", own_models, "--input", inputs)
