@@ -27,7 +27,7 @@ class ClaimSizes(Protocol):
         ...
 
     def claim_items(self) -> int:
-        """Returns the items of a claim of several slices; 0: one slice is enough."""
+        """Returns the items that a claim has, if a slice has fewer; 0: one slice is enough."""
         ...
 
 
@@ -74,7 +74,7 @@ class ClaimCapacity:
         with self._lock:
             most = self._sizes.slice_items(max(1, launches.launches))
             slow = most < self._limits.slice_items and not self._gate
-            if not slow:  # several slices, where one is over soon
+            if not slow:  # several slices, where a launch takes them
                 most = max(most, self._sizes.claim_items())
             left = (_SLICES_AHEAD if slow else CLAIMS_IN_FLIGHT) * most - self._inputs
             if self.backpressure.active:

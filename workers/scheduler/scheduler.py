@@ -22,7 +22,6 @@ from workers.scheduler.snapshot import LaneView, Rules, Waiting, merged
 FLOOR = 0.05  # share of the device's time that is guaranteed to items
 
 _SLICE_MS = 1000.0  # of device time: what slices are cut to that take twice as long
-_QUICK_MS, _QUICK_ITEMS = 50.0, 4096  # of a claim of several slices that are over soon
 _GROWTH = 2  # slices have at most so many times the rows of the largest launch that was measured
 _SIZE_FOLLOW = 0.1  # weight of a launch in the mean size of its rows
 
@@ -274,15 +273,11 @@ class Scheduler:
         return min(most, max(least, int(_SLICE_MS / item_ms)))
 
     def claim_items(self) -> int:
-        """Returns the items of a claim of several slices: of a full launch, or of 50 ms if these
-        are more, since a claim and its settlement cost about as much whatever they hold; but none
-        that take over a second."""
+        """Returns the items of a full launch, but no more than take a second: a claim has several
+        slices where a slice doesn't fill a launch."""
         view, _ = self._usual_lane()
         rows, each_ms = self.rules.full_rows(view), self.item_ms()
-        if not each_ms:
-            return rows
-        quick = min(_QUICK_ITEMS, int(_QUICK_MS / each_ms))
-        return min(max(rows, quick), int(_SLICE_MS / each_ms))
+        return min(rows, int(_SLICE_MS / each_ms)) if each_ms else rows
 
     def _usual_lane(self) -> tuple[LaneView, LaunchSize]:
         """Returns a lane of the usual items, and one of its rows."""
