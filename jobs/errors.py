@@ -16,6 +16,7 @@
     ├── TooLarge                      413  too_large
     ├── UrlTooLong                    414  url_too_long
     ├── UnsupportedMedia              415  unsupported_media_type
+    ├── RangeNotSatisfiable           416  range_not_satisfiable
     ├── Untransferable                422  untransferable, or more exactly
     ├── Invalid                       422  invalid
     │   ├── IdempotencyKeyReused      422  idempotency_key_reused
@@ -206,6 +207,12 @@ class UnsupportedMedia(MillraceError):
     status, code, title = 415, "unsupported_media_type", "Unsupported content type"
 
 
+class RangeNotSatisfiable(MillraceError):
+    """A range has none of the bytes that are there, of which `more` tells the number."""
+
+    status, code, title = 416, "range_not_satisfiable", "The range isn't there"
+
+
 class Invalid(MillraceError):
     """The request is well-formed but not valid; `faults` says why."""
 
@@ -255,14 +262,9 @@ class QuotaExceeded(MillraceError):
     title = "A limit is used up"
 
     def __init__(
-        self,
-        detail: str,
-        *,
-        bound: Bound,
-        left: int = 0,
-        retry_after_s: float | None = None,
+        self, detail: str, *, bound: Bound, left: int = 0, retry_after_s: float | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(detail, retry_after_s=retry_after_s)
         self.bound, self.left = bound, left
         self.more = {"limit": bound.described()}
@@ -282,9 +284,8 @@ class SpendCap(MillraceError):
 
     def __init__(self) -> None:
         now = clock.now()
-        next_month = (now.replace(day=1) + timedelta(days=32)).replace(
-            day=1, hour=0, minute=0, second=0, microsecond=0
-        )
+        start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        next_month = (start + timedelta(days=32)).replace(day=1)
         detail = (
             f"this tenant has spent its hard cap; the next month begins at {next_month:%Y-%m-%d} "
             "00:00 UTC, unless an admin raises the cap before"

@@ -28,6 +28,7 @@ from jobs.errors import (
     Malformed,
     MillraceError,
     QuotaExceeded,
+    RangeNotSatisfiable,
     TooLarge,
     Unavailable,
     is_disk_full,
@@ -94,6 +95,8 @@ def problem_response(error: MillraceError, id: str, path: str = "") -> Response:
         headers = {**headers, **quota_headers, **own}
     if error.model:
         headers[MODEL_HEADER] = error.model
+    if isinstance(error, RangeNotSatisfiable):
+        headers["Content-Range"] = f"bytes */{error.more['bytes']}"
     if error.challenge:
         headers["WWW-Authenticate"] = error.challenge
     if error.retry_after_s is not None:

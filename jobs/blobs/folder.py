@@ -43,12 +43,14 @@ class FolderBlobs:
         with self.open(key) as file, _translate_errors(f"can't read {path}"):
             return file.read()
 
-    def open(self, key: str) -> IO[bytes]:
+    def open(self, key: str, start: int = 0) -> IO[bytes]:
         """Implements `BlobStore.open`."""
         path = self._root / key
         with _translate_errors(f"can't read {path}"):
             try:
-                return path.open("rb")
+                file = path.open("rb")
+                file.seek(start)
+                return file
             except FileNotFoundError:
                 if (self._root / _MARK).exists():
                     raise PayloadLost(f"the blob {key} is gone") from None

@@ -98,9 +98,9 @@ class S3Blobs:
         with self.open(key) as body:
             return body.read()
 
-    def open(self, key: str) -> IO[bytes]:
+    def open(self, key: str, start: int = 0) -> IO[bytes]:
         """Implements `BlobStore.open`."""
-        raw = _Object(partial(self._body, key), partial(self._away, f"can't read {key}"))
+        raw = _Object(partial(self._body, key), partial(self._away, f"can't read {key}"), start)
         return cast(IO[bytes], BufferedReader(raw, _READ_BYTES))
 
     def _body(self, key: str, start: int) -> Any:
@@ -204,16 +204,19 @@ class S3Blobs:
 class _Object(RawIOBase):
     """Object as it is read: where a connection breaks, another continues.
 
-    body: opens the object from a byte on. away: translates errors of S3.
+    body: opens the object from a byte on. away: translates errors of S3. start: first byte.
     """
 
     def __init__(
-        self, body: Callable[[int], Any], away: Callable[[], AbstractContextManager[None]]
-    ):
+        self,
+        body: Callable[[int], Any],
+        away: Callable[[], AbstractContextManager[None]],
+        start: int,
+    ) -> None:
         self._open, self._away = body, away
-        self._at, self._left = 0, _TRIES
+        self._at, self._left = start, _TRIES
         with away():
-            self._body = body(0)
+            self._body = body(start)
 
     def readable(self) -> bool:
         """Implements `RawIOBase.readable`."""

@@ -21,8 +21,9 @@ class BlobStore(Protocol):
     def put_stream(self, key: str, source: IO[bytes]) -> None:
         """Stores a blob from a file's position to its end, in constant memory."""
 
-    def open(self, key: str) -> IO[bytes]:
-        """Opens a blob, to be read in constant memory and closed. Raises PayloadLost.
+    def open(self, key: str, start: int = 0) -> IO[bytes]:
+        """Opens a blob, to be read from a byte on in constant memory, and closed. Raises
+        PayloadLost.
 
         Reading raises BlobStoreUnavailable.
         """

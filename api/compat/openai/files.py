@@ -14,7 +14,7 @@ from api.auth import audit
 from api.compat.openai.schemas import ERRORS, PURPOSES, ExpiresAfter, File, FileDeleted, FileList
 from api.context import Context, ContextDep
 from api.dependencies import Reader, Submitter, Uploader, reads_on
-from api.http import bodies, multipart
+from api.http import bodies, multipart, ranges
 from api.http.authorized_stream import AuthorizedStream
 from api.http.errors import faults_of
 from api.http.multipart import Form
@@ -38,6 +38,8 @@ PREFIX = "file"
 FILE_ID = ids.pattern("file")
 FileId = Annotated[str, Path(description="file_…", max_length=200)]
 
+_OCTETS = "application/octet-stream"
+_BYTES: dict[str, Any] = {_OCTETS: {"schema": {"type": "string"}}}
 _MIB = 1 << 20
 _CHUNK = 1 << 20
 _MAX_FILENAME = 1024  # characters: a list names 10,000 of them
@@ -184,26 +186,39 @@ def get_file(context: ContextDep, caller: Reader, file_id: FileId) -> Response:
     return json_response(file_object(_file(context, caller, file_id)))
 
 
+@router.head(PATH + "/{file_id}/content", response_class=Response)
 @router.get(
     PATH + "/{file_id}/content",
     response_class=StreamingResponse,
     responses={
-        200: {
-            "content": {"application/octet-stream": {"schema": {"type": "string"}}},
-            "description": "its bytes",
-        }
+        200: {"content": _BYTES, "description": "its bytes"},
+        206: {"content": _BYTES, "description": "the bytes of a range"},
+        304: {"description": "the bytes are those of If-None-Match"},
     },
 )
 def get_content(request: Request, context: ContextDep, caller: Reader, file_id: FileId) -> Response:
-    """Streams the file's bytes."""
+    """Streams the file's bytes, or those of a single Range (RFC 9110), by which a broken download
+    goes on. The ETag is the SHA-256 of all of them; If-Range and If-None-Match compare it."""
     row = _file(context, caller, file_id)
-    content = tenant_files.blob_store(context.settings).open(row.key)
-    headers = {"Content-Length": str(row.bytes)}
+    tag = ranges.entity_tag(row.sha256)
+    headers = {"Accept-Ranges": "bytes", "ETag": tag}
+    if ranges.is_known(request.headers, tag):
+        return Response(status_code=304, headers=headers)
+    part = ranges.requested_range(request.headers, row.bytes, tag)
+    start, length = (part.start, part.length) if part else (0, row.bytes)
+    headers["Content-Length"] = str(length)
+    if part:
+        headers["Content-Range"] = part.content_range
+    status = 206 if part else 200
+    if request.method == "HEAD":
+        return Response(status_code=status, headers=headers, media_type=_OCTETS)
+    content = tenant_files.blob_store(context.settings).open(row.key, start)
     return AuthorizedStream(
-        context.turns.pieces(caller.tenant, _pieces(content)),
+        context.turns.pieces(caller.tenant, _pieces(content, length)),
         reads_on(request, context, caller.tenant),
+        status_code=status,
         headers=headers,
-        media_type="application/octet-stream",
+        media_type=_OCTETS,
     )
 
 
@@ -267,7 +282,8 @@ def page_object(objects: list[dict[str, Any]], limit: int) -> dict[str, Any]:
     }
 
 
-def _pieces(content: IO[bytes]) -> Generator[bytes, None, None]:
+def _pieces(content: IO[bytes], length: int) -> Generator[bytes, None, None]:
     with content:
-        while piece := content.read(_CHUNK):
+        while length and (piece := content.read(min(_CHUNK, length))):
+            length -= len(piece)
             yield piece
