@@ -115,7 +115,7 @@ def _stages(about: str, timing: ItemTiming, before: EarlierJobs) -> list[Diagnos
             timing.queue_ms,
             "waiting_for_device",
             "in its lane, behind other work for the device",
-            "smaller slices (limits.slice_items) spread a job over more workers",
+            "smaller slices (limits.slice_items, below 1000) spread a job over more workers",
         ),
         (
             timing.engine_ms,

@@ -39,6 +39,8 @@ def _pool(value: Any) -> str | tuple[str, ...]:
 _ITL_MS = 100  # where the models file has none
 DEFAULT_ROWS = 32
 """Most entries of a launch, likewise."""
+DEFAULT_SLICE_ITEMS = 1000
+"""Most items of a slice, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,9 @@ class Limits:
     max_tokens: _Whole0 = 0  #: size units of a launch, padding included; 0: no bound
     in_flight: _Whole1 = 1  #: concurrent launches on a device
     window_ms: _Whole0 = 20  #: longest wait of an item for others that fill its launch
-    slice_items: _Whole1 = 1000  #: most items of a slice; workers cut those that take over 2 s
+    slice_items: _Whole1 = (
+        DEFAULT_SLICE_ITEMS  #: most items of a slice; workers cut those that take over 2 s
+    )
     max_item_bytes: _Whole1 = 262_144  #: longest input, as JSON
     max_launch_s: _Whole1 = 60  #: a launch that takes longer hangs: its worker is ended
     max_load_s: _Whole1 = 600  #: the same for loading and warming up

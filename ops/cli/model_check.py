@@ -18,7 +18,7 @@ from workers.device.warmup import limits as launch_limits
 from workers.device.warmup.measure import timed
 from workers.engines import registry as engines
 from workers.engines.flops import count_flops
-from workers.engines.protocol import DeviceFailed, Engine, InvalidInput
+from workers.engines.protocol import DeviceFailed, Engine, Gated, InvalidInput
 from workers.items.results import outcome
 from workers.scheduler.entries import Entry
 from workers.scheduler.snapshot import LaneView, Rules
@@ -247,7 +247,8 @@ def _point(model: Model, engine: Engine, batch: Sequence[Any], slots: ThreadPool
     until_s = clock.monotonic() + _MEASURE_S
     launch_s = max(1e-9, median(timed(engine.run, batch, slots, launches, _ROUNDS, until_s)))
     per_s = launches / launch_s
-    flops = count_flops(partial(engine.run, batch, {}))
+    # An upstream computes elsewhere, and may charge for it.
+    flops = 0.0 if isinstance(engine, Gated) else count_flops(partial(engine.run, batch, {}))
     return Point(
         len(batch),
         round(launch_s * 1000, 4),

@@ -10,7 +10,7 @@ from math import inf, sqrt
 from jobs.calls.lanes import PROBED_AFTER_MS, Bulk, Ticket, bucket_of, lane_parts
 from jobs.calls.profile import Profile, Times
 from jobs.calls.tiers.tier import Speed, Tiers, is_slower, tier_of
-from jobs.models.model import Model
+from jobs.models.model import DEFAULT_SLICE_ITEMS, Model
 from workers.scheduler.batch_limit import BatchLimit
 from workers.scheduler.cost import LaunchSize
 from workers.scheduler.entries import Entry, Launch
@@ -22,6 +22,7 @@ from workers.scheduler.snapshot import LaneView, Rules, Waiting, merged
 FLOOR = 0.05  # share of the device's time that is guaranteed to items
 
 _SLICE_MS = 1000.0  # of device time: what slices are cut to that take twice as long
+_CLAIM_MS = 250.0  # of device time, of a claim of several slices
 _GROWTH = 2  # slices have at most so many times the rows of the largest launch that was measured
 _SIZE_FOLLOW = 0.1  # weight of a launch in the mean size of its rows
 
@@ -273,11 +274,14 @@ class Scheduler:
         return min(most, max(least, int(_SLICE_MS / item_ms)))
 
     def claim_items(self) -> int:
-        """Returns the items of a full launch, but no more than take a second: a claim has several
-        slices where a slice doesn't fill a launch."""
+        """Returns the items of a full launch, but no more than take a quarter of a second: a claim
+        has several slices where one doesn't fill a launch. 0 where the entry has smaller slices
+        than others: they bound what is in memory."""
+        if self.rules.limits.slice_items < DEFAULT_SLICE_ITEMS:
+            return 0
         view, _ = self._usual_lane()
         rows, each_ms = self.rules.full_rows(view), self.item_ms()
-        return min(rows, int(_SLICE_MS / each_ms)) if each_ms else rows
+        return min(rows, int(_CLAIM_MS / each_ms)) if each_ms else rows
 
     def _usual_lane(self) -> tuple[LaneView, LaunchSize]:
         """Returns a lane of the usual items, and one of its rows."""

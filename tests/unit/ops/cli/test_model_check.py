@@ -125,15 +125,41 @@ def test_of_models_in_torch_the_share_of_the_peak_is_printed() -> None:
     on_card = replace(tried, peak_tflops=peak_tflops("NVIDIA H200"))
     head, row = [line.split() for line in model_check.lines(on_card) if re.match(" +(b|32)", line)]
     assert (head[-1], row[5]) == ("MFU", "25%")
-    assert peak_tflops("NVIDIA GeForce RTX 4090") == peak_tflops("cpu") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("device", "tflops"),
+    [
+        ("NVIDIA H200", 989),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H100 NVL", 835),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA A100 80GB PCIe", 312),
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA L40", 0),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 0),
+        ("NVIDIA GeForce RTX 4090", 0),
+        ("cpu", 0),
+    ],
+)
+def test_the_peak_is_that_of_the_cards_data_sheet(device: str, tflops: float) -> None:
+    assert peak_tflops(device) == tflops
 
 
 def test_operations_of_a_launch_are_two_a_multiplication() -> None:
     import torch
+    from torch.nn.functional import scaled_dot_product_attention
 
     rows, weights = torch.zeros(8, 100), torch.zeros(100, 50)
-    assert count_flops(lambda: rows @ weights) == 2 * 8 * 100 * 50
+    heads = torch.zeros(1, 2, 6, 16)
+    with torch.inference_mode():
+        assert count_flops(lambda: rows @ weights) == 2 * 8 * 100 * 50
+        attention = count_flops(lambda: scaled_dot_product_attention(heads, heads, heads))
+    assert attention == 2 * (2 * 2 * 6 * 6 * 16)
     assert count_flops(list) == 0
+    assert count_flops(lambda: 1 / 0) == 0, "what can't be counted ends no check"
 
 
 def test_programs_read_a_line_of_json_a_model_also_of_inputs_of_ones_own(

@@ -51,12 +51,14 @@ def test_launches_side_by_side_share_the_items() -> None:  # as an upstream take
     assert scheduler(0.0, 10.0, alone).slice_items(4) == 4
 
 
-def test_a_claim_has_the_items_of_a_full_launch_that_takes_a_second_at_most() -> None:
+def test_a_claim_has_the_items_of_a_full_launch_or_of_a_quarter_of_a_second() -> None:
     large = Model("m", "1", "function", limits=Limits(max_batch=8192))
     assert Scheduler(large).claim_items() == 8192
     assert scheduler(0.002, 0.000_01, large).claim_items() == 8192
-    assert scheduler(0.0, 0.000_5, large).claim_items() == pytest.approx(2000, rel=0.1)
-    assert scheduler(0.0, 0.000_5).claim_items() == 32
+    assert scheduler(0.0, 0.000_1, large).claim_items() == pytest.approx(2500, rel=0.1)
+    assert scheduler(0.0, 0.000_1).claim_items() == 32
+    smaller = replace(large, limits=replace(large.limits, slice_items=999))
+    assert Scheduler(smaller).claim_items() == 0, "its entry bounds what is in memory"
 
 
 def test_each_length_bucket_has_items_for_a_launch() -> None:

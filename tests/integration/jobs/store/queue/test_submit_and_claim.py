@@ -76,14 +76,28 @@ def test_a_claim_takes_many_small_jobs_and_one_large_slice_at_least(database: En
     assert [(lease.start, lease.stop) for lease in claim(database, room=10)] == [(0, 1000)]
 
 
-def test_a_claim_takes_more_than_a_thousand_inputs_in_few_slices_alone(database: Engine) -> None:
-    post(database, *range(20_000))
-    assert [lease.inputs for lease in claim(database, 4096)] == [1000] * 4
-    assert [lease.inputs for lease in claim(database, 99_999)] == [1000] * 16
-    for _ in range(11):
+@pytest.mark.parametrize(
+    ("jobs", "items", "room", "claimed"),
+    [
+        (1, 20_000, 4096, 4),  # slices of 1,000
+        (1, 20_000, 99_999, 16),
+        (30, 100, 3000, 16),
+        (150, 10, 1500, 100),  # 1,000 inputs, in as many slices as they have
+    ],
+)
+def test_a_claim_takes_more_inputs_than_a_slice_has_in_few_slices_alone(
+    database: Engine, jobs: int, items: int, room: int, claimed: int
+) -> None:
+    for _ in range(jobs):
+        post(database, *range(items))
+    assert len(claim(database, room)) == claimed
+
+
+def test_an_entry_with_larger_slices_has_claims_of_as_many_inputs(database: Engine) -> None:
+    for _ in range(30):
         post(database, *range(100))
-    assert [lease.inputs for lease in claim(database, 1050)] == [100] * 10
-    assert [lease.inputs for lease in claim(database, 1050)] == [100]
+    large = replace(ECHO, limits=replace(ECHO.limits, slice_items=3000))
+    assert len(claim(database, 3000, model=large)) == 30
 
 
 def test_a_slice_is_leased_once(database: Engine) -> None:
