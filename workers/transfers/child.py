@@ -50,7 +50,7 @@ class Postponed:
 
     wait_s: float
     error: str
-    end: ProcessEnd | None = None  #: of its process; an unknown error is a crash
+    end: ProcessEnd | None = None  #: of its process, where that ended without a report
 
 
 def run_transfer(context: TransferContext, transfer: Transfer) -> Postponed | None:
@@ -66,7 +66,7 @@ def run_transfer(context: TransferContext, transfer: Transfer) -> Postponed | No
             if transfer.deaths >= _MAX_CRASHES or transfer.kills > _MAX_KILLS:
                 count = {"crashes": transfer.deaths, "kills": transfer.kills - 1}
                 raise Untransferable("process_lost", _PROCESS_LOST.format(**count))
-            with _full_disk_translated():
+            with _full_disk_translated(), _own_errors_translated(transfer):
                 steps.run(context, transfer, job)
             record.transferred(transfer.kind, "done")
         except MillraceError as error:
@@ -98,6 +98,20 @@ def _full_disk_translated() -> Iterator[None]:
             raise
         message = f"the disk of temporary files is full: {error.strerror}"
         raise InsufficientStorage(message) from error
+
+
+@contextmanager
+def _own_errors_translated(transfer: Transfer) -> Iterator[None]:
+    """Has an error that another try would only repeat end the transfer at once: its class is told,
+    its text is in the log, since it may hold data."""
+    try:
+        yield
+    except (MillraceError, ClaimLost, OSError, *db.CONNECTION_ERRORS):
+        raise
+    except Exception as error:
+        _log.exception("%s", transfer)
+        message = f"an error of ours, {type(error).__name__}: the keeper's log has the rest"
+        raise MillraceError(f"{message}. Report it; `retry` tries once more") from error
 
 
 def _may_pass(error: MillraceError) -> bool:
@@ -142,13 +156,13 @@ class TransferHandler:
 
 
 def outcome(context: TransferContext, transfer: Transfer) -> Postponed | None:
-    """Runs a transfer; unknown errors become a postponement that counts as a crash."""
+    """Runs a transfer; errors on the way to its job, or to the end of it, postpone it."""
     try:
         return run_transfer(context, transfer)
     except Exception as error:
         _log.exception("%s", transfer)
         message = f"an error of ours: {type(error).__name__}"
-        return Postponed(pause_s(transfer.tries), message, "crashed")
+        return Postponed(pause_s(transfer.tries), message)
 
 
 KIND = ChildKind("transfers", TransferHandler, _NICE, _OOM_SCORE)

@@ -246,6 +246,14 @@ def test_what_could_not_be_reached_for_a_day_is_given_up(world: World, s3: S3) -
     assert failure(world, id) == "blobs_away"
 
 
+def test_an_error_of_our_own_code_ends_an_export_at_once(world: World) -> None:
+    id = world.going(["a"], {"files": {}})
+    with before(read, "result_rows", lambda *_: int("of somebody's data")):
+        assert failure(world, id) == "internal"
+    transact(world.database, verbs.retry, id)
+    assert written(world, id)["parts"][0]["items"] == 1
+
+
 def test_a_place_that_is_not_allowed_any_more(world: World) -> None:
     id = world.going(["a"], {"url": f"s3://{BUCKET}/closed/"})
     assert world.carry() is None

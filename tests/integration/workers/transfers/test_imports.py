@@ -411,9 +411,23 @@ def test_what_goes_wrong_in_our_own_code_is_told_without_its_data(
 ) -> None:
     id = arrive()
     with before(insert, "queue_job", lambda *_: int("of somebody's data")):
+        assert child.outcome(world.context, world.take()) is None
+    error = failed(world, id)
+    assert error["code"] == "internal"
+    assert "an error of ours, ValueError" in error["message"]
+    assert "somebody" not in str(error)
+    transact(world.database, verbs.retry, id)
+    comes(world, id)
+
+
+def test_an_error_on_the_way_to_the_job_counts_as_no_death_of_its_process(
+    world: World, arrive: Arrive
+) -> None:
+    id = arrive()
+    with before(transfers, "job", lambda *_: int("of somebody's data")):
         outcome = child.outcome(world.context, world.take())
     assert outcome is not None
-    assert (outcome.error, outcome.end) == ("an error of ours: ValueError", "crashed")
+    assert (outcome.error, outcome.end) == ("an error of ours: ValueError", None)
     comes(world, id)
 
 
