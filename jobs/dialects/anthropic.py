@@ -17,6 +17,7 @@ from jobs.dialects.messages import (
 from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
 from jobs.errors import Fault, Malformed
 from jobs.intake import validation
+from jobs.intake.lines import without_last_blanks
 from jobs.intake.spool import Intake
 
 Loc = tuple[str | int, ...]
@@ -29,7 +30,7 @@ class Anthropic:
         """Reads the lines of an input."""
         taken: Intake | None = None
         model = ""
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(without_last_blanks(lines), start=1):
             request, faults = _parsed(line, number)
             if taken is None:
                 model = model_of(request)

@@ -26,6 +26,7 @@ from jobs.dialects.openai_lines import (
 from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
 from jobs.errors import Fault, Invalid, UnknownModel
 from jobs.intake import invalid_lines, validation
+from jobs.intake.lines import without_last_blanks
 from jobs.intake.spool import MAX_FAULTS, Intake
 from jobs.intake.validation import Item
 
@@ -50,7 +51,7 @@ class OpenAI:
         """Reads the lines of an input."""
         fails_invalid = batch.get("on_invalid") == "fail_item"
         requests = _Requests(open_intake, batch["endpoint"], fails_invalid)
-        for line in lines:
+        for line in without_last_blanks(lines):
             requests.take(line)
         return requests.finish()
 

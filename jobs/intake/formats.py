@@ -1,6 +1,7 @@
 """Formats of items that a person pastes or uploads: JSON lines, a JSON document, plain texts."""
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Literal, get_args
 
@@ -14,11 +15,12 @@ HEAD_LINES, HEAD_BYTES = 20, 65_536
 
 
 def read_head(file: IO[bytes], most_bytes: int = -1) -> list[bytes]:
-    """Reads the first lines of a file. most_bytes: of one of them; -1: any number."""
+    """Reads the first lines of a file, without a byte order mark. most_bytes: of one of them; -1:
+    any number."""
     lines: list[bytes] = []
     size = 0
     while len(lines) < HEAD_LINES and size < HEAD_BYTES and (line := file.readline(most_bytes)):
-        lines.append(line)
+        lines.append(line if lines else line.removeprefix(BOM_UTF8))
         size += len(line)
     return lines
 

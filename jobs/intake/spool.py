@@ -21,6 +21,7 @@ from jobs.errors import Fault, Invalid, Malformed, StorageFull, TooLarge, TooMan
 from jobs.identity import Limit
 from jobs.intake import validation
 from jobs.intake.free_space import LOOK_BYTES, DiskFloor
+from jobs.intake.lines import without_last_blanks
 from jobs.intake.validation import Item
 from jobs.limits import Bound, most_items, most_stored
 from jobs.models.model import Model
@@ -325,18 +326,10 @@ def add_array(intake: Intake, values: Iterable[Any]) -> None:
     intake.finish(lambda seq: (("items", seq), None))
 
 
-def bounded_lines(file: IO[bytes], most_bytes: int) -> Iterator[bytes | None]:
-    """Yields the lines of a file; None for each that is longer."""
-    while line := file.readline(most_bytes + 1):
-        yield line if len(line) <= most_bytes else None
-        while len(line) > most_bytes and not line.endswith(b"\n"):
-            line = file.readline(most_bytes + 1)
-
-
 def add_lines(intake: Intake, lines: Iterable[bytes | None]) -> None:
     """Adds the items of an NDJSON body, one a line; None stands for a line that is too long."""
     start = 1
-    for some in _together(intake, lines):
+    for some in _together(intake, without_last_blanks(lines)):
         if len(some) == 1 or not _add_texts(intake, some):
             for number, line in enumerate(some, start):
                 _add_line(intake, line, number)

@@ -1,5 +1,6 @@
 """Files of inputs, as JSON, one a line."""
 
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from jobs.intake import validation
 def read(path: Path) -> list[Any]:
     """Reads inputs: values, or the `input` of objects. Raises ClickException."""
     inputs = []
-    for n, line in enumerate(path.read_bytes().splitlines(), start=1):
+    content = path.read_bytes().removeprefix(BOM_UTF8)
+    for n, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
             continue
         try:

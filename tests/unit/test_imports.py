@@ -24,7 +24,7 @@ ALLOWED = {
     "millrace_command": {"jobs", "ops"},
     "jobs": {"jobs"},
     "api": {"api", "jobs", "migrations"},
-    "workers": {"jobs", "workers"},
+    "workers": {"jobs", "millrace", "workers"},
     "migrations": {"jobs", "migrations"},
     "ops": OURS - {"millrace_command", "tests"},
 }
@@ -61,7 +61,7 @@ ORDER = {
         ["__main__"],
     ],
     "millrace": [
-        ["clock", "errors", "objects", "tls", "wire"],
+        ["clock", "columns", "errors", "objects", "tls", "wire"],
         ["progress", "readers", "retries", "webhooks"], ["inputs"], ["aio", "sync"],
     ],
     "ops.bench": [

@@ -14,7 +14,7 @@ import orjson
 
 from jobs.errors import Untransferable
 from jobs.intake.free_space import DiskFloor
-from jobs.intake.spool import bounded_lines
+from jobs.intake.lines import bounded_lines
 
 _CHUNK = 1 << 20
 _ROWS = 500  # rows of a table in memory at a time
@@ -104,16 +104,24 @@ def _csv(lines: Iterator[bytes | None], max_line_bytes: int) -> Iterator[bytes]:
     """Yields rows as lines; the first row names the columns: `input`, `custom_id`, `params`."""
     csv.field_size_limit(max_line_bytes)
     text = _Text(lines, max_line_bytes)
-    rows = csv.reader(text, strict=True)
+    reader = csv.reader(text, strict=True)
+    rows = _filled(reader, text, max_line_bytes)
     columns = next(rows, [])
     _check(columns)
-    for number, row in enumerate(rows, start=1):
-        text.left = max_line_bytes
+    for row in rows:
         if len(row) != len(columns):
-            message = f"row {number} has {len(row)} fields, the first row names {len(columns)}"
-            raise _invalid("not_csv", message)
+            message = f"line {reader.line_num} ends a row of {len(row)} fields"
+            raise _invalid("not_csv", f"{message}, the first row names {len(columns)}")
         named = dict(zip(columns, row, strict=True))
         yield _item({name: named[name] for name in columns if named[name] or name == "input"})
+
+
+def _filled(rows: Iterator[list[str]], text: "_Text", max_bytes: int) -> Iterator[list[str]]:
+    """Yields rows without blank lines, each of so many bytes at most."""
+    for row in rows:
+        text.left = max_bytes
+        if row:
+            yield row
 
 
 class _Text(Iterator[str]):
@@ -122,20 +130,17 @@ class _Text(Iterator[str]):
     def __init__(self, lines: Iterator[bytes | None], left: int) -> None:
         self._lines = lines
         self.left = left  # bytes that the row may still have; it may span several lines
-        self._encoding = "utf-8-sig"  # spreadsheets write a byte order mark
 
     def __next__(self) -> str:
         line = next(self._lines)
         self.left -= len(line or b"")
         if line is None or self.left < 0:
             raise _invalid("not_csv", "a row is longer than any item may be")
-        text = line.decode(self._encoding)
-        self._encoding = "utf-8"
-        return text
+        return line.decode()
 
 
 def _parquet(raw: IO[bytes], max_bytes: int, floor: DiskFloor) -> Iterator[bytes]:
-    """Yields rows as lines; columns as in CSV, `input` may be a number, a list or a struct."""
+    """Yields rows as lines; columns as in CSV, `input` may be of any type with a form in JSON."""
     parquet = load_parquet()
     from pyarrow import ArrowException
 
@@ -152,14 +157,30 @@ def _parquet(raw: IO[bytes], max_bytes: int, floor: DiskFloor) -> Iterator[bytes
             table = parquet.ParquetFile(file)
             _check(table.schema_arrow.names)
             budget = _Budget(max_bytes)  # counted again: a repeated value takes no room in the file
+            first_row = 1
             for batch in table.iter_batches(batch_size=_ROWS):
-                for row in batch.to_pylist():
+                for row in _rows(batch, first_row):
                     item = _item(row)
                     budget.spend(item)
                     yield item
+                first_row += batch.num_rows
         except (ArrowException, OSError) as error:
             message = f"the input is no Parquet file that can be read: {error}"
             raise _invalid("not_parquet", message) from error
+
+
+def _rows(batch: Any, first_row: int) -> Iterator[dict[str, Any]]:
+    from millrace.columns import ids, json_values  # the client reads files by the same rules
+
+    names: list[str] = batch.schema.names
+    try:
+        columns = [
+            (ids if name == "custom_id" else json_values)(name, batch.column(name), first_row)
+            for name in names
+        ]
+    except ValueError as error:
+        raise _invalid("bad_value", f"the input can't be items: {error}") from error
+    return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
 def load_parquet() -> Any:

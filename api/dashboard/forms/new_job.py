@@ -1,5 +1,6 @@
 """Form of a new job: its fields as those of POST /jobs, its items pasted or in a file."""
 
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from functools import partial
 from hashlib import sha256
@@ -17,7 +18,7 @@ from jobs.errors import Fault, Invalid, MillraceError, TooLarge
 from jobs.identity import Caller
 from jobs.intake import formats, validation
 from jobs.intake.idempotency_key import Claim
-from jobs.intake.spool import bounded_lines
+from jobs.intake.lines import bounded_lines
 from jobs.models.model import ENVELOPE_BYTES
 
 _MIB = 1 << 20
@@ -135,7 +136,7 @@ def _elements(body: IO[bytes], most_bytes: int) -> list[Any]:
     if len(raw) > most_bytes:
         message = f"a JSON document has {most_bytes:,} bytes at most: send JSON lines"
         raise TooLarge(message)
-    document = validation.parse_json(raw)
+    document = validation.parse_json(raw.removeprefix(BOM_UTF8))
     return document if isinstance(document, list) else [document]
 
 

@@ -1,6 +1,7 @@
 """Submission of jobs: as one JSON document, or as a stream of lines."""
 
 import io
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import IO, Any
@@ -27,7 +28,7 @@ from jobs.identity import Caller
 from jobs.intake import validation
 from jobs.intake.free_space import DiskFloor
 from jobs.intake.idempotency_key import Claim
-from jobs.intake.spool import bounded_lines
+from jobs.intake.lines import bounded_lines
 from jobs.store.jobs.idempotency import StoredResponse, find
 from jobs.usecases.submit import (
     AlsoStore,
@@ -173,7 +174,7 @@ def _small_submission(
     resources: Resources, caller: Caller, raw: bytes, claim: Claim | None
 ) -> Submission | None:
     """Checks a job that takes little time to check; returns None for any other."""
-    fields = validation.parse_json(raw)
+    fields = validation.parse_json(raw.removeprefix(BOM_UTF8))
     items = fields.get("items") if isinstance(fields, dict) else None
     if not isinstance(items, list) or len(items) > _SMALL_ITEMS:
         return None
@@ -225,7 +226,7 @@ def _submit_json(
     body: IO[bytes],
     claim: Claim | None,
 ) -> Response:
-    fields = validation.parse_json(body.read())
+    fields = validation.parse_json(body.read().removeprefix(BOM_UTF8))
     if not isinstance(fields, dict):
         raise Malformed("the body must be a JSON object")
     faults: list[Fault] = []

@@ -20,7 +20,8 @@ import psutil
 
 from jobs import clock, ids
 from jobs.dialects import dialect
-from jobs.intake.spool import Intake, bounded_lines
+from jobs.intake.lines import bounded_lines
+from jobs.intake.spool import Intake
 from ops.bench.harness.errors import BenchError
 from ops.bench.harness.models_files import models_file, sample
 from ops.bench.harness.platform import own_platform, say

@@ -9,11 +9,12 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import repeat, starmap
 from typing import Any
 
+from millrace.columns import id_of
 from millrace.errors import InputError
-from millrace.readers import TABLES, Input, format_of
+from millrace.readers import NOT_FINITE, TABLES, Input, format_of
 
 _IN_MEMORY_BYTES = 1 << 20  # of an iterator's lines; what is longer is on disk
 
@@ -78,7 +79,15 @@ class _Rows:
     def __iter__(self) -> Iterator[bytes]:
         ids = repeat(None) if self._ids is None else self._ids
         pairs = zip(self._inputs, ids, strict=self._ids is not None)
-        return encode(Item(input, None if id is None else str(id)) for input, id in pairs)
+        return encode(starmap(_row, enumerate(pairs)))
+
+
+def _row(number: int, pair: tuple[Any, Any]) -> Item:
+    """Returns the item of an input and the value of its id. Raises InputError."""
+    try:
+        return Item(pair[0], id_of(pair[1]))
+    except ValueError as error:
+        raise InputError(f"row {number} of the column of ids: {error}") from error
 
 
 class Replayable:
@@ -167,7 +176,8 @@ def _line(value: Any, number: int, to_json: Callable[[Any], str]) -> bytes:
     try:
         line = to_json(value if isinstance(value, str) else _wrapped(value))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"input {number} can't be sent as JSON: {error}") from error
+        why = NOT_FINITE if "JSON compliant" in str(error) else error
+        raise InputError(f"input {number} can't be sent as JSON: {why}") from error
     return line.encode() + b"\n"
 
 

@@ -1,5 +1,6 @@
 """Files of inputs as lines of a job: JSON lines, JSON, texts or CSV, plain or in gzip; Parquet."""
 
+import codecs
 import csv
 import gzip
 import io
@@ -9,10 +10,11 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Literal, cast, get_args
+from typing import IO, Any, Literal, cast, get_args
 
+from millrace.columns import id_of, ids, json_values
 from millrace.errors import InputError
 
 Format = Literal["jsonl", "text", "csv", "json", "parquet"]
@@ -29,6 +31,8 @@ _SUFFIXES: dict[str, Format] = {
     ".json": "json",
     ".parquet": "parquet",
 }
+NOT_FINITE = "NaN and Infinity are no JSON values: leave the input out, or send null there"
+
 _PARQUET_ROWS = 1000  # in memory at a time
 _MAX_FIELD_CHARS = 1 << 28  # csv's own bound is 128 KiB
 
@@ -56,7 +60,7 @@ class Input:
             yield from _parquet_lines(self)
             return
         with _opened(self.source) as file:
-            lines = chain(self.head, file)
+            lines = _without_mark(chain(self.head, file))
             try:
                 if self.format == "csv":
                     yield from _csv_lines(file, self)
@@ -88,6 +92,13 @@ def _opened(source: str) -> Iterator[IO[bytes]]:
         yield cast(IO[bytes], file)
 
 
+def _without_mark(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields lines without the byte order mark that an editor may have put before the first."""
+    left = iter(lines)
+    yield from (line.removeprefix(codecs.BOM_UTF8) for line in islice(left, 1))
+    yield from left
+
+
 def _texts(lines: Iterable[bytes], source: str) -> Iterator[bytes]:
     for number, line in enumerate(lines, 1):
         try:
@@ -102,8 +113,11 @@ def _elements(lines: Iterable[bytes], source: str) -> Iterator[bytes]:
         document = json.loads(b"".join(lines))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{source}: not valid JSON: {error}") from error
-    for item in document if isinstance(document, list) else [document]:
-        yield _line(item)
+    for n, item in enumerate(document if isinstance(document, list) else [document]):
+        try:
+            yield _line(item)
+        except ValueError as error:
+            raise InputError(f"{source}, element {n}: {NOT_FINITE}") from error
 
 
 def _csv_lines(file: IO[bytes], table: Input) -> Iterator[bytes]:
@@ -112,21 +126,17 @@ def _csv_lines(file: IO[bytes], table: Input) -> Iterator[bytes]:
     text = io.TextIOWrapper(file, "utf-8-sig", newline="")
     rows = csv.reader(text, strict=True)
     try:
-        header = next(rows, None)
+        header = next(filter(None, rows), None)
         if not header:
             raise InputError(f"{table.source}: its first line must name the columns")
         named = table.column or (header[0] if len(header) == 1 else "")
         column = _position(table, header, named, "column")
-        ids = _position(table, header, table.id_column, "id_column") if table.id_column else None
-        for row in rows:
-            if not row:  # an empty line
-                continue
+        its_id = _position(table, header, table.id_column, "id_column") if table.id_column else None
+        for row in filter(None, rows):  # without blank lines
             if len(row) != len(header):
                 counts = f"{len(row)} fields, where the header has {len(header)}"
                 raise InputError(f"{table.source}, line {rows.line_num}: {counts}")
-            yield _line(
-                row[column] if ids is None else {"custom_id": row[ids], "input": row[column]}
-            )
+            yield _line(_item(row[column], None if its_id is None else id_of(row[its_id])))
     except csv.Error as error:
         raise InputError(f"{table.source}, line {rows.line_num}: {error}") from error
     except UnicodeDecodeError as error:
@@ -146,13 +156,21 @@ def _parquet_lines(table: Input) -> Iterator[bytes]:
         raise InputError("Parquet needs pyarrow: pip install 'millrace[parquet]'") from error
     try:
         with parquet.ParquetFile(table.source) as file:
-            names = _named_columns(table, file.schema_arrow.names)
+            names, row = _named_columns(table, file.schema_arrow.names), 1
             for batch in file.iter_batches(_PARQUET_ROWS, columns=names):
-                yield from (_line(_item(*row.values())) for row in batch.select(names).to_pylist())
+                yield from map(_line, map(_item, *_values(table, names, batch, row)))
+                row += batch.num_rows
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{table.source}: no Parquet file, or a damaged one: {error}") from error
-    except TypeError as error:
-        raise InputError(f"{table.source}, column {names[0]!r}: {error}") from error
+
+
+def _values(table: Input, names: list[str], batch: Any, row: int) -> list[list[Any]]:
+    """Returns the values of the column of inputs and, where it is asked for, that of ids."""
+    try:
+        values = [json_values(names[0], batch.column(names[0]), row)]
+        return values + [ids(name, batch.column(name), row) for name in names[1:]]
+    except ValueError as error:
+        raise InputError(f"{table.source}, {error}") from error
 
 
 def _named_columns(table: Input, header: list[str]) -> list[str]:
@@ -164,8 +182,11 @@ def _named_columns(table: Input, header: list[str]) -> list[str]:
     return names
 
 
-def _item(input: object, id: object = None) -> object:
-    return input if id is None else {"custom_id": str(id), "input": input}
+def _item(input: object, id: str | None = None) -> object:
+    """Returns an item; an object would be taken for one itself."""
+    if id is None:
+        return {"input": input} if isinstance(input, dict) else input
+    return {"custom_id": id, "input": input}
 
 
 def _position(table: Input, header: list[str], name: str, option: str) -> int:
@@ -177,4 +198,4 @@ def _position(table: Input, header: list[str], name: str, option: str) -> int:
 
 
 def _line(item: object) -> bytes:
-    return json.dumps(item).encode() + b"\n"
+    return json.dumps(item, allow_nan=False).encode() + b"\n"

@@ -1,11 +1,12 @@
 """Inputs and files of each kind become lines that can be sent again, or what is wrong is said."""
 
+import codecs
 import gzip
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +34,25 @@ def items(path: Path, content: bytes, **how: str) -> list[Any]:
     [
         ("a.jsonl", b'"x"\r\n{"input": "y"}', ["x", {"input": "y"}]),
         ("a.ndjson", b'"x"\n', ["x"]),
-        ("a.txt", "\ufeffé\r\n\ntwo words \n".encode(), ["\ufeffé", "", "two words "]),
+        ("a.txt", "é\r\n\ntwo \ufeffwords \n".encode(), ["é", "", "two \ufeffwords "]),
         ("a.json", b'[\n "x",\n {"input": 1}\n]', ["x", {"input": 1}]),
         ("a.json", b'{"input": 1}', [{"input": 1}]),
         ("a", b'"quoted"\n', ['"quoted"']),
-        ("a.csv", b'text\nx\n\n"y,\nz"\n', ["x", "y,\nz"]),
+        ("a.csv", b'\n\r\ntext\nx\n\n"y,\n\nz"\n\n', ["x", "y,\n\nz"]),
     ],
 )
 def test_suffixes_have_formats(tmp_path: Path, name: str, content: bytes, found: list[Any]) -> None:
-    assert items(tmp_path / name, content) == found
-    assert items(tmp_path / f"{name}.gz", gzip.compress(content)) == found
+    for begun in (content, codecs.BOM_UTF8 + content):
+        assert items(tmp_path / name, begun) == found
+        assert items(tmp_path / f"{name}.gz", gzip.compress(begun)) == found
 
 
 def test_csv_columns_are_taken_by_name(tmp_path: Path) -> None:
     content = '\ufeffid,note,text\r\na-1,,"hello, world"\r\n'.encode()
     found = items(tmp_path / "a.csv", content, column="text", id_column="id")
     assert found == [{"custom_id": "a-1", "input": "hello, world"}]
+    without = items(tmp_path / "a.csv", b"id,text\n,x\nNA,y\n", column="text", id_column="id")
+    assert without == ["x", {"custom_id": "NA", "input": "y"}]
     large = "x" * 300_000
     assert items(tmp_path / "a.csv", f"text\n{large}".encode()) == [large]
 
@@ -67,6 +71,8 @@ def test_csv_columns_are_taken_by_name(tmp_path: Path) -> None:
         ("a.jsonl.gz", b"plain", {}, "no gzip file"),
         ("a.jsonl.gz", gzip.compress(b'"x"', mtime=0)[:-9], {}, "no gzip file, or a damaged one"),
         ("a.json", b"[1,", {}, "not valid JSON"),
+        ("a.json", b"[1, [NaN]]", {}, "element 1: NaN and Infinity are no JSON values"),
+        ("a.json", b"[1e400]", {}, "element 0: NaN and Infinity are no JSON values"),
         ("a.parquet", b"x", {}, "a.parquet: no Parquet file, or a damaged one"),
         ("a.parquet.gz", b"", {}, "Parquet is read from a file, without gzip around it"),
     ],
@@ -107,12 +113,12 @@ def test_rows_of_parquet_are_items_of_any_json_type(tmp_path: Path) -> None:
 def test_faults_of_parquet_name_the_column_or_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = table(tmp_path / "a.parquet", a=["x"], b=[datetime(2026, 1, 1)])
+    path = table(tmp_path / "a.parquet", a=["x"], b=[math.nan])
     faults: list[tuple[dict[str, str], str]] = [
         ({}, "has several columns; name one with column: a, b"),
         ({"column": "c"}, "has no column 'c'; name one with column: a, b"),
         ({"column": "a", "id_column": "c"}, "name one with id_column: a, b"),
-        ({"column": "b"}, "column 'b': Object of type datetime is not JSON serializable"),
+        ({"column": "b"}, "a.parquet, column 'b', row 1: NaN is no JSON value"),
     ]
     for (how, said), case in each(faults):
         with case, pytest.raises(InputError, match=re.escape(said)):
@@ -160,7 +166,10 @@ def test_inputs_are_texts_values_items_or_lines(inputs: Any, found: list[Any]) -
 
 
 def test_tables_and_files_give_columns_by_name(tmp_path: Path) -> None:
-    table = {"id": [7, None], "text": ["x", "y"], "note": ["", ""]}
+    table = {"id": np.array([7.0, np.nan]), "text": ["x", "y"], "note": ["", ""]}
+    assert sent(table, column="text", id_column="note") == [{"input": "x"}, {"input": "y"}]
+    with pytest.raises(InputError, match=r"row 1 of the column of ids: 0\.5 is no id"):
+        sent({"id": [1, 0.5], "text": ["x", "y"]}, column="text", id_column="id")
     wanted = [{"custom_id": "7", "input": "x"}, {"input": "y"}]
     assert sent(table, column="text", id_column="id") == wanted
     assert sent(Frame(**table), column="text", id_column="id") == wanted
@@ -232,7 +241,7 @@ def test_it_is_not_sent_again(pauses: list[float]) -> None:
         ("hello", {}, "there is no file 'hello'; give a list"),
         (b"hello", {}, "give a list of inputs, or a path"),
         (7, {}, "not a int"),
-        (["x", float("nan")], {}, "input 1 can't be sent as JSON: .*not JSON compliant"),
+        (["x", float("nan")], {}, "input 1 can't be sent as JSON: NaN"),
         (["x", object()], {}, "input 1 can't be sent as JSON: a object is no JSON value"),
         (["x"], {"column": "a"}, "are for tables and CSV files"),
         ({"a": ["x"], "b": ["y"]}, {}, "several columns; name one with column: a, b"),

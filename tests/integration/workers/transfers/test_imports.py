@@ -2,9 +2,12 @@
 
 import gzip
 import io
+import math
 import shutil
 import sys
+from codecs import BOM_UTF8 as MARK
 from collections.abc import Callable
+from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -100,11 +103,16 @@ def handed_in(world: World, content: bytes, name: str = "in.jsonl") -> str:
     return ids.show("file", row.id)
 
 
-def packed(table: dict[str, list[Any]]) -> bytes:
+def packed(table: dict[str, Any]) -> bytes:
     """A table as Parquet."""
     out = io.BytesIO()
     parquet.write_table(pyarrow.table(table), out)
     return out.getvalue()
+
+
+def twice() -> pyarrow.Array:
+    """A struct of two fields of one name."""
+    return pyarrow.StructArray.from_arrays([pyarrow.array([1]), pyarrow.array([2])], ["a", "a"])
 
 
 def test_items_are_read_in_every_form(world: World, arrive: Arrive) -> None:
@@ -112,17 +120,30 @@ def test_items_are_read_in_every_form(world: World, arrive: Arrive) -> None:
         "custom_id": ["a", None, None], "input": ["one", "two", 'th"r\nee'],
         "params": [None, None, "{}"],
     }  # fmt: skip
-    table = '\ufeffcustom_id,input,params\r\na,one,\r\n,two,\r\n,"th""r\nee",{}\r\n'
+    table = '\ncustom_id,input,params\r\na,one,\r\n\n,two,\r\n\r\n,"th""r\nee",{}\r\n\n'
     forms: list[tuple[dict[str, str], bytes]] = [
         ({}, LINES),
+        ({}, LINES + b"\n \r\n"),
         (GZIP, gzip.compress(LINES)),
         (CSV, table.encode()),
         (PARQUET, packed(columns)),
     ]
-    for (form, body), case in each(forms):
+    marked = [({}, MARK + LINES), (GZIP, gzip.compress(MARK + LINES)), (CSV, MARK + table.encode())]
+    for (form, body), case in each([*forms, *marked]):
         with case:
             comes(world, arrive(body, **form))
     comes(world, world.coming({"file": handed_in(world, LINES)}))
+
+
+def test_values_of_parquet_have_their_forms_and_ids_their_digits(
+    world: World, arrive: Arrive
+) -> None:
+    taken = datetime(2024, 1, 2, 3, 4, 5, 678901)
+    instants = pyarrow.array([taken, None], pyarrow.timestamp("ns"))
+    id = arrive(packed({"input": instants, "custom_id": [7.0, None]}), **PARQUET)
+    assert world.carry() is None
+    stored = [(0, "7", None, '"2024-01-02T03:04:05.678901000"'), (1, None, None, "null")]
+    assert items(world, id) == stored
 
 
 def test_an_import_runs_as_a_job_and_counts_its_items_and_fields(
@@ -198,11 +219,18 @@ BROKEN = [
     (GZIP, gzip.compress(LINES)[:-9], "truncated", "ends in the"),
     (CSV, b"a,b\n1,2\n", "bad_columns", "'a', 'b'"),
     (CSV, b"column," * 10_000 + b"\n", "bad_columns", ""),
-    (CSV, b"input\n1,2\n", "not_csv", "row 1 has 2 fields"),
+    (CSV, b"input\n\n1,2\n", "not_csv", "line 3 ends a row of 2 fields"),
+    (CSV, b"\n\n", "bad_columns", ""),
     (CSV, b"input\n\xff\n", "not_utf8", "not UTF-8"),
     (CSV, b'input\n"a"b\n', "not_csv", "no CSV"),
     (PARQUET, LINES, "not_parquet", "no Parquet"),
-]
+    (PARQUET, packed({"input": [1.0] * 700 + [math.nan]}), "bad_value", "'input', row 701: NaN"),
+    (PARQUET, packed({"input": ["x"], "params": [{"a": [math.inf]}]}), "bad_value",
+     "column 'params', row 1: field 'a': Infinity"),
+    (PARQUET, packed({"input": [date(1, 1, 1)], "custom_id": [0.5]}), "bad_value",
+     "column 'custom_id', row 1: 0.5 is no id"),
+    (PARQUET, packed({"input": twice()}), "bad_value", "row 1: a struct has a field 'a' twice"),
+]  # fmt: skip
 
 
 def test_what_can_not_be_read_fails_the_job_and_says_why(world: World, arrive: Arrive) -> None:

@@ -1,9 +1,16 @@
 """Anthropic's messages as generation inputs, and back."""
 
+from contextlib import closing
 from typing import Any
 
+import orjson
+
+from jobs import ids
+from jobs.dialects import dialect
 from jobs.dialects.messages import input_of, message_of
+from jobs.intake.spool import Intake
 from jobs.models.inputs.generation import parse
+from jobs.models.model import Model
 from tests.support.cases import each
 
 BASE: dict[str, Any] = {"max_tokens": 10, "messages": [{"role": "user", "content": "x"}]}
@@ -21,6 +28,14 @@ def refused(**params: Any) -> list[Any]:
     faults: list[Any] = []
     input_of({**BASE, **params}, lambda code, message, *where: faults.append(where))
     return faults
+
+
+def test_blank_lines_at_the_end_are_no_requests() -> None:
+    request = {"custom_id": "a", "params": {**BASE, "model": "writer"}}
+    lines = [orjson.dumps(request), b"\n", b"\n"]
+    model = Model("writer", "1", "echo_chat")
+    with closing(Intake(ids.new(), "acme", model, strict=True, max_items=9)) as taken:
+        assert dialect("anthropic").read_items(lambda _: taken, lines, {}).total == 1
 
 
 def test_parameters_and_system_are_converted() -> None:

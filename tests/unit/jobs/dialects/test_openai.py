@@ -15,7 +15,8 @@ from openai.types.chat import ChatCompletion
 from jobs import ids
 from jobs.dialects import dialect
 from jobs.errors import Invalid
-from jobs.intake.spool import MAX_FAULTS, Intake, bounded_lines
+from jobs.intake.lines import bounded_lines
+from jobs.intake.spool import MAX_FAULTS, Intake
 from jobs.models.model import Limits, Model
 from jobs.models.registry import Registry
 from tests.support.cases import each
@@ -76,6 +77,8 @@ def test_a_slice_counts_the_inputs_of_lists_and_the_last_line_needs_no_end() -> 
     assert read(lines, ASKED)[1] == [7]
     file = io.BytesIO(json.dumps(GOOD).encode())
     assert len(read(bounded_lines(file, 9999), ASKED)[0]) == 1
+    assert len(take(GOOD, b"\n", b" \n")) == 1, "blank lines at the end are no requests"
+    assert [line for line, *_ in faults(b"\n", GOOD, b"\n")] == [1]
 
 
 def body(**more: Any) -> dict[str, Any]:

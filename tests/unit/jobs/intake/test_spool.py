@@ -1,7 +1,9 @@
 """Items on their way in: escaped rows, slices, and faults by their lines."""
 
+import io
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
@@ -17,6 +19,7 @@ from jobs import ids
 from jobs.errors import Invalid, StorageFull, TooLarge, TooManyItems
 from jobs.identity import Limit
 from jobs.intake import spool
+from jobs.intake.lines import bounded_lines, without_last_blanks
 from jobs.intake.spool import Intake, add_array, add_lines
 from jobs.models.model import Limits, Model
 from tests.support.json_values import custom_ids, json_values
@@ -194,12 +197,35 @@ def test_each_line_that_can_not_be_read_is_named_and_counted() -> None:
     found = refusal(new(), b'"fine"', b"{", b"", b"  \n", b"1e400")
     assert [(line, code) for line, code, _ in found] == [(n, "malformed") for n in (2, 3, 4, 5)]
     assert "empty line" in found[1][2]
+    assert [code for _, code, _ in refusal(new(), b"\n", b" \n")] == ["empty"]
     lines = [b"{", b'{"custom_id": "a", "input": 1}', b"{", b'{"custom_id": "a", "input": 1}']
     assert (4, "duplicate_custom_id") in {(line, code) for line, code, _ in refusal(new(), *lines)}
     twice = b'{"custom_id": "a", "input": 1}'
     found = refusal(new(), twice, b"{", twice, b"{")
     assert [line for line, *_ in found] == [2, 3, 4]
     assert [code for _, code, _ in refusal(new())] == ["empty"]
+
+
+def test_blank_lines_at_the_end_are_no_items_and_those_before_keep_their_numbers() -> None:
+    with closing(new()) as taken:
+        add_lines(taken, [b'"a"\n', b'"b"\n', b"\n", b"  \r\n", b""])
+        assert taken.total == 2
+    found = refusal(new(), b'"a"\n', b"\n", b"\n", b'"b"\n', b"\n")
+    assert [line for line, *_ in found] == [2, 3]
+    assert list(without_last_blanks([None, b"\n", None, b"\n"])) == [None, b"\n", None]
+
+
+@pytest.mark.parametrize("mark", [b"", BOM_UTF8])
+def test_lines_of_a_file_are_bounded_with_a_byte_order_mark_and_without(mark: bytes) -> None:
+    def lines(content: bytes) -> list[bytes | None]:
+        return list(bounded_lines(io.BytesIO(mark + content), 4))
+
+    assert lines(b"") == []
+    assert lines(b"abc\nabcd\nx") == [b"abc\n", None, b"x"]
+    assert lines(b"abcdefgh\nabcd") == [None, b"abcd"]
+    assert lines(b"abcd") == [b"abcd"]
+    assert lines(b"abcde") == [None]
+    assert lines(b"\n" + BOM_UTF8 + b"\n") == [b"\n", BOM_UTF8 + b"\n"], "only at the beginning"
 
 
 def then_nothing(*lines: bytes) -> Iterator[bytes]:

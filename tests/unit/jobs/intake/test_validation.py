@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from codecs import BOM_UTF8
 from dataclasses import replace
 from io import BytesIO
 from itertools import product
@@ -45,6 +46,7 @@ def test_the_format_of_what_has_no_name_is_guessed() -> None:
 
 def test_the_head_of_a_file_is_bounded_and_each_line_of_a_text_is_an_item() -> None:
     assert read_head(BytesIO(b"a\nb\n")) == [b"a\n", b"b\n"]
+    assert read_head(BytesIO(BOM_UTF8 + b"1\n2\n")) == [b"1\n", b"2\n"]
     long = BytesIO(b"x" * 300_000)
     assert sum(map(len, read_head(long, 1000))) < 70_000
     lines = [b'say "hi"\r\n', "\xe9\n".encode(), b"\n", None, b"\xff\n", b"last"]

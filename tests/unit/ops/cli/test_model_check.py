@@ -224,6 +224,8 @@ def test_what_is_asked_for_wrongly_is_said(slow: Path, tmp_path: Path) -> None:
     assert "no model 'fast' is served here" in check("fast", "--file", slow, status=2)
     inputs.write_text('"a"\n{')
     assert "inputs.jsonl, line 2: not valid" in check(*words, status=1)
+    inputs.write_text('\ufeff"a"\n{')
+    assert "inputs.jsonl, line 2: not valid" in check(*words, status=1)
     inputs.write_text("\n")
     assert "holds no input" in check(*words, status=1)
     with slow.open("a") as file:
