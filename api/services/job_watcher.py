@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api import background
 from jobs import ids
+from jobs.blobs.lines import one_line
 from jobs.states import TERMINAL
 from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.jobs import read
@@ -159,4 +160,5 @@ def _state(job: Job | None) -> Any:
 
 
 def _event(job: Job) -> bytes:
-    return b"id: %b\nevent: job\ndata: %b\n\n" % (event_id(job).encode(), orjson.dumps(job))
+    data = one_line(orjson.dumps(job))
+    return b"id: %b\nevent: job\ndata: %b\n\n" % (event_id(job).encode(), data)

@@ -1,4 +1,5 @@
-"""Result lines: replaces references by their payloads, and vectors by their JSON."""
+"""Result lines: replaces references by their payloads, and vectors by their JSON; escapes what
+readers take for the end of a line."""
 
 import logging
 import re
@@ -20,14 +21,26 @@ _HEAD = b'"outcome":"succeeded","output":'
 _TAIL = b',"error":null'
 
 
+def one_line(json: bytes) -> bytes:
+    """Escapes U+2028, U+2029 and U+0085 in JSON texts, which have them in strings alone.
+
+    For each of them `str.splitlines` begins a new line, and so do readers that use it.
+    """
+    if json.isascii():  # takes no time; nearly all are
+        return json
+    escaped = json.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+    return escaped.replace(b"\xc2\x85", b"\\u0085")
+
+
 def resolve_lines(payloads: Payloads, chunks: Iterable[bytes]) -> Generator[bytes, None, None]:
-    """Yields chunks of NDJSON result lines with vectors as JSON, and with their payloads, one of
-    these in memory at a time.
+    """Yields chunks of NDJSON result lines, as `one_line` has them, with vectors as JSON, and with
+    their payloads, one of these in memory at a time.
 
     A payload that is lost or corrupt makes its line `failed`, with an error: readers can't take it
     for an output. Raises BlobStoreUnavailable, which ends the response visibly.
     """
-    for chunk in chunks:
+    for stored in chunks:
+        chunk = one_line(stored)
         if b"#" in chunk and _VECTOR in chunk:
             chunk = b"".join(_with_json(chunk))
         if b"@" not in chunk or _MARK not in chunk:  # the first takes no time at all
@@ -59,7 +72,7 @@ def _spliced(payloads: Payloads, chunk: bytes) -> Iterator[bytes]:
             yield b'"outcome":"failed","output":null,"error":' + error.as_result().encode()
         else:
             yield _HEAD
-            yield payload
+            yield one_line(payload)
             yield _TAIL
         done = spot.end()
     yield chunk[done:]

@@ -9,6 +9,7 @@ from hashlib import file_digest
 from os import SEEK_END
 from typing import IO, Any
 
+from jobs.blobs.lines import one_line
 from jobs.dialects.protocol import Dialect, Part
 from workers.transfers.readers import load_parquet
 
@@ -119,7 +120,7 @@ class _Lines(_Growing):
 
     def add(self, entry: bytes) -> None:
         """Adds a line."""
-        self._out.write(entry + b"\n")
+        self._out.write(one_line(entry) + b"\n")
         self.items += 1
 
     def finish(self) -> None:

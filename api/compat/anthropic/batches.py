@@ -183,9 +183,8 @@ def _translated_lines(
     for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
         rows = map(orjson.loads, whole)
-        yield b"".join(
-            dialect.result_line(_row(row), "units", request_info)[1] + b"\n" for row in rows
-        )
+        found = (dialect.result_line(_row(row), "units", request_info)[1] for row in rows)
+        yield lines.one_line(b"".join(line + b"\n" for line in found))
 
 
 def _row(line: dict[str, Any]) -> dict[str, Any]:

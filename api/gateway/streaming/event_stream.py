@@ -20,6 +20,7 @@ from api.gateway.streaming.resuming import StreamCall, lingering
 from api.http.connections import connection
 from api.http.errors import to_error
 from api.http.request_id import request_id
+from jobs.blobs.lines import one_line
 from jobs.calls.messages import Delta
 from jobs.errors import MillraceError
 
@@ -53,7 +54,7 @@ class EventWriter(Protocol):
 def event(data: Any, name: str = "") -> bytes:
     """Returns one event whose data is JSON."""
     head = b"event: %b\n" % name.encode() if name else b""
-    return b"%bdata: %b\n\n" % (head, orjson.dumps(data))
+    return b"%bdata: %b\n\n" % (head, one_line(orjson.dumps(data)))
 
 
 class EventStream(Response):

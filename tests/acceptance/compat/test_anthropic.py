@@ -1,5 +1,6 @@
 """Anthropic's own client, as it comes, against a running platform."""
 
+import json
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -130,6 +131,18 @@ def test_long_answers_come_whole_and_one_that_is_no_text_is_an_error(claude: Ant
     assert odd.result.error.error.type == "api_error"  # type: ignore[union-attr]
     texts = [line.result.message.content[0].text for line in results]  # type: ignore[union-attr]
     assert texts == ["x" * 5000 if n % 2 else f"SHORT {n}" for n in range(6)]
+
+
+def test_a_result_is_one_line_for_readers_that_know_the_line_ends_of_unicode(
+    claude: Anthropic,
+) -> None:
+    said = "A\u2028B\u2029C\x85D"
+    made = claude.messages.batches.create(requests=[asked("a", said), asked("b", said)])
+    ended(claude, made.id)
+    path = f"/v1/messages/batches/{made.id}/results"
+    lines = claude.get(path, cast_to=str).splitlines()
+    texts = [json.loads(line)["result"]["message"]["content"][0]["text"] for line in lines]
+    assert texts == [said, said]
 
 
 def test_counts_and_results_are_live(claude: Anthropic, http: httpx.Client, gate: Path) -> None:

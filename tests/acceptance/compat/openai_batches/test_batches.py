@@ -98,6 +98,18 @@ def test_conversations_become_completions(client: OpenAI) -> None:
         assert "hello" in str(answer.choices[0].message.content)
 
 
+def test_an_answer_is_one_line_for_readers_that_know_the_line_ends_of_unicode(
+    client: OpenAI,
+) -> None:
+    said = "a\u2028b\u2029c\x85d"
+    batch = ended(client, create(client, talk(said, said), endpoint="/v1/chat/completions"))
+    assert batch.output_file_id is not None
+    [line] = client.files.content(batch.output_file_id).iter_lines()  # by str.splitlines
+    found = json.loads(line)
+    assert found["custom_id"] == said
+    assert said in found["response"]["body"]["choices"][0]["message"]["content"]
+
+
 def test_what_fails_is_in_a_file_of_its_own(client: OpenAI) -> None:
     lines = [embedding("good", "x"), embedding("bad", "fail"), embedding("fine", "xx")]
     batch = ended(client, create(client, *lines))

@@ -28,11 +28,11 @@ from workers.transfers import exporting
 from workers.transfers.child import run_transfer
 
 URL = f"s3://{BUCKET}/open/out/"
-NASTY = 'ü"\\\u2028/\U0001f600'
+NASTY = 'ü"\\\u2028\u2029\x85/\U0001f600'
 ITEMS = [
     {"custom_id": NASTY, "input": NASTY + "\t\u0001\x7f"},
     {"custom_id": "b", "input": "fail"},
-    "x" * 5000,  # in the blob store
+    "x\u2028" * 2000,  # in the blob store
 ]
 HOOK = "https://hooks.example/"
 
@@ -106,6 +106,8 @@ def test_lines_in_s3_are_those_of_the_route(world: World, s3: S3) -> None:
     assert part["url"] == f"{folder}results-00000.jsonl"
     body = s3.get(part["url"])
     assert body == read_by_route(world, id)
+    by_unicode = [orjson.loads(line) for line in body.decode().splitlines()]
+    assert [line["custom_id"] for line in by_unicode] == [NASTY, "b", None]
     assert (part["items"], part["bytes"]) == (3, len(body))
     assert part["sha256"] == hashlib.sha256(body).hexdigest()
     assert orjson.loads(s3.get(f"{folder}manifest.json")) == found
