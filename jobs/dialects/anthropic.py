@@ -1,5 +1,6 @@
 """Anthropic's Message Batches: a line is a request, a result a message."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -15,7 +16,7 @@ from jobs.dialects.messages import (
     message_of,
 )
 from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
-from jobs.errors import Fault, Malformed
+from jobs.errors import Fault, Invalid, Malformed
 from jobs.intake import validation
 from jobs.intake.lines import without_last_blanks
 from jobs.intake.spool import Intake
@@ -61,6 +62,8 @@ def _parsed(line: bytes | None, number: int) -> tuple[Any, list[Fault]]:
         return validation.parse_json(line), []
     except Malformed as error:
         return None, [Fault((), "malformed", error.detail, number)]
+    except Invalid as error:
+        return None, [replace(fault, line=number) for fault in error.faults]
 
 
 def model_of(request: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any
 
-from jobs.errors import Malformed
+from jobs.errors import Invalid, Malformed
 from jobs.intake import validation
 from jobs.models.engines.engine_spec import Task
 from jobs.models.inputs import embeddings
@@ -57,6 +57,10 @@ def request_of(line: bytes | None) -> dict[str, Any]:
         what = error.detail if line.strip() else "the line is empty"
         message = f"This line is not parseable as valid JSON: {what}"
         raise LineError("invalid_json_line", message, "") from None
+    except Invalid as error:
+        first = error.faults[0]
+        path = ".".join(map(str, first.loc))
+        raise LineError(first.code, first.message, path) from None
     if not isinstance(request, dict):
         raise LineError("invalid_json_line", "a line is a JSON object", "")
     return request

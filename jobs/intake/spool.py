@@ -9,6 +9,7 @@ import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from math import ceil
 from typing import IO, Any
@@ -376,5 +377,7 @@ def _add_line(intake: Intake, line: bytes | None, number: int) -> None:
     except Malformed as error:
         message = error.detail if text else "an empty line; each line is one JSON value"
         intake.refuse(Fault((), "malformed", message, number))
+    except Invalid as error:
+        intake.refuse(*(replace(fault, line=number) for fault in error.faults))
     else:
         intake.add(value, (), number)

@@ -10,6 +10,7 @@ import orjson
 
 from jobs.errors import Fault, Malformed
 from jobs.immutable import immutable
+from jobs.intake import integers
 from jobs.models.engines.engine_spec import no_problem
 from jobs.models.inputs import chat, embeddings, tensor_inputs
 from jobs.models.model import Model
@@ -39,10 +40,14 @@ class Item:
 
 
 def parse_json(raw: bytes | memoryview) -> Any:
-    """Parses JSON in UTF-8. Raises Malformed with the place.
+    """Parses JSON in UTF-8. Raises Malformed with the place, and Invalid with those of integers
+    that would be rounded.
 
     Lone surrogates pass, where nothing else is wrong: the checks after this name each one.
     """
+    # No call of Python in nearly all texts: a tenth of the bytes tell that no number is so long.
+    if integers.SAMPLE in bytes(raw[:: integers.STEP]).translate(integers.AS_ZERO):
+        integers.refuse(raw)
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as strict:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from jobs.errors import Malformed
+from jobs.errors import Invalid, Malformed
 from jobs.intake import validation
 
 
@@ -19,7 +19,7 @@ def read(path: Path) -> list[Any]:
             continue
         try:
             value = validation.parse_json(line)
-        except Malformed as error:
+        except (Invalid, Malformed) as error:
             raise click.ClickException(f"{path}, line {n}: {error}") from error
         inputs.append(value["input"] if isinstance(value, dict) and "input" in value else value)
     if not inputs:

@@ -3,11 +3,11 @@
 import io
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import IO, Any
 from uuid import UUID
 
-import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
@@ -255,9 +255,11 @@ def _submit_ndjson(
     for name in _JSON_PARAMETERS:
         if name in fields:
             try:
-                fields[name] = orjson.loads(fields[name])
-            except orjson.JSONDecodeError as error:
-                faults.append(Fault((name,), "malformed", f"not valid JSON: {error}"))
+                raw = fields[name].encode("utf-8", "surrogatepass")
+                fields[name] = validation.parse_json(raw)
+            except (Invalid, Malformed) as error:
+                its = error.faults or [Fault((), "malformed", error.detail)]
+                faults += [replace(fault, loc=(name, *fault.loc)) for fault in its]
                 del fields[name]
     for name, kind in (("priority", int), ("expires_in_s", _seconds)):
         if name in fields:
