@@ -186,7 +186,7 @@ def get_file(context: ContextDep, caller: Reader, file_id: FileId) -> Response:
     return json_response(file_object(_file(context, caller, file_id)))
 
 
-@router.head(PATH + "/{file_id}/content", response_class=Response)
+@router.head(PATH + "/{file_id}/content", include_in_schema=False)
 @router.get(
     PATH + "/{file_id}/content",
     response_class=StreamingResponse,

@@ -79,3 +79,11 @@ def test_a_download_goes_on_while_the_file_is_the_same(http: httpx.Client, path:
         unchanged = http.get(path, headers={"If-None-Match": known})
         assert (unchanged.status_code, unchanged.content) == (304, b"")
     assert http.get(path, headers={"If-None-Match": '"other"'}).content == CONTENT
+
+
+def test_the_headers_of_a_file_are_its_tenants_alone(platform: Platform, path: str) -> None:
+    assert httpx.head(platform.url + path).status_code == 401
+    with http_of(platform, "other-ranges") as other:
+        assert other.head(path).status_code == 404
+    with http_of(platform, "file-ranges", scopes=frozenset({"submit"})) as unreading:
+        assert unreading.head(path).status_code == 403

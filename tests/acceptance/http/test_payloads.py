@@ -197,7 +197,8 @@ def test_json_in_another_encoding_is_malformed(http: httpx.Client) -> None:
         "PUT /tenants/default/limits": '{"data": []}',
     }
     encodings = ("utf-8-sig", "utf-16", "utf-16-be", "utf-32")
-    for (request, encoding), case in each(product(bodies, encodings)):
+    from_files = {("POST /jobs", "utf-8-sig")}  # where a byte order mark is left out
+    for (request, encoding), case in each({*product(bodies, encodings)} - from_files):
         with case:
             content = bodies[request].encode(encoding)
             answer = http.request(*request.split(), content=content, headers=JSON)
@@ -205,6 +206,5 @@ def test_json_in_another_encoding_is_malformed(http: httpx.Client) -> None:
 
 
 def test_lines_in_another_encoding_are_malformed(http: httpx.Client) -> None:
-    for encoding in ("utf-8-sig", "utf-16"):
-        answer = http.post("/jobs?model=echo", content='"x"'.encode(encoding), headers=NDJSON)
-        assert places(answer) == [[]]
+    answer = http.post("/jobs?model=echo", content='"x"'.encode("utf-16"), headers=NDJSON)
+    assert places(answer) == [[]]
