@@ -31,16 +31,18 @@ def list_models(
     that API."""
     models = context.models_of(caller.tenant)
     served = models.with_adapters(models)
-    names = list(dict.fromkeys(name for model in served for name in (model.name, model.key)))
+    names = dict.fromkeys(name for model in served for name in (model.name, model.key))
+    named = {name: models.resolve(name, caller.tenant) for name in names}
     if anthropic.is_meant(request):
-        page = anthropic.page(names, limit=limit, after=after_id, before=before_id)
+        page = anthropic.page(named, limit=limit, after=after_id, before=before_id)
         return json_response(page)
-    return json_response({"object": "list", "data": list(map(openai.model_object, names))})
+    data = [openai.model_object(name, model) for name, model in named.items()]
+    return json_response({"object": "list", "data": data})
 
 
 @router.get(PATH + "/{model:path}", response_model=OpenAIModel | AnthropicModel)
 def get_model(request: Request, context: ContextDep, caller: Reader, model: str) -> Response:
     """Returns a model, by its name or as `name@version`."""
-    context.models_of(caller.tenant).resolve(model)
+    found = context.models_of(caller.tenant).resolve(model, caller.tenant)
     as_object: Any = anthropic if anthropic.is_meant(request) else openai
-    return json_response(as_object.model_object(model))
+    return json_response(as_object.model_object(model, found))

@@ -10,7 +10,9 @@ from api.routes.jobs import submit
 from jobs.telemetry.tracing import spans
 from jobs.telemetry.tracing.spans import NO_SPAN, Span
 
-_PROBES = frozenset({"/livez", "/readyz", "/metrics"})
+_PROBES = frozenset(
+    ("/livez", "/readyz", "/health", "/ping", "/v2/health/live", "/v2/health/ready", "/metrics")
+)
 _SHORT = {
     calls.PATH,
     embeddings.PATH,

@@ -1,4 +1,4 @@
-"""Liveness, readiness, metrics, and which models are ready."""
+"""Liveness, readiness, version, metrics, and which models are ready."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from api import background
 from api.context import Context, ContextDep
 from api.dependencies import Operator, Reader
-from api.schemas.common import MODEL, Health
+from api.schemas.common import MODEL, Health, ServerVersion
 from api.schemas.fleet import ModelList, ModelState
 from jobs.errors import NoWorker, Unavailable
 from jobs.models.model import Model
 from jobs.store.queue import workers
 from jobs.store.queue.workers import NOWHERE, ModelStatus
 from jobs.telemetry.metrics import exposition
+from jobs.version import VERSION
 from migrations import schema
 
 _REDIS_S = 1.0
@@ -47,6 +48,20 @@ async def readyz(context: ContextDep) -> dict[str, str]:
     if missing := database.without_worker:
         raise NoWorker(f"no worker is ready for {', '.join(missing)}", retry_after_s=1)
     return {"status": "ok"}
+
+
+@router.post("/ping", response_model=Health)
+@router.get("/ping", response_model=Health)
+@router.get("/health", response_model=Health)
+async def health(context: ContextDep) -> dict[str, str]:
+    """Returns 200 if `GET /readyz` does: `/health` is vLLM's name for it, `/ping` SageMaker's."""
+    return await readyz(context)
+
+
+@router.get("/version", response_model=ServerVersion)
+async def version() -> dict[str, str]:
+    """Returns the version of this process."""
+    return {"version": VERSION}
 
 
 class _Database(NamedTuple):

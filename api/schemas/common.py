@@ -75,6 +75,12 @@ class Health(BaseModel):
     status: str = Field(examples=["ok"])
 
 
+class ServerVersion(BaseModel):
+    """Version of the server."""
+
+    version: str = Field(examples=["0.2.0"])
+
+
 class FaultObject(BaseModel):
     """One problem in a request, and where it is."""
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PlainValidator, SkipValidation, StrictBool
 
+from jobs.errors import NotConfigured
 from jobs.models import artifact_paths
 from jobs.models.adapters import Adapter, folder_problems
 from jobs.models.engines import upstream_options
@@ -121,11 +122,22 @@ class Model:
     adapters: tuple[Adapter, ...] = field(default=(), compare=False)
     artifact: str = ""  #: digest of its files in the registry; "": its options name their paths
     probe: str = field(default="", compare=False)  #: JSON, from the registry; "": none
+    #: s since 1970 at which it was registered, or its models file was written last
+    created: int = field(default=0, compare=False)
 
     @property
     def served_by(self) -> "Model":
         """Version whose workers, lanes and limits of calls it has: itself, or an adapter's base."""
         return self
+
+    @property
+    def context_tokens(self) -> int:
+        """Most tokens of a sequence: of an input, with the output where it generates; 0: it has no
+        such bound, or files that aren't here say it."""
+        try:
+            return self.spec.context(self.options)
+        except NotConfigured:
+            return 0
 
     @property
     def pools(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,10 @@ from jobs.settings import SettingsError
 from jobs.states import API_POOL, PREPARE_POOL
 
 _adapter = cache(TypeAdapter)
-_REGISTERED = ("artifact", "probe")  # fields of models that no entry has
+_NO_ENTRY = {
+    **dict.fromkeys(("artifact", "probe"), "the registry alone sets it"),
+    "created": "the time of the models file says it",
+}  # fields of models that no entry has
 
 
 def load(path: Path | None) -> Registry:
@@ -31,12 +35,13 @@ def load(path: Path | None) -> Registry:
 
 def read(path: Path) -> Registry:
     """Reads the models file as it is now. Raises SettingsError with all its problems."""
-    entries = read_entries(path)
+    entries, written_s = read_entries(path), _written_s(path)
     problems: list[str] = []
     models: list[Model] = []
     for n, entry in enumerate(entries, start=1):
         try:
-            models.append(parse_entry(entry, path.parent.absolute()))
+            model = parse_entry(entry, path.parent.absolute())
+            models.append(replace(model, created=written_s))
         except SettingsError as error:
             problems += [f"{path}: [[model]] number {n}: {problem}" for problem in error.problems]
     keys = Counter(
@@ -52,6 +57,14 @@ def read(path: Path) -> Registry:
     if problems:
         raise SettingsError(problems)
     return Registry(models)
+
+
+def _written_s(path: Path) -> int:
+    """Returns the time at which a file was written last, s since 1970; 0: it is gone by now."""
+    try:
+        return int(path.stat().st_mtime)
+    except OSError:
+        return 0
 
 
 def read_entries(path: Path) -> list[dict[str, Any]]:
@@ -89,7 +102,7 @@ def parse_entry(entry: Mapping[str, Any], folder: Path) -> Model:
 
     Raises SettingsError with all its problems.
     """
-    problems = [f"{name}: the registry alone sets it" for name in _REGISTERED if name in entry]
+    problems = [f"{name}: {why}" for name, why in _NO_ENTRY.items() if name in entry]
     spec = _spec(entry, problems)
     table = dict(entry)
     limits = entry.get("limits", {})

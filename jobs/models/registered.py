@@ -29,6 +29,7 @@ class RegisteredVersion:
     entry: str  #: JSON: the fields of an entry of the models file but name and version
     artifact: str = ""  #: digest of its files; "": it needs none, or its options name them
     probe: str = ""  #: JSON: inputs, outputs and tolerance of its probe; "": none
+    created: int = 0  #: s since 1970 at which it was registered
 
     @property
     def key(self) -> str:
@@ -60,7 +61,7 @@ def parse(one: RegisteredVersion) -> Model:
     model = models_file.parse_entry(
         {**json.loads(one.entry), "name": one.name, "version": one.version}, folder
     )
-    return replace(model, artifact=one.artifact, probe=one.probe)
+    return replace(model, artifact=one.artifact, probe=one.probe, created=one.created)
 
 
 def union(declared: Registry, registered: Registered) -> Registry:

@@ -85,6 +85,7 @@ def _with_old_entries(before: Registry, declared: Registry) -> list[Model]:
         replace(
             old.get(model.key, model),
             price=model.price,
+            created=model.created,
             adapters=tuple(_with_old_adapters(before, model)),
         )
         for model in declared

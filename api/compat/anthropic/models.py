@@ -4,14 +4,15 @@ https://platform.claude.com/docs/en/api/models/list
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from fastapi import Request
 from pydantic import BaseModel, Field
 
 from jobs.errors import Fault, Invalid
+from jobs.models.model import Model
 
-_UNKNOWN = "1970-01-01T00:00:00Z"
 _MARKS = (b"anthropic-version", b"x-api-key")
 
 
@@ -21,9 +22,16 @@ class AnthropicModel(BaseModel):
     id: str
     type: Literal["model"]
     display_name: str
-    created_at: str = Field(description="1970: the models file has no date", examples=[_UNKNOWN])
+    created_at: str = Field(
+        description="when the version was registered, or its models file was written last",
+        examples=["2025-11-20T10:20:00Z"],
+    )
     lifecycle: Literal["active"]
-    max_input_tokens: int | None = None
+    max_input_tokens: int | None = Field(
+        default=None,
+        description="most tokens of a sequence; null: not known",
+        examples=[4096],
+    )
     max_tokens: int | None = None
 
 
@@ -46,24 +54,25 @@ def is_meant(request: Request) -> bool:
     return has_marks(dict(request.scope["headers"]))
 
 
-def model_object(name: str) -> dict[str, Any]:
+def model_object(name: str, model: Model) -> dict[str, Any]:
     """Returns the object of a model, by its name or as `name@version`."""
     return {
         "type": "model",
         "id": name,
         "display_name": name,
-        "created_at": _UNKNOWN,
+        "created_at": f"{datetime.fromtimestamp(model.created, UTC):%Y-%m-%dT%H:%M:%SZ}",
         "lifecycle": "active",
-        "max_input_tokens": None,
+        "max_input_tokens": model.context_tokens or None,
         "max_tokens": None,
     }
 
 
 def page(
-    names: Sequence[str], *, limit: int, after: str | None, before: str | None
+    named: Mapping[str, Model], *, limit: int, after: str | None, before: str | None
 ) -> dict[str, Any]:
     """Returns the page of models after one, or right before one. Raises Invalid where that one is
     not among them."""
+    names = list(named)
     start, stop = 0, len(names)
     if after is not None:
         start = _place(names, after, "after_id") + 1
@@ -73,7 +82,7 @@ def page(
     shown = names[start : min(stop, start + limit)]
     has_more = start > 0 if before is not None and after is None else start + limit < stop
     return {
-        "data": list(map(model_object, shown)),
+        "data": [model_object(name, named[name]) for name in shown],
         "has_more": has_more,
         "first_id": shown[0] if shown else None,
         "last_id": shown[-1] if shown else None,

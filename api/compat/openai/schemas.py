@@ -81,8 +81,18 @@ class OpenAIModel(BaseModel):
 
     id: ModelName
     object: Literal["model"] = "model"
-    created: int = Field(description="0: the models file has no date")
+    created: int = Field(
+        description="s since 1970 at which the version was registered, or its models file was "
+        "written last",
+        examples=[1_763_629_200],
+    )
     owned_by: str = Field(examples=["millrace"])
+    max_model_len: int = Field(
+        default=0,
+        description="vLLM's field: most tokens of a sequence, prompt and output; left out where it "
+        "isn't known",
+        examples=[4096],
+    )
 
 
 class OpenAIModelList(BaseModel):

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, ConfigDict, Field
 
 from jobs.models.engines import custom_engines
-from jobs.models.engines.echo_chat_options import EchoChatOptions
+from jobs.models.engines.echo_chat_options import CONTEXT_TOKENS, EchoChatOptions
 from jobs.models.engines.engine_spec import (
     TOKEN_BUCKETS,
     TRUE_OR_FALSE,
@@ -22,6 +22,7 @@ from jobs.models.engines.server_options import ServerOptions
 from jobs.models.engines.upstream_options import HttpOptions, OpenAIOptions
 from jobs.models.inputs import generation, signature
 from jobs.models.inputs.input_size import (
+    MAX_TOKENS,
     MIN_TOKENS,
     POSITIONS,
     WORDS,
@@ -74,11 +75,13 @@ def _embedding(most_dimensions: int) -> EngineSpec:
         adapters="files",
         vocabulary=WORDS,
         measured=True,
+        context=lambda options: options.get("max_tokens", MAX_TOKENS),
     )
 
 
-def _generator(options: type[EngineOptions]) -> EngineSpec:
-    """Returns the spec of models that generate text."""
+def _generator(options: type[EngineOptions], context_tokens: int = 0) -> EngineSpec:
+    """Returns the spec of models that generate text. context_tokens: of those whose options don't
+    say it."""
     return EngineSpec(
         False,
         "tokens",
@@ -89,6 +92,7 @@ def _generator(options: type[EngineOptions]) -> EngineSpec:
         options=options,
         generates=True,
         adapters="" if options is EchoChatOptions else "names",
+        context=lambda options: options.get("context_tokens", context_tokens),
     )
 
 
@@ -120,7 +124,7 @@ ENGINES: Mapping[str, EngineSpec] = {
     "encoder": _embedding(8192),  # an engine refuses more than it has
     "function": EngineSpec(True, "characters", {}, characters, task="text"),
     "echo": EngineSpec(False, "characters", {}, characters),
-    "echo_chat": _generator(EchoChatOptions),
+    "echo_chat": _generator(EchoChatOptions, CONTEXT_TOKENS),
     "http": EngineSpec(False, "characters", {}, written_characters, options=HttpOptions),
     "openai": replace(
         _CHAT_UPSTREAM, by_task={"chat": _CHAT_UPSTREAM, "embedding": _EMBEDDING_UPSTREAM}

@@ -182,6 +182,7 @@ def _huggingface(
         pads=huggingface_folder.pads,
         options=options,
         measured=True,
+        context=huggingface_folder.longest,
     )
 
 
@@ -211,6 +212,7 @@ HUGGINGFACE = replace(
             size=pair_characters,
             buckets=_CHARACTER_BUCKETS,
             longest=lambda options: _CHARACTER_BUCKETS[-1],
+            context=huggingface_folder.longest,
             pads=lambda options: False,
         ),
     },

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from jobs.models.engines.engine_spec import EngineOptions, EntryContext
 
+CONTEXT_TOKENS = 8192  # where an entry says nothing else
 _Whole = Annotated[int, Field(ge=1, le=10_000_000)]
 _Number = Annotated[float, Field(ge=0, le=60_000)]
 
@@ -19,7 +20,7 @@ class EchoChatOptions(EngineOptions):
     blocks: _Whole = 4096  #: KV blocks
     block_tokens: _Whole = 16
     sequences: _Whole = 64  #: most sequences of a step
-    context_tokens: _Whole = 8192
+    context_tokens: _Whole = CONTEXT_TOKENS
     token_log: str = ""  #: file to which each step appends the number of its tokens; "": none
 
     def conflicts(self, entry: EntryContext | None) -> Iterator[str]:

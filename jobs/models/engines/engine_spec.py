@@ -140,6 +140,8 @@ class EngineSpec:
     longest: Callable[[Mapping[str, Any]], int] = lambda options: options.get(
         "max_tokens", MAX_TOKENS
     )
+    #: most tokens of a sequence, by the model's options; 0: not known, or without such a bound
+    context: Callable[[Mapping[str, Any]], int] = lambda options: 0
     #: True where each row of a launch costs what its longest does, by the model's options
     pads: Callable[[Mapping[str, Any]], bool] = lambda options: options.get("layout") == "padded"
     shapes: bool = False  #: buckets are shapes: an input fits no launch of another, large or small

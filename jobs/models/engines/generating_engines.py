@@ -63,4 +63,5 @@ TRANSFORMERS = EngineSpec(
     options=TransformersOptions,
     generates=True,
     adapters="files",
+    context=huggingface_folder.context_tokens,
 )

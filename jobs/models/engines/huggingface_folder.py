@@ -70,6 +70,27 @@ def longest(options: Mapping[str, Any]) -> int:
     return min(_longest(options["path"], options.get("config_sha256", "")), most)
 
 
+def context_tokens(options: Mapping[str, Any]) -> int:
+    """Returns the most tokens of a sequence of a model that generates: `context_tokens`, but no
+    more than the model has; 0: not known. Raises NotConfigured as `longest`."""
+    asked: int = options.get("context_tokens", 0)
+    if not options.get("path") or _is_elsewhere(options):
+        return asked
+    own = _positions(options["path"], options.get("config_sha256", ""))
+    return min(asked or own, own or asked)
+
+
+@cache
+def _positions(path: str, sha256: str) -> int:
+    config = read(_here(Path(path) / CONFIG, sha256).parent, CONFIG)
+    config = config.get("text_config") or config
+    names = ["max_position_embeddings"]
+    if config.get("use_sliding_window", True):
+        names.append("sliding_window")
+    known = [n for name in names if isinstance(n := config.get(name), int) and n > 0]
+    return min(known, default=0)
+
+
 @cache
 def _longest(path: str, sha256: str) -> int:
     folder = Path(path)

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from sqlalchemy import func, insert, or_, select, update
+from sqlalchemy import BigInteger, cast, func, insert, or_, select, update
 
 from jobs.models.registered import RegisteredVersion
 from jobs.store import queries
@@ -68,7 +68,8 @@ def in_state(tx: Tx, state: State) -> list[RegisteredVersion]:
     """Returns the versions in this state, those registered first at the beginning."""
     query = (
         select(table.c.name, table.c.version, table.c.entry,
-               func.coalesce(table.c.artifact, ""), func.coalesce(table.c.probe, ""))
+               func.coalesce(table.c.artifact, ""), func.coalesce(table.c.probe, ""),
+               cast(func.extract("epoch", table.c.created_at), BigInteger))
         .where(table.c.state == state)
         .order_by(table.c.created_at, table.c.name, table.c.version)
     )  # fmt: skip

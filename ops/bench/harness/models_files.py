@@ -23,7 +23,7 @@ def models_file(*models: Model) -> str:
 
 
 def _entry(model: Model) -> str:
-    default = Model(model.name, model.version, model.engine)
+    default = Model(model.name, model.version, model.engine, created=model.created)
     values = {field.name: getattr(model, field.name) for field in fields(model)}
     names = {"name", "version", "engine"} | {n for n in values if values[n] != getattr(default, n)}
     lines = [f"{name} = {_toml(value)}" for name, value in values.items() if name in names]

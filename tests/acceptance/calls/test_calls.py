@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from jobs import ids
+from jobs.version import VERSION
 from millrace import Client
 from tests.support.cases import each
 from tests.support.clients import infer
@@ -113,6 +114,10 @@ def test_malformed_json_is_named(http: httpx.Client) -> None:
 def test_health_and_models_say_what_is_ready(http: httpx.Client) -> None:
     assert http.get("/livez").json() == {"status": "ok"}
     assert http.get("/readyz").json() == {"status": "ok"}
+    for method, path in (("GET", "/health"), ("GET", "/ping"), ("POST", "/ping")):
+        answer = http.request(method, path)
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    assert http.get("/version").json() == {"version": VERSION}
     listed = http.get("/models").json()["data"]
     on_demand = {"efficientnet-lite0", "smollm2"}
     samples = {"minilm", "echo", "batchstring", "simple", "image-classifier"} | on_demand

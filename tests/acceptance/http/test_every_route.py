@@ -37,7 +37,10 @@ INFER = (
     "POST /v1/messages/count_tokens", "POST /v1/responses", "POST /v2/models/{model}/infer",
     "POST /v2/models/{model}/versions/{version}/infer",
 )  # fmt: skip
-OPEN = ("GET /livez", "GET /readyz", "GET /v2/health/live", "GET /v2/health/ready")
+OPEN = (
+    "GET /livez", "GET /readyz", "GET /health", "GET /ping", "POST /ping", "GET /version",
+    "GET /v2/health/live", "GET /v2/health/ready",
+)  # fmt: skip
 SCOPES_OF_THEIR_OWN: dict[str, Scope | None] = {
     "GET /tenants/{tenant}/limits": "read",
     "GET /webhooks/secret": "submit",

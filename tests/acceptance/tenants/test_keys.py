@@ -86,7 +86,7 @@ def test_the_first_key_that_is_made_while_it_runs_ends_the_open_door(platforms: 
         ends(platform, None)
         assert ask(platform, None, "GET", "/jobs").json()["code"] == "unauthenticated"
         assert statuses(platform, made["key"]) == [200, 200]
-        for path in ("/livez", "/readyz", "/openapi.json", "/docs"):
+        for path in ("/livez", "/readyz", "/health", "/version", "/openapi.json", "/docs"):
             assert ask(platform, None, "GET", path).status_code == 200
         jobs = command(platform, "jobs", "--json", key=made["key"])
         assert jobs == {"data": [], "next": None}

@@ -136,6 +136,9 @@ def test_an_api_answers_probes_and_refuses_jobs_until_the_database_is_back(
         assert refused.status_code == 503
         assert refused.json()["detail"].startswith("the database ")
         assert client.get("/livez").status_code == 200
+        assert client.get("/version").status_code == 200
+        for probe in (client.get("/health"), client.get("/ping"), client.post("/ping")):
+            assert (probe.status_code, probe.json()["code"]) == (503, "unavailable")
         refused = client.post("/jobs", json=job)
         assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
         proxy.inject("none")

@@ -1,5 +1,6 @@
 """The registry over HTTP: what its operations show, what they refuse, and how they say so."""
 
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -8,6 +9,7 @@ from jobs.store.registry import artifacts
 from tests.integration.api.conftest import People
 from tests.support.cases import each
 from tests.support.stores.transactions import execute, scalars, transact
+from tests.support.wait import eventually
 
 ENTRY = {"engine": "echo", "target_ms": 40}
 PROBE = {"inputs": ["a"], "outputs": ["a"]}
@@ -52,6 +54,15 @@ def test_models_are_listed_with_versions_aliases_routes(people: People) -> None:
     assert second["created_by"]
     acts = scalars(people.database, "SELECT act FROM audit")
     assert {"model.push", "model.alias", "model.route"} <= {*acts}
+
+
+def test_openais_list_says_when_a_version_was_registered(people: People) -> None:
+    push(people, "1")
+    registered = datetime.fromisoformat(ask(people, "GET", "/m/versions/1")["created_at"])
+    found = eventually(
+        lambda: (one := people.send("admin", "GET", "/v1/models/m@1")).is_success and one.json()
+    )
+    assert found["created"] == int(registered.timestamp())
 
 
 def test_an_alias_and_a_route_are_removed_and_a_version_is_retired(people: People) -> None:

@@ -73,7 +73,8 @@ def faults(schema: dict[str, Any], value: Any) -> list[str]:
 def test_an_operation_says_what_it_does_and_shows_what_is_sent_and_answered() -> None:
     open_to_all = {name for name, found in OPERATIONS.items() if not found.get("security")}
     assert open_to_all == {
-        "GET /livez", "GET /readyz", "GET /v2/health/live", "GET /v2/health/ready"
+        "GET /livez", "GET /readyz", "GET /health", "GET /ping", "POST /ping", "GET /version",
+        "GET /v2/health/live", "GET /v2/health/ready",
     }  # fmt: skip
     for name, case in each(OPERATIONS):
         with case:

@@ -1,5 +1,6 @@
 """The models file: what is right is served, what is wrong is named, and prices are exact."""
 
+import os
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -14,6 +15,7 @@ from jobs.models.engines.engine_spec import TOKEN_BUCKETS
 from jobs.models.model import Degrade, Limits, Model
 from jobs.models.pricing import FREE, Price
 from jobs.models.registry import Registry
+from jobs.models.watcher import ModelsFile
 from jobs.settings import SettingsError
 from tests.support.cases import each
 
@@ -65,6 +67,20 @@ def test_a_file_declares_models_with_their_limits_in_one_pool_or_several(tmp_pat
     for wrong in ("[]", '["gpu", ""]', '["gpu", "gpu"]', "3"):
         [problem] = problems(tmp_path, own + wrong)
         assert "pool" in problem
+
+
+def test_a_version_is_as_old_as_the_file_that_declares_it(tmp_path: Path) -> None:
+    """Also one that was declared before the file changed: each process says the same."""
+    read(tmp_path, entry("a", "1", "echo"))
+    path = tmp_path / "models.toml"
+    os.utime(path, (1_000, 1_000))
+    file = ModelsFile(path)
+    assert [model.created for model in file.models] == [1_000]
+    read(tmp_path, entry("a", "1", "echo") + entry("b", "1", "echo"))
+    os.utime(path, (2_000, 2_000))
+    assert file.poll()
+    assert [model.created for model in file.models] == [2_000, 2_000]
+    assert all(model.created > 1_000_000_000 for model in ModelsFile(None).models)
 
 
 def test_a_bare_name_means_the_version_declared_last_and_an_unknown_one_is_refused(

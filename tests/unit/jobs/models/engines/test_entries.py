@@ -1,5 +1,6 @@
 """Entries of engines for images, generation and servers: what is wrong is told without torch."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,33 @@ def test_options_of_models_that_generate_are_checked_and_so_is_their_folder(tmp_
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "config.json").write_text('{"architectures": ["BertForTokenClassification"]}')
     assert any("ForCausalLM" in problem for problem in model.file_problems())
+
+
+def test_the_context_is_what_the_entry_says_within_what_the_folder_has(tmp_path: Path) -> None:
+    own: dict[str, Any] = {"max_position_embeddings": 2048}
+    sliding = {**own, "sliding_window": 512}
+    cases: list[tuple[Any, dict[str, Any], int]] = [
+        (own, {}, 2048),
+        (own, {"context_tokens": 100}, 100),
+        (own, {"context_tokens": 5000}, 2048),
+        (sliding, {}, 512),
+        ({**sliding, "use_sliding_window": False}, {}, 2048),
+        ({"text_config": own}, {}, 2048),
+        ({}, {}, 0),
+        ({}, {"context_tokens": 100}, 100),
+        (None, {"context_tokens": 100}, 0),  # its folder is missing
+    ]
+    for n, (config, options, context) in enumerate(cases):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        if config is not None:
+            (folder / "config.json").write_text(json.dumps(config))
+        entry = Model("m", "1", "transformers", options={"path": str(folder), **options})
+        assert entry.context_tokens == context, (config, options)
+    others = {"server": 0, "openai": 0, "echo": 0, "echo_chat": 8192, "minilm": 256}
+    assert {name: Model("m", "1", name).context_tokens for name in others} == others
+    options = {"context_tokens": 7}
+    assert Model("m", "1", "server", options=options).context_tokens == 7
 
 
 FULL = {"server": '"vllm"', "version": '"0.33.0"', "path": '"llama"'}
