@@ -1,6 +1,6 @@
 """Anthropic's messages as generation inputs, and completions as Anthropic's messages.
 
-Images, documents, thinking and tools of a server are refused by name.
+Images, documents, thinking that holds any, and tools of a server are refused by name.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from jobs.models.inputs import chat
+from jobs.models.inputs.fields import is_empty_reasoning
 
 _STOPS = {
     "stop": "end_turn",
@@ -127,6 +128,8 @@ def _blocks(content: Any, *loc: str | int) -> list[Mapping[str, Any]]:
 def _text_of(block: Mapping[str, Any], *loc: str | int) -> str:
     kind, text = block.get("type"), block.get("text")
     if kind != "text" or not isinstance(text, str):
+        if is_empty_reasoning(block):
+            return ""
         other = f"blocks of type {kind!r}" if isinstance(kind, str) else "such blocks"
         raise _Unserved(f"{other} are not served here, text alone", *loc)
     return text

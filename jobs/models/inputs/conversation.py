@@ -9,8 +9,9 @@ from typing import Any
 
 import orjson
 
-from jobs.models.inputs.fields import FieldError
+from jobs.models.inputs.fields import EMPTY, FieldError, is_empty_reasoning, is_neutral
 
+_SHOWN = 100  # characters of a client's text in an error
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _MESSAGE_KEYS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "refusal"})
 
@@ -26,35 +27,41 @@ def _message(place: str, message: Any) -> Mapping[str, Any]:
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(role, str) or role not in _ROLES:
         raise FieldError(f"{place}.role", f"must be one of {', '.join(_ROLES)}")
-    for key, value in message.items():
-        if key not in _MESSAGE_KEYS and value is not None:
-            raise FieldError(f"{place}.{key}", "isn't supported: leave it out")
-    calls = message.get("tool_calls")
+    said = {key: value for key, value in message.items() if value not in EMPTY}
+    for key, value in said.items():
+        if key not in _MESSAGE_KEYS and not is_neutral(key, value):
+            raise FieldError(f"{place}.{key[:_SHOWN]}", "isn't supported: leave it out")
+    read = {key: value for key, value in said.items() if key in _MESSAGE_KEYS}
+    calls = read.get("tool_calls")
     if calls is not None and role != "assistant":
         raise FieldError(f"{place}.tool_calls", "belongs to messages of the assistant")
     if role == "tool" and not isinstance(message.get("tool_call_id"), str):
         raise FieldError(f"{place}.tool_call_id", "must be the id of the tool call it answers")
-    read = {key: value for key, value in message.items() if value is not None}
     read["role"] = "system" if role == "developer" else role
-    read["content"] = _text(f"{place}.content", message.get("content"), optional=bool(calls))
+    content = message.get("content")
+    if content is None:
+        content = read.get("refusal", "" if calls else None)
+    read["content"] = _text(f"{place}.content", content)
     if calls:
         read["tool_calls"] = _calls(f"{place}.tool_calls", calls)
     return read
 
 
-def _text(place: str, content: Any, *, optional: bool) -> str:
-    if content is None and optional:
-        return ""
+def _text(place: str, content: Any) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
         raise FieldError(place, "must be a text or a list of parts")
-    return "\n".join(_part(f"{place}[{n}]", part) for n, part in enumerate(content))
+    parts = (_part(f"{place}[{n}]", part) for n, part in enumerate(content))
+    return "\n".join(text for text in parts if text is not None)
 
 
-def _part(place: str, part: Any) -> str:
+def _part(place: str, part: Any) -> str | None:
+    """Returns the text of a part; None of one that says nothing."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind not in ("text", "refusal"):
+        if kind and is_empty_reasoning(part):
+            return None
         raise FieldError(f"{place}.type", 'must be "text": other parts aren\'t supported')
     text = part.get(kind)
     if not isinstance(text, str):

@@ -1,7 +1,14 @@
-"""Fields of a JSON object that a client sent, read with their types and ranges checked."""
+"""Fields of a JSON object that a client sent, read with their types and ranges checked, and those
+that clients repeat of earlier answers, of whatever API, and that change nothing."""
 
 from collections.abc import Mapping
 from typing import Any
+
+EMPTY: tuple[Any, ...] = (None, "", [], {})
+"""Values of a field that say nothing."""
+# Fields of an earlier answer, or of a part of it, that change nothing whatever text they hold.
+_LABELS = frozenset({"id", "status"})
+_REASONING = frozenset({"reasoning", "thinking", "redacted_thinking"})
 
 
 class FieldError(ValueError):
@@ -52,3 +59,20 @@ class Fields:
             span = f"over {least:g}, up to {most:g}" if above else f"from {least:g} to {most:g}"
             raise FieldError(name, f"must be a number {span}")
         return float(value)
+
+
+def is_neutral(name: str, value: Any) -> bool:
+    """Returns True for a field of an earlier message that says nothing: it is empty, it is an
+    object whose fields are, or it labels the answer."""
+    if isinstance(value, dict):
+        return all(inner in EMPTY for inner in value.values())
+    return value in EMPTY or (name in _LABELS and isinstance(value, str))
+
+
+def is_empty_reasoning(part: Mapping[str, Any]) -> bool:
+    """Returns True for an item, a block or a part of a message that is one of reasoning, and holds
+    none."""
+    kind = part.get("type")
+    if not isinstance(kind, str) or kind not in _REASONING:
+        return False
+    return all(is_neutral(name, value) for name, value in part.items() if name != "type")

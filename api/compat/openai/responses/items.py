@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jobs import ids
-from jobs.models.inputs.fields import FieldError
+from jobs.models.inputs.fields import FieldError, is_empty_reasoning
 
 Item = dict[str, Any]
 
@@ -33,7 +33,14 @@ def read_input(value: Any, referenced: Mapping[str, Item] = _NONE) -> list[Item]
         value = [{"role": "user", "content": value}]
     if not isinstance(value, list) or not value:
         raise FieldError("input", "must be a text or a list of at least one item")
-    return [_read_item(item, f"input[{n}]", referenced) for n, item in enumerate(value)]
+    items = [
+        _read_item(item, f"input[{n}]", referenced)
+        for n, item in enumerate(value)
+        if not (isinstance(item, dict) and is_empty_reasoning(item))
+    ]
+    if not items:
+        raise FieldError("input", "must hold more than reasoning without a content")
+    return items
 
 
 def _read_item(item: Any, place: str, referenced: Mapping[str, Item]) -> Item:

@@ -75,6 +75,22 @@ def test_tools_and_their_results_are_converted() -> None:
     assert parse(value).tool_use.choice == "auto"
 
 
+def test_what_says_nothing_in_an_earlier_message_changes_nothing() -> None:
+    text = {"type": "text", "text": "y", "citations": None}
+    thoughts = [
+        {"type": "thinking", "thinking": "", "signature": ""},
+        {"type": "redacted_thinking", "data": ""},
+    ]
+    earlier = {"id": "msg_1", "type": "message", "stop_reason": "end_turn", "usage": {}}
+    messages = [
+        *BASE["messages"],
+        {**earlier, "role": "assistant", "content": [*thoughts, text]},
+        {"role": "user", "content": [text]},
+    ]
+    plain = [{"role": "assistant", "content": "y"}, {"role": "user", "content": "y"}]
+    assert converted(messages=messages)["messages"] == [*BASE["messages"], *plain]
+
+
 def test_what_is_not_served_is_refused_with_its_place() -> None:
     def said(role: str, *content: Any) -> dict[str, Any]:
         return {"messages": [{"role": role, "content": [*content] or "x"}]}
@@ -96,6 +112,7 @@ def test_what_is_not_served_is_refused_with_its_place() -> None:
         ({"messages": []}, "messages"),
         (said("system"), "messages.0.role"),
         (said("user", {"type": "image"}), "messages.0.content.0"),
+        (said("assistant", {"type": "thinking", "thinking": "y"}), "messages.0.content.0"),
         (said("user", {"type": "tool_result"}), "messages.0.content.0.tool_use_id"),
         (said("assistant", {"type": "tool_use"}), "messages.0.content.0"),
     ]

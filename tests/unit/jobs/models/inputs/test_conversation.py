@@ -45,8 +45,30 @@ def test_parts_of_a_message_become_one_text_and_arguments_of_earlier_calls_objec
             read_messages([{"role": "assistant", "tool_calls": [call]}])
 
 
+NEUTRAL: dict[str, Any] = {
+    "id": "msg_1", "status": "completed", "annotations": [], "audio": None, "function_call": None,
+    "refusal": None, "reasoning_content": "", "tool_calls": [], "thinking_blocks": None,
+    "provider_specific_fields": {"refusal": None},
+}  # fmt: skip
+
+
+def test_what_says_nothing_in_an_earlier_message_reaches_no_template() -> None:
+    for role in ("user", "assistant", "system"):
+        message = {"role": role, "content": "x"}
+        assert read_messages([{**NEUTRAL, **message}]) == (message,)
+    calls = {"role": "assistant", "content": None, "tool_calls": [EARLIER_CALL]}
+    assert read_messages([NEUTRAL | calls]) == read_messages([calls])
+    refusal = {"role": "assistant", "content": None, "refusal": "No."}
+    assert read_messages([NEUTRAL | refusal])[0]["content"] == "No."
+    thought = {"type": "thinking", "thinking": [], "status": "completed"}
+    parts = [thought, {"type": "text", "text": "x", "annotations": []}]
+    read = read_messages([{"role": "assistant", "content": parts}])
+    assert read == ({"role": "assistant", "content": "x"},)
+
+
 def test_a_message_that_no_template_takes_is_refused_with_its_place() -> None:
     image = {"type": "image_url", "image_url": {}}
+    thought = {"type": "thinking", "thinking": "y"}
     cases = [
         ("hello", "messages[0].role"),
         ({"role": "nobody", "content": "x"}, "messages[0].role"),
@@ -55,6 +77,10 @@ def test_a_message_that_no_template_takes_is_refused_with_its_place() -> None:
         ({"role": "assistant", "content": None}, "messages[0].content"),
         ({"role": "user", "content": 5}, "messages[0].content"),
         ({"role": "user", "content": "x", "audio": {"id": "a"}}, "messages[0].audio"),
+        ({"role": "user", "content": "x", "id": 5}, "messages[0].id"),
+        ({"role": "user", "content": "x", "annotations": [{}]}, "messages[0].annotations"),
+        ({"role": "user", "content": "x", "reasoning": "y"}, "messages[0].reasoning"),
+        ({"role": "user", "content": [thought]}, "messages[0].content[0].type"),
         ({"role": "user", "content": "x", "tool_calls": [EARLIER_CALL]}, "messages[0].tool_calls"),
         ({"role": "assistant", "tool_calls": {"a": 1}}, "messages[0].tool_calls"),
         ({"role": "assistant", "tool_calls": [{}]}, "messages[0].tool_calls[0].function"),
