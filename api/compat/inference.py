@@ -63,7 +63,7 @@ async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Resp
     since_s = arrived_s(request.scope)
     if bodies.is_heavy(raw):
         raise TooLarge(f"{len(raw)} bytes are too many here: POST /infer takes longer texts")
-    text = validated(Text, validation.parse_json(raw)).input
+    text = validated(Text, validation.parse_call(raw)).input
     target = await context.router.route(models, name, request, caller.tenant, key=key)
     prepared = prepared_call(models, target, CallRequest(model=name, input=text))
     headers: dict[str, str] = {}

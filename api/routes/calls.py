@@ -65,7 +65,7 @@ async def answer_call(
         prepared = await context.call_preparation.run(request, tenant, prepare, raw, ready)
         router.record(prepared.target, ready.asker)
     else:
-        call = validated(CallRequest, validation.parse_json(raw))
+        call = validated(CallRequest, validation.parse_call(raw))
         target = await router.route(models, call.model, request, tenant, key=key)
         prepared = prepared_call(models, target, call)
 
@@ -120,7 +120,7 @@ async def respond(
 
 def prepare(models: Registry, raw: bytes, ready: ReadyVersions) -> PreparedCall:
     """Parses and checks a body, in a child process."""
-    call = validated(CallRequest, validation.parse_json(raw))
+    call = validated(CallRequest, validation.parse_call(raw))
     if not call.stream:
         end_after(call.timeout_ms)
     target = ready.target(models, call.model)

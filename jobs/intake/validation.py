@@ -3,12 +3,12 @@
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
 
-from jobs.errors import Fault, Malformed
+from jobs.errors import Fault, Invalid, Malformed
 from jobs.immutable import immutable
 from jobs.intake import integers
 from jobs.models.engines.engine_spec import no_problem
@@ -18,6 +18,7 @@ from jobs.models.model import Model
 MAX_CUSTOM_ID = 512  # characters
 MAX_DEPTH = 200  # of an input: what is built around it adds a few levels
 _WRITER_DEPTH = 254  # levels that orjson writes
+_MOST_SHOWN = 64  # characters of a field's name
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")  # the escape, not its letters
 _CONTROL = re.compile("[\\x00-\\x1f\\x7f\\ud800-\\udfff]")
@@ -62,6 +63,38 @@ def parse_json(raw: bytes | memoryview) -> Any:
         return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError):
         raise error from None
+
+
+def parse_call(raw: bytes) -> Any:
+    """Parses the body of a call, as `parse_json`. Raises Invalid where a text holds a NUL, with its
+    place in the client's own words: calls take what jobs do, which can't store one."""
+    value = parse_json(raw)
+    if b"\\u0000" in raw and (place := _place_of_nul(value)) is not None:
+        message = f"{place or 'the body'} holds a NUL character, U+0000: remove it"
+        raise Invalid(message, faults=[Fault((place or "body",), "nul", message)])
+    return value
+
+
+def _place_of_nul(value: Any, place: str = "", levels: int = MAX_DEPTH) -> str | None:
+    """Returns the path of the first text with a NUL; of a field whose name has one, its object's;
+    None where there is none. levels: those below are too deep, which is another error."""
+    parts: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, str):
+        return place if "\0" in value else None
+    if isinstance(value, dict):
+        if any("\0" in name for name in value):
+            return place
+        parts = ((f"{place}.{_shown(name)}".lstrip("."), inner) for name, inner in value.items())
+    elif isinstance(value, list):
+        parts = ((f"{place}[{n}]", inner) for n, inner in enumerate(value))
+    for path, inner in parts if levels else ():
+        if (found := _place_of_nul(inner, path, levels - 1)) is not None:
+            return found
+    return None
+
+
+def _shown(name: str) -> str:
+    return name[:_MOST_SHOWN].encode("utf-8", "replace").decode()  # it may hold a lone surrogate
 
 
 def _no_constant(name: str) -> Any:

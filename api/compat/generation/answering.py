@@ -138,7 +138,7 @@ async def prepare(
         )
         router.record(prepared.target, ready.asker)
         return prepared
-    body = read(validation.parse_json(raw))
+    body = read(validation.parse_call(raw))
     target = await router.route(models, body.model, request, tenant, key=key, user=body.user)
     return prepare_light(models, target, body)
 

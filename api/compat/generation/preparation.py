@@ -147,7 +147,7 @@ def prepare_heavy(
     models: Registry, raw: bytes, ready: ReadyVersions, read: BodyReader
 ) -> PreparedGeneration:
     """Parses and checks a body, in a child process."""
-    body = read(validation.parse_json(raw))
+    body = read(validation.parse_call(raw))
     end_after(body.timeout_ms)
     target = ready.target(models, body.model, body.user)
     check_length(raw, target.model)

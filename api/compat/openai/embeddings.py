@@ -59,7 +59,7 @@ async def create_embeddings(request: Request, context: ContextDep, caller: Infer
         body, inputs = await context.call_preparation.run(request, tenant, prepare, raw, ready)
         router.record(inputs.target, ready.asker)
     else:
-        body = validated(EmbeddingsRequest, validation.parse_json(raw))
+        body = validated(EmbeddingsRequest, validation.parse_call(raw))
         user = body.safety_identifier or body.user
         target = await router.route(models, body.model, request, tenant, key=key, user=user)
         inputs = _inputs(models, target, body)
@@ -88,7 +88,7 @@ def prepare(
 ) -> tuple[EmbeddingsRequest, PreparedInputs]:
     """Parses, checks and sizes the inputs of a body, in a child process. Returns the rest of it
     too."""
-    body = validated(EmbeddingsRequest, validation.parse_json(raw))
+    body = validated(EmbeddingsRequest, validation.parse_call(raw))
     if body.timeout_ms:
         end_after(body.timeout_ms)
     target = ready.target(models, body.model, body.safety_identifier or body.user)

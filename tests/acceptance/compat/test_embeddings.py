@@ -178,7 +178,7 @@ def test_infer_takes_token_ids_and_no_list(
         ({"input": [[1], [-1]]}, "input", "input 1 of the list"),
         ({"input": [1] * 8193}, "input", "8192"),
         ({"input": ["x"] * 2049}, "input", "2048"),
-        ({"input": ["x", "a\0b"]}, "input", "input 1 of the list.*NUL"),
+        ({"input": ["x", "a\0b"]}, "input[1]", "holds a NUL character, U\\+0000"),
         ({"dimensions": 0}, "dimensions", "greater"),
         ({"dimensions": 385}, "dimensions", "1 to 384"),
         ({"dimensions": "7"}, "dimensions", "integer"),

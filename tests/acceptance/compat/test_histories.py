@@ -4,6 +4,7 @@ on every route where it says nothing, and leaves the prompt as it is."""
 from typing import Any
 
 import anthropic
+import httpx
 import openai
 import pytest
 from anthropic import Anthropic
@@ -52,6 +53,25 @@ def test_what_is_not_empty_and_not_supported_is_refused_with_its_place(client: O
                 client.chat.completions.create(model="chatter", messages=[USER, answer, USER])
             assert caught.value.param == f"messages[1].{name}"
             assert "leave it out" in caught.value.message
+
+
+def test_a_nul_is_refused_for_what_it_is(platform: Platform, client: OpenAI) -> None:
+    headers = {"Authorization": f"Bearer {client.api_key}", "anthropic-version": "2023-06-01"}
+    said: Any = {"model": "chatter", "max_tokens": 9, "messages": [USER, {**USER, "content": "\0"}]}
+    bodies = {
+        "/infer": ({"model": "chatter", "input": {"messages": said["messages"]}}, "input."),
+        "/v1/chat/completions": (said, ""),
+        "/v1/messages": ({**said, "system": "Be kind."}, ""),
+        "/v1/responses": ({"model": "chatter", "input": said["messages"]}, "input[1].content"),
+    }
+    for path, case in each(bodies):
+        with case:
+            body, place = bodies[path]
+            refused = httpx.post(f"{platform.url}{path}", json=body, headers=headers)
+            assert refused.status_code in (400, 422)
+            place = place if place.endswith("content") else f"{place}messages[1].content"
+            assert f"{place} holds a NUL character, U+0000: remove it" in refused.text
+            assert "stored" not in refused.text
 
 
 def test_responses_take_items_of_earlier_answers(client: OpenAI) -> None:

@@ -12,7 +12,7 @@ import orjson
 import pytest
 from hypothesis import given
 
-from jobs.errors import Fault, Malformed
+from jobs.errors import Fault, Invalid, Malformed
 from jobs.intake import validation
 from jobs.intake.formats import guess, read_head, text_lines
 from jobs.intake.validation import Item
@@ -112,6 +112,28 @@ def test_a_value_is_an_item_with_a_custom_id_that_can_be_shown_or_the_input_of_o
     for wrong, case in each(["", "x" * 513, 7, True, ["a"], "a\nb", "a\0", "\ud800"], name=repr):
         with case:
             assert faults({"custom_id": wrong, "input": 1}) == [("custom_id", "custom_id")]
+
+
+def test_a_call_with_a_nul_is_refused_with_the_place_of_its_text() -> None:
+    cases: list[tuple[Any, str]] = [
+        ({"model": "m", "input": "a\0b"}, "input"),
+        ({"messages": [{"content": "x"}, {"content": [{"text": "\0"}]}]},
+         "messages[1].content[0].text"),
+        ({"input": {"a\0": 1}}, "input"),
+        ({"a\0": 1}, "the body"),
+        ({"x" * 100: "\0"}, "x" * 64),
+        ("\0", "the body"),
+    ]  # fmt: skip
+    for (value, place), case in each(cases):
+        with case, pytest.raises(Invalid, match="holds a NUL character, U\\+0000") as caught:
+            validation.parse_call(orjson.dumps(value))
+        assert caught.value.detail.startswith(f"{place} holds")
+    with pytest.raises(Invalid, match=r"^\? holds"):
+        validation.parse_call(b'{"\\ud800": "\\u0000"}')
+    letters = b'{"input": "\\\\u0000"}'
+    assert validation.parse_call(letters) == {"input": "\\u0000"}
+    for deep in (b"[" * 900 + b'"\\u0000"' + b"]" * 900, b'{"":' * 900 + b'"\\u0000"' + b"}" * 900):
+        assert validation.parse_call(deep), "it is refused for its depth, by the checks after this"
 
 
 def test_an_input_or_parameter_that_can_not_be_stored_is_refused() -> None:
