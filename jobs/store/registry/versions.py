@@ -69,7 +69,7 @@ def in_state(tx: Tx, state: State) -> list[RegisteredVersion]:
     query = (
         select(table.c.name, table.c.version, table.c.entry,
                func.coalesce(table.c.artifact, ""), func.coalesce(table.c.probe, ""),
-               cast(func.extract("epoch", table.c.created_at), BigInteger))
+               cast(func.floor(func.extract("epoch", table.c.created_at)), BigInteger))
         .where(table.c.state == state)
         .order_by(table.c.created_at, table.c.name, table.c.version)
     )  # fmt: skip
