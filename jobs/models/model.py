@@ -136,7 +136,7 @@ class Model:
         such bound, or files that aren't here say it."""
         try:
             return self.spec.context(self.options)
-        except NotConfigured:
+        except (NotConfigured, ValueError):  # as while its folder is replaced
             return 0
 
     @property

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from jobs.models.adapters import SLOTS, Adapter, adapted_key
 from jobs.models.adapters import problems_of as adapter_problems
-from jobs.models.builtin_models import SAMPLES
+from jobs.models.builtin_models import SAMPLES, written_s
 from jobs.models.engines.builtin_engines import ENGINES
 from jobs.models.engines.engine_spec import GENERAL_TASKS, EngineSpec, EntryContext
 from jobs.models.model import PREPARATION, Model
@@ -35,13 +35,13 @@ def load(path: Path | None) -> Registry:
 
 def read(path: Path) -> Registry:
     """Reads the models file as it is now. Raises SettingsError with all its problems."""
-    entries, written_s = read_entries(path), _written_s(path)
+    entries, created = read_entries(path), written_s(path)
     problems: list[str] = []
     models: list[Model] = []
     for n, entry in enumerate(entries, start=1):
         try:
             model = parse_entry(entry, path.parent.absolute())
-            models.append(replace(model, created=written_s))
+            models.append(replace(model, created=created))
         except SettingsError as error:
             problems += [f"{path}: [[model]] number {n}: {problem}" for problem in error.problems]
     keys = Counter(
@@ -57,14 +57,6 @@ def read(path: Path) -> Registry:
     if problems:
         raise SettingsError(problems)
     return Registry(models)
-
-
-def _written_s(path: Path) -> int:
-    """Returns the time at which a file was written last, s since 1970; 0: it is gone by now."""
-    try:
-        return int(path.stat().st_mtime)
-    except OSError:
-        return 0
 
 
 def read_entries(path: Path) -> list[dict[str, Any]]:

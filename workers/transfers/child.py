@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import IO, Any
 
+from sqlalchemy.exc import DBAPIError
+
 from jobs import clock
 from jobs.errors import (
     BlobStoreUnavailable,
@@ -106,8 +108,8 @@ def _own_errors_translated(transfer: Transfer) -> Iterator[None]:
     its text is in the log, since it may hold data."""
     try:
         yield
-    except (MillraceError, ClaimLost, OSError, *db.CONNECTION_ERRORS):
-        raise
+    except (MillraceError, ClaimLost, OSError, MemoryError, DBAPIError, *db.CONNECTION_ERRORS):
+        raise  # another try may help, as after an upgrade of the schema
     except Exception as error:
         _log.exception("%s", transfer)
         message = f"an error of ours, {type(error).__name__}: the keeper's log has the rest"
@@ -156,13 +158,15 @@ class TransferHandler:
 
 
 def outcome(context: TransferContext, transfer: Transfer) -> Postponed | None:
-    """Runs a transfer; errors on the way to its job, or to the end of it, postpone it."""
+    """Runs a transfer; errors on the way to its job, or to the end of it, postpone it. One for want
+    of memory counts as a crash, as where the process is killed for it."""
     try:
         return run_transfer(context, transfer)
     except Exception as error:
         _log.exception("%s", transfer)
         message = f"an error of ours: {type(error).__name__}"
-        return Postponed(pause_s(transfer.tries), message)
+        end: ProcessEnd | None = "crashed" if isinstance(error, MemoryError) else None
+        return Postponed(pause_s(transfer.tries), message, end)
 
 
 KIND = ChildKind("transfers", TransferHandler, _NICE, _OOM_SCORE)

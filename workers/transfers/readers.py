@@ -164,6 +164,8 @@ def _parquet(raw: IO[bytes], max_bytes: int, floor: DiskFloor) -> Iterator[bytes
                     budget.spend(item)
                     yield item
                 first_row += batch.num_rows
+        except MemoryError:  # pyarrow's is an ArrowException too
+            raise
         except (ArrowException, OSError) as error:
             message = f"the input is no Parquet file that can be read: {error}"
             raise _invalid("not_parquet", message) from error

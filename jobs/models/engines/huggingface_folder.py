@@ -83,11 +83,12 @@ def context_tokens(options: Mapping[str, Any]) -> int:
 @cache
 def _positions(path: str, sha256: str) -> int:
     config = read(_here(Path(path) / CONFIG, sha256).parent, CONFIG)
-    config = config.get("text_config") or config
+    inner = config.get("text_config")
+    config = inner if isinstance(inner, dict) else config
     names = ["max_position_embeddings"]
     if config.get("use_sliding_window", True):
         names.append("sliding_window")
-    known = [n for name in names if isinstance(n := config.get(name), int) and n > 0]
+    known = [n for name in names if type(n := config.get(name)) is int and n > 0]
     return min(known, default=0)
 
 

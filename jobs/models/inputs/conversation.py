@@ -27,7 +27,12 @@ def _message(place: str, message: Any) -> Mapping[str, Any]:
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(role, str) or role not in _ROLES:
         raise FieldError(f"{place}.role", f"must be one of {', '.join(_ROLES)}")
-    said = {key: value for key, value in message.items() if value not in EMPTY}
+    answers = role == "tool"  # whose id may be empty, as that of its call
+    said = {
+        key: value
+        for key, value in message.items()
+        if value not in EMPTY or (answers and key == "tool_call_id" and value == "")
+    }
     for key, value in said.items():
         if key not in _MESSAGE_KEYS and not is_neutral(key, value):
             raise FieldError(f"{place}.{key[:_SHOWN]}", "isn't supported: leave it out")
@@ -35,12 +40,12 @@ def _message(place: str, message: Any) -> Mapping[str, Any]:
     calls = read.get("tool_calls")
     if calls is not None and role != "assistant":
         raise FieldError(f"{place}.tool_calls", "belongs to messages of the assistant")
-    if role == "tool" and not isinstance(message.get("tool_call_id"), str):
+    if answers and not isinstance(message.get("tool_call_id"), str):
         raise FieldError(f"{place}.tool_call_id", "must be the id of the tool call it answers")
     read["role"] = "system" if role == "developer" else role
     content = message.get("content")
-    if content is None:
-        content = read.get("refusal", "" if calls else None)
+    if content in (None, ""):
+        content = read.pop("refusal", "" if calls else content)
     read["content"] = _text(f"{place}.content", content)
     if calls:
         read["tool_calls"] = _calls(f"{place}.tool_calls", calls)

@@ -10,6 +10,9 @@ from numbers import Integral
 from typing import Any
 
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}  # of the fractions of a second, by unit
+_PLAIN_EXTENSIONS = ("arrow.json",)  # whose values are those that are stored
+_TEXTS = "is_string is_large_string is_string_view"
+_BINARY = "is_binary is_large_binary is_fixed_size_binary is_binary_view"
 _NO_IDS = (bool, bytes, list, tuple, set, dict)
 
 
@@ -29,8 +32,9 @@ def id_of(value: Any) -> str | None:
 
     Raises ValueError for a fraction, a truth value, bytes and lists.
     """
-    if hasattr(value, "tolist"):  # of NumPy
-        value = value.tolist()
+    if hasattr(value, "tolist"):  # of NumPy, whose times of nanoseconds become numbers by it
+        is_time = value.dtype.kind in "mM" and value == value
+        value = str(value) if is_time else value.tolist()
     if type(value).__name__ == "NAType":  # of pandas, which compares it with nothing
         return None
     if value is None or isinstance(value, str):
@@ -41,6 +45,8 @@ def id_of(value: Any) -> str | None:
         return None
     if isinstance(value, float) and not value.is_integer():
         raise ValueError(f"{value!r} is no id: give texts or whole numbers")
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
     return str(int(value) if isinstance(value, float | Integral) else value)
 
 
@@ -66,6 +72,10 @@ def _ids(column: Any) -> list[str | None]:
 
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if any(getattr(types, name, _no_type)(column.type) for name in _BINARY.split()):
+        import pyarrow
+
+        column = column.cast(pyarrow.string())  # as older writers store texts
     is_float = types.is_floating(column.type)  # NaN is no id, where JSON has none at all
     return [id_of(value) for value in (column.to_pylist() if is_float else _values(column))]
 
@@ -76,14 +86,19 @@ def _values(array: Any) -> list[Any]:
     kind = array.type
     if getattr(kind, "extension_name", "") == "arrow.uuid":
         return [None if value is None else str(value) for value in array.to_pylist()]
-    if hasattr(kind, "storage_type"):
+    if getattr(kind, "extension_name", "") in _PLAIN_EXTENSIONS:
         return _values(array.storage)
     if types.is_dictionary(kind):
         return _values(array.dictionary_decode())
     for is_kind, convert in _FORMS:
-        if any(getattr(types, name)(kind) for name in is_kind.split()):
+        if any(getattr(types, name, _no_type)(kind) for name in is_kind.split()):
             return convert(array)
     raise ValueError(f"the type {kind} has no form in JSON: write the column as text")
+
+
+def _no_type(kind: Any) -> bool:
+    """Returns False: this pyarrow has no such type."""
+    return False
 
 
 def _plain(array: Any) -> list[Any]:
@@ -118,7 +133,10 @@ def _dates(array: Any) -> list[Any]:
 def _times(array: Any) -> list[Any]:
     import pyarrow
 
-    return array.cast(pyarrow.string()).to_pylist()  # type: ignore[no-any-return]
+    texts: list[str | None] = array.cast(pyarrow.string()).to_pylist()
+    if any(text is not None and not text[0].isdigit() for text in texts):
+        raise ValueError("the time is none of a day: write the column as text")
+    return texts
 
 
 def _durations(array: Any) -> list[Any]:
@@ -165,7 +183,8 @@ def _maps(array: Any) -> list[Any]:
         None if pairs is None else [(pair["key"], pair["value"]) for pair in pairs]
         for pairs in _lists(array.cast(pyarrow.list_(pair)))
     ]
-    if not (types.is_string(kind.key_type) or types.is_large_string(kind.key_type)):
+    keys = kind.key_type.value_type if types.is_dictionary(kind.key_type) else kind.key_type
+    if not any(getattr(types, name, _no_type)(keys) for name in _TEXTS.split()):
         return maps
     return [None if pairs is None else _object(pairs, "a map has a key") for pairs in maps]
 
@@ -195,13 +214,13 @@ def _object(pairs: list[tuple[Any, Any]], what: str) -> dict[Any, Any]:
 
 
 _FORMS: tuple[tuple[str, Callable[[Any], list[Any]]], ...] = (
-    ("is_string is_large_string is_string_view is_integer is_boolean is_null", _plain),
+    (f"{_TEXTS} is_integer is_boolean is_null", _plain),
     ("is_floating", _floats),
     ("is_date is_timestamp", _dates),
     ("is_time", _times),
     ("is_duration", _durations),
     ("is_decimal", _decimals),
-    ("is_binary is_large_binary is_fixed_size_binary is_binary_view", _binary),
+    (_BINARY, _binary),
     ("is_map", _maps),
     ("is_list is_large_list is_fixed_size_list is_list_view is_large_list_view", _lists),
     ("is_struct", _structs),

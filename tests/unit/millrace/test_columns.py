@@ -5,10 +5,12 @@ import json
 import math
 import re
 import uuid
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pytest
 from pyarrow import parquet
@@ -54,6 +56,7 @@ FORMS: list[tuple[pyarrow.Array, list[Any]]] = [
     (pyarrow.array(["x", None, "x"]).dictionary_encode(), ["x", None, "x"]),
     (pyarrow.array([[("a", 1), ("b", None)], None, []], _PAIRS), [{"a": 1, "b": None}, None, {}]),
     (pyarrow.array([[(1, 2)]], pyarrow.map_(_I64, _I64)), [[[1, 2]]]),
+    (pyarrow.array([[("a", 1)]], pyarrow.map_(pyarrow.string_view(), _I64)), [{"a": 1}]),
     (pyarrow.array([[1, 2], None, [3, 4]], pyarrow.list_(_I64, 2)), [[1, 2], None, [3, 4]]),
     (pyarrow.array([[[1]], [], [None, []]]), [[[1]], [], [None, []]]),
     (pyarrow.array([{"a": 0.5, "b": [b"a"]}, None], _STRUCT), [{"a": 0.5, "b": ["YQ=="]}, None]),
@@ -79,6 +82,8 @@ REFUSED: list[tuple[pyarrow.Array, str]] = [
     (twice(), "row 11: a struct has a field 'a' twice"),
     (pyarrow.array([[("a", 1), ("a", 2)]], _PAIRS), "row 11: a map has a key 'a' twice"),
     (pyarrow.array([None], pyarrow.month_day_nano_interval()), "interval has no form"),
+    (pyarrow.array([1], pyarrow.bool8()), "bool8> has no form"),
+    (of(pyarrow.time32("s"), 1, 1_000_000), "row 12: the time is none of a day"),
 ]  # fmt: skip
 
 
@@ -105,6 +110,7 @@ def test_ids_are_texts_or_whole_numbers() -> None:
         (pyarrow.array([2**63 - 1, 0]), [str(2**63 - 1), "0"]),
         (pyarrow.array(["a", "", None, "NA"]), ["a", None, None, "NA"]),
         (of(pyarrow.date32(), 1), ["1970-01-02"]),
+        (pyarrow.array([b"a1", b"", None]), ["a1", None, None]),  # as older writers store texts
     ]
     for (array, wanted), case in each(kinds, lambda one: one[1]):
         with case:
@@ -114,12 +120,17 @@ def test_ids_are_texts_or_whole_numbers() -> None:
         (pyarrow.array([INFINITY]), "column 'id', row 1: inf is no id"),
         (pyarrow.array([[1]]), "column 'id', row 1: a list is no id"),
         (pyarrow.array([None, True]), "column 'id', row 2: a bool is no id"),
+        (pyarrow.array([b"a", b"\xff"]), "column 'id', row 2: "),
     ):
         with pytest.raises(ValueError, match=re.escape(why)):
             ids("id", array, 1)
     id = uuid.uuid4()
     missing = type("NAType", (), {"__eq__": lambda *_: missing, "__bool__": lambda _: 1 / 0})()
     assert [id_of(one) for one in (id, missing, Decimal("NaN"))] == [str(id), None, None]
+    second = "2020-01-01T00:00:01"
+    times = datetime.fromisoformat(second), np.datetime64(second, "s"), np.datetime64("NaT")
+    assert [id_of(one) for one in times] == [second, second, None]
+    assert id_of(np.datetime64(second, "ns")) == f"{second}.000000000"
 
 
 def test_the_client_reads_them_from_a_file(tmp_path: Path) -> None:

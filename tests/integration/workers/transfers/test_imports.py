@@ -18,6 +18,7 @@ import orjson
 import pyarrow
 import pytest
 from pyarrow import parquet
+from sqlalchemy.exc import NotSupportedError
 
 from jobs import ids
 from jobs.blobs.payloads import Payloads
@@ -456,6 +457,24 @@ def test_an_error_on_the_way_to_the_job_counts_as_no_death_of_its_process(
         outcome = child.outcome(world.context, world.take())
     assert outcome is not None
     assert (outcome.error, outcome.end) == ("an error of ours: ValueError", None)
+    comes(world, id)
+
+
+@pytest.mark.parametrize(
+    ("error", "end"),
+    [(MemoryError(), "crashed"), (NotSupportedError("", {}, Exception("cached plan")), None)],
+)
+def test_an_error_that_may_pass_is_tried_again(
+    world: World, arrive: Arrive, error: Exception, end: str | None
+) -> None:
+    def fails(*_: Any) -> None:
+        raise error
+
+    id = arrive()
+    with before(insert, "queue_job", fails):
+        outcome = child.outcome(world.context, world.take())
+    assert outcome is not None
+    assert outcome.end == end
     comes(world, id)
 
 

@@ -94,12 +94,17 @@ def test_the_context_is_what_the_entry_says_within_what_the_folder_has(tmp_path:
         ({}, {}, 0),
         ({}, {"context_tokens": 100}, 100),
         (None, {"context_tokens": 100}, 0),  # its folder is missing
+        ({"text_config": "x", **own}, {}, 2048),
+        ({"max_position_embeddings": True}, {}, 0),
+        ([], {}, 0),  # no object
+        ("{", {}, 0),  # half of a file, as while it is replaced
     ]
     for n, (config, options, context) in enumerate(cases):
         folder = tmp_path / str(n)
         folder.mkdir()
         if config is not None:
-            (folder / "config.json").write_text(json.dumps(config))
+            raw = config if isinstance(config, str) else json.dumps(config)
+            (folder / "config.json").write_text(raw)
         entry = Model("m", "1", "transformers", options={"path": str(folder), **options})
         assert entry.context_tokens == context, (config, options)
     others = {"server": 0, "openai": 0, "echo": 0, "echo_chat": 8192, "minilm": 256}

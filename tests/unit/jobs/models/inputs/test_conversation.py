@@ -60,6 +60,11 @@ def test_what_says_nothing_in_an_earlier_message_reaches_no_template() -> None:
     assert read_messages([NEUTRAL | calls]) == read_messages([calls])
     refusal = {"role": "assistant", "content": None, "refusal": "No."}
     assert read_messages([NEUTRAL | refusal])[0]["content"] == "No."
+    for content in (None, ""):
+        read = read_messages([{"role": "assistant", "content": content, "refusal": "No."}])
+        assert read == ({"role": "assistant", "content": "No."},)
+    answer = {"role": "tool", "tool_call_id": "", "content": "x"}
+    assert read_messages([answer]) == (answer,)
     thought = {"type": "thinking", "thinking": [], "status": "completed"}
     parts = [thought, {"type": "text", "text": "x", "annotations": []}]
     read = read_messages([{"role": "assistant", "content": parts}])
