@@ -1,7 +1,7 @@
 """Check of one model in this process: loads it, runs it, measures its launches by size, and advises
 limits for its entry."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -292,20 +292,20 @@ def _two_digits(value: float) -> int:
 
 def _table(curve: Curve, peak_tflops: float) -> Iterator[str]:
     fastest = max(point.items_per_s for point in curve.points)
-    heads, widths = ["batch", "ms a launch", "items/s", "ms an item"], [6, 12, 10, 11]
-    counted = any(point.tflops for point in curve.points)
-    if counted:
-        heads.append("TFLOP/s")
-        widths.append(9)
-    if counted and peak_tflops:
-        heads.append("MFU")
-        widths.append(6)
-    yield " ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))
-    for p in curve.points:
-        cells = [f"{p.rows}", f"{p.launch_ms:.2f}", f"{p.items_per_s:.1f}", f"{p.item_ms:.3f}"]
-        cells += [f"{p.tflops:.3g}", f"{p.tflops / (peak_tflops or 1):.0%}"][: len(heads) - 4]
-        bar = "#" * max(1, round(_BAR_CHARS * p.items_per_s / fastest))
-        row = " ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+    columns: list[tuple[str, int, Callable[[Point], str]]] = [
+        ("batch", 6, lambda p: f"{p.rows}"),
+        ("ms a launch", 12, lambda p: f"{p.launch_ms:.2f}"),
+        ("items/s", 10, lambda p: f"{p.items_per_s:.1f}"),
+        ("ms an item", 11, lambda p: f"{p.item_ms:.3f}"),
+    ]
+    if any(point.tflops for point in curve.points):
+        columns.append(("TFLOP/s", 9, lambda p: f"{p.tflops:.3g}"))
+        if peak_tflops:
+            columns.append(("MFU", 6, lambda p: f"{p.tflops / peak_tflops:.0%}"))
+    yield " ".join(f"{head:>{width}}" for head, width, _ in columns)
+    for point in curve.points:
+        row = " ".join(f"{shown(point):>{width}}" for _, width, shown in columns)
+        bar = "#" * max(1, round(_BAR_CHARS * point.items_per_s / fastest))
         yield f"{row}  {bar}"
 
 

@@ -275,9 +275,10 @@ class Scheduler:
 
     def claim_items(self) -> int:
         """Returns the items of a full launch, but no more than take a quarter of a second: a claim
-        has several slices where one doesn't fill a launch. 0 where the entry has smaller slices
-        than others: they bound what is in memory."""
-        if self.rules.limits.slice_items < DEFAULT_SLICE_ITEMS:
+        has several slices where one doesn't fill a launch. 0 where one does, and where the entry
+        has smaller slices than others: they bound what is in memory."""
+        limits = self.rules.limits
+        if not DEFAULT_SLICE_ITEMS <= limits.slice_items < limits.most_rows:
             return 0
         view, _ = self._usual_lane()
         rows, each_ms = self.rules.full_rows(view), self.item_ms()

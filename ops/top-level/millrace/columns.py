@@ -10,7 +10,6 @@ from numbers import Integral
 from typing import Any
 
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}  # of the fractions of a second, by unit
-_PLAIN_EXTENSIONS = ("arrow.json",)  # whose values are those that are stored
 _TEXTS = "is_string is_large_string is_string_view"
 _BINARY = "is_binary is_large_binary is_fixed_size_binary is_binary_view"
 _NO_IDS = (bool, bytes, list, tuple, set, dict)
@@ -72,7 +71,7 @@ def _ids(column: Any) -> list[str | None]:
 
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if any(getattr(types, name, _no_type)(column.type) for name in _BINARY.split()):
+    if _is(column.type, _BINARY):
         import pyarrow
 
         column = column.cast(pyarrow.string())  # as older writers store texts
@@ -84,21 +83,25 @@ def _values(array: Any) -> list[Any]:
     from pyarrow import types
 
     kind = array.type
-    if getattr(kind, "extension_name", "") == "arrow.uuid":
+    extension = getattr(kind, "extension_name", "")
+    if extension == "arrow.uuid":
         return [None if value is None else str(value) for value in array.to_pylist()]
-    if getattr(kind, "extension_name", "") in _PLAIN_EXTENSIONS:
+    if extension == "arrow.json":
         return _values(array.storage)
     if types.is_dictionary(kind):
         return _values(array.dictionary_decode())
     for is_kind, convert in _FORMS:
-        if any(getattr(types, name, _no_type)(kind) for name in is_kind.split()):
+        if _is(kind, is_kind):
             return convert(array)
     raise ValueError(f"the type {kind} has no form in JSON: write the column as text")
 
 
-def _no_type(kind: Any) -> bool:
-    """Returns False: this pyarrow has no such type."""
-    return False
+def _is(kind: Any, names: str) -> bool:
+    """Returns True for a type that one of these predicates of `pyarrow.types` holds for; an older
+    pyarrow lacks some."""
+    from pyarrow import types
+
+    return any(getattr(types, name)(kind) for name in names.split() if hasattr(types, name))
 
 
 def _plain(array: Any) -> list[Any]:
@@ -184,7 +187,7 @@ def _maps(array: Any) -> list[Any]:
         for pairs in _lists(array.cast(pyarrow.list_(pair)))
     ]
     keys = kind.key_type.value_type if types.is_dictionary(kind.key_type) else kind.key_type
-    if not any(getattr(types, name, _no_type)(keys) for name in _TEXTS.split()):
+    if not _is(keys, _TEXTS):
         return maps
     return [None if pairs is None else _object(pairs, "a map has a key") for pairs in maps]
 

@@ -56,7 +56,7 @@ def test_a_claim_has_the_items_of_a_full_launch_or_of_a_quarter_of_a_second() ->
     assert Scheduler(large).claim_items() == 8192
     assert scheduler(0.002, 0.000_01, large).claim_items() == 8192
     assert scheduler(0.0, 0.000_1, large).claim_items() == pytest.approx(2500, rel=0.1)
-    assert scheduler(0.0, 0.000_1).claim_items() == 32
+    assert scheduler(0.0, 0.000_1).claim_items() == 0, "a slice fills a launch"
     smaller = replace(large, limits=replace(large.limits, slice_items=999))
     assert Scheduler(smaller).claim_items() == 0, "its entry bounds what is in memory"
 
