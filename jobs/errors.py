@@ -64,17 +64,20 @@ class Fault:
     code: str
     message: str
     line: int | None = None  #: of an NDJSON body, from 1
+    custom_id: str | None = None  #: of the item
+    place: Mapping[str, Any] | None = None  #: in a file, in place of the line: file; line or row
+    first: Mapping[str, Any] | None = None  #: place of the first item with the same custom_id
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fault as an entry of a problem's `errors`."""
-        line = {} if self.line is None else {"line": self.line}
-        loc = [_text(part) if isinstance(part, str) else part for part in self.loc]
-        return {"loc": loc, **line, "code": self.code, "message": _text(self.message)}
+        more = dict(self.place or {"line": self.line}, custom_id=self.custom_id, first=self.first)
+        more |= {"code": self.code, "message": _text(self.message)}
+        return {"loc": [*map(_text, self.loc)]} | {k: v for k, v in more.items() if v is not None}
 
 
-def _text(name: str) -> str:
+def _text(part: str | int) -> str | int:
     """Replaces lone surrogates in a client's own words: they can't be sent back."""
-    return name.encode("utf-8", "replace").decode()
+    return part.encode("utf-8", "replace").decode() if isinstance(part, str) else part
 
 
 class MillraceError(Exception):

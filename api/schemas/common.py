@@ -85,7 +85,14 @@ class FaultObject(BaseModel):
     """One problem in a request, and where it is."""
 
     loc: list[str | int]
-    line: int | None = None
+    line: int | None = Field(default=None, description="of the body, or of a file, from 1")
+    row: int | None = Field(default=None, description="of a Parquet file, from 1")
+    element: int | None = Field(default=None, description="of a list in a JSON file, from 0")
+    file: str | None = Field(default=None, description="where items come from several")
+    custom_id: str | None = Field(default=None, description="of the item")
+    first: dict[str, Any] | None = Field(
+        default=None, description="place of the first item with the same custom_id"
+    )
     code: str
     message: str
 

@@ -28,8 +28,9 @@ from jobs import ids
 from jobs.states import JobClass, JobState, Outcome, Versioning
 
 _Url = Annotated[str, StringConstraints(max_length=2000, pattern="^s3://")]
+_Column = Annotated[str, StringConstraints(max_length=200, pattern=NO_NUL)]
 _Compression = Literal["none", "gzip"]
-_ONE_OF_INPUT: Any = {"oneOf": [{"required": ["url"]}, {"required": ["file"]}]}
+_ONE_OF_INPUT: Any = {"oneOf": [{"required": [name]} for name in ("url", "urls", "file")]}
 _ONE_OF_OUTPUT: Any = {"oneOf": [{"required": ["url"]}, {"required": ["files"]}]}
 
 _ITEM = {"custom_id": "a-1", "input": "how do I parse JSON"}
@@ -38,25 +39,36 @@ _WEBHOOK = {"url": "https://globex.example/millrace"}
 
 
 class JobInput(Body):
-    """Source of a job's items; `url` or `file`."""
+    """Source of a job's items; `url`, `urls` or `file`."""
 
     model_config = ConfigDict(json_schema_extra=_ONE_OF_INPUT)
 
     url: _Url = Field(
         default="",
-        description="s3://bucket/key that the platform may read",
+        description="s3://bucket/key that the platform may read, or a folder, s3://bucket/prefix/, "
+        "whose objects are read by key",
         examples=["s3://bucket/items.jsonl"],
     )
-    file: str = Field(default="", pattern=ids.pattern("file"), description="file_… of your tenant")
-    format: Literal["jsonl", "csv", "parquet"] | None = Field(
-        default=None, description="default: by the name's suffix, else jsonl"
+    urls: list[_Url] = Field(
+        default_factory=list, max_length=1000, description="several, read in this order"
     )
+    file: str = Field(default="", pattern=ids.pattern("file"), description="file_… of your tenant")
+    format: Literal["jsonl", "json", "csv", "parquet", "text"] | None = Field(
+        default=None, description="default: by the name's suffix, csv or parquet, else jsonl"
+    )
+    column: _Column = Field(
+        default="", description="column of the inputs; default: the only one beside `custom_id` "
+        "and `params`",
+    )  # fmt: skip
+    id_column: _Column = Field(default="", description="column of the custom_ids")
     compression: _Compression | None = Field(default=None, description="default: gzip for .gz")
 
     @model_validator(mode="after")
     def _one(self) -> "JobInput":
-        if bool(self.url) == bool(self.file):
-            raise ValueError("name a url or a file, one of them")
+        if sum(map(bool, (self.url, self.urls, self.file))) != 1:
+            raise ValueError("name a url, urls or a file, one of them")
+        if (self.column or self.id_column) and self.format == "text":
+            raise ValueError("texts have no columns")
         return self
 
 
@@ -201,9 +213,12 @@ class InputState(BaseModel):
     """Source of a job's items."""
 
     url: str = ""
+    urls: list[str] = Field(default_factory=list)
     file: str = ""
-    format: str = "jsonl"
-    compression: str = "none"
+    format: str | None = Field(default=None, description="null: each object's, by its name")
+    compression: str | None = Field(default=None, description="null: likewise")
+    column: str = ""
+    id_column: str = ""
     last_error: str | None = Field(description="why they could not be read yet")
 
 

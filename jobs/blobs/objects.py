@@ -68,6 +68,11 @@ class Objects:
         with translate_s3_errors(place):
             self._bucket(place).put_stream(place.key, source, asked)
 
+    def entries(self, folder: S3Location) -> Iterator[tuple[str, int]]:
+        """Yields key and bytes of the objects below a folder. Raises BlobStoreUnavailable."""
+        with translate_s3_errors(folder):
+            yield from self._bucket(folder).entries(folder.key)
+
     def discard(self, place: S3Location) -> None:
         """Deletes an object, if the store can be reached."""
         with suppress(BlobStoreUnavailable):

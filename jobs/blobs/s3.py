@@ -165,13 +165,24 @@ class S3Blobs:
         with self._away(f"can't delete {key}"):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
 
+    def entries(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """Yields key and bytes of each blob whose key begins so."""
+        with self._away(f"can't list {prefix}"):
+            for page in self._pages(prefix):
+                yield from ((entry["Key"], entry["Size"]) for entry in page)
+
+    def _pages(self, prefix: str) -> Iterator[list[dict[str, Any]]]:
+        place = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
+        for page in self._client.get_paginator("list_objects_v2").paginate(**place):
+            yield page.get("Contents", [])
+
     def delete_prefix(self, prefix: str) -> None:
         """Implements `BlobStore.delete_prefix`."""
         place = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
         with self._away(f"can't delete {prefix}"):
-            for page in self._client.get_paginator("list_objects_v2").paginate(**place):
-                if found := [{"Key": entry["Key"]} for entry in page.get("Contents", ())]:
-                    self._delete(found)
+            for page in self._pages(prefix):
+                if page:
+                    self._delete([{"Key": entry["Key"]} for entry in page])
             for page in self._client.get_paginator("list_multipart_uploads").paginate(**place):
                 for begun in page.get("Uploads", ()):
                     self._client.abort_multipart_upload(

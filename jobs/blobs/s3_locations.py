@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from jobs.errors import Untransferable
 
-_SCHEME = "s3://"
+SCHEME = "s3://"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _UNFIT = re.compile(r"[\x00-\x1f\x7f\\\ud800-\udfff]")
 _MOST_KEY_BYTES = 1024
@@ -24,7 +24,7 @@ class S3Location:
     key: str  #: a prefix where it is empty or ends with a slash
 
     def __str__(self) -> str:
-        return f"{_SCHEME}{self.bucket}/{self.key}"
+        return f"{SCHEME}{self.bucket}/{self.key}"
 
     def below(self, name: str) -> "S3Location":
         """Returns the location of a name in this folder."""
@@ -34,9 +34,9 @@ class S3Location:
 
 def parse(url: str) -> S3Location:
     """Reads s3://bucket/key. Raises ValueError."""
-    if not url.startswith(_SCHEME):
+    if not url.startswith(SCHEME):
         raise ValueError(f"{url[:100]!r} does not begin with s3://")
-    bucket, _, key = url.removeprefix(_SCHEME).partition("/")
+    bucket, _, key = url.removeprefix(SCHEME).partition("/")
     if not _BUCKET.fullmatch(bucket):
         raise ValueError(f"{bucket[:100]!r} is no name of a bucket; write s3://bucket/key")
     if found := _UNFIT.search(key):
@@ -53,7 +53,7 @@ def patterns(allow: str) -> list[tuple[str, str]]:
     """Returns (bucket, prefix) of each entry of the setting. Raises ValueError."""
     found = []
     for entry in filter(None, map(str.strip, allow.split(","))):
-        bucket, _, prefix = entry.removeprefix(_SCHEME).partition("/")
+        bucket, _, prefix = entry.removeprefix(SCHEME).partition("/")
         if not _BUCKET.fullmatch(bucket.replace(_TENANT, "tenant")):
             raise ValueError(f"{entry!r} is no bucket and no bucket/prefix")
         if {".", ".."} & set(prefix.split("/")):
@@ -73,7 +73,7 @@ def check(place: S3Location, tenant: str, allow: str, blobs: str = "") -> None:
             f"jobs may not reach {place}: no place in S3 is allowed here. An administrator allows "
             "some by MILLRACE_S3_ALLOW, for example MILLRACE_S3_ALLOW=bucket/{tenant}",
         )
-    own = [parse(blobs)] if blobs.startswith(_SCHEME) else []
+    own = [parse(blobs)] if blobs.startswith(SCHEME) else []
     if any(_within(place, at.bucket, at.key.strip("/")) for at in own) or not any(
         _within(place, bucket.replace(_TENANT, tenant), prefix.replace(_TENANT, tenant))
         for bucket, prefix in patterns(allow)

@@ -10,8 +10,19 @@ import orjson
 Format = Literal["jsonl", "json", "text"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
+TABLES = ("csv", "parquet")
+"""Formats with rows, whose columns a file names."""
+
 HEAD_LINES, HEAD_BYTES = 20, 65_536
 """Most of an input that a guess goes by."""
+
+
+def stored_format(name: str) -> tuple[str, str]:
+    """Returns format and compression of a stored file or object by its name; others are JSON lines,
+    as batches are, whatever their name."""
+    stem = name.lower().removesuffix(".gz")
+    compression = "none" if stem == name.lower() else "gzip"
+    return next((table for table in TABLES if stem.endswith(f".{table}")), "jsonl"), compression
 
 
 def read_head(file: IO[bytes], most_bytes: int = -1) -> list[bytes]:

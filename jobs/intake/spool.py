@@ -7,7 +7,7 @@ all of them are checked.
 import sys
 import tempfile
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -23,7 +23,7 @@ from jobs.identity import Limit
 from jobs.intake import validation
 from jobs.intake.free_space import LOOK_BYTES, DiskFloor
 from jobs.intake.lines import without_last_blanks
-from jobs.intake.validation import Item
+from jobs.intake.validation import MAX_CUSTOM_ID, Item
 from jobs.limits import Bound, most_items, most_stored
 from jobs.models.model import Model
 
@@ -47,7 +47,7 @@ class Intake:
     The first item, byte or fault beyond a limit ends it: every method that adds raises Invalid,
     TooLarge or StorageFull then, or InsufficientStorage, and reads no further. max_items: of a job;
     max_bytes: of `rows`; floor: of the disks that rows and payloads go to; limits: of the tenant
-    and its key.
+    and its key. place: of the item that is a line, in the file that it comes from.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Intake:
         floor: DiskFloor | None = None,
         limits: Sequence[Limit] = (),
         payloads: Payloads | None = None,
+        place: Callable[[int], Mapping[str, Any]] = lambda line: {"line": line},
     ) -> None:
         self.rows: IO[bytes] = tempfile.SpooledTemporaryFile(_SPOOL_IN_MEMORY)  # noqa: SIM115
         self.total = 0
@@ -76,6 +77,7 @@ class Intake:
         self._most_stored = self._stored_bound.most if self._stored_bound else sys.maxsize
         self.input_bytes = self._spooled_bytes = self._stashed_bytes = 0
         self._floor, self._next_look = floor or DiskFloor((), 0), LOOK_BYTES
+        self._place = place
         self._prefix = b"%b\t%b\t" % (str(job_id).encode(), _escape(tenant))
         payloads = payloads or Payloads()
         self._over_bytes, self._stash = payloads.over_bytes, payloads.stash("in", job_id)
@@ -96,6 +98,9 @@ class Intake:
         """
         item = validation.check(value, loc, line, self.model, self._strict)
         if isinstance(item, list):
+            its = value.get("custom_id") if isinstance(value, dict) else None
+            if isinstance(its, str):
+                item = [replace(fault, custom_id=its[:MAX_CUSTOM_ID]) for fault in item]
             self.refuse(*item)
         else:
             self.take(item, reply)
@@ -236,7 +241,10 @@ class Intake:
 
     def fault(self, *faults: Fault) -> None:
         """Adds faults that `finish` reports; raises Invalid where they are more than it lists."""
-        self.faults += faults
+        self.faults += (
+            replace(fault, place=self._place(fault.line)) if fault.line else fault
+            for fault in faults
+        )
         if len(self.faults) > MAX_FAULTS:
             del self.faults[MAX_FAULTS:]
             raise self._invalid(f"at least {MAX_FAULTS} faults")
@@ -250,9 +258,10 @@ class Intake:
             (loc, line), (_, first_line) = where(seq), where(first)
             if line in reported:
                 continue
-            other = f"item {first}" if first_line is None else f"line {first_line}"
-            message = f"custom_id is already that of {other}"
-            self.fault(Fault((*loc, "custom_id"), "duplicate_custom_id", message, line))
+            its = {"item": first} if first_line is None else self._place(first_line)
+            message = f"custom_id is already that of {_shown(its)}"
+            its_loc = (*loc, "custom_id")
+            self.fault(Fault(its_loc, "duplicate_custom_id", message, line, first=its))
         if count := len(self.faults):
             raise self._invalid("1 fault" if count == 1 else f"{count} faults")
         self._stash.finish()
@@ -305,6 +314,11 @@ class Intake:
             self.rows.close()
         if not self._kept:
             self._stash.undo()
+
+
+def _shown(place: Mapping[str, Any]) -> str:
+    """Returns a place as words: a.csv, line 7."""
+    return ", ".join(str(at) if unit == "file" else f"{unit} {at}" for unit, at in place.items())
 
 
 def _too_many_bytes(bound: Bound) -> StorageFull:

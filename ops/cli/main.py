@@ -66,7 +66,7 @@ _COMMANDS = {
     ),
     "submit": (
         "jobs.submit",
-        'Submits SOURCE as one job: a file, "-" for standard input, or s3://bucket/key.',
+        "Submits SOURCES as one job: files, folders, standard input or S3.",
     ),
     "jobs": ("jobs.jobs", "Lists jobs, the newest first."),
     "job": ("jobs.jobs", "Shows a job."),

@@ -61,8 +61,8 @@ ORDER = {
         ["__main__"],
     ],
     "millrace": [
-        ["clock", "columns", "errors", "objects", "tls", "wire"],
-        ["progress", "readers", "retries", "webhooks"], ["inputs"], ["aio", "sync"],
+        ["clock", "errors", "objects", "tls", "wire"],
+        ["inputs", "progress", "retries", "webhooks"], ["aio", "sync"],
     ],
     "ops.bench": [
         ["fuzzing", "harness"], ["data", "probes"], ["load"], ["baselines", "results"],

@@ -4,7 +4,10 @@ transaction or not at all."""
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
 from io import BufferedReader
+from itertools import chain
 from typing import IO, Any, cast
 
 import orjson
@@ -12,8 +15,10 @@ from psycopg.errors import UniqueViolation
 
 from jobs import ids
 from jobs.blobs import s3_locations
+from jobs.blobs.s3_locations import S3Location
 from jobs.dialects import dialect
 from jobs.errors import Fault, Invalid, PayloadCorrupt, Untransferable
+from jobs.intake.formats import stored_format
 from jobs.intake.free_space import DiskFloor
 from jobs.intake.spool import Intake
 from jobs.models.model import Model
@@ -28,8 +33,10 @@ from jobs.store.tenants import limits
 from jobs.telemetry.metrics import record
 from jobs.usecases.slice_versions import slice_versions
 from jobs.usecases.submit import pinned_model
+from millrace.inputs.files import is_part
+from millrace.inputs.readers import Part, Table
 from workers.transfers.context import ClaimLost, TransferContext
-from workers.transfers.readers import Observed, lines_of
+from workers.transfers.readers import Bounds, Observed, SourceFile, SourceLines
 
 _MIB = 1 << 20
 
@@ -81,13 +88,16 @@ class _Import:
 
     def read_items(self) -> Intake:
         """Reads the source into an intake."""
-        source = orjson.loads(self._job.source or "{}")
-        max_line_bytes = self._context.models.max_line_bytes
         settings = self._context.settings
-        max_bytes = min(settings.max_ndjson_mb, settings.max_spool_mb) * _MIB
-        with self._opened(source) as raw:
-            lines = lines_of(source, raw, max_line_bytes, max_bytes, self._floor)
-            return dialect(self._job.dialect).read_items(self._open_intake, lines, self._options)
+        bounds = Bounds(
+            line_bytes=self._context.models.max_line_bytes,
+            document_bytes=settings.max_json_mb * _MIB,
+            total_bytes=min(settings.max_ndjson_mb, settings.max_spool_mb) * _MIB,
+            floor=self._floor,
+        )
+        source = orjson.loads(self._job.source or "{}")
+        lines = self._lines = SourceLines(self._files(source), bounds)
+        return dialect(self._job.dialect).read_items(self._open_intake, lines, self._options)
 
     def _open_intake(self, name: str) -> Intake:
         job = self._job
@@ -107,6 +117,7 @@ class _Import:
             floor=self._floor,
             limits=self._limits,
             payloads=self._context.payloads,
+            place=self._lines.place,
         )
         taken.keep()
         self._intakes.append(taken)
@@ -145,17 +156,49 @@ class _Import:
         for taken in self._intakes:
             taken.close()
 
+    def _files(self, source: Mapping[str, Any]) -> Iterator[SourceFile]:
+        urls = source.get("urls") or [source.get("url", "")]
+        found = [source["file"]] if "file" in source else [*chain(*map(self._objects, urls))]
+        columns = source.get("column", ""), source.get("id_column", "")
+        for name in found:
+            format, compression = stored_format(name)
+            yield SourceFile(
+                Part(name, source.get("format", format)),
+                Table(name if len(found) > 1 else "the input", *columns),
+                source.get("compression", compression) == "gzip",
+                partial(self._open, name),
+            )
+
+    def _objects(self, url: str) -> list[str]:
+        """Returns the URLs of the objects that a URL stands for, those of a folder by key."""
+        place = self._checked(url)
+        if not url.endswith("/"):
+            return [url]
+        found = [
+            key
+            for key, size in self._context.objects.entries(place)
+            if size and is_part(key.removeprefix(place.key))
+        ]
+        if not found:
+            message = f"no object below {url} has items: put some there, then retry the job"
+            raise Untransferable("no_such_object", message)
+        return [str(replace(place, key=key)) for key in sorted(found)]
+
     @contextmanager
-    def _opened(self, source: Mapping[str, Any]) -> Iterator[IO[bytes]]:
-        settings = self._context.settings
-        if url := source.get("url"):
-            place = s3_locations.parse(url)
-            s3_locations.check(place, self._transfer.tenant, settings.s3_allow, settings.blobs)
-            with self._context.objects.open(place) as raw:
+    def _open(self, name: str) -> Iterator[IO[bytes]]:
+        """Opens an object by its URL, or a file of the tenant by its id."""
+        if not name.startswith(s3_locations.SCHEME):
+            with self._file(name) as raw:
                 yield raw
             return
-        with self._file(source["file"]) as raw:
+        with self._context.objects.open(self._checked(name)) as raw:
             yield raw
+
+    def _checked(self, url: str) -> S3Location:
+        settings = self._context.settings
+        place = s3_locations.parse(url)
+        s3_locations.check(place, self._transfer.tenant, settings.s3_allow, settings.blobs)
+        return place
 
     def _file(self, shown: str) -> IO[bytes]:
         id = ids.parse("file", shown)

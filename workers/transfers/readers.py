@@ -1,46 +1,115 @@
-"""Readers of sources: JSONL, CSV and Parquet, plain or gzipped, as lines."""
+"""Reading of a job's source: its files or objects, plain or in gzip, as lines of bounded size."""
 
-import csv
 import gzip
+import json
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from io import BufferedReader, RawIOBase
 from shutil import copyfileobj
 from typing import IO, Any, cast
 
 import orjson
 
-from jobs.errors import Untransferable
+from jobs.errors import MillraceError, Untransferable
 from jobs.intake.free_space import DiskFloor
-from jobs.intake.lines import bounded_lines
+from jobs.intake.lines import bounded_lines, without_last_blanks
+from jobs.intake.validation import parse_json
+from millrace.inputs.readers import Part, Table, Unreadable, line_items, parquet_items
 
 _CHUNK = 1 << 20
-_ROWS = 500  # rows of a table in memory at a time
-_MAX_SHOWN = 500  # characters of a table's column names in an error
-_COLUMNS = ("custom_id", "input", "params")
 
 
-def lines_of(
-    source: Mapping[str, Any], raw: IO[bytes], max_line_bytes: int, max_bytes: int, floor: DiskFloor
-) -> Iterator[bytes | None]:
-    """Yields lines as `jobs.intake.spool.add_lines` takes them.
+@dataclass(frozen=True)
+class SourceFile:
+    """One file of a source."""
 
-    max_bytes bounds the whole source, unpacked; floor: of the disk that a Parquet file is copied
-    to. Raises Untransferable where the source doesn't have the declared format,
-    BlobStoreUnavailable, InsufficientStorage.
+    part: Part
+    table: Table
+    is_gzip: bool
+    open: Callable[[], AbstractContextManager[IO[bytes]]]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds of a source."""
+
+    line_bytes: int  #: of a line, or of a row of CSV
+    document_bytes: int  #: of a JSON document, which is in memory
+    total_bytes: int  #: of all files, unpacked
+    floor: DiskFloor  #: of the disk that a Parquet file is copied to
+
+
+class SourceLines:
+    """Lines of a source as `jobs.intake.spool.add_lines` takes them.
+
+    Raises Untransferable where a file doesn't have the declared format, BlobStoreUnavailable,
+    InsufficientStorage.
     """
-    form = source.get("format", "jsonl")
-    with _format_errors():
-        if form == "parquet":
-            yield from _parquet(raw, max_bytes, floor)
-            return
-        if source.get("compression") == "gzip":
+
+    def __init__(self, files: Iterable[SourceFile], bounds: Bounds) -> None:
+        self._files, self._bounds = files, bounds
+        self._budget = _Budget(bounds.total_bytes)
+        self._read: list[SourceFile] = []
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        """Yields the lines of all files, one after the other."""
+        first = 1
+        for file in self._files:
+            file.part.first = first
+            self._read.append(file)
+            with _format_errors(), file.open() as raw:
+                for item in self._items(file, raw):
+                    yield item if item is None or isinstance(item, bytes) else _encoded(item)
+                    first += 1
+
+    def place(self, number: int) -> dict[str, Any]:
+        """Returns the place of an item: file, where there are several, and line, row or element."""
+        its = next(file for file in reversed(self._read) if file.part.first <= number)
+        place = its.part.place(number)
+        return {"file": its.part.source} | place if len(self._read) > 1 else place
+
+    def _items(self, file: SourceFile, raw: IO[bytes]) -> Iterator[Any]:
+        if file.part.format == "parquet":
+            return self._rows(file, raw)
+        if file.is_gzip:
             raw = cast(IO[bytes], gzip.GzipFile(fileobj=raw))
-        bounded = BufferedReader(Observed(raw, _Budget(max_bytes).spend), _CHUNK)
-        lines = bounded_lines(cast(IO[bytes], bounded), max_line_bytes)
-        yield from _csv(lines, max_line_bytes) if form == "csv" else lines
+        content = cast(IO[bytes], BufferedReader(Observed(raw, self._budget.spend), _CHUNK))
+        most_bytes = self._bounds.line_bytes
+        lines = bounded_lines(content, most_bytes)
+        if file.part.format == "json":
+            lines = self._document(content)
+        elif file.part.format == "jsonl":
+            lines = without_last_blanks(lines)  # of each file, whose items are numbered on
+        return line_items(file.part, lines, file.table, _parsed, most_bytes)
+
+    def _document(self, content: IO[bytes]) -> Iterator[bytes | None]:
+        most = self._bounds.document_bytes
+        document = content.read(len(BOM_UTF8) + most + 1).removeprefix(BOM_UTF8)
+        if len(document) > most:
+            message = f"a JSON document has {most:,} bytes at most: write JSON lines"
+            raise _invalid("too_large", message)
+        yield document
+
+    def _rows(self, file: SourceFile, raw: IO[bytes]) -> Iterator[bytes]:
+        """Yields the rows of Parquet, which needs a file that it can seek in."""
+        with tempfile.TemporaryFile() as copy:
+
+            def observe(chunk: bytes) -> None:
+                """Counts a chunk that is about to be copied."""
+                self._budget.spend(chunk)
+                self._bounds.floor.check(len(chunk))
+
+            copyfileobj(Observed(raw, observe), copy, _CHUNK)
+            # Counted again: a repeated value takes no room in the file.
+            unpacked = _Budget(self._bounds.total_bytes)
+            for item in parquet_items(copy, file.table):
+                line = _encoded(item)
+                unpacked.spend(line)
+                yield line
 
 
 @contextmanager
@@ -52,14 +121,27 @@ def _format_errors() -> Iterator[None]:
     except (gzip.BadGzipFile, zlib.error) as error:
         message = f'the input is not gzip: {error}; ask for "compression": "none"'
         raise _invalid("not_gzip", message) from error
-    except UnicodeDecodeError as error:
-        raise _invalid("not_utf8", f"the input is not UTF-8: {error.reason}") from error
-    except csv.Error as error:
-        raise _invalid("not_csv", f"the input is no CSV that can be read: {error}") from error
+    except Unreadable as error:
+        raise _invalid(error.code, str(error)) from error
 
 
 def _invalid(code: str, message: str) -> Untransferable:
     return Untransferable(code, f"{message}. Mend it, then retry the job")
+
+
+def _parsed(text: bytes) -> Any:
+    """Parses JSON. Raises ValueError."""
+    try:
+        return parse_json(text)
+    except MillraceError as error:
+        raise ValueError(error.detail) from error
+
+
+def _encoded(item: object) -> bytes:
+    try:
+        return orjson.dumps(item)
+    except TypeError:  # a large integer or half a surrogate pair: the intake names its item
+        return json.dumps(item).encode()
 
 
 class Observed(RawIOBase):
@@ -98,119 +180,3 @@ class _Budget:
         if self._left < 0:
             message = f"the input has more than {self._max:,} bytes, unpacked; split it"
             raise _invalid("too_large", message)
-
-
-def _csv(lines: Iterator[bytes | None], max_line_bytes: int) -> Iterator[bytes]:
-    """Yields rows as lines; the first row names the columns: `input`, `custom_id`, `params`."""
-    csv.field_size_limit(max_line_bytes)
-    text = _Text(lines, max_line_bytes)
-    reader = csv.reader(text, strict=True)
-    rows = _filled(reader, text, max_line_bytes)
-    columns = next(rows, [])
-    _check(columns)
-    for row in rows:
-        if len(row) != len(columns):
-            message = f"line {reader.line_num} ends a row of {len(row)} fields"
-            raise _invalid("not_csv", f"{message}, the first row names {len(columns)}")
-        named = dict(zip(columns, row, strict=True))
-        yield _item({name: named[name] for name in columns if named[name] or name == "input"})
-
-
-def _filled(rows: Iterator[list[str]], text: "_Text", max_bytes: int) -> Iterator[list[str]]:
-    """Yields rows without blank lines, each of so many bytes at most."""
-    for row in rows:
-        text.left = max_bytes
-        if row:
-            yield row
-
-
-class _Text(Iterator[str]):
-    """Decodes lines."""
-
-    def __init__(self, lines: Iterator[bytes | None], left: int) -> None:
-        self._lines = lines
-        self.left = left  # bytes that the row may still have; it may span several lines
-
-    def __next__(self) -> str:
-        line = next(self._lines)
-        self.left -= len(line or b"")
-        if line is None or self.left < 0:
-            raise _invalid("not_csv", "a row is longer than any item may be")
-        return line.decode()
-
-
-def _parquet(raw: IO[bytes], max_bytes: int, floor: DiskFloor) -> Iterator[bytes]:
-    """Yields rows as lines; columns as in CSV, `input` may be of any type with a form in JSON."""
-    parquet = load_parquet()
-    from pyarrow import ArrowException
-
-    with tempfile.TemporaryFile() as file:
-        source = _Budget(max_bytes)
-
-        def observe(chunk: bytes) -> None:
-            """Counts a chunk that is about to be copied."""
-            source.spend(chunk)
-            floor.check(len(chunk))
-
-        copyfileobj(Observed(raw, observe), file, _CHUNK)
-        try:
-            table = parquet.ParquetFile(file)
-            _check(table.schema_arrow.names)
-            budget = _Budget(max_bytes)  # counted again: a repeated value takes no room in the file
-            first_row = 1
-            for batch in table.iter_batches(batch_size=_ROWS):
-                for row in _rows(batch, first_row):
-                    item = _item(row)
-                    budget.spend(item)
-                    yield item
-                first_row += batch.num_rows
-        except MemoryError:  # pyarrow's is an ArrowException too
-            raise
-        except (ArrowException, OSError) as error:
-            message = f"the input is no Parquet file that can be read: {error}"
-            raise _invalid("not_parquet", message) from error
-
-
-def _rows(batch: Any, first_row: int) -> Iterator[dict[str, Any]]:
-    from millrace.columns import ids, json_values  # the client reads files by the same rules
-
-    names: list[str] = batch.schema.names
-    try:
-        columns = [
-            (ids if name == "custom_id" else json_values)(name, batch.column(name), first_row)
-            for name in names
-        ]
-    except ValueError as error:
-        raise _invalid("bad_value", f"the input can't be items: {error}") from error
-    return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-
-
-def load_parquet() -> Any:
-    """Imports pyarrow.parquet. Raises Untransferable where that extra isn't installed."""
-    try:
-        from pyarrow import parquet
-    except ImportError as error:
-        message = "Parquet needs pyarrow here: install millrace[parquet], then retry the job"
-        raise Untransferable("no_parquet", message) from error
-    return parquet
-
-
-def _check(columns: list[str]) -> None:
-    if "input" not in columns or set(columns) - set(_COLUMNS) or len(set(columns)) < len(columns):
-        message = f"the columns are {str(columns)[:_MAX_SHOWN]}; they are `input`, and `custom_id` "
-        raise _invalid("bad_columns", f"{message}and `params` where there are any")
-
-
-def _item(row: dict[str, Any]) -> bytes:
-    """Renders a row as a line. params may be a struct or JSON; other text is refused by intake."""
-    item = {name: row[name] for name in ("custom_id", "params") if row.get(name) is not None}
-    if isinstance(params := item.get("params"), str):
-        try:
-            orjson.loads(params)
-            item["params"] = orjson.Fragment(params)
-        except orjson.JSONDecodeError:
-            pass  # intake refuses the string, naming the item
-    try:
-        return orjson.dumps(item | {"input": row["input"]})
-    except TypeError as error:
-        raise _invalid("bad_columns", f"a value of the table can't be JSON: {error}") from error

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from jobs.blobs.lines import one_line
 from jobs.dialects.protocol import Dialect, Part
-from workers.transfers.readers import load_parquet
+from jobs.errors import Untransferable
 
 _ROWS, _BYTES = 10_000, 32 << 20  # of a table in memory at a time
 _GZIP_LEVEL = 6
@@ -134,7 +134,7 @@ class _Table(_Growing):
     version (of a routed job)."""
 
     def __init__(self, packed: bool) -> None:
-        parquet = load_parquet()
+        parquet = _load_parquet()
         import pyarrow
 
         self._pyarrow = pyarrow
@@ -178,3 +178,13 @@ class _Table(_Growing):
         """Completes the file."""
         self._flush()
         self._out.close()
+
+
+def _load_parquet() -> Any:
+    """Imports pyarrow.parquet. Raises Untransferable where that extra isn't installed."""
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        message = "Parquet needs pyarrow here: install millrace[parquet], then retry the job"
+        raise Untransferable("no_parquet", message) from error
+    return parquet

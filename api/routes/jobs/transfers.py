@@ -8,29 +8,29 @@ from jobs import ids
 from jobs.blobs import s3_locations
 from jobs.errors import Fault, Untransferable
 from jobs.identity import Caller
+from jobs.intake.formats import TABLES, stored_format
 from jobs.store.jobs import files
-
-_FORMATS = {".csv": "csv", ".parquet": "parquet"}
 
 
 def source_of(
     resources: Resources, caller: Caller, requested: JobInput, faults: list[Fault]
 ) -> dict[str, Any]:
     """Returns the job's source as it is stored; problems are added to `faults`."""
+    source = requested.model_dump(exclude_none=True, exclude_defaults=True)
+    for url in filter(None, (requested.url, *requested.urls)):
+        loc = ("input", "url" if requested.url else "urls")
+        _check(resources, caller, url, loc, faults, folder=url.endswith("/"))
+    name = requested.url
     if requested.file:
         name = _filename(resources, caller, requested.file, faults)
-        source = {"file": requested.file}
-    else:
-        name = requested.url
-        source = {"url": requested.url}
-        _check(resources, caller, requested.url, ("input", "url"), faults, folder=False)
-    name, gzipped = name.lower().removesuffix(".gz"), name.lower().endswith(".gz")
-    format = next((form for suffix, form in _FORMATS.items() if name.endswith(suffix)), "jsonl")
-    return {
-        **source,
-        "format": requested.format or format,
-        "compression": requested.compression or ("gzip" if gzipped else "none"),
-    }
+    if not name or name.endswith("/"):
+        return source  # of several objects, each has what its name says
+    format, compression = stored_format(name)
+    source = {"format": format, "compression": compression} | source
+    if source.get("id_column") and not source.get("column") and source["format"] not in TABLES:
+        message = "name the column of the inputs too: objects have no order of columns"
+        faults.append(Fault(("input", "column"), "missing", message))
+    return source
 
 
 def target_of(
@@ -63,7 +63,7 @@ def _check(
         location = s3_locations.parse(url)
         if folder:
             location = location.below("")
-        elif not location.key or location.key.endswith("/"):
+        elif not location.key:
             raise ValueError(f"{url!r} names no object; write s3://bucket/key")
         s3_locations.check(location, caller.tenant, settings.s3_allow, settings.blobs)
     except ValueError as error:

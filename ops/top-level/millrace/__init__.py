@@ -34,7 +34,7 @@ from millrace.errors import (
     VerificationError,
     WaitTimeout,
 )
-from millrace.inputs import Item
+from millrace.inputs.lines import Item
 from millrace.objects import Call, Chat, ChatChunk, Job, Model, Result
 from millrace.sync.client import Client
 from millrace.sync.results import Results

@@ -23,12 +23,15 @@ MillraceError
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 _MAX_FAULTS = 20  # that a message lists
 _MAX_TEXT = 500  # characters of an answer that is no JSON
 _TEMPORARY = frozenset({408, 429, 502, 503, 504, 507})
+
+Place = Callable[[int], Mapping[str, Any]]
+"""Place of a line of a request in the file that it came from: file, and line, row or element."""
 
 
 class MillraceError(Exception):
@@ -85,11 +88,15 @@ class APIStatusError(APIError):
     def __init_subclass__(cls, status: int) -> None:
         APIStatusError._statuses[status] = cls
 
-    def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, status: int, body: bytes, headers: Mapping[str, str], place: Place | None = None
+    ) -> None:
         problem = _problem(status, body)
         error = problem.get("error")  # of the routes of other APIs
         said = error if isinstance(error, dict) else problem
         faults = _faults(problem)
+        if place:
+            _put_places(faults, place)
         detail = _leads_to(headers) or str(said.get("message") or said.get("detail") or error or "")
         super().__init__(detail, _text(problem, detail, faults))
         self.status, self.problem = status, problem
@@ -100,10 +107,13 @@ class APIStatusError(APIError):
         self.retry_after_s = _retry_after_s(headers)
 
     @staticmethod
-    def of(status: int, body: bytes, headers: Mapping[str, str]) -> "APIStatusError":
-        """Returns the error of an answer, by its status."""
+    def of(
+        status: int, body: bytes, headers: Mapping[str, str], place: Place | None = None
+    ) -> "APIStatusError":
+        """Returns the error of an answer, by its status. place: of a line of the request in the
+        file that it came from."""
         kind = APIStatusError._statuses.get(min(status, 500), APIStatusError)
-        return kind(status, body, headers)
+        return kind(status, body, headers, place)
 
 
 class BadRequestError(APIStatusError, status=400):
@@ -166,7 +176,8 @@ class JobFailed(MillraceError):
 
     def __init__(self, job: Mapping[str, Any]) -> None:
         error = job.get("error") or {}
-        super().__init__(f"{job['id']} failed: {error.get('message') or error}")
+        said = f"{job['id']} failed: {error.get('message') or error}"
+        super().__init__(_with_faults(said, _faults(error)))
         self.job = job
 
 
@@ -220,12 +231,15 @@ def _problem(status: int, body: bytes) -> dict[str, Any]:
 
 def _text(problem: Mapping[str, Any], detail: str, faults: list[dict[str, Any]]) -> str:
     """Returns title and detail, and a line for each fault that the detail doesn't name."""
-    lines = [f"{problem.get('title', 'refused')}: {detail}"]
+    return _with_faults(f"{problem.get('title', 'refused')}: {detail}", faults)
+
+
+def _with_faults(said: str, faults: list[dict[str, Any]]) -> str:
+    lines = [said]
     for fault in faults[:_MAX_FAULTS]:
         message = str(fault.get("message") or "")
-        if message not in detail:
-            where = f"line {fault['line']}" if "line" in fault else _place(fault)
-            lines.append("  " + ": ".join(filter(None, (where, message))))
+        if message not in said:
+            lines.append("  " + ": ".join(filter(None, (_where(fault), message))))
     return "\n".join(lines)
 
 
@@ -234,6 +248,26 @@ def _faults(problem: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = problem.get("errors")
     listed = found if isinstance(found, list) else []
     return [one if isinstance(one, dict) else {"message": str(one)} for one in listed]
+
+
+def _put_places(faults: list[dict[str, Any]], place: Place) -> None:
+    """Puts places in files where the api names lines of the request."""
+    for fault in faults:
+        if isinstance(line := fault.pop("line", None), int):
+            fault |= place(line)
+        if isinstance(first := fault.get("first"), dict) and isinstance(first.get("line"), int):
+            fault["first"] = place(first["line"])
+            fault["message"] = f"custom_id is already that of {_where(fault['first'])}"
+
+
+def _where(fault: Mapping[str, Any]) -> str:
+    """Returns the place of a fault: file, line or row, and custom_id, or else its field."""
+    places = [str(fault.get("file") or "")]
+    places += [f"{kind} {fault[kind]}" for kind in ("line", "row", "element") if kind in fault]
+    if not any(places):
+        return _place(fault)
+    custom_id = fault.get("custom_id")
+    return ", ".join(filter(None, places)) + (f" (custom_id {custom_id!r})" if custom_id else "")
 
 
 def _place(fault: Mapping[str, Any]) -> str:

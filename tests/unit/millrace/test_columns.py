@@ -16,8 +16,8 @@ import pytest
 from pyarrow import parquet
 
 from millrace import InputError
-from millrace.columns import id_of, ids, json_values
-from millrace.readers import Input
+from millrace.inputs.columns import id_of, ids, json_values
+from millrace.inputs.files import Input
 from tests.support.cases import each
 
 _I64 = pyarrow.int64()

@@ -16,17 +16,20 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from millrace import InputError, Item
-from millrace.inputs import lines_of
-from millrace.readers import Input, format_of
+from millrace import InputError, Item, UnprocessableEntityError
+from millrace.inputs.files import Input
+from millrace.inputs.lines import lines_of
 from tests.support.cases import each
 from tests.unit.millrace.servers import Recorder, answered_by
 
 
+def read(source: str, **how: Any) -> list[Any]:
+    return [json.loads(line) for line in Input(source, **how).lines()]
+
+
 def items(path: Path, content: bytes, **how: str) -> list[Any]:
     path.write_bytes(content)
-    given = Input(str(path), format_of(str(path)), **how)
-    return [json.loads(line) for line in given.lines()]
+    return read(str(path), **how)
 
 
 @pytest.mark.parametrize(
@@ -63,10 +66,38 @@ def test_csv_columns_are_taken_by_name(tmp_path: Path) -> None:
         ("a.csv", b"a,b\n1,2\n", {}, "has several columns; name one with column: a, b"),
         ("a.csv", b"a,b\n1,2\n", {"column": "c"}, "has no column 'c'; name one with column"),
         ("a.csv", b"a\n1\n", {"id_column": "c"}, "has no column 'c'; name one with id_column"),
-        ("a.csv", b"a,b\n1,2\n3\n", {"column": "a"}, "line 3: 1 fields, where the header has 2"),
-        ("a.csv", b'a\n"open\n', {}, "line 2: unexpected end of data"),
+        ("a.csv", b"a,a\n1,2\n", {"column": "a"}, "has 2 columns 'a'; rename one: a, a"),
+        ("a.csv", b'a,b\n"1\n",2\n3\n', {"column": "a"}, "line 4: 1 fields, where the first row"),
+        ("a.csv", b'a\nx\n\n"open\ny\n', {}, "line 4: no CSV that can be read: unexpected end"),
         ("a.csv", b"", {}, "its first line must name the columns"),
-        ("a.csv", b"a\n\xff\n", {}, "not UTF-8"),
+        ("a.csv", b'a\n"x\r\ny"\n\xff\n', {}, "line 4: not UTF-8"),
+        ("a.txt", b"x\n", {"column": "a"}, "texts have no columns"),
+        (
+            "a.jsonl",
+            b'{"a": 1}\n{"b": 1}\n',
+            {"column": "a"},
+            "line 2: there is no 'a' among its fi",
+        ),
+        (
+            "a.jsonl",
+            b'{"a": 1}\n',
+            {"id_column": "a"},
+            "line 1: column names none among its fields",
+        ),
+        ("a.jsonl", b'{"a": 1}\n["a"]', {"column": "a"}, "line 2: no object, which has columns"),
+        ("a.jsonl", b'{"a": 1}\n{"a"', {"column": "a"}, "line 2: not valid JSON"),
+        (
+            "a.jsonl",
+            b'{"a": NaN}\n',
+            {"column": "a"},
+            "line 1: NaN and Infinity are no JSON values",
+        ),
+        (
+            "a.json",
+            b'[{"a": 1, "id": 0.5}]',
+            {"column": "a", "id_column": "id"},
+            "element 0: 'id': 0.5 is no id",
+        ),
         ("a.txt", b"x\n\xff\n", {}, "line 2: not UTF-8"),
         ("a.jsonl.gz", b"plain", {}, "no gzip file"),
         ("a.jsonl.gz", gzip.compress(b'"x"', mtime=0)[:-9], {}, "no gzip file, or a damaged one"),
@@ -100,14 +131,88 @@ def table(path: Path, **columns: list[Any]) -> str:
 
 def test_rows_of_parquet_are_items_of_any_json_type(tmp_path: Path) -> None:
     path = table(tmp_path / "a.parquet", vector=[[0.5, 1.0], [2.0]], id=[7, None], text=["x", "y"])
-    ids = Input(path, "parquet", column="vector", id_column="id")
     items = [{"custom_id": "7", "input": [0.5, 1.0]}, [2.0]]
-    assert [json.loads(line) for line in ids.lines()] == items
-    text = Input(path, "parquet", column="text")
+    assert read(path, column="vector", id_column="id") == items
+    text = Input(path, column="text")
     assert [json.loads(line) for line in text.lines()] == ["x", "y"]
     assert list(text.lines()) == list(text.lines())  # read anew each time
     more = table(tmp_path / "more.parquet", n=list(range(2500)))  # than are read at once
-    assert [json.loads(line) for line in Input(more, "parquet").lines()] == list(range(2500))
+    assert read(more) == list(range(2500))
+    ids = table(tmp_path / "ids.parquet", a=[1.0] * 700 + [math.inf], id=[*range(701)])
+    with pytest.raises(InputError, match=r"'a', row 701 \(custom_id '700'\): Infinity is no JSON"):
+        read(ids, id_column="id")
+
+
+def test_a_column_is_taken_from_objects_of_json(tmp_path: Path) -> None:
+    rows = [{"q": "x", "id": 7, "note": 1}, {"q": {"input": "y"}}]
+    wanted = [{"custom_id": "7", "input": "x"}, {"input": {"input": "y"}}]
+    how = {"column": "q", "id_column": "id"}
+    lines = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    assert items(tmp_path / "a.jsonl", lines, **how) == wanted
+    assert items(tmp_path / "a.json", json.dumps(rows).encode(), **how) == wanted
+    for inputs in (rows, iter(rows)):
+        assert sent(inputs, **how) == [wanted[0], {"input": {"input": "y"}}]
+    with pytest.raises(InputError, match="the inputs, input 1: there is no 'note' among"):
+        sent(rows, column="note")
+
+
+def test_without_names_the_one_other_column_is_the_input(tmp_path: Path) -> None:
+    content = b'params,custom_id,text\n"{""p"": 5}",a,x\n,,y\n"{""p"": NaN}",b,z\n'
+    refused = {"custom_id": "b", "params": '{"p": NaN}', "input": "z"}  # by the api
+    wanted = [{"custom_id": "a", "params": {"p": 5}, "input": "x"}, "y", refused]
+    assert items(tmp_path / "a.csv", content) == wanted
+    path = table(tmp_path / "a.parquet", input=["x", "y"], params=[{"p": 5}, None])
+    assert read(path) == [{"params": {"p": 5}, "input": "x"}, "y"]
+    assert items(tmp_path / "b.csv", b"id,text\n1,x\n", id_column="id") == [
+        {"custom_id": "1", "input": "x"}
+    ]
+
+
+def test_files_of_a_folder_come_in_the_order_of_their_names(tmp_path: Path) -> None:
+    parts = tmp_path / "parts"
+    (parts / "a=1").mkdir(parents=True)
+    (parts / "_temporary").mkdir()
+    (parts / "b.csv").write_text('input\n"two\nlines"\nx\n')
+    (parts / "a=1" / "part.jsonl").write_text('"first"\n"second"\n')
+    (parts / "c.jsonl").touch()
+    for name in ("_SUCCESS", ".part.crc", "_temporary/d.jsonl"):
+        (parts / name).write_text("nothing of the job")
+    given = Input(str(parts))
+    assert [json.loads(line) for line in given] == ["first", "second", "two\nlines", "x"]
+    assert [given.place(n) for n in (2, 3, 4)] == [
+        {"file": str(parts / "a=1" / "part.jsonl"), "line": 2},
+        {"file": str(parts / "b.csv"), "line": 2},
+        {"file": str(parts / "b.csv"), "line": 4},
+    ]
+    assert list(Input([str(parts / "b.csv"), str(parts)])) == [*Input(str(parts / "b.csv")), *given]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="empty: no file in this folder has items"):
+        list(Input(str(tmp_path / "empty")))
+
+
+def test_faults_that_the_api_finds_are_told_with_their_places_in_the_files(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('id,text\na,"one\ntwo"\nb,three\nb,four\n')
+    faults = [
+        {"loc": ["input"], "line": 2, "custom_id": "b", "code": "too_long", "message": "too long"},
+        {"loc": ["custom_id"], "line": 3, "code": "duplicate_custom_id", "message": "as line 2",
+         "first": {"line": 2}},
+    ]  # fmt: skip
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        request.read()
+        problem = {"title": "Not valid", "detail": "2 faults", "errors": faults}
+        return httpx.Response(422, json=problem)
+
+    with pytest.raises(UnprocessableEntityError) as caught:
+        answered_by(refuse).jobs.submit("echo", path, column="text", id_column="id")
+    said = str(caught.value).splitlines()
+    assert said == [
+        "Not valid: 2 faults",
+        f"  {path}, line 4 (custom_id 'b'): too long",
+        f"  {path}, line 5: custom_id is already that of {path}, line 4",
+    ]
+    assert caught.value.problem["errors"][0]["line"] == 4
 
 
 def test_faults_of_parquet_name_the_column_or_the_extra(
@@ -122,10 +227,10 @@ def test_faults_of_parquet_name_the_column_or_the_extra(
     ]
     for (how, said), case in each(faults):
         with case, pytest.raises(InputError, match=re.escape(said)):
-            list(Input(path, "parquet", **how).lines())
+            read(path, **how)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"pip install 'millrace\[parquet\]'"):
-        list(Input(path, "parquet", column="a").lines())
+        read(path, column="a")
 
 
 def sent(inputs: Any, **how: str) -> list[Any]:
@@ -181,7 +286,7 @@ def test_tables_and_files_give_columns_by_name(tmp_path: Path) -> None:
         {"custom_id": "1", "input": "x"}
     ]
     assert sent(tmp_path / "a.jsonl") == ["x", {"input": 2}]
-    with pytest.raises(InputError, match="column and id_column are for CSV"):
+    with pytest.raises(InputError, match="texts have no columns"):
         sent(tmp_path / "a.txt", column="a")
 
 
@@ -243,7 +348,7 @@ def test_it_is_not_sent_again(pauses: list[float]) -> None:
         (7, {}, "not a int"),
         (["x", float("nan")], {}, "input 1 can't be sent as JSON: NaN"),
         (["x", object()], {}, "input 1 can't be sent as JSON: a object is no JSON value"),
-        (["x"], {"column": "a"}, "are for tables and CSV files"),
+        (["x"], {"column": "a"}, "the inputs, input 0: no object, which has columns"),
         ({"a": ["x"], "b": ["y"]}, {}, "several columns; name one with column: a, b"),
         ({"a": ["x"], "b": ["y"]}, {"column": "c"}, "no column 'c'; name one with column: a, b"),
         ({"a": ["x"]}, {"id_column": "c"}, "no column 'c'; name one with id_column: a"),

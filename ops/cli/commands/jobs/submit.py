@@ -7,8 +7,9 @@ from typing import Any, TypeGuard
 import click
 
 from jobs.intake import formats
-from millrace import Client, readers
-from millrace.readers import Input
+from millrace import Client
+from millrace.inputs import readers
+from millrace.inputs.files import STDIN, Input
 from ops.cli.commands.common import client_command
 from ops.cli.commands.jobs.jobs import await_end, show_ended_job, show_job
 from ops.cli.commands.jobs.terms import given_terms, term_options
@@ -37,8 +38,9 @@ class _PathOrUrl(click.Path):
 
 @click.command(epilog="Example: millrace submit texts.jsonl --model minilm --wait -o out.parquet")
 @click.argument(
-    "source", type=_PathOrUrl(exists=True, dir_okay=False, readable=True, allow_dash=True)
-)
+    "sources", nargs=-1, required=True,
+    type=_PathOrUrl(exists=True, readable=True, allow_dash=True),
+)  # fmt: skip
 @click.option("--model", required=True, help="Name, or name@version.")
 @click.option(
     "--format",
@@ -46,7 +48,7 @@ class _PathOrUrl(click.Path):
     type=click.Choice(readers.FORMATS),
     help="Format; default: by the suffix, of standard input guessed.",
 )
-@click.option("--column", default="", help="Input column of CSV or Parquet.")
+@click.option("--column", default="", help="Input column of CSV, Parquet or objects.")
 @click.option("--id-column", default="", help="Column with the custom_id.")
 @term_options
 @click.option("--idempotency-key", help="Repeating key and input returns the same job.")
@@ -59,13 +61,15 @@ class _PathOrUrl(click.Path):
 )
 @client_command
 def submit(
-    client: Client, source: str, format_: readers.Format | None, column: str, id_column: str,
-    idempotency_key: str | None, wait: bool, output: str | None, output_format: str | None,
-    as_json: bool, **terms: Any,
+    client: Client, sources: tuple[str, ...], format_: readers.Format | None, column: str,
+    id_column: str, idempotency_key: str | None, wait: bool, output: str | None,
+    output_format: str | None, as_json: bool, **terms: Any,
 ) -> None:  # fmt: skip
-    """Submits SOURCE as one job: a file, "-" for standard input, or s3://bucket/key.
+    """Submits SOURCES as one job: files, folders, standard input or S3.
 
-    An object in S3 is read by the platform itself.
+    They are paths, "-" for standard input, or s3://bucket/key. Files of a folder are read in the
+    order of their names, without empty ones and those that begin with "_" or "."; objects in S3,
+    and folders of them (s3://bucket/prefix/), by the platform itself.
 
     The suffix selects one item a line as JSON (.jsonl, .ndjson), a list of items (.json), rows with
     the input in --column (.csv), or one text a line (anything else), each also with .gz; rows of
@@ -80,11 +84,11 @@ def submit(
         raise click.UsageError("--output-format is for S3; a file's suffix says it")
     elif output:
         target = Target.of(Path(output))
-    if _in_s3(source):
-        order["input"] = _source_in_s3(source, format_, column or id_column)
+    if any(map(_in_s3, sources)):
+        order["input"] = _source_in_s3(sources, format_, column, id_column)
         job = client.jobs.create(idempotency_key=idempotency_key, **order)
     else:
-        lines = _input(source, format_, column, id_column).lines()
+        lines = _input(sources, format_, column, id_column).lines()
         model = order.pop("model")
         job = client.jobs.submit(model, lines, idempotency_key=idempotency_key, **order)
     if not (wait or target):
@@ -101,13 +105,16 @@ def _in_s3(place: str | None) -> TypeGuard[str]:
     return place is not None and place.startswith(_S3)
 
 
-def _input(source: str, format_: readers.Format | None, column: str, id_column: str) -> Input:
-    if format_ is None and source == readers.STDIN and not (column or id_column):
+def _input(
+    sources: tuple[str, ...], format_: readers.Format | None, column: str, id_column: str
+) -> Input:
+    if STDIN not in sources:
+        return Input(sources, format_, column, id_column)
+    if len(sources) > 1:
+        raise click.UsageError("standard input is read alone")
+    if format_ is None and not (column or id_column):
         return _guessed_stdin()
-    format_ = format_ or readers.format_of(source)
-    if format_ not in readers.TABLES and (column or id_column):
-        raise click.UsageError("--column and --id-column are for CSV and Parquet; see --format")
-    return Input(source, format_, column, id_column)
+    return Input(STDIN, format_, column, id_column)
 
 
 def _guessed_stdin() -> Input:
@@ -115,17 +122,19 @@ def _guessed_stdin() -> Input:
     head = formats.read_head(sys.stdin.buffer)
     format_ = formats.guess(head)
     click.echo(f"standard input is read as {_READ_AS[format_]}", err=True)
-    return Input(readers.STDIN, format_, head=head)
+    return Input(STDIN, format_, head=head)
 
 
-def _source_in_s3(url: str, format_: readers.Format | None, column: str) -> dict[str, str]:
+def _source_in_s3(
+    urls: tuple[str, ...], format_: readers.Format | None, column: str, id_column: str
+) -> dict[str, Any]:
     """Input object; the platform infers a missing format from the name."""
-    if format_ in ("text", "json"):
-        what = "plain texts" if format_ == "text" else "JSON documents"
-        raise click.UsageError(f"from S3 the platform reads no {what}")
-    if column:
-        raise click.UsageError("--column and --id-column are for files that are read here")
-    return {"url": url, **({"format": format_} if format_ else {})}
+    if not all(map(_in_s3, urls)):
+        raise click.UsageError("the platform reads objects in S3, not files of this machine: give "
+                               "one kind")  # fmt: skip
+    place = {"url": urls[0]} if len(urls) == 1 else {"urls": list(urls)}
+    more = {"format": format_, "column": column, "id_column": id_column}
+    return place | {name: value for name, value in more.items() if value}
 
 
 def _target_in_s3(folder: str, format_: str | None) -> dict[str, str]:

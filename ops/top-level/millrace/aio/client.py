@@ -12,7 +12,7 @@ from millrace.aio.results import AsyncReader, AsyncResults
 from millrace.aio.transport import AsyncTransport, line_blocks
 from millrace.clock import Deadline
 from millrace.errors import InputError
-from millrace.inputs import lines_of
+from millrace.inputs.lines import lines_of
 from millrace.objects import Call, Model
 from millrace.progress import Progress, progress_of
 from millrace.retries import MAX_RETRIES

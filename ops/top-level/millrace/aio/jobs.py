@@ -9,7 +9,7 @@ from millrace.aio.results import AsyncReader, AsyncResults, leaving_says_how_to_
 from millrace.aio.transport import AsyncTransport
 from millrace.clock import Deadline
 from millrace.errors import WaitTimeout
-from millrace.inputs import lines_of
+from millrace.inputs.lines import lines_of
 from millrace.objects import Job, Object
 from millrace.progress import Progress, progress_of
 from millrace.retries import Polls

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from millrace.clock import Deadline
 from millrace.errors import InputError
-from millrace.inputs import lines_of
+from millrace.inputs.lines import lines_of
 from millrace.objects import Call, Model
 from millrace.progress import Progress, progress_of
 from millrace.retries import MAX_RETRIES

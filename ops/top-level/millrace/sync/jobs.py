@@ -8,7 +8,7 @@ from typing import Any
 from millrace import clock
 from millrace.clock import Deadline
 from millrace.errors import WaitTimeout
-from millrace.inputs import lines_of
+from millrace.inputs.lines import lines_of
 from millrace.objects import Job, Object
 from millrace.progress import Progress, progress_of
 from millrace.retries import Polls

@@ -87,7 +87,7 @@ class Transport:
         with self._translated():
             response = self._http.request(**self._options(request, deadline))
             self._reached = True
-        _check(response)
+        _check(response, request.lines)
         return response
 
     @contextmanager
@@ -170,6 +170,7 @@ def line_blocks(response: "httpx.Response") -> Iterator[list[bytes]]:
         yield found
 
 
-def _check(response: "httpx.Response") -> None:
+def _check(response: "httpx.Response", lines: Iterable[bytes] | None = None) -> None:
     if not response.is_success:
-        raise APIStatusError.of(response.status_code, response.content, response.headers)
+        place = getattr(lines, "place", None)  # of a file's items
+        raise APIStatusError.of(response.status_code, response.content, response.headers, place)

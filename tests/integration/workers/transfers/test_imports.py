@@ -44,6 +44,7 @@ from workers.transfers.child import Postponed, run_transfer
 LINES = b'{"custom_id": "a", "input": "one"}\n"two"\n{"input": "th\\"r\\nee", "params": {}}\n'
 THREE = [(0, "a", None, '"one"'), (1, None, None, '"two"'), (2, None, "{}", '"th\\"r\\nee"')]
 GZIP, CSV, PARQUET = {"compression": "gzip"}, {"format": "csv"}, {"format": "parquet"}
+TEXT, JSON, A_COLUMN = {"format": "text"}, {"format": "json"}, {"column": "a"}
 Arrive = Callable[..., UUID]
 
 
@@ -136,6 +137,59 @@ def test_items_are_read_in_every_form(world: World, arrive: Arrive) -> None:
     comes(world, world.coming({"file": handed_in(world, LINES)}))
 
 
+def test_inputs_and_ids_are_taken_from_columns_of_any_format(world: World, arrive: Arrive) -> None:
+    rows = [{"q": "one", "id": 7, "note": "x"}, {"q": "two", "id": None, "note": "y"}]
+    named = {"column": "q", "id_column": "id"}
+    whole = pyarrow.array([7, None], pyarrow.int64())
+    forms: list[tuple[dict[str, str], bytes]] = [
+        ({}, b"".join(orjson.dumps(row) + b"\n" for row in rows) + b"\n"),
+        (JSON, orjson.dumps(rows)),
+        (CSV, b"note,q,id\nx,one,7\ny,two,\n"),
+        (PARQUET, packed({"id": whole, "q": ["one", "two"], "note": ["x", "y"]})),
+    ]
+    for (form, body), case in each(forms):
+        with case:
+            id = arrive(body, **form, **named)
+            assert world.carry() is None
+            assert items(world, id) == [(0, "7", None, '"one"'), (1, None, None, '"two"')]
+    lines = arrive(MARK + b"one\r\n\ntwo", **TEXT)
+    document = arrive(MARK + b'["one", "", {"input": "two"}]', key="list", **JSON)
+    assert (world.carry(), world.carry()) == (None, None)
+    plain = [(n, None, None, f'"{text}"') for n, text in enumerate(("one", "", "two"))]
+    assert items(world, lines) == items(world, document) == plain
+
+
+def test_objects_of_a_folder_are_read_by_key(world: World, s3: S3) -> None:
+    for key, body in {
+        "b.csv.gz": gzip.compress(b'custom_id,input\nb,"two\nlines"\nc,three\n'),
+        "a=1/part.jsonl": b'"one"\n\n', "_SUCCESS": b"", "_temporary/0.jsonl": b"no\n",
+        "c.jsonl": b"", "d/.part.crc": b"no\n",
+    }.items():  # fmt: skip
+        s3.put(f"open/in/{key}", body)
+    s3.put("open/in2.jsonl", b'"four"\n')
+    folder, other = f"s3://{BUCKET}/open/in/", f"s3://{BUCKET}/open/in2.jsonl"
+    its = [(0, None, None, '"one"'), (1, "b", None, '"two\\nlines"'), (2, "c", None, '"three"')]
+    for source, case in each([{"url": folder}, {"urls": [folder, other]}]):
+        with case:
+            id = world.coming(source)
+            assert world.carry() is None
+            assert items(world, id) == its + [(3, None, None, '"four"')] * ("urls" in source)
+    s3.put("open/in/b.csv.gz", gzip.compress(b'custom_id,input\nb,"two\nlines"\nb,three\n'))
+    s3.put(
+        "open/in/e.parquet", packed({"custom_id": ["e", "f"], "input": ["x", ""], "params": [5, 5]})
+    )
+    error = fails(world, world.coming({"url": folder}), "invalid", "3 faults")
+    at = f"{folder}b.csv.gz"
+    assert [{name: fault.get(name) for name in PLACE} for fault in error["errors"]] == [
+        {"file": at, "line": 4, "row": None, "custom_id": None, "first": {"file": at, "line": 2}},
+        *({"file": f"{folder}e.parquet", "line": None, "row": n, "custom_id": id, "first": None}
+          for n, id in ((1, "e"), (2, "f"))),
+    ]  # fmt: skip
+    assert error["errors"][0]["message"] == f"custom_id is already that of {at}, line 2"
+    none = world.coming({"url": f"s3://{BUCKET}/open/none/"})
+    fails(world, none, "no_such_object", "no object below")
+
+
 def test_values_of_parquet_have_their_forms_and_ids_their_digits(
     world: World, arrive: Arrive
 ) -> None:
@@ -206,6 +260,9 @@ def test_what_is_wrong_with_lines_is_named(world: World, arrive: Arrive) -> None
     id = arrive(b'"fine"\nnot json\n{"input": 7, "more": 1}\n', order)
     error = fails(world, id, "invalid")
     assert [fault["line"] for fault in error["errors"]] == [2, 3]
+    rows = b'custom_id,input,params\na,"x\ny",\nb,z,no object\n'
+    [fault] = fails(world, arrive(rows, **CSV), "invalid")["errors"]
+    assert (fault["line"], fault["custom_id"], fault["loc"]) == (4, "b", ["params"])
     assert world.scalar("SELECT type FROM webhook_deliveries") == "job.failed"
     assert items(world, id) == []
     error = fails(world, arrive(b"x\n" * 1500), "invalid", "at least 1000 faults")
@@ -214,16 +271,22 @@ def test_what_is_wrong_with_lines_is_named(world: World, arrive: Arrive) -> None
     assert world.carry() is None
 
 
+PLACE = ("file", "line", "row", "custom_id", "first")
 BROKEN = [
     ({}, b"", "empty", ""),
     (GZIP, LINES, "not_gzip", "is not gzip"),
     (GZIP, gzip.compress(LINES)[:-9], "truncated", "ends in the"),
-    (CSV, b"a,b\n1,2\n", "bad_columns", "'a', 'b'"),
+    (CSV, b"a,b\n1,2\n", "bad_columns", "has several columns; name one with column: a, b"),
     (CSV, b"column," * 10_000 + b"\n", "bad_columns", ""),
-    (CSV, b"input\n\n1,2\n", "not_csv", "line 3 ends a row of 2 fields"),
+    (CSV, b'input\n\n"1\n",2\n', "not_csv", "the input, line 3: 2 fields, where the first row"),
     (CSV, b"\n\n", "bad_columns", ""),
-    (CSV, b"input\n\xff\n", "not_utf8", "not UTF-8"),
-    (CSV, b'input\n"a"b\n', "not_csv", "no CSV"),
+    (CSV, b"input\nx\n\xff\n", "not_utf8", "line 3: not UTF-8"),
+    (CSV, b'input\nx\n"a"b\n', "not_csv", "line 3: no CSV"),
+    (TEXT, b"x\n\xff\n", "not_utf8", "line 2: not UTF-8"),
+    (JSON, b"[1, NaN]", "bad_value", "not valid JSON"),
+    (JSON | A_COLUMN, b'[{"a": "x"}, {"b": "y"}]', "bad_columns", "element 1: there is no 'a'"),
+    (A_COLUMN, b'{"a": "x"}\n["y"]\n', "bad_columns", "line 2: no object"),
+    (A_COLUMN, b'{"a": "x"}\n{"a": 18446744073709551616}\n', "bad_value", "line 2: not valid JSON"),
     (PARQUET, LINES, "not_parquet", "no Parquet"),
     (PARQUET, packed({"input": [1.0] * 700 + [math.nan]}), "bad_value", "'input', row 701: NaN"),
     (PARQUET, packed({"input": ["x"], "params": [{"a": [math.inf]}]}), "bad_value",
@@ -292,8 +355,10 @@ def same_value() -> bytes:
          "spooled"),
         ({"max_ndjson_mb": 128}, GZIP, lambda: gzip.compress(b"x" * (200 << 20)), "too_large", ""),
         ({"max_ndjson_mb": 1}, PARQUET, same_value, "too_large", ""),
+        ({"max_json_mb": 1}, JSON, lambda: b"[" + b"1," * 600_000 + b"1]", "too_large",
+         "a JSON document has 1,048,576 bytes at most"),
     ],
-    ids=["bytes", "items", "disk", "a line without an end", "a table of one value"],
+    ids=["bytes", "items", "disk", "a line without an end", "a table of one value", "a document"],
 )  # fmt: skip
 def test_a_small_object_of_more_than_a_job_may_have_fails(
     world: World, arrive: Arrive, bounds: dict[str, int], form: dict[str, str],

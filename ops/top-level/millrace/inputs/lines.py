@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from itertools import repeat, starmap
 from typing import Any
 
-from millrace.columns import id_of
 from millrace.errors import InputError
-from millrace.readers import NOT_FINITE, TABLES, Input, format_of
+from millrace.inputs.columns import id_of
+from millrace.inputs.files import Input
+from millrace.inputs.readers import NOT_FINITE, Table
 
 _IN_MEMORY_BYTES = 1 << 20  # of an iterator's lines; what is longer is on disk
 
@@ -41,9 +42,9 @@ def lines_of(inputs: Any, column: str = "", id_column: str = "") -> Iterable[byt
     """Returns the lines of a job, which are read as they are sent.
 
     inputs: a list or any iterable of texts, JSON values, Items or whole lines as bytes; a table
-    with columns (pandas, polars, or a mapping of lists); or the path of a file. column, id_column:
-    those of the inputs and of their custom_ids, in a table, CSV or Parquet. Raises InputError, also
-    while the lines are read.
+    with columns (pandas, polars, or a mapping of lists); or the path of a file, or of a folder of
+    them. column, id_column: those of the inputs and of their custom_ids, in a table, CSV, Parquet,
+    or objects of JSON. Raises InputError, also while the lines are read.
     """
     if isinstance(inputs, str | os.PathLike):
         return _file(os.fspath(inputs), column, id_column)
@@ -51,10 +52,13 @@ def lines_of(inputs: Any, column: str = "", id_column: str = "") -> Iterable[byt
         raise InputError("give a list of inputs, or a path; these are bytes")
     if hasattr(inputs, "columns") or isinstance(inputs, Mapping):
         return _table(inputs, column, id_column)
-    if column or id_column:
-        raise InputError("column and id_column are for tables and CSV files")
     if not isinstance(inputs, Iterable):
         raise InputError(f"give a list of inputs, a table or a path, not a {type(inputs).__name__}")
+    if column or id_column:
+        table = Table("the inputs", column, id_column)
+        if isinstance(inputs, Iterator):
+            return Replayable(encode(_picked(inputs, table)))
+        return _Picked(inputs, table)
     if isinstance(inputs, Iterator):
         return Replayable(encode(inputs))
     return _Encoded(inputs)
@@ -68,6 +72,21 @@ class _Encoded:
 
     def __iter__(self) -> Iterator[bytes]:
         return encode(self._inputs)
+
+
+class _Picked:
+    """Lines of columns of objects."""
+
+    def __init__(self, objects: Iterable[Any], table: Table) -> None:
+        self._objects, self._table = objects, table
+
+    def __iter__(self) -> Iterator[bytes]:
+        return encode(_picked(self._objects, self._table))
+
+
+def _picked(objects: Iterable[Any], table: Table) -> Iterator[Item]:
+    for number, value in enumerate(objects):
+        yield Item(*table.pick(value, f"input {number}"))
 
 
 class _Rows:
@@ -123,10 +142,7 @@ class Replayable:
 def _file(path: str, column: str, id_column: str) -> Iterable[bytes]:
     if not os.path.exists(path):
         raise InputError(f"there is no file {path!r}; give a list for inputs that are no file")
-    format = format_of(path)
-    if format not in TABLES and (column or id_column):
-        raise InputError(f"{path}: column and id_column are for CSV and Parquet")
-    return Input(path, format, column, id_column)
+    return Input(path, column=column, id_column=id_column)
 
 
 def _table(table: Any, column: str, id_column: str) -> Iterable[bytes]:

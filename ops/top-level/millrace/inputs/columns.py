@@ -3,7 +3,7 @@
 The types of Parquet and their forms are in the reference of the command line.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from math import isfinite
 from numbers import Integral
@@ -15,10 +15,12 @@ _BINARY = "is_binary is_large_binary is_fixed_size_binary is_binary_view"
 _NO_IDS = (bool, bytes, list, tuple, set, dict)
 
 
-def json_values(name: str, column: Any, first_row: int) -> list[Any]:
+def json_values(
+    name: str, column: Any, first_row: int, custom_ids: Sequence[str | None] = ()
+) -> list[Any]:
     """Returns the values of an Arrow array as JSON has them. Raises ValueError, which names the
-    column, and the row, counted from first_row."""
-    return _by_row(_values, name, column, first_row)
+    column, the row, counted from first_row, and its custom_id, where it has one."""
+    return _by_row(_values, name, column, first_row, custom_ids)
 
 
 def ids(name: str, column: Any, first_row: int) -> list[str | None]:
@@ -50,8 +52,9 @@ def id_of(value: Any) -> str | None:
 
 
 def _by_row(
-    convert: Callable[[Any], list[Any]], name: str, column: Any, first_row: int
-) -> list[Any]:
+    convert: Callable[[Any], list[Any]], name: str, column: Any, first_row: int,
+    custom_ids: Sequence[str | None] = (),
+) -> list[Any]:  # fmt: skip
     """Converts a column at once and, where that fails, row by row: the first one to fail is
     named."""
     try:
@@ -61,7 +64,9 @@ def _by_row(
             try:
                 convert(column.slice(n, 1))
             except ValueError as error:
-                message = f"column {name!r}, row {first_row + n}: {error}"
+                its = custom_ids[n] if n < len(custom_ids) else None
+                of = f" (custom_id {its!r})" if its else ""
+                message = f"column {name!r}, row {first_row + n}{of}: {error}"
                 raise ValueError(message) from error
         raise
 

@@ -1,0 +1,1 @@
+"""Inputs of a job: lists, tables and files as lines, each read as it is sent."""
