@@ -37,8 +37,8 @@ class SourceFile:
 class Bounds:
     """Bounds of a source."""
 
-    line_bytes: int  #: of a line, or of a row of CSV
-    document_bytes: int  #: of a JSON document, which is in memory
+    line_bytes: int  #: of a line or a row that is an item
+    document_bytes: int  #: of a JSON document, or of a row with other columns, which is in memory
     total_bytes: int  #: of all files, unpacked
     floor: DiskFloor  #: of the disk that a Parquet file is copied to
 
@@ -79,6 +79,8 @@ class SourceLines:
             raw = cast(IO[bytes], gzip.GzipFile(fileobj=raw))
         content = cast(IO[bytes], BufferedReader(Observed(raw, self._budget.spend), _CHUNK))
         most_bytes = self._bounds.line_bytes
+        if file.table.is_named:  # a row may have other columns, longer than any item
+            most_bytes = max(most_bytes, self._bounds.document_bytes)
         lines = bounded_lines(content, most_bytes)
         if file.part.format == "json":
             lines = self._document(content)

@@ -1,4 +1,5 @@
-"""`millrace bench fuzz`: a million hostile inputs for the code that reads what clients send.
+"""`millrace bench fuzz`: a million hostile inputs for the code that reads what clients send, and
+tables that each door has to read alike.
 
 Each core mutates a corpus by a seed of its own. Nothing may crash, and no exception may escape but
 an error that the api answers with; findings are saved and printed.
@@ -23,6 +24,7 @@ from ops.bench.harness.scale import Scale
 from ops.bench.results.report import Report, scenario
 
 _BATCH = 5000
+_TABLES = 100  # of a batch
 _DEEP = 0.01  # share of the inputs
 _SLOW_S = 2.0  # CPU for one input; more is a finding
 
@@ -51,9 +53,19 @@ def run_batch(batch: Batch) -> list[Finding]:
     return found
 
 
-@scenario("fuzz", "inputs >= 1000000", "crashes <= 0", "unhandled_exceptions <= 0", "slow <= 0")
-def run(report: Report, scale: Scale, inputs: int, seed: int) -> None:
-    """Runs so many inputs in all."""
+def compare_tables(batch: tuple[int, int]) -> list[str]:
+    """Returns what differs between doors and formats, of tables by seed and number."""
+    from ops.bench.fuzzing.tables import differences
+
+    return list(differences(*batch))
+
+
+@scenario(
+    "fuzz", "inputs >= 1000000", "crashes <= 0", "unhandled_exceptions <= 0", "slow <= 0",
+    "tables >= 10000", "differences <= 0",
+)  # fmt: skip
+def run(report: Report, scale: Scale, inputs: int, tables: int, seed: int) -> None:
+    """Runs so many inputs, and so many tables, in all."""
     since_s, crashes = time.monotonic(), 0
     counts: Counter[str] = Counter()
     found: list[Finding] = []
@@ -68,6 +80,7 @@ def run(report: Report, scale: Scale, inputs: int, seed: int) -> None:
             except BrokenProcessPool:
                 crashes += 1
     _save(found)
+    different = _compare(tables, seed)
     slow = sum(what == "slow" for _, what, _ in found)
     report.add(**{f"{target}_inputs": count for target, count in sorted(counts.items())})
     report.add(
@@ -76,7 +89,20 @@ def run(report: Report, scale: Scale, inputs: int, seed: int) -> None:
         crashes=crashes,
         slow=slow,
         unhandled_exceptions=len(found) - slow,
+        tables=tables,
+        differences=different,
     )
+
+
+def _compare(tables: int, seed: int) -> int:
+    """Returns how many tables aren't read alike, and prints them."""
+    sizes = [min(_TABLES, tables - start) for start in range(0, tables, _TABLES)]
+    batches = [(seed * 1_000_000 + n, size) for n, size in enumerate(sizes)]
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        different = [text for found in pool.map(compare_tables, batches) for text in found]
+    for text in different:
+        click.echo(f"  {text}", err=True)
+    return len(different)
 
 
 def _limit_memory() -> None:

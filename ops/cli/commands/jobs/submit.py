@@ -88,7 +88,7 @@ def submit(
         order["input"] = _source_in_s3(sources, format_, column, id_column)
         job = client.jobs.create(idempotency_key=idempotency_key, **order)
     else:
-        lines = _input(sources, format_, column, id_column).lines()
+        lines = input_of(sources, format_, column, id_column).lines()
         model = order.pop("model")
         job = client.jobs.submit(model, lines, idempotency_key=idempotency_key, **order)
     if not (wait or target):
@@ -105,9 +105,10 @@ def _in_s3(place: str | None) -> TypeGuard[str]:
     return place is not None and place.startswith(_S3)
 
 
-def _input(
+def input_of(
     sources: tuple[str, ...], format_: readers.Format | None, column: str, id_column: str
 ) -> Input:
+    """Returns the items of files on this machine, or of standard input."""
     if STDIN not in sources:
         return Input(sources, format_, column, id_column)
     if len(sources) > 1:

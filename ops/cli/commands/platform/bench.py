@@ -208,6 +208,7 @@ _scenario(
     "Feeds hostile inputs to everything that reads what clients send.",
     "fuzz",
     click.option("--inputs", default=1_000_000, show_default=True, help="Number of inputs."),
+    click.option("--tables", default=10_000, show_default=True, help="Tables for each door."),
     _SEED,
     example="--seed 7",
 )

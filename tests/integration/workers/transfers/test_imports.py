@@ -152,6 +152,12 @@ def test_inputs_and_ids_are_taken_from_columns_of_any_format(world: World, arriv
             id = arrive(body, **form, **named)
             assert world.carry() is None
             assert items(world, id) == [(0, "7", None, '"one"'), (1, None, None, '"two"')]
+    long = b"x" * world.context.models.max_line_bytes  # of a column that isn't taken
+    for (form, body), case in each([({}, b'{"q": "y", "note": "%b"}'), (CSV, b"q,note\ny,%b")]):
+        with case:
+            id = arrive(body % long, **form, column="q")
+            assert world.carry() is None
+            assert items(world, id) == [(0, None, None, '"y"')]
     lines = arrive(MARK + b"one\r\n\ntwo", **TEXT)
     document = arrive(MARK + b'["one", "", {"input": "two"}]', key="list", **JSON)
     assert (world.carry(), world.carry()) == (None, None)
