@@ -3,6 +3,7 @@
 Images, documents, thinking that holds any, and tools of a server are refused by name.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import orjson
 
 from jobs.models.inputs import chat
 from jobs.models.inputs.fields import is_empty_reasoning
+from jobs.models.inputs.request_fields import table
 
 _STOPS = {
     "stop": "end_turn",
@@ -17,13 +19,9 @@ _STOPS = {
     "content_filter": "refusal",
     "tool_calls": "tool_use",
 }
-_PASSED_ON = ("max_tokens", "temperature", "top_p", "top_k")
-_IGNORED = frozenset({"service_tier", "stream", "inference_geo", "metadata"})
-_KNOWN = frozenset(
-    {*_PASSED_ON, *_IGNORED, "model", "messages", "system", "stop_sequences", "tools"}
-    | {"tool_choice", "output_config", "output_format"}
-)
-_ABSENT: tuple[Any, ...] = (False, None, [], {}, {"type": "disabled"})
+_PASSED_ON = table.shared("messages", "chat") | {"max_tokens"}
+_OF_A_LINE = frozenset({"model", "stream"})  # looked at where a batch's lines are read
+_BETWEEN = re.compile(r"[.\[\]]+")  # the parts of a place
 PLACEHOLDER = [{"role": "user", "content": ""}]
 """Messages in place of those with a fault, so that the model's own check adds no other."""
 
@@ -35,13 +33,13 @@ ReportFault = Callable[..., None]
 
 def input_of(params: Mapping[str, Any], fault: ReportFault) -> dict[str, Any]:
     """Returns the generation input of a Messages request, and reports what is wrong with it."""
-    for key in params.keys() - _KNOWN:
-        if params[key] not in _ABSENT:
-            fault("unsupported", "this is not served here; leave it out", key)
+    given = {name: part for name, part in params.items() if name not in _OF_A_LINE}
+    for problem in table.problems("messages", given):
+        fault("unsupported", str(problem), *_place(problem.field))
     most = params.get("max_tokens")
     if type(most) is not int or most < 1:
         fault("range", "max_tokens must be a whole number, 1 or more", "max_tokens")
-    value: dict[str, Any] = {key: params[key] for key in _PASSED_ON if params.get(key) is not None}
+    value = {key: params[key] for key in sorted(_PASSED_ON) if params.get(key) is not None}
     if params.get("stop_sequences"):
         value["stop"] = params["stop_sequences"]
     try:
@@ -52,6 +50,11 @@ def input_of(params: Mapping[str, Any], fault: ReportFault) -> dict[str, Any]:
         fault("unsupported", refused.message, *refused.loc)
         value["messages"] = PLACEHOLDER
     return value
+
+
+def _place(field: str) -> list[str | int]:
+    """Returns the place of a field by its path, `tools[0].name`."""
+    return [int(part) if part.isdecimal() else part for part in _BETWEEN.split(field) if part]
 
 
 class _Unserved(Exception):
@@ -172,8 +175,6 @@ def _output_format(params: Mapping[str, Any]) -> dict[str, Any]:
     config = params.get("output_config") or {}
     if not isinstance(config, dict):
         raise _Unserved("must be an object", "output_config")
-    if unknown := config.keys() - {"format", "effort"}:
-        raise _Unserved("this is not served here; leave it out", "output_config", min(unknown))
     wanted, place = config.get("format"), ["output_config", "format"]
     if wanted is None:
         wanted, place = params.get("output_format"), ["output_format"]

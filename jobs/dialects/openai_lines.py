@@ -13,6 +13,7 @@ from jobs.models.engines.engine_spec import Task
 from jobs.models.inputs import embeddings
 from jobs.models.inputs.fields import FieldError
 from jobs.models.inputs.generation import parse_all
+from jobs.models.inputs.request_fields.table import names
 from jobs.models.model import Model
 
 ENDPOINTS: Mapping[str, Task] = {
@@ -25,7 +26,7 @@ ENDPOINTS: Mapping[str, Task] = {
 _REQUEST = itemgetter("method", "url", "body")
 BASE64 = b'"base64"'
 """Reply of a line whose vectors are to be encoded."""
-_ANSWERED = frozenset({"model", "input", "dimensions", "encoding_format", "user"})
+_ANSWERED = names("embeddings", "input") | names("embeddings", "label") | {"model"}
 """Fields of the embeddings endpoint; all others are parameters of the model."""
 _CODES = {
     "type": "invalid_type",

@@ -56,7 +56,8 @@ ORDER = {
         ["generation"], ["keeper", "process", "simulation"], ["scaler"], ["app"], ["__main__"],
     ],
     "ops": [
-        ["audit", "generate_sync_client", "grafana", "processes", "router", "site"],
+        ["audit", "generate_request_fields", "generate_sync_client", "grafana", "processes",
+         "router", "site"],
         ["embedded"], ["backup", "supervisor"], ["simulation"], ["bench", "demo"], ["cli"],
         ["__main__"],
     ],

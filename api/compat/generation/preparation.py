@@ -14,13 +14,12 @@ from jobs.errors import Fault, Invalid
 from jobs.intake import validation
 from jobs.models.inputs.fields import FieldError, Fields
 from jobs.models.inputs.generation import MOST_CHOICES, parse_all
+from jobs.models.inputs.request_fields import table
 from jobs.models.inputs.tool_calls import wants_calls
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 
-OWN_FIELDS = frozenset(
-    ("model", "stream", "stream_options", "timeout_ms", "first_token_ms", "idle_ms")
-)  # fields that are no part of the input
+OWN_FIELDS = table.names("chat", "call")  #: that are no part of the input
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +95,8 @@ def _read_body(value: Mapping[str, Any]) -> GenerationBody:
     stream = fields.flag("stream")
     if options is not None and not (stream and isinstance(options, dict)):
         raise FieldError("stream_options", 'must be an object, and goes with "stream": true')
+    if options:
+        table.check("chat", {"stream_options": options}, of_call=True)
     defaults = StreamDeadlines()
     first_ms = fields.whole("first_token_ms", 1, MAX_CALL_TIMEOUT_MS) or defaults.first_token_ms
     idle_ms = fields.whole("idle_ms", 1, MAX_CALL_TIMEOUT_MS) or defaults.idle_ms

@@ -8,15 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import orjson
-
 from jobs.models.inputs.conversation import read_messages
 from jobs.models.inputs.fields import FieldError, Fields
-from jobs.models.inputs.structured.constraint import (
-    CONSTRAINT_FIELDS,
-    Constraint,
-    read_constraint,
-)
+from jobs.models.inputs.request_fields.table import check
+from jobs.models.inputs.structured.constraint import Constraint, read_constraint
 from jobs.models.inputs.structured.tools import ToolUse, read_tools
 
 MOST_CHOICES = 128  # of all prompts together
@@ -27,40 +22,6 @@ COMPLETION_TOKENS = 16  # of a completion that names no max_tokens, as OpenAI's
 _SHOWN = 100  # characters of a client's text in an error
 _ID_DIGITS = 9  # of a token id
 _LEAST_TOP_P = 1e-6  # stands for 0, which leaves the likeliest token alone
-_COMMON = {
-    "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "n", "stop",
-    "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "logprobs",
-    # without effect on the output:
-    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-    "prompt_cache_retention", "prompt_cache_options", "prediction", "cache_salt", "request_id",
-    "priority",
-    *CONSTRAINT_FIELDS,
-}  # fmt: skip
-_CHAT = {
-    "messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice",
-    "parallel_tool_calls",
-}  # fmt: skip
-_COMPLETION = {"prompt", "echo", "best_of"}
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # values of other fields that change nothing
-    "modalities": (["text"],),
-    "verbosity": ("medium",),
-    "reasoning_effort": ("none",),
-    "function_call": ("none",),
-    "functions": ([],),
-    "suffix": ("",),
-    "echo": (False,),
-    "stream": (False,),
-    "ignore_eos": (False,),
-    "use_beam_search": (False,),
-    "skip_special_tokens": (True,),
-    "include_stop_str_in_output": (False,),
-    "stop_token_ids": ([],),
-    "length_penalty": (1.0, 1),
-    "tools": ([],),
-    "tool_choice": ("none",),
-    "parallel_tool_calls": (True,),
-}
-"""Fields of OpenAI and vLLM that aren't supported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +106,19 @@ def parse(value: Any) -> GenerationRequest:
     if ("messages" in value) == ("prompt" in value):
         raise FieldError("input", 'must have either "messages" or "prompt"')
     chat, fields = "messages" in value, Fields(value)
-    _refuse_unsupported(value, chat)
+    check("chat" if chat else "completions", value)
     tool_use, constraint = read_tools(fields) if chat else ToolUse(), read_constraint(fields)
     if constraint and constraint.kind != "json" and tool_use.callable:
         raise FieldError(constraint.field, 'needs "tool_choice": "none" beside tools')
+    n, best = fields.whole("n", 1, MOST_CHOICES) or 1, fields.get("best_of")
+    if best is not None and best != n:
+        raise FieldError("best_of", "must be equal to n: other choices aren't ranked")
     return GenerationRequest(
         messages=read_messages(value["messages"]) if chat else None,
         prompt=None if chat else _prompt(value["prompt"]),
         tool_use=tool_use,
         constraint=constraint,
-        n=fields.whole("n", 1, MOST_CHOICES) or 1,
+        n=n,
         echo=fields.flag("echo"),
         sampling=_sampling(fields, chat),
     )
@@ -167,26 +131,6 @@ def refuse(value: Any) -> str | None:
     except FieldError as error:
         return f"doesn't take this input: {error}"
     return None
-
-
-def _refuse_unsupported(value: Mapping[str, Any], chat: bool) -> None:
-    own, other = (_CHAT, _COMPLETION) if chat else (_COMPLETION, _CHAT)
-    for name, given in value.items():
-        if name in own or name in _COMMON or given is None:
-            continue
-        neutral = _NEUTRAL.get(name)
-        if neutral and any(type(given) is type(one) and given == one for one in neutral):
-            continue
-        where = "chat completions" if chat else "completions"
-        known = "isn't a field" if name in other else "isn't supported as a field"
-        raise FieldError(name[:_SHOWN], f"{known} of {where}: leave it out{_or_send(neutral)}")
-    best = value.get("best_of")
-    if not chat and best is not None and best != (value.get("n") or 1):
-        raise FieldError("best_of", "must be equal to n: other choices aren't ranked")
-
-
-def _or_send(neutral: tuple[Any, ...] | None) -> str:
-    return f", or send {orjson.dumps(neutral[0]).decode()}" if neutral else ""
 
 
 def _prompt(value: Any, place: str = "prompt") -> str | Sequence[int]:

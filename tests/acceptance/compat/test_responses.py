@@ -200,10 +200,10 @@ def test_log_probabilities_come_where_they_are_included(client: OpenAI) -> None:
     ("more", "param"),
     [
         ({"conversation": "conv_1"}, "conversation"),
-        ({"truncation": "auto"}, "truncation"),
-        ({"reasoning": {"effort": "high"}}, "reasoning"),
+        ({"context_management": [{"type": "compaction"}]}, "context_management"),
+        ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
-        ({"text": {"verbosity": "low"}}, "text.verbosity"),
+        ({"text": {"colour": "red"}}, "text.colour"),
         ({"include": ["everything"]}, "include"),
         ({"metadata": {"k": "v" * 513}}, "metadata"),
         ({"background": True, "store": False}, "store"),

@@ -15,7 +15,7 @@ from api.compat.openai.responses.items import Item, messages_of, read_input
 from api.schemas.common import Metadata
 from jobs.errors import Invalid
 from jobs.models.inputs.fields import FieldError, Fields
-from jobs.models.inputs.structured.constraint import CONSTRAINT_FIELDS
+from jobs.models.inputs.request_fields import table
 
 LOGPROBS = "message.output_text.logprobs"
 _INCLUDABLE = (
@@ -23,31 +23,14 @@ _INCLUDABLE = (
     "web_search_call.results", "web_search_call.action.sources", "code_interpreter_call.outputs",
     "computer_call_output.output.image_url", "message.input_image.image_url",
 )  # fmt: skip
-_OWN = frozenset({"model", "stream", "timeout_ms", "first_token_ms", "idle_ms"})
-_PASSED_ON = (CONSTRAINT_FIELDS - {"response_format"}) | frozenset({
-    "temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty",
-    "frequency_penalty", "repetition_penalty", "logit_bias", "min_tokens",
-})  # fmt: skip
-"""Fields that chat completions have too."""
+_OWN = table.names("responses", "call") - {"stream_options"}
+_PASSED_ON = table.shared("responses", "chat")
 _NAMES = {"messages": "input", "response_format": "text.format"}
 """Our fields, where those of the chat completion that they become have other names."""
-_READ = frozenset({
-    "input", "instructions", "previous_response_id", "store", "background", "metadata", "text",
-    "max_output_tokens", "tools", "tool_choice", "parallel_tool_calls", "include", "top_logprobs",
-    "stream_options",
-})  # fmt: skip
 _ECHOED = frozenset({
     "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "max_tool_calls",
 })  # fmt: skip
 """Fields without an effect on the output, which a response repeats."""
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "truncation": ("disabled",),
-    "service_tier": ("auto", "default"),
-    "reasoning": ({}, {"effort": None}, {"effort": "none"}, {"effort": None, "summary": None}),
-    "context_management": ([],),
-    "prompt_cache_options": ({},),
-}
-"""Values of other fields that change nothing."""
 _METADATA: TypeAdapter[dict[str, str]] = TypeAdapter(Metadata)
 
 
@@ -81,11 +64,12 @@ def read_response(value: Any, before: Before) -> ResponseBody:
 
 
 def _read(value: Mapping[str, Any], before: Before) -> ResponseBody:
-    _refuse_unsupported(value)
+    table.check("responses", value, of_call=True)
     fields = Fields(value)
+    if not isinstance(value.get("stream_options"), dict | None):
+        raise FieldError("stream_options", "must be an object")
     items = read_input(value.get("input"), before.referenced)
     input, shown = _input(fields, value, [*before.history, *items])
-    _check_stream_options(value)
     own = {name: value[name] for name in _OWN if name in value}
     body = read_body({**own, **input})
     store, background = value.get("store") is not False, fields.flag("background")
@@ -124,25 +108,6 @@ def renamed(error: Invalid) -> Invalid:
             fault = replace(fault, loc=place, message=words)
         faults.append(fault)
     return Invalid("; ".join(fault.message for fault in faults), faults=faults)
-
-
-def _refuse_unsupported(value: Mapping[str, Any]) -> None:
-    for name, given in value.items():
-        if given is None or name in _READ | _PASSED_ON | _ECHOED | _OWN | {"user"}:
-            continue
-        neutral = _NEUTRAL.get(name, ())
-        if given not in neutral:
-            send = f", or send {neutral[0]!r}" if neutral else ""
-            raise FieldError(name[:100], f"isn't supported: leave it out{send}")
-
-
-def _check_stream_options(value: Mapping[str, Any]) -> None:
-    options = value.get("stream_options")
-    if options is None:
-        return
-    if not isinstance(options, dict) or options.keys() - {"include_obfuscation"}:
-        raise FieldError("stream_options", 'must be an object with "include_obfuscation" alone')
-    Fields(options).flag("include_obfuscation")
 
 
 def _input(
@@ -213,10 +178,6 @@ def _text_format(value: Any, input: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(value, dict | None):
         raise FieldError("text", "must be an object")
     text = value or {}
-    if unknown := text.keys() - {"format", "verbosity"}:
-        raise FieldError(f"text.{min(unknown)}"[:100], "isn't supported: leave it out")
-    if text.get("verbosity") not in (None, "medium"):
-        raise FieldError("text.verbosity", 'must be "medium": the model can\'t be made to differ')
     wanted = text.get("format") or {"type": "text"}
     kind = wanted.get("type") if isinstance(wanted, dict) else None
     if kind == "json_schema":
@@ -227,7 +188,7 @@ def _text_format(value: Any, input: dict[str, Any]) -> dict[str, Any]:
         input["response_format"] = {"type": kind}
     elif kind != "text":
         raise FieldError("text.format.type", "must be text, json_object or json_schema")
-    return {"format": wanted, "verbosity": "medium"}
+    return {"format": wanted, "verbosity": text.get("verbosity") or "medium"}
 
 
 def _tools(value: Any, input: dict[str, Any]) -> list[dict[str, Any]]:
@@ -245,8 +206,6 @@ def _tool(tool: Any, place: str) -> dict[str, Any]:
     if not isinstance(tool, dict) or tool.get("type") != "function":
         raise FieldError(f"{place}.type", 'must be "function": other tools aren\'t supported')
     names = ("name", "description", "parameters", "strict")
-    if unknown := {name for name in tool.keys() - {"type", *names} if tool[name] is not None}:
-        raise FieldError(f"{place}.{min(unknown)}"[:100], "isn't supported: leave it out")
     return {"type": "function", **{name: tool.get(name) for name in names}}
 
 

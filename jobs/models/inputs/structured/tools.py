@@ -10,7 +10,6 @@ from jobs.models.inputs.structured.caps import check_schema, check_size
 
 MOST_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_FUNCTION_KEYS = frozenset({"name", "description", "parameters", "strict"})
 _CHOICES = (None, "auto", "none", "required")
 
 
@@ -96,8 +95,6 @@ def _tool(place: str, tool: Any) -> Mapping[str, Any]:
     place = f"{place}.function"
     if not isinstance(function, dict):
         raise FieldError(place, "must be an object")
-    if unknown := function.keys() - _FUNCTION_KEYS:
-        raise FieldError(f"{place}.{min(unknown)}", "isn't supported: leave it out")
     name = function.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         wanted = "must have 1 to 64 letters, digits, underscores and hyphens"

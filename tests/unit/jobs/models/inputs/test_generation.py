@@ -114,7 +114,6 @@ def test_fields_that_would_change_the_output_are_refused_by_name() -> None:
         ("audio", {"voice": "alloy"}),
         ("modalities", ["text", "audio"]),
         ("reasoning_effort", "low"),
-        ("verbosity", "high"),
         ("web_search_options", {}),
         ("functions", [{}]),
         ("function_call", "auto"),

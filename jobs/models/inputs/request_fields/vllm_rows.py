@@ -1,0 +1,93 @@
+"""Fields that vLLM adds to OpenAI's, and Millrace's constraints, which have the form of its older
+ones.
+
+https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
+"""
+
+from jobs.models.inputs.request_fields.row import Row, label, of_input, refused
+
+_ALL = "chat completions responses"
+_BOTH = "chat completions"
+
+_SAMPLING = (
+    of_input("top_k", f"{_ALL} messages", "whole number", "most tokens to choose from", 0, -1),
+    of_input("min_p", _ALL, "number", "least probability, as a share of the likeliest's", 0.0),
+    of_input("repetition_penalty", _ALL, "number", "over 0, up to 10", 1.0),
+    of_input("min_tokens", _ALL, "whole number", "tokens before the text may end", 0),
+    refused("ignore_eos", _ALL, "tokens after the end token", False),
+    refused("stop_token_ids", _BOTH, "tokens that end the text", []),
+    refused("include_stop_str_in_output", _ALL, "a text with its stop string", False),
+    refused("bad_words", _BOTH, "words that don't come", []),
+    refused("allowed_token_ids", _BOTH, "the only tokens that come"),
+    refused("use_beam_search", _BOTH, "beam search", False),
+    refused("length_penalty", _BOTH, "of beam search", 1.0),
+    refused("early_stopping", _BOTH, "of beam search", False),
+    refused("logits_processors", _BOTH, "code in the sampler", []),
+    refused("repetition_detection", _BOTH, "an end where the text repeats itself"),
+    refused("watermarking", _BOTH, "a mark in the text", False),
+    refused("thinking_token_budget", _BOTH, "most tokens of reasoning", -1),
+)
+_CONSTRAINTS = (
+    of_input("regex", _ALL, "text", "the whole text matches it"),
+    of_input("choice", _ALL, "list", "the whole text is one of them"),
+    of_input("grammar", _ALL, "text", "grammar of the text, as Lark has it"),
+    of_input("guided_json", _ALL, "any", "the text is valid by this JSON schema"),
+    of_input("guided_regex", _ALL, "text", "`regex`, as vLLM had it"),
+    of_input("guided_choice", _ALL, "list", "`choice`, as vLLM had it"),
+    of_input("guided_grammar", _ALL, "text", "`grammar`, as vLLM had it"),
+    of_input("structured_outputs", _ALL, "object", "one of the following", {}),
+    of_input("structured_outputs.json", _ALL, "any", "`guided_json`, as vLLM has it", False),
+    of_input("structured_outputs.regex", _ALL, "text", "`regex`, as vLLM has it", False),
+    of_input("structured_outputs.choice", _ALL, "list", "`choice`, as vLLM has it", False),
+    of_input("structured_outputs.grammar", _ALL, "text", "`grammar`, as vLLM has it", False),
+    of_input("structured_outputs.json_object", _ALL, "true or false", "a JSON object", False),
+    refused("structured_outputs.structural_tag", _ALL, "a form of parts of the text", False),
+    refused("structured_outputs.disable_any_whitespace", _ALL, "JSON without blanks", False),
+    refused("structured_outputs.disable_additional_properties", _ALL, "closed objects", False),
+    refused("structured_outputs.disable_fallback", _ALL, "one library for grammars", False),
+    refused("structured_outputs.whitespace_pattern", _ALL, "blanks in JSON", False),
+)
+_PROMPT = (
+    refused("add_generation_prompt", "chat", "a prompt without its last words", True),
+    refused("continue_final_message", "chat", "an answer that is begun", False),
+    refused("chat_template", "chat", "a template of the client"),
+    refused("chat_template_kwargs", "chat", "variables of the template", {}),
+    refused("documents", "chat", "texts for the template", []),
+    refused("add_special_tokens", "chat", "special tokens besides the template's", False),
+    refused("add_special_tokens", "completions", "a prompt without special tokens", True),
+    refused("include_reasoning", "chat", "the reasoning, of which there is none", True, False),
+    refused("truncate_prompt_tokens", _BOTH, "a prompt that is cut"),
+    refused("truncation_side", _BOTH, "where it is cut", "left", "right"),
+    refused("prompt_embeds", "completions", "a prompt as vectors"),
+    refused("media_io_kwargs", "chat", "how media are read", {}),
+    refused("mm_processor_kwargs", "chat responses", "how images are read", {}),
+    refused("previous_input_messages", "responses", "earlier messages, unstored"),
+    refused("previous_response", "responses", "an earlier response, unstored"),
+)
+_OUTPUT = (
+    refused("skip_special_tokens", _ALL, "special tokens in the text", True),
+    refused("spaces_between_special_tokens", _BOTH, "no blanks between them", True),
+    refused("prompt_logprobs", _BOTH, "log probabilities of the prompt's tokens"),
+    refused("logprob_token_ids", _BOTH, "log probabilities of these tokens"),
+    refused("return_tokens_as_token_ids", _BOTH, "ids in place of tokens", False),
+    refused("return_token_ids", _BOTH, "ids besides the text", False),
+    refused("return_token_offsets", _BOTH, "places of the prompt's tokens", False),
+    refused("return_prompt_text", "chat", "the prompt as the template writes it", False),
+    refused("return_mm_kwargs", _BOTH, "of images; there is none", True, False),
+    refused("routed_experts_prompt_start", _BOTH, "of experts; none is returned", 0),
+    refused("stream_interval", _BOTH, "chunks of several tokens", 1),
+    refused(
+        "enable_response_messages", "responses", "the messages, as the template gets them", False
+    ),
+)
+_SERVING = (
+    refused("stream_options.continuous_usage_stats", _BOTH, "the usage in each chunk", False),
+    refused("kv_transfer_params", _BOTH, "prefill and decode on two servers", {}),
+    refused("ec_transfer_params", _BOTH, "an encoder on another server", {}),
+    refused("vllm_xargs", _ALL, "arguments of extensions", {}),
+    label("cache_salt", _ALL, "text", "the prefix cache is a tenant's own"),
+    label("priority", _ALL, "whole number", "tenants have their shares"),
+    label("request_id", _ALL, "text", "answers have ids of their own"),
+    label("session_id", _ALL, "text", "prefixes are found without it"),
+)
+ROWS: tuple[Row, ...] = (*_SAMPLING, *_CONSTRAINTS, *_PROMPT, *_OUTPUT, *_SERVING)
