@@ -97,7 +97,7 @@ class ChoiceDelta:
     #: OpenAI's objects of `logprobs.content`, one a token, where they were requested
     logprobs: Sequence[dict[str, Any]] = ()
     finish: str | None = None  #: finish reason, with the last delta of the choice
-    stopped_by: str | None = None  #: stop string that ended it, with the reason
+    stopped_by: str | int | None = None  #: stop string or token that ended it, with the reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ def pack_delta(delta: Delta) -> bytes:
 
 def _packed(choice: ChoiceDelta) -> list[Any]:
     packed = [choice.index, choice.text, choice.tokens, choice.logprobs, choice.finish]
-    return [*packed, choice.stopped_by] if choice.stopped_by else packed
+    return packed if choice.stopped_by is None else [*packed, choice.stopped_by]
 
 
 def pack_lost(ids: Sequence[str]) -> bytes:

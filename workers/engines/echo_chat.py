@@ -1,7 +1,8 @@
 """Engine `echo_chat`: answers with the words of the prompt, a token each, for tests and benches.
 
 A sequence ends after the prompt's words ("stop"), or starts them over while `min_tokens` asks for
-more. It takes KV blocks and time as a network would; sampling parameters change nothing.
+more, or the end token is ignored. It takes KV blocks and time as a network would; parameters by
+which tokens are chosen change nothing.
 """
 
 import os
@@ -180,11 +181,15 @@ class _Sequence:
     def emit(self) -> Emitted:
         """Returns its next token, with the text that no stop string can take back any more."""
         word, stopped_by = self._advance(), None
-        finish, end = self._finish(), len(self._text)
+        finish, end = self._finish(word), len(self._text)
+        returned = self._sampling.include_stop_str_in_output
         if finish is None:
             end -= self._held_back()
         elif stopped := self._stopped_by():
             end, stopped_by = stopped
+            end += len(stopped_by) if returned else 0
+        elif self._ends_by(word) and not returned:
+            end -= len(word)
         text, self._released = self._text[self._released : end], end
         top = self._sampling.logprobs
         return Emitted(
@@ -203,11 +208,15 @@ class _Sequence:
         self._text += word
         return word
 
-    def _finish(self) -> FinishReason | None:
+    def _finish(self, word: str) -> FinishReason | None:
         may_stop = self._emitted >= self._sampling.min_tokens
-        if may_stop and (self._emitted >= len(self._words) or self._stopped_by()):
+        is_last = self._emitted >= len(self._words) and not self._sampling.ignore_eos
+        if may_stop and (is_last or self._ends_by(word) or self._stopped_by()):
             return "stop"
         return "length" if self._emitted >= self._most else None
+
+    def _ends_by(self, word: str) -> bool:
+        return _id(word) in self._sampling.stop_token_ids
 
     def _stopped_by(self) -> tuple[int, str] | None:
         """Returns where the first stop string begins, and that; None: there is none yet."""

@@ -90,6 +90,7 @@ def _written(sequence: Sequenced) -> str:
 
 
 def _end(sequence: Sequenced) -> dict[str, Any]:
-    """Returns why a choice ended; `stop_reason`, the stop string that was found, is vLLM's."""
+    """Returns why a choice ended; `stop_reason`, the stop string or token, is vLLM's."""
     end = {"finish_reason": sequence.finish}
-    return {**end, "stop_reason": sequence.stopped_by} if sequence.stopped_by else end
+    reason = sequence.stop_reason(sequence)
+    return end if reason is None else {**end, "stop_reason": reason}

@@ -46,7 +46,7 @@ class Delivery:
             list(emitted.tokens),
             logprob_objects(emitted.logprobs),
             emitted.finish,
-            emitted.stopped_by,
+            sequence.stop_reason(emitted),
         )
         parts.append(part)
 

@@ -134,6 +134,14 @@ class Sequenced:
         """Tokens so far, prompt and output."""
         return self.prompt.size + len(self.emitted)
 
+    def stop_reason(self, end: "Emitted | Sequenced") -> str | int | None:
+        """Returns the stop string, or the one of `stop_token_ids`, that ended it. end: its last
+        tokens, or itself once it has ended."""
+        if end.stopped_by is not None or end.finish != "stop" or not self.emitted:
+            return end.stopped_by
+        last = self.emitted[-1]
+        return last if last in self.sampling.stop_token_ids else None
+
     @property
     def prompt_number(self) -> int:
         """Place of its prompt among those of its request."""

@@ -60,7 +60,7 @@ class CallEvents:
             data["logprobs"] = choice.logprobs
         if choice.finish:
             data["finish_reason"] = choice.finish
-        if choice.stopped_by:
+        if choice.stopped_by is not None:
             data["stop_reason"] = choice.stopped_by
         self._tokens[choice.index] += len(choice.tokens)
         return data

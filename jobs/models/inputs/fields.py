@@ -29,12 +29,12 @@ class Fields:
         """Returns a field as it is; None where it is absent."""
         return self._values.get(name)
 
-    def flag(self, name: str) -> bool:
-        """Reads true or false; false where it is absent. Raises FieldError."""
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Reads true or false. Raises FieldError."""
         value = self._values.get(name)
         if not isinstance(value, bool | None):
             raise FieldError(name, "must be true or false")
-        return bool(value)
+        return default if value is None else value
 
     def whole(self, name: str, least: int, most: int | None = None) -> int | None:
         """Reads a whole number. Raises FieldError."""

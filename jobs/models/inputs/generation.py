@@ -17,6 +17,7 @@ from jobs.models.inputs.structured.tools import ToolUse, read_tools
 MOST_CHOICES = 128  # of all prompts together
 MOST_LOGPROBS = 20
 MOST_STOPS = 16
+MOST_STOP_TOKENS = 128
 LONGEST_STOP = 256  # characters
 COMPLETION_TOKENS = 16  # of a completion that names no max_tokens, as OpenAI's
 _SHOWN = 100  # characters of a client's text in an error
@@ -41,6 +42,10 @@ class Sampling:
     logit_bias: Mapping[int, float] = field(default_factory=dict)  #: by token id, added to logits
     stop: tuple[str, ...] = ()  #: strings that end the sequence; not part of the text
     logprobs: int | None = None  #: likeliest tokens reported beside each chosen one; None: nothing
+    ignore_eos: bool = False  #: the model's end tokens don't end the sequence
+    stop_token_ids: tuple[int, ...] = ()  #: tokens that end it; not part of the text
+    include_stop_str_in_output: bool = False  #: what ended the sequence is part of the text
+    skip_special_tokens: bool = True  #: special tokens are not part of the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,8 @@ def parse(value: Any) -> GenerationRequest:
     tool_use, constraint = read_tools(fields) if chat else ToolUse(), read_constraint(fields)
     if constraint and constraint.kind != "json" and tool_use.callable:
         raise FieldError(constraint.field, 'needs "tool_choice": "none" beside tools')
+    if constraint and fields.flag("ignore_eos"):
+        raise FieldError("ignore_eos", f"can't be true beside {constraint.field}: its form ends")
     n, best = fields.whole("n", 1, MOST_CHOICES) or 1, fields.get("best_of")
     if best is not None and best != n:
         raise FieldError("best_of", "must be equal to n: other choices aren't ranked")
@@ -161,6 +168,10 @@ def _sampling(fields: Fields, chat: bool) -> Sampling:
         logit_bias=_logit_bias(fields.get("logit_bias")),
         stop=_stop(fields.get("stop")),
         logprobs=_chat_logprobs(fields) if chat else fields.whole("logprobs", 0, MOST_LOGPROBS),
+        ignore_eos=fields.flag("ignore_eos"),
+        stop_token_ids=_stop_token_ids(fields.get("stop_token_ids")),
+        include_stop_str_in_output=fields.flag("include_stop_str_in_output"),
+        skip_special_tokens=fields.flag("skip_special_tokens", default=True),
     )
 
 
@@ -202,3 +213,12 @@ def _stop(value: Any) -> tuple[str, ...]:
     if not all(isinstance(text, str) and 1 <= len(text) <= LONGEST_STOP for text in texts):
         raise FieldError("stop", f"must have texts of 1 to {LONGEST_STOP} characters")
     return tuple(texts)
+
+
+def _stop_token_ids(value: Any) -> tuple[int, ...]:
+    tokens = value or []
+    if not isinstance(tokens, list) or len(tokens) > MOST_STOP_TOKENS:
+        raise FieldError("stop_token_ids", f"must be a list of up to {MOST_STOP_TOKENS} token ids")
+    if not all(type(token) is int and token >= 0 for token in tokens):
+        raise FieldError("stop_token_ids", "must be a list of token ids")
+    return tuple(tokens)

@@ -7,6 +7,7 @@ import socket
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
+from zlib import crc32
 
 import anthropic
 import httpx
@@ -162,6 +163,19 @@ def test_a_choice_names_the_stop_string_that_ended_it(chat: OpenAI) -> None:
     for choice in (whole, chunks[-1].choices[0], text.choices[0]):
         assert choice.finish_reason == "stop"
         assert choice.model_extra == {"stop_reason": " four"}
+
+
+def test_a_stop_token_ends_a_choice_and_is_named(chat: OpenAI) -> None:
+    token = crc32(b" three") % 2**31  # of the engine
+    asked: Any = {"model": "chatter", "messages": MESSAGES}
+    asked["extra_body"] = {"stop_token_ids": [token]}
+    whole = chat.chat.completions.create(**asked).choices[0]
+    chunks = list(chat.chat.completions.create(**asked, stream=True))
+    assert whole.message.content == "".join(one.choices[0].delta.content or "" for one in chunks)
+    assert whole.message.content == SAID.partition(" three")[0]
+    for choice in (whole, chunks[-1].choices[0]):
+        assert choice.finish_reason == "stop"
+        assert choice.model_extra == {"stop_reason": token}
 
 
 @pytest.mark.parametrize(

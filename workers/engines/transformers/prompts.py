@@ -59,6 +59,8 @@ class Prompts:
         known = self._vocabulary
         if wrong := [token for token in sampling.logit_bias if not 0 <= token < known]:
             raise ValueError(f"logit_bias: token ids must be 0 to {known - 1}, not {wrong[0]}")
+        if any(token >= known for token in sampling.stop_token_ids):
+            raise ValueError(f"stop_token_ids: token ids must be 0 to {known - 1}")
         if (sampling.logprobs or 0) > known:
             raise ValueError(f"logprobs must be at most {known}")
 

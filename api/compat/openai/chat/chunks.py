@@ -155,4 +155,4 @@ class TextChunks(_Chunks):
 
 
 def _stop_reason(stopped_by: Any) -> dict[str, Any]:
-    return {"stop_reason": stopped_by} if stopped_by else {}
+    return {} if stopped_by is None else {"stop_reason": stopped_by}

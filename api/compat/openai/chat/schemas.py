@@ -18,7 +18,7 @@ _Stop = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]
 _Penalty = Annotated[float, Field(ge=-2, le=2)]
 _StopReason = Annotated[
     str | int | None,
-    Field(description="vLLM's field: the stop string that ended the text, where one did"),
+    Field(description="vLLM's field: the stop string or token that ended the text"),
 ]
 _Timeout = Annotated[int, Field(ge=1, le=MAX_CALL_TIMEOUT_MS)]
 

@@ -14,9 +14,11 @@ _SAMPLING = (
     of_input("min_p", _ALL, "number", "least probability, as a share of the likeliest's", 0.0),
     of_input("repetition_penalty", _ALL, "number", "over 0, up to 10", 1.0),
     of_input("min_tokens", _ALL, "whole number", "tokens before the text may end", 0),
-    refused("ignore_eos", _ALL, "tokens after the end token", False),
-    refused("stop_token_ids", _BOTH, "tokens that end the text", []),
-    refused("include_stop_str_in_output", _ALL, "a text with its stop string", False),
+    of_input("ignore_eos", _ALL, "true or false", "the end token doesn't end the text", False),
+    of_input("stop_token_ids", _BOTH, "list", "up to 128 tokens that end the text", []),
+    of_input(
+        "include_stop_str_in_output", _ALL, "true or false", "the text has what ended it", False
+    ),
     refused("bad_words", _BOTH, "words that don't come", []),
     refused("allowed_token_ids", _BOTH, "the only tokens that come"),
     refused("use_beam_search", _BOTH, "beam search", False),
@@ -65,7 +67,9 @@ _PROMPT = (
     refused("previous_response", "responses", "an earlier response, unstored"),
 )
 _OUTPUT = (
-    refused("skip_special_tokens", _ALL, "special tokens in the text", True),
+    of_input(
+        "skip_special_tokens", _ALL, "true or false", "false: the text has special tokens", True
+    ),
     refused("spaces_between_special_tokens", _BOTH, "no blanks between them", True),
     refused("prompt_logprobs", _BOTH, "log probabilities of the prompt's tokens"),
     refused("logprob_token_ids", _BOTH, "log probabilities of these tokens"),

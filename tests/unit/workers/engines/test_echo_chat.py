@@ -1,6 +1,7 @@
 """Engine that answers with the words of the prompt."""
 
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -71,6 +72,22 @@ def test_a_stop_string_is_held_back_until_it_cant_match() -> None:
     emitted = ran(engine)
     assert [one.text for one in emitted] == ["go", " on", " ", ""]
     assert (emitted[-1].finish, emitted[-1].stopped_by) == ("stop", "to the")
+
+
+def test_what_ends_a_sequence_may_be_a_token_or_ignored_and_part_of_the_text() -> None:
+    engine = EchoChat()
+    cases = [
+        ({"ignore_eos": True, "max_tokens": 5}, "go on to go on", "length"),
+        ({"stop_token_ids": [crc32(b" on") % 2**31]}, "go", "stop"),
+        ({"stop_token_ids": [crc32(b" on") % 2**31], "include_stop_str_in_output": True},
+         "go on", "stop"),
+        ({"stop": "n", "include_stop_str_in_output": True}, "go on", "stop"),
+    ]  # fmt: skip
+    for (fields, expected, finish), case in each(cases):
+        with case:
+            added(engine, "a", asked("go on to", **fields))
+            emitted = ran(engine)
+            assert (text(emitted), emitted[-1].finish) == (expected, finish)
 
 
 def test_a_sequence_that_is_added_again_goes_on_where_it_was() -> None:

@@ -1,5 +1,7 @@
 """Requests: from calls; their seeds, and what they take over from another worker."""
 
+from dataclasses import replace
+
 import pytest
 
 from jobs import clock
@@ -47,3 +49,17 @@ def test_a_sequence_goes_on_from_what_another_worker_emitted_unless_it_had_ended
     assert request.unfinished == [second]
     second.resume(Emission(1, [5], "a", finish="length"))
     assert request.ended
+
+
+def test_a_stop_token_is_the_reason_of_the_end_that_it_made() -> None:
+    one = sequence(tokens=8)
+    one.sampling = replace(one.sampling, stop_token_ids=(0, 7))
+    for tokens, finish, reason in (
+        ([7, 0], "stop", 0),
+        ([7, 5], "stop", None),
+        ([0], "length", None),
+    ):
+        one.resume(Emission(0, tokens, "", finish=finish))
+        assert one.stop_reason(one) == reason
+    one.resume(Emission(0, [7], "a", finish="stop", stopped_by="b"))
+    assert one.stop_reason(one) == "b"

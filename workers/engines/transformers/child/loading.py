@@ -53,7 +53,7 @@ def load(options: Options) -> tuple[Batch, LoadedAdapters, Loaded]:
     )
     masks = MaskMaker(vocabulary.size, options.threads)
     adapters = LoadedAdapters(model, options.adapter_slots)
-    paged = network.PagedNetwork(model, blocks, block_tokens, ends, masks, adapters)
+    paged = network.PagedNetwork(model, blocks, block_tokens, masks, adapters)
     precision = torch.bfloat16 if options.quantization else model.dtype
     self_check.check(paged, expected, precision, block_tokens)
     capacity = Capacity(

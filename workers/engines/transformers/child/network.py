@@ -86,13 +86,12 @@ class PagedNetwork:
         model: Any,
         blocks: int,
         block_tokens: int,
-        ends: frozenset[int],
         masks: MaskMaker,
         adapters: LoadedAdapters,
     ) -> None:
         self.vocabulary = vocabulary(model)
         self._model, self._masks, self._adapters = model, masks, adapters
-        self._sampler = Sampler(ends)
+        self._sampler = Sampler()
         shape = _layer_shape(model, blocks + 1, block_tokens)  # one block is padding
         self._layers: list[Layer] = [
             attention.empty_layer(shape, model.dtype, model.device) for _ in range(_layers(model))

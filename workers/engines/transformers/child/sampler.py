@@ -22,10 +22,7 @@ _MIX = (-4658895280553007687, -7723592293110705685)  # constants of SplitMix64
 
 
 class Sampler:
-    """Chooses tokens; `ends` are those that end a sequence."""
-
-    def __init__(self, ends: frozenset[int]) -> None:
-        self._ends = sorted(ends)
+    """Chooses tokens."""
 
     def choose(
         self, logits: Tensor, rows: Sequence[LiveSequence], masks: Masks | None = None
@@ -64,10 +61,11 @@ class Sampler:
             self._exclude_ends(logits, sequence)
 
     def _exclude_ends(self, logits: Tensor, sequence: LiveSequence) -> None:
-        ends = logits[self._ends]
-        logits[self._ends] = -math.inf
+        tokens = list(sequence.ending)
+        ends = logits[tokens]
+        logits[tokens] = -math.inf
         if sequence.grammar and not logits.isfinite().any():  # it allows nothing else
-            logits[self._ends] = ends
+            logits[tokens] = ends
 
 
 def _logprobs(logits: Tensor, rows: Sequence[LiveSequence]) -> list[Tensor | None]:

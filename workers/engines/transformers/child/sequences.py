@@ -32,13 +32,19 @@ class LiveSequence:
         self.slot: int | None = None  #: of its adapter
         self.cached: int | None = 0  #: tokens of the prompt found in the cache; None: reported
         self.decoding = False  #: it has one token to compute, which its last step produced
-        self.piece: str | None = None  #: text that its last token added; None: the end token
+        self.piece: str | None = None  #: text that its last token added; None: it has ended it
         self.grammar: GrammarState | None = None  #: that its output follows, once it is compiled
         self._salt = new.salt
+        asked = new.sampling
         self._ends = ends
+        self.ending = frozenset(asked.stop_token_ids)  #: tokens that end it
+        if not asked.ignore_eos:
+            self.ending |= ends
+        self._unwritten = frozenset() if asked.include_stop_str_in_output else self.ending
         self._digests: list[bytes] = []
-        self._detokenizer = Detokenizer(tokenizer, new.prompt.tokens)
-        self._stops = StopStrings(new.sampling.stop)
+        skips = asked.skip_special_tokens
+        self._detokenizer = Detokenizer(tokenizer, new.prompt.tokens, skips_special=skips)
+        self._stops = StopStrings(asked.stop, returned=asked.include_stop_str_in_output)
         for token in new.emitted:  # its text was delivered
             self.append(token)
         self.decoding = False
@@ -63,7 +69,7 @@ class LiveSequence:
         self.tokens.append(token)
         self.counts[token] += 1
         self.decoding = True
-        self.piece = None if token in self._ends else self._detokenizer.add(token)
+        self.piece = None if token in self._unwritten else self._detokenizer.add(token)
         if self.grammar and token not in self._ends:
             self.grammar.accept(token)
         may_end = self.position >= self.sampling.min_tokens
@@ -76,7 +82,7 @@ class LiveSequence:
 
     def finish_reason(self, context_tokens: int) -> FinishReason | None:
         """Returns why it ends with its last token, or None."""
-        if self.tokens[-1] in self._ends or self._stops.matched:
+        if self.tokens[-1] in self.ending or self._stops.matched:
             return "stop"
         if self.grammar and self.grammar.is_complete:
             return "stop"

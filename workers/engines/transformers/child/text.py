@@ -9,10 +9,13 @@ _INCOMPLETE = "\ufffd"  # what a decoder gives for the first bytes of a characte
 
 
 class Detokenizer:
-    """Decodes tokens one at a time; `tokenizer` is one of the library tokenizers."""
+    """Decodes tokens one at a time; `tokenizer` is one of the library tokenizers. Special tokens
+    have no text, unless `skips_special` is false."""
 
-    def __init__(self, tokenizer: Any, prompt: Sequence[int]) -> None:
-        self._tokenizer = tokenizer
+    def __init__(
+        self, tokenizer: Any, prompt: Sequence[int], *, skips_special: bool = True
+    ) -> None:
+        self._tokenizer, self._skips_special = tokenizer, skips_special
         self._tokens = list(prompt[-_CONTEXT:])
         self._decoded = len(self._tokens)  # of `_tokens`, whose text was returned
 
@@ -33,16 +36,20 @@ class Detokenizer:
         return self._pending()
 
     def _pending(self) -> str:
-        before = self._tokenizer.decode(self._tokens[: self._decoded])
-        text: str = self._tokenizer.decode(self._tokens)
+        before, text = self._decode(self._tokens[: self._decoded]), self._decode(self._tokens)
         return text[len(before) :] if len(text) > len(before) else ""
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(tokens, skip_special_tokens=self._skips_special)
+        return text
 
 
 class StopStrings:
-    """Holds text back as long as it may become one of the strings, which are never returned."""
+    """Holds text back as long as it may become one of the strings. The one that is found ends the
+    text; it is `returned` as part of it or not."""
 
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = [stop for stop in stops if stop]
+    def __init__(self, stops: Sequence[str], *, returned: bool = False) -> None:
+        self._stops, self._returned = [stop for stop in stops if stop], returned
         self._held = ""
         self.matched: str | None = None  #: string that was found; nothing comes after it
 
@@ -54,7 +61,8 @@ class StopStrings:
         found = {stop: place for stop in self._stops if (place := held.find(stop)) >= 0}
         if found:
             self.matched, self._held = min(found, key=found.__getitem__), ""
-            return held[: found[self.matched]]
+            end = found[self.matched]
+            return held[: end + len(self.matched) if self._returned else end]
         size = max((_overlap(held, stop) for stop in self._stops), default=0)
         self._held = held[len(held) - size :]
         return held[: len(held) - size]

@@ -64,6 +64,9 @@ def test_every_parameter_of_sampling_is_read_and_logprobs_by_the_kind_of_input()
     for fields, expected in (({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0)):
         assert chat(**fields).sampling.logprobs == expected
     assert completion(logprobs=5).sampling.logprobs == 5
+    ends: dict[str, Any] = {"include_stop_str_in_output": True, "skip_special_tokens": False}
+    expected = Sampling(**ends, ignore_eos=True, stop_token_ids=(5, 7))
+    assert chat(**ends, ignore_eos=True, stop_token_ids=[5, 7]).sampling == expected
 
 
 def test_a_prompt_is_a_text_or_token_ids_and_a_wrong_one_among_several_is_named() -> None:
@@ -121,8 +124,6 @@ def test_fields_that_would_change_the_output_are_refused_by_name() -> None:
         ("stream", True),
         ("stream", 0),
         ("model", "other"),
-        ("ignore_eos", True),
-        ("stop_token_ids", [1]),
         ("chat_template", "x"),
         ("echo", True),
         ("prompt_logprobs", 1),
@@ -160,6 +161,8 @@ OUT_OF_RANGE: dict[str, list[Any]] = {
     "stop": [3, [""], ["x"] * 17, "x" * 257],
     "logprobs": [1],
     "top_logprobs": [3],
+    "stop_token_ids": [5, ["x"], [-1], [True], [1] * 129],
+    "ignore_eos": ["yes"],
     "messages": [[], "hello"],
     "tools": [{}],
     "tool_choice": ["required", {"type": "function"}],
@@ -187,6 +190,7 @@ def test_either_input_may_be_constrained_but_only_json_may_stand_in_place_of_a_c
     assert chat(tools=[TOOL], tool_choice="required", **wanted).constrained_by == "tool_choice"
     assert chat(tools=[TOOL], tool_choice="none", regex="a").constrained_by == "regex"
     assert problem({**CHAT, "tools": [TOOL], "regex": "a"}).startswith("regex needs")
+    assert problem({**CHAT, "regex": "a", "ignore_eos": True}).startswith("ignore_eos can't")
 
 
 def test_an_input_is_either_a_conversation_or_a_prompt_that_a_model_takes() -> None:

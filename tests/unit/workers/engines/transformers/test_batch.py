@@ -2,6 +2,7 @@
 of its blocks, none of which is ever lost; text while tokens arrive."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.models.inputs.generation import GenerationRequest, Sampling
+from tests.support.cases import each
 from tests.support.generation import tiny_llama
 from workers.engines.generator import Capacity, NewSequence, Prompt
 from workers.engines.protocol import InvalidInput, Permanent
@@ -284,6 +286,26 @@ def test_no_block_is_lost_or_taken_twice(prompts: list[list[int]]) -> None:
     assert pool.free == 6
 
 
+def test_a_sequence_ends_by_its_own_tokens_and_the_models_unless_those_are_ignored() -> None:
+    """The token after n others is n; the model's own end is 5."""
+    cases: list[tuple[dict[str, Any], list[int], str, str]] = [
+        ({}, [3, 4, 5], "xx", "stop"),
+        ({"include_stop_str_in_output": True}, [3, 4, 5], "xxx", "stop"),
+        ({"ignore_eos": True}, [3, 4, 5, 6, 7], "xxxxx", "length"),
+        ({"stop_token_ids": (4,)}, [3, 4], "x", "stop"),
+        ({"stop_token_ids": (6,), "ignore_eos": True}, [3, 4, 5, 6], "xxx", "stop"),
+    ]
+    for (fields, tokens, text, finish), case in each(cases):
+        with case:
+            capacity = Capacity(32, BLOCK, 8, 64)
+            made = Batch(Counting(), NoText(), frozenset([5]), capacity, NO_GRAMMARS)
+            made.add(replace(new("a", [0, 1, 2]), sampling=Sampling(max_tokens=5, **fields)))
+            emitted = [one for _ in tokens for one in made.step(64).emitted]
+            assert [token for one in emitted for token in one.tokens] == tokens
+            assert "".join(one.text for one in emitted) == text
+            assert emitted[-1].finish == finish
+
+
 SAID = "Grüße aus Köln 猫 und 👩‍🚀, naïve — ok"
 
 
@@ -318,6 +340,9 @@ def test_special_tokens_are_no_text_and_no_bytes_hold_it_back(
     stream = Detokenizer(tokenizer, [])
     texts = [stream.add(token) for token in [0, *tokenizer.encode("a").ids, 1] * 20]
     assert "".join(texts) == "a" * 20
+    stream = Detokenizer(tokenizer, [], skips_special=False)
+    texts = [stream.add(token) for token in [0, *tokenizer.encode("a").ids, 1]]
+    assert "".join(texts) == "<|im_start|>a<|im_end|>"
     [half] = set(tokenizer.encode("猫").ids[:1])
     stream = Detokenizer(tokenizer, [])
     assert any(stream.add(half) for _ in range(40))
@@ -332,6 +357,12 @@ def test_a_stop_string_ends_the_text_before_it_and_what_becomes_none_is_released
     assert stops.add("ab") == ""
     assert stops.finish() == "ab"
     assert not stops.matched
+
+
+def test_a_stop_string_is_part_of_the_text_where_that_is_asked_for() -> None:
+    stops = StopStrings(["END"], returned=True)
+    assert [stops.add(text) for text in ["a E", "N", "D b"]] == ["a ", "", "END"]
+    assert stops.matched == "END"
 
 
 def test_the_stop_string_that_comes_first_counts_after_the_least_length() -> None:

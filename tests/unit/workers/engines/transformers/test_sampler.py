@@ -21,7 +21,7 @@ END = 3
 
 
 class NoText:
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int], **_: bool) -> str:
         return ""
 
 
@@ -33,7 +33,7 @@ def row(prompt: Sequence[int] = (5,), output: Sequence[int] = (), **sampling: An
 
 
 def choose(logits: Any, rows: Sequence[LiveSequence]) -> list[Choice]:
-    return Sampler(frozenset([END])).choose(torch.tensor(logits, dtype=torch.float32), rows)
+    return Sampler().choose(torch.tensor(logits, dtype=torch.float32), rows)
 
 
 def rising(size: int = SIZE) -> list[float]:
@@ -120,6 +120,9 @@ def test_the_end_waits_for_the_least_length() -> None:
     early = row(min_tokens=2, output=[1], logit_bias={END: 100})
     first, second = choose(ends, [early, row(min_tokens=2, output=[1, 1])])
     assert (first.token, second.token) == (5, END)
+    others = row(min_tokens=2, stop_token_ids=(5, 4), ignore_eos=True)
+    [third] = choose([[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]], [others])
+    assert third.token == END, "which doesn't end it"
 
 
 def test_logprobs_are_the_models_own_and_without_its_numbers_no_token_is_chosen() -> None:
