@@ -179,15 +179,18 @@ class Sequenced:
             emitted,
             first=its.is_call,
             adapter=its.adapter,
-            salt=cache_salt(its.tenant, its.adapter),
+            salt=cache_salt(its.tenant, its.adapter, self.prompt.request.cache_salt),
             text=text,
         )
 
 
-def cache_salt(tenant: str, adapter: Adapter | None) -> str:
+def cache_salt(tenant: str, adapter: Adapter | None, own: str = "") -> str:
     """Returns what requests must have in common to share cached prefixes: the tenant and, where
-    they have one, the adapter with its version."""
-    return f"{tenant}\n{adapter.identity}" if adapter else tenant
+    they have one, the adapter with its version, and the salt of their own."""
+    identity = adapter.identity if adapter else ""
+    if own:
+        return f"{tenant}\n{identity}\n{own}"  # no name has a line break
+    return f"{tenant}\n{identity}" if adapter else tenant
 
 
 def sequences_of(request: Request, context_tokens: int) -> Sequence[Sequenced]:

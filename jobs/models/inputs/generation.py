@@ -19,6 +19,7 @@ MOST_LOGPROBS = 20
 MOST_STOPS = 16
 MOST_STOP_TOKENS = 128
 LONGEST_STOP = 256  # characters
+LONGEST_SALT = 1024  # characters
 COMPLETION_TOKENS = 16  # of a completion that names no max_tokens, as OpenAI's
 _SHOWN = 100  # characters of a client's text in an error
 _ID_DIGITS = 9  # of a token id
@@ -58,6 +59,7 @@ class GenerationRequest:
     constraint: Constraint | None = None  #: form of the text, where no tool is called
     n: int = 1  #: sequences
     echo: bool = False  #: the prompt comes before the text; prompts only
+    cache_salt: str = ""  #: requests with another one share no cached beginning with it
     sampling: Sampling = field(default_factory=Sampling)
 
     @property
@@ -127,6 +129,7 @@ def parse(value: Any) -> GenerationRequest:
         constraint=constraint,
         n=n,
         echo=fields.flag("echo"),
+        cache_salt=_cache_salt(fields.get("cache_salt")),
         sampling=_sampling(fields, chat),
     )
 
@@ -213,6 +216,14 @@ def _stop(value: Any) -> tuple[str, ...]:
     if not all(isinstance(text, str) and 1 <= len(text) <= LONGEST_STOP for text in texts):
         raise FieldError("stop", f"must have texts of 1 to {LONGEST_STOP} characters")
     return tuple(texts)
+
+
+def _cache_salt(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_SALT:
+        raise FieldError("cache_salt", f"must be a text of 1 to {LONGEST_SALT:,} characters")
+    return value
 
 
 def _stop_token_ids(value: Any) -> tuple[int, ...]:

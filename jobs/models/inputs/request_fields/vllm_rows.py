@@ -89,7 +89,9 @@ _SERVING = (
     refused("kv_transfer_params", _BOTH, "prefill and decode on two servers", {}),
     refused("ec_transfer_params", _BOTH, "an encoder on another server", {}),
     refused("vllm_xargs", _ALL, "arguments of extensions", {}),
-    label("cache_salt", _ALL, "text", "the prefix cache is a tenant's own"),
+    of_input(
+        "cache_salt", _ALL, "text", "beginnings are shared with requests of the same one alone"
+    ),
     label("priority", _ALL, "whole number", "tenants have their shares"),
     label("request_id", _ALL, "text", "answers have ids of their own"),
     label("session_id", _ALL, "text", "prefixes are found without it"),

@@ -262,7 +262,7 @@ EXAMPLES: Mapping[str, Any] = {
     "encoding_format": "base64", "dimensions": 3, "stream": True, "timeout_ms": 5,
     "first_token_ms": 5, "idle_ms": 5, "stream_options.include_usage": True,
     "model": "other", "ignore_eos": True, "stop_token_ids": [1],
-    "include_stop_str_in_output": True, "skip_special_tokens": False,
+    "cache_salt": "s", "include_stop_str_in_output": True, "skip_special_tokens": False,
 }  # fmt: skip
 """A value of each field that is served, which is read as something else than without it."""
 _BY_ROUTE: Mapping[tuple[Route, str], Any] = {

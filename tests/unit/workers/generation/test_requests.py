@@ -51,6 +51,14 @@ def test_a_sequence_goes_on_from_what_another_worker_emitted_unless_it_had_ended
     assert request.ended
 
 
+def test_a_salt_of_its_own_is_part_of_what_a_cached_beginning_is_shared_by() -> None:
+    one, other = _request("1"), _request("2")
+    salted = replace(one.prompts[0].request, cache_salt="s")
+    one.sequences[0].prompt = replace(one.prompts[0], request=salted)
+    assert one.sequences[0].as_new().salt != one.sequences[1].as_new().salt
+    assert one.sequences[1].as_new().salt == other.sequences[0].as_new().salt
+
+
 def test_a_stop_token_is_the_reason_of_the_end_that_it_made() -> None:
     one = sequence(tokens=8)
     one.sampling = replace(one.sampling, stop_token_ids=(0, 7))

@@ -123,6 +123,8 @@ def body_of(new: NewSequence) -> dict[str, Any]:
     for name in _PASSED:
         if (value := getattr(sampling, name)) != getattr(usual, name):
             body[name] = value
+    if request.cache_salt:
+        body["cache_salt"] = request.cache_salt
     if sampling.logprobs is not None:
         body |= {"logprobs": True, "top_logprobs": sampling.logprobs}
     return body

@@ -177,6 +177,12 @@ def test_other_beginnings_roles_tenants_and_adapters_have_others_and_short_ones_
     values = [conversation(LONG), user, {"prompt": LONG}, {"prompt": "A" + LONG}, {"prompt": IDS}]
     digests = {digest(value, *its) for its in whose for value in values}
     assert len(digests) == len(whose) * len(values)
+    salted = [
+        {**conversation(LONG), **salt} for salt in ({}, {"cache_salt": "a"}, {"cache_salt": "b"})
+    ]
+    assert digest(salted[1]) == digest({"cache_salt": "a", **conversation(LONG)})
+    assert digest(salted[1]) != digest(conversation('"cache_salt":"a"' + LONG))
+    assert len(set(map(digest, salted))) == 3
     short = conversation("short", "too"), {"prompt": "short"}, {"prompt": [1, 2]}
     for value, case in each(["text" * 200, None, {}, *short]):
         with case:

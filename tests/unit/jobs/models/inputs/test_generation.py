@@ -64,6 +64,7 @@ def test_every_parameter_of_sampling_is_read_and_logprobs_by_the_kind_of_input()
     for fields, expected in (({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0)):
         assert chat(**fields).sampling.logprobs == expected
     assert completion(logprobs=5).sampling.logprobs == 5
+    assert completion(cache_salt="s").cache_salt == "s"
     ends: dict[str, Any] = {"include_stop_str_in_output": True, "skip_special_tokens": False}
     expected = Sampling(**ends, ignore_eos=True, stop_token_ids=(5, 7))
     assert chat(**ends, ignore_eos=True, stop_token_ids=[5, 7]).sampling == expected
@@ -100,7 +101,6 @@ def test_fields_that_leave_the_output_as_it_is_are_accepted() -> None:
         ("prompt_cache_key", "p"),
         ("prompt_cache_retention", "24h"),
         ("prediction", {"type": "content", "content": "x"}),
-        ("cache_salt", "s"),
         ("response_format", {"type": "text"}),
         ("modalities", ["text"]),
         ("tools", []),
@@ -161,6 +161,7 @@ OUT_OF_RANGE: dict[str, list[Any]] = {
     "stop": [3, [""], ["x"] * 17, "x" * 257],
     "logprobs": [1],
     "top_logprobs": [3],
+    "cache_salt": ["", 5, "x" * 1025],
     "stop_token_ids": [5, ["x"], [-1], [True], [1] * 129],
     "ignore_eos": ["yes"],
     "messages": [[], "hello"],

@@ -114,10 +114,11 @@ def test_items_give_their_slot_to_a_call_and_go_on_after_it_and_take_none_of_a_c
     assert its.queued == [call]
 
 
-def test_prefixes_are_of_one_tenant_adapter_and_version() -> None:
+def test_prefixes_are_of_one_tenant_adapter_version_and_salt() -> None:
     salts = {
-        cache_salt(tenant, adapter)
+        cache_salt(tenant, adapter, own)
+        for own in ("", "a", "b")
         for tenant in ("a", "b")
         for adapter in (None, Adapter("x", "/x", "1" * 64), Adapter("x", "/x", "2" * 64))
     }
-    assert len(salts) == 6
+    assert len(salts) == 18
