@@ -33,6 +33,7 @@ class GenerationBody:
     timeout_ms: int
     deadlines: StreamDeadlines
     user: str = ""  #: of the caller, for routes that keep users at a version
+    continuous_usage: bool = False  #: each chunk of a stream has the usage so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +98,18 @@ def _read_body(value: Mapping[str, Any]) -> GenerationBody:
         raise FieldError("stream_options", 'must be an object, and goes with "stream": true')
     if options:
         table.check("chat", {"stream_options": options}, of_call=True)
-    defaults = StreamDeadlines()
+    chosen, defaults = Fields(options or {}, "stream_options."), StreamDeadlines()
     first_ms = fields.whole("first_token_ms", 1, MAX_CALL_TIMEOUT_MS) or defaults.first_token_ms
     idle_ms = fields.whole("idle_ms", 1, MAX_CALL_TIMEOUT_MS) or defaults.idle_ms
     return GenerationBody(
         model=model,
         input={name: part for name, part in value.items() if name not in OWN_FIELDS},
         stream=stream,
-        include_usage=Fields(options or {}).flag("include_usage"),
+        include_usage=chosen.flag("include_usage"),
         timeout_ms=fields.whole("timeout_ms", 1, MAX_CALL_TIMEOUT_MS) or MAX_CALL_TIMEOUT_MS,
         deadlines=StreamDeadlines(first_ms, idle_ms),
         user=user_of(value),
+        continuous_usage=chosen.flag("continuous_usage_stats"),
     )
 
 

@@ -22,8 +22,9 @@ class FieldError(ValueError):
 class Fields:
     """Fields of one object; null stands for an absent one."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = values
+    def __init__(self, values: Mapping[str, Any], place: str = "") -> None:
+        """place: before the names of the fields, in errors."""
+        self._values, self._place = values, place
 
     def get(self, name: str) -> Any:
         """Returns a field as it is; None where it is absent."""
@@ -33,7 +34,7 @@ class Fields:
         """Reads true or false. Raises FieldError."""
         value = self._values.get(name)
         if not isinstance(value, bool | None):
-            raise FieldError(name, "must be true or false")
+            raise FieldError(self._place + name, "must be true or false")
         return default if value is None else value
 
     def whole(self, name: str, least: int, most: int | None = None) -> int | None:
@@ -43,7 +44,7 @@ class Fields:
             return None
         if type(value) is not int or value < least or (most is not None and value > most):
             span = f"of at least {least}" if most is None else f"from {least} to {most}"
-            raise FieldError(name, f"must be a whole number {span}")
+            raise FieldError(self._place + name, f"must be a whole number {span}")
         return value
 
     def number(
@@ -57,7 +58,7 @@ class Fields:
         fits = type(value) in (int, float) and least <= value <= most
         if not fits or (above and value == least):
             span = f"over {least:g}, up to {most:g}" if above else f"from {least:g} to {most:g}"
-            raise FieldError(name, f"must be a number {span}")
+            raise FieldError(self._place + name, f"must be a number {span}")
         return float(value)
 
 

@@ -1,6 +1,8 @@
 """Chunks of streamed chat completions and completions."""
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from api.compat.generation.answering import Answer
@@ -29,10 +31,29 @@ class _Chunks:
             "created": answer.created,
             "model": body.model,
         }
-        self._no_usage = {"usage": None} if body.include_usage else {}
+        self._counts = body.continuous_usage
+        self._prompt: Sequence[int] = 0, 0  # tokens, and those of them that were cached
+        self._output = 0  # tokens so far
+        self._usage: dict[str, Any] = {"usage": None} if body.include_usage else {}
+
+    def _count(self, delta: Delta) -> None:
+        """Takes the tokens of a delta into the usage so far, where chunks have it."""
+        if not self._counts:
+            return
+        self._prompt = delta.prompt or self._prompt
+        self._output += sum(len(choice.tokens) for choice in delta.choices)
+        prompt, cached = self._prompt
+        self._usage = {
+            "usage": {
+                "prompt_tokens": prompt,
+                "completion_tokens": self._output,
+                "total_tokens": prompt + self._output,
+                "prompt_tokens_details": {"cached_tokens": cached},
+            }
+        }
 
     def _chunk(self, choice: dict[str, Any]) -> bytes:
-        return event({**self._head, "choices": [choice], **self._no_usage})
+        return event({**self._head, "choices": [choice], **self._usage})
 
     def _end(self, usage: Any, result: CallResult) -> bytes:
         if not self._answer.prepared.body.include_usage:
@@ -54,20 +75,35 @@ class ChatChunks(_Chunks):
         self._wrote = False
 
     def begin(self) -> bytes:
-        """Implements `EventWriter.begin`: a chunk with the role of each choice."""
+        """Implements `EventWriter.begin`: a chunk with the role of each choice, unless chunks have
+        the usage, which the first delta tells."""
+        return b"" if self._counts else self._roles()
+
+    def _roles(self) -> bytes:
         role = {"role": "assistant", "content": "", "refusal": None}
         return b"".join(self._delta(n, role) for n in range(self._answer.prepared.choices))
 
     def write(self, delta: Delta) -> bytes:
         """Implements `EventWriter.write`: a chunk for each choice, and one more for its end."""
+        roles = b""
+        if self._counts and not self._wrote:
+            self._count(replace(delta, choices=()))
+            roles = self._roles()
         self._wrote = True
-        return b"".join(map(self._choice, delta.choices))
+        self._count(delta)
+        return roles + b"".join(map(self._choice, delta.choices))
 
     def end(self, result: CallResult) -> bytes:
         """Implements `EventWriter.end`; an output without deltas is a chunk of each choice."""
         completion = completion_of(result, tools=self._answer.prepared.tools)
-        whole = b"" if self._wrote else b"".join(map(self._message, completion["choices"]))
-        return whole + self._end(completion.get("usage"), result)
+        if self._wrote:
+            return self._end(completion.get("usage"), result)
+        roles = b""
+        if self._counts:
+            self._usage = {"usage": completion.get("usage")}
+            roles = self._roles()
+        whole = b"".join(map(self._message, completion["choices"]))
+        return roles + whole + self._end(completion.get("usage"), result)
 
     def _choice(self, choice: ChoiceDelta) -> bytes:
         parsed, reason = self._parsed(choice), choice.finish
@@ -131,6 +167,7 @@ class TextChunks(_Chunks):
 
     def write(self, delta: Delta) -> bytes:
         """Implements `EventWriter.write`."""
+        self._count(delta)
         return b"".join(map(self._choice, delta.choices))
 
     def end(self, result: CallResult) -> bytes:

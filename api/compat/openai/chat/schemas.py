@@ -29,6 +29,9 @@ class StreamOptions(Body):
     include_usage: bool = Field(
         default=False, description="one more chunk before the end has the usage", examples=[True]
     )
+    continuous_usage_stats: bool = Field(
+        default=False, description="vLLM's field: each chunk has the usage so far"
+    )
 
 
 class JsonSchemaFormat(BaseModel):

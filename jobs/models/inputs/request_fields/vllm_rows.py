@@ -4,7 +4,7 @@ ones.
 https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
 """
 
-from jobs.models.inputs.request_fields.row import Row, label, of_input, refused
+from jobs.models.inputs.request_fields.row import Row, label, of_call, of_input, refused
 
 _ALL = "chat completions responses"
 _BOTH = "chat completions"
@@ -85,7 +85,13 @@ _OUTPUT = (
     ),
 )
 _SERVING = (
-    refused("stream_options.continuous_usage_stats", _BOTH, "the usage in each chunk", False),
+    of_call(
+        "stream_options.continuous_usage_stats",
+        _BOTH,
+        "true or false",
+        "each chunk has the usage so far",
+        False,
+    ),
     refused("kv_transfer_params", _BOTH, "prefill and decode on two servers", {}),
     refused("ec_transfer_params", _BOTH, "an encoder on another server", {}),
     refused("vllm_xargs", _ALL, "arguments of extensions", {}),

@@ -261,6 +261,7 @@ EXAMPLES: Mapping[str, Any] = {
     "output_format": {"type": "json_schema", "schema": {}},
     "encoding_format": "base64", "dimensions": 3, "stream": True, "timeout_ms": 5,
     "first_token_ms": 5, "idle_ms": 5, "stream_options.include_usage": True,
+    "stream_options.continuous_usage_stats": True,
     "model": "other", "ignore_eos": True, "stop_token_ids": [1],
     "cache_salt": "s", "include_stop_str_in_output": True, "skip_special_tokens": False,
 }  # fmt: skip

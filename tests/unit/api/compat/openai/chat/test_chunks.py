@@ -97,6 +97,34 @@ def test_a_stream_begins_with_the_role_and_ends_with_done_and_with_usage_where_i
     assert [one["usage"] for one in found] == [None] * 4
 
 
+@pytest.mark.parametrize("asked", [CHAT, TEXT])
+def test_each_chunk_has_the_usage_so_far_where_it_is_wanted(asked: dict[str, Any]) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    body = {**asked, "n": 2, "stream": True, "stream_options": options}
+    writer = (ChatChunks if "messages" in body else TextChunks)(answer(body))
+    first = ChoiceDelta(0, "a", (1,)), ChoiceDelta(1, "a", (1, 2))
+    parts = [writer.begin(), writer.write(Delta("call_1", 0, first, (7, 4)))]
+    parts.append(writer.write(Delta("call_1", 1, (DELTAS[1],))))
+    *found, last, done = chunks(b"".join([*parts, writer.end(result(completion("ab", 2)))]))
+    counted = [one["usage"]["completion_tokens"] for one in found]
+    assert counted == ([0, 0, 3, 3, 4, 4] if "messages" in asked else [3, 3, 4])
+    assert {one["usage"]["prompt_tokens"] for one in found} == {7}
+    assert found[-1]["usage"] == {
+        "prompt_tokens": 7,
+        "completion_tokens": 4,
+        "total_tokens": 11,
+        "prompt_tokens_details": {"cached_tokens": 4},
+    }
+    assert (last["choices"], done) == ([], "[DONE]")
+
+
+def test_chunks_of_an_answer_without_deltas_have_its_usage() -> None:
+    body = {**CHAT, "stream": True, "stream_options": {"continuous_usage_stats": True}}
+    *found, done = streamed(body, output=completion("hello", 1))
+    assert [one["usage"]["completion_tokens"] for one in found] == [1, 1, 1]
+    assert done == "[DONE]"
+
+
 def test_each_choice_has_its_role_and_its_end_and_each_text_its_logprobs() -> None:
     deltas = [ChoiceDelta(n, "a", (1,), (), "stop") for n in (1, 0)]
     found = streamed({**CHAT, "n": 2}, *deltas)[:-1]
