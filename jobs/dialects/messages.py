@@ -49,6 +49,12 @@ def input_of(params: Mapping[str, Any], fault: ReportFault) -> dict[str, Any]:
     except _Unserved as refused:
         fault("unsupported", refused.message, *refused.loc)
         value["messages"] = PLACEHOLDER
+    last = value["messages"][-1]
+    if last["role"] == "assistant":
+        if not last["content"].strip() or "tool_calls" in last:
+            wanted = "the last message must be the user's, or a text that is gone on with"
+            fault("unsupported", wanted, "messages")
+        value |= {"add_generation_prompt": False, "continue_final_message": True}
     return value
 
 

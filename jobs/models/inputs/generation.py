@@ -23,6 +23,10 @@ LONGEST_SALT = 1024  # characters
 COMPLETION_TOKENS = 16  # of a completion that names no max_tokens, as OpenAI's
 _SHOWN = 100  # characters of a client's text in an error
 _ID_DIGITS = 9  # of a token id
+_SET_BY_US = frozenset(
+    {"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template"}
+    | {"tokenize"}
+)  # variables of a chat template, and arguments of its library
 _LEAST_TOP_P = 1e-6  # stands for 0, which leaves the likeliest token alone
 
 
@@ -50,11 +54,21 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Rendering:
+    """How a conversation becomes a prompt."""
+
+    variables: Mapping[str, Any] = field(default_factory=dict)  #: of the chat template
+    add_generation_prompt: bool = True  #: it ends with the beginning of the assistant's message
+    continue_final_message: bool = False  #: it ends within the last message, which is gone on with
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One request: n sequences of one prompt."""
 
     messages: Sequence[Mapping[str, Any]] | None = None  #: conversation; None: `prompt` is given
     prompt: str | Sequence[int] | None = None  #: text, or token ids
+    rendering: Rendering = field(default_factory=Rendering)  #: of `messages`
     tool_use: ToolUse = field(default_factory=ToolUse)
     constraint: Constraint | None = None  #: form of the text, where no tool is called
     n: int = 1  #: sequences
@@ -122,9 +136,11 @@ def parse(value: Any) -> GenerationRequest:
     n, best = fields.whole("n", 1, MOST_CHOICES) or 1, fields.get("best_of")
     if best is not None and best != n:
         raise FieldError("best_of", "must be equal to n: other choices aren't ranked")
+    messages = read_messages(value["messages"]) if chat else None
     return GenerationRequest(
-        messages=read_messages(value["messages"]) if chat else None,
+        messages=messages,
         prompt=None if chat else _prompt(value["prompt"]),
+        rendering=_rendering(fields, messages) if messages else Rendering(),
         tool_use=tool_use,
         constraint=constraint,
         n=n,
@@ -150,6 +166,27 @@ def _prompt(value: Any, place: str = "prompt") -> str | Sequence[int]:
     if is_list and all(type(token) is int and token >= 0 for token in value):
         return value  # type: ignore[no-any-return]
     raise FieldError(place, "must be a text or a list of token ids, and not be empty")
+
+
+def _rendering(fields: Fields, messages: Sequence[Mapping[str, Any]]) -> Rendering:
+    continues = fields.flag("continue_final_message")
+    generation = fields.flag("add_generation_prompt", default=not continues)
+    if continues and generation:
+        raise FieldError("continue_final_message", 'needs "add_generation_prompt": false')
+    last = messages[-1]
+    if continues and (last["role"] != "assistant" or not last["content"] or "tool_calls" in last):
+        wanted = "must end with a text of the assistant, which continue_final_message goes on with"
+        raise FieldError("messages", wanted)
+    variables = fields.get("chat_template_kwargs")
+    if not isinstance(variables, dict | None):
+        raise FieldError("chat_template_kwargs", "must be an object of the template's variables")
+    for name in variables or ():
+        if name in _SET_BY_US or name.endswith("_token"):
+            raise FieldError(
+                f"chat_template_kwargs.{name[:_SHOWN]}",
+                "is set by the request itself: leave it out",
+            )
+    return Rendering(variables or {}, generation, continues)
 
 
 def _sampling(fields: Fields, chat: bool) -> Sampling:

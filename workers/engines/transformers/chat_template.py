@@ -15,8 +15,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from jobs import clock
 from jobs.models.engines import huggingface_folder
+from jobs.models.inputs.generation import Rendering
 
 _FILE = "chat_template.jinja"
+_USUAL = Rendering()
+_END = "<millrace: end of the last message>"  # behind a message that is gone on with
 
 
 class _Generation(Extension):
@@ -43,20 +46,38 @@ class ChatTemplate:
         }
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        rendering: Rendering = _USUAL,
     ) -> str:
-        """Returns the prompt for the assistant's next message. Raises ValueError."""
+        """Returns the prompt for the assistant's next message, or for more of its last one. Raises
+        ValueError."""
         if self._template is None:
             raise ValueError("the model has no chat template; send a prompt to /v1/completions")
+        said = list(messages)
         try:
-            return self._template.render(
-                messages=list(messages),
-                tools=list(tools) or None,
-                add_generation_prompt=True,
-                **self._tokens,
+            text = self._template.render(
+                **{
+                    **rendering.variables,
+                    "messages": _ended(said) if rendering.continue_final_message else said,
+                    "tools": list(tools) or None,
+                    "add_generation_prompt": rendering.add_generation_prompt,
+                    **self._tokens,
+                }
             )
         except (TemplateError, TypeError) as error:
             raise ValueError(f"messages don't fit the model's chat template: {error}") from error
+        if not rendering.continue_final_message:
+            return text
+        if _END not in text:
+            raise ValueError("the model's chat template doesn't show the last message as it is")
+        return text[: text.rindex(_END)]
+
+
+def _ended(messages: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    last = messages[-1]
+    return [*messages[:-1], {**last, "content": last["content"] + _END}]
 
 
 def _source(folder: Path, config: Mapping[str, Any]) -> str:

@@ -43,9 +43,9 @@ class Prompts:
             return str(self._tokenizer.decode(valid)), list(prompt)
         is_chat = prompt is None
         tools = request.tool_use.tools if request.refers_to_tools else ()
-        text = (
-            prompt if prompt is not None else self._template.render(request.messages or (), tools)
-        )
+        text = prompt
+        if text is None:
+            text = self._template.render(request.messages or (), tools, request.rendering)
         if len(text) > _MOST_CHARACTERS_A_TOKEN * self._most:
             raise self._too_long(f"{len(text)} characters")
         try:

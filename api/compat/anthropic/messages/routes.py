@@ -41,8 +41,6 @@ def read_message(value: Any) -> GenerationBody:
     own = {name: value[name] for name in OWN_FIELDS if name in value}
     params = {name: part for name, part in value.items() if name not in own}
     converted = input_of(params, fault)
-    if not faults and converted["messages"][-1]["role"] == "assistant":
-        fault("unsupported", "the last message must be the user's", "messages")
     if faults:
         raise Invalid("; ".join(one.message for one in faults), faults=faults)
     metadata = value.get("metadata")

@@ -50,10 +50,22 @@ _CONSTRAINTS = (
     refused("structured_outputs.whitespace_pattern", _ALL, "blanks in JSON", False),
 )
 _PROMPT = (
-    refused("add_generation_prompt", "chat", "a prompt without its last words", True),
-    refused("continue_final_message", "chat", "an answer that is begun", False),
+    of_input(
+        "add_generation_prompt",
+        "chat",
+        "true or false",
+        "false: the prompt lacks the beginning of an answer",
+        True,
+    ),
+    of_input(
+        "continue_final_message",
+        "chat",
+        "true or false",
+        "the answer goes on with the last message, the assistant's",
+        False,
+    ),
     refused("chat_template", "chat", "a template of the client"),
-    refused("chat_template_kwargs", "chat", "variables of the template", {}),
+    of_input("chat_template_kwargs", "chat", "object", "variables of the chat template", {}),
     refused("documents", "chat", "texts for the template", []),
     refused("add_special_tokens", "chat", "special tokens besides the template's", False),
     refused("add_special_tokens", "completions", "a prompt without special tokens", True),

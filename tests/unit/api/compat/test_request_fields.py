@@ -263,6 +263,7 @@ EXAMPLES: Mapping[str, Any] = {
     "first_token_ms": 5, "idle_ms": 5, "stream_options.include_usage": True,
     "stream_options.continuous_usage_stats": True,
     "model": "other", "ignore_eos": True, "stop_token_ids": [1],
+    "chat_template_kwargs": {"a": 1}, "add_generation_prompt": False,
     "cache_salt": "s", "include_stop_str_in_output": True, "skip_special_tokens": False,
 }  # fmt: skip
 """A value of each field that is served, which is read as something else than without it."""
@@ -274,6 +275,7 @@ _BY_ROUTE: Mapping[tuple[Route, str], Any] = {
     ("completions", "logprobs"): 2,
     ("chat", "logprobs"): True,
     ("responses", "top_logprobs"): 2,
+    ("chat", "continue_final_message"): True,
     ("chat", "tools"): [{"type": "function", "function": FUNCTION}],
     ("responses", "tools"): [{"type": "function", **FUNCTION}],
     ("messages", "tools"): [{"name": "weather", "input_schema": SCHEMA}],
@@ -297,6 +299,8 @@ def test_what_is_served_is_not_ignored(use: str) -> None:
             value = _BY_ROUTE.get((route, row.name), EXAMPLES.get(row.name))
             assert value is not None, "an example is missing"
             changed = with_field(route, row, value)
+            if row.name == "continue_final_message":
+                changed["messages"] = [{"role": "assistant", "content": "We"}]
             if "tool_choice" in row.name or row.name == "parallel_tool_calls":
                 changed |= {} if "tools" in changed else {"tools": _BY_ROUTE[route, "tools"]}
             assert read(route, changed) != read(route, around(route, row))

@@ -9,7 +9,7 @@ from jobs import ids
 from jobs.dialects import dialect
 from jobs.dialects.messages import input_of, message_of
 from jobs.intake.spool import Intake
-from jobs.models.inputs.generation import parse
+from jobs.models.inputs.generation import Rendering, parse
 from jobs.models.model import Model
 from tests.support.cases import each
 
@@ -142,6 +142,19 @@ def test_a_choice_of_tools_and_a_format_are_converted_and_an_effort_changes_noth
         assert (constraint.kind, constraint.value) == ("json", wanted["schema"])
         assert constraint.strict
     assert converted(output_config={"effort": "high"}) == converted()
+
+
+def test_a_last_message_of_the_assistant_is_gone_on_with() -> None:
+    begun = [*BASE["messages"], {"role": "assistant", "content": "It is "}]
+    value = converted(messages=begun)
+    assert parse(value).rendering == Rendering(
+        add_generation_prompt=False, continue_final_message=True
+    )
+    use = {"type": "tool_use", "id": "t1", "name": "weather", "input": {}}
+    for content, case in each(["", " ", [use]]):
+        with case:
+            messages = [*BASE["messages"], {"role": "assistant", "content": content}]
+            assert refused(messages=messages) == [("messages",)]
 
 
 def test_a_completion_becomes_a_message() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from jobs.models.inputs.generation import Sampling, TokenUsage
+from jobs.models.inputs.generation import Rendering, Sampling, TokenUsage
 from workers.engines.generator import Emitted, FinishReason, NewSequence, TokenLogprob
 from workers.engines.protocol import Permanent, Transient
 from workers.engines.upstream.streaming.stream_requester import StreamRequester
@@ -123,11 +123,21 @@ def body_of(new: NewSequence) -> dict[str, Any]:
     for name in _PASSED:
         if (value := getattr(sampling, name)) != getattr(usual, name):
             body[name] = value
+    body |= _rendering(request.rendering)
     if request.cache_salt:
         body["cache_salt"] = request.cache_salt
     if sampling.logprobs is not None:
         body |= {"logprobs": True, "top_logprobs": sampling.logprobs}
     return body
+
+
+def _rendering(its: Rendering) -> dict[str, Any]:
+    body: dict[str, Any] = {}
+    if its.variables:
+        body["chat_template_kwargs"] = its.variables
+    if its.continue_final_message:
+        body["continue_final_message"] = True
+    return body if its.add_generation_prompt else {**body, "add_generation_prompt": False}
 
 
 _PASSED = (

@@ -22,7 +22,10 @@ def continued(body: dict[str, Any], new: NewSequence) -> dict[str, Any]:
             "a text that a grammar binds, or that may hold tool calls, can't go on at another "
             "worker of this model: the server would begin it anew; send the request again"
         )
-    message = {"role": "assistant", "content": new.text.rstrip()}
+    messages, text = list(body["messages"]), new.text
+    if request.rendering.continue_final_message:
+        text = messages.pop()["content"] + text
+    messages.append({"role": "assistant", "content": text.rstrip()})
     left = {name: max(1, body[name] - before) for name in ("max_tokens",) if name in body}
     least = max(0, body.get("min_tokens", 0) - before)
     rest = {name: value for name, value in body.items() if name != "min_tokens"}
@@ -30,7 +33,7 @@ def continued(body: dict[str, Any], new: NewSequence) -> dict[str, Any]:
         **rest,
         **left,
         **({"min_tokens": least} if least else {}),
-        "messages": [*body["messages"], message],
+        "messages": messages,
         "add_generation_prompt": False,
         "continue_final_message": True,
     }

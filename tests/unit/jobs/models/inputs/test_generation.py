@@ -9,6 +9,7 @@ from jobs.models.inputs.fields import FieldError
 from jobs.models.inputs.generation import (
     COMPLETION_TOKENS,
     GenerationRequest,
+    Rendering,
     Sampling,
     parse,
     parse_all,
@@ -64,6 +65,13 @@ def test_every_parameter_of_sampling_is_read_and_logprobs_by_the_kind_of_input()
     for fields, expected in (({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0)):
         assert chat(**fields).sampling.logprobs == expected
     assert completion(logprobs=5).sampling.logprobs == 5
+    goes_on: dict[str, Any] = {"add_generation_prompt": False, "continue_final_message": True}
+    begun = [{"role": "assistant", "content": "We"}]
+    found = parse({"messages": begun, **goes_on, "chat_template_kwargs": {"a": [1]}}).rendering
+    assert found == Rendering({"a": [1]}, **goes_on)
+    assert parse({"messages": begun, "continue_final_message": True}).rendering == Rendering(
+        **goes_on
+    )
     assert completion(cache_salt="s").cache_salt == "s"
     ends: dict[str, Any] = {"include_stop_str_in_output": True, "skip_special_tokens": False}
     expected = Sampling(**ends, ignore_eos=True, stop_token_ids=(5, 7))
@@ -177,6 +185,17 @@ def test_a_value_out_of_range_or_in_contradiction_is_refused_with_its_field() ->
         with case:
             assert refusal({**CHAT, name: value}).field == name
             assert problem({**CHAT, name: value}).startswith(f"{name} ")
+    begun = {"messages": [{"role": "assistant", "content": "We"}], "continue_final_message": True}
+    refused = [
+        ({**CHAT, "continue_final_message": True}, "messages must end with a text"),
+        ({**begun, "add_generation_prompt": True}, "continue_final_message needs"),
+        ({**CHAT, "chat_template_kwargs": {"tools": []}}, "chat_template_kwargs.tools is set"),
+        ({**CHAT, "chat_template_kwargs": {"bos_token": ""}}, "chat_template_kwargs.bos_token is"),
+        ({**CHAT, "chat_template_kwargs": []}, "chat_template_kwargs must be an object"),
+    ]
+    for (value, told), case in each(refused):
+        with case:
+            assert problem(value).startswith(told)
     assert "max_completion_tokens" in problem({**CHAT, "max_tokens": 1, "max_completion_tokens": 2})
     assert problem({**CHAT, "max_tokens": 3, "min_tokens": 4}).startswith("min_tokens")
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from jobs.models.inputs import generation
+from jobs.models.inputs.generation import Rendering
 from tests.support.generation import tiny_llama
 from workers.engines.generator import Prompt
 from workers.engines.transformers.chat_template import ChatTemplate
@@ -26,10 +27,12 @@ def prompt(folder: Path, **value: Any) -> Prompt:
     return Prompts(folder, tiny_llama.VOCABULARY, CONTEXT).prompt(generation.parse(value))
 
 
-def rendered(folder: Path, template: str, *messages: dict[str, Any], tools: Any = ()) -> str:
+def rendered(
+    folder: Path, template: str, *messages: dict[str, Any], tools: Any = (), **rendering: Any
+) -> str:
     config = {"chat_template": template, "bos_token": {"content": "<s>"}}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return ChatTemplate(folder).render(messages, tools)
+    return ChatTemplate(folder).render(messages, tools, Rendering(**rendering))
 
 
 def test_a_conversation_is_rendered_with_its_special_tokens(folder: Path) -> None:
@@ -37,6 +40,33 @@ def test_a_conversation_is_rendered_with_its_special_tokens(folder: Path) -> Non
     assert made.text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     assert made.tokens[0] == 0
     assert made.size == len(made.tokens)
+
+
+def test_an_answer_goes_on_with_the_last_message_whatever_the_template_writes_behind_it(
+    folder: Path, tmp_path: Path
+) -> None:
+    said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "an end "}]
+    made = prompt(folder, messages=said, add_generation_prompt=False, continue_final_message=True)
+    assert made.text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nan end "
+    trimming = "{% for m in messages %}{{ m.content | trim }}<end>{% endfor %}"
+    goes_on = {"add_generation_prompt": False, "continue_final_message": True}
+    assert rendered(tmp_path, trimming, *said, **goes_on) == "hi<end>an end "
+    with pytest.raises(ValueError, match="doesn't show the last message"):
+        rendered(tmp_path, "{{ messages[0].content }}", *said, **goes_on)
+    assert prompt(folder, messages=said[:1], add_generation_prompt=False).text == (
+        "<|im_start|>user\nhi<|im_end|>\n"
+    )
+
+
+def test_variables_of_a_request_reach_the_template(tmp_path: Path) -> None:
+    template = (
+        "{{ bos_token }}{% if not enable_thinking %}quickly: {% endif %}{{ messages[0].content }}"
+    )
+    said, variables = {"role": "user", "content": "hi"}, {"enable_thinking": True, "x": [1]}
+    assert rendered(tmp_path, template, said) == "<s>quickly: hi"
+    assert rendered(tmp_path, template, said, variables=variables) == "<s>hi"
+    with pytest.raises(ValueError, match="chat template"):
+        rendered(tmp_path, "{{ x + 'a' }}", said, variables=variables)
 
 
 def test_tools_reach_the_template_unless_none_may_be_chosen(folder: Path) -> None:
