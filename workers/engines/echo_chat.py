@@ -59,7 +59,7 @@ class EchoChat:
     def _prompt(self, _: Any, request: GenerationRequest) -> Prompt:
         if field := request.constrained_by:
             raise ValueError(f"{field} isn't supported: the model repeats words; leave it out")
-        words = _words(request)
+        words = self._kept(request)
         if not words:
             raise ValueError("prompt has no words")
         if len(words) >= self._capacity.context_tokens:
@@ -69,14 +69,20 @@ class EchoChat:
             )
         if any(token >= _VOCABULARY for token in request.sampling.logit_bias):
             raise ValueError("logit_bias names a token that the model doesn't have")
-        text = request.prompt if isinstance(request.prompt, str) else " ".join(words)
+        whole = isinstance(request.prompt, str) and request.truncation.tokens is None
+        text = str(request.prompt) if whole else " ".join(words)
         return Prompt([_id(word) for word in words], len(words), request, text)
+
+    def _kept(self, request: GenerationRequest) -> Sequence[str]:
+        room = self._capacity.context_tokens - (request.sampling.max_tokens or 1)
+        return request.truncation.cut(_words(request), room)
 
     def add(self, sequence: NewSequence) -> None:
         """Adds a sequence, as `Generator.add`."""
         if sequence.id in self._running:
             raise ValueError(f"{sequence.id} is there already")
-        self._running[sequence.id] = _Sequence(sequence, self._capacity.context_tokens)
+        words = self._kept(sequence.prompt.request)
+        self._running[sequence.id] = _Sequence(sequence, words, self._capacity.context_tokens)
 
     def abort(self, id: str) -> None:
         """Removes a sequence, as `Generator.abort`."""
@@ -158,12 +164,12 @@ class EchoChat:
 class _Sequence:
     """Sequence that runs, with its words and the text of what it emitted."""
 
-    def __init__(self, new: NewSequence, context_tokens: int) -> None:
+    def __init__(self, new: NewSequence, words: Sequence[str], context_tokens: int) -> None:
         self.id, self._sampling = new.id, new.sampling
         self.first = new.first
         self.prompt, self.prompt_size = id(new.prompt), new.prompt.size
         self._kept = new.prompt  # as long as its id counts
-        self._words = _words(new.prompt.request)
+        self._words = words
         room = context_tokens - new.prompt.size
         self._most = min(new.sampling.max_tokens or room, room)
         self.to_prefill = new.prompt.size + len(new.emitted)

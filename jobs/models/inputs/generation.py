@@ -6,7 +6,7 @@ without `model` and `stream`; an output is the `chat.completion` or `text_comple
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from jobs.models.inputs.conversation import read_messages
 from jobs.models.inputs.fields import FieldError, Fields
@@ -23,6 +23,7 @@ LONGEST_SALT = 1024  # characters
 COMPLETION_TOKENS = 16  # of a completion that names no max_tokens, as OpenAI's
 _SHOWN = 100  # characters of a client's text in an error
 _ID_DIGITS = 9  # of a token id
+T = TypeVar("T")
 _SET_BY_US = frozenset(
     {"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template"}
     | {"tokenize"}
@@ -63,12 +64,28 @@ class Rendering:
 
 
 @dataclass(frozen=True, slots=True)
+class Truncation:
+    """Bound of a prompt, beyond which tokens are left out."""
+
+    tokens: int | None = None  #: most; -1: as many as the context leaves; None: none is left out
+    keeps_first: bool = False  #: of a long prompt the first tokens are kept, not the last
+
+    def cut(self, prompt: Sequence[T], room: int) -> Sequence[T]:
+        """Returns what is kept of a prompt. room: tokens that the context leaves."""
+        if self.tokens is None:
+            return prompt
+        most = max(1, room) if self.tokens < 0 else self.tokens
+        return prompt[:most] if self.keeps_first else prompt[-most:]
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One request: n sequences of one prompt."""
 
     messages: Sequence[Mapping[str, Any]] | None = None  #: conversation; None: `prompt` is given
     prompt: str | Sequence[int] | None = None  #: text, or token ids
     rendering: Rendering = field(default_factory=Rendering)  #: of `messages`
+    truncation: Truncation = field(default_factory=Truncation)  #: of the prompt
     tool_use: ToolUse = field(default_factory=ToolUse)
     constraint: Constraint | None = None  #: form of the text, where no tool is called
     n: int = 1  #: sequences
@@ -141,6 +158,7 @@ def parse(value: Any) -> GenerationRequest:
         messages=messages,
         prompt=None if chat else _prompt(value["prompt"]),
         rendering=_rendering(fields, messages) if messages else Rendering(),
+        truncation=_truncation(fields),
         tool_use=tool_use,
         constraint=constraint,
         n=n,
@@ -187,6 +205,15 @@ def _rendering(fields: Fields, messages: Sequence[Mapping[str, Any]]) -> Renderi
                 "is set by the request itself: leave it out",
             )
     return Rendering(variables or {}, generation, continues)
+
+
+def _truncation(fields: Fields) -> Truncation:
+    most, side = fields.whole("truncate_prompt_tokens", -1), fields.get("truncation_side")
+    if most == 0:
+        raise FieldError("truncate_prompt_tokens", "must be -1, or a whole number of at least 1")
+    if side not in (None, "left", "right"):
+        raise FieldError("truncation_side", 'must be "left" or "right"')
+    return Truncation(most, side == "right" and most is not None)
 
 
 def _sampling(fields: Fields, chat: bool) -> Sampling:

@@ -28,6 +28,9 @@ class Prompts:
         """Tokenizes a request. Raises ValueError where the model can't serve it."""
         self._check_sampling(request.sampling)
         text, tokens = self._tokens(request)
+        kept = request.truncation.cut(tokens, self._most + 1 - (request.sampling.max_tokens or 1))
+        if len(kept) < len(tokens):
+            text, tokens = str(self._tokenizer.decode(kept, skip_special_tokens=False)), kept
         if not tokens:
             raise ValueError("the prompt is empty")
         if not 0 <= min(tokens) <= max(tokens) < self._vocabulary:

@@ -264,6 +264,7 @@ EXAMPLES: Mapping[str, Any] = {
     "stream_options.continuous_usage_stats": True,
     "model": "other", "ignore_eos": True, "stop_token_ids": [1],
     "chat_template_kwargs": {"a": 1}, "add_generation_prompt": False,
+    "truncate_prompt_tokens": 5,
     "cache_salt": "s", "include_stop_str_in_output": True, "skip_special_tokens": False,
 }  # fmt: skip
 """A value of each field that is served, which is read as something else than without it."""
@@ -284,7 +285,7 @@ _BY_ROUTE: Mapping[tuple[Route, str], Any] = {
 }
 _CHECKED_ALONE = {
     "best_of", "top_logprobs", "stream_options", "tool_choice.type", "tool_choice.name",
-    "tool_choice.function", "tool_choice.function.name", "tools[].type",
+    "tool_choice.function", "tool_choice.function.name", "tools[].type", "truncation_side",
     "output_config.format.type", "output_format.type",
 }  # fmt: skip
 """Fields that go with another one, or have one value."""

@@ -124,6 +124,9 @@ def body_of(new: NewSequence) -> dict[str, Any]:
         if (value := getattr(sampling, name)) != getattr(usual, name):
             body[name] = value
     body |= _rendering(request.rendering)
+    if request.truncation.tokens is not None:
+        body["truncate_prompt_tokens"] = request.truncation.tokens
+        body |= {"truncation_side": "right"} if request.truncation.keeps_first else {}
     if request.cache_salt:
         body["cache_salt"] = request.cache_salt
     if sampling.logprobs is not None:

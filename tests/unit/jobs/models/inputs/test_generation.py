@@ -72,6 +72,10 @@ def test_every_parameter_of_sampling_is_read_and_logprobs_by_the_kind_of_input()
     assert parse({"messages": begun, "continue_final_message": True}).rendering == Rendering(
         **goes_on
     )
+    found = completion(truncate_prompt_tokens=2, truncation_side="right").truncation
+    assert (found.cut([1, 2, 3], 9), found.cut([1], 9)) == ([1, 2], [1])
+    assert chat(truncate_prompt_tokens=-1).truncation.cut([1, 2, 3], 2) == [2, 3]
+    assert chat(truncation_side="right") == chat()
     assert completion(cache_salt="s").cache_salt == "s"
     ends: dict[str, Any] = {"include_stop_str_in_output": True, "skip_special_tokens": False}
     expected = Sampling(**ends, ignore_eos=True, stop_token_ids=(5, 7))
@@ -169,6 +173,8 @@ OUT_OF_RANGE: dict[str, list[Any]] = {
     "stop": [3, [""], ["x"] * 17, "x" * 257],
     "logprobs": [1],
     "top_logprobs": [3],
+    "truncate_prompt_tokens": [0, -2, "5"],
+    "truncation_side": ["middle"],
     "cache_salt": ["", 5, "x" * 1025],
     "stop_token_ids": [5, ["x"], [-1], [True], [1] * 129],
     "ignore_eos": ["yes"],

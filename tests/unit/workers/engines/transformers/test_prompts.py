@@ -8,6 +8,7 @@ import pytest
 
 from jobs.models.inputs import generation
 from jobs.models.inputs.generation import Rendering
+from tests.support.cases import each
 from tests.support.generation import tiny_llama
 from workers.engines.generator import Prompt
 from workers.engines.transformers.chat_template import ChatTemplate
@@ -82,6 +83,23 @@ def test_token_ids_are_taken_as_they_are_with_their_text_if_they_leave_one(folde
     assert prompt(folder, prompt=tokens).text == "hi"
     assert list(prompt(folder, prompt=tokens).tokens) == tokens
     assert prompt(folder, prompt=[0] * (CONTEXT - 1)).size == CONTEXT - 1
+
+
+def test_a_long_prompt_is_cut_where_that_is_asked_for(folder: Path) -> None:
+    tokens = [*range(100, 160)]
+    cases = [
+        ({"truncate_prompt_tokens": 4}, tokens[-4:]),
+        ({"truncate_prompt_tokens": 4, "truncation_side": "right"}, tokens[:4]),
+        ({"truncate_prompt_tokens": -1, "max_tokens": 10}, tokens[10 - CONTEXT :]),
+    ]
+    for (fields, expected), case in each(cases):
+        with case:
+            made = prompt(folder, prompt=tokens, **fields)
+            assert (list(made.tokens), made.size) == (expected, len(expected))
+    made = prompt(folder, prompt="one two", truncate_prompt_tokens=2)
+    assert made.text == prompt(folder, prompt=list(made.tokens)).text
+    with pytest.raises(ValueError, match="too long"):
+        prompt(folder, prompt=tokens, truncate_prompt_tokens=50)
 
 
 @pytest.mark.parametrize(
