@@ -59,6 +59,8 @@ class EchoChat:
     def _prompt(self, _: Any, request: GenerationRequest) -> Prompt:
         if field := request.constrained_by:
             raise ValueError(f"{field} isn't supported: the model repeats words; leave it out")
+        if request.sampling.bad_words:
+            raise ValueError("bad_words isn't supported: the model repeats words; leave it out")
         words = self._kept(request)
         if not words:
             raise ValueError("prompt has no words")

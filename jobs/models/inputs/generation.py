@@ -17,7 +17,7 @@ from jobs.models.inputs.structured.tools import ToolUse, read_tools
 MOST_CHOICES = 128  # of all prompts together
 MOST_LOGPROBS = 20
 MOST_STOPS = 16
-MOST_STOP_TOKENS = 128
+MOST_STOP_TOKENS = MOST_BAD_WORDS = 128
 LONGEST_STOP = 256  # characters
 LONGEST_SALT = 1024  # characters
 COMPLETION_TOKENS = 16  # of a completion that names no max_tokens, as OpenAI's
@@ -51,6 +51,7 @@ class Sampling:
     ignore_eos: bool = False  #: the model's end tokens don't end the sequence
     stop_token_ids: tuple[int, ...] = ()  #: tokens that end it; not part of the text
     include_stop_str_in_output: bool = False  #: what ended the sequence is part of the text
+    bad_words: tuple[str, ...] = ()  #: texts that don't come, with a blank before them or without
     skip_special_tokens: bool = True  #: special tokens are not part of the text
 
 
@@ -237,6 +238,7 @@ def _sampling(fields: Fields, chat: bool) -> Sampling:
         logprobs=_chat_logprobs(fields) if chat else fields.whole("logprobs", 0, MOST_LOGPROBS),
         ignore_eos=fields.flag("ignore_eos"),
         stop_token_ids=_stop_token_ids(fields.get("stop_token_ids")),
+        bad_words=_bad_words(fields.get("bad_words")),
         include_stop_str_in_output=fields.flag("include_stop_str_in_output"),
         skip_special_tokens=fields.flag("skip_special_tokens", default=True),
     )
@@ -288,6 +290,15 @@ def _cache_salt(value: Any) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_SALT:
         raise FieldError("cache_salt", f"must be a text of 1 to {LONGEST_SALT:,} characters")
     return value
+
+
+def _bad_words(value: Any) -> tuple[str, ...]:
+    texts = value or []
+    if not isinstance(texts, list) or len(texts) > MOST_BAD_WORDS:
+        raise FieldError("bad_words", f"must be a list of up to {MOST_BAD_WORDS} texts")
+    if not all(isinstance(one, str) and one.strip() and len(one) <= LONGEST_STOP for one in texts):
+        raise FieldError("bad_words", f"must have texts of 1 to {LONGEST_STOP} characters")
+    return tuple(texts)
 
 
 def _stop_token_ids(value: Any) -> tuple[int, ...]:

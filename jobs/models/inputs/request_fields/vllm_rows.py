@@ -19,7 +19,7 @@ _SAMPLING = (
     of_input(
         "include_stop_str_in_output", _ALL, "true or false", "the text has what ended it", False
     ),
-    refused("bad_words", _BOTH, "words that don't come", []),
+    of_input("bad_words", _BOTH, "list", "up to 128 texts that don't come", []),
     refused("allowed_token_ids", _BOTH, "the only tokens that come"),
     refused("use_beam_search", _BOTH, "beam search", False),
     refused("length_penalty", _BOTH, "of beam search", 1.0),

@@ -264,7 +264,7 @@ EXAMPLES: Mapping[str, Any] = {
     "stream_options.continuous_usage_stats": True,
     "model": "other", "ignore_eos": True, "stop_token_ids": [1],
     "chat_template_kwargs": {"a": 1}, "add_generation_prompt": False,
-    "truncate_prompt_tokens": 5,
+    "truncate_prompt_tokens": 5, "bad_words": ["x"],
     "cache_salt": "s", "include_stop_str_in_output": True, "skip_special_tokens": False,
 }  # fmt: skip
 """A value of each field that is served, which is read as something else than without it."""

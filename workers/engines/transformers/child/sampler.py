@@ -57,15 +57,27 @@ class Sampler:
             logits[seen] -= sampling.frequency_penalty * counts + sampling.presence_penalty
         for token, bias in sampling.logit_bias.items():
             logits[token] += bias
+        if sequence.bad_runs:
+            _exclude(logits, _last_of_bad(sequence), sequence)
         if sequence.position < sampling.min_tokens:
-            self._exclude_ends(logits, sequence)
+            _exclude(logits, list(sequence.ending), sequence)
 
-    def _exclude_ends(self, logits: Tensor, sequence: LiveSequence) -> None:
-        tokens = list(sequence.ending)
-        ends = logits[tokens]
-        logits[tokens] = -math.inf
-        if sequence.grammar and not logits.isfinite().any():  # it allows nothing else
-            logits[tokens] = ends
+
+def _last_of_bad(sequence: LiveSequence) -> list[int]:
+    """Returns the tokens that would complete a run of tokens which must not come."""
+    output = sequence.tokens[sequence.prompt_size :]
+    return [
+        last
+        for *first, last in sequence.bad_runs
+        if len(first) <= len(output) and output[len(output) - len(first) :] == first
+    ]
+
+
+def _exclude(logits: Tensor, tokens: list[int], sequence: LiveSequence) -> None:
+    before = logits[tokens]
+    logits[tokens] = -math.inf
+    if sequence.grammar and not logits.isfinite().any():  # it allows nothing else
+        logits[tokens] = before
 
 
 def _logprobs(logits: Tensor, rows: Sequence[LiveSequence]) -> list[Tensor | None]:

@@ -40,6 +40,7 @@ class LiveSequence:
         self.ending = frozenset(asked.stop_token_ids)  #: tokens that end it
         if not asked.ignore_eos:
             self.ending |= ends
+        self.bad_runs = _token_runs(tokenizer, asked.bad_words)  #: tokens that don't come together
         self._unwritten = frozenset() if asked.include_stop_str_in_output else self.ending
         self._digests: list[bytes] = []
         skips = asked.skip_special_tokens
@@ -124,6 +125,13 @@ class LiveSequence:
         if self.cached is not None:
             self.cached = 0
         return blocks
+
+
+def _token_runs(tokenizer: Any, texts: Sequence[str]) -> Sequence[list[int]]:
+    """Returns the tokens of texts, in the middle of a word and at the beginning of one."""
+    spelled = [before + text.lstrip() for text in texts for before in ("", " ")]
+    runs = (tokenizer.encode(text, add_special_tokens=False).ids for text in spelled)
+    return [run for run in runs if run]
 
 
 @dataclass(frozen=True, slots=True)

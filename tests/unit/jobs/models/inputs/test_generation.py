@@ -175,6 +175,7 @@ OUT_OF_RANGE: dict[str, list[Any]] = {
     "top_logprobs": [3],
     "truncate_prompt_tokens": [0, -2, "5"],
     "truncation_side": ["middle"],
+    "bad_words": ["x", [""], [5], ["x"] * 129, ["x" * 257]],
     "cache_salt": ["", 5, "x" * 1025],
     "stop_token_ids": [5, ["x"], [-1], [True], [1] * 129],
     "ignore_eos": ["yes"],

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -123,6 +124,27 @@ def test_the_end_waits_for_the_least_length() -> None:
     others = row(min_tokens=2, stop_token_ids=(5, 4), ignore_eos=True)
     [third] = choose([[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]], [others])
     assert third.token == END, "which doesn't end it"
+
+
+class Spelling(NoText):
+    """A token a character, the number of its letter."""
+
+    def encode(self, text: str, **_: bool) -> Any:
+        return SimpleNamespace(ids=[ord(char) % 32 for char in text])
+
+
+def test_bad_words_are_not_completed_at_the_end_of_a_word_or_at_its_beginning() -> None:
+    def chosen(output: Sequence[int]) -> int:
+        given = Sampling(temperature=0.0, bad_words=("ab", "c"))
+        new = NewSequence("s", Prompt([1], 1, GenerationRequest()), given, emitted=tuple(output))
+        logits = [[0.0, 1.0, 3.0, 4.0, 0.5]]
+        [choice] = choose(logits, [LiveSequence(new, Spelling(), frozenset([END]))])
+        return choice.token
+
+    a, b, c = 1, 2, 3
+    assert chosen([]) == b, "c never comes, and the prompt doesn't count"
+    assert chosen([c, a]) == a, "ab would be complete"
+    assert chosen([a, c]) == b
 
 
 def test_logprobs_are_the_models_own_and_without_its_numbers_no_token_is_chosen() -> None:
