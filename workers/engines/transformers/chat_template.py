@@ -4,11 +4,11 @@ They are Jinja, come with the model, and run in a sandbox.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError, nodes
+from jinja2 import Template, TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -20,6 +20,10 @@ from jobs.models.inputs.generation import Rendering
 _FILE = "chat_template.jinja"
 _USUAL = Rendering()
 _END = "<millrace: end of the last message>"  # behind a message that is gone on with
+_SEARCHING = frozenset(
+    {"split", "rsplit", "partition", "rpartition", "startswith", "endswith", "removeprefix"}
+    | {"removesuffix", "strip", "lstrip", "rstrip", "find", "rfind", "index", "count", "replace"}
+)  # methods and filters that look for their first argument
 
 
 class _Generation(Extension):
@@ -33,14 +37,17 @@ class _Generation(Extension):
 
 
 class ChatTemplate:
-    """Template of one folder; without one, conversations are refused."""
+    """Template of one folder; without one, conversations are refused.
 
-    def __init__(self, folder: Path) -> None:
+    marked: gives the texts that the template writes, and its tokens, another form.
+    """
+
+    def __init__(self, folder: Path, marked: Callable[[str], str] = str) -> None:
         config = huggingface_folder.read(folder, "tokenizer_config.json")
-        source = _source(folder, config)
-        self._template = _environment().from_string(source) if source else None
+        source = read_source(folder)
+        self._template = _compiled(source, marked) if source else None
         self._tokens = {
-            name: _text(config[name])
+            name: marked(_text(config[name]))
             for name in ("bos_token", "eos_token", "unk_token", "pad_token")
             if config.get(name)
         }
@@ -80,14 +87,43 @@ def _ended(messages: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [*messages[:-1], {**last, "content": last["content"] + _END}]
 
 
-def _source(folder: Path, config: Mapping[str, Any]) -> str:
+def read_source(folder: Path) -> str:
+    """Returns the text of a folder's template; "": it has none."""
     if (file := folder / _FILE).is_file():
         return file.read_text()
-    found = config.get("chat_template") or ""
+    found = huggingface_folder.read(folder, "tokenizer_config.json").get("chat_template") or ""
     if isinstance(found, list):
         named = {entry["name"]: entry["template"] for entry in found}
         found = named.get("default", "")
     return str(found)
+
+
+def _compiled(source: str, marked: Callable[[str], str]) -> Template:
+    environment = _environment()
+    parsed = environment.parse(source)
+    _mark(parsed, marked)
+    return environment.from_string(parsed)
+
+
+def _mark(node: nodes.Node, marked: Callable[[str], str]) -> None:
+    """Marks the texts of a template that it may write."""
+    if isinstance(node, nodes.TemplateData):
+        node.data = marked(node.data)
+    elif isinstance(node, nodes.Const) and isinstance(node.value, str):
+        node.value = marked(node.value)
+    for child in _writing(node):
+        _mark(child, marked)
+
+
+def _writing(node: nodes.Node) -> Iterator[nodes.Node]:
+    """Yields the parts of a node, without those with which it compares or searches texts."""
+    if isinstance(node, nodes.Compare | nodes.Test):
+        return
+    called = node.name if isinstance(node, nodes.Filter) else ""
+    if isinstance(node, nodes.Call) and isinstance(node.node, nodes.Getattr):
+        called = node.node.attr
+    sought = {id(one) for one in node.args[:1]} if called in _SEARCHING else ()  # type: ignore[attr-defined]
+    yield from (child for child in node.iter_child_nodes() if id(child) not in sought)
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

@@ -1,26 +1,35 @@
 """Prompts as token ids, and why a request is refused before it reaches the model."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
 
 from jobs.models.engines import huggingface_folder
-from jobs.models.inputs.generation import GenerationRequest, Sampling
+from jobs.models.inputs.generation import GenerationRequest, Rendering, Sampling
 from workers.engines.generator import Prompt
-from workers.engines.transformers.chat_template import ChatTemplate
+from workers.engines.transformers.chat_template import ChatTemplate, read_source
+from workers.engines.transformers.control_tokens import ControlTokens
 
 _MOST_CHARACTERS_A_TOKEN = 64  # a longer text is refused without tokenizing it
+_SAID = {role: {"role": role, "content": "hi"} for role in ("system", "user", "assistant")}
+_PROBES = [_SAID["user"]], [_SAID["system"], _SAID["user"], _SAID["assistant"], _SAID["user"]]
 
 
 class Prompts:
     """Tokenizer and chat template of one folder, with the bounds of its model."""
 
     def __init__(self, folder: Path, vocabulary: int, context_tokens: int) -> None:
-        self._tokenizer = Tokenizer.from_file(str(folder / huggingface_folder.TOKENIZER))
+        file = folder / huggingface_folder.TOKENIZER
+        self._tokenizer = Tokenizer.from_file(str(file))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self._template = ChatTemplate(folder)
+        self._control = ControlTokens(self._tokenizer, file, read_source(folder))
+        template, plain = ChatTemplate(folder, self._control.marked), ChatTemplate(folder)
+        self._marks = self._is_marked(template, plain)
+        self._template = template if self._marks else plain
         self._vocabulary = vocabulary
         self._most = context_tokens - 1  # one is left for the output
 
@@ -41,22 +50,57 @@ class Prompts:
 
     def _tokens(self, request: GenerationRequest) -> tuple[str, Sequence[int]]:
         prompt = request.prompt
-        if prompt is not None and not isinstance(prompt, str):
+        if prompt is None:
+            tools = request.tool_use.tools if request.refers_to_tools else ()
+            return self._conversation(request.messages or (), tools, request.rendering)
+        if not isinstance(prompt, str):
             valid = [token for token in prompt if 0 <= token < self._vocabulary]
             return str(self._tokenizer.decode(valid)), list(prompt)
-        is_chat = prompt is None
-        tools = request.tool_use.tools if request.refers_to_tools else ()
-        text = prompt
-        if text is None:
-            text = self._template.render(request.messages or (), tools, request.rendering)
+        self._check_text(prompt)
+        return prompt, self._tokenizer.encode(prompt).ids
+
+    def _conversation(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        rendering: Rendering,
+    ) -> tuple[str, Sequence[int]]:
+        control = self._control
+        try:
+            marked = self._template.render(messages, tools, rendering)
+        except ValueError as error:  # which may repeat texts of the template
+            raise ValueError(control.unmarked(str(error))[0]) from error
+        text, written = control.unmarked(marked)
+        self._check_text(text)
+        ids: Sequence[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        if not self._marks:
+            said = json.dumps([messages, tools, rendering.variables], ensure_ascii=False)
+            if spelled := control.first_in(said):
+                raise ValueError(
+                    f"messages spell {spelled!r}, a control token: leave it out, since the model's "
+                    "chat template puts its own together of pieces"
+                )
+        elif control.among(ids) != written:
+            ids = control.encode(marked)
+        return text, ids
+
+    def _check_text(self, text: str) -> None:
         if len(text) > _MOST_CHARACTERS_A_TOKEN * self._most:
             raise self._too_long(f"{len(text)} characters")
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise ValueError("the prompt holds a lone surrogate, not valid Unicode") from error
-        encoded = self._tokenizer.encode(text, add_special_tokens=not is_chat)
-        return text, encoded.ids
+
+    def _is_marked(self, template: ChatTemplate, plain: ChatTemplate) -> bool:
+        """Returns True for a template whose marks stand for all control tokens that it writes: it
+        puts none together of pieces, and writes the same as without marks."""
+        for messages in _PROBES:
+            text, written = self._control.unmarked(_rendered(template, messages))
+            ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+            if text != _rendered(plain, messages) or self._control.among(ids) != written:
+                return False
+        return True
 
     def _check_sampling(self, sampling: Sampling) -> None:
         known = self._vocabulary
@@ -72,3 +116,10 @@ class Prompts:
             f"the prompt is too long: it has {count}; the model takes {self._most} tokens, and one "
             "of output"
         )
+
+
+def _rendered(template: ChatTemplate, messages: Sequence[Mapping[str, Any]]) -> str:
+    try:
+        return template.render(messages, ())
+    except Exception:  # as of a template without a system message
+        return ""
