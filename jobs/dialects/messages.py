@@ -12,6 +12,7 @@ import orjson
 from jobs.models.inputs import chat
 from jobs.models.inputs.fields import is_empty_reasoning
 from jobs.models.inputs.request_fields import table
+from jobs.models.inputs.tool_calls import read_arguments
 
 _STOPS = {
     "stop": "end_turn",
@@ -230,15 +231,26 @@ def message_of(output: Any, id: str, model: Any) -> dict[str, Any]:
 
 def tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the block of a tool call. Raises ValueError where its arguments are no object."""
-    given = orjson.loads(call["function"]["arguments"] or "{}")
-    if not isinstance(given, dict):
+    written = call["function"]["arguments"]
+    given = read_arguments(written)
+    if given is None:
         raise ValueError("the arguments of the model's tool call are no object")
     return {
         "type": "tool_use",
         "id": call["id"],
         "name": call["function"]["name"],
-        "input": given,
+        "input": _writable(given, written),
     }
+
+
+def _writable(given: dict[str, Any], written: str) -> Any:
+    """Returns arguments as orjson writes them; with integers that 64 bits don't hold, as they are
+    written."""
+    try:
+        orjson.dumps(given)
+    except TypeError:
+        return orjson.Fragment(written)
+    return given
 
 
 def usage_of(usage: Mapping[str, Any] | None) -> dict[str, int]:

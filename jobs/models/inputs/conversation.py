@@ -7,9 +7,8 @@ calls become objects.
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from jobs.models.inputs.fields import EMPTY, FieldError, is_empty_reasoning, is_neutral
+from jobs.models.inputs.tool_calls import read_arguments
 
 _SHOWN = 100  # characters of a client's text in an error
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -84,12 +83,8 @@ def _call(place: str, call: Any) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise FieldError(f"{place}.function", 'must be an object with "name" and "arguments"')
-    arguments = function.get("arguments") or "{}"
-    try:
-        arguments = orjson.loads(arguments) if isinstance(arguments, str) else arguments
-    except orjson.JSONDecodeError:
-        raise FieldError(f"{place}.function.arguments", "must be an object as JSON text") from None
-    if not isinstance(arguments, dict):
+    arguments = read_arguments(function.get("arguments") or None)
+    if arguments is None:
         raise FieldError(f"{place}.function.arguments", "must be an object as JSON text")
     read = {"name": function["name"], "arguments": arguments}
     return {"id": str(call.get("id", "")), "type": "function", "function": read}

@@ -5,15 +5,19 @@
 </tool_call>
 """
 
+import json
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from jobs import ids
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+# What tells where the JSON of a call ends: its strings may hold the closing tag, but no line break.
+_MARK = re.compile(rf'{_CLOSE}|\\.|"|[\x00-\x1f]')
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +35,16 @@ def _new_id() -> str:
 class ToolCallParser:
     """Separates the calls from the text of one choice, however it is cut into parts.
 
-    A call that is not closed, or whose JSON can't be read, stays text.
+    What can't be read as JSON, and a call whose arguments are no object, stays text.
     """
 
     def __init__(self, new_id: Callable[[], str] = _new_id, *, keeps_blanks: bool = False) -> None:
         """keeps_blanks: parts that are blank after a call are returned."""
         self._new_id, self._keeps_blanks = new_id, keeps_blanks
         self._held = ""  # may become a call
+        self._scanned = 0  # characters of it
+        self._quoted = False  # the next one is in a JSON string
+        self._passed = 0  # place of the first closing tag in it, which may be part of a string
         self.calls = 0  #: calls so far
 
     def feed(self, text: str) -> Parsed:
@@ -53,33 +60,66 @@ class ToolCallParser:
                 self._held = self._held[len(self._held) - kept :]
                 break
             shown.append(self._held[:start])
-            end = self._held.find(_CLOSE, start)
+            self._held = self._held[start:]
+            end = self._end()
             if end < 0:
-                self._held = self._held[start:]
                 break
-            self._take(self._held[start:end], shown, calls)
-            self._held = self._held[end + len(_CLOSE) :]
+            if not self._take(self._held[:end], calls):
+                end = self._passed
+                shown.append(self._held[: end + len(_CLOSE)])
+            self._drop(end + len(_CLOSE))
         return Parsed(self._clean("".join(shown)), calls)
 
     def finish(self) -> Parsed:
         """Returns what was held back, at the end of the text."""
-        rest, self._held = self._held, ""
         shown: list[str] = []
         calls: list[dict[str, Any]] = []
-        if rest.startswith(_OPEN):  # the end token stands for the closing tag
-            self._take(rest, shown, calls, close="")
-            rest = "".join(shown)
-        return Parsed(self._clean(rest), calls)
+        while self._held:
+            is_call = self._held.startswith(_OPEN)
+            if is_call and self._take(self._held, calls):  # the end token stands for the tag
+                self._drop(len(self._held))
+            elif not self._passed:
+                shown.append(self._held)
+                self._drop(len(self._held))
+            else:  # a string that doesn't end: what comes after the tag is none of the call
+                end = self._passed + len(_CLOSE)
+                shown.append(self._held[:end])
+                self._drop(end)
+                rest = self.feed("")
+                shown.append(rest.text)
+                calls += rest.calls
+        return Parsed(self._clean("".join(shown)), calls)
 
-    def _take(
-        self, block: str, shown: list[str], calls: list[dict[str, Any]], close: str = _CLOSE
-    ) -> None:
+    def _end(self) -> int:
+        """Returns the place of the tag that closes the call at the beginning of what is held; -1
+        until it is there."""
+        for found in _MARK.finditer(self._held, max(self._scanned, len(_OPEN))):
+            self._scanned, mark = found.end(), found[0]
+            if mark == _CLOSE:
+                self._passed = self._passed or found.start()
+                if not self._quoted:
+                    return found.start()
+            elif mark == '"':
+                self._quoted = not self._quoted
+            elif self._quoted and mark < " ":
+                self._quoted = False  # it is no JSON
+                if self._passed:
+                    return self._passed
+        self._scanned = max(self._scanned, len(self._held) - len(_CLOSE) + 1)
+        return -1
+
+    def _take(self, block: str, calls: list[dict[str, Any]]) -> bool:
+        """Adds the call that a block holds, without its closing tag; False: it is none."""
         call = _read(block.removeprefix(_OPEN))
         if call is None:
-            shown.append(block + close)
-            return
+            return False
         calls.append({"id": self._new_id(), "type": "function", "function": call})
         self.calls += 1
+        return True
+
+    def _drop(self, characters: int) -> None:
+        self._held = self._held[characters:]
+        self._scanned, self._quoted, self._passed = 0, False, 0
 
     def _clean(self, text: str) -> str:
         """Drops the blank lines around calls."""
@@ -94,16 +134,49 @@ def _start_of_tag(text: str) -> int:
 
 def _read(block: str) -> dict[str, str] | None:
     """Returns name and arguments, as JSON text; None where it is no call."""
+    value = _object(block)
+    if value is None or not isinstance(value.get("name"), str):
+        return None
+    given = value.get("arguments")
+    given = value.get("parameters") if given is None else given
+    arguments = read_arguments(given)
+    if arguments is None:
+        return None
+    if not isinstance(given, str):
+        given = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+    return {"name": value["name"], "arguments": given or "{}"}
+
+
+def read_arguments(given: Any) -> dict[str, Any] | None:
+    """Returns the arguments of a call, {} where they are absent; None where they are neither an
+    object nor the JSON text of one. Integers are as large as they are written."""
+    if isinstance(given, str) and given:
+        return {} if given.strip() == "null" else _object(given)
+    if given is None or given == "":
+        return {}
+    return given if isinstance(given, dict) else None
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """Reads a JSON object that UTF-8 can hold; None: the text is none."""
     try:
-        value = orjson.loads(block)
-    except orjson.JSONDecodeError:
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
         return None
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        return None
-    arguments = value.get("arguments", value.get("parameters", {}))
-    if not isinstance(arguments, str):
-        arguments = orjson.dumps(arguments).decode()
-    return {"name": value["name"], "arguments": arguments}
+    return value if isinstance(value, dict) else None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"{digits} is out of range")
+    return value
 
 
 def with_tool_calls(completion: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Conversations that go on with answers from elsewhere: what their clients repeat of those passes
 on every route where it says nothing, and leaves the prompt as it is."""
 
+import json
 from typing import Any
 
 import anthropic
@@ -97,3 +98,42 @@ def test_messages_take_earlier_messages_as_they_were(platform: Platform, client:
     blocks[0] = {**THINKING, "thinking": "because"}
     with pytest.raises(anthropic.BadRequestError, match="thinking"):
         claude.messages.create(**asked)
+
+
+BIG = '{"n":123456789012345678901234567890}'
+GIVEN = {'{"a": "</tool_call>"}': '{"a":"</tool_call>"}', "null": "{}", BIG.replace(":", ": "): BIG}
+SCHEMA = {"type": "object"}
+
+
+def test_tool_calls_are_taken_back_as_they_were_answered(
+    platform: Platform, client: OpenAI
+) -> None:
+    claude = Anthropic(base_url=platform.url, api_key=client.api_key, max_retries=0)
+    tools: Any = [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}]
+    theirs: Any = [{"name": "f", "input_schema": SCHEMA}]
+    items: Any = [{"type": "function", "name": "f", "parameters": SCHEMA, "strict": False}]
+    for given, case in each(GIVEN):
+        call = f'<tool_call> {{"name": "f", "arguments": {given}}} </tool_call>'
+        asks: Any = {"role": "user", "content": call}
+        with case:
+            made = client.chat.completions.create(model="chatter", messages=[asks], tools=tools)
+            said: Any = made.choices[0].message.model_dump()
+            [called] = said["tool_calls"]
+            assert called["function"] == {"name": "f", "arguments": GIVEN[given]}
+            result: Any = {"role": "tool", "tool_call_id": called["id"], "content": "1"}
+            client.chat.completions.create(model="chatter", messages=[asks, said, result, USER])
+            answer = client.responses.create(model="chatter", input=[asks], tools=items)
+            item: Any = answer.output[0].model_dump(exclude_none=True)
+            assert item["arguments"] == GIVEN[given]
+            output: Any = {"type": "function_call_output", "call_id": item["call_id"]}
+            history: Any = [asks, item, {**output, "output": "1"}, USER]
+            client.responses.create(model="chatter", input=history)
+            message = claude.messages.create(
+                model="chatter", max_tokens=99, messages=[asks], tools=theirs
+            )
+            block: Any = message.content[0]
+            assert compact(block.input) == GIVEN[given]
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))

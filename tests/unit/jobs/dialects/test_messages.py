@@ -171,3 +171,12 @@ def test_a_completion_becomes_a_message() -> None:
     assert message["stop_reason"] == "tool_use"
     assert message["usage"]["input_tokens"] == 3
     assert message["usage"]["cache_read_input_tokens"] == 4
+
+
+def test_arguments_of_a_call_keep_integers_that_64_bits_do_not_hold() -> None:
+    for written in ('{"n": 100000000000000000000000000001}', '{"n": -9223372036854775809}'):
+        call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": written}}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+        block = message_of({"choices": [choice]}, "msg_1", "m")["content"][0]
+        assert f'"input":{written}' in orjson.dumps(block).decode()

@@ -1,5 +1,6 @@
 """One chat that an upstream streams: its request as OpenAI's body, its chunks as emitted tokens."""
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -108,7 +109,7 @@ def body_of(new: NewSequence) -> dict[str, Any]:
     """Returns the body of a chat completion with one choice; only what isn't a default."""
     request, sampling = new.prompt.request, new.sampling
     use = request.tool_use
-    body: dict[str, Any] = {"messages": request.messages}
+    body: dict[str, Any] = {"messages": [_as_sent(one) for one in request.messages or ()]}
     if use.tools:
         body |= {"tools": use.tools, "tool_choice": use.choice or "auto"}
         body |= {} if use.parallel else {"parallel_tool_calls": False}
@@ -141,6 +142,19 @@ def _rendering(its: Rendering) -> dict[str, Any]:
     if its.continue_final_message:
         body["continue_final_message"] = True
     return body if its.add_generation_prompt else {**body, "add_generation_prompt": False}
+
+
+def _as_sent(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a message as OpenAI has it, the arguments of its calls as JSON text."""
+    if not (calls := message.get("tool_calls")):
+        return message
+    return {**message, "tool_calls": [_call_as_sent(call) for call in calls]}
+
+
+def _call_as_sent(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = call["function"]
+    written = json.dumps(function["arguments"], ensure_ascii=False)
+    return {**call, "function": {**function, "arguments": written}}
 
 
 _PASSED = (

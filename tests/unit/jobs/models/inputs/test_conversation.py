@@ -23,6 +23,7 @@ def test_a_chat_model_takes_roles_and_no_other_value() -> None:
             assert (refused or "").startswith("needs a role in messages[0]")
 
 
+BIG = '{"n":100000000000000000000000000001}'
 EARLIER = {"name": "weather", "arguments": '{"city": "Turin"}'}
 EARLIER_CALL = {"id": "call_1", "type": "function", "function": EARLIER}
 
@@ -39,7 +40,11 @@ def test_parts_of_a_message_become_one_text_and_arguments_of_earlier_calls_objec
     assert assistant["content"] == ""
     assert assistant["tool_calls"][0]["function"]["arguments"] == {"city": "Turin"}
     assert tool["tool_call_id"] == "call_1"
-    for arguments in ("{", "[]", 5):
+    for arguments, read in ((None, {}), ("", {}), ("null", {}), (BIG, {"n": 10**29 + 1})):
+        call = {**EARLIER_CALL, "function": {"name": "weather", "arguments": arguments}}
+        [message] = read_messages([{"role": "assistant", "tool_calls": [call]}])
+        assert message["tool_calls"][0]["function"]["arguments"] == read
+    for arguments in ("{", "[]", 5, '{"a": NaN}', '{"a": 1e999}', '{"a": "\\ud800"}', "[" * 9999):
         call = {**EARLIER_CALL, "function": {"name": "weather", "arguments": arguments}}
         with pytest.raises(FieldError, match="arguments must be an object"):
             read_messages([{"role": "assistant", "tool_calls": [call]}])
@@ -127,6 +132,47 @@ def test_calls_are_found_however_the_text_is_cut_and_a_text_without_one_is_not_h
     assert parser.feed("1 < 2").text == "1 < 2"
     assert parser.feed(" so <tool").text == " so "
     assert parser.feed("box>").text == "<toolbox>"
+
+
+def test_a_call_ends_where_its_json_does_and_has_an_object_as_its_arguments() -> None:
+    def called(arguments: str, name: str = "f") -> str:
+        return f'<tool_call>{{"name": "{name}", {arguments}}}</tool_call>'
+
+    cases = [
+        ('"arguments": {"a": "</tool_call>"}', '{"a":"</tool_call>"}'),
+        ('"arguments": {"a": "\\\\\\"</tool_call>\\\\"}', '{"a":"\\\\\\"</tool_call>\\\\"}'),
+        ('"arguments": null', "{}"),
+        ('"arguments": ""', "{}"),
+        ('"arguments": "{\\"a\\": 1}"', '{"a": 1}'),
+        ('"arguments": {"é": [1.5, null]}', '{"é":[1.5,null]}'),
+        ('"id": 1', "{}"),
+        (f'"arguments": {BIG}', BIG),
+        (f'"parameters": {BIG}', BIG),
+    ]
+    for (arguments, read), case in each(cases):
+        with case:
+            for size in (1, 5, 1000):
+                text = f"a{called(arguments)}b{CALL}"
+                found = parsed(*(text[n : n + size] for n in range(0, len(text), size)))
+                assert [one["function"] for one in found.calls] == [
+                    {"name": "f", "arguments": read},
+                    WEATHER,
+                ]
+                assert found.text == "ab"
+                taken = {"role": "assistant", "content": None, "tool_calls": found.calls}
+                assert read_messages([taken])
+            assert parsed(called(arguments).removesuffix("</tool_call>")).calls
+    broken = [
+        called('"arguments": "hello"'), called('"arguments": [1]'), called('"arguments": 5'),
+        called('"arguments": {"a": NaN}'), called('"arguments": {"a": "\\ud800"}'),
+        '<tool_call>{"name": "f</tool_call>', '<tool_call>{"name": "f\n"}</tool_call>',
+        '<tool_call>{"a</tool_call>\n"x</tool_call>', "<tool_call></tool_call>",
+    ]  # fmt: skip
+    for text, case in each(broken):
+        with case:
+            assert parsed(*text) == Parsed(text)
+            found = parsed(*f"{text}b{CALL}")
+            assert (found.text, [one["function"] for one in found.calls]) == (f"{text}b", [WEATHER])
 
 
 def completion(text: str, finish: str = "stop") -> dict[str, Any]:

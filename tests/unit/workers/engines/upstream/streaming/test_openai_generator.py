@@ -167,6 +167,16 @@ def test_tool_calls_come_as_text_that_the_api_reads(upstream: Upstream) -> None:
     assert '{"name": "weather", "arguments": {"city": "Turin"}}' in end.text
 
 
+def test_earlier_tool_calls_are_sent_as_json_text(upstream: Upstream) -> None:
+    arguments = '{"n": 100000000000000000000000000001, "é": 1.5}'
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    answers = {"role": "assistant", "content": "", "tool_calls": [call]}
+    messages = [*CHAT["messages"], answers, {"role": "tool", "tool_call_id": "c", "content": "1"}]
+    with closing(generator(upstream)) as ours:
+        run(ours, new(ours, messages=messages))
+    assert upstream.bodies()[0]["messages"] == messages
+
+
 @pytest.mark.parametrize(
     ("answer", "error", "why"),
     [
