@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Template, TemplateError, nodes
+from jinja2 import Template, TemplateError, meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -16,8 +16,12 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jobs import clock
 from jobs.models.engines import huggingface_folder
 from jobs.models.inputs.generation import Rendering
+from workers.engines.transformers.tool_text import with_tools
 
-_FILE = "chat_template.jinja"
+_FILE, _FOLDER = "chat_template.jinja", "additional_chat_templates"
+_DEFAULT, _WITH_TOOLS = "default", "tool_use"  # names of templates
+_SPECIAL = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+_PROBE = [{"role": "system", "content": "\ue002"}, {"role": "user", "content": "hi"}]
 _USUAL = Rendering()
 _END = "<millrace: end of the last message>"  # behind a message that is gone on with
 _SEARCHING = frozenset(
@@ -33,7 +37,8 @@ class _Generation(Extension):
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return [nodes.Scope(body)]
 
 
 class ChatTemplate:
@@ -43,14 +48,12 @@ class ChatTemplate:
     """
 
     def __init__(self, folder: Path, marked: Callable[[str], str] = str) -> None:
-        config = huggingface_folder.read(folder, "tokenizer_config.json")
-        source = read_source(folder)
-        self._template = _compiled(source, marked) if source else None
-        self._tokens = {
-            name: marked(_text(config[name]))
-            for name in ("bos_token", "eos_token", "unk_token", "pad_token")
-            if config.get(name)
-        }
+        sources = read_sources(folder)
+        self._templates = {name: _compiled(text, marked) for name, text in sources.items()}
+        self._tokens = {name: marked(text) for name, text in _special_tokens(folder).items()}
+        told = _environment().parse(sources.get(_WITH_TOOLS) or sources.get(_DEFAULT, ""))
+        self._reads_tools = "tools" in meta.find_undeclared_variables(told)
+        self._takes_system = self._reads_tools or self._takes_system_messages()
 
     def render(
         self,
@@ -59,13 +62,30 @@ class ChatTemplate:
         rendering: Rendering = _USUAL,
     ) -> str:
         """Returns the prompt for the assistant's next message, or for more of its last one. Raises
-        ValueError."""
-        if self._template is None:
+        ValueError.
+
+        A template that reads no tools gets them, their calls and results as texts.
+        """
+        if not self._reads_tools:
+            messages = with_tools(messages, tools, system=self._takes_system)
+            tools = ()
+        return self._render(messages, tools, rendering)
+
+    def _render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        rendering: Rendering = _USUAL,
+    ) -> str:
+        named = self._templates
+        template = (tools and named.get(_WITH_TOOLS)) or named.get(_DEFAULT)
+        if not template:
             raise ValueError("the model has no chat template; send a prompt to /v1/completions")
         said = list(messages)
         try:
-            text = self._template.render(
+            text = template.render(
                 **{
+                    "documents": None,
                     **rendering.variables,
                     "messages": _ended(said) if rendering.continue_final_message else said,
                     "tools": list(tools) or None,
@@ -81,21 +101,38 @@ class ChatTemplate:
             raise ValueError("the model's chat template doesn't show the last message as it is")
         return text[: text.rindex(_END)]
 
+    def _takes_system_messages(self) -> bool:
+        try:
+            return _PROBE[0]["content"] in self._render(_PROBE, ())
+        except Exception:  # as templates refuse what they don't take
+            return False
+
 
 def _ended(messages: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     last = messages[-1]
     return [*messages[:-1], {**last, "content": last["content"] + _END}]
 
 
-def read_source(folder: Path) -> str:
-    """Returns the text of a folder's template; "": it has none."""
-    if (file := folder / _FILE).is_file():
-        return file.read_text()
-    found = huggingface_folder.read(folder, "tokenizer_config.json").get("chat_template") or ""
+def read_sources(folder: Path) -> dict[str, str]:
+    """Returns the texts of a folder's templates by their names."""
+    found = huggingface_folder.read(folder, "tokenizer_config.json").get("chat_template") or {}
     if isinstance(found, list):
-        named = {entry["name"]: entry["template"] for entry in found}
-        found = named.get("default", "")
-    return str(found)
+        found = {entry["name"]: entry["template"] for entry in found}
+    sources = dict(found) if isinstance(found, dict) else {_DEFAULT: str(found)}
+    files = {file.stem: file for file in sorted((folder / _FOLDER).glob("*.jinja"))}
+    if (file := folder / _FILE).is_file():
+        files[_DEFAULT] = file
+    if files:  # in place of those of the configuration
+        sources = {name: file.read_text() for name, file in files.items()}
+    return sources
+
+
+def _special_tokens(folder: Path) -> dict[str, str]:
+    """Returns the special tokens that have a name of their own, as transformers reads them."""
+    tokens = huggingface_folder.read(folder, "tokenizer_config.json")
+    if "added_tokens_decoder" not in tokens:
+        tokens |= huggingface_folder.read(folder, "special_tokens_map.json")
+    return {name: _text(tokens[name]) for name in _SPECIAL if tokens.get(name)}
 
 
 def _compiled(source: str, marked: Callable[[str], str]) -> Template:
@@ -136,8 +173,21 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Writes JSON with the arguments, and their order, that transformers has."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
 
 
 def _raise(message: str) -> None:

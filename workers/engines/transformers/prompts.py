@@ -10,12 +10,14 @@ from tokenizers import Tokenizer
 from jobs.models.engines import huggingface_folder
 from jobs.models.inputs.generation import GenerationRequest, Rendering, Sampling
 from workers.engines.generator import Prompt
-from workers.engines.transformers.chat_template import ChatTemplate, read_source
+from workers.engines.transformers.chat_template import ChatTemplate, read_sources
 from workers.engines.transformers.control_tokens import ControlTokens
 
 _MOST_CHARACTERS_A_TOKEN = 64  # a longer text is refused without tokenizing it
 _SAID = {role: {"role": role, "content": "hi"} for role in ("system", "user", "assistant")}
-_PROBES = [_SAID["user"]], [_SAID["system"], _SAID["user"], _SAID["assistant"], _SAID["user"]]
+_TURNS = [_SAID["user"]], [_SAID["system"], _SAID["user"], _SAID["assistant"], _SAID["user"]]
+_TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+_PROBES = [(turns, tools) for turns in _TURNS for tools in ([], [_TOOL])]
 
 
 class Prompts:
@@ -26,7 +28,8 @@ class Prompts:
         self._tokenizer = Tokenizer.from_file(str(file))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self._control = ControlTokens(self._tokenizer, file, read_source(folder))
+        sources = "\n".join(read_sources(folder).values())
+        self._control = ControlTokens(self._tokenizer, file, sources)
         template, plain = ChatTemplate(folder, self._control.marked), ChatTemplate(folder)
         self._marks = self._is_marked(template, plain)
         self._template = template if self._marks else plain
@@ -95,10 +98,11 @@ class Prompts:
     def _is_marked(self, template: ChatTemplate, plain: ChatTemplate) -> bool:
         """Returns True for a template whose marks stand for all control tokens that it writes: it
         puts none together of pieces, and writes the same as without marks."""
-        for messages in _PROBES:
-            text, written = self._control.unmarked(_rendered(template, messages))
+        for messages, tools in _PROBES:
+            text, written = self._control.unmarked(_rendered(template, messages, tools))
             ids = self._tokenizer.encode(text, add_special_tokens=False).ids
-            if text != _rendered(plain, messages) or self._control.among(ids) != written:
+            expected = _rendered(plain, messages, tools)
+            if text != expected or self._control.among(ids) != written:
                 return False
         return True
 
@@ -118,8 +122,12 @@ class Prompts:
         )
 
 
-def _rendered(template: ChatTemplate, messages: Sequence[Mapping[str, Any]]) -> str:
+def _rendered(
+    template: ChatTemplate,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]],
+) -> str:
     try:
-        return template.render(messages, ())
+        return template.render(messages, tools)
     except Exception:  # as of a template without a system message
         return ""
