@@ -261,4 +261,4 @@ def _id(word: str) -> int:
 
 def _logprob(word: str, top: int) -> TokenLogprob:
     token = _id(word)
-    return TokenLogprob(token, word, _SURE, ((token, word, _SURE),) if top else ())
+    return TokenLogprob(token, word, _SURE, (TokenLogprob(token, word, _SURE),) if top else ())

@@ -85,9 +85,15 @@ class TokenLogprob:
     """Log probability of one token, of the model's own distribution."""
 
     token: int
-    text: str
+    text: str  #: that it adds to the text; of a likely token its own
     logprob: float
-    top: tuple[tuple[int, str, float], ...] = ()  #: likeliest tokens: id, text, logprob
+    top: tuple["TokenLogprob", ...] = ()  #: likeliest tokens
+    raw: bytes | None = None  #: its own bytes; None: those of the text
+
+    @property
+    def own_bytes(self) -> bytes:
+        """Bytes that the vocabulary has for it: of a part of a character too."""
+        return self.text.encode() if self.raw is None else self.raw
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,7 @@ def usage_object(usage: TokenUsage) -> dict[str, Any]:
 def logprob_objects(logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
     """Returns OpenAI's objects of `logprobs.content`."""
     return [
-        {
-            **_logprob(one.text, one.logprob),
-            "top_logprobs": [_logprob(text, logprob) for _, text, logprob in one.top],
-        }
+        {**_logprob(one), "top_logprobs": [_logprob(likely) for likely in one.top]}
         for one in logprobs
     ]
 
@@ -59,8 +56,12 @@ def storable(text: str) -> str:
     return text.replace("\0", "\ufffd")
 
 
-def _logprob(text: str, logprob: float) -> dict[str, Any]:
-    return {"token": storable(text), "logprob": logprob, "bytes": list(text.encode())}
+def _logprob(one: TokenLogprob) -> dict[str, Any]:
+    return {
+        "token": storable(one.text),
+        "logprob": one.logprob,
+        "bytes": list(one.own_bytes),
+    }
 
 
 def _message(sequence: Sequenced) -> dict[str, Any]:

@@ -83,9 +83,9 @@ def _emission(parts: Sequence[ChoiceDelta], cached: int) -> Emission:
 
 def _logprobs(part: ChoiceDelta) -> Iterable[TokenLogprob]:
     for token, one in zip(part.tokens, part.logprobs, strict=False):
-        top = ((_UNKNOWN_TOKEN, _text(likely), likely["logprob"]) for likely in one["top_logprobs"])
-        yield TokenLogprob(token, _text(one), one["logprob"], tuple(top))
+        top = [_logprob(_UNKNOWN_TOKEN, likely) for likely in one["top_logprobs"]]
+        yield _logprob(token, one, *top)
 
 
-def _text(logprob: Mapping[str, Any]) -> str:
-    return bytes(logprob["bytes"]).decode()
+def _logprob(token: int, one: Mapping[str, Any], *top: TokenLogprob) -> TokenLogprob:
+    return TokenLogprob(token, one["token"], one["logprob"], top, bytes(one["bytes"]))

@@ -93,8 +93,20 @@ def _piece(sequence: Sequenced, *, first: bool) -> Piece:
 
 
 def _logprobs(logprobs: Iterable[TokenLogprob]) -> str | None:
-    rows = [(one.token, one.text, one.logprob, one.top) for one in logprobs]
+    rows = [
+        (one.token, one.text, one.logprob, [_likely(its) for its in one.top], *_raw(one))
+        for one in logprobs
+    ]
     return orjson.dumps(rows).decode() if rows else None
+
+
+def _likely(one: TokenLogprob) -> tuple[Any, ...]:
+    return one.token, one.text, one.logprob, *_raw(one)
+
+
+def _raw(one: TokenLogprob) -> list[list[int]]:
+    """Returns the bytes of a token, where its text doesn't tell them."""
+    return [] if one.own_bytes == one.text.encode() else [list(one.own_bytes)]
 
 
 def _emission(choice: ChoiceProgress) -> Emission:
@@ -112,5 +124,8 @@ def _emission(choice: ChoiceProgress) -> Emission:
 
 
 def _read(rows: Iterable[Any]) -> Iterator[TokenLogprob]:
-    for token, text, logprob, top in rows:
-        yield TokenLogprob(token, text, logprob, tuple((id, its, value) for id, its, value in top))
+    for token, text, logprob, top, *raw in rows:
+        likely = [
+            TokenLogprob(id, its, value, (), *map(bytes, own)) for id, its, value, *own in top
+        ]
+        yield TokenLogprob(token, text, logprob, tuple(likely), *map(bytes, raw))

@@ -178,7 +178,7 @@ class TextChunks(_Chunks):
         seen, size = None, len(choice.text)
         if choice.logprobs:  # their text may be held back
             seen = logprobs.of_completion(choice.logprobs, self._characters[choice.index])
-            size = sum(map(len, seen["tokens"]))
+            size = sum(len(one["token"]) for one in choice.logprobs)
         self._characters[choice.index] += size
         return self._chunk(
             {

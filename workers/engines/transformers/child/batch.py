@@ -10,6 +10,7 @@ from workers.engines.generator import Capacity, Emitted, NewSequence, Step, Toke
 from workers.engines.protocol import InvalidInput, Permanent, Transient
 from workers.engines.transformers.child.blocks import BlockPool
 from workers.engines.transformers.child.sequences import Choice, Chunk, LiveSequence
+from workers.engines.transformers.child.text import TokenBytes
 from workers.engines.transformers.structured.matching import Grammars
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Batch:
         self._network, self._tokenizer, self._ends = network, tokenizer, ends
         self._capacity, self._grammars = capacity, grammars
         self._pool = BlockPool(capacity.blocks)
+        self._bytes = TokenBytes(tokenizer)
         self._live: dict[str, LiveSequence] = {}
         self._compiling: dict[str, Future[LLMatcher]] = {}  # grammars of sequences that wait
         self._refused: list[Emitted] = []
@@ -221,16 +223,22 @@ class Batch:
 
     def _logprobs(self, choice: Choice, piece: str | None) -> Sequence[TokenLogprob]:
         """Returns the log probability of a token; the texts of tokens make up that of the choice,
-        also where several are one character."""
+        also where several are one character, the bytes of each are its own."""
         if choice.logprob is None:
             return ()
-        top = tuple((token, self._text(token), value) for token, value in choice.top)
-        text = self._text(choice.token) if piece is None else piece
-        return (TokenLogprob(choice.token, text, choice.logprob, top),)
+        top = tuple(self._logprob(token, value) for token, value in choice.top)
+        return (self._logprob(choice.token, choice.logprob, piece, top),)
 
-    def _text(self, token: int) -> str:
-        text: str = self._tokenizer.decode([token], skip_special_tokens=False)
-        return text
+    def _logprob(
+        self,
+        token: int,
+        logprob: float,
+        piece: str | None = None,
+        top: tuple[TokenLogprob, ...] = (),
+    ) -> TokenLogprob:
+        raw = self._bytes.of(token)
+        text = raw.decode(errors="replace") if piece is None else piece
+        return TokenLogprob(token, text, logprob, top, raw)
 
     def _problem(self, new: NewSequence) -> str | None:
         tokens = [*new.prompt.tokens, *new.emitted]

@@ -1,11 +1,26 @@
-"""Text of a sequence while its tokens arrive: whole characters, up to a stop string."""
+"""Text of a sequence while its tokens arrive: whole characters, up to a stop string; and the bytes
+of each token."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 _CONTEXT = 6  # tokens of the prompt: some decoders join a token to the one before it
 _MOST_UNDECODED = 16  # tokens; longer ones are no beginning of a character, but invalid bytes
 _INCOMPLETE = "\ufffd"  # what a decoder gives for the first bytes of a character
+_BYTE_LEVEL, _FALLBACK, _SPACE = "ByteLevel", "ByteFallback", "\u2581"  # in a decoder's settings
+
+
+def _byte_level() -> dict[str, int]:
+    """Returns the bytes by the characters in which vocabularies of bytes write them, since GPT-2's:
+    those that can't be seen as the characters from U+0100 on."""
+    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    unseen = [byte for byte in range(0x100) if byte not in seen]
+    shifted = {chr(0x100 + n): byte for n, byte in enumerate(unseen)}
+    return {chr(byte): byte for byte in seen} | shifted
+
+
+_BYTES = _byte_level()
 
 
 class Detokenizer:
@@ -42,6 +57,40 @@ class Detokenizer:
     def _decode(self, tokens: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(tokens, skip_special_tokens=self._skips_special)
         return text
+
+
+class TokenBytes:
+    """Bytes of single tokens; `tokenizer` is one of the library tokenizers."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def of(self, token: int) -> bytes:
+        """Returns the bytes of a token, also those of a part of a character; none of a token that
+        the tokenizer doesn't know."""
+        if token in self._added:
+            return str(self._added[token].content).encode()
+        written = self._tokenizer.id_to_token(token)
+        if written is None:
+            return b""
+        if _BYTE_LEVEL in self._decoder and all(char in _BYTES for char in written):
+            return bytes(_BYTES[char] for char in written)
+        if _FALLBACK in self._decoder and len(written) == 6 and written.startswith("<0x"):
+            return bytes.fromhex(written[3:5])
+        if _SPACE in self._decoder:  # of SentencePiece; decoding one token alone would strip it
+            return str(written).replace(_SPACE, " ").encode()
+        return str(self._tokenizer.decode([token], skip_special_tokens=False)).encode()
+
+    @cached_property
+    def _added(self) -> dict[int, Any]:
+        added: dict[int, Any] = self._tokenizer.get_added_tokens_decoder()
+        return added
+
+    @cached_property
+    def _decoder(self) -> str:
+        """Settings of the decoder, as JSON; "": there is none."""
+        decoder = self._tokenizer.decoder
+        return decoder.__getstate__().decode() if decoder else ""
 
 
 class StopStrings:

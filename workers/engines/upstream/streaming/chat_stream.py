@@ -77,10 +77,10 @@ class _Answer:
         for call in delta.get("tool_calls") or ():
             self._add_call(call)
         text = delta.get("content") or ""
-        if not text:
-            return None
         logprobs = (choice.get("logprobs") or {}).get("content") or ()
         found = [_logprob(one) for one in logprobs]
+        if not text and not found:  # a part of a character has log probabilities, and no text
+            return None
         return Emitted(self._id, [UNKNOWN_TOKEN] * max(1, len(found)), text, found)
 
     def end(self) -> Emitted:
@@ -205,11 +205,12 @@ def _usage(given: Any) -> TokenUsage | None:
 
 
 def _logprob(given: Mapping[str, Any]) -> TokenLogprob:
-    top = [
-        (UNKNOWN_TOKEN, str(one["token"]), float(one["logprob"]))
-        for one in given.get("top_logprobs") or ()
-    ]
-    return TokenLogprob(UNKNOWN_TOKEN, str(given["token"]), float(given["logprob"]), tuple(top))
+    top = tuple(map(_logprob, given.get("top_logprobs") or ()))
+    try:
+        raw = bytes(given.get("bytes") or ()) or None
+    except (TypeError, ValueError):
+        raw = None
+    return TokenLogprob(UNKNOWN_TOKEN, str(given["token"]), float(given["logprob"]), top, raw)
 
 
 def _call_text(call: Mapping[str, str]) -> str:

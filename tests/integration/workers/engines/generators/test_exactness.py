@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from jobs.models.inputs.logprobs import of_completion
 from tests.integration.workers.engines.generators.conftest import load_tiny
 from tests.support.generation import tiny_llama
 from tests.support.generation.generating import (
@@ -21,6 +22,7 @@ from tests.support.generation.generating import (
 from workers.engines.generator import NewSequence
 from workers.engines.protocol import InvalidInput
 from workers.engines.transformers.engine import TransformersGenerator
+from workers.generation.completion import logprob_objects
 
 TEXTS = [
     *tiny_llama.TEXTS,
@@ -159,3 +161,19 @@ def test_what_its_vocabulary_does_not_have_is_refused(tiny: TransformersGenerato
     prompts = [10**9], [tiny_llama.VOCABULARY], "\ud800"
     found = tiny.prepare([bias, *({"prompt": prompt} for prompt in prompts)])
     assert [type(one) for one in found] == [InvalidInput] * 4
+
+
+def test_all_likely_tokens_come_each_with_its_bytes(tiny: TransformersGenerator) -> None:
+    asked = {"prompt": TEXTS[1], "temperature": 0, "logprobs": 5}
+    [done] = run(tiny, [new_sequence(prepared(tiny, asked), max_tokens=40)])
+    found = of_completion(logprob_objects(done.logprobs), 0)
+    for one, likely in zip(done.logprobs, found["top_logprobs"], strict=True):
+        chosen = one.token in [its.token for its in one.top]
+        assert len(likely) == 5 + (not chosen)
+    assert all(
+        name in top for name, top in zip(found["tokens"], found["top_logprobs"], strict=True)
+    )
+    spelled = b"".join(
+        one.own_bytes for one in done.logprobs[: -1 if done.finish == "stop" else None]
+    )
+    assert spelled.decode(errors="replace") == done.text

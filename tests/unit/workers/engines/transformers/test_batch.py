@@ -17,7 +17,7 @@ from workers.engines.protocol import InvalidInput, Permanent
 from workers.engines.transformers.child.batch import Batch
 from workers.engines.transformers.child.blocks import PADDING, BlockPool, digests, seed_digest
 from workers.engines.transformers.child.sequences import Choice, Chunk
-from workers.engines.transformers.child.text import Detokenizer, StopStrings
+from workers.engines.transformers.child.text import Detokenizer, StopStrings, TokenBytes
 from workers.engines.transformers.structured.compiler import Vocabulary
 from workers.engines.transformers.structured.matching import Grammars
 
@@ -191,7 +191,10 @@ class InBytes:
         pass
 
 
-def test_texts_of_tokens_make_up_the_text_and_the_stop_string_is_named() -> None:
+def test_texts_of_tokens_make_up_the_text_and_the_stop_string_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TokenBytes, "of", lambda _, token: bytes([token]))
     said = InBytes("a猫b|c")
     made = Batch(said, said, frozenset([999]), Capacity(32, BLOCK, 8, 64), NO_GRAMMARS)
     sampling = Sampling(max_tokens=9, logprobs=0, stop=("x", "|"))
@@ -346,6 +349,28 @@ def test_special_tokens_are_no_text_and_no_bytes_hold_it_back(
     [half] = set(tokenizer.encode("猫").ids[:1])
     stream = Detokenizer(tokenizer, [])
     assert any(stream.add(half) for _ in range(40))
+
+
+def test_tokens_have_the_bytes_of_their_vocabulary(tokenizer: Any) -> None:
+    spelled = TokenBytes(tokenizer)
+    tokens = tokenizer.encode(SAID).ids
+    assert b"".join(map(spelled.of, tokens)) == SAID.encode()
+    assert [spelled.of(token) for token in (0, 1)] == [b"<|im_start|>", b"<|im_end|>"]
+    assert spelled.of(10**6) == b""
+
+
+def test_tokens_of_sentencepiece_have_their_space_and_their_bytes() -> None:
+    from tokenizers import Tokenizer, decoders, models
+
+    words = {"<0xE7>": 0, "\u2581The": 1, "s": 2, "<s>": 3}
+    tokenizer = Tokenizer(models.BPE(words, [], byte_fallback=True))
+    tokenizer.add_special_tokens(["<s>"])
+    parts = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence([*parts, decoders.Strip(" ", 1, 0)])
+    spelled = TokenBytes(tokenizer)
+    assert [spelled.of(token) for token in range(4)] == [b"\xe7", b" The", b"s", b"<s>"]
+    pieces = Tokenizer(models.WordLevel({"one": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    assert TokenBytes(pieces).of(0) == b"one"
 
 
 def test_a_stop_string_ends_the_text_before_it_and_what_becomes_none_is_released() -> None:

@@ -156,6 +156,24 @@ def test_the_stop_string_that_vllm_names_is_passed_on(upstream: Upstream) -> Non
             assert run(ours, new(ours, stop=["x"]))["a"][-1].stopped_by == stopped_by
 
 
+def test_a_part_of_a_character_has_its_log_probability_and_its_bytes(upstream: Upstream) -> None:
+    def token(text: str, *raw: int, **more: Any) -> dict[str, Any]:
+        return {"token": text, "logprob": -1.0, "bytes": list(raw) or None, **more}
+
+    first = token("", 0xC3, top_logprobs=[token("\ufffd", 0xC5), token("x")])
+    parts = ("", [first]), ("ä", [token("ä", 0xA4), token("b")])
+    chunks = [chunk({"content": text}) for text, _ in parts]
+    for one, (_, content) in zip(chunks, parts, strict=True):
+        one["choices"][0]["logprobs"] = {"content": content}
+    upstream.answer = lambda _: Answer(raw=sse(*chunks, chunk({}, "stop")))
+    with closing(generator(upstream)) as ours:
+        emitted = run(ours, new(ours, logprobs=True, top_logprobs=2))["a"]
+    seen = [one for each in emitted for one in each.logprobs]
+    assert [one.own_bytes for one in seen] == [b"\xc3", b"\xa4", b"b"]
+    assert [one.own_bytes for one in seen[0].top] == [b"\xc5", b"x"]
+    assert "".join(each.text for each in emitted) == "ä"
+
+
 def test_tool_calls_come_as_text_that_the_api_reads(upstream: Upstream) -> None:
     parts = [{"index": 0, "id": "x", "function": {"name": "weather", "arguments": '{"city"'}}]
     rest = [{"index": 0, "function": {"arguments": ': "Turin"}'}}]
