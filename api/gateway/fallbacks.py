@@ -81,5 +81,6 @@ def _accepted(other: Model, value: Any, params: Mapping[str, Any]) -> dict[str, 
 def _output_tokens(value: Any) -> int:
     """Returns the most tokens that an input, which was checked, lets a model generate."""
     requests = generation.parse_all(value)
-    most = requests[0].sampling.max_tokens or _EXPECTED_TOKENS
+    given = requests[0].sampling.max_tokens
+    most = _EXPECTED_TOKENS if given is None else given
     return len(requests) * requests[0].n * most

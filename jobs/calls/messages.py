@@ -98,6 +98,8 @@ class ChoiceDelta:
     logprobs: Sequence[dict[str, Any]] = ()
     finish: str | None = None  #: finish reason, with the last delta of the choice
     stopped_by: str | int | None = None  #: stop string or token that ended it, with the reason
+    #: of the prompt's tokens, as vLLM's field of this name, before the first delta of the choice
+    prompt_logprobs: Sequence[dict[str, Any] | None] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,8 @@ def pack_delta(delta: Delta) -> bytes:
 
 def _packed(choice: ChoiceDelta) -> list[Any]:
     packed = [choice.index, choice.text, choice.tokens, choice.logprobs, choice.finish]
+    if choice.prompt_logprobs:
+        return [*packed, choice.stopped_by, choice.prompt_logprobs]
     return packed if choice.stopped_by is None else [*packed, choice.stopped_by]
 
 

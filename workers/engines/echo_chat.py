@@ -6,7 +6,9 @@ which tokens are chosen change nothing.
 """
 
 import os
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
@@ -26,6 +28,7 @@ from workers.engines.protocol import InvalidInput
 
 _VOCABULARY = 1 << 31
 _SURE = -0.0  # log probability of a token that is certain
+_WORD = re.compile(r"\s*\S+")
 
 
 class EchoChat:
@@ -173,7 +176,8 @@ class _Sequence:
         self._kept = new.prompt  # as long as its id counts
         self._words = words
         room = context_tokens - new.prompt.size
-        self._most = min(new.sampling.max_tokens or room, room)
+        most = new.sampling.max_tokens
+        self._most = room if most is None else min(most, room)
         self.to_prefill = new.prompt.size + len(new.emitted)
         self.computed = 0  #: tokens in the KV cache
         self._emitted, self._text, self._released = 0, "", 0
@@ -188,6 +192,10 @@ class _Sequence:
 
     def emit(self) -> Emitted:
         """Returns its next token, with the text that no stop string can take back any more."""
+        scored = None if self._emitted else self._kept.request.scored
+        prompt = () if scored is None else _prompt_logprobs(self._kept, scored)
+        if not self._most:
+            return Emitted(self.id, finish="length", prompt_logprobs=prompt)
         word, stopped_by = self._advance(), None
         finish, end = self._finish(word), len(self._text)
         returned = self._sampling.include_stop_str_in_output
@@ -207,6 +215,7 @@ class _Sequence:
             [] if top is None else [_logprob(word, top)],
             finish,
             stopped_by=stopped_by,
+            prompt_logprobs=prompt,
         )
 
     def _advance(self) -> str:
@@ -260,5 +269,15 @@ def _id(word: str) -> int:
 
 
 def _logprob(word: str, top: int) -> TokenLogprob:
-    token = _id(word)
-    return TokenLogprob(token, word, _SURE, (TokenLogprob(token, word, _SURE),) if top else ())
+    only = TokenLogprob(_id(word), word, _SURE, rank=1)
+    return replace(only, top=(only,)) if top else only
+
+
+def _prompt_logprobs(prompt: Prompt, top: int) -> list[TokenLogprob]:
+    """Returns those of the prompt's words, each with the white space before it."""
+    first, *others = _WORD.findall(prompt.text)
+    found = [TokenLogprob(_id(first), first, None), *(_logprob(word, top) for word in others)]
+    return [
+        replace(one, token=token, top=tuple(replace(its, token=token) for its in one.top))
+        for one, token in zip(found, prompt.tokens, strict=True)
+    ]

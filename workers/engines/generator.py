@@ -86,9 +86,10 @@ class TokenLogprob:
 
     token: int
     text: str  #: that it adds to the text; of a likely token its own
-    logprob: float
+    logprob: float | None  #: None: of the first token of a prompt
     top: tuple["TokenLogprob", ...] = ()  #: likeliest tokens
     raw: bytes | None = None  #: its own bytes; None: those of the text
+    rank: int = 0  #: its place among all tokens, from 1; 0: not known
 
     @property
     def own_bytes(self) -> bytes:
@@ -108,6 +109,8 @@ class Emitted:
     stopped_by: str | None = None  #: stop string that ended it, which isn't part of the text
     error: Exception | None = None  #: ends the sequence alone
     cached: int = 0  #: tokens of the prompt found in the cache, with the first tokens only
+    #: one a token of the prompt, with the first tokens only, where they were requested
+    prompt_logprobs: Sequence[TokenLogprob] = ()
     usage: TokenUsage | None = None  #: counted by a server, with the last tokens of a sequence
 
 

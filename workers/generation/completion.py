@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobs import clock
+from jobs.calls.messages import ChoiceDelta
 from jobs.models.inputs.generation import TokenUsage
 from jobs.models.inputs.logprobs import of_completion
 from jobs.models.inputs.tool_calls import with_tool_calls
@@ -17,7 +18,7 @@ def completion(request: Request, model: str) -> dict[str, Any]:
     asked = request.asked
     chat = asked.messages is not None
     choices = [_message(one) if chat else _text(one) for one in request.sequences]
-    output = {
+    output: dict[str, Any] = {
         "id": f"{'chatcmpl' if chat else 'cmpl'}-{request.id}",
         "object": "chat.completion" if chat else "text_completion",
         "created": int(clock.now().timestamp()),
@@ -25,6 +26,8 @@ def completion(request: Request, model: str) -> dict[str, Any]:
         "choices": choices,
         "usage": usage_object(request.usage),
     }
+    if chat and asked.prompt_logprobs is not None and (first := request.sequences[0].opening):
+        output["prompt_logprobs"] = first.prompt_logprobs
     return with_tool_calls(output) if asked.refers_to_tools else output
 
 
@@ -38,17 +41,30 @@ def usage_object(usage: TokenUsage) -> dict[str, Any]:
     }
 
 
-def logprob_objects(logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
-    """Returns OpenAI's objects of `logprobs.content`."""
+def logprob_objects(
+    logprobs: Sequence[TokenLogprob], most: int | None = None
+) -> list[dict[str, Any]]:
+    """Returns OpenAI's objects of `logprobs.content`. most: likely tokens of each; None: all."""
     return [
-        {**_logprob(one), "top_logprobs": [_logprob(likely) for likely in one.top]}
+        {**_logprob(one), "top_logprobs": [_logprob(likely) for likely in one.top[:most]]}
         for one in logprobs
     ]
 
 
-def echoed(sequence: Sequenced) -> str:
-    """Returns the text that comes before that of a choice."""
-    return storable(sequence.prompt.text) if sequence.prompt.request.echo else ""
+def opening(sequence: Sequenced, logprobs: Sequence[TokenLogprob]) -> ChoiceDelta | None:
+    """Returns what comes before the output of a choice: the echoed prompt, and what is reported of
+    the prompt's tokens. logprobs: one a token."""
+    request = sequence.prompt.request
+    if not request.opens:
+        return None
+    echoed = sequence.sampling.logprobs if request.echo else None
+    listed = request.prompt_logprobs
+    return ChoiceDelta(
+        sequence.index,
+        storable(sequence.prompt.text) if request.echo else "",
+        logprobs=() if echoed is None else logprob_objects(logprobs, echoed),
+        prompt_logprobs=() if listed is None else [_by_id(one, listed) for one in logprobs],
+    )
 
 
 def storable(text: str) -> str:
@@ -64,6 +80,20 @@ def _logprob(one: TokenLogprob) -> dict[str, Any]:
     }
 
 
+def _by_id(one: TokenLogprob, most: int) -> dict[str, Any] | None:
+    """Returns vLLM's object of a prompt's token: of it and the likeliest, by id."""
+    if one.logprob is None:
+        return None
+    return {
+        str(its.token): {
+            "logprob": its.logprob,
+            "rank": its.rank,
+            "decoded_token": storable(its.own_bytes.decode(errors="replace")),
+        }
+        for its in (one, *one.top[:most])
+    }
+
+
 def _message(sequence: Sequenced) -> dict[str, Any]:
     wanted = sequence.sampling.logprobs is not None
     return {
@@ -75,13 +105,18 @@ def _message(sequence: Sequenced) -> dict[str, Any]:
 
 
 def _text(sequence: Sequenced) -> dict[str, Any]:
-    before = echoed(sequence)
-    wanted = sequence.sampling.logprobs is not None
-    seen = of_completion(logprob_objects(sequence.logprobs), len(before)) if wanted else None
+    before = sequence.opening or ChoiceDelta(sequence.index)
+    seen = None
+    if sequence.sampling.logprobs is not None:
+        seen = of_completion(logprob_objects(sequence.logprobs), len(before.text))
+        prompt = of_completion(before.logprobs, 0)
+        seen = {name: prompt[name] + its for name, its in seen.items()}
+    listed = {"prompt_logprobs": before.prompt_logprobs} if before.prompt_logprobs else {}
     return {
         "index": sequence.index,
-        "text": before + _written(sequence),
+        "text": before.text + _written(sequence),
         "logprobs": seen,
+        **listed,
         **_end(sequence),
     }
 

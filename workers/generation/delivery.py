@@ -9,7 +9,7 @@ from jobs.models.adapters import adapted_key
 from workers.engines.generator import Emitted
 from workers.generation.calls.resumption import Notes
 from workers.generation.calls.sender import Sender
-from workers.generation.completion import completion, echoed, logprob_objects, storable
+from workers.generation.completion import completion, logprob_objects, opening, storable
 from workers.generation.monitoring.recorder import Recorder
 from workers.generation.requests import Request, Sequenced
 from workers.items.in_flight import InFlightSlice, ItemOutcome, end_together
@@ -33,13 +33,16 @@ class Delivery:
         """Adds new tokens of a sequence, to which they were appended before."""
         self._recorder.emitted(sequence, now_s)
         request = sequence.request
+        begins = len(sequence.emitted) == len(emitted.tokens)
+        if begins and (emitted.prompt_logprobs or sequence.prompt.request.echo):
+            sequence.opening = opening(sequence, emitted.prompt_logprobs)
         if not (request.is_call and (request.streams or self._takes_over)):
             return
         parts = self._parts.setdefault(request, [])
-        if len(sequence.emitted) == len(emitted.tokens):
+        if begins:
             self._began.add(request)
-            if prompt := echoed(sequence):
-                parts.append(ChoiceDelta(sequence.index, prompt))
+            if sequence.opening:
+                parts.append(sequence.opening)
         part = ChoiceDelta(
             sequence.index,
             storable(emitted.text),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from jobs.calls.messages import ChoiceDelta
 from jobs.models.adapters import Adapter
 from jobs.models.inputs.generation import GenerationRequest, Sampling, TokenUsage
 from jobs.telemetry.token_times import TokenTimes
@@ -26,6 +27,7 @@ class Emission:
     finish: FinishReason | None = None  #: of a sequence that had ended
     stopped_by: str | None = None  #: stop string that ended it
     cached: int = 0  #: tokens of the prompt that were in the cache before its first token
+    opening: ChoiceDelta | None = None  #: what comes before the output
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ class Request:
         )
         if counted:
             return TokenUsage(counted[0].input, counted[0].cached, output)
-        begun = [one for one in self.sequences[:: self.asked.n] if one.runs or one.emitted]
+        first = self.sequences[:: self.asked.n]
+        begun = [one for one in first if one.runs or one.opening or one.emitted]
         cached = sum(min(one.cached, one.prompt.size) for one in begun)
         return TokenUsage(sum(one.prompt.size for one in begun), cached, output)
 
@@ -117,6 +120,7 @@ class Sequenced:
     finish: FinishReason | None = None
     stopped_by: str | None = None  #: stop string that ended it
     cached: int = 0  #: tokens of the prompt that were in the cache before its first token
+    opening: ChoiceDelta | None = None  #: the echoed prompt, and what is reported of its tokens
     counted: TokenUsage | None = None  #: by the server that generated it
     runs: int = 0  #: times that it was added to the generator
     suspicion: int = 0  #: by deaths of the generator with it since its latest token
@@ -162,6 +166,7 @@ class Sequenced:
         self.emitted, self.text = list(before.tokens), [before.text]
         self.logprobs, self.cached = list(before.logprobs), before.cached
         self.finish, self.stopped_by = before.finish, before.stopped_by
+        self.opening = before.opening
 
     def end(self, emitted: Emitted) -> None:
         """Takes how it ended from its last tokens."""
@@ -199,7 +204,7 @@ def sequences_of(request: Request, context_tokens: int) -> Sequence[Sequenced]:
     sampling, sequences = request.asked.sampling, list[Sequenced]()
     for prompt in request.prompts:
         room = max(1, context_tokens - prompt.size)
-        most = min(sampling.max_tokens or room, room)
+        most = room if sampling.max_tokens is None else min(sampling.max_tokens, room)
         first = request.seed + len(sequences) if sampling.seed is None else sampling.seed
         for n in range(request.asked.n):
             own = replace(sampling, max_tokens=most, seed=first + n)

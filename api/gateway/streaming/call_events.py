@@ -58,6 +58,8 @@ class CallEvents:
         }
         if choice.logprobs:
             data["logprobs"] = choice.logprobs
+        if choice.prompt_logprobs:
+            data["prompt_logprobs"] = choice.prompt_logprobs
         if choice.finish:
             data["finish_reason"] = choice.finish
         if choice.stopped_by is not None:

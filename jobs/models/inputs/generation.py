@@ -92,7 +92,21 @@ class GenerationRequest:
     n: int = 1  #: sequences
     echo: bool = False  #: the prompt comes before the text; prompts only
     cache_salt: str = ""  #: requests with another one share no cached beginning with it
+    #: likeliest tokens reported beside each of the prompt, in a list of its own; None: no list
+    prompt_logprobs: int | None = None
     sampling: Sampling = field(default_factory=Sampling)
+
+    @property
+    def scored(self) -> int | None:
+        """Likeliest tokens to be found beside each of the prompt; None: nothing is reported."""
+        echoed = self.sampling.logprobs if self.echo else None
+        wanted = (count for count in (echoed, self.prompt_logprobs) if count is not None)
+        return max(wanted, default=None)
+
+    @property
+    def opens(self) -> bool:
+        """True where something comes before the output: the prompt, or what is reported of it."""
+        return self.echo or self.prompt_logprobs is not None
 
     @property
     def constrained_by(self) -> str:
@@ -165,6 +179,7 @@ def parse(value: Any) -> GenerationRequest:
         n=n,
         echo=fields.flag("echo"),
         cache_salt=_cache_salt(fields.get("cache_salt")),
+        prompt_logprobs=fields.whole("prompt_logprobs", 0, MOST_LOGPROBS),
         sampling=_sampling(fields, chat),
     )
 
@@ -245,8 +260,9 @@ def _sampling(fields: Fields, chat: bool) -> Sampling:
 
 
 def _max_tokens(fields: Fields, chat: bool) -> int | None:
-    if not chat:
-        return fields.whole("max_tokens", 1) or COMPLETION_TOKENS
+    if not chat:  # an echoed prompt may be all that is wanted
+        given = fields.whole("max_tokens", 0 if fields.flag("echo") else 1)
+        return COMPLETION_TOKENS if given is None else given
     most = fields.whole("max_completion_tokens", 1)
     older = fields.whole("max_tokens", 1)
     if most is not None and older is not None and most != older:

@@ -8,7 +8,8 @@ from typing import Any
 def of_completion(tokens: Sequence[Mapping[str, Any]], offset: int) -> dict[str, Any]:
     """Returns the `logprobs` of a completion from objects of a chat's `logprobs.content`.
 
-    offset: characters of the text before the first of these tokens.
+    offset: characters of the text before the first of these tokens. The first token of a prompt
+    has none: null.
     """
     offsets = []
     for token in tokens:
@@ -17,7 +18,7 @@ def of_completion(tokens: Sequence[Mapping[str, Any]], offset: int) -> dict[str,
     return {
         "tokens": [_name(token) for token in tokens],
         "token_logprobs": [token["logprob"] for token in tokens],
-        "top_logprobs": [_likely(token) for token in tokens],
+        "top_logprobs": [None if token["logprob"] is None else _likely(token) for token in tokens],
         "text_offset": offsets,
     }
 

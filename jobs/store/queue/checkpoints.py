@@ -28,7 +28,9 @@ class Piece:
     tenant: str  #: tenant of the job
     tokens: Sequence[int]  #: ids
     text: str  #: final text, without NUL
-    logprobs: str | None = None  #: JSON: [token, text, logprob, top] for each token
+    #: JSON: [token, text, logprob, top] for each token; before them, in the first piece of a
+    #: choice, an object of what is reported of the prompt's
+    logprobs: str | None = None
     finish_reason: str | None = None  #: of a choice that has ended
     stopped_by: str | None = None  #: stop string that ended it
     cached_tokens: int = 0  #: of the prompt, in the first piece of a choice
@@ -44,7 +46,7 @@ class ChoiceProgress:
     choice: int  #: index of the choice
     tokens: list[int] = field(default_factory=list)  #: ids
     text: str = ""  #: final text; the text of the last tokens may still be held back
-    logprobs: list[Any] = field(default_factory=list)  #: [token, text, logprob, top] for each token
+    logprobs: list[Any] = field(default_factory=list)  #: see Piece
     finish_reason: str | None = None  #: of a choice that has ended
     stopped_by: str | None = None  #: stop string that ended it
     cached_tokens: int = 0  #: of the prompt

@@ -269,10 +269,46 @@ def test_each_token_is_at_its_offset(chat: OpenAI, echo: bool) -> None:
     assert whole.logprobs is not None
     found = list(zip(whole.logprobs.tokens, whole.logprobs.text_offset, strict=True))  # type: ignore[arg-type]
     assert streamed == found
-    assert len(found) == 5
+    assert len(found) == (10 if echo else 5)
     assert whole.text == (SAID if echo else "") + SAID
     assert all(whole.text[at:].startswith(token) for token, at in found)
-    assert found[0][1] == (len(SAID) if echo else 0)
+    assert found[0][1] == 0
+    assert (whole.logprobs.token_logprobs or [])[0] == (None if echo else 0.0)
+
+
+@pytest.mark.parametrize("prompts", [PROMPTS, [[1, 2, 3], [4, 5], [6]]], ids=["texts", "tokens"])
+def test_prompts_are_scored_whole_in_streams_and_in_batches(chat: OpenAI, prompts: Any) -> None:
+    asked: Any = {"model": "chatter", "prompt": prompts, "max_tokens": 0}
+    asked |= {"echo": True, "logprobs": 1}
+    more: Any = {"extra_body": {"prompt_logprobs": 0}}
+    whole = chat.completions.create(**asked, **more)
+    texts = [choice.text for choice in whole.choices]
+    for choice in whole.choices:
+        assert choice.finish_reason == "length"
+        assert choice.logprobs is not None
+        assert "".join(choice.logprobs.tokens or ()) == choice.text
+        assert (choice.logprobs.token_logprobs or ())[:2] in ([None, 0.0], [None])
+        [first, *listed] = choice.prompt_logprobs  # type: ignore[attr-defined]
+        assert first is None
+        words = [its["decoded_token"] for one in listed for its in one.values()]
+        assert choice.text.split(" ")[0] + "".join(words) == choice.text
+    assert whole.usage is not None
+    assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (6, 0)
+    chunks: Any = list(chat.completions.create(**asked, **more, stream=True))
+    assert joined(chunks) == dict(enumerate(texts))
+    seen = {c.index: c.logprobs for chunk in chunks for c in chunk.choices if c.logprobs}
+    assert [seen[n] for n in range(3)] == [choice.logprobs for choice in whole.choices]
+    [line], _ = openai_batch(chat, "/v1/completions", {**asked, "prompt_logprobs": 0})
+    assert line["response"]["body"]["choices"] == [one.model_dump() for one in whole.choices]
+
+
+def test_a_chat_lists_its_prompt_where_vllm_does(http: httpx.Client) -> None:
+    body = {"model": "chatter", "messages": MESSAGES, "prompt_logprobs": 1}
+    answer = http.post("/v1/chat/completions", json=body).json()
+    first, *others = answer["prompt_logprobs"]
+    assert first is None
+    assert all(next(iter(one.values()))["rank"] == 1 for one in others)
+    assert len(others) + 1 == answer["usage"]["prompt_tokens"]
 
 
 WEATHER = {"type": "function", "function": {"name": "weather"}}

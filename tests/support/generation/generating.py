@@ -20,6 +20,7 @@ class Generated:
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
     finish: str | None = None
     error: Exception | None = None
     cached: int = 0
@@ -37,6 +38,7 @@ class Generated:
         self.tokens += emitted.tokens
         self.text += emitted.text
         self.logprobs += emitted.logprobs
+        self.prompt_logprobs += emitted.prompt_logprobs
         self.finish, self.error, self.usage = emitted.finish, emitted.error, emitted.usage
 
 

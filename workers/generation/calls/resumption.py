@@ -9,7 +9,6 @@ import orjson
 from jobs.calls.messages import ChoiceDelta
 from jobs.calls.streams.log import CallLog
 from workers.engines.generator import TokenLogprob
-from workers.generation.completion import echoed
 from workers.generation.requests import Emission, Request
 
 CANNOT_RESUME = (
@@ -63,11 +62,13 @@ def resume(request: Request, log: CallLog) -> None:
             parts.setdefault(part.index, []).append(part)
     for sequence in request.sequences:
         if its := parts.get(sequence.index):
-            own = its[1:] if echoed(sequence) else its
-            sequence.resume(_emission(own, notes.cached.get(sequence.index, 0)))
+            begins = sequence.prompt.request.opens
+            own = its[1:] if begins else its
+            cached = notes.cached.get(sequence.index, 0)
+            sequence.resume(_emission(own, cached, its[0] if begins else None))
 
 
-def _emission(parts: Sequence[ChoiceDelta], cached: int) -> Emission:
+def _emission(parts: Sequence[ChoiceDelta], cached: int, opening: ChoiceDelta | None) -> Emission:
     finish: Any = parts[-1].finish
     stopped_by = parts[-1].stopped_by
     return Emission(
@@ -78,6 +79,7 @@ def _emission(parts: Sequence[ChoiceDelta], cached: int) -> Emission:
         finish,
         stopped_by if isinstance(stopped_by, str) else None,
         cached,
+        opening,
     )
 
 

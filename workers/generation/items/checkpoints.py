@@ -1,17 +1,18 @@
 """Checkpoints of items: what they have emitted since the last one as rows, and how they go on from
 such rows. The caller holds the host's lock."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
+from jobs.calls.messages import ChoiceDelta
 from jobs.store.queue.checkpoints import ChoiceProgress, Piece, Progress
 from jobs.store.queue.claim import Lease
 from workers.engines.generator import TokenLogprob
-from workers.generation.completion import storable
+from workers.generation.completion import opening, storable
 from workers.generation.requests import Emission, Request, Sequenced, Stored
 
 _FIRST = datetime.min.replace(tzinfo=UTC)  # before all due times
@@ -64,6 +65,7 @@ def resume(request: Request, progress: Progress) -> None:
     for choice in progress.choices:
         sequence = request.sequences[choice.choice]
         sequence.resume(_emission(choice))
+        sequence.opening = _opening(sequence, choice.logprobs)
         sequence.stored = Stored(len(choice.tokens), 1, bool(choice.finish_reason))
     request.device_s = request.stored_device_s = progress.device_us / 1e6
     priority, _, *rest = request.place
@@ -84,7 +86,7 @@ def _piece(sequence: Sequenced, *, first: bool) -> Piece:
         lease.tenant,
         sequence.emitted[stored.tokens :],
         storable("".join(sequence.text[stored.texts :])),
-        _logprobs(sequence.logprobs[stored.tokens :]),
+        _logprobs(sequence, stored),
         sequence.finish,
         sequence.stopped_by,
         0 if stored.tokens else sequence.cached,
@@ -92,12 +94,24 @@ def _piece(sequence: Sequenced, *, first: bool) -> Piece:
     )
 
 
-def _logprobs(logprobs: Iterable[TokenLogprob]) -> str | None:
-    rows = [
+def _logprobs(sequence: Sequenced, stored: Stored) -> str | None:
+    """Returns rows, the first piece's after an object of what is reported of the prompt."""
+    rows: list[Any] = [
         (one.token, one.text, one.logprob, [_likely(its) for its in one.top], *_raw(one))
-        for one in logprobs
+        for one in sequence.logprobs[stored.tokens :]
     ]
+    begins = sequence.opening if stored == Stored() else None
+    if begins and (begins.logprobs or begins.prompt_logprobs):
+        reported = {"logprobs": begins.logprobs, "prompt_logprobs": begins.prompt_logprobs}
+        rows.insert(0, reported)
     return orjson.dumps(rows).decode() if rows else None
+
+
+def _opening(sequence: Sequenced, rows: Sequence[Any]) -> ChoiceDelta | None:
+    """Returns what came before the output."""
+    made = opening(sequence, ())
+    reported = rows[0] if rows and isinstance(rows[0], dict) else {}
+    return made and replace(made, **reported)
 
 
 def _likely(one: TokenLogprob) -> tuple[Any, ...]:
@@ -124,8 +138,10 @@ def _emission(choice: ChoiceProgress) -> Emission:
 
 
 def _read(rows: Iterable[Any]) -> Iterator[TokenLogprob]:
-    for token, text, logprob, top, *raw in rows:
-        likely = [
-            TokenLogprob(id, its, value, (), *map(bytes, own)) for id, its, value, *own in top
-        ]
-        yield TokenLogprob(token, text, logprob, tuple(likely), *map(bytes, raw))
+    for token, text, logprob, top, *raw in (row for row in rows if not isinstance(row, dict)):
+        likely = [TokenLogprob(id, its, value, raw=_read_raw(own)) for id, its, value, *own in top]
+        yield TokenLogprob(token, text, logprob, tuple(likely), _read_raw(raw))
+
+
+def _read_raw(raw: Sequence[list[int]]) -> bytes | None:
+    return bytes(raw[0]) if raw else None

@@ -93,6 +93,13 @@ class ChatChunks(_Chunks):
         self._count(delta)
         return roles + b"".join(map(self._choice, delta.choices))
 
+    def _of_prompt(self, choice: ChoiceDelta) -> bytes:
+        """Writes vLLM's field of an answer, once: all choices have one prompt."""
+        if choice.index or not choice.prompt_logprobs:
+            return b""
+        reported = {"prompt_logprobs": choice.prompt_logprobs}
+        return event({**self._head, "choices": [], **reported, **self._usage})
+
     def end(self, result: CallResult) -> bytes:
         """Implements `EventWriter.end`; an output without deltas is a chunk of each choice."""
         completion = completion_of(result, tools=self._answer.prepared.tools)
@@ -107,7 +114,7 @@ class ChatChunks(_Chunks):
 
     def _choice(self, choice: ChoiceDelta) -> bytes:
         parsed, reason = self._parsed(choice), choice.finish
-        chunks = []
+        chunks = [self._of_prompt(choice)] if choice.prompt_logprobs else []
         if parsed.text or choice.logprobs:
             seen = {"content": choice.logprobs, "refusal": None} if choice.logprobs else None
             chunks.append(self._delta(choice.index, {"content": parsed.text}, seen))
@@ -176,10 +183,12 @@ class TextChunks(_Chunks):
 
     def _choice(self, choice: ChoiceDelta) -> bytes:
         seen, size = None, len(choice.text)
-        if choice.logprobs:  # their text may be held back
+        if choice.logprobs:
             seen = logprobs.of_completion(choice.logprobs, self._characters[choice.index])
-            size = sum(len(one["token"]) for one in choice.logprobs)
+            if choice.tokens:  # their text may be held back; that of a prompt isn't
+                size = sum(len(one["token"]) for one in choice.logprobs)
         self._characters[choice.index] += size
+        reported = choice.prompt_logprobs
         return self._chunk(
             {
                 "index": choice.index,
@@ -188,6 +197,7 @@ class TextChunks(_Chunks):
                 "finish_reason": choice.finish,
             }
             | _stop_reason(choice.stopped_by)
+            | ({"prompt_logprobs": reported} if reported else {})
         )
 
 

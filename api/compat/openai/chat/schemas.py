@@ -20,6 +20,13 @@ _StopReason = Annotated[
     str | int | None,
     Field(description="vLLM's field: the stop string or token that ended the text"),
 ]
+_PromptLogprobs = Annotated[
+    list[dict[str, dict[str, Any]] | None] | None,
+    Field(
+        description="vLLM's field, where it was asked for: `logprob`, `rank` and `decoded_token` "
+        "of each token of the prompt and the likeliest in its place, by id; null for the first"
+    ),
+]
 _Timeout = Annotated[int, Field(ge=1, le=MAX_CALL_TIMEOUT_MS)]
 
 
@@ -82,6 +89,13 @@ class _GenerationRequest(Body):
     logit_bias: dict[str, float] | None = Field(default=None, description="-100 to 100 by token id")
     stop: _Stop | Annotated[list[_Stop], Field(max_length=MOST_STOPS)] | None = None
     min_tokens: int | None = Field(default=None, ge=0, description="vLLM's field")
+    prompt_logprobs: int | None = Field(
+        default=None,
+        ge=0,
+        le=MOST_LOGPROBS,
+        description="vLLM's field: log probabilities of the prompt's tokens, each with so many of "
+        "the likeliest",
+    )
     response_format: ResponseFormat | None = None
     regex: str | None = Field(default=None, description="the whole text matches it")
     choice: list[str] | None = Field(default=None, description="the whole text is one of them")
@@ -140,9 +154,13 @@ class CompletionRequest(_GenerationRequest):
         "index i * n + j",
         examples=["A millrace is"],
     )
-    max_tokens: int | None = Field(default=None, ge=1, description="default: 16")
+    max_tokens: int | None = Field(
+        default=None, ge=0, description="default: 16; 0 goes with `echo`: the prompt alone"
+    )
     logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)
-    echo: bool | None = Field(default=None, description="the text begins with the prompt")
+    echo: bool | None = Field(
+        default=None, description="the text begins with the prompt, `logprobs` with its tokens"
+    )
 
 
 class PromptTokensDetails(BaseModel):
@@ -192,6 +210,7 @@ class ChatCompletion(BaseModel):
     model: str = Field(examples=[_MODEL])
     choices: list[ChatChoice]
     usage: CompletionUsage | None = None
+    prompt_logprobs: _PromptLogprobs = None
 
 
 class TextChoice(BaseModel):
@@ -202,6 +221,7 @@ class TextChoice(BaseModel):
     logprobs: dict[str, Any] | None = None
     finish_reason: Literal["stop", "length", "content_filter"] = Field(examples=["stop"])
     stop_reason: _StopReason = None
+    prompt_logprobs: _PromptLogprobs = None
 
 
 class TextCompletion(BaseModel):

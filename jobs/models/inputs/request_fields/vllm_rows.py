@@ -88,7 +88,12 @@ _OUTPUT = (
         "skip_special_tokens", _ALL, "true or false", "false: the text has special tokens", True
     ),
     refused("spaces_between_special_tokens", _BOTH, "no blanks between them", True),
-    refused("prompt_logprobs", _BOTH, "log probabilities of the prompt's tokens"),
+    of_input(
+        "prompt_logprobs",
+        _BOTH,
+        "whole number",
+        "likeliest tokens beside the prompt's, to 20",
+    ),
     refused("logprob_token_ids", _BOTH, "log probabilities of these tokens"),
     refused("return_tokens_as_token_ids", _BOTH, "ids in place of tokens", False),
     refused("return_token_ids", _BOTH, "ids besides the text", False),

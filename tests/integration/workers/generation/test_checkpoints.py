@@ -233,6 +233,7 @@ def test_a_worker_that_drains_loses_no_token(database: Engine, made: Made) -> No
 
 def test_choices_prompts_logprobs_and_stop_strings_go_on(database: Engine, made: Made) -> None:
     several = {"prompt": [TEXT, "a b"], "n": 2, "max_tokens": 150, "logprobs": 1}
+    several |= {"echo": True, "prompt_logprobs": 1}
     stops = chat(TEXT, stop=["w120 w121 w122"])
     job = post(database, several, stops)
     alone, killed, other = made(), made(step_ms=5.0), made()
@@ -250,6 +251,8 @@ def test_choices_prompts_logprobs_and_stop_strings_go_on(database: Engine, made:
     other.start()
     found = outputs(database, job)
     assert [_without_id(one) for one in found] == [_without_id(one) for one in expected]
+    assert [one["prompt_logprobs"] is None for one in found[0]["choices"]] == [False] * 4
+    assert [len(one["logprobs"]["tokens"]) for one in found[0]["choices"]] == [350, 350, 4, 4]
     assert found[1]["choices"][0]["stop_reason"] == "w120 w121 w122"
     check(database)
 

@@ -62,6 +62,14 @@ CALLS: dict[str, dict[str, Any]] = {
     "logprobs": {"logprobs": True, "top_logprobs": 2},
     "length": {"max_tokens": 50, "min_tokens": 50},
     "echoed": {"prompt": TEXT, "echo": True, "max_tokens": WORDS},
+    "scored": {
+        "prompt": TEXT,
+        "echo": True,
+        "logprobs": 1,
+        "prompt_logprobs": 1,
+        "n": 2,
+        "max_tokens": WORDS,
+    },
     "whole": {"stream": False},
 }
 
@@ -103,7 +111,7 @@ def test_calls_go_on_where_their_worker_left_them(
 def check(bench: Bench, before: dict[str, list[int]]) -> None:
     outputs = {id: output for id, (output, _, _) in bench.replies.items()}
     assert {id: error for id, (_, error, _) in bench.replies.items() if error} == {}
-    for id in CALLS.keys() - {"whole", "echoed"}:
+    for id in CALLS.keys() - {"whole", "echoed", "scored"}:
         assert whole(bench.deltas, id)
         for choice in outputs[id]["choices"]:
             text = joined(bench.deltas, id, choice["index"])
@@ -111,6 +119,18 @@ def check(bench: Bench, before: dict[str, list[int]]) -> None:
             assert TEXT.startswith(text)
     echoed = outputs["echoed"]["choices"][0]["text"]
     assert echoed == joined(bench.deltas, "echoed") == TEXT + TEXT
+    for choice in outputs["scored"]["choices"]:
+        assert choice["text"] == joined(bench.deltas, "scored", choice["index"]) == TEXT + TEXT
+        seen, listed = choice["logprobs"], choice["prompt_logprobs"]
+        assert "".join(seen["tokens"]) == TEXT + TEXT
+        assert seen["token_logprobs"] == [None, *[0.0] * (2 * WORDS - 1)]
+        assert seen["text_offset"][WORDS] == len(TEXT)
+        assert listed[0] is None
+        assert (
+            "".join(its["decoded_token"] for one in listed[1:] for its in one.values()) == TEXT[2:]
+        )
+    openings = [one for one in choices(bench.deltas, "scored") if one.prompt_logprobs]
+    assert [(one.index, len(one.logprobs)) for one in openings] == [(0, WORDS), (1, WORDS)]
     assert outputs["whole"]["choices"][0]["message"]["content"] == TEXT
     assert joined(bench.deltas, "stopped") == TEXT.partition(" w60")[0] + " "
     assert len(emitted(bench.deltas, "length")) == 50

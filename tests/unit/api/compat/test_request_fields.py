@@ -234,7 +234,7 @@ def _place(row: Row) -> str:
 EXAMPLES: Mapping[str, Any] = {
     "n": 2, "temperature": 0.5, "top_p": 0.5, "presence_penalty": 1, "frequency_penalty": 1,
     "logit_bias": {"1": 1}, "seed": 1, "stop": ["a"], "max_tokens": 3, "max_completion_tokens": 3,
-    "top_k": 5, "min_p": 0.5, "repetition_penalty": 1.5, "min_tokens": 1,
+    "top_k": 5, "min_p": 0.5, "repetition_penalty": 1.5, "min_tokens": 1, "prompt_logprobs": 1,
     "max_output_tokens": 3, "prompt": "y", "echo": True,
     "regex": "a", "choice": ["a"], "grammar": "start: \"a\"", "guided_json": SCHEMA,
     "guided_regex": "a", "guided_choice": ["a"], "guided_grammar": "start: \"a\"",

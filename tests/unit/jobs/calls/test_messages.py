@@ -98,13 +98,15 @@ def test_deltas_come_out_as_they_went_in() -> None:
     deltas = [
         Delta("call_1", 0, [ChoiceDelta(0, "a\n~", [5], logprobs), ChoiceDelta(1, "ü", [6, 7])]),
         Delta("call_2", 3, [ChoiceDelta(0, finish="stop")]),
+        Delta("call_3", 0, [ChoiceDelta(0, prompt_logprobs=[None, {"5": {"rank": 1}}])]),
     ]
     packed = pack_deltas(deltas)
     assert packed.startswith(DELTAS)
     read = unpack_deltas(packed)
-    assert [(one.id, one.number) for one in read] == [("call_1", 0), ("call_2", 3)]
+    assert [(one.id, one.number) for one in read] == [("call_1", 0), ("call_2", 3), ("call_3", 0)]
     assert read[0].choices[0] == ChoiceDelta(0, "a\n~", [5], logprobs)
     assert read[1].choices[0].finish == "stop"
+    assert read[2].choices[0].prompt_logprobs == deltas[2].choices[0].prompt_logprobs
 
 
 RECORD = CallRecord(

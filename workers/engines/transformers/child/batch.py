@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 _COMPILATION_WAIT_S = 0.05  # of a step that has nothing to compute but grammars to wait for
+_SCORED_BYTES = 128 << 20  # of the logits of prompts' tokens in a step
 
 
 class Network(Protocol):
@@ -25,7 +26,8 @@ class Network(Protocol):
     vocabulary: int  #: token ids are below it
 
     def next_tokens(self, chunks: Sequence[Chunk]) -> Sequence[Choice]:
-        """Computes the chunks; returns a choice for each that completes its sequence, in order."""
+        """Computes the chunks; returns a choice for each that completes its sequence, in order, and
+        adds to the `scores` of sequences that have some."""
         ...
 
     def clear(self, blocks: Sequence[int]) -> None:
@@ -124,6 +126,7 @@ class Batch:
     def _schedule(self, max_prefill_tokens: int) -> list[Chunk]:
         chunks: list[Chunk] = []
         computing: set[bytes] = set()  # blocks that this step computes; others wait to find them
+        scorable = max(1, _SCORED_BYTES // (4 * self._network.vocabulary))
         for sequence in self._in_order():
             if len(chunks) == self._capacity.sequences:
                 break
@@ -133,10 +136,16 @@ class Batch:
             if not is_decode:
                 if not max_prefill_tokens:
                     continue
-                self._find_prefix(sequence)
-                if self._next_block(sequence) in computing:
-                    continue
+                if sequence.scores is None:
+                    self._find_prefix(sequence)
+                    if self._next_block(sequence) in computing:
+                        continue
                 size = min(sequence.pending, max_prefill_tokens)
+                if sequence.scores:  # no place may come from the cache
+                    size = min(size, scorable)
+                    scorable -= size
+                    if not size:
+                        continue
             chunk = Chunk(sequence, sequence.computed, sequence.computed + size, is_decode)
             if not self._make_room(chunk):
                 continue
@@ -193,6 +202,9 @@ class Batch:
         sequence.computed = chunk.end
         for index in range(chunk.start // size, chunk.end // size):
             self._pool.publish(sequence.blocks[index], sequence.digest(index, size))
+        if its := sequence.scores:
+            new = its.found[len(its.reported) :]
+            its.reported += [self._reported(one, its.text.add(one.token)) for one in new]
 
     def _emit(self, sequence: LiveSequence, choice: Choice) -> Emitted:
         if choice.token < 0:
@@ -205,6 +217,10 @@ class Batch:
             message = f"the output can't follow its grammar any further: {problem}"
             return Emitted(sequence.id, error=InvalidInput(message))
         cached, sequence.cached = sequence.cached or 0, None
+        prompt, sequence.scores = sequence.scores.reported if sequence.scores else (), None
+        if sequence.sampling.max_tokens == 0:
+            self.abort(sequence.id)
+            return Emitted(sequence.id, finish="length", cached=cached, prompt_logprobs=prompt)
         text = sequence.append(choice.token)
         finish = sequence.finish_reason(self._capacity.context_tokens)
         if finish:
@@ -219,26 +235,31 @@ class Batch:
             finish,
             stopped_by=sequence.stopped_by,
             cached=cached,
+            prompt_logprobs=prompt,
         )
 
     def _logprobs(self, choice: Choice, piece: str | None) -> Sequence[TokenLogprob]:
+        """Returns the log probability of a token, where it was requested."""
+        return () if choice.logprob is None else (self._reported(choice, piece),)
+
+    def _reported(self, choice: Choice, piece: str | None) -> TokenLogprob:
         """Returns the log probability of a token; the texts of tokens make up that of the choice,
         also where several are one character, the bytes of each are its own."""
-        if choice.logprob is None:
-            return ()
-        top = tuple(self._logprob(token, value) for token, value in choice.top)
-        return (self._logprob(choice.token, choice.logprob, piece, top),)
+        likely = enumerate(choice.top, start=1)
+        top = tuple(self._token(token, value, rank) for rank, (token, value) in likely)
+        return self._token(choice.token, choice.logprob, choice.rank, piece, top)
 
-    def _logprob(
+    def _token(
         self,
         token: int,
-        logprob: float,
+        logprob: float | None,
+        rank: int,
         piece: str | None = None,
         top: tuple[TokenLogprob, ...] = (),
     ) -> TokenLogprob:
         raw = self._bytes.of(token)
         text = raw.decode(errors="replace") if piece is None else piece
-        return TokenLogprob(token, text, logprob, top, raw)
+        return TokenLogprob(token, text, logprob, top, raw, rank)
 
     def _problem(self, new: NewSequence) -> str | None:
         tokens = [*new.prompt.tokens, *new.emitted]

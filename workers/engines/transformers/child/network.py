@@ -12,7 +12,7 @@ from jobs.models.adapters import Adapter
 from workers.engines.transformers.child import attention, int8
 from workers.engines.transformers.child.adapters import LoadedAdapters
 from workers.engines.transformers.child.attention import Layer, PackedRow
-from workers.engines.transformers.child.sampler import Sampler
+from workers.engines.transformers.child.sampler import Sampler, scores
 from workers.engines.transformers.child.sequences import Choice, Chunk
 from workers.engines.transformers.structured.masks import MaskMaker
 
@@ -101,16 +101,20 @@ class PagedNetwork:
 
     @torch.inference_mode()
     def next_tokens(self, chunks: Sequence[Chunk]) -> list[Choice]:
-        """Computes the chunks; returns a choice for each that completes its sequence, in order."""
-        ends, size = [], 0
+        """Implements `batch.Network.next_tokens`."""
+        ends, scored, size = [], list[int](), 0
         for chunk in chunks:
+            if chunk.sequence.scores:
+                scored += [size + place - chunk.start for place in chunk.scored]
             size += chunk.size
             if chunk.completes:
                 ends.append(size - 1)
         rows = [chunk.sequence for chunk in chunks if chunk.completes]
         masks = self._masks.begin([row.grammar for row in rows])
-        logits = self.logits(chunks, ends)
-        return self._sampler.choose(logits, rows, masks) if rows else []
+        logits = self.logits(chunks, ends + scored)
+        if scored:
+            _score(chunks, logits[len(ends) :])
+        return self._sampler.choose(logits[: len(ends)], rows, masks) if rows else []
 
     @torch.inference_mode()
     def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> Tensor:
@@ -139,6 +143,17 @@ class PagedNetwork:
         for keys, values in self._layers:
             keys[list(blocks)] = 0
             values[list(blocks)] = 0
+
+
+def _score(chunks: Sequence[Chunk], logits: Tensor) -> None:
+    """Scores tokens of prompts. logits: of the scored places of all chunks."""
+    row = 0
+    for chunk in chunks:
+        if its := chunk.sequence.scores:
+            places = chunk.scored
+            tokens = chunk.sequence.tokens[places.start + 1 : places.stop + 1]
+            its.found += scores(logits[row : row + len(places)], tokens, its.top)
+            row += len(places)
 
 
 def _spans(chunks: Sequence[Chunk]) -> Iterator[tuple[range, int | None]]:

@@ -6,7 +6,7 @@ sequence has the same text in any company, and after it was preempted.
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from workers.engines.transformers.child.sequences import Choice, LiveSequence
 from workers.engines.transformers.structured.masks import Masks
 
 _GREEDY_BELOW = 1e-5  # temperature
+_SCORED_AT_ONCE = 64  # rows
 _NUCLEUS_WIDTHS = (128, 2048)  # tokens among which top_p is sought before it is among all
 _GOLDEN = -7046029254386353131  # 2**64 / golden ratio, as a signed number
 _MIX = (-4658895280553007687, -7723592293110705685)  # constants of SplitMix64
@@ -92,6 +93,22 @@ def _reported(token: int, logprobs: Tensor, count: int) -> Choice:
     top = logprobs.topk(count)
     pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
     return Choice(token, float(logprobs[token]), tuple(pairs))
+
+
+def scores(logits: Tensor, tokens: Sequence[int], count: int) -> Iterator[Choice]:
+    """Yields the log probability of the given token of each row, with its rank and the likeliest
+    tokens; a few rows at a time, since a vocabulary may be large."""
+    for start in range(0, len(tokens), _SCORED_AT_ONCE):
+        rows = logits[start : start + _SCORED_AT_ONCE].log_softmax(-1)
+        given = tokens[start : start + _SCORED_AT_ONCE]
+        own = rows.gather(-1, torch.tensor(given, device=rows.device)[:, None])
+        ranks = ((rows > own).sum(-1) + 1).tolist()
+        top = rows.topk(count)
+        likely = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        for token, logprob, rank, (ids, values) in zip(
+            given, own[:, 0].tolist(), ranks, likely, strict=True
+        ):
+            yield Choice(token, logprob, tuple(zip(ids, values, strict=True)), rank)
 
 
 def _sample(logits: Tensor, rows: Sequence[LiveSequence]) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workers.engines.generator import FinishReason, NewSequence
+from workers.engines.generator import FinishReason, NewSequence, TokenLogprob
 from workers.engines.transformers.child.blocks import digests, seed_digest
 from workers.engines.transformers.child.text import Detokenizer, StopStrings
 from workers.engines.transformers.structured.matching import GrammarState
@@ -34,6 +34,9 @@ class LiveSequence:
         self.decoding = False  #: it has one token to compute, which its last step produced
         self.piece: str | None = None  #: text that its last token added; None: it has ended it
         self.grammar: GrammarState | None = None  #: that its output follows, once it is compiled
+        top = None if new.emitted else new.prompt.request.scored
+        #: of its prompt's tokens; None: they aren't asked for, or were reported
+        self.scores = None if top is None else PromptScores(self.tokens[0], top, tokenizer)
         self._salt = new.salt
         asked = new.sampling
         self._ends = ends
@@ -141,6 +144,18 @@ class Choice:
     token: int  #: negative: the model gave no numbers to choose by
     logprob: float | None = None  #: None: not requested
     top: Sequence[tuple[int, float]] = ()  #: likeliest tokens: id, logprob
+    rank: int = 0  #: place of a prompt's token among all, from 1
+
+
+class PromptScores:
+    """Log probabilities of a prompt's tokens, as far as they are computed. top: likeliest tokens
+    to find beside each."""
+
+    def __init__(self, first: int, top: int, tokenizer: Any) -> None:
+        self.top = top
+        self.found = [Choice(first)]  #: one a token
+        self.reported: list[TokenLogprob] = []  #: the same, with their texts
+        self.text = Detokenizer(tokenizer, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +171,14 @@ class Chunk:
     def size(self) -> int:
         """Tokens of it."""
         return self.end - self.start
+
+    @property
+    def scored(self) -> range:
+        """Places of it from which log probabilities follow, each of the prompt's next token."""
+        its, scores = self.sequence, self.sequence.scores
+        if scores is None:
+            return range(0)
+        return range(max(self.start, len(scores.found) - 1), min(self.end, its.prompt_size - 1))
 
     @property
     def completes(self) -> bool:

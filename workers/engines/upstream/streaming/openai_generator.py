@@ -78,6 +78,11 @@ class OpenAIGenerator:
     def _prompt(self, value: Any, request: GenerationRequest) -> Prompt:
         if request.messages is None:
             raise ValueError(f"{self._model.key} takes messages, not a prompt")
+        if request.prompt_logprobs is not None:
+            raise ValueError(
+                "prompt_logprobs isn't supported: the model's server streams, and tells them in "
+                "whole answers alone; leave it out"
+            )
         return Prompt((), self._model.size(value, {}), request)
 
     def add(self, sequence: NewSequence) -> None:

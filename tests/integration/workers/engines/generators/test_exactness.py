@@ -1,5 +1,6 @@
 """Engine `transformers`: the tokens of `model.generate`, in any company, after any preemption."""
 
+from collections.abc import Sequence
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -161,6 +162,52 @@ def test_what_its_vocabulary_does_not_have_is_refused(tiny: TransformersGenerato
     prompts = [10**9], [tiny_llama.VOCABULARY], "\ud800"
     found = tiny.prepare([bias, *({"prompt": prompt} for prompt in prompts)])
     assert [type(one) for one in found] == [InvalidInput] * 4
+
+
+def own_logprobs(folder: Path, tokens: Sequence[int]) -> torch.Tensor:
+    with torch.inference_mode():
+        logits = reference(folder)(torch.tensor([list(tokens)])).logits[0]
+    return logits[:-1].log_softmax(-1)
+
+
+@pytest.mark.parametrize("prefill", [5, 16, 1000])
+@pytest.mark.parametrize("text", [TEXTS[1], TEXTS[2] + " " + TEXTS[0]])
+def test_the_tokens_of_a_prompt_have_the_log_probabilities_of_the_model(
+    tiny: TransformersGenerator, tiny_folder: Path, prefill: int, text: str
+) -> None:
+    run(tiny, [greedy(tiny, text)])  # which leaves it in the cache
+    asked = {"prompt": text, "temperature": 0, "echo": True, "logprobs": 3}
+    one = new_sequence(prepared(tiny, asked))
+    [done] = run(tiny, [one], prefill=prefill)
+    tokens, expected = one.prompt.tokens, own_logprobs(tiny_folder, one.prompt.tokens)
+    assert [seen.token for seen in done.prompt_logprobs] == list(tokens)
+    assert "".join(seen.text for seen in done.prompt_logprobs) == text
+    assert b"".join(seen.own_bytes for seen in done.prompt_logprobs) == text.encode()
+    assert done.prompt_logprobs[0].logprob is None
+    for row, token, seen in zip(expected, tokens[1:], done.prompt_logprobs[1:], strict=True):
+        assert seen.logprob == pytest.approx(float(row[token]), abs=1e-3)
+        assert seen.rank == int((row > row[token]).sum()) + 1
+        best = row.topk(3)
+        assert [its.token for its in seen.top] == best.indices.tolist()
+        values = [pytest.approx(value, abs=1e-3) for value in best.values.tolist()]
+        assert [its.logprob for its in seen.top] == values
+    assert done.tokens == generated_alone(tiny_folder, one)
+
+
+def test_a_prompt_alone_is_scored_beside_others(
+    tiny: TransformersGenerator, tiny_folder: Path
+) -> None:
+    asked = {"prompt": TEXTS[0], "echo": True, "logprobs": 0, "max_tokens": 0}
+    ones = [new_sequence(prepared(tiny, asked), max_tokens=0) for _ in range(2)]
+    other = greedy(tiny, TEXTS[5])
+    *scored, beside = run(tiny, [*ones, other], prefill=7)
+    for one, done in zip(ones, scored, strict=True):
+        assert (done.tokens, done.text, done.finish) == ([], "", "length")
+        rows, tokens = own_logprobs(tiny_folder, one.prompt.tokens), one.prompt.tokens[1:]
+        expected = [float(row[token]) for row, token in zip(rows, tokens, strict=True)]
+        found = [seen.logprob for seen in done.prompt_logprobs[1:]]
+        assert found == pytest.approx(expected, abs=1e-3)
+    assert beside.tokens == generated_alone(tiny_folder, other)
 
 
 def test_all_likely_tokens_come_each_with_its_bytes(tiny: TransformersGenerator) -> None:

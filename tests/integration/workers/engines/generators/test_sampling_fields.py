@@ -3,12 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.generation.generating import Generated, run, sequence
 from workers.engines.transformers.engine import TransformersGenerator
 
-pytestmark = pytest.mark.heavy
 ASKED = {"prompt": "the cat sat on the mat", "temperature": 0}
 
 

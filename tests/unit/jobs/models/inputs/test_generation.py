@@ -138,7 +138,6 @@ def test_fields_that_would_change_the_output_are_refused_by_name() -> None:
         ("model", "other"),
         ("chat_template", "x"),
         ("echo", True),
-        ("prompt_logprobs", 1),
         ("invented", 1),
     ]
     for (name, value), case in each(cases):
@@ -154,6 +153,26 @@ def test_fields_that_would_change_the_output_are_refused_by_name() -> None:
     for fields, case in each(cases):
         with case:
             assert problem({**PROMPT, **fields}).startswith(f"{next(iter(fields))} ")
+
+
+def test_prompts_are_scored_where_they_are_echoed_with_logprobs_or_asked_for() -> None:
+    for fields, expected in (
+        ({"logprobs": 3}, None),
+        ({"echo": True}, None),
+        ({"echo": True, "logprobs": 0}, 0),
+        ({"prompt_logprobs": 2}, 2),
+        ({"prompt_logprobs": 2, "logprobs": 4, "echo": True}, 4),
+        ({"prompt_logprobs": 2, "logprobs": 4}, 2),
+    ):
+        assert completion(**fields).scored == expected
+    assert chat(prompt_logprobs=1).scored == 1
+
+
+def test_a_completion_may_be_its_echoed_prompt_alone() -> None:
+    assert completion(echo=True, max_tokens=0).sampling.max_tokens == 0
+    assert completion(echo=True).sampling.max_tokens == 16
+    for fields in ({}, {"echo": False}, {"echo": True, "min_tokens": 1}):
+        assert refusal({**PROMPT, "max_tokens": 0, **fields}).field in ("max_tokens", "min_tokens")
 
 
 OUT_OF_RANGE: dict[str, list[Any]] = {
@@ -179,6 +198,7 @@ OUT_OF_RANGE: dict[str, list[Any]] = {
     "cache_salt": ["", 5, "x" * 1025],
     "stop_token_ids": [5, ["x"], [-1], [True], [1] * 129],
     "ignore_eos": ["yes"],
+    "prompt_logprobs": [-1, 21, True],
     "messages": [[], "hello"],
     "tools": [{}],
     "tool_choice": ["required", {"type": "function"}],

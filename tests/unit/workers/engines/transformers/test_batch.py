@@ -55,9 +55,13 @@ class NoText:
 
 
 def batch(
-    *sequences: NewSequence, blocks: int = 32, places: int = 8, context: int = 64
+    *sequences: NewSequence,
+    blocks: int = 32,
+    places: int = 8,
+    context: int = 64,
+    kind: type[Counting] = Counting,
 ) -> tuple[Batch, Counting]:
-    network, capacity = Counting(), Capacity(blocks, BLOCK, places, context)
+    network, capacity = kind(), Capacity(blocks, BLOCK, places, context)
     made = Batch(network, NoText(), frozenset([999]), capacity, NO_GRAMMARS)
     for one in sequences:
         made.add(one)
@@ -128,6 +132,90 @@ def test_a_prompt_in_chunks_is_shared_chunk_by_chunk_unless_salts_differ() -> No
     made, network = batch(*(new(id, different(1, 11), salt=id) for id in "ab"))
     made.step(100)
     assert network.steps == [[("a", 0, 11), ("b", 0, 11)]]
+
+
+class Scoring(Counting):
+    """Network that scores prompts as well: a token's logprob is its place in the prompt."""
+
+    def next_tokens(self, chunks: Sequence[Chunk]) -> list[Choice]:
+        for chunk in chunks:
+            if scores := chunk.sequence.scores:
+                tokens = enumerate(chunk.sequence.tokens)
+                found = [Choice(token, -float(n), ((7, -0.5),), 2) for n, token in tokens]
+                scores.found += [found[place + 1] for place in chunk.scored]
+        return super().next_tokens(chunks)
+
+
+def scored(id: str, tokens: Sequence[int], most: int = 5, **more: Any) -> NewSequence:
+    request = GenerationRequest(prompt=tokens, prompt_logprobs=1)
+    return NewSequence(id, Prompt(tokens, len(tokens), request), Sampling(max_tokens=most), **more)
+
+
+def scoring(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> tuple[Batch, Counting]:
+    monkeypatch.setattr(TokenBytes, "of", lambda _, token: b"%d" % token)
+    return batch(**sizes, kind=Scoring)
+
+
+def test_a_prompt_that_is_scored_is_computed_whole_though_it_is_cached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, network = scoring(monkeypatch)
+    tokens = different(1, 11)
+    made.add(new("a", tokens))
+    made.step(100)
+    made.add(scored("b", tokens))
+    made.add(scored("c", tokens))
+    emitted = {one.id: one for one in made.step(100).emitted}
+    assert network.steps[1][1:] == [("b", 0, 11), ("c", 0, 11)]
+    for id in "bc":
+        assert [one.token for one in emitted[id].prompt_logprobs] == tokens
+        values = [one.logprob for one in emitted[id].prompt_logprobs]
+        assert values == [None, *(-float(place) for place in range(1, 11))]
+        assert emitted[id].prompt_logprobs[1].top[0].rank == 1
+        assert emitted[id].cached == 0
+    assert not any(one.prompt_logprobs for one in made.step(100).emitted)
+    made.add(scored("d", tokens, emitted=(3,)))  # its prompt was told before it was preempted
+    [*_, last] = made.step(100).emitted
+    assert (last.id, list(last.prompt_logprobs)) == ("d", [])
+    assert network.steps[3][-1] == ("d", 8, 12)
+
+
+def test_a_step_scores_no_more_places_than_its_logits_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(f"{Batch.__module__}._SCORED_BYTES", 4 * Counting.vocabulary * 6)
+    made, network = scoring(monkeypatch)
+    for id, number in (("a", 1), ("b", 2)):
+        made.add(scored(id, different(number, 10)))
+    made.add(new("c", different(3, 10)))
+    for _ in range(3):
+        made.step(100)
+    prompts = [[(id, a, b) for id, a, b in step if b <= 10] for step in network.steps]
+    assert prompts == [[("a", 0, 6), ("c", 0, 10)], [("a", 6, 10), ("b", 0, 2)], [("b", 2, 8)]]
+
+
+def test_a_prompt_that_gave_its_blocks_back_is_not_scored_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, network = scoring(monkeypatch, blocks=4, context=16)
+    made.add(new("a", different(1, 7), most=8))
+    made.add(scored("b", different(2, 9)))
+    found = []
+    while not found:
+        found = [one for one in made.step(4).emitted if one.id == "b"]
+    assert sum(start == 0 for step in network.steps for id, start, _ in step if id == "b") > 1
+    assert [one.logprob for one in found[0].prompt_logprobs[1:]] == [-float(n) for n in range(1, 9)]
+
+
+def test_no_token_comes_where_none_is_wanted_but_the_prompts_scores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, _ = scoring(monkeypatch)
+    made.add(scored("a", different(1, 6), most=0))
+    [only] = made.step(100).emitted
+    assert (list(only.tokens), only.text, only.finish) == ([], "", "length")
+    assert len(only.prompt_logprobs) == 6
+    assert made.step(100).free_blocks == 32
 
 
 def test_the_youngest_gives_its_blocks_to_the_oldest_and_is_computed_again() -> None:

@@ -12,7 +12,7 @@ import torch
 from jobs.models.inputs.generation import GenerationRequest, Sampling
 from tests.support.cases import each
 from workers.engines.generator import NewSequence, Prompt
-from workers.engines.transformers.child.sampler import Sampler
+from workers.engines.transformers.child.sampler import Sampler, scores
 from workers.engines.transformers.child.sequences import Choice, LiveSequence
 
 pytestmark = pytest.mark.heavy
@@ -158,3 +158,16 @@ def test_logprobs_are_the_models_own_and_without_its_numbers_no_token_is_chosen(
     assert none.logprob is None
     broken, fine = choose([[math.nan] * 4, [0.0, 1.0, 0.0, 0.0]], [row(prompt=[0])] * 2)
     assert (broken.token, fine.token) == (-1, 1)
+
+
+def test_given_tokens_have_their_log_probability_and_their_rank() -> None:
+    logits = torch.tensor([rising(), rising()[::-1]] * 50)
+    expected = logits.log_softmax(-1)
+    found = list(scores(logits, [0, 3] * 50, 2))
+    assert len(found) == 100
+    for n, one in enumerate(found):
+        token, top = (3, [0, 1]) if n % 2 else (0, [39, 38])
+        assert (one.token, one.rank) == (token, 4 if n % 2 else SIZE)
+        assert one.logprob == pytest.approx(float(expected[n, token]))
+        assert list(one.top) == [(t, pytest.approx(float(expected[n, t]))) for t in top]
+    assert [one.top for one in scores(logits[:1], [0], 0)] == [()]

@@ -167,6 +167,27 @@ def test_chunks_of_completions_are_text_completions() -> None:
     assert [one["choices"][0]["finish_reason"] for one in found] == [None, "length"]
 
 
+def test_an_echoed_prompt_comes_with_its_log_probabilities() -> None:
+    first = {"token": "", "logprob": None, "bytes": list(b"<s>"), "top_logprobs": []}
+    listed = [None, {"1": {"logprob": -0.5, "rank": 1, "decoded_token": "a"}}]
+    opening = ChoiceDelta(0, "a", logprobs=[first, TOKEN], prompt_logprobs=listed)
+    output = completion("ab", 2, chat=False)
+    begin, more, _ = streamed(TEXT, opening, ChoiceDelta(0, "a", (1,), (TOKEN,)), output=output)
+    [choice] = begin["choices"]
+    assert (choice["text"], choice["prompt_logprobs"]) == ("a", listed)
+    assert choice["logprobs"] == {
+        "tokens": ["<s>", "a"],
+        "token_logprobs": [None, -0.5],
+        "top_logprobs": [None, {"a": -0.5}],
+        "text_offset": [0, 0],
+    }
+    assert more["choices"][0]["logprobs"]["text_offset"] == [1]
+    assert "prompt_logprobs" not in more["choices"][0]
+    both = [ChoiceDelta(n, prompt_logprobs=listed) for n in (0, 1)]
+    found = [one for one in streamed(CHAT, *both)[:-1] if "prompt_logprobs" in one]
+    assert [(one["choices"], one["prompt_logprobs"]) for one in found] == [([], listed)]
+
+
 def test_an_error_in_a_stream_is_an_object_that_sdks_raise() -> None:
     [found] = chunks(ChatChunks(answer(CHAT)).fail(StreamBroken("part 1 was lost"), "req_1"))
     error = found["error"]

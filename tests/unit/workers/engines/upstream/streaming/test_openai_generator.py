@@ -240,11 +240,14 @@ def test_a_prompt_is_refused_for_it_streams_chats_and_an_id_that_is_there(
 ) -> None:
     with closing(generator(upstream)) as ours:
         [refused] = ours.prepare([{"prompt": "hello"}])
+        [unscored] = ours.prepare([{**CHAT, "prompt_logprobs": 1}])
         ours.add(new(ours))
         with pytest.raises(ValueError, match="a is there"):
             ours.add(new(ours))
     assert isinstance(refused, InvalidInput)
     assert "messages" in str(refused)
+    assert isinstance(unscored, InvalidInput)
+    assert str(unscored).startswith("prompt_logprobs isn't supported")
 
 
 VLLM = (
