@@ -17,10 +17,14 @@ from tests.support.platforms import Platforms, spec
 from tests.support.wait import PATIENCE_S
 
 PAGES = ROOT / "ops" / "docs" / "how-to" / "compatibility"
-NOT_RUN = {"index": "a table", "open-webui": "settings of a server, whose requests are tested"}
+NOT_RUN = {
+    "index": "a table",
+    "lm-eval": "needs a tokenizer of the hub; `test_lm_eval.py` runs its tool",
+    "open-webui": "settings of a server, whose requests are tested",
+}
 SHARED = {"dbt": "tables"}  #: pages whose environment has another name
 SCHEDULED = ["airflow", "dagster", "dbt", "prefect"]  #: tools that try steps again
-CALLED = sorted(ENVIRONMENTS.keys() - SCHEDULED)
+CALLED = sorted(ENVIRONMENTS.keys() - SCHEDULED - NOT_RUN.keys())
 KINDS = {"bash", "python", "js", "sql", "yaml", "text"}
 
 NOWHERE = "http://127.0.0.1:9"  # a proxy that isn't there
