@@ -242,6 +242,11 @@ class Manifest(BaseModel):
     compression: str
     counts: dict[str, int]
     usage: dict[str, int] = Field(default_factory=dict, description="of successful items")
+    tokens: dict[str, int] | None = Field(
+        default=None,
+        description="of successful items: `input`, `cached` (of those) and `output`, where any "
+        "were counted",
+    )
     parts: list[ManifestPart]
 
 

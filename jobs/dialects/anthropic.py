@@ -20,6 +20,7 @@ from jobs.errors import Fault, Invalid, Malformed
 from jobs.intake import validation
 from jobs.intake.lines import without_last_blanks
 from jobs.intake.spool import Intake
+from jobs.models.engines.engine_spec import Task
 
 Loc = tuple[str | int, ...]
 
@@ -53,6 +54,14 @@ class Anthropic:
         """Returns a result line. batch: `model`, as the requests named it."""
         result = {"custom_id": row["custom_id"], "result": _result(row, batch)}
         return "results", orjson.dumps(result)
+
+    def output_problem(self, output: Any, task: Task) -> str | None:
+        """Returns why an output is no message."""
+        try:
+            message_of(output, "", None)
+        except ValueError as error:
+            return str(error)
+        return None
 
 
 def _parsed(line: bytes | None, number: int) -> tuple[Any, list[Fault]]:

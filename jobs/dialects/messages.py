@@ -11,6 +11,7 @@ import orjson
 
 from jobs.models.inputs import chat
 from jobs.models.inputs.fields import is_empty_reasoning
+from jobs.models.inputs.generation import TokenUsage
 from jobs.models.inputs.request_fields import table
 from jobs.models.inputs.tool_calls import read_arguments
 
@@ -231,16 +232,14 @@ def message_of(output: Any, id: str, model: Any) -> dict[str, Any]:
 
 def tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the block of a tool call. Raises ValueError where its arguments are no object."""
-    written = call["function"]["arguments"]
+    try:
+        id, name, written = call["id"], call["function"]["name"], call["function"]["arguments"]
+    except (TypeError, KeyError):
+        raise ValueError("the model's tool call lacks id, name or arguments") from None
     given = read_arguments(written)
     if given is None:
         raise ValueError("the arguments of the model's tool call are no object")
-    return {
-        "type": "tool_use",
-        "id": call["id"],
-        "name": call["function"]["name"],
-        "input": _writable(given, written),
-    }
+    return {"type": "tool_use", "id": id, "name": name, "input": _writable(given, written)}
 
 
 def _writable(given: dict[str, Any], written: str) -> Any:
@@ -255,12 +254,10 @@ def _writable(given: dict[str, Any], written: str) -> Any:
 
 def usage_of(usage: Mapping[str, Any] | None) -> dict[str, int]:
     """Returns Anthropic's usage, whose input has no cached tokens."""
-    counted = usage or {}
-    details = counted.get("prompt_tokens_details")
-    cached: int = (details.get("cached_tokens") or 0) if isinstance(details, dict) else 0
+    counted = chat.token_usage(usage) or TokenUsage()
     return {
-        "input_tokens": (counted.get("prompt_tokens") or 0) - cached,
+        "input_tokens": counted.input - counted.cached,
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": cached,
-        "output_tokens": counted.get("completion_tokens") or 0,
+        "cache_read_input_tokens": counted.cached,
+        "output_tokens": counted.output,
     }

@@ -1,9 +1,12 @@
 """Native format: a line is an item; result lines are those of `GET /jobs/{id}/results`."""
 
+from typing import Any
+
 import orjson
 
 from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
 from jobs.intake.spool import Intake, add_lines
+from jobs.models.engines.engine_spec import Task
 
 
 class Native:
@@ -29,3 +32,6 @@ class Native:
         if row["version"]:
             line["version"] = row["version"]
         return "results", orjson.dumps(line)
+
+    def output_problem(self, output: Any, task: Task) -> None:
+        """Returns None: any output is a result."""

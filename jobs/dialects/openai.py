@@ -29,6 +29,7 @@ from jobs.intake import invalid_lines, validation
 from jobs.intake.lines import without_last_blanks
 from jobs.intake.spool import MAX_FAULTS, Intake
 from jobs.intake.validation import Item
+from jobs.models.engines.engine_spec import Task
 
 _MOST_WORDS = 500  # characters of a message about a line
 _LINE_ERROR = "line_error"  # of the reply of a line that was stored with its fault
@@ -40,6 +41,7 @@ _NOT_RUN = {
 }
 
 
+_MOST_FLOAT32 = 3.4028235e38
 _NO_VECTOR = {"code": "invalid_output", "message": "what the model gave out is no vector"}
 
 
@@ -78,6 +80,11 @@ class OpenAI:
         response = {"status_code": status, "request_id": f"req_{id}", "body": body}
         part: Part = "results" if status == 200 else "errors"
         return part, orjson.dumps(line | {"response": response, "error": None})
+
+    def output_problem(self, output: Any, task: Task) -> str | None:
+        """Returns why an output holds no vectors, where they are wanted."""
+        holds_them = task != "embedding" or _is_vector(output) or _are_vectors(output)
+        return None if holds_them else str(_NO_VECTOR["message"])
 
 
 class _Requests:
@@ -210,8 +217,12 @@ def _body(row: Row, id: str, batch: BatchRequest, tokens: int) -> dict[str, Any]
         as_base64 = row["reply"] == BASE64.decode()
         return embeddings(_raw(row["output"]), batch["model"], tokens, as_base64=as_base64)
     output = orjson.loads(row["output"])
+    usage = {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens}
     if isinstance(output, dict) and "choices" in output:
-        return {"object": "chat.completion", "model": batch["model"]} | output
+        completion = {"object": "chat.completion", "model": batch["model"]} | output
+        if tokens and not completion.get("usage"):
+            completion["usage"] = usage
+        return completion
     text = output if isinstance(output, str) else _raw(row["output"]).decode()
     message = {"role": "assistant", "content": text, "refusal": None}
     return {
@@ -220,7 +231,7 @@ def _body(row: Row, id: str, batch: BatchRequest, tokens: int) -> dict[str, Any]
         "created": batch["created"],
         "model": batch["model"],
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens},
+        "usage": usage,
     }
 
 
@@ -248,6 +259,24 @@ def embeddings(output: bytes, model: str, tokens: int, *, as_base64: bool) -> di
     ]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": model, "usage": usage}
+
+
+def _is_vector(output: Any) -> bool:
+    """Returns True for numbers that float32 holds; what isn't finite has a message of its own."""
+    if isinstance(output, list):
+        numbers = set(map(type, output)) <= {int, float}
+        return numbers and not max(map(abs, output), default=0) > _MOST_FLOAT32
+    return getattr(output, "ndim", None) == 1 and not _is_too_large(output)
+
+
+def _are_vectors(output: Any) -> bool:
+    if isinstance(output, list):
+        return all(map(_is_vector, output))
+    return getattr(output, "ndim", None) == 2 and not _is_too_large(output)
+
+
+def _is_too_large(array: Any) -> bool:
+    return array.dtype.kind not in "biu" and bool((abs(array) > _MOST_FLOAT32).any())
 
 
 def _base64(vector: list[float]) -> str:

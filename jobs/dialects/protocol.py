@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
 from jobs.intake.spool import Intake
+from jobs.models.engines.engine_spec import Task
 
 OpenIntake = Callable[[str], Intake]
 Lines = Iterable[bytes | None]
@@ -32,4 +33,9 @@ class Dialect(Protocol):
         the job's. unit: unit of sizes.
         batch: also has the job's model.
         """
+        ...
+
+    def output_problem(self, output: Any, task: Task) -> str | None:
+        """Returns why no answer can be made of a model's output, or None. The worker asks before it
+        settles the item: what `result_line` writes as an error is counted as failed."""
         ...

@@ -183,7 +183,7 @@ class CallPuller:
             timing = timed.of_call(entry, *shares[call.tenant])
             reply = Reply(
                 call.id, text, error, entry.size, timing, call.tenant, call.job_class, us,
-                adapter=call.adapter, billed=call.billed,
+                entry.tokens, call.adapter, call.billed,
             )  # fmt: skip
             by_process.setdefault(call.reply_to, []).append(reply)
         deadline_s = max(entry.owner.deadline_ms for entry in launch.calls) / 1000

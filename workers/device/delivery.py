@@ -9,6 +9,7 @@ from typing import Any
 
 from jobs import clock
 from jobs.calls.messages import Call
+from jobs.models.inputs import chat
 from jobs.models.model import Model
 from jobs.telemetry.metrics import record
 from workers.device.call_puller import CallPuller
@@ -33,6 +34,7 @@ class Delivery:
         self, model: Model, puller: CallPuller, on_launch: OnLaunch, records: RecordStreams
     ) -> None:
         self._model, self._puller, self._on_launch = model, puller, on_launch
+        self._chats = model.effective_task == "chat"
         self._records = LaunchRecords(model, records)
         self._replies = ThreadPoolExecutor(1, thread_name_prefix=f"replies-{model.name}")
         self._outcomes = ThreadPoolExecutor(1, thread_name_prefix=f"outcomes-{model.name}")
@@ -41,6 +43,8 @@ class Delivery:
         """Replies to the calls of a launch, and adds its items' outcomes to their slices. outputs:
         one an entry."""
         outputs, launch_id = _unmeter(launch, outputs), None
+        if self._chats:
+            _count_tokens(launch, outputs)
         if launch.calls:
             self._replies.submit(self._reply, launch, outputs[: len(launch.calls)])
         if launch.items:
@@ -89,6 +93,13 @@ def _unmeter(launch: Launch, outputs: Sequence[Any]) -> list[Any]:
     return plain
 
 
+def _count_tokens(launch: Launch, outputs: Sequence[Any]) -> None:
+    """Sets the tokens of entries whose outputs are completions that count them: whatever engine
+    made one, its own count is what is billed."""
+    for entry, output in zip(launch.entries, outputs, strict=True):
+        entry.tokens = chat.usage_of(output)
+
+
 def _call_or_die(function: Callable[[], None]) -> None:
     """Calls a function on a pool's thread, where an error would be lost: it ends the process, as
     one of any other thread does."""
@@ -106,6 +117,7 @@ def _end_items(launch: Launch, outputs: Sequence[Any], launch_id: int) -> None:
     for entry, output, us in zip(launch.items, outputs, device_us, strict=True):
         waited_ms = (launch.started_s - entry.arrived_s) * 1000
         seq, part = entry.seq, entry.part
-        outcome = ItemOutcome(seq, entry.size, waited_ms, launch_id, output, us, part)
+        size, tokens = entry.size, entry.tokens
+        outcome = ItemOutcome(seq, size, waited_ms, launch_id, output, us, part, tokens)
         ended.append((entry.owner, outcome))
     end_together(ended)

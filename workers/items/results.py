@@ -13,11 +13,14 @@ import orjson
 
 from jobs import clock, vectors
 from jobs.blobs.payloads import Payloads
+from jobs.dialects import dialect
+from jobs.dialects.protocol import Dialect
 from jobs.errors import BlobStoreUnavailable, Unreadable
 from jobs.intake import validation
+from jobs.models.engines.engine_spec import Task
 from jobs.models.inputs.generation import TokenUsage
 from jobs.models.inputs.tensors import NamedTensors
-from jobs.models.model import Limits
+from jobs.models.model import Limits, Model
 from jobs.states import Outcome
 from jobs.store.jobs.read import TRACEBACK, TRACEBACK_OF
 from jobs.store.queue.claim import Lease
@@ -39,6 +42,10 @@ _PLAIN = frozenset({str, dict, list, float, int, bool, type(None)})  # types of 
 
 class WrongNumberOfOutputs(Exception):
     """The engine returned more or fewer outputs than it was given inputs."""
+
+
+class UnusableOutput(Exception):
+    """The dialect of a job can make no answer of an output."""
 
 
 class ListOutput(list[Any]):
@@ -113,16 +120,22 @@ def is_unexpected(error: BaseException) -> bool:
 
 _CODES: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (InvalidInput, "invalid_input"),
-    (WrongNumberOfOutputs, "invalid_output"),
+    ((WrongNumberOfOutputs, UnusableOutput), "invalid_output"),
     (RateLimited, _RATE_LIMITED),
     ((Transient, ConnectionError, TimeoutError), _TRANSIENT),
 )
 
 
-def rows(in_flight: InFlightSlice, limits: Limits) -> tuple[list[Result], list[Attempt]]:
-    """Returns the results of a slice's items, and their failures that will be retried."""
+def rows(
+    in_flight: InFlightSlice, limits: Limits, model: Model | None = None
+) -> tuple[list[Result], list[Attempt]]:
+    """Returns the results of a slice's items, and their failures that will be retried. model: the
+    one that gave outputs; None: there are none."""
     results, attempts = [], []
     lease, failures, all_ended = in_flight.lease, in_flight.failures, join_lists(in_flight)
+    if model and lease.dialect != "native":
+        words, task = dialect(lease.dialect), model.effective_task
+        all_ended = [_checked(one, words, task) for one in all_ended]
     stored = None if failures else _stored_together([one.output for one in all_ended])
     if stored is not None:
         return _succeeded(lease, all_ended, stored), []
@@ -144,6 +157,15 @@ def rows(in_flight: InFlightSlice, limits: Limits) -> tuple[list[Result], list[A
                 failed |= _frames(its, first_with.setdefault(its, ended.seq), ended.seq)
             results.append(_result(lease, ended, output, failed, earlier))
     return results, attempts
+
+
+def _checked(ended: ItemOutcome, words: Dialect, task: Task) -> ItemOutcome:
+    """Fails an item of whose output its dialect can make no answer: lines and counts agree, since
+    both go by the outcome."""
+    if isinstance(ended.output, BaseException):
+        return ended
+    problem = words.output_problem(ended.output, task)
+    return replace(ended, output=UnusableOutput(problem)) if problem else ended
 
 
 def _frames(its: str, first: int, seq: int) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class Settlement:
         """Writes the outcomes of slices; returns the number of leases that were still held, and
         None where the database or the blob store was away until `give_up_s` (monotonic). progress:
         output of items that go on elsewhere; None: the slices stay with this worker."""
-        rows, attempts = to_rows(slices, model.limits)
+        rows, attempts = to_rows(slices, model.limits, model)
         stored = results.stash(self._sources.payloads, rows, give_up_s)
         if stored is None:
             return None
@@ -149,12 +149,15 @@ class Settlement:
             raise
 
 
-def to_rows(slices: Sequence[InFlightSlice], limits: Limits) -> tuple[list[Result], list[Attempt]]:
-    """Returns the results of slices, and the failures that will be retried."""
+def to_rows(
+    slices: Sequence[InFlightSlice], limits: Limits, model: Model | None = None
+) -> tuple[list[Result], list[Attempt]]:
+    """Returns the results of slices, and the failures that will be retried. model: as for
+    `results.rows`."""
     rows: list[Result] = []
     attempts: list[Attempt] = []
     for in_flight in slices:
-        ended, failed = results.rows(in_flight, limits)
+        ended, failed = results.rows(in_flight, limits, model)
         rows += ended
         attempts += failed
     return rows, attempts

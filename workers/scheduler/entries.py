@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from jobs.calls.lanes import ALONE
+from jobs.models.inputs.generation import TokenUsage
 from workers.scheduler.cost import LaunchSize
 
 Place = tuple[Any, ...]
@@ -30,6 +31,7 @@ class Entry:
     part: int = 0  #: index in the list of inputs that a call is part of
     #: seconds of preparation: after an item's arrival, at the end of a call's wait
     prepare_s: float = 0.0
+    tokens: TokenUsage | None = None  #: billed tokens, where the output of a chat counts them
 
 
 @dataclass(slots=True, eq=False)

@@ -107,11 +107,13 @@ def _write(
     unit = context.models.unit(job.model, job.version)
     if part_items := target.get("part_items"):
         target = {**target, "part_items": max(part_items, -(-job.total // _MAX_PARTS))}
-    described, units = [], 0
+    described, units, tokens = [], 0, _Tokens(unit)
     rows = context.payloads.resolve_rows(map(_as_mapping, read.result_rows(context.database, job)))
     with closing(Parts(target, dialect(job.dialect), unit, options)) as parts:
         for row in rows:
-            units += row["units"] if row["outcome"] == "succeeded" else 0
+            if row["outcome"] == "succeeded":
+                units += row["units"]
+                tokens.add(row)
             described += [destination.put(part) for part in parts.add(row)]
         described += [destination.put(part) for part in parts.finish()]
     manifest: dict[str, Any] = {
@@ -121,10 +123,33 @@ def _write(
         "compression": target.get("compression", "none"),
         "counts": {"total": job.total, **{name: getattr(job, name) for name in OUTCOMES}},
         "usage": {unit: units},
+        **tokens.as_json(),
         "parts": described,
     }
     destination.seal(manifest)
     return manifest
+
+
+class _Tokens:
+    """Tokens of successful items, as their lines show them. unit: of their sizes."""
+
+    def __init__(self, unit: str) -> None:
+        self._of_size = unit == "tokens"
+        self._counted = self._of_size
+        self._sums = dict.fromkeys(("input", "cached", "output"), 0)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Adds those of a result: of a size in tokens that came alone, all are its input's."""
+        if row["input_tokens"] is not None:
+            self._counted = True
+            for name in self._sums:
+                self._sums[name] += row[f"{name}_tokens"]
+        elif self._of_size:
+            self._sums["input"] += row["units"]
+
+    def as_json(self) -> dict[str, Any]:
+        """Their entry of the manifest; none where nothing counted any."""
+        return {"tokens": self._sums} if self._counted else {}
 
 
 _RESULT = tuple(field.name for field in fields(ResultRow))

@@ -269,14 +269,16 @@ def _errors(error: str | None, manifest: dict[str, Any]) -> dict[str, Any] | Non
 
 
 def _usage(manifest: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns usage of successful items, where the model counts in tokens."""
-    tokens = manifest.get("usage", {}).get("tokens")
-    if tokens is None:
+    """Returns usage of successful items, where tokens were counted."""
+    size = manifest.get("usage", {}).get("tokens")  # all there is in manifests of 0.2.0
+    tokens = manifest.get("tokens") or (size is not None and {"input": size})
+    if not tokens:
         return None
+    input, output = tokens["input"], tokens.get("output", 0)
     return {
-        "input_tokens": tokens,
-        "input_tokens_details": {"cached_tokens": 0},
-        "output_tokens": 0,
+        "input_tokens": input,
+        "input_tokens_details": {"cached_tokens": tokens.get("cached", 0)},
+        "output_tokens": output,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": tokens,
+        "total_tokens": input + output,
     }

@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from jobs.models.inputs.generation import TokenUsage
+
+_MOST_TOKENS = 2**31 - 1  # of a result; a larger count isn't believed
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
@@ -63,3 +66,25 @@ def answer(output: Any) -> ChatAnswer:
         calls,
         stopped_by if isinstance(stopped_by, str) and finish == "stop" else None,
     )
+
+
+def usage_of(output: Any) -> TokenUsage | None:
+    """Returns the tokens that a completion counts; None where it counts none."""
+    return token_usage(output.get("usage")) if isinstance(output, dict) else None
+
+
+def token_usage(usage: Any) -> TokenUsage | None:
+    """Reads OpenAI's usage of a completion; None where it has neither of its counts."""
+    if not isinstance(usage, dict):
+        return None
+    prompt, answer = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    if type(prompt) is not int and type(answer) is not int:
+        return None
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    size = _count(prompt)
+    return TokenUsage(size, min(_count(cached), size), _count(answer))
+
+
+def _count(value: Any) -> int:
+    return min(value, _MOST_TOKENS) if type(value) is int and value > 0 else 0

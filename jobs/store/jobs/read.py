@@ -172,6 +172,9 @@ class ResultRow:
     attempts: int  #: attempts that it took
     units: int  #: its size
     version: str | None  #: version of the model, where the job's slices go by routes
+    input_tokens: int | None  #: billed tokens of its prompt; None: none were counted
+    cached_tokens: int | None  #: of those, cached ones
+    output_tokens: int | None  #: billed tokens that were generated
 
 
 _s, _job = slices.c, bindparam("job", type_=Uuid)
@@ -333,7 +336,7 @@ def result_lines(
 
 _ROWS = """
     SELECT r.seq, i.custom_id, i.reply, r.outcome, {output} AS output, {error} AS error,
-           r.attempts, r.units, {version}
+           r.attempts, r.units, {version}, r.input_tokens, r.cached_tokens, r.output_tokens
     FROM {results} {items}
     WHERE true {where}
     ORDER BY r.seq

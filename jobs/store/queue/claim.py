@@ -46,6 +46,7 @@ class Lease:
     each: int = 1  #: mean number of inputs an item has, rounded up
     traceparent: str | None = None  #: packed TraceContext of the job's request
     owner: int = 0  #: incarnation that holds it
+    dialect: str = "native"  #: dialect of the job
 
     @property
     def inputs(self) -> int:
@@ -142,7 +143,7 @@ _STATEMENT = """
     RETURNING slices.job_id, slices.start, stop, epoch, slices.tenant_id,
               slices.model || '@' || slices.version, jobs.params, suspect, retrying,
               jobs.class, slices.priority, due_at, taken.weight, slices.inputs, jobs.traceparent,
-              lease_owner, taken.cost_ms, taken.starts_ms, {crowded} AS crowded
+              lease_owner, jobs.dialect, taken.cost_ms, taken.starts_ms, {crowded} AS crowded
 """
 _ANYBODY = {"held": "", "last": "", "join": "", "may_claim": "", "precedes": ""}
 _KEPT_WAITING = {
@@ -193,9 +194,8 @@ _CLAIM_SUSPECT = text("""
     JOIN jobs ON jobs.id = kept.job_id
     WHERE slices.job_id = kept.job_id AND slices.start = kept.start
     RETURNING slices.job_id, slices.start, stop, epoch, slices.tenant_id,
-              slices.model || '@' || slices.version, jobs.params, suspect, retrying,
-              jobs.class, slices.priority, due_at, CAST(1 AS float8), 1, jobs.traceparent,
-              lease_owner
+              slices.model || '@' || slices.version, jobs.params, suspect, retrying, jobs.class,
+              slices.priority, due_at, CAST(1 AS float8), 1, jobs.traceparent, lease_owner, dialect
 """)
 
 # Jobs are locked in the order of their ids.

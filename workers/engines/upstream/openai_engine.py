@@ -92,7 +92,8 @@ class OpenAIEngine(UpstreamEngine):
             return answer
         if not (isinstance(answer, dict) and isinstance(answer.get("choices"), list)):
             return Permanent("upstream's answer is no chat completion: it has no list of choices")
-        tokens = _tokens(answer)
+        used = chat.usage_of(answer)
+        tokens = used.input + used.output if used else _tokens(answer)
         return Metered(answer, tokens) if tokens else answer
 
     def _embed(self, name: str, batch: Sequence[Any], params: Params) -> Sequence[Any]:

@@ -245,7 +245,11 @@ def test_a_text_is_what_the_assistant_said_and_only_tokens_are_counted() -> None
     assert (answer.model, answer.created) == ("talker", 17)
     assert answer.choices[0].message.content == "hello"
     output = {"id": "x", "choices": [{"index": 0}], "model": "another"}
-    assert body_of(CHAT, output=json.dumps(output)) == output | {"object": "chat.completion"}
+    counted = {"prompt_tokens": 5, "completion_tokens": 0, "total_tokens": 5}
+    shown = output | {"object": "chat.completion", "usage": counted}
+    assert body_of(CHAT, output=json.dumps(output)) == shown
+    own = output | {"usage": {"prompt_tokens": 3, "completion_tokens": 1}}
+    assert body_of(CHAT, output=json.dumps(own)) == own | {"object": "chat.completion"}
     for asked, output in ((ASKED, "[0.5]"), (CHAT, '"hello"')):
         _, line = dialect("openai").result_line(row(output=output), "characters", asked)
         assert json.loads(line)["response"]["body"]["usage"]["total_tokens"] == 0

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, cast
 from uuid import UUID
 
@@ -9,6 +10,8 @@ import pytest
 
 from jobs import clock
 from jobs.models.builtin_models import SAMPLES
+from jobs.models.inputs.generation import TokenUsage
+from jobs.models.model import Model
 from jobs.store.queue.claim import Lease
 from workers.device.call_puller import CallPuller
 from workers.device.delivery import Delivery
@@ -47,6 +50,24 @@ def test_every_item_ends_with_its_output(delivery: Delivery, items: int) -> None
     assert in_flight.batch.wait(10.0) == [in_flight]
     found = [(outcome.seq, outcome.output, outcome.launch_id) for outcome in in_flight.outcomes]
     assert found == [(seq, seq, 1) for seq in range(items)]
+
+
+def test_the_tokens_that_a_chat_counts_are_those_of_its_outcome() -> None:
+    usage = {"prompt_tokens": 5, "completion_tokens": 2}
+    details = {"prompt_tokens_details": {"cached_tokens": 9}}
+    given: list[tuple[Any, TokenUsage | None]] = [
+        (usage, TokenUsage(5, 0, 2)), (usage | details, TokenUsage(5, 5, 2)),
+        ({"completion_tokens": 2}, TokenUsage(0, 0, 2)), ({"total_tokens": 7}, None), (None, None),
+        ({"prompt_tokens": "5", "completion_tokens": True}, None), ([], None),
+        ({"prompt_tokens": -1, "completion_tokens": 2**40}, TokenUsage(0, 0, 2**31 - 1)),
+    ]  # fmt: skip
+    outputs: list[Any] = ["text", {}, ValueError("no"), *({"usage": one} for one, _ in given)]
+    model = Model("talk", "1", "echo", task="chat")
+    with closing(Delivery(model, NO_CALLS, lambda model, launch: 1, RecordStreams())) as chats:
+        in_flight = claimed(len(outputs))
+        chats.deliver(launch_of(len(outputs), in_flight), outputs, None)
+    found = [outcome.tokens for outcome in in_flight.outcomes]
+    assert found == [None, None, None, *(expected for _, expected in given)]
 
 
 def test_nothing_is_left_undelivered_when_it_is_closed(delivery: Delivery) -> None:

@@ -16,7 +16,7 @@ from jobs.calls.messages import Reply, pack_replies, unpack_replies
 from jobs.ids import new
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.inputs.generation import TokenUsage
-from jobs.models.model import Limits
+from jobs.models.model import Limits, Model
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Result
 from workers.engines import frames
@@ -152,6 +152,36 @@ def test_a_row_tells_where_its_item_was() -> None:
     row = recorded("x")
     assert (row.seq, row.units, row.wait_ms, row.launch_id) == (0, 3, 1.5, 7)
     assert row.tenant == "tenant"
+
+
+CALLS = {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "function": {}}]}
+USABLE: dict[tuple[str, Any], list[Any]] = {
+    ("anthropic", "chat"): ["hi", {"choices": [{"message": {"content": None}}]}],
+    ("openai", "chat"): ["hi", {"a": 1}, None],
+    ("openai", "embedding"): [[1, 2.5], [[1.0], [2]], np.ones(3), np.ones((2, 3), "f4"), []],
+    ("native", "chat"): [{"a": 1}],
+    ("native", "embedding"): ["x"],
+}
+UNUSABLE: dict[tuple[str, Any], list[Any]] = {
+    ("anthropic", "chat"): [
+        {"a": 1}, 5, np.ones(3), {"choices": []}, {"choices": [{"message": CALLS}]},
+    ],
+    ("anthropic_part", "chat"): [None],
+    ("openai", "embedding"): ["x", {}, [None], [[1], "a"], [True], [1e300], np.array([1e300]), 5],
+}  # fmt: skip
+
+
+def test_an_output_of_which_a_dialect_can_make_no_answer_fails_its_item() -> None:
+    for ends, kinds in (("succeeded", USABLE), ("failed", UNUSABLE)):
+        for (name, task), outputs in kinds.items():
+            lease = Lease(new(), 0, len(outputs), 1, "t", "m@1", "{}", dialect=name)
+            [made] = ClaimedBatch([lease]).slices
+            made.expect(len(outputs))
+            made.add([ItemOutcome(n, 1, 0.0, 1, output) for n, output in enumerate(outputs)])
+            rows, _ = results.rows(made, Limits(), Model("m", "1", "echo", task=task))
+            found = [(row.outcome, row.error and orjson.loads(row.error)["code"]) for row in rows]
+            code = None if ends == "succeeded" else "invalid_output"
+            assert found == [(ends, code)] * len(outputs), (name, task)
 
 
 def test_frames_that_items_share_are_stored_once_a_slice() -> None:

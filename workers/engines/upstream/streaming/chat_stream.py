@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from jobs.models.inputs.chat import token_usage
 from jobs.models.inputs.generation import Rendering, Sampling, TokenUsage
 from workers.engines.generator import Emitted, FinishReason, NewSequence, TokenLogprob
 from workers.engines.protocol import Permanent, Transient
@@ -65,7 +66,7 @@ class _Answer:
         if error := chunk.get("error"):
             message = error.get("message") if isinstance(error, dict) else error
             raise Transient(f"upstream broke off: {str(message)[:300]}")
-        self._usage = _usage(chunk.get("usage")) or self._usage
+        self._usage = token_usage(chunk.get("usage")) or self._usage
         choice = next(iter(chunk.get("choices") or ()), None)
         if choice is None:
             return None
@@ -190,18 +191,6 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
             raise Permanent("upstream streamed an event that is too large")
     if rest:
         yield rest
-
-
-def _usage(given: Any) -> TokenUsage | None:
-    if not isinstance(given, dict):
-        return None
-    details = given.get("prompt_tokens_details") or {}
-    counts = (
-        given.get("prompt_tokens"),
-        details.get("cached_tokens"),
-        given.get("completion_tokens"),
-    )
-    return TokenUsage(*(count if type(count) is int and count > 0 else 0 for count in counts))
 
 
 def _logprob(given: Mapping[str, Any]) -> TokenLogprob:

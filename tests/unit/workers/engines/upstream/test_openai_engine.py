@@ -70,6 +70,9 @@ def test_a_conversation_is_sent_as_it_is_and_its_completion_comes_back_metered(
     assert request.path == "/v1/chat/completions"
     assert request.headers["authorization"] == "Bearer sk-1"
     assert json.loads(request.body) == {**CHAT, "model": "theirs", "stream": False}
+    counted = COMPLETION | {"usage": {"prompt_tokens": 120, "completion_tokens": 80}}
+    upstream.answer = lambda request: Answer(counted)
+    assert run(engine, CHAT) == [Metered(counted, 200)]
     upstream.answer = lambda request: Answer({"object": "something"})
     (output,) = run(engine, CHAT)
     assert isinstance(output, Permanent)
