@@ -25,13 +25,14 @@ from jobs.dialects.openai_lines import (
 )
 from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
 from jobs.errors import Fault, Invalid, UnknownModel
-from jobs.intake import invalid_lines, validation
+from jobs.intake import validation
 from jobs.intake.lines import without_last_blanks
 from jobs.intake.spool import MAX_FAULTS, Intake
 from jobs.intake.validation import Item
 from jobs.models.engines.engine_spec import Task
 
 _MOST_WORDS = 500  # characters of a message about a line
+_MOST_BEFORE = 20_000  # faulty lines before the first that names a model, kept in memory
 _LINE_ERROR = "line_error"  # of the reply of a line that was stored with its fault
 _STATUSES = {"invalid_input": 400, "rate_limited": 429, "transient": 503}
 """HTTP status of failed items, by code; others: 500."""
@@ -125,7 +126,7 @@ class _Requests:
             self._before.append((Fault((), "empty_file", "the input file is empty"), None))
         if self._intake is None:
             raise _nothing_stored([fault for fault, _ in self._before])
-        self._intake.finish(lambda seq: ((), seq + 1))
+        self._intake.finish(lambda seq: ((), seq + 1), _reply_to)
         return self._intake
 
     def _taking(self, body: Mapping[str, Any]) -> Intake:
@@ -145,7 +146,10 @@ class _Requests:
             try:
                 self._intake = self._opened(model)
             except LineError as error:
-                self._no_model = error
+                if self._fails_invalid:
+                    self._model = ""  # a later line may name one that can be used
+                else:
+                    self._no_model = error
                 raise
         return self._intake
 
@@ -165,7 +169,7 @@ class _Requests:
                 message = f"{model} takes conversations only: send them to /v1/chat/completions"
             raise LineError("model_not_supported", message, "body.model")
         for fault, custom_id in self._before:
-            self._refuse(intake, fault, custom_id)
+            intake.refuse(fault, custom_id=custom_id, reply=_reply_to(fault))
         return intake
 
     def _named(self, code: str, message: str, path: str) -> Fault:
@@ -175,25 +179,25 @@ class _Requests:
 
     def _fault(self, fault: Fault, custom_id: str | None) -> None:
         if self._intake is not None:
-            self._refuse(self._intake, fault, custom_id)
-        elif len(self._before) < MAX_FAULTS:
+            self._intake.refuse(fault, custom_id=custom_id, reply=_reply_to(fault))
+        elif len(self._before) < (_MOST_BEFORE if self._fails_invalid else MAX_FAULTS):
             self._before.append((fault, custom_id))
         else:
             raise _nothing_stored([fault for fault, _ in self._before], at_least="at least ")
 
-    def _refuse(self, intake: Intake, fault: Fault, custom_id: str | None) -> None:
-        if self._fails_invalid:
-            line = {"code": fault.code, "message": fault.message, "line": fault.line}
-            error = {**line, "param": ".".join(map(str, fault.loc)) or None}
-            item = Item(custom_id, invalid_lines.as_input(fault), None)
-            intake.take(item, orjson.dumps({_LINE_ERROR: error}))
-        else:
-            intake.refuse(fault, custom_id=custom_id)
+
+def _reply_to(fault: Fault) -> bytes:
+    """Returns the reply of a line that is stored with its fault."""
+    line = {"code": fault.code, "message": fault.message, "line": fault.line}
+    error = {**line, "param": ".".join(map(str, fault.loc)) or None}
+    return orjson.dumps({_LINE_ERROR: error})
 
 
 def _nothing_stored(faults: list[Fault], at_least: str = "") -> Invalid:
     plural = "fault" if len(faults) == 1 else "faults"
-    return Invalid(f"{at_least}{len(faults)} {plural}, nothing was stored", faults=faults)
+    return Invalid(
+        f"{at_least}{len(faults)} {plural}, nothing was stored", faults=faults[:MAX_FAULTS]
+    )
 
 
 def _line_error(reply: str | None) -> Any:

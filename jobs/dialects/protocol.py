@@ -20,8 +20,9 @@ class Dialect(Protocol):
     def read_items(self, open_intake: OpenIntake, lines: Lines, batch: BatchRequest) -> Intake:
         """Reads the items of an input into a finished intake.
 
-        open_intake: opens it, once, for the model of that name ("": the job's). lines: None for
-        one that is too long. Raises UnknownModel, or Invalid with everything that is wrong.
+        open_intake: opens it for the model of that name ("": the job's); the last one counts.
+        lines: None for one that is too long. Raises UnknownModel, or Invalid with everything that
+        is wrong.
         """
         ...
 

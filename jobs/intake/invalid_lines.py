@@ -1,5 +1,8 @@
-"""Lines that were refused, stored as items that fail without a launch: the input of such an item
-is an object that no model gets."""
+"""Lines and items that were refused, stored as items that fail without a launch: the input of such
+an item is an object that no model gets."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 
@@ -12,7 +15,25 @@ START = f'{{"{_KEY}":'
 
 def as_input(fault: Fault) -> bytes:
     """Returns the input that stands for a line with a fault, as JSON."""
-    return orjson.dumps({_KEY: fault.message})
+    return orjson.dumps(value_of(fault))
+
+
+def value_of(fault: Fault) -> dict[str, str]:
+    """Returns the same as a JSON value."""
+    return {_KEY: described(fault)}
+
+
+def described(fault: Fault) -> str:
+    """Returns the message of a fault, after its line and its place there."""
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault.loc)
+    line = fault.place or ({} if fault.line is None else {"line": fault.line})
+    before = ", ".join(filter(None, (in_words(line), place.lstrip("."))))
+    return f"{before}: {fault.message}" if before else fault.message
+
+
+def in_words(place: Mapping[str, Any]) -> str:
+    """Returns a place in a file as words: a.csv, line 7."""
+    return ", ".join(str(at) if unit == "file" else f"{unit} {at}" for unit, at in place.items())
 
 
 def message_of(input: str) -> str | None:

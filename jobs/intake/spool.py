@@ -8,7 +8,7 @@ import sys
 import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
 from math import ceil
@@ -20,10 +20,11 @@ import orjson
 from jobs.blobs.payloads import Payloads
 from jobs.errors import Fault, Invalid, Malformed, StorageFull, TooLarge, TooManyItems
 from jobs.identity import Limit
-from jobs.intake import validation
+from jobs.intake import invalid_lines, validation
+from jobs.intake.custom_ids import CustomIds, failing_row
 from jobs.intake.free_space import LOOK_BYTES, DiskFloor
 from jobs.intake.lines import without_last_blanks
-from jobs.intake.validation import MAX_CUSTOM_ID, Item
+from jobs.intake.validation import Item
 from jobs.limits import Bound, most_items, most_stored
 from jobs.models.model import Model
 
@@ -33,6 +34,10 @@ _SLICE_BYTES = 4 << 20  # most bytes of a slice's inputs and their parameters
 _TOGETHER = 256  # items that are taken at once where all are plain texts
 _TOGETHER_BYTES = 1 << 20  # of their lines
 _ROW_BYTES = 32  # of a text's row, without its prefix and the text
+Place = Callable[[int], tuple[str | int, ...]]
+Where = Callable[[int], tuple[tuple[str | int, ...], int | None]]
+ReplyTo = Callable[[Fault], bytes | None]
+
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -83,7 +88,7 @@ class Intake:
         self._over_bytes, self._stash = payloads.over_bytes, payloads.stash("in", job_id)
         self._slice_items = model.limits.slice_items
         self._slice_bytes = self._slice_inputs = 0
-        self._id_hashes, self._id_seqs = array("q"), array("i")
+        self._ids = CustomIds()
 
     def add(
         self,
@@ -98,10 +103,10 @@ class Intake:
         """
         item = validation.check(value, loc, line, self.model, self._strict)
         if isinstance(item, list):
-            its = value.get("custom_id") if isinstance(value, dict) else None
-            if isinstance(its, str):
-                item = [replace(fault, custom_id=its[:MAX_CUSTOM_ID]) for fault in item]
-            self.refuse(*item)
+            its = validation.id_of(value)
+            if its is not None:
+                item = [replace(fault, custom_id=its) for fault in item]
+            self.refuse(*item, custom_id=None if self._strict else its)
         else:
             self.take(item, reply)
 
@@ -148,18 +153,21 @@ class Intake:
         self._cut_texts(sizes)
         return True
 
-    def refuse(self, *faults: Fault, custom_id: str | None = None) -> None:
-        """Counts an item that can't be stored; `finish` reports its faults. custom_id: its id, that
-        of no other item."""
+    def refuse(
+        self, *faults: Fault, custom_id: str | None = None, reply: bytes | None = None
+    ) -> None:
+        """Counts an item that can't be stored; `finish` reports its faults. Unless the job is
+        strict, one that fails with the first of them is stored in its place. custom_id: its id,
+        that of no other item; reply: as for `add`."""
+        if not self._strict:
+            failing = invalid_lines.as_input(self._located(faults[0]))
+            self.take(Item(custom_id, failing, None), reply)
+            return
         seq = self._next()
         if custom_id is not None:
-            self._add_id(seq, custom_id)
+            self._ids.add(seq, custom_id)
             self.rows.write(b"%b%d\t%b\t\n" % (self._prefix, seq, _escape(custom_id)))
         self.fault(*faults)
-
-    def _add_id(self, seq: int, custom_id: str) -> None:
-        self._id_hashes.append(hash(custom_id))
-        self._id_seqs.append(seq)
 
     def _next(self) -> int:
         """Returns the seq of the next item."""
@@ -184,7 +192,7 @@ class Intake:
         custom_id = b"\\N"
         if item.custom_id is not None:
             self.input_bytes += len(item.custom_id.encode())
-            self._add_id(seq, item.custom_id)
+            self._ids.add(seq, item.custom_id)
             custom_id = _escape(item.custom_id)
         params = b"\\N" if item.params is None else item.params.replace(b"\\", b"\\\\")
         if self.input_bytes > self._most_stored:
@@ -197,15 +205,18 @@ class Intake:
             text = b"" if self.faults else self._stash.add(seq, item.input).encode()
         said = b"\\N" if reply is None else reply.replace(b"\\", b"\\\\")
         row = b"%b%d\t%b\t%b\t%b\t%b\n" % (self._prefix, seq, custom_id, params, said, text)
-        self._spooled_bytes += len(row)
-        if self._spooled_bytes > self._max_bytes:
-            message = f"the items have more than {self._max_bytes:,} bytes, spooled; split them"
-            raise TooLarge(f"{message} into several jobs; nothing was stored")
+        self._count_spooled(len(row))
         if self._spooled_bytes + self._stashed_bytes > self._next_look:
             self._next_look += LOOK_BYTES
             self._floor.check()
         self.rows.write(row)
         self._cut(seq, size, item.inputs)
+
+    def _count_spooled(self, more: int) -> None:
+        self._spooled_bytes += more
+        if self._spooled_bytes > self._max_bytes:
+            message = f"the items have more than {self._max_bytes:,} bytes, spooled; split them"
+            raise TooLarge(f"{message} into several jobs; nothing was stored")
 
     def _cut(self, seq: int, size: int, inputs: int) -> None:
         over = (
@@ -237,72 +248,68 @@ class Intake:
     @property
     def custom_ids(self) -> bool:
         """True where any item has one."""
-        return len(self._id_seqs) > 0
+        return bool(self._ids)
 
     def fault(self, *faults: Fault) -> None:
         """Adds faults that `finish` reports; raises Invalid where they are more than it lists."""
-        self.faults += (
-            replace(fault, place=self._place(fault.line)) if fault.line else fault
-            for fault in faults
-        )
+        self.faults += map(self._located, faults)
         if len(self.faults) > MAX_FAULTS:
             del self.faults[MAX_FAULTS:]
             raise self._invalid(f"at least {MAX_FAULTS} faults")
 
-    def finish(self, where: Callable[[int], tuple[tuple[str | int, ...], int | None]]) -> None:
-        """Raises Invalid with all faults, if any. where: (loc, line) of an item by its seq."""
+    def finish(self, where: Where, reply_to: ReplyTo = lambda fault: None) -> None:
+        """Raises Invalid with all faults, if any. Unless the job is strict, items whose id an
+        earlier one has fail. where: (loc, line) of an item by its seq; reply_to: reply of an item
+        with a fault, as for `add`."""
         if self.total == 0:
             self.fault(Fault(("items",), "empty", "a job needs at least one item"))
-        reported = {fault.line for fault in self.faults if fault.line}
-        for seq, first in self._duplicates():
-            (loc, line), (_, first_line) = where(seq), where(first)
-            if line in reported:
-                continue
-            its = {"item": first} if first_line is None else self._place(first_line)
-            message = f"custom_id is already that of {_shown(its)}"
-            its_loc = (*loc, "custom_id")
-            self.fault(Fault(its_loc, "duplicate_custom_id", message, line, first=its))
+        if self._strict or self.faults:
+            self._report_duplicates(where)
+        else:
+            self._fail_duplicates(where, reply_to)
         if count := len(self.faults):
             raise self._invalid("1 fault" if count == 1 else f"{count} faults")
         self._stash.finish()
         self._close_slice(self.total)
         self.rows.seek(0)
 
+    def _report_duplicates(self, where: Where) -> None:
+        reported = {fault.line for fault in self.faults if fault.line}
+        for seq, first in self._ids.duplicates(self.rows, MAX_FAULTS):
+            fault = self._duplicate(where, seq, first)
+            if fault.line not in reported:
+                self.fault(fault)
+
+    def _fail_duplicates(self, where: Where, reply_to: ReplyTo) -> None:
+        """Replaces the rows of items whose id an earlier one has by those that fail."""
+        duplicates = self._ids.in_order(self.rows)
+        pair = next(duplicates, None)
+        if pair is None:
+            return
+        with closing(self.rows) as rows:
+            self.rows = tempfile.SpooledTemporaryFile(_SPOOL_IN_MEMORY)  # noqa: SIM115
+            rows.seek(0)
+            for seq, row in enumerate(rows):
+                if pair and seq == pair[0]:
+                    fault, pair = self._duplicate(where, *pair), next(duplicates, None)
+                    failing = failing_row(row, self._located(fault), reply_to(fault))
+                    self._count_spooled(len(failing) - len(row))
+                    row = failing
+                self.rows.write(row)
+
+    def _duplicate(self, where: Where, seq: int, first: int) -> Fault:
+        (loc, line), (_, first_line) = where(seq), where(first)
+        its = {"item": first} if first_line is None else self._place(first_line)
+        message = f"custom_id is already that of {invalid_lines.in_words(its)}"
+        return Fault((*loc, "custom_id"), "duplicate_custom_id", message, line, first=its)
+
+    def _located(self, fault: Fault) -> Fault:
+        return replace(fault, place=self._place(fault.line)) if fault.line else fault
+
     def _invalid(self, what: str) -> Invalid:
         """Returns the error, its faults in the order of their lines."""
         self.faults.sort(key=lambda fault: fault.line or 0)
         return Invalid(f"{what}, nothing was stored", faults=self.faults)
-
-    def _duplicates(self) -> Iterator[tuple[int, int]]:
-        """Yields (seq, seq of the first with the same id).
-
-        Hashes find candidates in 12 bytes an item, so many at a time that their ids fit in memory;
-        the spooled rows tell if the ids are equal.
-        """
-        if len(self._id_seqs) < 2:
-            return
-        import numpy as np
-
-        hashes, seqs = np.asarray(self._id_hashes), np.asarray(self._id_seqs)
-        in_order = np.argsort(hashes, kind="stable")
-        is_repeated = hashes[in_order[1:]] == hashes[in_order[:-1]]
-        repeated = hashes[np.sort(in_order[1:][is_repeated])]
-        for start in range(0, len(repeated), MAX_FAULTS):
-            new = np.setdiff1d(repeated[start : start + MAX_FAULTS], repeated[:start])
-            is_candidate = np.zeros(self.total, bool)
-            is_candidate[seqs[np.isin(hashes, new)]] = True
-            yield from self._equal_ids(is_candidate.tobytes())
-
-    def _equal_ids(self, is_candidate: bytes) -> Iterator[tuple[int, int]]:
-        """Yields as `_duplicates`, among the items whose byte isn't 0."""
-        first: dict[bytes, int] = {}
-        self.rows.seek(0)
-        for row in self.rows:
-            _, _, seq, custom_id, *_ = row.split(b"\t", 4)
-            if is_candidate[int(seq)]:
-                before = first.setdefault(custom_id, int(seq))
-                if before != int(seq):
-                    yield int(seq), before
 
     def keep(self) -> None:
         """Keeps the payloads at `close`: from the commit on the job may be in the database."""
@@ -316,11 +323,6 @@ class Intake:
             self._stash.undo()
 
 
-def _shown(place: Mapping[str, Any]) -> str:
-    """Returns a place as words: a.csv, line 7."""
-    return ", ".join(str(at) if unit == "file" else f"{unit} {at}" for unit, at in place.items())
-
-
 def _too_many_bytes(bound: Bound) -> StorageFull:
     message = f"{bound.whose} may store {bound.most:.0f} bytes ({bound.name}), and the job has more"
     return StorageFull(f"{message}; nothing was stored", bound=bound, left=int(bound.most))
@@ -330,15 +332,17 @@ def _escape(text: str) -> bytes:
     return text.translate(_ESCAPES).encode()
 
 
-def add_array(intake: Intake, values: Iterable[Any]) -> None:
-    """Adds the items of a JSON body."""
+def add_array(
+    intake: Intake, values: Iterable[Any], place: Place = lambda index: ("items", index)
+) -> None:
+    """Adds the items of a JSON body. place: of each in the body."""
     left, start = iter(values), 0
     while some := list(islice(left, intake.texts_at_once()[0])):
         if not intake.add_texts(some):
             for index, value in enumerate(some, start):
-                intake.add(value, ("items", index))
+                intake.add(value, place(index))
         start += len(some)
-    intake.finish(lambda seq: (("items", seq), None))
+    intake.finish(lambda seq: (place(seq), None))
 
 
 def add_lines(intake: Intake, lines: Iterable[bytes | None]) -> None:

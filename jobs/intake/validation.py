@@ -330,6 +330,12 @@ def _storable_params(model: Model, params: Any) -> bytes:
         raise ValueError(code, f"the object params {message}") from None
 
 
+def id_of(item: Any) -> str | None:
+    """Returns the custom_id of an item with other faults, if it has a valid one."""
+    custom_id = item.get("custom_id") if isinstance(item, dict) else None
+    return custom_id if is_custom_id(custom_id) else None
+
+
 def is_custom_id(value: Any) -> bool:
     """Returns True for a text that CUSTOM_ID describes."""
     if not isinstance(value, str) or not 1 <= len(value) <= MAX_CUSTOM_ID:

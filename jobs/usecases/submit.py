@@ -105,6 +105,7 @@ def prepare(
     asked: Mapping[str, Any] | None = None,
     target: Mapping[str, Any] | None = None,
     answer: RenderJob = jobs.job_json,
+    place: spool.Place = lambda index: ("items", index),
 ) -> Submission:
     """Checks a job, and spools its items; the database isn't touched.
 
@@ -112,7 +113,8 @@ def prepare(
     max_items, max_bytes: most items, and most bytes of them as they are spooled; floor: of the
     disks; claim: the job's Idempotency-Key, stored with it and its response; limits, key: limits
     and API key (`key_…`) of the caller; dialect, asked: dialect, and what it was asked beyond the
-    order; target: of the results. Raises UnknownModel, TooLarge, InsufficientStorage, or Invalid
+    order; target: of the results; place: of an item of the array in the request. Raises
+    UnknownModel, TooLarge, InsufficientStorage, or Invalid
     with all faults; BlobsAway where the store of `payloads` can't be reached.
     """
     model = models.resolve(order.model, tenant)
@@ -127,7 +129,7 @@ def prepare(
         if lines is not None:
             spool.add_lines(taken, lines)
         else:
-            spool.add_array(taken, array or ())
+            spool.add_array(taken, array or (), place)
         job = NewJob(
             id=job_id, tenant=tenant, model=model, custom_ids=taken.custom_ids,
             input_bytes=taken.input_bytes, limits=tuple(limits),

@@ -28,6 +28,10 @@ class MessageBatchRequest(BaseModel):
     """The body of POST /v1/messages/batches."""
 
     requests: list[BatchedRequest] = Field(min_length=1)
+    on_invalid: Literal["reject", "fail_item"] = Field(
+        default="reject",
+        description="`fail_item`: a request with a fault fails alone; else the batch is refused",
+    )
 
 
 class RequestCounts(BaseModel):

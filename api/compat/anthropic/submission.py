@@ -8,6 +8,7 @@ lists of batches.
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from typing import IO, Any
@@ -20,7 +21,7 @@ from jobs import ids
 from jobs.dialects.anthropic import item_of, model_of
 from jobs.errors import Fault, Invalid, Malformed, UnknownModel
 from jobs.identity import Caller
-from jobs.intake import validation
+from jobs.intake import invalid_lines, validation
 from jobs.intake.free_space import DiskFloor
 from jobs.intake.idempotency_key import Claim
 from jobs.intake.spool import MAX_FAULTS
@@ -99,9 +100,21 @@ def _part_ids(batch: JobRow) -> list[UUID]:
 class _Requests:
     """Requests of a batch by the model that they name."""
 
+    on_invalid: str  #: reject the batch, or fail its invalid requests
     items: list[Any] = field(default_factory=list)  #: of all requests, in their order
     faults: list[Fault] = field(default_factory=list)  #: up to one more than are listed
     places: dict[str, list[int]] = field(default_factory=dict)  #: positions of a model's requests
+    failing: list[int] = field(default_factory=list)  #: positions of those without a usable model
+
+    def fail(self, n: int, *faults: Fault) -> None:
+        """Adds faults of a request; where it fails alone, an item that fails stands for it."""
+        if self.on_invalid == "reject":
+            self.faults.extend(faults)
+        elif faults:
+            self.items[n] = {
+                "custom_id": validation.id_of(self.items[n]),
+                "input": invalid_lines.value_of(faults[0]),
+            }
 
 
 def _requests(raw: bytes, most: int) -> _Requests:
@@ -110,22 +123,28 @@ def _requests(raw: bytes, most: int) -> _Requests:
     requests = fields.get("requests") if isinstance(fields, dict) else None
     if not isinstance(requests, list) or not requests:
         raise Malformed("the body must be an object with requests, an array of at least one")
+    on_invalid = fields.get("on_invalid", "reject")
+    if on_invalid not in ("reject", "fail_item"):
+        message = 'on_invalid must be "reject" or "fail_item"'
+        raise Invalid(message, faults=[Fault(("on_invalid",), "invalid_value", message)])
     if len(requests) > most:
         message = f"a batch has at most {most} requests"
         raise Invalid(message, faults=[Fault(("requests",), "too_many", message)])
-    read, first = _Requests(), dict[str, int]()
+    read, first = _Requests(on_invalid), dict[str, int]()
     for n, request in enumerate(requests):
         item, found = item_of(request, ("requests", n))
         read.items.append(item)
-        read.faults.extend(found)
         if model := model_of(request):
             read.places.setdefault(model, []).append(n)
-        elif isinstance(request, dict) and isinstance(request.get("params"), dict):
-            read.faults.append(_model_fault(n, "missing", "the request names no model"))
+        else:
+            read.failing.append(n)
+            if isinstance(request, dict) and isinstance(request.get("params"), dict):
+                found.append(_model_fault(n, "missing", "the request names no model"))
         custom_id = item["custom_id"]
         if isinstance(custom_id, str) and (earlier := first.setdefault(custom_id, n)) != n:
             message = f"custom_id is already that of request {earlier}"
-            read.faults.append(Fault(("requests", n, "custom_id"), _DUPLICATE, message))
+            found.append(Fault(("requests", n, "custom_id"), _DUPLICATE, message))
+        read.fail(n, *found)
         if len(read.faults) > MAX_FAULTS:
             break
     return read
@@ -143,18 +162,15 @@ def _prepared(
     faults of all requests, and UnknownModel where they name one model, which isn't there."""
     faults, submissions = requests.faults, list[Submission]()
     models = resources.models_of(caller.tenant)
-    for model, places in requests.places.items():
+    for model, places in _usable_models(models, requests, caller.tenant).items():
         try:
-            if problem := _model_problem(models, model, caller.tenant):
-                faults.append(_model_fault(places[0], "model", problem))
-                continue
             asked = {"model": model, "request": fingerprint}
             if submissions:
                 asked = {"model": model, "batch": ids.show("msgbatch", submissions[0].job.id)}
             submission = prepare(
                 models,
                 caller.tenant,
-                Order(model, expires_in_s=_DAY_S),
+                Order(model, expires_in_s=_DAY_S, on_invalid=requests.on_invalid),
                 array=[requests.items[n] for n in places],
                 max_items=resources.settings.max_items,
                 max_bytes=resources.settings.max_spool_mb * _MIB,
@@ -165,13 +181,10 @@ def _prepared(
                 key=caller.key_id,
                 dialect=PART_DIALECT if submissions else DIALECT,
                 asked=asked,
+                place=partial(_place_of, places),
             )
-        except UnknownModel as error:
-            if len(requests.places) == 1:
-                raise
-            faults.append(_model_fault(places[0], "model", error.detail))
         except Invalid as error:
-            faults += _request_faults(error.faults, places)
+            faults += _request_faults(error.faults)
         else:
             submissions.append(stack.enter_context(closing(submission)))
     if faults:
@@ -181,10 +194,36 @@ def _prepared(
     return _with_parts(submissions)
 
 
-def _model_problem(models: Registry, model: str, tenant: str) -> str | None:
-    """Returns why a model can't converse, or None. Raises UnknownModel."""
-    task = models.resolve(model, tenant).effective_task
-    return None if task == "chat" else f"{model} does {task}, not chat"
+def _usable_models(models: Registry, requests: _Requests, tenant: str) -> dict[str, list[int]]:
+    """Returns the positions of requests by the models that serve them. Requests for others are
+    faults or, where they fail alone, go with the first of these. Raises UnknownModel where they
+    name one model, which isn't there."""
+    usable = dict(requests.places)
+    for model, places in requests.places.items():
+        try:
+            task = models.resolve(model, tenant).effective_task
+            problem = "" if task == "chat" else f"{model} does {task}, not chat"
+        except UnknownModel as error:
+            if len(requests.places) == 1:
+                raise
+            problem = error.detail
+        if problem:
+            del usable[model]
+            requests.failing.extend(places)
+            for n in places if requests.on_invalid == "fail_item" else places[:1]:
+                requests.fail(n, _model_fault(n, "model", problem))
+    if requests.on_invalid == "fail_item":
+        if usable:
+            first = next(iter(usable))
+            usable[first] = sorted([*usable[first], *requests.failing])
+        else:
+            message = "no request names a chat model that is served here"
+            requests.faults.append(Fault(("requests",), "model", message))
+    return usable
+
+
+def _place_of(places: Sequence[int], index: int) -> tuple[str | int, ...]:
+    return "requests", places[index]
 
 
 def _model_fault(n: int, code: str, message: str) -> Fault:
@@ -207,7 +246,7 @@ def _with_parts(submissions: list[Submission]) -> list[Submission]:
     return submissions
 
 
-def _request_faults(faults: Iterable[Fault], places: Sequence[int]) -> list[Fault]:
+def _request_faults(faults: Iterable[Fault]) -> list[Fault]:
     """Translates the locations of faults from items to the client's requests. Duplicate ids are
     found among the requests of all models."""
     found = []
@@ -215,8 +254,6 @@ def _request_faults(faults: Iterable[Fault], places: Sequence[int]) -> list[Faul
         if fault.code == _DUPLICATE:
             continue
         loc = list(fault.loc)
-        if loc[:1] == ["items"] and len(loc) > 1 and isinstance(loc[1], int):
-            loc[:2] = "requests", places[loc[1]]
-            loc[2:3] = ["params"] if loc[2:3] == ["input"] else loc[2:3]
+        loc[2:3] = ["params"] if loc[2:3] == ["input"] else loc[2:3]
         found.append(Fault(tuple(loc), fault.code, fault.message))
     return found

@@ -71,21 +71,31 @@ def test_wrong_lines_fail_the_batch_and_the_first_fault_of_each_is_named(
 def test_a_faulty_line_fails_alone_where_the_batch_says_so(client: OpenAI) -> None:
     good = [embedding("a", "x"), embedding("e", "xyz")]
     bad = [embedding("b", "x") | {"method": "GET"}, embedding("c", "x", "minilm")]
-    lines = [b"{not json", good[0], *bad, embedding("d", [1, 2]), good[1]]
+    lines = [b"{not json", good[0], *bad, embedding("d", [1, 2]), good[1], embedding("a", "y")]
     batch = ended(client, create(client, *lines, extra_body={"on_invalid": "fail_item"}))
     assert batch.status == "completed", batch.errors
-    assert counts_of(batch) == (6, 2, 4)
+    assert counts_of(batch) == (7, 2, 5)
     answers = lines_of(client, batch.output_file_id)
     assert [(one["custom_id"], one["error"]) for one in answers] == [("a", None), ("e", None)]
     failed = lines_of(client, batch.error_file_id)
-    assert [one["response"] for one in failed] == [None] * 4
+    assert [one["response"] for one in failed] == [None] * 5
     said = [(one["custom_id"], one["error"]) for one in failed]
     assert [(id, one["line"], one["code"], one["param"]) for id, one in said] == [
         (None, 1, "invalid_json_line", None),
         ("b", 3, "invalid_method", "method"),
         ("c", 4, "mismatched_model", "body.model"),
         ("d", 5, "invalid_type", "body.input"),
+        ("a", 7, "duplicate_custom_id", "custom_id"),
     ]
+    assert said[-1][1]["message"] == "custom_id is already that of line 2"
+
+
+def test_a_first_line_whose_model_is_not_there_fails_alone_too(client: OpenAI) -> None:
+    lines = [embedding("a", "x", "no-such-model"), embedding("b", "x", "echo"), embedding("c", "x")]
+    batch = ended(client, create(client, *lines, extra_body={"on_invalid": "fail_item"}))
+    assert (batch.model, counts_of(batch)) == ("vectors", (3, 1, 2))
+    codes = [one["error"]["code"] for one in lines_of(client, batch.error_file_id)]
+    assert codes == ["model_not_found", "model_not_supported"]
 
 
 def test_an_input_that_was_deleted_fails_the_batch(client: OpenAI, platform: Platform) -> None:

@@ -45,7 +45,8 @@ def read(lines: Iterable[bytes | None], asked: dict[str, Any]) -> tuple[list[byt
     with ExitStack() as opened:
 
         def open_intake(name: str) -> Intake:
-            intake = Intake(ids.new(), "acme", MODELS.resolve(name), strict=True, max_items=1000)
+            strict, model = "on_invalid" not in asked, MODELS.resolve(name)
+            intake = Intake(ids.new(), "acme", model, strict=strict, max_items=1000)
             opened.callback(intake.close)
             return intake
 

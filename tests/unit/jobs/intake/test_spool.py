@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from jobs import ids
 from jobs.errors import Invalid, StorageFull, TooLarge, TooManyItems
 from jobs.identity import Limit
-from jobs.intake import spool
+from jobs.intake import custom_ids, spool
 from jobs.intake.lines import bounded_lines, without_last_blanks
 from jobs.intake.spool import Intake, add_array, add_lines
 from jobs.models.model import Limits, Model
-from tests.support.json_values import custom_ids, json_values
+from tests.support.json_values import custom_ids as names_of_items
+from tests.support.json_values import json_values
 
 
 def new(
@@ -63,7 +64,7 @@ def refusal(taken: Intake, *lines: bytes) -> list[tuple[int | None, str, str]]:
     return [(fault.line, fault.code, fault.message) for fault in caught.value.faults]
 
 
-@given(st.lists(st.tuples(custom_ids, json_values), min_size=1, unique_by=lambda pair: pair[0]))
+@given(st.lists(st.tuples(names_of_items, json_values), min_size=1, unique_by=lambda pair: pair[0]))
 def test_rows_unescaped_hold_what_the_client_sent(sent: list[tuple[str, Any]]) -> None:
     found = rows({"custom_id": id, "input": value} for id, value in sent)
     assert [(custom_id, json.loads(text or "")) for _, custom_id, _, _, text in found] == sent
@@ -185,7 +186,7 @@ def test_a_duplicate_is_named_with_both_places() -> None:
 def test_of_names_that_share_a_hash_the_equal_ones_are_duplicates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(spool, "hash", lambda text: 7, raising=False)
+    monkeypatch.setattr(custom_ids, "hash", lambda text: 7, raising=False)
     names = ["a", "b", "\\N", "\\", "N"]
     found = rows({"custom_id": name, "input": 1} for name in names)
     assert [custom_id for _, custom_id, *_ in found] == names
