@@ -12,6 +12,7 @@
     │   ├── CallCancelled             409  cancelled
     │   ├── IdempotencyKeyInFlight    409  idempotency_key_in_flight
     │   └── StreamMoved               409  stream_moved
+    ├── JobDeleted                    410  job_deleted
     ├── Pruned                        410  pruned
     ├── TooLarge                      413  too_large
     ├── UrlTooLong                    414  url_too_long

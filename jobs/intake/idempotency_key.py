@@ -7,7 +7,7 @@ whose value is a String. Many clients send a bare key, for example a UUID: it is
 import re
 from dataclasses import dataclass
 
-from jobs.errors import Malformed
+from jobs.errors import Malformed, MillraceError
 
 MAX_LENGTH = 1024  # characters of a key; RFC 9651 asks parsers to support as many
 
@@ -23,6 +23,18 @@ _PARAMETERS = rf"(?:; *[a-z*][a-z0-9_.*-]*(?:=(?:{_VALUE}))?)*"  # allowed, and 
 _ITEM = re.compile(rf" *({_STRING}){_PARAMETERS} *", re.ASCII)
 _BARE = re.compile(rf" *({_IN_BARE}+) *")
 _ESCAPED = re.compile(r'\\(["\\])')
+
+
+class JobDeleted(MillraceError):
+    """The job that an Idempotency-Key made was deleted; the key is kept until it lapses."""
+
+    status, code, title = 410, "job_deleted", "The job of this Idempotency-Key was deleted"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the request under this Idempotency-Key made a job that was deleted since; to make "
+            "another job, send a new key"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from sqlalchemy import Engine as Database
 
 from jobs.errors import IdempotencyKeyInFlight, IdempotencyKeyReused, SpendCap
-from jobs.intake.idempotency_key import Claim
+from jobs.intake.idempotency_key import Claim, JobDeleted
 from jobs.store.billing import quota, spend
 from jobs.store.db import CONNECTION_ERRORS, Tx
 from jobs.store.jobs import idempotency
@@ -105,5 +105,5 @@ def _lock_key(tx: Tx, claim: Claim) -> Outcome | None:
         return IdempotencyKeyInFlight()
     try:
         return idempotency.find(tx, claim)
-    except IdempotencyKeyReused as error:
+    except (IdempotencyKeyReused, JobDeleted) as error:
         return error

@@ -11,12 +11,12 @@ from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from jobs.store.db import Tx
+from jobs.store.jobs import idempotency
 from jobs.store.scaling_tables import prepared
 from jobs.store.tables import (
     attempts,
     checkpoints,
     deletions,
-    idempotency_keys,
     items,
     jobs,
     results,
@@ -47,12 +47,14 @@ def enqueue(tx: Tx, ids: Collection[UUID]) -> None:
 
 
 def delete_jobs(tx: Tx, ids: Sequence[UUID]) -> None:
-    """Deletes the rows that describe jobs, their items and results aside.
+    """Deletes the rows that describe jobs, their items and results aside. Their Idempotency-Keys
+    stay until they lapse.
 
     The caller has locked their slices, then them.
     """
-    for table in (slices, checkpoints, prepared, webhook_deliveries, idempotency_keys, transfers):
+    for table in (slices, checkpoints, prepared, webhook_deliveries, transfers):
         tx.execute(delete(table).where(table.c.job_id.in_(ids)))
+    idempotency.empty(tx, ids)
     tx.execute(delete(jobs).where(jobs.c.id.in_(ids)))
 
 

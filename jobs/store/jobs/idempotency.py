@@ -5,17 +5,18 @@ without the other. OpenAI's and Anthropic's packages send no Idempotency-Key, bu
 is a retry: their batches are found by the fingerprint of the request.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from uuid import UUID
 
-from sqlalchemy import BigInteger, bindparam, cast, delete, func, insert, select, tuple_
+from sqlalchemy import BigInteger, bindparam, cast, delete, func, insert, select, tuple_, update
 from sqlalchemy.dialects.postgresql import JSONB
 
 from jobs import clock, ids
 from jobs.errors import IdempotencyKeyInFlight, IdempotencyKeyReused
-from jobs.intake.idempotency_key import Claim
+from jobs.intake.idempotency_key import Claim, JobDeleted
 from jobs.store import queries
 from jobs.store.db import Tx
 from jobs.store.db import lock as lock_name
@@ -34,10 +35,15 @@ class StoredResponse:
 _FIND = select(table.c.fingerprint, table.c.job_id, table.c.answer).where(queries.is_own(table))
 
 
+_OF_DELETED = ""
+"""In place of the answer of a key whose job was deleted."""
+
+
 def find(tx: Tx, claim: Claim) -> StoredResponse | None:
     """Returns the response that a key has.
 
-    Raises IdempotencyKeyReused where it belongs to another request.
+    Raises IdempotencyKeyReused where it belongs to another request, JobDeleted where its job was
+    deleted.
     """
     query = _FIND.where(table.c.key == claim.key)
     found = tx.execute(query, {"tenant": claim.tenant}).one_or_none()
@@ -45,6 +51,8 @@ def find(tx: Tx, claim: Claim) -> StoredResponse | None:
         return None
     if bytes(found.fingerprint) != claim.fingerprint:
         raise IdempotencyKeyReused
+    if found.answer == _OF_DELETED:
+        raise JobDeleted
     return StoredResponse(found.job_id, found.answer)
 
 
@@ -63,8 +71,8 @@ def try_lock(tx: Tx, claim: Claim) -> bool:
 def lock(tx: Tx, claim: Claim) -> None:
     """Locks the key until the transaction ends.
 
-    Raises IdempotencyKeyInFlight where another request has it or was faster,
-    IdempotencyKeyReused where that was a different request.
+    Raises IdempotencyKeyInFlight where another request has it or was faster, and what `find`
+    raises.
     """
     if not try_lock(tx, claim) or find(tx, claim):
         raise IdempotencyKeyInFlight
@@ -84,6 +92,11 @@ def store(tx: Tx, claim: Claim, job_id: UUID, answer: bytes) -> None:
             answer=answer.decode(),
         )
     )  # fmt: skip
+
+
+def empty(tx: Tx, job_ids: Collection[UUID]) -> None:
+    """Takes the answers from the keys of deleted jobs: the keys make no other job."""
+    tx.execute(update(table).where(table.c.job_id.in_(job_ids)).values(answer=_OF_DELETED))
 
 
 def delete_old(tx: Tx, age_s: float, most: int = 1000) -> int:

@@ -66,6 +66,23 @@ def test_the_same_request_again_gets_the_stored_answer(
     assert again.headers["location"] == first.headers["location"] == f"/jobs/{again.json()['id']}"
 
 
+def test_the_key_of_a_deleted_job_makes_no_other_one(
+    http: httpx.Client, client: Client, database: Engine, token: str
+) -> None:
+    named = {"Idempotency-Key": token}
+    small, large = job(token), job(token, *["x"] * 100)
+    for body, key in ((small, named), (large, {"Idempotency-Key": f"{token}-large"})):
+        first = http.post("/jobs", json=body, headers=key).json()
+        client.jobs.wait(first["id"])
+        http.delete(f"/jobs/{first['id']}").raise_for_status()
+        again = http.post("/jobs", json=body, headers=key)
+        assert (again.status_code, again.json()["code"]) == (410, "job_deleted")
+        assert "send a new key" in again.json()["detail"]
+        other = http.post("/jobs", json=job(token, "y"), headers=key)
+        assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    assert made(database, token) == 0
+
+
 def test_posts_with_one_key_make_one_job(http: httpx.Client, database: Engine, token: str) -> None:
     def post(_: int) -> httpx.Response:
         return http.post("/jobs", json=job(token), headers={"Idempotency-Key": token})
