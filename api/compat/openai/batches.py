@@ -1,8 +1,10 @@
 """OpenAI's batches, as an interface to jobs."""
 
+from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Annotated, Any
+from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -29,6 +31,7 @@ from jobs.store.billing import spend
 from jobs.store.db import Tx
 from jobs.store.jobs import files as file_rows
 from jobs.store.jobs import read, search, transfers
+from jobs.store.jobs.files import FileRow
 from jobs.store.jobs.idempotency import find, find_batch, lock, lock_batch, store
 from jobs.store.jobs.insert import SubmittedJob
 from jobs.store.jobs.read import JobRow
@@ -68,9 +71,18 @@ def _create(
 ) -> Response:
     requested, window_s = _read(raw)
     fingerprint = sha256(raw).hexdigest()
+
+    def is_same(job_id: UUID) -> bool:
+        """Returns True for the batch of this very request: its file was deleted since, or its
+        fingerprint is one of 0.2.0, which went by the file's id."""
+        row = read.get(tx, caller.tenant, job_id)
+        return row is not None and orjson.loads(row.asked or "{}").get("request") == fingerprint
+
     with context.acting(caller.tenant) as tx:
+        file = _file(tx, caller, requested.input_file_id)
         if claim:
-            if stored := find(tx, claim):
+            claim = _by_content(claim, raw, requested.input_file_id, file)
+            if stored := find(tx, claim, is_same):
                 return JsonBytes(stored.answer.encode(), idempotency.REPLAYED)
             lock(tx, claim)
         else:
@@ -79,7 +91,7 @@ def _create(
             if job_id:
                 row = read.one(tx, caller.tenant, job_id)
                 return json_response(batch_object(row), 200, idempotency.REPLAYED)
-        _check_file(tx, caller, requested.input_file_id)
+        _check_purpose(file)
         spend.check_cap(tx, caller.tenant)
         row = transfers.insert_validating(
             tx, _new_job(caller, requested, window_s, fingerprint), caller.limits
@@ -110,11 +122,22 @@ def _read(raw: bytes) -> tuple[BatchRequest, float]:
     return requested, window_s
 
 
-def _check_file(tx: Tx, caller: Caller, file_id: str) -> None:
+def _file(tx: Tx, caller: Caller, file_id: str) -> FileRow | None:
+    id = ids.parse(files.PREFIX, file_id)
+    return file_rows.get(tx, caller.tenant, id) if id else None
+
+
+def _by_content(claim: Claim, raw: bytes, file_id: str, file: FileRow | None) -> Claim:
+    """Returns the claim of a request with the content of its file in place of the id: a file that
+    was uploaded again makes no other request."""
+    content = file.sha256.hex() if file else file_id
+    request = raw.replace(file_id.encode(), content.encode())
+    return replace(claim, fingerprint=sha256(b"batch\n" + request).digest())
+
+
+def _check_purpose(row: FileRow | None) -> None:
     """Raises Invalid where the file is for another purpose. A file that isn't there fails the
     batch once its lines are to be read, as at OpenAI."""
-    id = ids.parse(files.PREFIX, file_id)
-    row = file_rows.get(tx, caller.tenant, id) if id else None
     if row is not None and row.purpose != "batch":
         message = f"the purpose of the input file is {row.purpose!r}; upload it for 'batch'"
         fault = Fault(("input_file_id",), "invalid_file_purpose", message)

@@ -235,6 +235,26 @@ def test_a_request_that_is_tried_again_makes_one_batch(platform: Platform, clien
     assert other.value.code == "idempotency_key_reused"
 
 
+def test_the_same_file_uploaded_again_is_the_same_request(
+    client: OpenAI, http: httpx.Client
+) -> None:
+    key = {"Idempotency-Key": f'"{ids.new()}"'}
+    asked: Any = {"endpoint": "/v1/embeddings", "completion_window": "24h", "extra_headers": key}
+    first, again = (upload(client, embedding("a", "x")) for _ in range(2))
+    assert first != again
+    made = client.batches.create(input_file_id=first, **asked)
+    assert client.batches.create(input_file_id=again, **asked).id == made.id
+    with pytest.raises(openai.UnprocessableEntityError):
+        client.batches.create(input_file_id=upload(client, embedding("a", "y")), **asked)
+    client.files.delete(first)
+    assert client.batches.create(input_file_id=first, **asked).id == made.id
+    ended(client, made)
+    http.delete(f"/jobs/{made.id}").raise_for_status()
+    with pytest.raises(openai.APIStatusError, match="was deleted") as caught:
+        client.batches.create(input_file_id=again, **asked)
+    assert (caught.value.status_code, caught.value.code) == (410, "job_deleted")
+
+
 def test_retries_that_race_make_one_batch(platform: Platform, client: OpenAI) -> None:
     id = upload(client, embedding("a", "x"))
     together = threading.Barrier(8)
