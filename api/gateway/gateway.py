@@ -117,7 +117,7 @@ class CallGateway:
         """Ends the streams here, not their calls: their clients can read on at another api."""
         for waiting in list(self._waiting.values()):
             if waiting.call.stream:
-                message = "this api stops; send the request again with Last-Event-ID to read on"
+                message = "this api stops; read on by Last-Event-ID, or send the request again"
                 end(waiting.result, ApiStopping(message, retry_after_s=0))
 
     @property

@@ -76,7 +76,9 @@ async def answer(
         else:
             stream = asked.begin(call_id, orjson.Fragment(prepared.value), prepared.plans)
         deadlines = body.deadlines if prepared.streams else None
-        return await answer_by_events(open_session(), stream, deadlines, api.events(made))
+        return await answer_by_events(
+            open_session(), stream, deadlines, api.events(made), has_ids=asked.comes_back
+        )
 
     async def whole() -> bytes:
         with open_session() as session:

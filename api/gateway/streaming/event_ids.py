@@ -40,15 +40,18 @@ class Position:
 class EventIds:
     """Adds ids to the events of a stream, and leaves out those that its client has had."""
 
-    def __init__(self, after: Position) -> None:
-        """after: the last event that the client has had."""
-        self.after = after
+    def __init__(self, after: Position, *, shown: bool = True) -> None:
+        """after: the last event that the client has had. shown: False for a client that doesn't
+        come back: the events of a new stream are left as they are."""
+        self.after, self._shown = after, shown
         self._call_id = after.call_id.encode()
         self._number, self._count = 0, 0  # delta of the latest event, and its events so far
         self._latest = self._call_id
 
     def write(self, number: int, events: bytes, *, whole: bool = True) -> bytes:
         """Returns events of a delta with their ids. whole: no more of this delta follow."""
+        if not self._shown:
+            return events
         if number != self._number:
             self._number, self._count = number, 0
         pieces, rest = [], events.split(_END)[:-1]
@@ -63,4 +66,6 @@ class EventIds:
 
     def repeat(self, events: bytes) -> bytes:
         """Returns events that are no part of the call, with the id of the latest one before."""
+        if not self._shown:
+            return events
         return b"".join(b"%b\nid: %b\n\n" % (one, self._latest) for one in events.split(_END)[:-1])

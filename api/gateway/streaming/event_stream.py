@@ -110,9 +110,13 @@ async def answer_by_events(
     call: StreamCall,
     deadlines: StreamDeadlines | None,
     writer: EventWriter,
+    *,
+    has_ids: bool = True,
 ) -> Response:
     """Makes a call, and returns the response that streams it; 204 where its client has had all.
-    Raises the error of a call that fails at once, so that it has a status of its own."""
+    Raises the error of a call that fails at once, so that it has a status of its own.
+
+    has_ids: its events have ids, by which the client can come back."""
     after, within_s = call.after, call.resume_within_s
     with ExitStack() as stack:
         session = stack.enter_context(opened)
@@ -136,4 +140,5 @@ async def answer_by_events(
         if stream.succeeded and after == Position(after.call_id, stream.received):
             return Response(status_code=HTTPStatus.NO_CONTENT)
         headers = session.response_headers
-        return EventStream(stream, writer, EventIds(after), headers, stack.pop_all())
+        event_ids = EventIds(after, shown=has_ids)
+        return EventStream(stream, writer, event_ids, headers, stack.pop_all())

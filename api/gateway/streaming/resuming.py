@@ -31,7 +31,8 @@ RESUME_WITHIN: dict[str, Any] = {
     "name": RESUME_HEADER,
     "in": "header",
     "description": "seconds for which the call of a stream runs on once its connection is lost, so "
-    "that a client can come back with Last-Event-ID; without it the call is cancelled at once",
+    "that a client can come back with Last-Event-ID; without it the call is cancelled at once, and "
+    "only events of the native API have an `id`",
     "schema": {"type": "integer", "minimum": 1, "maximum": LONGEST_S},
 }
 
@@ -65,6 +66,12 @@ class StreamRequest:
             Position.parse(last) if last is not None else None,
             _seconds(within) if within is not None else None,
         )
+
+    @property
+    def comes_back(self) -> bool:
+        """True where the client reads ids of events. Others' clients don't: some drop the event
+        that an id stands in, such as that of the usage."""
+        return self.after is not None or self.resume_within_s is not None
 
     @property
     def call_id(self) -> str:

@@ -103,7 +103,8 @@ class ForegroundResponse:
             call = asked.begin(made.call_id, orjson.Fragment(prepared.value), prepared.plans)
         deadlines = self._body.deadlines if prepared.streams else None
         writer = ResponseEvents(made, self._end_time)
-        return await answer_by_events(self._session(), call, deadlines, writer)
+        ids = asked.comes_back
+        return await answer_by_events(self._session(), call, deadlines, writer, has_ids=ids)
 
     async def whole(self, claim: Claim | None) -> Response:
         """Returns it as one response. claim: its Idempotency-Key."""

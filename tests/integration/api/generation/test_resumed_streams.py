@@ -97,8 +97,8 @@ def say(stage: Stage, call: Call, words: list[str], choices: int = 1) -> None:
 
 
 def undisturbed(reader: Reader, path: str, body: Any) -> list[Event]:
-    """Reads a stream of WORDS to its end."""
-    with reader.open(path, body) as response:
+    """Reads a stream of WORDS, whose events have ids, to its end."""
+    with reader.open(path, body, **STAYS) as response:
         say(reader.stage, reader.stage.worker.take(), WORDS, body.get("n", 1))
         return list(events(response))
 
@@ -116,6 +116,19 @@ def plain(found: list[Event], call_id: str) -> list[Event]:
 
 def call_of(found: list[Event]) -> str:
     return found[-1].id.partition("/")[0]
+
+
+@pytest.mark.parametrize(("path", "body"), ROUTES, ids=[path for path, _ in ROUTES])
+def test_events_of_others_apis_have_ids_only_for_clients_that_come_back(
+    reader: Reader, path: str, body: Any
+) -> None:
+    """LiteLLM's routes hosted_vllm and deepseek drop the usage from an event with an id."""
+    with reader.open(path, body) as response:
+        say(reader.stage, reader.stage.worker.take(), WORDS, body.get("n", 1))
+        lines = list(response.iter_lines())
+    ids = [line for line in lines if line.startswith("id:")]
+    assert bool(ids) == (path == "/infer")
+    assert len(ids) in (0, len(list(clients.events(iter(lines)))))
 
 
 @pytest.mark.parametrize(("path", "body"), ROUTES, ids=[path for path, _ in ROUTES])
