@@ -24,6 +24,10 @@ _STOPS = {
 _PASSED_ON = table.shared("messages", "chat") | {"max_tokens"}
 _OF_A_LINE = frozenset({"model", "stream"})  # looked at where a batch's lines are read
 _BETWEEN = re.compile(r"[.\[\]]+")  # the parts of a place
+NO_THREADS = "thread_unsupported_request"
+"""Code of a fault, and Anthropic's in the details of its error: clients go on without a thread."""
+
+_CODES = {"thread": NO_THREADS}
 PLACEHOLDER = [{"role": "user", "content": ""}]
 """Messages in place of those with a fault, so that the model's own check adds no other."""
 
@@ -37,7 +41,8 @@ def input_of(params: Mapping[str, Any], fault: ReportFault) -> dict[str, Any]:
     """Returns the generation input of a Messages request, and reports what is wrong with it."""
     given = {name: part for name, part in params.items() if name not in _OF_A_LINE}
     for problem in table.problems("messages", given):
-        fault("unsupported", str(problem), *_place(problem.field))
+        code = _CODES.get(problem.field, "unsupported")
+        fault(code, str(problem), *_place(problem.field))
     most = params.get("max_tokens")
     if type(most) is not int or most < 1:
         fault("range", "max_tokens must be a whole number, 1 or more", "max_tokens")

@@ -3,9 +3,10 @@
 https://platform.claude.com/docs/en/api/errors
 """
 
+import re
 from typing import Any
 
-from jobs.dialects.messages import in_anthropics_words
+from jobs.dialects.messages import NO_THREADS, in_anthropics_words
 from jobs.errors import Fault, MillraceError
 
 _KINDS = {
@@ -19,20 +20,38 @@ _KINDS = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+_INDEX = re.compile(r"\[(\d+)\]")
 _MAX_FAULTS = 20  # faults that a message names
 
 
 def as_anthropic(error: MillraceError, id: str) -> dict[str, Any]:
     """Returns Anthropic's object of an error. `id` is the request's."""
-    faults = map(_fault_text, error.faults[:_MAX_FAULTS])
-    message = "; ".join([error.detail, *(text for text in faults if text not in error.detail)])
-    message = (
-        in_anthropics_words(message).encode("utf-8", "replace").decode()
-    )  # it may quote a lone surrogate
+    message = in_anthropics_words(_message(error))
+    message = message.encode("utf-8", "replace").decode()  # it may quote a lone surrogate
     kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": id}
+    told = {"type": kind, "message": message, **_details(error)}
+    return {"type": "error", "error": told, "request_id": id}
+
+
+def _details(error: MillraceError) -> dict[str, Any]:
+    """Returns the details by which tool runners of the SDKs go on without `thread`."""
+    if all(fault.code != NO_THREADS for fault in error.faults):
+        return {}
+    return {"details": {"error_code": NO_THREADS, "unsupported": ["thread"]}}
+
+
+def _message(error: MillraceError) -> str:
+    """Returns the words of an error, each fault with its place."""
+    faults = error.faults
+    told = [_fault_text(fault) for fault in faults[:_MAX_FAULTS]]
+    if faults and error.detail == "; ".join(fault.message for fault in faults):
+        return "; ".join([*told, *(fault.message for fault in faults[_MAX_FAULTS:])])
+    return "; ".join([error.detail, *(text for text in told if text not in error.detail)])
 
 
 def _fault_text(fault: Fault) -> str:
+    """Returns a fault's message behind its place, unless that stands there already, or is that of
+    the whole input, which these requests have no name for."""
     where = ".".join(str(part) for part in fault.loc)
-    return f"{where}: {fault.message}" if where else fault.message
+    begins = _INDEX.sub(r".\1", fault.message).startswith(_INDEX.sub(r".\1", where))
+    return fault.message if begins or fault.loc == ("input",) else f"{where}: {fault.message}"

@@ -44,7 +44,15 @@ _LABELS = (
     label("output_config.effort", _ON, "text", "no model is told it"),
 )
 _REFUSED = (
-    refused("thinking", _ON, "reasoning before the answer", {"type": "disabled"}),
+    refused(
+        "thinking",
+        _ON,
+        "reasoning before the answer; where it is adaptive, the model's template decides",
+        {"type": "disabled"},
+        {"type": "adaptive"},
+        {"type": "adaptive", "display": "omitted"},
+        {"type": "adaptive", "display": "summarized"},
+    ),
     refused("output_config.task_budget", _ON, "tokens that the model is told of"),
     refused("tools[].allowed_callers", _ON, "calls by programs", ["direct"], []),
     refused("tools[].defer_loading", _ON, "tools that a search finds", False),

@@ -75,6 +75,23 @@ def test_anthropics_client_gets_tool_calls(stage: Stage, claude: anthropic.Anthr
     assert message.stop_reason == "tool_use"
 
 
+def test_anthropics_tool_runner_goes_on_without_a_thread(
+    stage: Stage, claude: anthropic.Anthropic
+) -> None:
+    @anthropic.beta_tool
+    def weather(city: str) -> str:
+        """Tells the weather."""
+        return f"{city}: sunny"
+
+    asked: Any = {"model": "m", "max_tokens": 9, "messages": MESSAGES}
+    with answering(stage.worker, ["one"]):
+        message = claude.beta.messages.tool_runner(**asked, tools=[weather]).until_done()
+    assert message.content[0].type == "text"
+    with pytest.raises(anthropic.BadRequestError) as raised:
+        claude.beta.messages.create(**asked, thread={"type": "create"})
+    assert raised.value.error_code == "thread_unsupported_request"
+
+
 def test_tokens_of_another_servers_model_are_estimated(claude: anthropic.Anthropic) -> None:
     long: list[Any] = [{"role": "user", "content": "a longer text " * 50}]
     few, many = (

@@ -40,7 +40,7 @@ def test_blank_lines_at_the_end_are_no_requests() -> None:
 
 def test_parameters_and_system_are_converted() -> None:
     system = [{"type": "text", "text": "Be ", "cache_control": {"type": "ephemeral"}}]
-    left_out = {"metadata": {"user_id": "u"}, "thinking": {"type": "disabled"}}
+    left_out = {"metadata": {"user_id": "u"}, "thinking": {"type": "adaptive"}}
     system.append({"type": "text", "text": "kind."})
     asked = {"system": system, "stop_sequences": ["END"], "temperature": 0.5, "top_k": 3}
     messages = [{"role": "system", "content": "Be kind."}, *BASE["messages"]]
