@@ -22,6 +22,7 @@ from workers.engines.generator import (
     Prompt,
     Step,
     TokenLogprob,
+    prompt_too_long,
     prompts,
 )
 from workers.engines.protocol import InvalidInput
@@ -68,10 +69,7 @@ class EchoChat:
         if not words:
             raise ValueError("prompt has no words")
         if len(words) >= self._capacity.context_tokens:
-            most = self._capacity.context_tokens - 1
-            raise ValueError(
-                f"the prompt is too long: it has {len(words)} tokens; there is room for {most}"
-            )
+            raise prompt_too_long(len(words), request, self._capacity.context_tokens)
         if any(token >= _VOCABULARY for token in request.sampling.logit_bias):
             raise ValueError("logit_bias names a token that the model doesn't have")
         whole = isinstance(request.prompt, str) and request.truncation.tokens is None

@@ -66,6 +66,24 @@ def _prompt(
         return InvalidInput(str(error))
 
 
+def prompt_too_long(
+    length: int | str, request: GenerationRequest, context_tokens: int
+) -> ValueError:
+    """Returns the error of a prompt that leaves no room for output. Clients know it by its words,
+    and shorten the conversation or go to another model: Anthropic's stand first, then vLLM's.
+
+    length: tokens of the prompt, or in words where they weren't counted.
+    """
+    output = request.sampling.max_tokens or 1
+    if not isinstance(length, str):
+        parts = f"({length} in the messages, {output} in the completion)"
+        length = f"{length + output} tokens {parts}"
+    return ValueError(
+        f"prompt is too long: This model's maximum context length is {context_tokens} tokens. "
+        f"However, you requested {length}. Please reduce the length of the messages or completion."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class NewSequence:
     """Sequence to add."""

@@ -20,18 +20,31 @@ _CODES = {
     "missing": "missing_required_parameter",
     "extra_forbidden": "unknown_parameter",
 }
+_TOO_LONG = "maximum context length"  # words of our engines, vLLM and OpenAI
 _PLACES = {"body", "query", "path", "header"}
 
 
 def as_openai(error: MillraceError, id: str) -> dict[str, Any]:
     """Returns OpenAI's object of an error. The request's id stands in X-Request-Id."""
     first = error.faults[0] if error.faults else None
-    code = first.code if first and error.code == "invalid" else error.code
-    code = _CODES.get(code, code)
+    code = _code(error, first)
     message = error.detail if first is None or first.message in error.detail else first.message
     param = _param(first) if first else "model" if code == "model_not_found" else None
     message = message.encode("utf-8", "replace").decode()  # it may quote a lone surrogate
     return {"error": {"message": message, "type": _type(error, code), "param": param, "code": code}}
+
+
+def _code(error: MillraceError, first: Fault | None) -> str:
+    code = error.code
+    if first and code == "invalid":
+        code = "context_length_exceeded" if _is_too_long(first) else first.code
+    return _CODES.get(code, code)
+
+
+def _is_too_long(fault: Fault) -> bool:
+    """Returns True for an input that its model has no room for: clients go to one with more."""
+    is_told = fault.code == "too_long" or _TOO_LONG in fault.message
+    return is_told and fault.loc == ("input",)
 
 
 def _param(fault: Fault) -> str | None:

@@ -13,6 +13,11 @@ FOREIGN_TOKENS = (
     "accept_token_ids = true in the model's entry of the models file"
 )
 
+_TOO_LONG = (  # as OpenAI says it
+    "{has} token ids: this model's maximum context length is {most} tokens, however you requested "
+    "{has} tokens ({has} in your prompt; 0 for the completion). Please reduce your prompt."
+)
+
 
 def is_token_ids(value: Any) -> bool:
     """Returns True for the token ids of one text, which are no list of inputs."""
@@ -61,7 +66,7 @@ def _refuse_token_ids(value: Any, vocabulary: int) -> tuple[str, str] | None:
     if not is_token_ids(value):
         return "type", "it must be a string, or a list of token ids that is not empty"
     if len(value) > MOST_TOKEN_IDS:
-        return "too_long", f"{len(value)} token ids; a text may have {MOST_TOKEN_IDS}"
+        return "too_long", _TOO_LONG.format(most=MOST_TOKEN_IDS, has=len(value))
     if set(map(type, value)) == {int} and min(value) >= 0 and max(value) < vocabulary:
         return None  # by far the most
     for place, id in enumerate(value):

@@ -198,6 +198,13 @@ def test_counted_tokens_are_those_of_the_message(claude: Anthropic, more: dict[s
     assert counted.input_tokens == message.usage.input_tokens > 0
 
 
+VLLMS = (
+    "This model's maximum context length is 8192 tokens. However, you requested 900{1} tokens "
+    "({0} in the messages, {1} in the completion). "
+    "Please reduce the length of the messages or completion."
+)
+
+
 def test_a_prompt_that_is_too_long_is_told_as_usual(claude: Anthropic, chat: OpenAI) -> None:
     """LiteLLM and LangChain read these words, and go to a model with more room."""
     messages: Any = [{"role": "user", "content": "word " * 9000}]
@@ -205,8 +212,18 @@ def test_a_prompt_that_is_too_long_is_told_as_usual(claude: Anthropic, chat: Ope
     asks: list[Any] = [claude.messages.count_tokens, create, partial(create, stream=True)]
     refusals = (anthropic.BadRequestError, openai.BadRequestError)
     for ask, case in each(asks):
-        with case, pytest.raises(refusals, match="prompt is too long: it has 9000 tokens"):
+        with case, pytest.raises(refusals, match=r"^[^;]*prompt is too long: ") as raised:
             ask(model="chatter", messages=messages)
+        assert VLLMS.format(9000, 1) in raised.value.message
+    for refused, case in each([
+        partial(create, model="chatter", messages=messages, max_tokens=5),
+        partial(chat.completions.create, model="chatter", prompt="word " * 9000, max_tokens=5),
+        partial(chat.responses.create, model="chatter", input=messages, max_output_tokens=5),
+    ]):  # fmt: skip
+        with case, pytest.raises(openai.BadRequestError) as told:
+            refused()
+        assert told.value.code == "context_length_exceeded"
+        assert VLLMS.format(9000, 5) in told.value.message
 
 
 def test_no_clients_input_asks_for_a_count(http: httpx.Client) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from jobs.models.engines import huggingface_folder
-from jobs.models.inputs.generation import GenerationRequest, Rendering, Sampling
-from workers.engines.generator import Prompt
+from jobs.models.inputs.generation import GenerationRequest, Sampling
+from workers.engines.generator import Prompt, prompt_too_long
 from workers.engines.transformers.chat_template import ChatTemplate, read_sources
 from workers.engines.transformers.control_tokens import ControlTokens
 
@@ -48,33 +48,28 @@ class Prompts:
         if not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
             raise ValueError(f"prompt: token ids must be 0 to {self._vocabulary - 1}")
         if len(tokens) > self._most:
-            raise self._too_long(f"{len(tokens)} tokens")
+            raise prompt_too_long(len(tokens), request, self._most + 1)
         return Prompt(tokens, len(tokens), request, text)
 
     def _tokens(self, request: GenerationRequest) -> tuple[str, Sequence[int]]:
         prompt = request.prompt
         if prompt is None:
-            tools = request.tool_use.tools if request.refers_to_tools else ()
-            return self._conversation(request.messages or (), tools, request.rendering)
+            return self._conversation(request)
         if not isinstance(prompt, str):
             valid = [token for token in prompt if 0 <= token < self._vocabulary]
             return str(self._tokenizer.decode(valid)), list(prompt)
-        self._check_text(prompt)
+        self._check_text(prompt, request)
         return prompt, self._tokenizer.encode(prompt).ids
 
-    def _conversation(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]],
-        rendering: Rendering,
-    ) -> tuple[str, Sequence[int]]:
-        control = self._control
+    def _conversation(self, request: GenerationRequest) -> tuple[str, Sequence[int]]:
+        control, messages, rendering = self._control, request.messages or (), request.rendering
+        tools = request.tool_use.tools if request.refers_to_tools else ()
         try:
             marked = self._template.render(messages, tools, rendering)
         except ValueError as error:  # which may repeat texts of the template
             raise ValueError(control.unmarked(str(error))[0]) from error
         text, written = control.unmarked(marked)
-        self._check_text(text)
+        self._check_text(text, request)
         ids: Sequence[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         if not self._marks:
             said = json.dumps([messages, tools, rendering.variables], ensure_ascii=False)
@@ -87,9 +82,9 @@ class Prompts:
             ids = control.encode(marked)
         return text, ids
 
-    def _check_text(self, text: str) -> None:
+    def _check_text(self, text: str, request: GenerationRequest) -> None:
         if len(text) > _MOST_CHARACTERS_A_TOKEN * self._most:
-            raise self._too_long(f"{len(text)} characters")
+            raise prompt_too_long(f"{len(text)} characters", request, self._most + 1)
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -114,12 +109,6 @@ class Prompts:
             raise ValueError(f"stop_token_ids: token ids must be 0 to {known - 1}")
         if (sampling.logprobs or 0) > known:
             raise ValueError(f"logprobs must be at most {known}")
-
-    def _too_long(self, count: str) -> ValueError:
-        return ValueError(  # clients know "prompt is too long", as Anthropic says it
-            f"the prompt is too long: it has {count}; the model takes {self._most} tokens, and one "
-            "of output"
-        )
 
 
 def _rendered(

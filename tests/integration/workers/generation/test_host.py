@@ -81,7 +81,7 @@ def test_an_input_that_the_model_refuses_fails_alone(started: Hosted) -> None:
     bench.call("long", "word " * 20)
     bench.call("fits", "word")
     _, error, _ = bench.reply("long")
-    assert "20 tokens" in error[1]
+    assert "(20 in the messages" in error[1]
     assert bench.texts("fits") == ["word"]
 
 
