@@ -220,7 +220,7 @@ def message_of(output: Any, id: str, model: Any) -> dict[str, Any]:
     """Returns the message of an output. Raises ValueError where that is neither a text nor a
     completion."""
     said = chat.answer(output)
-    content = [tool_use(call) for call in said.calls]
+    content = [tool_use(call, cut=said.finish == "length") for call in said.calls]
     if said.text or not content:
         content.insert(0, {"type": "text", "text": said.text})
     return {
@@ -235,13 +235,18 @@ def message_of(output: Any, id: str, model: Any) -> dict[str, Any]:
     }
 
 
-def tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the block of a tool call. Raises ValueError where its arguments are no object."""
+def tool_use(call: Mapping[str, Any], *, cut: bool = False) -> dict[str, Any]:
+    """Returns the block of a tool call. Raises ValueError where its arguments are no object.
+
+    cut: the text ended at its longest length; a call that was cut has an empty input.
+    """
     try:
         id, name, written = call["id"], call["function"]["name"], call["function"]["arguments"]
     except (TypeError, KeyError):
         raise ValueError("the model's tool call lacks id, name or arguments") from None
     given = read_arguments(written)
+    if given is None and cut:
+        given = {}
     if given is None:
         raise ValueError("the arguments of the model's tool call are no object")
     return {"type": "tool_use", "id": id, "name": name, "input": _writable(given, written)}

@@ -18,6 +18,12 @@ _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 # What tells where the JSON of a call ends: its strings may hold the closing tag, but no line break.
 _MARK = re.compile(rf'{_CLOSE}|\\.|"|[\x00-\x1f]')
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_NAMED = re.compile(
+    r'\s*\{\s*"name"\s*:\s*(?P<name>"(?:[^"\\]|\\.)*")'
+    r'(?:\s*,\s*"(?:arguments|parameters)"\s*:\s*(?P<arguments>.*)|[\s,"a-z]*)',
+    re.DOTALL,
+)
+_UNNAMED = re.compile(r'\s*(\{\s*("(n(a(m(e("\s*(:\s*("[^"]*)?)?)?)?)?)?)?)?)?')
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,8 @@ def _new_id() -> str:
 class ToolCallParser:
     """Separates the calls from the text of one choice, however it is cut into parts.
 
-    What can't be read as JSON, and a call whose arguments are no object, stays text.
+    What can't be read as JSON, and a call whose arguments are no object, stays text; the last call
+    of a text that was cut at its longest length is an unfinished one.
     """
 
     def __init__(self, new_id: Callable[[], str] = _new_id, *, keeps_blanks: bool = False) -> None:
@@ -55,7 +62,7 @@ class ToolCallParser:
         while self._held:
             start = self._held.find(_OPEN)
             if start < 0:
-                kept = _start_of_tag(self._held)
+                kept = _start_of(_OPEN, self._held)
                 shown.append(self._held[: len(self._held) - kept])
                 self._held = self._held[len(self._held) - kept :]
                 break
@@ -70,13 +77,18 @@ class ToolCallParser:
             self._drop(end + len(_CLOSE))
         return Parsed(self._clean("".join(shown)), calls)
 
-    def finish(self) -> Parsed:
-        """Returns what was held back, at the end of the text."""
+    def finish(self, *, cut: bool = False) -> Parsed:
+        """Returns what was held back, at the end of the text; an unfinished call has its arguments
+        so far. cut: the text ended at its longest length."""
         shown: list[str] = []
         calls: list[dict[str, Any]] = []
         while self._held:
-            is_call = self._held.startswith(_OPEN)
-            if is_call and self._take(self._held, calls):  # the end token stands for the tag
+            is_call, is_cut = self._held.startswith(_OPEN), cut and not self._passed
+            if is_call:  # the end token closes it
+                is_done = self._take(self._held, calls, cut=is_cut)
+            else:  # a part of the opening tag
+                is_done = cut and len(self._held) > 1
+            if is_done:
                 self._drop(len(self._held))
             elif not self._passed:
                 shown.append(self._held)
@@ -108,9 +120,15 @@ class ToolCallParser:
         self._scanned = max(self._scanned, len(self._held) - len(_CLOSE) + 1)
         return -1
 
-    def _take(self, block: str, calls: list[dict[str, Any]]) -> bool:
-        """Adds the call that a block holds, without its closing tag; False: it is none."""
-        call = _read(block.removeprefix(_OPEN))
+    def _take(self, block: str, calls: list[dict[str, Any]], *, cut: bool = False) -> bool:
+        """Adds the call that a block holds, without its closing tag; False: it is none. cut: it may
+        be unfinished; without a name it is dropped."""
+        written = block.removeprefix(_OPEN)
+        call = _read(written)
+        if call is None and cut:
+            if _UNNAMED.fullmatch(written):
+                return True
+            call = _read_unfinished(written)
         if call is None:
             return False
         calls.append({"id": self._new_id(), "type": "function", "function": call})
@@ -126,10 +144,10 @@ class ToolCallParser:
         return "" if self.calls and not self._keeps_blanks and not text.strip() else text
 
 
-def _start_of_tag(text: str) -> int:
+def _start_of(tag: str, text: str) -> int:
     """Returns how many characters at the end may be the start of a tag."""
-    place = text.rfind("<", max(0, len(text) - len(_OPEN)))
-    return len(text) - place if place >= 0 and _OPEN.startswith(text[place:]) else 0
+    place = text.rfind("<", max(0, len(text) - len(tag)))
+    return len(text) - place if place >= 0 and tag.startswith(text[place:]) else 0
 
 
 def _read(block: str) -> dict[str, str] | None:
@@ -179,6 +197,17 @@ def _finite(digits: str) -> float:
     return value
 
 
+def _read_unfinished(block: str) -> dict[str, str] | None:
+    """Returns the name and the arguments so far of a call that was cut; None where it is none."""
+    whole = _read(block[: len(block) - _start_of(_CLOSE, block)])
+    if whole or not (found := _NAMED.fullmatch(block)):
+        return whole
+    try:
+        return {"name": json.loads(found["name"]), "arguments": found["arguments"] or ""}
+    except ValueError:
+        return None
+
+
 def with_tool_calls(completion: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a `chat.completion` whose choices have their calls apart from their texts."""
     return {**completion, "choices": [_choice(choice) for choice in completion["choices"]]}
@@ -187,16 +216,19 @@ def with_tool_calls(completion: Mapping[str, Any]) -> dict[str, Any]:
 def _choice(choice: Mapping[str, Any]) -> Mapping[str, Any]:
     message = choice["message"]
     text = message.get("content")
-    if not isinstance(text, str) or _OPEN not in text or message.get("tool_calls"):
+    if not isinstance(text, str) or _OPEN[0] not in text or message.get("tool_calls"):
         return choice
-    parser = ToolCallParser()
-    parts = [parser.feed(text), parser.finish()]
+    parser, finish = ToolCallParser(), choice.get("finish_reason")
+    parts = [parser.feed(text), parser.finish(cut=finish == "length")]
     calls = [call for part in parts for call in part.calls]
-    if not calls:
+    shown = "".join(part.text for part in parts)
+    if not calls and shown == text:
         return choice
-    content = "".join(part.text for part in parts).strip() or None
-    ended = {"finish_reason": "tool_calls"} if choice.get("finish_reason") == "stop" else {}
-    return {**choice, **ended, "message": {**message, "content": content, "tool_calls": calls}}
+    message = {**message, "content": shown.strip() or None}
+    if calls:
+        message["tool_calls"] = calls
+        finish = "tool_calls" if finish == "stop" else finish
+    return {**choice, "finish_reason": finish, "message": message}
 
 
 def wants_calls(body: Mapping[str, Any]) -> bool:

@@ -224,6 +224,22 @@ def test_what_is_not_served_is_refused_with_its_name(
     assert caught.value.param == param
 
 
+def test_a_call_that_is_cut_is_an_incomplete_item(client: OpenAI) -> None:
+    asked: Any = {"model": "chatter", "input": CALL.replace(":", ": "), "tools": TOOLS}
+    asked |= {"max_output_tokens": 3}
+    whole = client.responses.create(**asked)
+    streamed = last_of(list(client.responses.create(**asked, stream=True)))
+    for made in (
+        whole,
+        streamed,
+        ended(client, client.responses.create(**asked, background=True).id),
+    ):
+        assert made.status == "incomplete"
+        [call] = made.output
+        assert isinstance(call, ResponseFunctionToolCall)
+        assert (call.name, call.arguments, call.status) == ("weather", '{"city":', "incomplete")
+
+
 def test_only_one_in_the_background_is_cancelled_or_streamed_again(client: OpenAI) -> None:
     made = client.responses.create(model="chatter", input=SAID)
     with pytest.raises(openai.BadRequestError, match="synchronous"):

@@ -104,6 +104,34 @@ def test_a_strict_tool_is_called_as_it_was_declared(chat: OpenAI, choice: Any) -
         assert isinstance(call.function.parsed_arguments, Weather)
 
 
+def test_a_call_that_the_longest_length_cuts_is_an_unfinished_one(
+    chat: OpenAI, claude: Anthropic
+) -> None:
+    tools: Any = {"tools": [openai.pydantic_function_tool(Weather)], "tool_choice": NAMED}
+    asked = {**ASKED, **tools, "seed": 4, "max_tokens": 64}
+    for most in (10, 64):
+        whole = chat.chat.completions.create(**asked | {"max_tokens": most})
+        with chat.chat.completions.create(**asked | {"max_tokens": most}, stream=True) as stream:
+            deltas = [chunk.choices[0] for chunk in stream if chunk.choices]
+        [choice] = whole.choices
+        assert (choice.finish_reason, deltas[-1].finish_reason) == ("length", "length")
+        assert not choice.message.content
+        assert not any(one.delta.content for one in deltas)
+        made: Any = choice.message.tool_calls or ()
+        streamed: Any = [call for one in deltas for call in one.delta.tool_calls or ()]
+        calls = [[(one.function.name, one.function.arguments) for one in its]
+                 for its in (made, streamed)]  # fmt: skip
+        assert calls[0] == calls[1]
+    [(name, arguments)] = calls[0]
+    assert name == "Weather"
+    assert arguments.startswith("{")
+    tool = {"name": "weather", "input_schema": Weather.model_json_schema(), "strict": True}
+    cut: Any = {"max_tokens": 64, "tools": [tool], "tool_choice": {"type": "any"}}
+    done = claude.messages.create(**SAID | cut)
+    assert done.stop_reason == "max_tokens"
+    assert [block.type for block in done.content] == ["tool_use"]
+
+
 def test_a_message_is_parsed_into_its_type(claude: Anthropic) -> None:
     done = claude.messages.parse(**SAID, output_format=Weather)
     assert isinstance(done.parsed_output, Weather)

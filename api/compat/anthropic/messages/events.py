@@ -85,7 +85,11 @@ class MessageEvents:
     def _choice(self, choice: ChoiceDelta) -> bytes:
         parsed = self._parsed(choice)
         parts = [self._text(parsed.text)] if parsed.text else []
-        parts += [self._tool(tool_use(call)) for call in parsed.calls]
+        cut = choice.finish == "length"
+        parts += [
+            self._tool(tool_use(call, cut=cut), call["function"]["arguments"])
+            for call in parsed.calls
+        ]
         self._wrote = True
         return b"".join(parts)
 
@@ -95,11 +99,13 @@ class MessageEvents:
         parsed = self._parser.feed(choice.text)
         if not choice.finish:
             return parsed
-        rest = self._parser.finish()
+        rest = self._parser.finish(cut=choice.finish == "length")
         return Parsed(parsed.text + rest.text, parsed.calls + rest.calls)
 
     def _whole_block(self, block: dict[str, Any]) -> bytes:
-        return self._text(block["text"]) if block["type"] == "text" else self._tool(block)
+        if block["type"] == "text":
+            return self._text(block["text"])
+        return self._tool(block, orjson.dumps(block["input"]).decode())
 
     def _text(self, text: str) -> bytes:
         start = b""
@@ -108,10 +114,9 @@ class MessageEvents:
             self._open = True
         return start + self._delta({"type": "text_delta", "text": text})
 
-    def _tool(self, block: dict[str, Any]) -> bytes:
-        """Returns the events of a whole block."""
+    def _tool(self, block: dict[str, Any], written: str) -> bytes:
+        """Returns the events of a whole block. written: its input, as JSON."""
         before, start = self._close(), self._start({**block, "input": {}})
-        written = orjson.dumps(block["input"]).decode()
         delta = self._delta({"type": "input_json_delta", "partial_json": written})
         self._open = True
         return before + start + delta + self._close()

@@ -137,7 +137,7 @@ class ChatChunks(_Chunks):
         parsed = parser.feed(choice.text)
         if not choice.finish:
             return parsed
-        rest = parser.finish()
+        rest = parser.finish(cut=choice.finish == "length")
         return Parsed(parsed.text + rest.text, parsed.calls + rest.calls)
 
     def _message(self, choice: dict[str, Any]) -> bytes:

@@ -7,6 +7,8 @@ into parts: whoever builds them again, from the first character, builds the same
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from jobs.models.inputs.tool_calls import ToolCallParser
 
 Event = dict[str, Any]
@@ -49,7 +51,7 @@ class OutputBuilder:
         """Ends the output; complete: False where the text was cut."""
         events: list[Event] = []
         if self._parser is not None:
-            rest = self._parser.finish()
+            rest = self._parser.finish(cut=not complete)
             events += self._add_text(rest.text, [])
             events += self._add_calls(rest.calls)
         if not self.items:
@@ -143,7 +145,8 @@ class OutputBuilder:
         id, function = self._item_id("fc"), call["function"]
         head = {"id": id, "type": "function_call", "call_id": call["id"], "name": function["name"]}
         arguments = function["arguments"]
-        self.items.append({**head, "arguments": arguments, "status": "completed"})
+        status = "completed" if _is_json(arguments) else "incomplete"
+        self.items.append({**head, "arguments": arguments, "status": status})
         index = len(self.items) - 1
         place = {"item_id": id, "output_index": index}
         begun = {**head, "arguments": "", "status": "in_progress"}
@@ -155,6 +158,15 @@ class OutputBuilder:
             {"type": f"{kind}.done", **place, "name": name, "arguments": arguments},
             self._item_done(),
         ]
+
+
+def _is_json(text: str) -> bool:
+    """Returns False for the arguments of a call that was cut."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def _logprob(one: Mapping[str, Any]) -> Item:

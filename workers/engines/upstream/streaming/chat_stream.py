@@ -89,6 +89,8 @@ class _Answer:
         if not self._finish:
             raise Transient("upstream ended the stream without a finish reason")
         text = "".join(map(_call_text, self._tools.values()))
+        if self._finish == "length":  # the last one may be cut
+            text = text.removesuffix(_CALL_END)
         tokens = [UNKNOWN_TOKEN] if text else []
         return Emitted(
             self._id,
@@ -158,6 +160,7 @@ def _call_as_sent(call: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**call, "function": {**function, "arguments": written}}
 
 
+_CALL_END = "}\n</tool_call>"
 _PASSED = (
     "temperature", "top_p", "top_k", "min_p", "min_tokens", "presence_penalty",
     "frequency_penalty", "repetition_penalty", "stop", "logit_bias", "ignore_eos",
@@ -206,4 +209,4 @@ def _call_text(call: Mapping[str, str]) -> str:
     """Writes a tool call as models do whose calls stand in their text (Hermes)."""
     arguments = call["arguments"] or "{}"
     name = orjson.dumps(call["name"]).decode()
-    return f'<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call>'
+    return f'<tool_call>\n{{"name": {name}, "arguments": {arguments}{_CALL_END}'

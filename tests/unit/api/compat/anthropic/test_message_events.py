@@ -82,3 +82,13 @@ def test_the_start_tells_the_tokens_of_the_prompt_and_the_end_why_it_came() -> N
         assert delta == {"stop_reason": "stop_sequence", "stop_sequence": "END"}
     called = streamed([CALL], stopped_by="END", tools=TOOLS)[-2]["delta"]
     assert called == {"stop_reason": "tool_use", "stop_sequence": None}
+
+
+def test_a_tool_call_that_is_cut_has_its_input_so_far() -> None:
+    cut = CALL[: CALL.index("rin")]
+    found = streamed([*cut], "length", tools=TOOLS)
+    [start] = [one for one in found if one["type"] == "content_block_start"]
+    [delta] = [one for one in found if one["type"] == "content_block_delta"]
+    assert start["content_block"]["name"] == "weather"
+    assert delta["delta"]["partial_json"] == '{"city": "Tu'
+    assert found[-2]["delta"]["stop_reason"] == "max_tokens"

@@ -175,6 +175,29 @@ def test_a_call_ends_where_its_json_does_and_has_an_object_as_its_arguments() ->
             assert (found.text, [one["function"] for one in found.calls]) == (f"{text}b", [WEATHER])
 
 
+def test_a_call_that_is_cut_is_an_unfinished_one_and_no_text() -> None:
+    """Each beginning of a call: in one piece, as a stream, and as a completion."""
+    whole, before = CALL, "Let me look.\n"
+    named, arguments = whole.index('r"') + 2, whole.index('{"city')
+    for size in range(2, len(whole)):
+        text = whole[:size]
+        parser = ToolCallParser(lambda: "call_x")
+        parts = [parser.feed(one) for one in before + text] + [parser.finish(cut=True)]
+        calls = [call["function"] for part in parts for call in part.calls]
+        assert "".join(part.text for part in parts).strip() == before.strip()
+        assert len(calls) == (size >= named)
+        for call in calls:
+            so_far = call["arguments"]
+            given = WEATHER["arguments"].startswith(so_far.replace(" ", "")) and so_far
+            assert call["name"] == "weather"
+            assert bool(given) == (size > arguments)
+        [choice] = with_tool_calls(completion(before + text, "length"))["choices"]
+        message = choice["message"]
+        assert (message["content"], choice["finish_reason"]) == (before.strip(), "length")
+        assert [call["function"] for call in message.get("tool_calls", ())] == calls
+    assert parsed(whole[:50]) == Parsed(whole[:50])  # it ended by itself
+
+
 def completion(text: str, finish: str = "stop") -> dict[str, Any]:
     message = {"role": "assistant", "content": text}
     return {"choices": [{"index": 0, "message": message, "finish_reason": finish}]}

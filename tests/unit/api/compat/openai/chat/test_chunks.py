@@ -157,6 +157,17 @@ def test_a_tool_call_is_one_chunk_and_the_reason_of_the_end() -> None:
         is_valid("CreateChatCompletionStreamResponse", one)
 
 
+def test_a_tool_call_that_is_cut_has_its_arguments_so_far() -> None:
+    text = '<tool_call>{"name": "weather", "arguments": {"city": "Tu'
+    deltas = [ChoiceDelta(0, char, (1,)) for char in text]
+    found = streamed({**CHAT, "tools": TOOLS}, *deltas, ChoiceDelta(0, "", (), (), "length"))[:-1]
+    said = [one["choices"][0]["delta"].get("content") for one in found]
+    [call] = [c for one in found for c in one["choices"][0]["delta"].get("tool_calls", [])]
+    assert "".join(part or "" for part in said) == ""
+    assert call["function"] == {"name": "weather", "arguments": '{"city": "Tu'}
+    assert found[-1]["choices"][0]["finish_reason"] == "length"
+
+
 def test_chunks_of_completions_are_text_completions() -> None:
     output = completion("ab", 2, chat=False)
     legacy = ChoiceDelta(0, "a", (1,), (TOKEN,)), ChoiceDelta(0, "a", (1,), (TOKEN,), "length")

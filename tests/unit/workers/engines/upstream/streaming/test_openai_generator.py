@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.models.inputs.generation import TokenUsage
+from jobs.models.inputs.tool_calls import ToolCallParser
 from jobs.models.model import Model
 from tests.support.servers.receiver import Received
 from tests.support.servers.upstream import Answer, Upstream
@@ -193,6 +194,18 @@ def test_earlier_tool_calls_are_sent_as_json_text(upstream: Upstream) -> None:
     with closing(generator(upstream)) as ours:
         run(ours, new(ours, messages=messages))
     assert upstream.bodies()[0]["messages"] == messages
+
+
+def test_a_tool_call_that_the_server_cut_is_read_as_one(upstream: Upstream) -> None:
+    parts = [{"index": 0, "id": "x", "function": {"name": "weather", "arguments": '{"city": "Tu'}}]
+    body = sse(chunk({"tool_calls": parts}), chunk({}, "length"))
+    upstream.answer = lambda _: Answer(raw=body)
+    with closing(generator(upstream)) as ours:
+        [end] = run(ours, new(ours))["a"]
+    parser = ToolCallParser()
+    assert parser.feed(end.text).text == ""
+    [call] = parser.finish(cut=end.finish == "length").calls
+    assert call["function"] == {"name": "weather", "arguments": '{"city": "Tu'}
 
 
 @pytest.mark.parametrize(
