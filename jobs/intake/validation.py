@@ -65,12 +65,15 @@ def parse_json(raw: bytes | memoryview) -> Any:
         raise error from None
 
 
+NUL = "holds a NUL character, U+0000: remove it"
+
+
 def parse_call(raw: bytes) -> Any:
     """Parses the body of a call, as `parse_json`. Raises Invalid where a text holds a NUL, with its
     place in the client's own words: calls take what jobs do, which can't store one."""
     value = parse_json(raw)
     if b"\\u0000" in raw and (place := _place_of_nul(value)) is not None:
-        message = f"{place or 'the body'} holds a NUL character, U+0000: remove it"
+        message = f"{place or 'the body'} {NUL}"
         raise Invalid(message, faults=[Fault((place or "body",), "nul", message)])
     return value
 

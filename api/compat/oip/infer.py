@@ -171,11 +171,13 @@ def _texts(models: Registry, target: Target, inference: Inference) -> PreparedIn
     """Prepares a call of each text. They share launches, and one model answers them all."""
     model = target.model
     texts = signatures.decoded_texts(inference.inputs)
-    values = []
-    for text in texts:
+    [name], values = inference.inputs, []
+    for n, text in enumerate(texts):
         item = validation.check(text, (), None, model, True)
         if isinstance(item, list):
-            raise Malformed("; ".join(fault.message for fault in item))
+            wrong = "; ".join(fault.message for fault in item)
+            wrong = validation.NUL if "\0" in text else wrong
+            raise Malformed(f"{name}: element {n}: {wrong}")
         values.append(item.input)
     if len(texts) == 1:
         plans = tuple(fallback_plans(models, target, texts[0], {}))

@@ -40,6 +40,8 @@ WRONG: list[tuple[str, Callable[[Triton], Any], str, str]] = [
      "501 rows; the model takes 500 at a time"),
     ("no tensors", lambda t: t.ask("chat", PAIR), "400", "takes no tensors; use POST /infer"),
     ("sequence", lambda t: t.ask("simple", PAIR, sequence_id=7), "400", "sequences are not"),
+    ("NUL", lambda t: t.ask("echo", {"text": np.array(["x", "a\0b"], object)}), "400",
+     "text: element 1: holds a NUL character, U+0000: remove it"),
     ("no text", lambda t: t.ask("echo", {"text": np.array([b"\xff"], object)}), "400", "UTF-8"),
     ("broken", lambda t: t.ask("broken", {"x": np.ones(1, np.float32)}), "500", "nothing works"),
     ("too large", lambda t: t.ask("every", {
