@@ -20,6 +20,7 @@ from api.compat.openai import embeddings
 from api.compat.openai import files as openai_files
 from api.compat.openai.chat import routes as chat
 from api.compat.openai.responses import routes as responses
+from api.compat.vllm import scores
 from api.context import Context
 from api.dashboard.rendering.live_updates import LiveUpdates
 from api.docs import openapi, swagger
@@ -87,6 +88,7 @@ _ROUTES = (
     inference,
     streams,
     embeddings,
+    scores,
     chat,
     submit,
     jobs,

@@ -15,6 +15,7 @@ from api.compat.openai.chat.schemas import ChatCompletionRequest, CompletionRequ
 from api.compat.openai.embedding_schemas import EmbeddingsRequest
 from api.compat.openai.responses.schemas import ResponseRequest
 from api.compat.openai.schemas import BatchRequest
+from api.compat.vllm.score_schemas import RerankRequest, ScoreRequest
 from api.schemas.calls import CallRequest
 from api.schemas.common import Problem
 from api.schemas.jobs import JobWithItems, ResubmitRequest
@@ -30,8 +31,10 @@ _READ_BY_US = (
     JobWithItems,
     MessageBatchRequest,
     MessageRequest,
+    RerankRequest,
     ResponseRequest,
     ResubmitRequest,
+    ScoreRequest,
 )
 _STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504, 507)
 _REF = "#/components/schemas/{model}"

@@ -15,6 +15,7 @@ from api.compat.openai import embeddings
 from api.compat.openai import files as openai_files
 from api.compat.openai.chat import routes as chat
 from api.compat.openai.responses import routes as responses
+from api.compat.vllm import scores
 from api.context import Context
 from api.dashboard.pages.jobs import new as new_job_page
 from api.dashboard.pages.models import playground
@@ -57,6 +58,8 @@ _CALLS: dict[str, Handler] = {
     responses.PATH: responses.create_response,
     messages.PATH: messages.create_message,
     messages.COUNT_PATH: messages.count_message_tokens,
+    **dict.fromkeys(scores.RERANK_PATHS, scores.rerank),
+    **dict.fromkeys(scores.SCORE_PATHS, scores.score),
 }
 
 

@@ -36,6 +36,7 @@ INFER = (
     "POST /v1/chat/completions", "POST /v1/completions", "POST /v1/embeddings", "POST /v1/messages",
     "POST /v1/messages/count_tokens", "POST /v1/responses", "POST /v2/models/{model}/infer",
     "POST /v2/models/{model}/versions/{version}/infer",
+    "POST /v1/rerank", "POST /rerank", "POST /v2/rerank", "POST /v1/score", "POST /score",
 )  # fmt: skip
 OPEN = (
     "GET /livez", "GET /readyz", "GET /health", "GET /ping", "POST /ping", "GET /version",
@@ -77,6 +78,11 @@ STATUSES = {
     "POST /v1/chat/completions": 400,
     "POST /v1/completions": 400,
     "POST /v1/responses": 400,
+    "POST /v1/rerank": 400,  # of no model that scores pairs, as all below
+    "POST /rerank": 400,
+    "POST /v2/rerank": 400,
+    "POST /v1/score": 400,
+    "POST /score": 400,
 }
 """To who may ask, where that isn't the first good one of the document."""
 
