@@ -56,6 +56,7 @@ _CALLS: dict[str, Handler] = {
     chat.CHAT_PATH: chat.create_chat_completion,
     chat.TEXT_PATH: chat.create_completion,
     responses.PATH: responses.create_response,
+    responses.COUNT_PATH: responses.count_input_tokens,
     messages.PATH: messages.create_message,
     messages.COUNT_PATH: messages.count_message_tokens,
     **dict.fromkeys(scores.RERANK_PATHS, scores.rerank),

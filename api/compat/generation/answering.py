@@ -96,13 +96,12 @@ async def answer(
 
 
 async def count_tokens(
-    request: Request, context: Context, caller: Caller, api: GenerationApi
+    request: Request, context: Context, caller: Caller, read: BodyReader, raw: bytes
 ) -> int:
     """Returns the tokens of a request's prompt: a worker whose model has a tokenizer counts them,
     by a call that generates nothing; of other models they are estimated."""
-    raw = await read_raw(request, context, caller)
     since_s = arrived_s(request.scope)
-    prepared = await prepare(request, context, caller, api.read, raw)
+    prepared = await prepare(request, context, caller, read, raw)
     if not prepared.has_tokenizer:
         return prepared.size
     value = orjson.Fragment(b'{"%b":%b}' % (COUNTED.encode(), prepared.value))

@@ -52,6 +52,19 @@ def test_a_response_is_made_retrieved_and_deleted(client: OpenAI) -> None:
         client.responses.retrieve(made.id)
 
 
+def test_tokens_of_a_conversation_are_counted_as_they_will_be(client: OpenAI) -> None:
+    first = client.responses.create(model="chatter", input=SAID)
+    asked: Any = {"model": "chatter", "input": "six", "previous_response_id": first.id}
+    counted = client.responses.input_tokens.count(**asked, instructions="be brief")
+    made = client.responses.create(**asked, instructions="be brief")
+    assert made.usage is not None
+    assert counted.object == "response.input_tokens"
+    assert counted.input_tokens == made.usage.input_tokens > 0
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.responses.input_tokens.count(model="chatter", input=5)  # type: ignore[arg-type]
+    assert caught.value.param == "input"
+
+
 def test_a_response_that_is_not_to_be_stored_is_not(client: OpenAI) -> None:
     made = client.responses.create(model="chatter", input=SAID, store=False)
     assert made.output_text == SAID

@@ -34,8 +34,8 @@ BY_PATH: dict[Scope, tuple[str, ...]] = {
 INFER = (
     "GET /calls/{call_id}/stream", "POST /calls/{call_id}/cancel", "POST /infer",
     "POST /v1/chat/completions", "POST /v1/completions", "POST /v1/embeddings", "POST /v1/messages",
-    "POST /v1/messages/count_tokens", "POST /v1/responses", "POST /v2/models/{model}/infer",
-    "POST /v2/models/{model}/versions/{version}/infer",
+    "POST /v1/messages/count_tokens", "POST /v1/responses", "POST /v1/responses/input_tokens",
+    "POST /v2/models/{model}/infer", "POST /v2/models/{model}/versions/{version}/infer",
     "POST /v1/rerank", "POST /rerank", "POST /v2/rerank", "POST /v1/score", "POST /score",
 )  # fmt: skip
 OPEN = (
@@ -78,6 +78,7 @@ STATUSES = {
     "POST /v1/chat/completions": 400,
     "POST /v1/completions": 400,
     "POST /v1/responses": 400,
+    "POST /v1/responses/input_tokens": 400,
     "POST /v1/rerank": 400,  # of no model that scores pairs, as all below
     "POST /rerank": 400,
     "POST /v2/rerank": 400,

@@ -39,7 +39,7 @@ MORE_THAN_SAID = {
 # The model of their examples is loaded on demand, and can't be fetched by tests: 503 and 529.
 NOT_READY = {
     "POST /v1/chat/completions", "POST /v1/completions", "POST /v1/messages",
-    "POST /v1/messages/count_tokens", "POST /v1/responses",
+    "POST /v1/messages/count_tokens", "POST /v1/responses", "POST /v1/responses/input_tokens",
 }  # fmt: skip
 
 

@@ -54,7 +54,6 @@ def read_counted(value: Any) -> GenerationBody:
 
 
 _MESSAGES = GenerationApi(PATH, read_message, message, MessageEvents)
-_COUNT = GenerationApi(COUNT_PATH, read_counted, message, MessageEvents)
 
 
 @router.post(
@@ -79,5 +78,6 @@ async def create_message(request: Request, context: ContextDep, caller: Inferrer
 async def count_message_tokens(request: Request, context: ContextDep, caller: Inferrer) -> Response:
     """Returns the tokens of a conversation: counted by the model's worker, as they will be for a
     message; those of another server's model are estimated at four characters a token."""
-    counted = await answering.count_tokens(request, context, caller, _COUNT)
+    raw = await answering.read_raw(request, context, caller)
+    counted = await answering.count_tokens(request, context, caller, read_counted, raw)
     return json_response({"input_tokens": counted})

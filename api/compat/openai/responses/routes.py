@@ -16,6 +16,7 @@ from api.compat.openai.responses.objects import PREFIX
 from api.compat.openai.responses.requests import Before, ResponseBody, read_response, renamed
 from api.compat.openai.responses.schemas import (
     EVENTS,
+    InputTokens,
     ResponseDeleted,
     ResponseItemList,
     StoredResponse,
@@ -37,7 +38,7 @@ from jobs.intake import validation
 from jobs.store.jobs import responses as store
 
 router = APIRouter(tags=["openai"], responses=ERRORS)
-PATH = "/v1/responses"
+PATH, COUNT_PATH = "/v1/responses", "/v1/responses/input_tokens"
 _ONE = PATH + "/{response_id}"
 _PREVIOUS = "previous_response_id"
 _NO_BUFFERING = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
@@ -93,6 +94,23 @@ async def create_response(request: Request, context: ContextDep, caller: Inferre
     made = Answer(call_id, int(ids.made_at("call", call_id)), prepared)
     response = ForegroundResponse(request, context, caller, made, since_s)
     return await response.stream(asked) if body.stream else await response.whole(claim)
+
+
+@router.post(
+    COUNT_PATH,
+    response_model=InputTokens,
+    openapi_extra=idempotency.body_doc("ResponseRequest"),
+)
+async def count_input_tokens(request: Request, context: ContextDep, caller: Inferrer) -> Response:
+    """Returns the tokens of a request's conversation: counted by the model's worker, as they will
+    be for a response; those of another server's model are estimated at four characters a token."""
+    raw = await answering.read_raw(request, context, caller)
+    read = partial(read_response, before=await _before(context, caller, raw))
+    try:
+        counted = await answering.count_tokens(request, context, caller, read, raw)
+    except Invalid as error:
+        raise renamed(error) from None
+    return json_response({"object": "response.input_tokens", "input_tokens": counted})
 
 
 async def _before(context: Context, caller: Caller, raw: bytes) -> Before:

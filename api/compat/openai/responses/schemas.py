@@ -119,6 +119,13 @@ class StoredResponse(BaseModel):
     usage: ResponseUsage | None
 
 
+class InputTokens(BaseModel):
+    """Tokens of a conversation."""
+
+    object: Literal["response.input_tokens"]
+    input_tokens: int = Field(examples=[12])
+
+
 class ResponseDeleted(BaseModel):
     """Deleted response."""
 
