@@ -12,8 +12,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
-from jobs.errors import TooLarge, UnsupportedMedia
+from api.http.compression import Inflated
+from jobs.errors import MillraceError, TooLarge, UnsupportedMedia
 
+_INFLATED = "millrace.inflated"  # in a request's scope: where to receive its body from
+_PLAIN = ("", "identity")
 _LARGE_BYTES = 1 << 20
 #: Bytes of a body that may be parsed beside other requests.
 LIGHT_BYTES = 1 << 16
@@ -39,16 +42,22 @@ def content_type(request: Request) -> str:
 
 
 def media_type(request: Request, *allowed: str) -> str:
-    """Returns the body's media type. Raises UnsupportedMedia if it is none of `allowed`, or
-    encoded."""
+    """Returns the body's media type; one with a content coding is expanded as it comes in. Raises
+    UnsupportedMedia for a media type that is none of `allowed`, or another coding."""
     media = content_type(request)
     if media not in allowed:
         names = " or ".join(allowed)
         raise UnsupportedMedia(f"the Content-Type is {media or 'missing'!r}; use {names}")
-    encoding = header(request, b"content-encoding").decode("latin-1").lower()
-    if encoding not in ("", "identity"):
-        raise UnsupportedMedia(f"the Content-Encoding is {encoding!r}; send the body as it is")
+    if header(request, b"content-encoding"):
+        expand(request)
     return media
+
+
+def expand(request: Request) -> None:
+    """Has a body with a content coding expanded as it comes in. Raises UnsupportedMedia."""
+    coding = header(request, b"content-encoding").decode("latin-1").lower()
+    if coding not in _PLAIN:
+        request.scope[_INFLATED] = Inflated(request.receive, coding)
 
 
 async def chunks(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
@@ -72,7 +81,7 @@ def check_declared(request: Request, max_bytes: int) -> None:
 
 async def receive(request: Request) -> tuple[bytes, bool]:
     """Returns the next chunk, and True if others follow it. Raises ClientDisconnect."""
-    message = await request.receive()
+    message = await (request.scope.get(_INFLATED) or request.receive)()
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
     return message.get("body", b""), message.get("more_body", False)
@@ -110,8 +119,11 @@ async def spooled(
 
 
 def is_declared_within(request: Request, most_bytes: int) -> bool:
-    """Returns True if the request declares a body of at most so many bytes."""
+    """Returns True if the request declares a body of at most so many bytes, without a content
+    coding."""
     declared = request.headers.get("content-length", "")
+    if _INFLATED in request.scope:
+        return False
     return declared.isdecimal() and len(declared) < 10 and int(declared) <= most_bytes
 
 
@@ -141,14 +153,21 @@ def limit_small_body(scope: Scope, receive: Receive) -> Receive:
     """Bounds the bodies that FastAPI reads whole, before it authenticates, and rejects JSON that is
     not plain UTF-8, which it would read."""
     size, start = 0, b""
-    is_json = b"json" in dict(scope["headers"]).get(b"content-type", b"")
+    headers = dict(scope["headers"])
+    is_json = b"json" in headers.get(b"content-type", b"")
+    coding = headers.get(b"content-encoding", b"").decode("latin-1").lower()
+    source = receive if coding in _PLAIN else None
 
     async def bounded() -> Message:
-        nonlocal size, start
+        nonlocal size, start, source
         declared = dict(scope["headers"]).get(b"content-length", b"")
         if declared.isdigit() and int(declared) > LIGHT_BYTES:
             raise HTTPException(413, too_large(LIGHT_BYTES).detail)
-        message = await receive()
+        try:
+            source = source or Inflated(receive, coding)
+            message = await source()
+        except MillraceError as error:  # FastAPI would make it another one
+            raise HTTPException(error.status, error.detail) from error
         size += len(message.get("body", b""))
         if size > LIGHT_BYTES:
             raise HTTPException(413, too_large(LIGHT_BYTES).detail)

@@ -1,13 +1,19 @@
-"""Content codings: gzip and deflate of responses and requests."""
+"""Content codings: gzip and deflate of responses, and of requests, whose bodies are expanded as
+they come in: what bounds a body counts its expanded bytes."""
 
+import asyncio
 import re
 import zlib
 from collections.abc import Generator, Iterable
 
-from jobs.errors import Malformed, TooLarge, UnsupportedMedia
+from starlette.types import Message, Receive
+
+from jobs.errors import Malformed, UnsupportedMedia
 
 _LEVEL = 1  # result lines shrink to a fifth; a higher level costs twice for a tenth less
 _GZIP = 16 + zlib.MAX_WBITS
+_WINDOWS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": zlib.MAX_WBITS}
+_PIECE_BYTES = 1 << 18  # expanded at a time, in less than a millisecond
 _MIN_BYTES = 1024  # shorter bodies cost more than they save
 _QUALITY = re.compile(r"\s*q\s*=\s*(0(\.[0-9]{0,3})?|1(\.0{0,3})?)\s*", re.IGNORECASE)
 
@@ -62,23 +68,47 @@ def compress(body: bytes, accept_encoding: str) -> tuple[bytes, str]:
     return body, ""
 
 
-def decompress(body: bytes, content_encoding: str, max_bytes: int) -> bytes:
-    """Returns a gzip or deflate body as plain bytes.
+class Inflated:
+    """ASGI's `receive` of a request whose body has a content coding. Its pieces are bounded,
+    however far a body expands."""
 
-    Raises UnsupportedMedia, Malformed, and TooLarge before it takes more memory than `max_bytes`.
-    """
-    encoding = content_encoding.strip().lower()
-    if encoding in ("", "identity"):
-        return body
-    if encoding not in ("gzip", "deflate"):
-        raise UnsupportedMedia(f"the Content-Encoding is {encoding!r}; use gzip or deflate")
-    stream = zlib.decompressobj(_GZIP if encoding == "gzip" else zlib.MAX_WBITS)
-    try:
-        body = stream.decompress(body, max_bytes + 1)
-    except zlib.error as error:
-        raise Malformed(f"the body is not {encoding}, as its Content-Encoding says") from error
-    if len(body) > max_bytes:
-        raise TooLarge(f"the body has more than {max_bytes:,} bytes once it is expanded")
-    if not stream.eof or stream.unused_data:
-        raise Malformed(f"the body's {encoding} ends early, or goes on after its end")
-    return body
+    def __init__(self, receive: Receive, coding: str) -> None:
+        """Raises UnsupportedMedia."""
+        if coding not in _WINDOWS:
+            message = f"the Content-Encoding is {coding!r}; use gzip or deflate, or none"
+            raise UnsupportedMedia(message)
+        self._receive, self._coding = receive, coding
+        self._stream = zlib.decompressobj(_WINDOWS[coding])
+        self._is_full = False  # the latest piece was: more may be expanded without more bytes
+        self._more = True  # bytes are to come
+        self._begun = False
+
+    async def __call__(self) -> Message:
+        """Returns the next message, its body expanded. Raises Malformed."""
+        if self._is_full:
+            await asyncio.sleep(0)  # others' turn
+            return self._expanded(self._stream.unconsumed_tail)
+        message = await self._receive()
+        if message["type"] != "http.request":
+            return message
+        self._more = message.get("more_body", False)
+        return self._expanded(message.get("body", b""))
+
+    def _expanded(self, data: bytes) -> Message:
+        self._begun = self._begun or bool(data)
+        try:
+            piece = self._stream.decompress(data, _PIECE_BYTES)
+        except zlib.error as error:
+            raise self._malformed() from error
+        self._is_full = len(piece) == _PIECE_BYTES
+        more = self._more or self._is_full
+        ended_early = self._begun and not (more or self._stream.eof)
+        if ended_early or self._stream.unused_data:
+            raise self._malformed()
+        return {"type": "http.request", "body": piece, "more_body": more}
+
+    def _malformed(self) -> Malformed:
+        return Malformed(
+            f"the body is not {self._coding}, as its Content-Encoding says, ends early, or goes on "
+            "after its end"
+        )

@@ -31,6 +31,7 @@ from jobs.errors import (
     RangeNotSatisfiable,
     TooLarge,
     Unavailable,
+    UnsupportedMedia,
     is_disk_full,
 )
 from jobs.store.db import CONNECTION_ERRORS
@@ -237,7 +238,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        known = {400: Malformed, 413: TooLarge}.get(error.status_code)
+        known = {400: Malformed, 413: TooLarge, 415: UnsupportedMedia}.get(error.status_code)
         translated = known(str(error.detail)) if known else _FrameworkError(error, request)
         response = problem_response(translated, request_id(request.scope), api_path(request.scope))
         response.headers.update(error.headers or {})

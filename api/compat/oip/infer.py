@@ -7,7 +7,6 @@ from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from api.compat.oip import signatures, wire
 from api.compat.oip.schemas import ERRORS, InferenceResponse
@@ -97,9 +96,9 @@ async def answer(request: Request, context: Context, caller: Caller) -> Response
     target = await context.router.route(models, named, request, caller.tenant)
     model = target.model
     signatures.call_signature(model)  # raises where this protocol can't call it
-    raw = await context.call_bodies.read(request, model.max_line_bytes, caller.tenant)
+    bodies.expand(request)
+    body = await context.call_bodies.read(request, model.max_line_bytes, caller.tenant)
     since_s = arrived_s(request.scope)
-    body = await _decoded(request, context, caller.tenant, raw, model.max_line_bytes)
     head = wire.header_length(request.headers.get(wire.HEADER), body)
     light_bytes = LIGHT_TEXT_BYTES if signatures.takes_texts(model) else bodies.LIGHT_BYTES
     if bodies.is_heavy(body, light_bytes):
@@ -127,20 +126,6 @@ async def answer(request: Request, context: Context, caller: Caller) -> Response
     else:
         content, headers = write_response(context.models, *parts)
     return Response(content, headers={**session.response_headers, **headers})
-
-
-async def _decoded(
-    request: Request, context: Context, tenant: str, raw: bytes, max_bytes: int
-) -> bytes:
-    """Returns a body without its content coding, which counts as one that came in. A tenant has few
-    places to expand bodies in."""
-    if not (encoding := request.headers.get("content-encoding")):
-        return raw
-    async with context.turns.place(tenant):
-        body = await run_in_threadpool(compression.decompress, raw, encoding, max_bytes)
-        if len(body) > bodies.LIGHT_BYTES:
-            context.call_bodies.hold(request.scope, tenant, len(body))
-    return body
 
 
 def prepare(
