@@ -21,6 +21,7 @@ from api.http import security
 from api.http.connections import accepting, shared_port
 from api.http.connections.connection import bounded_protocol
 from api.http.connections.request_turns import Policy, RequestTurns
+from api.middleware import cors
 from api.middleware.fast_path import FastPath, call_route
 from jobs.processes import open_files
 from jobs.settings import Settings
@@ -121,7 +122,7 @@ def serve(settings: Settings) -> None:
     app.state.request_wait_s = turns.longest_wait_s
     http = bounded_protocol(settings.slow_client_s, turns, _LINGER_S if shared else 0.0)
     config = uvicorn.Config(
-        FastPath(app),
+        cors.allowing(FastPath(app), settings.cors_origins),
         host=settings.host,
         port=settings.port,
         loop="uvloop",

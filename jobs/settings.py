@@ -171,6 +171,7 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     slow_client_s: _Above0 = _field(
         30.0, "timeout for a request's head, and for the next bytes of its body, seconds"
     )
+    cors_origins: str = _field("", "origins (https://a,https://b) of pages that call; *: any")
     inference_model: str = _field("", "model that answers POST /api/inference; empty: it is off")
     max_queued_calls: _Count = _field(2000, "most calls waiting for one model version")
     max_streams: _Count = _field(500, "most open streams of a tenant in one api process")
