@@ -14,7 +14,8 @@ from typing import Any
 
 from jobs import ids
 
-_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+OPEN = "<tool_call>"  #: Beginning of a call in a text.
+_OPEN, _CLOSE = OPEN, "</tool_call>"
 # What tells where the JSON of a call ends: its strings may hold the closing tag, but no line break.
 _MARK = re.compile(rf'{_CLOSE}|\\.|"|[\x00-\x1f]')
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -76,6 +77,10 @@ class ToolCallParser:
                 shown.append(self._held[: end + len(_CLOSE)])
             self._drop(end + len(_CLOSE))
         return Parsed(self._clean("".join(shown)), calls)
+
+    def forget(self) -> None:
+        """Drops what is held back: the calls are known otherwise."""
+        self._drop(len(self._held))
 
     def finish(self, *, cut: bool = False) -> Parsed:
         """Returns what was held back, at the end of the text; an unfinished call has its arguments

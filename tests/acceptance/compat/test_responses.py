@@ -253,6 +253,23 @@ def test_a_call_that_is_cut_is_an_incomplete_item(client: OpenAI) -> None:
         assert (call.name, call.arguments, call.status) == ("weather", '{"city":', "incomplete")
 
 
+@pytest.mark.parametrize("most", [None, 63])
+def test_a_call_at_the_end_of_a_response_that_is_followed_is_an_item(
+    client: OpenAI, most: int | None
+) -> None:
+    """Its text is read from checkpoints, until the worker has the call apart from it."""
+    words = " ".join(f"w{n}" for n in range(60))
+    said = f"{words} {CALL.replace(':', ': ')}"
+    asked: Any = {"model": "slow", "input": said, "tools": TOOLS, "max_output_tokens": most}
+    found = list(client.responses.create(**asked, background=True, stream=True))
+    assert text_of(found).strip() == words
+    done = last_of(found)
+    assert [item.type for item in done.output] == ["message", "function_call"]
+    assert done.status == ("incomplete" if most else "completed")
+    added = [one for one in found if one.type == "response.output_item.done"]
+    assert [one.item.type for one in added] == ["message", "function_call"]
+
+
 def test_only_one_in_the_background_is_cancelled_or_streamed_again(client: OpenAI) -> None:
     made = client.responses.create(model="chatter", input=SAID)
     with pytest.raises(openai.BadRequestError, match="synchronous"):

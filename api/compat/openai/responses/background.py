@@ -25,6 +25,7 @@ from jobs.errors import MillraceError
 from jobs.identity import Caller
 from jobs.intake.free_space import DiskFloor
 from jobs.intake.idempotency_key import Claim
+from jobs.models.inputs.tool_calls import OPEN
 from jobs.store.db import Tx
 from jobs.store.jobs import idempotency
 from jobs.store.jobs import responses as store
@@ -130,10 +131,12 @@ class _Follower:
         assert progress.completion is not None
         choice = choice_of(progress.completion)
         message, complete = choice["message"], progress.status == "completed"
-        content = message.get("content") or ""
-        if not content.startswith(self._fed):
+        content, fed = message.get("content") or "", self._fed
+        if message.get("tool_calls"):  # the worker took them from the text, and blanks at its ends
+            fed = fed.partition(OPEN)[0].strip()
+        if not content.startswith(fed):
             raise MillraceError("the response was generated anew; retrieve it without stream")
-        rest = {**message, "content": content[len(self._fed) :]}
+        rest = {**message, "content": content[len(fed) :]}
         return self._builder.take_message(rest, complete=complete)
 
 

@@ -59,10 +59,13 @@ class OutputBuilder:
         return events + self._close_message("completed" if complete else "incomplete")
 
     def take_message(self, message: Mapping[str, Any], *, complete: bool) -> list[Event]:
-        """Takes the whole message of a chat completion, and ends the output."""
+        """Takes the message of a chat completion, or what of its text was not fed, and ends the
+        output. Calls that it has apart are those of the whole text."""
+        calls = message.get("tool_calls") or ()
+        if calls and self._parser is not None:
+            self._parser.forget()
         events = self.feed(message.get("content") or "")
-        for call in message.get("tool_calls") or ():
-            events += self._add_calls([call])
+        events += self._add_calls(calls[self._calls :])
         return events + self.finish(complete=complete)
 
     def _new_call_id(self) -> str:
