@@ -1,48 +1,46 @@
-"""Errors: one tree; each class has an HTTP status, a code, and whether to retry.
+"""Errors: one tree of types of RFC 9457; each has a status, a code, and whether to retry.
 
-    MillraceError                     500  internal
-    ├── Malformed                     400  malformed
-    │   └── IdempotencyKeyMissing     400  idempotency_key_missing
-    ├── Unauthenticated               401  unauthenticated
-    ├── Forbidden                     403  forbidden
-    ├── NotFound                      404  not_found
-    │   └── UnknownModel              404  unknown_model
-    ├── SlowReader                    408  slow_reader
-    ├── Conflict                      409  conflict
-    │   ├── CallCancelled             409  cancelled
-    │   ├── IdempotencyKeyInFlight    409  idempotency_key_in_flight
-    │   └── StreamMoved               409  stream_moved
-    ├── JobDeleted                    410  job_deleted
-    ├── Pruned                        410  pruned
-    ├── TooLarge                      413  too_large
-    ├── UrlTooLong                    414  url_too_long
-    ├── UnsupportedMedia              415  unsupported_media_type
-    ├── RangeNotSatisfiable           416  range_not_satisfiable
-    ├── Untransferable                422  untransferable, or more exactly
-    ├── Invalid                       422  invalid
-    │   ├── IdempotencyKeyReused      422  idempotency_key_reused
-    │   └── TooManyItems              422  invalid
-    ├── TooLate                       429  predicted_wait
-    ├── QuotaExceeded                 429  quota_exceeded
-    │   └── StorageFull               429  quota_exceeded
-    ├── SpendCap                      429  spend_cap
-    ├── HeadTooLarge                  431  head_too_large
-    ├── Unreadable                    500  payload_unreadable
-    │   ├── PayloadLost               500  payload_lost
-    │   └── PayloadCorrupt            500  payload_corrupt
-    ├── Unavailable                   503  unavailable
-    │   ├── ApiStopping               503  api_stopping
-    │   ├── BlobStoreUnavailable      503  blobs_away
-    │   │   └── BlobStoreFull         507  insufficient_storage
-    │   ├── NoWorker                  503  no_worker
-    │   ├── NotConfigured             503  not_configured
-    │   ├── Overloaded                503  overloaded
-    │   ├── StreamBroken              503  stream_broken
-    │   └── WorkerLost                503  worker_lost
-    ├── DeadlinePassed                504  deadline_passed
-    └── InsufficientStorage           507  insufficient_storage
-
-Each class is a `type` of RFC 9457; one handler of the api renders them all.
+MillraceError                     500  internal
+├── Malformed                     400  malformed
+│   └── IdempotencyKeyMissing     400  idempotency_key_missing
+├── Unauthenticated               401  unauthenticated
+├── Forbidden                     403  forbidden
+├── NotFound                      404  not_found
+│   └── UnknownModel              404  unknown_model
+├── SlowReader                    408  slow_reader
+├── Conflict                      409  conflict
+│   ├── CallCancelled             409  cancelled
+│   ├── IdempotencyKeyInFlight    409  idempotency_key_in_flight
+│   └── StreamMoved               409  stream_moved
+├── JobDeleted                    410  job_deleted
+├── Pruned                        410  pruned
+├── TooLarge                      413  too_large
+├── UrlTooLong                    414  url_too_long
+├── UnsupportedMedia              415  unsupported_media_type
+├── RangeNotSatisfiable           416  range_not_satisfiable
+├── Untransferable                422  untransferable, or more exactly
+├── Invalid                       422  invalid
+│   ├── IdempotencyKeyReused      422  idempotency_key_reused
+│   └── TooManyItems              422  invalid
+├── TooLate                       429  predicted_wait
+├── QuotaExceeded                 429  quota_exceeded
+│   └── StorageFull               429  quota_exceeded
+├── SpendCap                      429  spend_cap
+├── HeadTooLarge                  431  head_too_large
+├── Unreadable                    500  payload_unreadable
+│   ├── PayloadLost               500  payload_lost
+│   └── PayloadCorrupt            500  payload_corrupt
+├── Unavailable                   503  unavailable
+│   ├── ApiStopping               503  api_stopping
+│   ├── BlobStoreUnavailable      503  blobs_away
+│   │   └── BlobStoreFull         507  insufficient_storage
+│   ├── NoWorker                  503  no_worker
+│   ├── NotConfigured             503  not_configured
+│   ├── Overloaded                503  overloaded
+│   ├── StreamBroken              503  stream_broken
+│   └── WorkerLost                503  worker_lost
+├── DeadlinePassed                504  deadline_passed
+└── InsufficientStorage           507  insufficient_storage
 """
 
 from collections.abc import Mapping, Sequence

@@ -5,7 +5,8 @@ from typing import Any
 import orjson
 
 from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
-from jobs.intake.spool import Intake, add_lines
+from jobs.intake.feeding import add_lines
+from jobs.intake.spool import Intake
 from jobs.models.engines.engine_spec import Task
 
 

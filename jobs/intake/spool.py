@@ -7,23 +7,19 @@ all of them are checked.
 import sys
 import tempfile
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from itertools import islice
 from math import ceil
 from typing import IO, Any
 from uuid import UUID
 
-import orjson
-
 from jobs.blobs.payloads import Payloads
-from jobs.errors import Fault, Invalid, Malformed, StorageFull, TooLarge, TooManyItems
+from jobs.errors import Fault, Invalid, StorageFull, TooLarge, TooManyItems
 from jobs.identity import Limit
 from jobs.intake import invalid_lines, validation
 from jobs.intake.custom_ids import CustomIds, failing_row
 from jobs.intake.free_space import LOOK_BYTES, DiskFloor
-from jobs.intake.lines import without_last_blanks
 from jobs.intake.validation import Item
 from jobs.limits import Bound, most_items, most_stored
 from jobs.models.model import Model
@@ -34,7 +30,6 @@ _SLICE_BYTES = 4 << 20  # most bytes of a slice's inputs and their parameters
 _TOGETHER = 256  # items that are taken at once where all are plain texts
 _TOGETHER_BYTES = 1 << 20  # of their lines
 _ROW_BYTES = 32  # of a text's row, without its prefix and the text
-Place = Callable[[int], tuple[str | int, ...]]
 Where = Callable[[int], tuple[tuple[str | int, ...], int | None]]
 ReplyTo = Callable[[Fault], bytes | None]
 
@@ -330,72 +325,3 @@ def _too_many_bytes(bound: Bound) -> StorageFull:
 
 def _escape(text: str) -> bytes:
     return text.translate(_ESCAPES).encode()
-
-
-def add_array(
-    intake: Intake, values: Iterable[Any], place: Place = lambda index: ("items", index)
-) -> None:
-    """Adds the items of a JSON body. place: of each in the body."""
-    left, start = iter(values), 0
-    while some := list(islice(left, intake.texts_at_once()[0])):
-        if not intake.add_texts(some):
-            for index, value in enumerate(some, start):
-                intake.add(value, place(index))
-        start += len(some)
-    intake.finish(lambda seq: (place(seq), None))
-
-
-def add_lines(intake: Intake, lines: Iterable[bytes | None]) -> None:
-    """Adds the items of an NDJSON body, one a line; None stands for a line that is too long."""
-    start = 1
-    for some in _together(intake, without_last_blanks(lines)):
-        if len(some) == 1 or not _add_texts(intake, some):
-            for number, line in enumerate(some, start):
-                _add_line(intake, line, number)
-        start += len(some)
-    intake.finish(lambda seq: ((), seq + 1))
-
-
-def _together(intake: Intake, lines: Iterable[bytes | None]) -> Iterator[list[bytes | None]]:
-    """Yields lines in lists, those that look like plain texts together."""
-    some: list[bytes | None] = []
-    size = 0
-    most, most_bytes = intake.texts_at_once()
-    for line in lines:
-        is_text = line is not None and line[:1] == b'"'
-        if some and not is_text:
-            yield some
-            some, size = [], 0
-        some.append(line)
-        size += len(line or b"")
-        if len(some) >= most or size >= most_bytes or not is_text:
-            yield some
-            some, size = [], 0
-            most, most_bytes = intake.texts_at_once()
-    if some:
-        yield some
-
-
-def _add_texts(intake: Intake, lines: Sequence[bytes | None]) -> bool:
-    """Adds lines that are plain texts; returns False where any is something else."""
-    try:
-        return intake.add_texts([orjson.loads(line or b"") for line in lines])
-    except orjson.JSONDecodeError:
-        return False
-
-
-def _add_line(intake: Intake, line: bytes | None, number: int) -> None:
-    if line is None:
-        message = "the line is longer than any item may be"
-        intake.refuse(Fault((), "too_long", message, number))
-        return
-    text = line.strip()
-    try:
-        value = validation.parse_json(text)
-    except Malformed as error:
-        message = error.detail if text else "an empty line; each line is one JSON value"
-        intake.refuse(Fault((), "malformed", message, number))
-    except Invalid as error:
-        intake.refuse(*(replace(fault, line=number) for fault in error.faults))
-    else:
-        intake.add(value, (), number)

@@ -18,7 +18,7 @@ from jobs import ids
 from jobs.blobs.payloads import Payloads
 from jobs.errors import Fault, Invalid
 from jobs.identity import Limit
-from jobs.intake import spool, validation
+from jobs.intake import feeding, spool, validation
 from jobs.intake.free_space import DiskFloor
 from jobs.intake.idempotency_key import Claim
 from jobs.models.model import Model
@@ -105,7 +105,7 @@ def prepare(
     asked: Mapping[str, Any] | None = None,
     target: Mapping[str, Any] | None = None,
     answer: RenderJob = jobs.job_json,
-    place: spool.Place = lambda index: ("items", index),
+    place: feeding.Place = lambda index: ("items", index),
 ) -> Submission:
     """Checks a job, and spools its items; the database isn't touched.
 
@@ -127,9 +127,9 @@ def prepare(
     try:
         taken.fault(*found)
         if lines is not None:
-            spool.add_lines(taken, lines)
+            feeding.add_lines(taken, lines)
         else:
-            spool.add_array(taken, array or (), place)
+            feeding.add_array(taken, array or (), place)
         job = NewJob(
             id=job_id, tenant=tenant, model=model, custom_ids=taken.custom_ids,
             input_bytes=taken.input_bytes, limits=tuple(limits),

@@ -44,7 +44,7 @@ class Bounds:
 
 
 class SourceLines:
-    """Lines of a source as `jobs.intake.spool.add_lines` takes them.
+    """Lines of a source as `jobs.intake.feeding.add_lines` takes them.
 
     Raises Untransferable where a file doesn't have the declared format, BlobStoreUnavailable,
     InsufficientStorage.

@@ -17,14 +17,15 @@ from typing import IO, Any
 
 from jobs import ids
 from jobs.errors import MillraceError
+from jobs.intake.feeding import add_lines
 from jobs.intake.free_space import DiskFloor
 from jobs.intake.lines import bounded_lines
-from jobs.intake.spool import Intake, add_lines
+from jobs.intake.spool import Intake
 from jobs.models.builtin_models import SAMPLES
 from millrace import InputError
+from millrace.inputs.files import Input
 from millrace.inputs.lines import lines_of
 from millrace.inputs.readers import Part, Table
-from ops.cli.commands.jobs.submit import input_of
 from workers.transfers.readers import Bounds, SourceFile, SourceLines
 
 REFUSED = "refused"
@@ -91,7 +92,7 @@ def stored(rows: list[Row], how: dict[str, str], folder: Path) -> Iterator[tuple
     for format, write in _WRITERS.items():
         path = folder / f"t.{format}"
         path.write_bytes(write(rows, how))
-        command = partial(input_of, (str(path),), None, **{"column": "", "id_column": ""} | how)
+        command = partial(Input, (str(path),), **how)
         yield f"client {format}", _taken(partial(lines_of, path, **how))
         yield f"command {format}", _taken(command)
         yield f"platform {format}", _taken(partial(_source, path, format, how))

@@ -21,9 +21,10 @@ from jobs import api_keys, ids
 from jobs.blobs.payloads import Payloads
 from jobs.errors import MillraceError
 from jobs.identity import OPEN
+from jobs.intake.feeding import add_lines
 from jobs.intake.idempotency_key import parse_key
 from jobs.intake.lines import bounded_lines
-from jobs.intake.spool import Intake, add_lines
+from jobs.intake.spool import Intake
 from jobs.intake.validation import parse_json
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.watcher import ModelsFile

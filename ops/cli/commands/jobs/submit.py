@@ -88,7 +88,7 @@ def submit(
         order["input"] = _source_in_s3(sources, format_, column, id_column)
         job = client.jobs.create(idempotency_key=idempotency_key, **order)
     else:
-        lines = input_of(sources, format_, column, id_column).lines()
+        lines = _input(sources, format_, column, id_column).lines()
         model = order.pop("model")
         job = client.jobs.submit(model, lines, idempotency_key=idempotency_key, **order)
     if not (wait or target):
@@ -105,7 +105,7 @@ def _in_s3(place: str | None) -> TypeGuard[str]:
     return place is not None and place.startswith(_S3)
 
 
-def input_of(
+def _input(
     sources: tuple[str, ...], format_: readers.Format | None, column: str, id_column: str
 ) -> Input:
     """Returns the items of files on this machine, or of standard input."""

@@ -11,7 +11,8 @@ import pytest
 from jobs import ids
 from jobs.errors import Invalid, TooLarge
 from jobs.intake import custom_ids, invalid_lines
-from jobs.intake.spool import Intake, add_array, add_lines
+from jobs.intake.feeding import add_array, add_lines
+from jobs.intake.spool import Intake
 from jobs.models.model import Limits, Model
 
 

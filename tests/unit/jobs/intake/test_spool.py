@@ -19,8 +19,9 @@ from jobs import ids
 from jobs.errors import Invalid, StorageFull, TooLarge, TooManyItems
 from jobs.identity import Limit
 from jobs.intake import custom_ids, spool
+from jobs.intake.feeding import add_array, add_lines
 from jobs.intake.lines import bounded_lines, without_last_blanks
-from jobs.intake.spool import Intake, add_array, add_lines
+from jobs.intake.spool import Intake
 from jobs.models.model import Limits, Model
 from tests.support.json_values import custom_ids as names_of_items
 from tests.support.json_values import json_values
