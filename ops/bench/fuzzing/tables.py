@@ -92,7 +92,9 @@ def stored(rows: list[Row], how: dict[str, str], folder: Path) -> Iterator[tuple
     for format, write in _WRITERS.items():
         path = folder / f"t.{format}"
         path.write_bytes(write(rows, how))
-        command = partial(Input, (str(path),), **how)
+        command = partial(
+            Input, (str(path),), None, how.get("column", ""), how.get("id_column", "")
+        )
         yield f"client {format}", _taken(partial(lines_of, path, **how))
         yield f"command {format}", _taken(command)
         yield f"platform {format}", _taken(partial(_source, path, format, how))
