@@ -1,11 +1,11 @@
 """Content codings: gzip and deflate of responses, and of requests, whose bodies are expanded as
 they come in: what bounds a body counts its expanded bytes."""
 
-import asyncio
 import re
 import zlib
 from collections.abc import Generator, Iterable
 
+from anyio import CapacityLimiter, to_thread
 from starlette.types import Message, Receive
 
 from jobs.errors import Malformed, UnsupportedMedia
@@ -14,6 +14,9 @@ _LEVEL = 1  # result lines shrink to a fifth; a higher level costs twice for a t
 _GZIP = 16 + zlib.MAX_WBITS
 _WINDOWS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": zlib.MAX_WBITS}
 _PIECE_BYTES = 1 << 18  # expanded at a time, in less than a millisecond
+# A body that expands a thousand times would hold the event loop for as long as it does: all but its
+# first piece is expanded in threads, few at a time, in turn with other bodies.
+_PLACES = CapacityLimiter(2)
 _MIN_BYTES = 1024  # shorter bodies cost more than they save
 _QUALITY = re.compile(r"\s*q\s*=\s*(0(\.[0-9]{0,3})?|1(\.0{0,3})?)\s*", re.IGNORECASE)
 
@@ -86,8 +89,8 @@ class Inflated:
     async def __call__(self) -> Message:
         """Returns the next message, its body expanded. Raises Malformed."""
         if self._is_full:
-            await asyncio.sleep(0)  # others' turn
-            return self._expanded(self._stream.unconsumed_tail)
+            rest = self._stream.unconsumed_tail
+            return await to_thread.run_sync(self._expanded, rest, limiter=_PLACES)
         message = await self._receive()
         if message["type"] != "http.request":
             return message

@@ -50,7 +50,7 @@ class JobInput(Body):
         examples=["s3://bucket/items.jsonl"],
     )
     urls: list[_Url] = Field(
-        default_factory=list, max_length=1000, description="several, read in this order"
+        default_factory=list, max_length=100, description="several, read in this order"
     )
     file: str = Field(default="", pattern=ids.pattern("file"), description="file_… of your tenant")
     format: Literal["jsonl", "json", "csv", "parquet", "text"] | None = Field(

@@ -73,8 +73,7 @@ def check(place: S3Location, tenant: str, allow: str, blobs: str = "") -> None:
             f"jobs may not reach {place}: no place in S3 is allowed here. An administrator allows "
             "some by MILLRACE_S3_ALLOW, for example MILLRACE_S3_ALLOW=bucket/{tenant}",
         )
-    own = [parse(blobs)] if blobs.startswith(SCHEME) else []
-    if any(_within(place, at.bucket, at.key.strip("/")) for at in own) or not any(
+    if is_own(place, blobs) or not any(
         _within(place, bucket.replace(_TENANT, tenant), prefix.replace(_TENANT, tenant))
         for bucket, prefix in patterns(allow)
     ):
@@ -83,6 +82,14 @@ def check(place: S3Location, tenant: str, allow: str, blobs: str = "") -> None:
             f"jobs of {tenant} may not reach {place}; an administrator allows places in S3 by "
             "MILLRACE_S3_ALLOW",
         )
+
+
+def is_own(place: S3Location, blobs: str) -> bool:
+    """Returns True for a location among the platform's own blobs. blobs: MILLRACE_BLOBS."""
+    if not blobs.startswith(SCHEME):
+        return False
+    own = parse(blobs)
+    return _within(place, own.bucket, own.key.strip("/"))
 
 
 def _within(place: S3Location, bucket: str, prefix: str) -> bool:

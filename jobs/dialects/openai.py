@@ -267,20 +267,22 @@ def embeddings(output: bytes, model: str, tokens: int, *, as_base64: bool) -> di
 
 def _is_vector(output: Any) -> bool:
     """Returns True for numbers that float32 holds; what isn't finite has a message of its own."""
-    if isinstance(output, list):
+    if isinstance(output, list | tuple):
         numbers = set(map(type, output)) <= {int, float}
         return numbers and not max(map(abs, output), default=0) > _MOST_FLOAT32
     return getattr(output, "ndim", None) == 1 and not _is_too_large(output)
 
 
 def _are_vectors(output: Any) -> bool:
-    if isinstance(output, list):
+    if isinstance(output, list | tuple):
         return all(map(_is_vector, output))
     return getattr(output, "ndim", None) == 2 and not _is_too_large(output)
 
 
 def _is_too_large(array: Any) -> bool:
-    return array.dtype.kind not in "biu" and bool((abs(array) > _MOST_FLOAT32).any())
+    if array.dtype.kind in "biu" or array.dtype.itemsize <= 4:
+        return False
+    return bool((abs(array) > _MOST_FLOAT32).any())
 
 
 def _base64(vector: list[float]) -> str:

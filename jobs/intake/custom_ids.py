@@ -41,12 +41,11 @@ class CustomIds:
         in_order = np.argsort(hashes, kind="stable")
         is_repeated = hashes[in_order[1:]] == hashes[in_order[:-1]]
         repeated = hashes[np.sort(in_order[1:][is_repeated])]
+        repeated = repeated[np.sort(np.unique(repeated, return_index=True)[1])]
         for start in range(0, len(repeated), at_once):
-            new = np.setdiff1d(repeated[start : start + at_once], repeated[:start])
             is_candidate = np.zeros(int(seqs[-1]) + 1, bool)
-            is_candidate[seqs[np.isin(hashes, new)]] = True
-            if len(new):
-                yield from _equal(rows, is_candidate.tobytes())
+            is_candidate[seqs[np.isin(hashes, repeated[start : start + at_once])]] = True
+            yield from _equal(rows, is_candidate.tobytes())
 
     def in_order(self, rows: IO[bytes]) -> Iterator[tuple[int, int]]:
         """Yields all duplicates by seq, each with the first of its id."""

@@ -12,4 +12,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    # Code of before would answer with the emptied body.
+    op.execute("DELETE FROM idempotency_keys WHERE answer = ''")
     op.execute("REVOKE UPDATE (answer) ON idempotency_keys FROM millrace_api")

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from io import BufferedReader
-from itertools import chain
+from itertools import chain, islice
 from typing import IO, Any, cast
 
 import orjson
@@ -39,6 +39,8 @@ from workers.transfers.context import ClaimLost, TransferContext
 from workers.transfers.readers import Bounds, Observed, SourceFile, SourceLines
 
 _MIB = 1 << 20
+_MOST_OBJECTS = 10_000  # of one job
+_MOST_LISTED = 100_000  # below a folder, with those that aren't read
 
 
 def run(context: TransferContext, transfer: Transfer, job: JobRow) -> None:
@@ -157,14 +159,21 @@ class _Import:
             taken.close()
 
     def _files(self, source: Mapping[str, Any]) -> Iterator[SourceFile]:
-        urls = source.get("urls") or [source.get("url", "")]
-        found = [source["file"]] if "file" in source else [*chain(*map(self._objects, urls))]
+        if "file" in source:
+            found = [source["file"]]
+        else:
+            urls = source.get("urls") or [source.get("url", "")]
+            found = [*islice(chain.from_iterable(map(self._objects, urls)), _MOST_OBJECTS + 1)]
+        if len(found) > _MOST_OBJECTS:
+            message = f"the input has more than {_MOST_OBJECTS:,} objects: split it into jobs"
+            raise Untransferable("too_many", message)
         columns = source.get("column", ""), source.get("id_column", "")
         for name in found:
             format, compression = stored_format(name)
+            shown = name if len(found) > 1 else ""
             yield SourceFile(
-                Part(name, source.get("format", format)),
-                Table(name if len(found) > 1 else "the input", *columns),
+                Part(shown, source.get("format", format)),
+                Table(shown or "the input", *columns),
                 source.get("compression", compression) == "gzip",
                 partial(self._open, name),
             )
@@ -174,15 +183,24 @@ class _Import:
         place = self._checked(url)
         if not url.endswith("/"):
             return [url]
-        found = [
-            key
-            for key, size in self._context.objects.entries(place)
-            if size and is_part(key.removeprefix(place.key))
-        ]
+        listed = [*islice(self._context.objects.entries(place), _MOST_LISTED + 1)]
+        if len(listed) > _MOST_LISTED:
+            message = f"{url} has more than {_MOST_LISTED:,} objects: name a folder of fewer"
+            raise Untransferable("too_many", message)
+        its = [key for key, size in listed if size and is_part(key.removeprefix(place.key))]
+        found = [replace(place, key=key) for key in its]
+        found = [one for one in found if not s3_locations.is_own(one, self._context.settings.blobs)]
         if not found:
             message = f"no object below {url} has items: put some there, then retry the job"
             raise Untransferable("no_such_object", message)
-        return [str(replace(place, key=key)) for key in sorted(found)]
+        shown = sorted(map(str, found))
+        for name in shown:
+            try:
+                s3_locations.parse(name)
+            except ValueError as error:
+                message = f"{name[:200]!r}: {error}; rename it, then retry the job"
+                raise Untransferable("bad_request", message) from error
+        return shown
 
     @contextmanager
     def _open(self, name: str) -> Iterator[IO[bytes]]:

@@ -16,7 +16,7 @@ import orjson
 
 from jobs.errors import MillraceError, Untransferable
 from jobs.intake.free_space import DiskFloor
-from jobs.intake.lines import bounded_lines, without_last_blanks
+from jobs.intake.lines import bounded_lines
 from jobs.intake.validation import parse_json
 from millrace.inputs.readers import Part, Table, Unreadable, line_items, parquet_items
 
@@ -53,6 +53,8 @@ class SourceLines:
     def __init__(self, files: Iterable[SourceFile], bounds: Bounds) -> None:
         self._files, self._bounds = files, bounds
         self._budget = _Budget(bounds.total_bytes)
+        # Rows are counted again: a repeated value takes no room in a file of Parquet.
+        self._unpacked = _Budget(bounds.total_bytes)
         self._read: list[SourceFile] = []
 
     def __iter__(self) -> Iterator[bytes | None]:
@@ -67,10 +69,9 @@ class SourceLines:
                     first += 1
 
     def place(self, number: int) -> dict[str, Any]:
-        """Returns the place of an item: file, where there are several, and line, row or element."""
-        its = next(file for file in reversed(self._read) if file.part.first <= number)
-        place = its.part.place(number)
-        return {"file": its.part.source} | place if len(self._read) > 1 else place
+        """Returns the place of an item: its file, if that has a name, and line, row or element."""
+        its = next(file.part for file in reversed(self._read) if file.part.first <= number)
+        return ({"file": its.source} if its.source else {}) | its.place(number)
 
     def _items(self, file: SourceFile, raw: IO[bytes]) -> Iterator[Any]:
         if file.part.format == "parquet":
@@ -84,8 +85,6 @@ class SourceLines:
         lines = bounded_lines(content, most_bytes)
         if file.part.format == "json":
             lines = self._document(content)
-        elif file.part.format == "jsonl":
-            lines = without_last_blanks(lines)  # of each file, whose items are numbered on
         return line_items(file.part, lines, file.table, _parsed, most_bytes)
 
     def _document(self, content: IO[bytes]) -> Iterator[bytes | None]:
@@ -106,11 +105,9 @@ class SourceLines:
                 self._bounds.floor.check(len(chunk))
 
             copyfileobj(Observed(raw, observe), copy, _CHUNK)
-            # Counted again: a repeated value takes no room in the file.
-            unpacked = _Budget(self._bounds.total_bytes)
             for item in parquet_items(copy, file.table):
                 line = _encoded(item)
-                unpacked.spend(line)
+                self._unpacked.spend(line)
                 yield line
 
 

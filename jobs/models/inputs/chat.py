@@ -52,7 +52,7 @@ def answer(output: Any) -> ChatAnswer:
     try:
         choice = output["choices"][0]
         text, finish = choice["message"]["content"], choice.get("finish_reason")
-        calls = choice["message"].get("tool_calls") or ()
+        calls = choice["message"].get("tool_calls")
         usage, stopped_by = output.get("usage"), choice.get("stop_reason")
     except (TypeError, KeyError, IndexError, AttributeError):
         raise ValueError("the model answered neither a text nor a chat.completion") from None
@@ -63,7 +63,7 @@ def answer(output: Any) -> ChatAnswer:
         text or "",
         finish,
         usage if isinstance(usage, dict) else None,
-        calls,
+        calls if isinstance(calls, list) else (),
         stopped_by if isinstance(stopped_by, str) and finish == "stop" else None,
     )
 

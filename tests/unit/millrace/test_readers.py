@@ -150,6 +150,7 @@ def test_a_column_is_taken_from_objects_of_json(tmp_path: Path) -> None:
     lines = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
     assert items(tmp_path / "a.jsonl", lines, **how) == wanted
     assert items(tmp_path / "a.json", json.dumps(rows).encode(), **how) == wanted
+    assert items(tmp_path / "a.jsonl", b'{"q": null}\n', column="q") == [None]
     for inputs in (rows, iter(rows)):
         assert sent(inputs, **how) == [wanted[0], {"input": {"input": "y"}}]
     with pytest.raises(InputError, match="the inputs, input 1: there is no 'note' among"):
@@ -173,7 +174,7 @@ def test_files_of_a_folder_come_in_the_order_of_their_names(tmp_path: Path) -> N
     (parts / "a=1").mkdir(parents=True)
     (parts / "_temporary").mkdir()
     (parts / "b.csv").write_text('input\n"two\nlines"\nx\n')
-    (parts / "a=1" / "part.jsonl").write_text('"first"\n"second"\n')
+    (parts / "a=1" / "part.jsonl").write_text('"first"\n"second"\n\n \n')
     (parts / "c.jsonl").touch()
     for name in ("_SUCCESS", ".part.crc", "_temporary/d.jsonl"):
         (parts / name).write_text("nothing of the job")

@@ -12,6 +12,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import IO, Any, Literal, get_args
 
 from millrace.errors import InputError
@@ -150,7 +151,13 @@ def line_items(
         except (ValueError, RecursionError) as error:
             raise table.unreadable("bad_value", f"not valid JSON: {error}") from error
         return elements(document, table)
-    return object_items(lines, table, parse) if table.is_named else iter(lines)
+    lines = _without_last_blanks(lines)  # of each file, whose items are numbered on
+    return object_items(lines, table, parse) if table.is_named else lines
+
+
+def _item_or_null(item: object) -> object:
+    """Returns an item; null as a line, since None stands for one that is too long."""
+    return b"null" if item is None else item
 
 
 def text_items(lines: Iterable[bytes | None], table: Table) -> Items:
@@ -161,6 +168,17 @@ def text_items(lines: Iterable[bytes | None], table: Table) -> Items:
         except UnicodeDecodeError as error:
             what = f"not UTF-8: {error.reason}"
             raise table.unreadable("not_utf8", what, f"line {number}") from error
+
+
+def _without_last_blanks(lines: Iterable[bytes | None]) -> Iterator[bytes | None]:
+    blanks = 0
+    for line in lines:
+        if line is not None and not line.strip():
+            blanks += 1
+            continue
+        yield from repeat(b"\n", blanks)
+        blanks = 0
+        yield line
 
 
 def object_items(
@@ -177,13 +195,14 @@ def object_items(
         except (ValueError, RecursionError) as error:
             what = f"not valid JSON: {error}"
             raise table.unreadable("bad_value", what, f"line {number}") from error
-        yield item_of(*table.pick(value, f"line {number}"))
+        yield _item_or_null(item_of(*table.pick(value, f"line {number}")))
 
 
 def elements(document: Any, table: Table) -> Items:
     """Yields the elements of a JSON list as items, or anything else as one. Raises Unreadable."""
     for number, value in enumerate(document if isinstance(document, list) else [document]):
-        yield item_of(*table.pick(value, f"element {number}")) if table.is_named else value
+        picked = item_of(*table.pick(value, f"element {number}")) if table.is_named else value
+        yield _item_or_null(picked)
 
 
 def csv_items(

@@ -158,6 +158,12 @@ def test_inputs_and_ids_are_taken_from_columns_of_any_format(world: World, arriv
             id = arrive(body % long, **form, column="q")
             assert world.carry() is None
             assert items(world, id) == [(0, None, None, '"y"')]
+    nulls = [({}, b'{"q": null}'), (JSON, b'[{"q": null}]'), (PARQUET, packed({"q": [None]}))]
+    for (form, body), case in each(nulls):
+        with case:
+            id = arrive(body, **form, column="q")
+            assert world.carry() is None
+            assert items(world, id) == [(0, None, None, "null")]
     lines = arrive(MARK + b"one\r\n\ntwo", **TEXT)
     document = arrive(MARK + b'["one", "", {"input": "two"}]', key="list", **JSON)
     assert (world.carry(), world.carry()) == (None, None)
@@ -180,11 +186,14 @@ def test_objects_of_a_folder_are_read_by_key(world: World, s3: S3) -> None:
             id = world.coming(source)
             assert world.carry() is None
             assert items(world, id) == its + [(3, None, None, '"four"')] * ("urls" in source)
+    s3.put("open/in/a=1/part.jsonl", b'"one"\n{}\n')
     s3.put("open/in/b.csv.gz", gzip.compress(b'custom_id,input\nb,"two\nlines"\nb,three\n'))
     s3.put(
         "open/in/e.parquet", packed({"custom_id": ["e", "f"], "input": ["x", ""], "params": [5, 5]})
     )
-    error = fails(world, world.coming({"url": folder}), "invalid", "3 faults")
+    error = fails(world, world.coming({"url": folder}), "invalid", "4 faults")
+    first = error["errors"].pop(0)
+    assert (first["file"], first["line"]) == (f"{folder}a=1/part.jsonl", 2)
     at = f"{folder}b.csv.gz"
     assert [{name: fault.get(name) for name in PLACE} for fault in error["errors"]] == [
         {"file": at, "line": 4, "row": None, "custom_id": None, "first": {"file": at, "line": 2}},
@@ -192,6 +201,12 @@ def test_objects_of_a_folder_are_read_by_key(world: World, s3: S3) -> None:
           for n, id in ((1, "e"), (2, "f"))),
     ]  # fmt: skip
     assert error["errors"][0]["message"] == f"custom_id is already that of {at}, line 2"
+    s3.put("open/odd/a\\b.jsonl", b'"one"\n')
+    odd = world.coming({"url": f"s3://{BUCKET}/open/odd/"})
+    fails(world, odd, "bad_request", "the key has '\\\\' in it; rename it")
+    world.set(blobs=f"s3://{BUCKET}/open/odd")
+    own = world.coming({"url": f"s3://{BUCKET}/open/"})
+    assert "odd" not in str(fails(world, own, "invalid"))
     none = world.coming({"url": f"s3://{BUCKET}/open/none/"})
     fails(world, none, "no_such_object", "no object below")
 
@@ -372,6 +387,12 @@ def test_a_small_object_of_more_than_a_job_may_have_fails(
 ) -> None:  # fmt: skip
     world.set(**bounds)
     fails(world, arrive(body(), **form), code, says)
+
+
+def test_files_have_one_bound_together(world: World, s3: S3) -> None:
+    urls = [s3.put(f"open/{n}.parquet", packed({"input": ["x" * 1000] * 400})) for n in range(3)]
+    world.set(max_ndjson_mb=1)
+    fails(world, world.coming({"urls": urls}), "too_large")
 
 
 def test_a_row_of_many_lines_is_bounded_as_one_is(world: World, arrive: Arrive) -> None:

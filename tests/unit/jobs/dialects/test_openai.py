@@ -286,3 +286,20 @@ def test_what_was_not_run_has_no_answer_and_what_is_no_vector_is_an_error_of_its
             part, line = written(output=output, reply='"base64"')
             assert (part, line["response"]["status_code"]) == ("errors", 500)
             assert line["response"]["body"]["error"]["code"] == "invalid_output"
+
+
+def test_a_vector_is_a_list_a_tuple_or_an_array() -> None:
+    problem = dialect("openai").output_problem
+    half = np.array([60_000.0, 1.0], np.float16)
+    vectors: list[Any] = [[0.5, 1], (0.5, 1.0), [(0.5,)], half, np.array([[0.5]]), np.array([1])]
+    for output, case in each(vectors):
+        with case:
+            assert problem(output, "embedding") is None
+    for output, case in each(["text", {}, [None], np.array([1e300]), np.array(1.0)]):
+        with case:
+            assert problem(output, "embedding")
+
+
+def test_tool_calls_that_are_no_list_are_none() -> None:
+    said = {"choices": [{"message": {"content": "x", "tool_calls": True}}]}
+    assert dialect("anthropic").output_problem(said, "chat") is None

@@ -103,6 +103,7 @@ def said(render: Callable[[], str]) -> str:
         )
 
 
+@pytest.mark.heavy
 def test_templates_render_as_transformers_compiles_them(tmp_path: Path) -> None:
     from transformers.utils.chat_template_utils import _compile_jinja_template
 

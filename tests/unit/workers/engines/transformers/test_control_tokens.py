@@ -18,6 +18,8 @@ from tests.support.generation import tiny_llama
 from workers.engines.generator import Prompt
 from workers.engines.transformers.prompts import Prompts
 
+pytestmark = pytest.mark.heavy
+
 SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 WRITTEN = ["<think>", "</think>", "<tool_call>", "</tool_call>"]  # by templates, but not special
 TEMPLATES = {
