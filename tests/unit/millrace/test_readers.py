@@ -42,6 +42,8 @@ def items(path: Path, content: bytes, **how: str) -> list[Any]:
         ("a.json", b'{"input": 1}', [{"input": 1}]),
         ("a", b'"quoted"\n', ['"quoted"']),
         ("a.csv", b'\n\r\ntext\nx\n\n"y,\n\nz"\n\n', ["x", "y,\n\nz"]),
+        ("a.csv", b'text\rx\r\r"y\rz"\r', ["x", "y\rz"]),
+        ("a.csv", b"text\r\nx\r\n\r\ny", ["x", "y"]),
     ],
 )
 def test_suffixes_have_formats(tmp_path: Path, name: str, content: bytes, found: list[Any]) -> None:

@@ -125,8 +125,11 @@ def item_of(input: object, custom_id: str | None = None, params: object = None) 
     """Returns an item; an input alone stands for itself, unless it could be taken for an item."""
     if custom_id is None and params is None:
         return {"input": input} if isinstance(input, dict) else input
-    more = {"custom_id": custom_id, "params": params}
-    return {name: value for name, value in more.items() if value is not None} | {"input": input}
+    item: dict[str, object] = {} if custom_id is None else {"custom_id": custom_id}
+    if params is not None:
+        item["params"] = params
+    item["input"] = input
+    return item
 
 
 def line_items(
@@ -173,11 +176,12 @@ def text_items(lines: Iterable[bytes | None], table: Table) -> Items:
 def _without_last_blanks(lines: Iterable[bytes | None]) -> Iterator[bytes | None]:
     blanks = 0
     for line in lines:
-        if line is not None and not line.strip():
+        if line is not None and (not line or line.isspace()):
             blanks += 1
             continue
-        yield from repeat(b"\n", blanks)
-        blanks = 0
+        if blanks:
+            yield from repeat(b"\n", blanks)
+            blanks = 0
         yield line
 
 
@@ -220,15 +224,16 @@ def csv_items(
     header = next(rows, None)
     if not header:
         raise table.unreadable("bad_columns", "its first line must name the columns")
-    fields = table.fields(header)
+    fields, size = table.fields(header), len(header)
+    at_input, at_id, at_params = fields["input"], fields.get("custom_id"), fields.get("params")
     for row in rows:
-        if len(row) != len(header):
+        if len(row) != size:
             counts = f"{len(row)} fields, where the first row names {len(header)}"
             raise table.unreadable("not_csv", counts, f"line {text.begin}")
         if begins is not None:
             begins.append(text.begin)
-        named = {name: row[position] for name, position in fields.items()}
-        yield _item(named["input"], named.get("custom_id"), named.get("params"))
+        custom_id = None if at_id is None else row[at_id]
+        yield _item(row[at_input], custom_id, None if at_params is None else row[at_params])
 
 
 class _CsvText(Iterator[str]):
@@ -258,7 +263,7 @@ class _CsvText(Iterator[str]):
         except UnicodeDecodeError as error:
             what = f"not UTF-8: {error.reason}"
             raise self._table.unreadable("not_utf8", what, f"line {self._number + 1}") from error
-        return _LONE_RETURN.split(text)[::-1] if "\r" in text[:-1] else [text]
+        return _LONE_RETURN.split(text)[::-1] if "\r" in text.rstrip("\r\n") else [text]
 
     def rows(self) -> Iterator[list[str]]:
         """Yields rows, without blank lines; `begin` is set meanwhile."""
