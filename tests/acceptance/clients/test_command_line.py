@@ -96,15 +96,18 @@ def test_everything_of_a_job_can_be_said() -> None:
 
 #: What follows `submit --model echo`, the exit status, and why.
 WRONG = [
-    ("a.txt --column x", 2, "are for CSV"),
+    ("a.txt --column x", 1, "a.txt: texts have no columns"),
     ("a.txt --metadata x", 2, "'x' is not NAME=VALUE"),
     ("a.txt --params []", 2, "must be a JSON object"),
     ("none.txt", 2, "'none.txt' does not exist"),
-    ("s3://bucket/a.csv --column x", 2, "files that are read here"),
-    ("s3://bucket/a --format text", 2, "reads no plain texts"),
+    ("a.txt -", 2, "standard input is read alone"),
+    ("a.txt s3://bucket/a.csv", 2, "give one kind"),
+    ("s3://bucket/a.csv --column x", 1, "no place in S3 is allowed here"),
+    ("s3://bucket/a --id-column x", 1, "name the column of the inputs too"),
+    ("s3://bucket/a --format text --column x", 1, "texts have no columns"),
     ("a.txt -o s3://bucket/a.csv", 2, "results go into a folder"),
     ("a.txt --output-format parquet", 2, "is for S3"),
-    ("a.csv --column a", 1, "a.csv, line 5002: 1 fields, where the header has 2"),
+    ("a.csv --column a", 1, "a.csv, line 5002: 1 fields, where the first row names 2"),
     ("a.jsonl", 1, "line 2"),  # as the api says
 ]
 

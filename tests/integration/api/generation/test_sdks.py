@@ -125,7 +125,7 @@ def test_anthropics_client_hears_refusals(claude: anthropic.Anthropic) -> None:
         [
             {"thinking": {"type": "enabled", "budget_tokens": 1024}},
             {"extra_body": {"temperature": 3}},
-            {"messages": [*MESSAGES, {"role": "assistant", "content": "I"}]},
+            {"messages": [*MESSAGES, {"role": "assistant", "content": ""}]},
             {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
         ]
     ):
