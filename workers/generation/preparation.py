@@ -18,6 +18,11 @@ from workers.items.in_flight import InFlightSlice
 from workers.items.results import outcome
 
 
+MOST_SCORES = 200_000
+"""Log probabilities of the prompts of one request: of each token and of its likeliest ones. Each is
+an object in the generator, in the host, in a log and in the answer."""
+
+
 def prepare(generator: Generator, inputs: Sequence[Any]) -> list[Prompts | InvalidInput]:
     """Returns the prompts of each input, or why the model refuses it."""
     split = [split_prompts(value) for value in inputs]
@@ -31,7 +36,19 @@ def _together(prepared: Sequence[Prompt | InvalidInput]) -> Prompts | InvalidInp
         if isinstance(prompt, InvalidInput):
             return InvalidInput(f"prompt[{n}]: {prompt}") if len(prepared) > 1 else prompt
         prompts.append(prompt)
-    return prompts
+    return _too_many_scores(prompts) or prompts
+
+
+def _too_many_scores(prompts: Prompts) -> InvalidInput | None:
+    asked, size = prompts[0].request, sum(prompt.size for prompt in prompts)
+    if asked.scored is None or size * (asked.scored + 1) <= MOST_SCORES:
+        return None
+    likeliest = "logprobs" if asked.prompt_logprobs is None else "prompt_logprobs"
+    return InvalidInput(
+        f"{asked.scored_by}: {size} tokens of the prompt with {asked.scored} likeliest tokens each "
+        f"are over {MOST_SCORES} log probabilities; ask for fewer by {likeliest}, or send a "
+        "shorter prompt, or fewer prompts at a time"
+    )
 
 
 def _prepare(generator: Generator, inputs: Sequence[Any]) -> list[Prompt | InvalidInput]:

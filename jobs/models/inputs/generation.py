@@ -104,6 +104,12 @@ class GenerationRequest:
         return max(wanted, default=None)
 
     @property
+    def scored_by(self) -> str:
+        """Fields for which the prompt's tokens are scored; "": they aren't."""
+        echoed = "echo with logprobs" if self.echo and self.sampling.logprobs is not None else ""
+        return echoed if self.prompt_logprobs is None else "prompt_logprobs"
+
+    @property
     def opens(self) -> bool:
         """True where something comes before the output: the prompt, or what is reported of it."""
         return self.echo or self.prompt_logprobs is not None
@@ -169,7 +175,7 @@ def parse(value: Any) -> GenerationRequest:
     if best is not None and best != n:
         raise FieldError("best_of", "must be equal to n: other choices aren't ranked")
     messages = read_messages(value["messages"]) if chat else None
-    return GenerationRequest(
+    request = GenerationRequest(
         messages=messages,
         prompt=None if chat else _prompt(value["prompt"]),
         rendering=_rendering(fields, messages) if messages else Rendering(),
@@ -182,6 +188,9 @@ def parse(value: Any) -> GenerationRequest:
         prompt_logprobs=fields.whole("prompt_logprobs", 0, MOST_LOGPROBS),
         sampling=_sampling(fields, chat),
     )
+    if request.scored_by and n > 1:
+        raise FieldError("n", f"must be 1 beside {request.scored_by}, which all choices share")
+    return request
 
 
 def refuse(value: Any) -> str | None:

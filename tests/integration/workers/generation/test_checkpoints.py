@@ -233,11 +233,11 @@ def test_a_worker_that_drains_loses_no_token(database: Engine, made: Made) -> No
 
 def test_choices_prompts_logprobs_and_stop_strings_go_on(database: Engine, made: Made) -> None:
     several = {"prompt": [TEXT, "a b"], "n": 2, "max_tokens": 150, "logprobs": 1}
-    several |= {"echo": True, "prompt_logprobs": 1}
-    stops = chat(TEXT, stop=["w120 w121 w122"])
-    job = post(database, several, stops)
+    scored = {**several, "n": 1, "echo": True, "prompt_logprobs": 1}
+    inputs = several, chat(TEXT, stop=["w120 w121 w122"]), scored
+    job = post(database, *inputs)
     alone, killed, other = made(), made(step_ms=5.0), made()
-    undisturbed = post(database, several, stops)
+    undisturbed = post(database, *inputs)
     execute(database, "UPDATE slices SET state = 'held' WHERE job_id = :job", {"job": job})
     alone.start()
     expected = outputs(database, undisturbed)
@@ -251,8 +251,9 @@ def test_choices_prompts_logprobs_and_stop_strings_go_on(database: Engine, made:
     other.start()
     found = outputs(database, job)
     assert [_without_id(one) for one in found] == [_without_id(one) for one in expected]
-    assert [one["prompt_logprobs"] is None for one in found[0]["choices"]] == [False] * 4
-    assert [len(one["logprobs"]["tokens"]) for one in found[0]["choices"]] == [350, 350, 4, 4]
+    assert [len(one["logprobs"]["tokens"]) for one in found[0]["choices"]] == [150, 150, 2, 2]
+    assert [len(one["prompt_logprobs"]) for one in found[2]["choices"]] == [200, 2]
+    assert [len(one["logprobs"]["tokens"]) for one in found[2]["choices"]] == [350, 4]
     assert found[1]["choices"][0]["stop_reason"] == "w120 w121 w122"
     check(database)
 

@@ -67,7 +67,6 @@ CALLS: dict[str, dict[str, Any]] = {
         "echo": True,
         "logprobs": 1,
         "prompt_logprobs": 1,
-        "n": 2,
         "max_tokens": WORDS,
     },
     "whole": {"stream": False},
@@ -130,7 +129,7 @@ def check(bench: Bench, before: dict[str, list[int]]) -> None:
             "".join(its["decoded_token"] for one in listed[1:] for its in one.values()) == TEXT[2:]
         )
     openings = [one for one in choices(bench.deltas, "scored") if one.prompt_logprobs]
-    assert [(one.index, len(one.logprobs)) for one in openings] == [(0, WORDS), (1, WORDS)]
+    assert [(one.index, len(one.logprobs)) for one in openings] == [(0, WORDS)]
     assert outputs["whole"]["choices"][0]["message"]["content"] == TEXT
     assert joined(bench.deltas, "stopped") == TEXT.partition(" w60")[0] + " "
     assert len(emitted(bench.deltas, "length")) == 50

@@ -8,8 +8,10 @@ from jobs import clock
 from jobs.calls.messages import Call
 from jobs.models.inputs.generation import GenerationRequest, Sampling
 from tests.unit.workers.generation.made import sequence
+from workers.engines.echo_chat import EchoChat
 from workers.engines.generator import Prompt
-from workers.generation.preparation import call_requests
+from workers.engines.protocol import InvalidInput
+from workers.generation.preparation import MOST_SCORES, call_requests, prepare
 from workers.generation.requests import Emission, Request, sequences_of
 
 
@@ -71,3 +73,26 @@ def test_a_stop_token_is_the_reason_of_the_end_that_it_made() -> None:
         assert one.stop_reason(one) == reason
     one.resume(Emission(0, [7], "a", finish="stop", stopped_by="b"))
     assert one.stop_reason(one) == "b"
+
+
+def test_the_scores_of_the_prompts_of_one_request_are_bounded_together() -> None:
+    engine = EchoChat(context_tokens=MOST_SCORES + 1)
+    half = "x " * (MOST_SCORES // 42)
+    for fields, named in (
+        ({"prompt_logprobs": 20}, "prompt_logprobs: "),
+        ({"echo": True, "logprobs": 20}, "echo with logprobs: "),
+    ):
+        (fitting, refused, more) = prepare(
+            engine,
+            [
+                {"prompt": [half, half], **fields},
+                {"prompt": [half, half + "y y"], **fields},
+                {"prompt": "x " * MOST_SCORES, **fields},
+            ],
+        )
+        assert not isinstance(fitting, InvalidInput)
+        assert str(refused).startswith(named)
+        assert isinstance(more, InvalidInput)
+        assert "ask for fewer by" in str(more)
+    [unscored] = prepare(engine, [{"prompt": "x " * MOST_SCORES, "echo": True}])
+    assert not isinstance(unscored, InvalidInput)

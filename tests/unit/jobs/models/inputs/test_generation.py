@@ -168,6 +168,19 @@ def test_prompts_are_scored_where_they_are_echoed_with_logprobs_or_asked_for() -
     assert chat(prompt_logprobs=1).scored == 1
 
 
+def test_scores_of_a_prompt_are_for_one_choice() -> None:
+    assert completion(n=2, echo=True).n == completion(n=2, logprobs=1).n == 2
+    for fields, named in (
+        ({"prompt_logprobs": 0}, "prompt_logprobs"),
+        ({"echo": True, "logprobs": 0}, "echo with logprobs"),
+    ):
+        error = refusal({**PROMPT, "n": 2, **fields})
+        assert (error.field, str(error)) == (
+            "n",
+            f"n must be 1 beside {named}, which all choices share",
+        )
+
+
 def test_a_completion_may_be_its_echoed_prompt_alone() -> None:
     assert completion(echo=True, max_tokens=0).sampling.max_tokens == 0
     assert completion(echo=True).sampling.max_tokens == 16
