@@ -36,6 +36,8 @@ OF_ADAPTER = "/"
 SHADOW = "shadow"
 """Cohort of copies of calls, whose answers are compared and dropped: nobody pays for them."""
 
+_PROMPT = "prompt_logprobs"
+_OWN_BYTES = "own_bytes"  # of a token, where they aren't those of its text
 _ADAPTED = "adapted"  # wraps the input of a call with an adapter
 
 UnpackedReply: TypeAlias = tuple[str, bytes | None, list[str] | None, int, dict[str, Any]]
@@ -208,16 +210,48 @@ def pack_deltas(deltas: Sequence[Delta]) -> bytes:
 
 
 def pack_delta(delta: Delta) -> bytes:
-    """Packs a delta as part of a message."""
+    """Packs a delta as part of a message.
+
+    Older releases read six elements of a choice, and decode the `bytes` of a token: they get those
+    of its text, and its own under another name. What is reported of the prompt stands where
+    `stopped_by` does, which no delta before the output has."""
     choices = list(map(_packed, delta.choices))
     return orjson.dumps([delta.id, delta.number, choices, delta.prompt])
 
 
 def _packed(choice: ChoiceDelta) -> list[Any]:
-    packed = [choice.index, choice.text, choice.tokens, choice.logprobs, choice.finish]
+    logprobs = choice.logprobs and list(map(_decodable, choice.logprobs))
+    packed = [choice.index, choice.text, choice.tokens, logprobs, choice.finish]
     if choice.prompt_logprobs:
-        return [*packed, choice.stopped_by, choice.prompt_logprobs]
+        return [*packed, {_PROMPT: choice.prompt_logprobs}]
     return packed if choice.stopped_by is None else [*packed, choice.stopped_by]
+
+
+def _decodable(token: dict[str, Any]) -> dict[str, Any]:
+    """Returns an object of a token as older releases read it."""
+    own, likely = token["bytes"], token.get("top_logprobs")
+    more = {"top_logprobs": list(map(_decodable, likely))} if likely else {}
+    text = list(token["token"].encode())
+    if own != text:
+        more |= {"bytes": text, _OWN_BYTES: own}
+    return {**token, **more} if more else token
+
+
+def _unpacked(
+    index: int,
+    text: str,
+    tokens: Sequence[int],
+    logprobs: Sequence[dict[str, Any]],
+    finish: str | None,
+    end: Any = None,
+) -> ChoiceDelta:
+    for token in logprobs:
+        for one in (token, *token.get("top_logprobs", ())):
+            if _OWN_BYTES in one:
+                one["bytes"] = one.pop(_OWN_BYTES)
+    if isinstance(end, dict):
+        return ChoiceDelta(index, text, tokens, logprobs, finish, prompt_logprobs=end[_PROMPT])
+    return ChoiceDelta(index, text, tokens, logprobs, finish, end)
 
 
 def pack_lost(ids: Sequence[str]) -> bytes:
@@ -234,6 +268,14 @@ def unpack_lost(packed: bytes) -> list[str]:
 def unpack_deltas(packed: bytes) -> list[Delta]:
     """Unpacks a message of deltas, which begins with DELTAS."""
     return [
-        Delta(id, number, tuple(ChoiceDelta(*choice) for choice in choices), *prompt)
+        Delta(
+            id,
+            number,
+            tuple(
+                _unpacked(*one) if one[3] or type(one[-1]) is dict else ChoiceDelta(*one)
+                for one in choices
+            ),
+            *prompt,
+        )
         for id, number, choices, *prompt in orjson.loads(memoryview(packed)[len(DELTAS) :])
     ]

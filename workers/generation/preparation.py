@@ -17,7 +17,6 @@ from workers.generation.requests import Prompts, Request
 from workers.items.in_flight import InFlightSlice
 from workers.items.results import outcome
 
-
 MOST_SCORES = 200_000
 """Log probabilities of the prompts of one request: of each token and of its likeliest ones. Each is
 an object in the generator, in the host, in a log and in the answer."""

@@ -28,8 +28,8 @@ class Piece:
     tenant: str  #: tenant of the job
     tokens: Sequence[int]  #: ids
     text: str  #: final text, without NUL
-    #: JSON: [token, text, logprob, top] for each token; before them, in the first piece of a
-    #: choice, an object of what is reported of the prompt's
+    #: JSON: [token, text, logprob, top] for each token; a token is its id or, with what older
+    #: releases pass over, a list (workers/generation/items/checkpoints.py)
     logprobs: str | None = None
     finish_reason: str | None = None  #: of a choice that has ended
     stopped_by: str | None = None  #: stop string that ended it

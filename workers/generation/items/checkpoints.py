@@ -95,32 +95,40 @@ def _piece(sequence: Sequenced, *, first: bool) -> Piece:
 
 
 def _logprobs(sequence: Sequenced, stored: Stored) -> str | None:
-    """Returns rows, the first piece's after an object of what is reported of the prompt."""
+    """Returns rows of four elements, as older releases unpack them. They pass over the first, the
+    id of a token: its own bytes stand there too and, in the first row of a choice, what is reported
+    of the prompt. A row of that alone is of a request that they refuse."""
     rows: list[Any] = [
-        (one.token, one.text, one.logprob, [_likely(its) for its in one.top], *_raw(one))
+        [_named(one), one.text, one.logprob, list(map(_likely, one.top))]
         for one in sequence.logprobs[stored.tokens :]
     ]
     begins = sequence.opening if stored == Stored() else None
     if begins and (begins.logprobs or begins.prompt_logprobs):
         reported = {"logprobs": begins.logprobs, "prompt_logprobs": begins.prompt_logprobs}
-        rows.insert(0, reported)
+        if rows:
+            first = sequence.logprobs[stored.tokens]
+            rows[0][0] = [first.token, list(first.own_bytes), reported]
+        else:
+            rows.append(reported)
     return orjson.dumps(rows).decode() if rows else None
 
 
 def _opening(sequence: Sequenced, rows: Sequence[Any]) -> ChoiceDelta | None:
     """Returns what came before the output."""
-    made = opening(sequence, ())
-    reported = rows[0] if rows and isinstance(rows[0], dict) else {}
-    return made and replace(made, **reported)
+    made, first = opening(sequence, ()), rows[0] if rows else None
+    if isinstance(first, list):
+        first = first[0][-1] if isinstance(first[0], list) else None
+    return replace(made, **first) if made and isinstance(first, dict) else made
 
 
 def _likely(one: TokenLogprob) -> tuple[Any, ...]:
-    return one.token, one.text, one.logprob, *_raw(one)
+    return _named(one), one.text, one.logprob
 
 
-def _raw(one: TokenLogprob) -> list[list[int]]:
-    """Returns the bytes of a token, where its text doesn't tell them."""
-    return [] if one.own_bytes == one.text.encode() else [list(one.own_bytes)]
+def _named(one: TokenLogprob) -> int | list[Any]:
+    """Returns the id of a token, with its bytes where its text doesn't tell them."""
+    own = one.own_bytes
+    return one.token if own == one.text.encode() else [one.token, list(own)]
 
 
 def _emission(choice: ChoiceProgress) -> Emission:
@@ -138,10 +146,14 @@ def _emission(choice: ChoiceProgress) -> Emission:
 
 
 def _read(rows: Iterable[Any]) -> Iterator[TokenLogprob]:
-    for token, text, logprob, top, *raw in (row for row in rows if not isinstance(row, dict)):
-        likely = [TokenLogprob(id, its, value, raw=_read_raw(own)) for id, its, value, *own in top]
-        yield TokenLogprob(token, text, logprob, tuple(likely), _read_raw(raw))
+    for named, text, logprob, top in (row for row in rows if not isinstance(row, dict)):
+        likely = tuple(_token(*its) for its in top)
+        yield _token(named, text, logprob, likely)
 
 
-def _read_raw(raw: Sequence[list[int]]) -> bytes | None:
-    return bytes(raw[0]) if raw else None
+def _token(
+    named: int | list[Any], text: str, logprob: float, top: tuple[TokenLogprob, ...] = ()
+) -> TokenLogprob:
+    if isinstance(named, int):
+        return TokenLogprob(named, text, logprob, top)
+    return TokenLogprob(named[0], text, logprob, top, bytes(named[1]))
