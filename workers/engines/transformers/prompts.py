@@ -38,7 +38,7 @@ class Prompts:
 
     def prompt(self, request: GenerationRequest) -> Prompt:
         """Tokenizes a request. Raises ValueError where the model can't serve it."""
-        self._check_sampling(request.sampling)
+        self._check_sampling(request.sampling, request.prompt_logprobs)
         text, tokens = self._tokens(request)
         kept = request.truncation.cut(tokens, self._most + 1 - (request.sampling.max_tokens or 1))
         if len(kept) < len(tokens):
@@ -101,14 +101,15 @@ class Prompts:
                 return False
         return True
 
-    def _check_sampling(self, sampling: Sampling) -> None:
+    def _check_sampling(self, sampling: Sampling, prompt_logprobs: int | None) -> None:
         known = self._vocabulary
         if wrong := [token for token in sampling.logit_bias if not 0 <= token < known]:
             raise ValueError(f"logit_bias: token ids must be 0 to {known - 1}, not {wrong[0]}")
         if any(token >= known for token in sampling.stop_token_ids):
             raise ValueError(f"stop_token_ids: token ids must be 0 to {known - 1}")
-        if (sampling.logprobs or 0) > known:
-            raise ValueError(f"logprobs must be at most {known}")
+        likeliest = {"logprobs": sampling.logprobs, "prompt_logprobs": prompt_logprobs}
+        if wanted := [name for name, count in likeliest.items() if (count or 0) > known]:
+            raise ValueError(f"{wanted[0]} must be at most {known}")
 
 
 def _rendered(

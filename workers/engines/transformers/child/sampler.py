@@ -75,6 +75,7 @@ def _last_of_bad(sequence: LiveSequence) -> list[int]:
 
 
 def _exclude(logits: Tensor, tokens: list[int], sequence: LiveSequence) -> None:
+    tokens = [token for token in tokens if token < len(logits)]  # a tokenizer may have added more
     before = logits[tokens]
     logits[tokens] = -math.inf
     if sequence.grammar and not logits.isfinite().any():  # it allows nothing else

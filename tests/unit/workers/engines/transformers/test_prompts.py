@@ -151,3 +151,10 @@ def test_templates_may_use_what_they_do_at_hugging_face(tmp_path: Path) -> None:
 def test_a_template_runs_in_a_sandbox(tmp_path: Path, template: str) -> None:
     with pytest.raises(ValueError, match="chat template"):
         rendered(tmp_path, template, {"role": "user", "content": "hi"})
+
+
+def test_no_more_likeliest_tokens_are_asked_for_than_there_are(folder: Path) -> None:
+    few = Prompts(folder, 5, CONTEXT)
+    for name in ("logprobs", "prompt_logprobs"):
+        with pytest.raises(ValueError, match=f"^{name} must be at most 5"):
+            few.prompt(generation.parse({"prompt": [1], name: 6}))

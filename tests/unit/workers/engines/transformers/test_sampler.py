@@ -147,6 +147,13 @@ def test_bad_words_are_not_completed_at_the_end_of_a_word_or_at_its_beginning() 
     assert chosen([a, c]) == b
 
 
+def test_tokens_beyond_the_networks_vocabulary_are_none_to_exclude() -> None:
+    for sampling in (Sampling(temperature=0.0, bad_words=("z", "b")), Sampling(min_tokens=1)):
+        new = NewSequence("s", Prompt([1], 1, GenerationRequest()), sampling)
+        [choice] = choose([[0.0, 1.0, 50.0]], [LiveSequence(new, Spelling(), frozenset([2, 9]))])
+        assert choice.token < 2
+
+
 def test_logprobs_are_the_models_own_and_without_its_numbers_no_token_is_chosen() -> None:
     logits = [0.0, 1.0, 3.0]
     expected = torch.tensor(logits).log_softmax(0)
