@@ -124,7 +124,8 @@ class Emitted:
     text: str = ""  #: final text: what may still become a stop string is held back
     logprobs: Sequence[TokenLogprob] = ()  #: one a token, where they were requested
     finish: FinishReason | None = None
-    stopped_by: str | None = None  #: stop string that ended it, which isn't part of the text
+    #: stop string that ended it, which isn't part of the text; of a server, or its token
+    stopped_by: str | int | None = None
     error: Exception | None = None  #: ends the sequence alone
     cached: int = 0  #: tokens of the prompt found in the cache, with the first tokens only
     #: one a token of the prompt, with the first tokens only, where they were requested

@@ -25,7 +25,7 @@ class Emission:
     text: str = ""  #: final text, without what is held back
     logprobs: Sequence[TokenLogprob] = ()  #: one a token, where they were requested
     finish: FinishReason | None = None  #: of a sequence that had ended
-    stopped_by: str | None = None  #: stop string that ended it
+    stopped_by: str | int | None = None  #: stop string, or a server's token, that ended it
     cached: int = 0  #: tokens of the prompt that were in the cache before its first token
     opening: ChoiceDelta | None = None  #: what comes before the output
 
@@ -118,7 +118,7 @@ class Sequenced:
     text: list[str] = field(default_factory=list)  #: pieces of its final text
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish: FinishReason | None = None
-    stopped_by: str | None = None  #: stop string that ended it
+    stopped_by: str | int | None = None  #: stop string, or a server's token, that ended it
     cached: int = 0  #: tokens of the prompt that were in the cache before its first token
     opening: ChoiceDelta | None = None  #: the echoed prompt, and what is reported of its tokens
     counted: TokenUsage | None = None  #: by the server that generated it

@@ -70,14 +70,13 @@ def resume(request: Request, log: CallLog) -> None:
 
 def _emission(parts: Sequence[ChoiceDelta], cached: int, opening: ChoiceDelta | None) -> Emission:
     finish: Any = parts[-1].finish
-    stopped_by = parts[-1].stopped_by
     return Emission(
         parts[0].index,
         [token for part in parts for token in part.tokens],
         "".join(part.text for part in parts),
         [one for part in parts for one in _logprobs(part)],
         finish,
-        stopped_by if isinstance(stopped_by, str) else None,
+        parts[-1].stopped_by,
         cached,
         opening,
     )

@@ -75,7 +75,7 @@ def resume(request: Request, progress: Progress) -> None:
 def _piece(sequence: Sequenced, *, first: bool) -> Piece:
     """Returns what a sequence emitted since its last checkpoint. first: of its request, which holds
     the device time."""
-    request, stored = sequence.request, sequence.stored
+    request, stored, stopped_by = sequence.request, sequence.stored, sequence.stopped_by
     lease: Lease = request.owner.lease
     device_s = request.device_s - request.stored_device_s if first else 0.0
     return Piece(
@@ -88,7 +88,7 @@ def _piece(sequence: Sequenced, *, first: bool) -> Piece:
         storable("".join(sequence.text[stored.texts :])),
         _logprobs(sequence, stored),
         sequence.finish,
-        sequence.stopped_by,
+        stopped_by if isinstance(stopped_by, str) else None,  # no server's: it has no checkpoints
         0 if stored.tokens else sequence.cached,
         round(device_s * 1e6),
     )

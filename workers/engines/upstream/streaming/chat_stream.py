@@ -57,7 +57,7 @@ class _Answer:
     def __init__(self, id: str) -> None:
         self._id = id
         self._finish: FinishReason | None = None
-        self._stopped_by: str | None = None
+        self._stopped_by: str | int | None = None
         self._usage: TokenUsage | None = None
         self._tools: dict[int, dict[str, str]] = {}
 
@@ -73,7 +73,7 @@ class _Answer:
         if reason := choice.get("finish_reason"):
             self._finish = "length" if reason == "length" else "stop"
             stopped_by = choice.get("stop_reason")  # vLLM's: a string, or the id of a token
-            self._stopped_by = stopped_by if isinstance(stopped_by, str) else None
+            self._stopped_by = stopped_by if type(stopped_by) in (str, int) else None
         delta = choice.get("delta") or {}
         for call in delta.get("tool_calls") or ():
             self._add_call(call)
@@ -198,8 +198,9 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def _logprob(given: Mapping[str, Any]) -> TokenLogprob:
     top = tuple(map(_logprob, given.get("top_logprobs") or ()))
+    told = given.get("bytes")
     try:
-        raw = bytes(given.get("bytes") or ()) or None
+        raw = bytes(told) or None if isinstance(told, list) else None
     except (TypeError, ValueError):
         raw = None
     return TokenLogprob(UNKNOWN_TOKEN, str(given["token"]), float(given["logprob"]), top, raw)

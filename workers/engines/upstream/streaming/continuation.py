@@ -22,6 +22,11 @@ def continued(body: dict[str, Any], new: NewSequence) -> dict[str, Any]:
             "a text that a grammar binds, or that may hold tool calls, can't go on at another "
             "worker of this model: the server would begin it anew; send the request again"
         )
+    if request.truncation.keeps_first:
+        raise Permanent(
+            'with "truncation_side": "right" a text can\'t go on at another worker of this model: '
+            "the server would cut it off; send the request again"
+        )
     messages, text = list(body["messages"]), new.text
     if request.rendering.continue_final_message:
         text = messages.pop()["content"] + text

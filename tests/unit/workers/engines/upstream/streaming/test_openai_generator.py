@@ -107,6 +107,15 @@ def test_a_text_that_a_grammar_binds_does_not_go_on(upstream: Upstream) -> None:
     assert isinstance(found[-1].error, Permanent)
 
 
+def test_a_text_does_not_go_on_where_the_server_would_cut_it_off(upstream: Upstream) -> None:
+    cut = {"truncate_prompt_tokens": 5, "truncation_side": "right"}
+    with closing(generator(upstream, continues=True)) as ours:
+        found = run(ours, going_on(ours, text="Oh", tokens=1, **cut))["a"]
+        assert isinstance(found[-1].error, Permanent)
+        left = run(ours, going_on(ours, text="Oh", tokens=1, **cut | {"truncation_side": "left"}))
+    assert left["a"][-1].finish == "stop"
+
+
 def test_text_comes_as_the_server_sends_it_and_usage_is_the_servers(upstream: Upstream) -> None:
     with closing(generator(upstream)) as ours:
         assert isinstance(ours, Generator)
@@ -148,8 +157,8 @@ def test_the_server_gets_what_constrains_the_text(
     assert {name: value for name, value in body.items() if name not in known} == sent
 
 
-def test_the_stop_string_that_vllm_names_is_passed_on(upstream: Upstream) -> None:
-    for named, stopped_by in (("x", "x"), (128009, None)):  # a string, or the id of a token
+def test_the_stop_string_or_token_that_vllm_names_is_passed_on(upstream: Upstream) -> None:
+    for named, stopped_by in (("x", "x"), (128009, 128009), (True, None), ({}, None)):
         end = chunk({}, "stop")
         end["choices"][0]["stop_reason"] = named
         upstream.answer = lambda _, end=end: Answer(raw=sse(chunk({"content": "Hi"}), end))
@@ -173,6 +182,17 @@ def test_a_part_of_a_character_has_its_log_probability_and_its_bytes(upstream: U
     assert [one.own_bytes for one in seen] == [b"\xc3", b"\xa4", b"b"]
     assert [one.own_bytes for one in seen[0].top] == [b"\xc5", b"x"]
     assert "".join(each.text for each in emitted) == "ä"
+
+
+@pytest.mark.parametrize("told", [5, 10**11, "x", {"a": 1}, [256], ["x"], [], None])
+def test_bytes_that_are_none_are_those_of_the_text(upstream: Upstream, told: Any) -> None:
+    said = chunk({"content": "Hi"})
+    seen = {"token": "Hi", "logprob": -1.0, "bytes": told}
+    said["choices"][0]["logprobs"] = {"content": [seen]}
+    upstream.answer = lambda _: Answer(raw=sse(said, chunk({}, "stop")))
+    with closing(generator(upstream)) as ours:
+        first, *_ = run(ours, new(ours, logprobs=True))["a"]
+    assert [one.own_bytes for one in first.logprobs] == [b"Hi"]
 
 
 def test_tool_calls_come_as_text_that_the_api_reads(upstream: Upstream) -> None:
