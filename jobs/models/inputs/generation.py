@@ -169,8 +169,9 @@ def parse(value: Any) -> GenerationRequest:
     tool_use, constraint = read_tools(fields) if chat else ToolUse(), read_constraint(fields)
     if constraint and constraint.kind != "json" and tool_use.callable:
         raise FieldError(constraint.field, 'needs "tool_choice": "none" beside tools')
-    if constraint and fields.flag("ignore_eos"):
-        raise FieldError("ignore_eos", f"can't be true beside {constraint.field}: its form ends")
+    form = constraint.field if constraint else tool_use.constrained_by
+    if form and fields.flag("ignore_eos"):
+        raise FieldError("ignore_eos", f"can't be true beside {form}: its form ends")
     n, best = fields.whole("n", 1, MOST_CHOICES) or 1, fields.get("best_of")
     if best is not None and best != n:
         raise FieldError("best_of", "must be equal to n: other choices aren't ranked")

@@ -251,6 +251,9 @@ def test_either_input_may_be_constrained_but_only_json_may_stand_in_place_of_a_c
     assert chat(tools=[TOOL], tool_choice="none", regex="a").constrained_by == "regex"
     assert problem({**CHAT, "tools": [TOOL], "regex": "a"}).startswith("regex needs")
     assert problem({**CHAT, "regex": "a", "ignore_eos": True}).startswith("ignore_eos can't")
+    forced = {"tools": [TOOL], "tool_choice": "required", "ignore_eos": True}
+    assert problem({**CHAT, **forced}).startswith("ignore_eos can't be true beside tool_choice")
+    assert chat(**{**forced, "tool_choice": "auto"}).sampling.ignore_eos
 
 
 def test_an_input_is_either_a_conversation_or_a_prompt_that_a_model_takes() -> None:
