@@ -77,8 +77,8 @@ class EchoChat:
         return Prompt([_id(word) for word in words], len(words), request, text)
 
     def _kept(self, request: GenerationRequest) -> Sequence[str]:
-        room = self._capacity.context_tokens - (request.sampling.max_tokens or 1)
-        return request.truncation.cut(_words(request), room)
+        bounds = self._capacity.context_tokens, request.sampling.max_tokens
+        return request.truncation.cut(_words(request), *bounds)
 
     def add(self, sequence: NewSequence) -> None:
         """Adds a sequence, as `Generator.add`."""

@@ -68,14 +68,23 @@ class Rendering:
 class Truncation:
     """Bound of a prompt, beyond which tokens are left out."""
 
-    tokens: int | None = None  #: most; -1: as many as the context leaves; None: none is left out
+    #: most; -1: of a prompt that the context doesn't hold, what max_tokens leaves; None: all
+    tokens: int | None = None
     keeps_first: bool = False  #: of a long prompt the first tokens are kept, not the last
 
-    def cut(self, prompt: Sequence[T], room: int) -> Sequence[T]:
-        """Returns what is kept of a prompt. room: tokens that the context leaves."""
-        if self.tokens is None:
+    def cut(self, prompt: Sequence[T], context_tokens: int, max_tokens: int | None) -> Sequence[T]:
+        """Returns what is kept of a prompt. Raises FieldError where `max_tokens` leaves nothing."""
+        most = self.tokens
+        if most is None or (most < 0 and len(prompt) < context_tokens):
             return prompt
-        most = max(1, room) if self.tokens < 0 else self.tokens
+        if most < 0:
+            most = context_tokens - (max_tokens or 1)
+        if most < 1:
+            raise FieldError(
+                "max_tokens",
+                f"must be below the context of {context_tokens} tokens, to leave some to the "
+                f"prompt of {len(prompt)}, which truncate_prompt_tokens shortens",
+            )
         return prompt[:most] if self.keeps_first else prompt[-most:]
 
 

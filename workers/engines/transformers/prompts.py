@@ -13,7 +13,7 @@ from workers.engines.generator import Prompt, prompt_too_long
 from workers.engines.transformers.chat_template import ChatTemplate, read_sources
 from workers.engines.transformers.control_tokens import ControlTokens
 
-_MOST_CHARACTERS_A_TOKEN = 64  # a longer text is refused without tokenizing it
+_MOST_CHARACTERS_A_TOKEN = 64  # a longer text that isn't to be cut is refused untokenized
 _SAID = {role: {"role": role, "content": "hi"} for role in ("system", "user", "assistant")}
 _TURNS = [_SAID["user"]], [_SAID["system"], _SAID["user"], _SAID["assistant"], _SAID["user"]]
 _TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -40,7 +40,7 @@ class Prompts:
         """Tokenizes a request. Raises ValueError where the model can't serve it."""
         self._check_sampling(request.sampling, request.prompt_logprobs)
         text, tokens = self._tokens(request)
-        kept = request.truncation.cut(tokens, self._most + 1 - (request.sampling.max_tokens or 1))
+        kept = request.truncation.cut(tokens, self._most + 1, request.sampling.max_tokens)
         if len(kept) < len(tokens):
             text, tokens = str(self._tokenizer.decode(kept, skip_special_tokens=False)), kept
         if not tokens:
@@ -83,7 +83,8 @@ class Prompts:
         return text, ids
 
     def _check_text(self, text: str, request: GenerationRequest) -> None:
-        if len(text) > _MOST_CHARACTERS_A_TOKEN * self._most:
+        bounded = request.truncation.tokens is None  # else it is cut once it is tokenized
+        if bounded and len(text) > _MOST_CHARACTERS_A_TOKEN * self._most:
             raise prompt_too_long(f"{len(text)} characters", request, self._most + 1)
         try:
             text.encode()

@@ -74,7 +74,7 @@ _PROMPT = (
         "truncate_prompt_tokens",
         _BOTH,
         "whole number",
-        "most tokens of the prompt; -1: as many as the context leaves",
+        "most tokens of the prompt; -1: as many as fit",
     ),
     of_input("truncation_side", _BOTH, "text", "`left`: the last ones are kept; `right`", "left"),
     refused("prompt_embeds", "completions", "a prompt as vectors"),

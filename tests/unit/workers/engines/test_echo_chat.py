@@ -82,6 +82,7 @@ def test_what_ends_a_sequence_may_be_a_token_or_ignored_and_part_of_the_text() -
         ({"stop_token_ids": [crc32(b" on") % 2**31], "include_stop_str_in_output": True},
          "go on", "stop"),
         ({"truncate_prompt_tokens": 2}, "on to", "stop"),
+        ({"truncate_prompt_tokens": -1, "max_tokens": 1 << 20}, "go on to", "stop"),
         ({"stop": "n", "include_stop_str_in_output": True}, "go on", "stop"),
     ]  # fmt: skip
     for (fields, expected, finish), case in each(cases):

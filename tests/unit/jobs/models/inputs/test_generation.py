@@ -73,8 +73,12 @@ def test_every_parameter_of_sampling_is_read_and_logprobs_by_the_kind_of_input()
         **goes_on
     )
     found = completion(truncate_prompt_tokens=2, truncation_side="right").truncation
-    assert (found.cut([1, 2, 3], 9), found.cut([1], 9)) == ([1, 2], [1])
-    assert chat(truncate_prompt_tokens=-1).truncation.cut([1, 2, 3], 2) == [2, 3]
+    assert (found.cut([1, 2, 3], 9, 1), found.cut([1], 9, 1)) == ([1, 2], [1])
+    whole = chat(truncate_prompt_tokens=-1).truncation
+    assert whole.cut([1, 2, 3], 3, 1) == whole.cut([1, 2, 3], 3, None) == [2, 3]
+    assert whole.cut([1, 2, 3], 4, 4) == [1, 2, 3], "max_tokens is what gives way"
+    with pytest.raises(FieldError, match=r"^max_tokens must be below the context of 3 tokens"):
+        whole.cut([1, 2, 3], 3, 3)
     assert chat(truncation_side="right") == chat()
     assert completion(cache_salt="s").cache_salt == "s"
     ends: dict[str, Any] = {"include_stop_str_in_output": True, "skip_special_tokens": False}

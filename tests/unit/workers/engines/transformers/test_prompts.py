@@ -94,15 +94,19 @@ def test_a_long_prompt_is_cut_where_that_is_asked_for(folder: Path) -> None:
         ({"truncate_prompt_tokens": 4}, tokens[-4:]),
         ({"truncate_prompt_tokens": 4, "truncation_side": "right"}, tokens[:4]),
         ({"truncate_prompt_tokens": -1, "max_tokens": 10}, tokens[10 - CONTEXT :]),
+        ({"truncate_prompt_tokens": -1, "max_tokens": CONTEXT, "prompt": tokens[:9]}, tokens[:9]),
     ]
     for (fields, expected), case in each(cases):
         with case:
-            made = prompt(folder, prompt=tokens, **fields)
+            made = prompt(folder, **{"prompt": tokens, **fields})
             assert (list(made.tokens), made.size) == (expected, len(expected))
     made = prompt(folder, prompt="one two", truncate_prompt_tokens=2)
     assert made.text == prompt(folder, prompt=list(made.tokens)).text
+    assert prompt(folder, prompt="x" * 10_000, truncate_prompt_tokens=3).size == 3
     with pytest.raises(ValueError, match="too long"):
         prompt(folder, prompt=tokens, truncate_prompt_tokens=50)
+    with pytest.raises(ValueError, match=r"^max_tokens must be below the context of 40 tokens"):
+        prompt(folder, prompt=tokens, truncate_prompt_tokens=-1, max_tokens=CONTEXT)
 
 
 @pytest.mark.parametrize(
