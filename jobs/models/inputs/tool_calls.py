@@ -16,8 +16,9 @@ from jobs import ids
 
 OPEN = "<tool_call>"  #: Beginning of a call in a text.
 _OPEN, _CLOSE = OPEN, "</tool_call>"
-# What tells where the JSON of a call ends: its strings may hold the closing tag, but no line break.
-_MARK = re.compile(rf'{_CLOSE}|\\.|"|[\x00-\x1f]')
+# What tells where the JSON of a call ends: its strings may hold the tags, but no line break;
+# outside them there are neither backslashes nor opening tags.
+_MARK = re.compile(rf'{_CLOSE}|{_OPEN}|\\.|"|[\x00-\x1f]')
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _NAMED = re.compile(
     r'\s*\{\s*"name"\s*:\s*(?P<name>"(?:[^"\\]|\\.)*")'
@@ -49,80 +50,100 @@ class ToolCallParser:
     def __init__(self, new_id: Callable[[], str] = _new_id, *, keeps_blanks: bool = False) -> None:
         """keeps_blanks: parts that are blank after a call are returned."""
         self._new_id, self._keeps_blanks = new_id, keeps_blanks
-        self._held = ""  # may become a call
-        self._scanned = 0  # characters of it
-        self._quoted = False  # the next one is in a JSON string
-        self._passed = 0  # place of the first closing tag in it, which may be part of a string
+        self._held = ""  # its end may become a call
+        self._at = 0  # place in it of what is not returned yet
+        self._begin(0)
         self.calls = 0  #: calls so far
 
     def feed(self, text: str) -> Parsed:
         """Takes the next part of the text; returns what is certain now."""
-        self._held += text
+        if self._at == len(self._held) and _OPEN[0] not in text:
+            return Parsed(self._clean(text))
+        self._held = self._held[self._at :] + text
+        self._at = 0
         shown: list[str] = []
         calls: list[dict[str, Any]] = []
-        while self._held:
-            start = self._held.find(_OPEN)
-            if start < 0:
-                kept = _start_of(_OPEN, self._held)
-                shown.append(self._held[: len(self._held) - kept])
-                self._held = self._held[len(self._held) - kept :]
-                break
-            shown.append(self._held[:start])
-            self._held = self._held[start:]
-            end = self._end()
-            if end < 0:
-                break
-            if not self._take(self._held[:end], calls):
-                end = self._passed
-                shown.append(self._held[: end + len(_CLOSE)])
-            self._drop(end + len(_CLOSE))
+        self._separate(shown, calls)
         return Parsed(self._clean("".join(shown)), calls)
 
     def forget(self) -> None:
         """Drops what is held back: the calls are known otherwise."""
-        self._drop(len(self._held))
+        self._begin(len(self._held))
 
     def finish(self, *, cut: bool = False) -> Parsed:
         """Returns what was held back, at the end of the text; an unfinished call has its arguments
         so far. cut: the text ended at its longest length."""
         shown: list[str] = []
         calls: list[dict[str, Any]] = []
-        while self._held:
-            is_call, is_cut = self._held.startswith(_OPEN), cut and not self._passed
-            if is_call:  # the end token closes it
-                is_done = self._take(self._held, calls, cut=is_cut)
+        while rest := self._held[self._at :]:
+            if rest.startswith(_OPEN):  # the end token closes it
+                is_done = self._take(rest, calls, cut=cut and not self._passed)
             else:  # a part of the opening tag
-                is_done = cut and len(self._held) > 1
+                is_done = cut and len(rest) > 1
             if is_done:
-                self._drop(len(self._held))
+                self._begin(len(self._held))
             elif not self._passed:
-                shown.append(self._held)
-                self._drop(len(self._held))
+                shown.append(rest)
+                self._begin(len(self._held))
             else:  # a string that doesn't end: what comes after the tag is none of the call
-                end = self._passed + len(_CLOSE)
-                shown.append(self._held[:end])
-                self._drop(end)
-                rest = self.feed("")
-                shown.append(rest.text)
-                calls += rest.calls
+                self._show(self._at + self._passed + len(_CLOSE), shown)
+                self._separate(shown, calls)
         return Parsed(self._clean("".join(shown)), calls)
 
+    def _separate(self, shown: list[str], calls: list[dict[str, Any]]) -> None:
+        """Adds the texts and calls that are certain.
+
+        No character is scanned for more than two opening tags: of two that are both open, the
+        later one is in a string of the earlier one, and a third would be outside a string of one.
+        """
+        held = self._held
+        while self._at < len(held):
+            start = held.find(_OPEN, self._at)
+            if start < 0:
+                self._show(len(held) - _start_of(_OPEN, held[self._at :]), shown)
+                return
+            if start > self._at:
+                self._show(start, shown)
+            end = self._end()
+            if end < 0:
+                return
+            if self._take(held[self._at : end], calls):
+                self._begin(end + len(_CLOSE))
+            else:
+                self._show(self._at + self._passed + len(_CLOSE), shown)
+
+    def _begin(self, place: int) -> None:
+        """Goes on at a place of what is held: what is before it has been returned."""
+        self._at = place
+        self._scanned = len(_OPEN)  # characters of the call that begins there
+        self._quoted = False  # the next one is in a JSON string
+        self._broken = False  # they are no JSON
+        self._passed = 0  # place of the first closing tag in it, which may be part of a string
+
+    def _show(self, end: int, shown: list[str]) -> None:
+        shown.append(self._held[self._at : end])
+        self._begin(end)
+
     def _end(self) -> int:
-        """Returns the place of the tag that closes the call at the beginning of what is held; -1
-        until it is there."""
-        for found in _MARK.finditer(self._held, max(self._scanned, len(_OPEN))):
-            self._scanned, mark = found.end(), found[0]
+        """Returns the place of the tag that closes the call at the beginning of what is held, the
+        first one where it is no JSON; -1 until it is there."""
+        held, at = self._held, self._at
+        for found in () if self._broken else _MARK.finditer(held, at + self._scanned):
+            mark, self._scanned = found[0], found.end() - at
             if mark == _CLOSE:
-                self._passed = self._passed or found.start()
+                self._passed = self._passed or found.start() - at
                 if not self._quoted:
                     return found.start()
             elif mark == '"':
                 self._quoted = not self._quoted
-            elif self._quoted and mark < " ":
-                self._quoted = False  # it is no JSON
-                if self._passed:
-                    return self._passed
-        self._scanned = max(self._scanned, len(self._held) - len(_CLOSE) + 1)
+            elif self._quoted == (mark < " "):
+                self._broken, self._scanned = True, found.start() - at
+                break
+        if self._broken and not self._passed:
+            self._passed = max(held.find(_CLOSE, at + self._scanned) - at, 0)
+        if self._broken and self._passed:
+            return at + self._passed
+        self._scanned = max(self._scanned, len(held) - at - len(_CLOSE) + 1)
         return -1
 
     def _take(self, block: str, calls: list[dict[str, Any]], *, cut: bool = False) -> bool:
@@ -139,10 +160,6 @@ class ToolCallParser:
         calls.append({"id": self._new_id(), "type": "function", "function": call})
         self.calls += 1
         return True
-
-    def _drop(self, characters: int) -> None:
-        self._held = self._held[characters:]
-        self._scanned, self._quoted, self._passed = 0, False, 0
 
     def _clean(self, text: str) -> str:
         """Drops the blank lines around calls."""

@@ -1,6 +1,7 @@
 """Messages of a conversation, calls of tools in answers, and beginnings by which calls find the
 worker that has computed them."""
 
+import sys
 from typing import Any
 
 import orjson
@@ -196,6 +197,34 @@ def test_a_call_that_is_cut_is_an_unfinished_one_and_no_text() -> None:
         assert (message["content"], choice["finish_reason"]) == (before.strip(), "length")
         assert [call["function"] for call in message.get("tool_calls", ())] == calls
     assert parsed(whole[:50]) == Parsed(whole[:50])  # it ended by itself
+
+
+def test_a_text_is_read_in_time_linear_in_its_length_whatever_its_quotes() -> None:
+    """Counts the calls of C functions: one for each mark in the text that is looked at."""
+    quoted = '<tool_call>"</tool_call>"'
+    shapes = [(quoted, ""), (quoted, '"\n'), (quoted, "</tool_call>"), (quoted + "\\", "")]
+    shapes += [('<tool_call>{"</tool_call>":"', ""), ("<tool_call></tool_call>", "")]
+    for (unit, end), case in each(shapes):
+        with case:
+            assert parsed(unit * 50 + end) == Parsed(unit * 50 + end)
+            few, many = (_c_calls(unit * count + end) for count in (200, 400))
+            assert many < 2.2 * few
+
+
+def _c_calls(text: str) -> int:
+    counted = 0
+
+    def count(frame: object, event: str, arg: object) -> None:
+        nonlocal counted
+        counted += event == "c_call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        parsed(text)
+    finally:
+        sys.setprofile(before)
+    return counted
 
 
 def completion(text: str, finish: str = "stop") -> dict[str, Any]:
