@@ -5,7 +5,8 @@ are cut every PIECE characters, so that each has the same number whenever it is 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
 
 import orjson
 from starlette.concurrency import run_in_threadpool
@@ -25,7 +26,7 @@ from jobs.errors import MillraceError
 from jobs.identity import Caller
 from jobs.intake.free_space import DiskFloor
 from jobs.intake.idempotency_key import Claim
-from jobs.models.inputs.tool_calls import OPEN
+from jobs.models.inputs.tool_calls import ToolCallParser
 from jobs.store.db import Tx
 from jobs.store.jobs import idempotency
 from jobs.store.jobs import responses as store
@@ -90,7 +91,7 @@ class _Follower:
         self._resources, self._tenant, self._id = resources, tenant, response_id
         self._numbered = Numbered(after)
         self._begun: list[Event] | None = None  # events of its beginning that are to be written
-        self._builder = OutputBuilder("", tools=False)
+        self._tools, self._builder = False, OutputBuilder("", tools=False)
         self._fed = ""
         self.done = False
 
@@ -111,8 +112,9 @@ class _Follower:
     def _events(self, row: ResponseRow, progress: Progress) -> list[Event]:
         if self._begun is None:
             response = stored.shown_object(row, Progress("queued"))
-            tools = stored.calls_tools(orjson.loads(row.request))
-            self._builder = OutputBuilder(stored.digits_of(row.id), tools=tools, piece=PIECE)
+            self._tools = stored.calls_tools(orjson.loads(row.request))
+            digits = stored.digits_of(row.id)
+            self._builder = OutputBuilder(digits, tools=self._tools, piece=PIECE)
             self._begun = begun(response, queued=True)
         if progress.status == "queued":  # the last of them says that it runs
             events, self._begun = self._begun[:-1], self._begun[-1:]
@@ -130,14 +132,24 @@ class _Follower:
         """Returns the events of the output that is not written yet."""
         assert progress.completion is not None
         choice = choice_of(progress.completion)
-        message, complete = choice["message"], progress.status == "completed"
-        content, fed = message.get("content") or "", self._fed
-        if message.get("tool_calls"):  # the worker took them from the text, and blanks at its ends
-            fed = fed.partition(OPEN)[0].strip()
-        if not content.startswith(fed):
-            raise MillraceError("the response was generated anew; retrieve it without stream")
-        rest = {**message, "content": content[len(fed) :]}
-        return self._builder.take_message(rest, complete=complete)
+        rest = unwritten(choice["message"], self._fed, tools=self._tools)
+        return self._builder.take_message(rest, complete=progress.status == "completed")
+
+
+def unwritten(message: Mapping[str, Any], fed: str, *, tools: bool) -> dict[str, Any]:
+    """Returns the message of a completion without the text of it that was written. Raises
+    MillraceError where it is of another text.
+
+    fed: text of which that was written. tools: the worker took calls from the whole text, an
+    unfinished one that has no name yet, and with them blanks at its ends.
+    """
+    content, written = message.get("content") or "", fed
+    if tools:
+        content = content.lstrip()
+        written = ToolCallParser(keeps_blanks=True).feed(fed).text.lstrip()
+    if not content.startswith(written) and not (tools and content == written.rstrip()):
+        raise MillraceError("the response was generated anew; retrieve it without stream")
+    return {**message, "content": content[len(written) :]}
 
 
 async def follow(

@@ -59,10 +59,10 @@ class OutputBuilder:
         return events + self._close_message("completed" if complete else "incomplete")
 
     def take_message(self, message: Mapping[str, Any], *, complete: bool) -> list[Event]:
-        """Takes the message of a chat completion, or what of its text was not fed, and ends the
-        output. Calls that it has apart are those of the whole text."""
+        """Takes the message of a chat completion, or what of its text has no events yet, and ends
+        the output. Calls that it has apart are those of the whole text."""
         calls = message.get("tool_calls") or ()
-        if calls and self._parser is not None:
+        if self._parser is not None:
             self._parser.forget()
         events = self.feed(message.get("content") or "")
         events += self._add_calls(calls[self._calls :])
