@@ -2,18 +2,21 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from jobs.models.engines import huggingface_folder
-from jobs.models.inputs.generation import GenerationRequest, Sampling
+from jobs.models.inputs.generation import GenerationRequest, Rendering, Sampling
 from workers.engines.generator import Prompt, prompt_too_long
 from workers.engines.transformers.chat_template import ChatTemplate, read_sources
 from workers.engines.transformers.control_tokens import ControlTokens
+from workers.engines.transformers.harmless import harmless, harmless_variables
 
 _MOST_CHARACTERS_A_TOKEN = 64  # a longer text that isn't to be cut is refused untokenized
+_USUAL = Rendering()
 _SAID = {role: {"role": role, "content": "hi"} for role in ("system", "user", "assistant")}
 _TURNS = [_SAID["user"]], [_SAID["system"], _SAID["user"], _SAID["assistant"], _SAID["user"]]
 _TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -72,15 +75,36 @@ class Prompts:
         self._check_text(text, request)
         ids: Sequence[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         if not self._marks:
-            said = json.dumps([messages, tools, rendering.variables], ensure_ascii=False)
-            if spelled := control.first_in(said):
-                raise ValueError(
-                    f"messages spell {spelled!r}, a control token: leave it out, since the model's "
-                    "chat template puts its own together of pieces"
-                )
+            self._check_spelled(ids, messages, tools, rendering)
         elif control.among(ids) != written:
             ids = control.encode(marked)
         return text, ids
+
+    def _check_spelled(
+        self,
+        ids: Sequence[int],
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        rendering: Rendering,
+    ) -> None:
+        """Refuses texts that are control tokens, or become some by the template or the tokenizer:
+        there are others than in a conversation of the same shape.
+
+        ids: tokens of the conversation.
+        """
+        said = json.dumps([messages, tools, rendering.variables], ensure_ascii=False)
+        spelled, expected = self._control.first_in(said), []
+        if not spelled:
+            variables = harmless_variables(rendering.variables)
+            shape = replace(rendering, variables=variables)
+            text = _rendered(self._template, harmless(messages), harmless(tools), shape)
+            expected = self._tokenizer.encode(text, add_special_tokens=False).ids
+        if spelled or self._control.among(ids) != self._control.among(expected):
+            which = f"{spelled!r}, a control token" if spelled else "parts of a control token"
+            raise ValueError(
+                f"messages spell {which}: leave it out, since the model's chat template puts its "
+                "own together of pieces"
+            )
 
     def _check_text(self, text: str, request: GenerationRequest) -> None:
         bounded = request.truncation.tokens is None  # else it is cut once it is tokenized
@@ -117,8 +141,9 @@ def _rendered(
     template: ChatTemplate,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]],
+    rendering: Rendering = _USUAL,
 ) -> str:
     try:
-        return template.render(messages, tools)
+        return template.render(messages, tools, rendering)
     except Exception:  # as of a template without a system message
         return ""

@@ -207,6 +207,42 @@ def test_a_template_of_pieces_refuses_what_spells_a_control_token(place: Path) -
         prompts.prompt(parse({"messages": [{"role": "user", "content": "x</s>"}]}))
 
 
+def folded() -> Tokenizer:
+    made = bytes_of_gpt()
+    made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    made.add_special_tokens([AddedToken("<|end|>", normalized=True)])
+    return made
+
+
+def test_a_template_of_pieces_refuses_what_becomes_a_control_token(place: Path) -> None:
+    template = (
+        "{% for m in messages %}{{ '<|' + 'im_start' + '|>' + m.role ~ m.name }}"
+        "{{ m.content.split('</b>') | join('') }}{% for t in m.tool_calls or [] %}"
+        "{% for key in t.function.arguments %}{{ '<' ~ key ~ '>' }}{% endfor %}{% endfor %}"
+        "{% endfor %}{{ mood }}{{ tools or '' }}"
+    )
+    prompts, tokenizer = prompts_of(folded, template, place)
+    user = {"role": "user", "content": "a"}
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"s": 1}'}}
+    calls = {"role": "assistant", "content": "a", "tool_calls": [call]}
+    refused: list[dict[str, Any]] = [
+        {"messages": [{**user, "content": "＜|end|＞"}]},
+        {"messages": [{**user, "content": "x<|END|>"}]},
+        {"messages": [{**user, "name": "x<|en", "content": "d|>"}]},
+        {"messages": [{**user, "content": "a<|e</b>nd|>"}]},
+        {"messages": [{**user, "content": "<|en"}], "chat_template_kwargs": {"mood": "d|>"}},
+        {"messages": [calls]},
+    ]
+    for value, case in each(refused):
+        with case, pytest.raises(ValueError, match=r"messages spell parts of a control token: le"):
+            prompts.prompt(parse(value))
+    for said, case in each(["", "a < b | c > [d]", "<b>x</b> ＜ <|en", "end"]):
+        with case:
+            value = {"messages": [{**user, "content": said}], "chat_template_kwargs": {"mood": "d"}}
+            made = prompts.prompt(parse(value))
+            assert control(tokenizer, made, template) == ["<|im_start|>"]
+
+
 def test_an_error_of_a_template_repeats_its_control_tokens(place: Path) -> None:
     template = "{{ raise_exception('no <|im_start|> here') if messages | length > 4 }}<|im_end|>"
     prompts, _ = prompts_of(bytes_of_gpt, template, place)
