@@ -93,7 +93,7 @@ class ChatTemplate:
                     **self._tokens,
                 }
             )
-        except (TemplateError, TypeError) as error:
+        except Exception as error:  # of any class: what a template does is the model's
             raise ValueError(f"messages don't fit the model's chat template: {error}") from error
         if not rendering.continue_final_message:
             return text

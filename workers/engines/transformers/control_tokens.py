@@ -17,6 +17,8 @@ from tokenizers import AddedToken, Tokenizer
 _BEGIN, _END = "\ue000", "\ue001"  # private use: no template splits or changes these
 _UNKNOWN = "\U0010fffd"  # private use: the token that it has, if any, tells nothing
 _DIGITS = 20  # of a mark's secret
+_PART = 4  # digits of it that an error may not have
+_UNTOLD = "messages don't fit the model's chat template"
 _WORD = re.compile(r"[\w\s]+")
 _IN_BARS = re.compile(r"<[|｜].+[|｜]>")  # DeepSeek's bar
 
@@ -49,6 +51,14 @@ class ControlTokens:
         ids = [int(id) for id in parts[1::2]]
         parts[1::2] = [self._texts[id] for id in ids]
         return "".join(parts), ids
+
+    def told(self, error: str) -> str:
+        """Returns an error of a template without its marks, of which nothing may be left: one that
+        was escaped or cut is none that can be found."""
+        plain, _ = self.unmarked(error)
+        digits = self._secret[1:-1]
+        parts = (digits[n : n + _PART] for n in range(_DIGITS - _PART + 1))
+        return _UNTOLD if any(part in plain for part in parts) else plain
 
     def among(self, ids: Iterable[int]) -> list[int]:
         """Returns those of a text's tokens that are control tokens, in order."""

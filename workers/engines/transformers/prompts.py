@@ -70,7 +70,7 @@ class Prompts:
         try:
             marked = self._template.render(messages, tools, rendering)
         except ValueError as error:  # which may repeat texts of the template
-            raise ValueError(control.unmarked(str(error))[0]) from error
+            raise ValueError(control.told(str(error))) from error
         text, written = control.unmarked(marked)
         self._check_text(text, request)
         ids: Sequence[int] = self._tokenizer.encode(text, add_special_tokens=False).ids

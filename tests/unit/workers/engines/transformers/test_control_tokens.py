@@ -2,6 +2,7 @@
 Face's libraries do it."""
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import product
@@ -241,6 +242,21 @@ def test_a_template_of_pieces_refuses_what_becomes_a_control_token(place: Path) 
             value = {"messages": [{**user, "content": said}], "chat_template_kwargs": {"mood": "d"}}
             made = prompts.prompt(parse(value))
             assert control(tokenizer, made, template) == ["<|im_start|>"]
+
+
+def test_an_error_of_a_template_tells_no_secret_of_the_marks(place: Path) -> None:
+    faults = [
+        "{'x': 1}['<|im_start|>'].y", "'{<|im_start|>}'.format(x=1)", "range(10 ** 30)", "1 // 0",
+        "raise_exception('<|im_start|>'[3:11])", "raise_exception(['<|im_start|>'] | string)",
+        "raise_exception('<|im_start|>' | urlencode)", "'%d' % '<|im_start|>'",
+    ]  # fmt: skip
+    for fault, case in each(faults):
+        with case:
+            template = f"{{{{ {fault} if messages | length > 4 }}}}<|im_end|>"
+            prompts, _ = prompts_of(bytes_of_gpt, template, place)
+            with pytest.raises(ValueError, match="messages don't fit the model's chat t") as caught:
+                prompts.prompt(parse({"messages": [{"role": "user", "content": "x"}] * 5}))
+            assert not re.search(r"\d{4}|\ue000|ue000", str(caught.value).replace("0" * 30, ""))
 
 
 def test_an_error_of_a_template_repeats_its_control_tokens(place: Path) -> None:
