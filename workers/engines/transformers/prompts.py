@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,20 @@ from workers.engines.transformers.harmless import harmless, harmless_variables
 _MOST_CHARACTERS_A_TOKEN = 64  # a longer text that isn't to be cut is refused untokenized
 _USUAL = Rendering()
 _SAID = {role: {"role": role, "content": "hi"} for role in ("system", "user", "assistant")}
-_TURNS = [_SAID["user"]], [_SAID["system"], _SAID["user"], _SAID["assistant"], _SAID["user"]]
+_CALL = {"id": "call00001", "type": "function", "function": {"name": "f", "arguments": {"a": "b"}}}
+_CALLS = {"role": "assistant", "content": "", "tool_calls": [_CALL]}
+_RESULT = {"role": "tool", "tool_call_id": "call00001", "name": "f", "content": "hi"}
+_TURNS = (
+    [_SAID["user"]],
+    [_SAID["system"], _SAID["user"], _SAID["assistant"], _SAID["user"]],
+    [_SAID["user"], _CALLS, _RESULT],
+    [_SAID["user"], _CALLS, _RESULT, _SAID["assistant"], _SAID["user"]],
+)
 _TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-_PROBES = [(turns, tools) for turns in _TURNS for tools in ([], [_TOOL])]
+_RENDERINGS = _USUAL, Rendering(add_generation_prompt=False)
+_PROBES: list[tuple[list[Any], list[Any], Rendering]] = list(
+    product(_TURNS, ([], [_TOOL]), _RENDERINGS)
+)
 
 
 class Prompts:
@@ -118,10 +130,10 @@ class Prompts:
     def _is_marked(self, template: ChatTemplate, plain: ChatTemplate) -> bool:
         """Returns True for a template whose marks stand for all control tokens that it writes: it
         puts none together of pieces, and writes the same as without marks."""
-        for messages, tools in _PROBES:
-            text, written = self._control.unmarked(_rendered(template, messages, tools))
+        for probe in _PROBES:
+            text, written = self._control.unmarked(_rendered(template, *probe))
             ids = self._tokenizer.encode(text, add_special_tokens=False).ids
-            expected = _rendered(plain, messages, tools)
+            expected = _rendered(plain, *probe)
             if text != expected or self._control.among(ids) != written:
                 return False
         return True

@@ -208,6 +208,31 @@ def test_a_template_of_pieces_refuses_what_spells_a_control_token(place: Path) -
         prompts.prompt(parse({"messages": [{"role": "user", "content": "x</s>"}]}))
 
 
+def test_a_template_that_puts_one_token_together_of_pieces_has_it_all_the_same(place: Path) -> None:
+    said = (
+        "{% for m in messages %}<|im_start|>{{ m.role ~ m.content }}PART{% endfor %}"
+        "{{ tools or '' }}"
+    )
+    user = {"role": "user", "content": "a"}
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    calls = {"role": "assistant", "content": "", "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "1", "content": "b"}
+    cases = [
+        ("{% if m.role == 'tool' %}{{ '<|' + 'im_end|>' }}{% endif %}", {}),
+        ("{% if m.tool_calls %}{{ '<|' + 'im_end|>' }}{% endif %}", {}),
+        (
+            "{% if loop.last and not add_generation_prompt %}{{ '<|' + 'im_end|>' }}{% endif %}",
+            {"add_generation_prompt": False},
+        ),
+    ]
+    for (part, more), case in each(cases):
+        with case:
+            prompts, tokenizer = prompts_of(bytes_of_gpt, said.replace("PART", part), place)
+            made = prompts.prompt(parse({"messages": [user, calls, result], **more}))
+            found = control(tokenizer, made, said)
+            assert sorted(found) == ["<|im_end|>", *["<|im_start|>"] * 3]
+
+
 def folded() -> Tokenizer:
     made = bytes_of_gpt()
     made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
