@@ -3,6 +3,7 @@ jobs/models/inputs/tool_calls.py reads in the answer."""
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 Message = Mapping[str, Any]
@@ -32,19 +33,13 @@ def with_tools(
     system: the template takes a system message; without one, the first message tells of them.
     """
     told: list[Message] = []
-    for message in messages:
-        if message["role"] != "tool":
-            told.append(_with_calls(message))
-            continue
-        result = f"<tool_response>\n{message['content']}\n</tool_response>"
-        if told and "results" in told[-1]:
-            result = f"{told[-1]['content']}\n{result}"
-            told.pop()
-        told.append({"role": "user", "content": result, "results": True})
-    plain: list[Message] = [
-        {key: value for key, value in one.items() if key != "results"} for one in told
-    ]
-    return _begin(plain, tools, system) if tools else plain
+    for is_results, run in groupby(messages, lambda message: message["role"] == "tool"):
+        if is_results:
+            results = [f"<tool_response>\n{one['content']}\n</tool_response>" for one in run]
+            told.append({"role": "user", "content": "\n".join(results)})
+        else:
+            told += map(_with_calls, run)
+    return _begin(told, tools, system) if tools else told
 
 
 def _with_calls(message: Message) -> Message:
