@@ -182,9 +182,9 @@ def _read(block: str) -> dict[str, str] | None:
     arguments = read_arguments(given)
     if arguments is None:
         return None
-    if not isinstance(given, str):
+    if not isinstance(given, str) or not arguments:  # as null, in a text
         given = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
-    return {"name": value["name"], "arguments": given or "{}"}
+    return {"name": value["name"], "arguments": given}
 
 
 def read_arguments(given: Any) -> dict[str, Any] | None:

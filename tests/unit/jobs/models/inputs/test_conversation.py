@@ -144,6 +144,7 @@ def test_a_call_ends_where_its_json_does_and_has_an_object_as_its_arguments() ->
         ('"arguments": {"a": "\\\\\\"</tool_call>\\\\"}', '{"a":"\\\\\\"</tool_call>\\\\"}'),
         ('"arguments": null', "{}"),
         ('"arguments": ""', "{}"),
+        ('"arguments": " null "', "{}"),
         ('"arguments": "{\\"a\\": 1}"', '{"a": 1}'),
         ('"arguments": {"é": [1.5, null]}', '{"é":[1.5,null]}'),
         ('"id": 1', "{}"),
