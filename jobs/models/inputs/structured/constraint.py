@@ -88,7 +88,8 @@ def _structured_outputs(value: Any) -> Constraint | None:
     """Reads vLLM's object. A constraint that is absent or false doesn't count."""
     if not isinstance(value, dict):
         raise FieldError("structured_outputs", f"must be an object with one of {', '.join(KINDS)}")
-    given = {kind: part for kind in KINDS if (part := value.get(kind)) not in (None, False)}
+    parts = {kind: value.get(kind) for kind in KINDS}
+    given = {kind: part for kind, part in parts.items() if part is not None and part is not False}
     if value.get("json_object"):
         given.setdefault("json", ANY_OBJECT)
     if len(given) > 1:

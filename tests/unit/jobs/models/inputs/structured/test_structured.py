@@ -95,6 +95,8 @@ def test_what_is_none_is_refused_with_its_place() -> None:
         ({"guided_json": "{"}, "guided_json"),
         ({"guided_json": "[]"}, "guided_json"),
         ({"structured_outputs": []}, "structured_outputs"),
+        ({"structured_outputs": {"regex": 0}}, "structured_outputs.regex"),
+        ({"structured_outputs": {"json": 0.0}}, "structured_outputs.json"),
         ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs"),
         ({"regex": "a", "choice": ["a"]}, "regex"),
         ({"regex": "a", "response_format": {"type": "json_object"}}, "response_format"),
