@@ -9,6 +9,7 @@ _ALL = "chat completions responses messages embeddings"
 _GENERATING = "chat completions responses messages"
 _OPENAI = "chat completions responses"
 _BOTH = "chat completions"
+_RETURNING = "responses embeddings"
 
 _CALL = (
     of_call("model", _ALL, "text", "name@version; or a name: its newest version that is ready"),
@@ -50,17 +51,17 @@ _CHAT = (
     of_input("tool_choice.function", "chat", "object", "the function"),
     of_input("tool_choice.function.name", "chat", "text", "its name"),
     of_input("parallel_tool_calls", "chat", "true or false", "false: one call at most", True),
-    refused("modalities", "chat", "other outputs than texts", ["text"]),
+    refused("modalities", _BOTH, "other outputs than texts", ["text"]),
     refused("audio", "chat", "the voice of an answer that is spoken"),
-    refused("functions", "chat", "tools, as they were named before", []),
-    refused("function_call", "chat", "`tool_choice`, as it was named before", "none"),
-    refused("reasoning_effort", "chat", "reasoning before the answer", "none"),
+    refused("functions", _BOTH, "tools, as they were named before", []),
+    refused("function_call", _BOTH, "`tool_choice`, as it was named before", "none"),
+    refused("reasoning_effort", _BOTH, "reasoning before the answer", "none"),
     refused(
-        "verbosity", "chat", "a wish for the length: no model is told it", "medium", "low", "high"
+        "verbosity", _BOTH, "a wish for the length: no model is told it", "medium", "low", "high"
     ),
     refused("web_search_options", "chat", "searches of the provider"),
     refused("moderation", "chat responses", "a check of input and output by another model"),
-    label("prediction", _BOTH, "object", "text that may come, as a hint"),
+    label("prediction", _BOTH, "any", "text that may come, as a hint"),
 )
 _COMPLETIONS = (
     of_input("prompt", "completions", "any", "a text or its token ids, or a list of either"),
@@ -69,7 +70,7 @@ _COMPLETIONS = (
     of_input("best_of", "completions", "whole number", "must be equal to `n`", 1),
     refused("best_of", "chat", "choices that are ranked", 1),
     refused("echo", "chat", "the last message before the text", False),
-    refused("suffix", "completions", "a text between two others", ""),
+    refused("suffix", _BOTH, "a text between two others", ""),
     refused("tools", "completions", "functions that the model may call", []),
     refused("tool_choice", "completions", "which of them", "none"),
     refused("parallel_tool_calls", "completions", "how many of them", True),
@@ -80,7 +81,7 @@ _FORMAT = (
     of_input("response_format.json_schema", _BOTH, "object", "with the schema"),
     of_input("response_format.json_schema.name", _BOTH, "text", "name of the schema"),
     of_input("response_format.json_schema.schema", _BOTH, "object", "the text is valid by it"),
-    label("response_format.json_schema.description", _BOTH, "text", "for a reader"),
+    label("response_format.json_schema.description", _BOTH, "any", "for a reader"),
     of_input(
         "response_format.json_schema.strict",
         _BOTH,
@@ -90,16 +91,23 @@ _FORMAT = (
     ),
 )
 _LABELS = (
-    label("user", f"{_OPENAI} embeddings", "text", "for routes that keep users at a version"),
-    label("safety_identifier", f"{_OPENAI} embeddings", "text", "the same; goes before `user`"),
-    label("metadata", _BOTH, "object", "texts of the client"),
-    label("store", _BOTH, "true or false", "chats are not stored"),
-    label("service_tier", _BOTH, "text", "classes of price elsewhere"),
-    label("prompt_cache_key", _OPENAI, "text", "the prefix cache finds what it has without it"),
-    label("prompt_cache_retention", _OPENAI, "text", "the prefix cache keeps what it has room for"),
-    label("prompt_cache_options", _OPENAI, "object", "the prefix cache needs none"),
-    label("prompt_cache_options.mode", _OPENAI, "text", "breakpoints of the cache"),
-    label("prompt_cache_options.ttl", _OPENAI, "text", "time that a prefix is kept"),
+    label("user", _BOTH, "any", "for routes that keep users at a version, if it is a text"),
+    label("user", _RETURNING, "text", "for routes that keep users at a version"),
+    label("safety_identifier", _BOTH, "any", "the same; goes before `user`"),
+    label("safety_identifier", _RETURNING, "text", "the same; goes before `user`"),
+    label("metadata", _BOTH, "any", "texts of the client"),
+    label("store", _BOTH, "any", "chats are not stored"),
+    label("service_tier", _BOTH, "any", "classes of price elsewhere"),
+    label("prompt_cache_key", _BOTH, "any", "the prefix cache finds what it has without it"),
+    label("prompt_cache_key", "responses", "text", "the same"),
+    label("prompt_cache_retention", _BOTH, "any", "the prefix cache keeps what it has room for"),
+    label("prompt_cache_retention", "responses", "text", "the same"),
+    label("prompt_cache_options", _BOTH, "any", "the prefix cache needs none"),
+    label("prompt_cache_options", "responses", "object", "the same"),
+    label("prompt_cache_options.mode", _BOTH, "any", "breakpoints of the cache"),
+    label("prompt_cache_options.mode", "responses", "text", "the same"),
+    label("prompt_cache_options.ttl", _BOTH, "any", "time that a prefix is kept"),
+    label("prompt_cache_options.ttl", "responses", "text", "the same"),
     refused("prompt_cache_options.prewarm", _OPENAI, "no answer, only its prefix", False),
     refused("prompt_cache_options.comparison_response_id", _OPENAI, "a diagnosis of the cache"),
 )

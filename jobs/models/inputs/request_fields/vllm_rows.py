@@ -120,8 +120,10 @@ _SERVING = (
     of_input(
         "cache_salt", _ALL, "text", "beginnings are shared with requests of the same one alone"
     ),
-    label("priority", _ALL, "whole number", "tenants have their shares"),
-    label("request_id", _ALL, "text", "answers have ids of their own"),
+    label("priority", _BOTH, "any", "tenants have their shares"),
+    label("priority", "responses", "whole number", "tenants have their shares"),
+    label("request_id", _BOTH, "any", "answers have ids of their own"),
+    label("request_id", "responses", "text", "answers have ids of their own"),
     label("session_id", _ALL, "text", "prefixes are found without it"),
 )
 ROWS: tuple[Row, ...] = (*_SAMPLING, *_CONSTRAINTS, *_PROMPT, *_OUTPUT, *_SERVING)

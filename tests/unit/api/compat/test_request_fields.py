@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from jobs.dialects.anthropic import item_of
 from jobs.dialects.openai_lines import READERS, LineError, body_of
 from jobs.errors import Invalid
 from jobs.models.inputs.fields import FieldError
-from jobs.models.inputs.generation import GenerationRequest, parse, parse_all
+from jobs.models.inputs.generation import GenerationRequest, parse, parse_all, refuse
 from jobs.models.inputs.request_fields.row import Route, Row
 from jobs.models.inputs.request_fields.table import ROWS
 from jobs.models.model import Model
@@ -204,7 +205,33 @@ def test_a_label_has_its_type() -> None:
         if route == "embeddings":
             continue
         with case:
-            assert _refused_field(route, row, 1.5) == _place(row)
+            if row.kind == "any":
+                read(route, with_field(route, row, 1.5))
+            else:
+                assert _refused_field(route, row, 1.5) == _place(row)
+
+
+def test_items_of_earlier_releases_are_taken() -> None:
+    """Jobs that were queued before there was the table."""
+    labels = [
+        "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+        "prompt_cache_retention", "prompt_cache_options", "prediction", "request_id", "priority",
+    ]  # fmt: skip
+    changes_nothing = {
+        "modalities": ["text"], "verbosity": "medium", "reasoning_effort": "none", "suffix": "",
+        "function_call": "none", "functions": [], "echo": False, "stream": False, "tools": [],
+        "ignore_eos": False, "use_beam_search": False, "skip_special_tokens": True, "best_of": 1,
+        "include_stop_str_in_output": False, "stop_token_ids": [], "length_penalty": 1,
+        "tool_choice": "none", "parallel_tool_calls": True,
+    }  # fmt: skip
+    prompts: tuple[dict[str, Any], ...] = {"messages": SAID}, {"prompt": "hi"}
+    fields: list[dict[str, Any]] = [
+        {name: value} for name in labels for value in (5, 1.5, "x", True, [1], {})
+    ]
+    fields += [{name: value} for name, value in changes_nothing.items()]
+    for (prompt, given), case in each(list(product(prompts, fields))):
+        with case:
+            assert refuse({**prompt, **given}) is None
 
 
 def test_a_field_that_no_row_has_is_refused_at_any_depth() -> None:
