@@ -14,8 +14,7 @@ from typing import Any
 
 from jobs import ids
 
-OPEN = "<tool_call>"  #: Beginning of a call in a text.
-_OPEN, _CLOSE = OPEN, "</tool_call>"
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 # What tells where the JSON of a call ends: its strings may hold the tags, but no line break;
 # outside them there are neither backslashes nor opening tags.
 _MARK = re.compile(rf'{_CLOSE}|{_OPEN}|\\.|"|[\x00-\x1f]')
