@@ -30,10 +30,10 @@ _SLICE_BYTES = 4 << 20  # most bytes of a slice's inputs and their parameters
 _TOGETHER = 256  # items that are taken at once where all are plain texts
 _TOGETHER_BYTES = 1 << 20  # of their lines
 _ROW_BYTES = 32  # of a text's row, without its prefix and the text
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
 Where = Callable[[int], tuple[tuple[str | int, ...], int | None]]
 ReplyTo = Callable[[Fault], bytes | None]
-
-_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 class Intake:

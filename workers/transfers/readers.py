@@ -82,9 +82,8 @@ class SourceLines:
         most_bytes = self._bounds.line_bytes
         if file.table.is_named:  # a row may have other columns, longer than any item
             most_bytes = max(most_bytes, self._bounds.document_bytes)
-        lines = bounded_lines(content, most_bytes)
-        if file.part.format == "json":
-            lines = self._document(content)
+        is_document = file.part.format == "json"
+        lines = self._document(content) if is_document else bounded_lines(content, most_bytes)
         return line_items(file.part, lines, file.table, _parsed, most_bytes)
 
     def _document(self, content: IO[bytes]) -> Iterator[bytes | None]:

@@ -74,20 +74,18 @@ async def score(request: Request, context: ContextDep, caller: Inferrer) -> Resp
     return await _answer(request, context, caller, _prepare_score, _scored)
 
 
-for _path in RERANK_PATHS:
-    router.post(
-        _path,
-        response_model=RerankResponse,
-        openapi_extra=idempotency.request_doc(RerankRequest.__name__),
-        responses=_REPLAYED,
-    )(rerank)
-for _path in SCORE_PATHS:
-    router.post(
-        _path,
-        response_model=ScoreResponse,
-        openapi_extra=idempotency.request_doc(ScoreRequest.__name__),
-        responses=_REPLAYED,
-    )(score)
+_ROUTES = (
+    (RERANK_PATHS, rerank, RerankRequest, RerankResponse),
+    (SCORE_PATHS, score, ScoreRequest, ScoreResponse),
+)
+for _paths, _endpoint, _request, _answered in _ROUTES:
+    for _path in _paths:
+        router.post(
+            _path,
+            response_model=_answered,
+            openapi_extra=idempotency.request_doc(_request.__name__),
+            responses=_REPLAYED,
+        )(_endpoint)
 
 
 Prepare = Callable[[Registry, bytes, ReadyVersions], PreparedScores]

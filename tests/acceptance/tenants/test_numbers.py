@@ -78,7 +78,7 @@ def _entry(upstream: Upstream) -> str:
 
 
 def billed(http: httpx.Client, model: str) -> Counter[str]:
-    """What the ledger says of a model's items."""
+    """Figures of the ledger about a model's items."""
     found = http.get("/usage", params={"by": "model,kind"}).raise_for_status().json()["data"]
     for row in found:
         if (row["model"], row["kind"]) == (model, "items"):

@@ -77,7 +77,7 @@ AROUND: Mapping[Route, dict[str, dict[str, Any]]] = {
     },
     "embeddings": {},
 }
-"""What a field inside another one needs around it, by the beginning of its path."""
+"""Fields around one that is inside another, by the beginning of its path."""
 MODEL = Model("m", "1", "echo_chat")
 
 
