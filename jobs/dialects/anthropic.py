@@ -18,7 +18,7 @@ from jobs.dialects.messages import (
 from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
 from jobs.errors import Fault, Invalid, Malformed
 from jobs.intake import validation
-from jobs.intake.lines import without_last_blanks
+from jobs.intake.lines import Line, without_last_blanks
 from jobs.intake.spool import Intake
 from jobs.models.engines.engine_spec import Task
 
@@ -64,7 +64,9 @@ class Anthropic:
         return None
 
 
-def _parsed(line: bytes | None, number: int) -> tuple[Any, list[Fault]]:
+def _parsed(line: Line, number: int) -> tuple[Any, list[Fault]]:
+    if isinstance(line, Fault):
+        return None, [replace(line, line=number)]
     if line is None:
         return None, [Fault((), "too_long", "the line is longer than any item may be", number)]
     try:

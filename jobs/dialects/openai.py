@@ -9,6 +9,7 @@ once that is known.
 import base64
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -26,7 +27,7 @@ from jobs.dialects.openai_lines import (
 from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
 from jobs.errors import Fault, Invalid, UnknownModel
 from jobs.intake import validation
-from jobs.intake.lines import without_last_blanks
+from jobs.intake.lines import Line, without_last_blanks
 from jobs.intake.spool import MAX_FAULTS, Intake
 from jobs.intake.validation import Item
 from jobs.models.engines.engine_spec import Task
@@ -103,9 +104,12 @@ class _Requests:
         self._no_model: LineError | None = None  # why that one can't be used
         self._before: list[tuple[Fault, str | None]] = []  # faulty lines until then, their ids
 
-    def take(self, line: bytes | None) -> None:
-        """Adds one line; None: it is too long."""
+    def take(self, line: Line) -> None:
+        """Adds one line."""
         self._line += 1
+        if isinstance(line, Fault):
+            self._fault(replace(line, line=self._line), None)
+            return
         custom_id = None
         try:
             request = request_of(line)

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
+from jobs.intake.lines import Line
 from jobs.intake.spool import Intake
 from jobs.models.engines.engine_spec import Task
 
 OpenIntake = Callable[[str], Intake]
-Lines = Iterable[bytes | None]
+Lines = Iterable[Line]
 Row = Mapping[str, Any]
 BatchRequest = Mapping[str, Any]
 Part = Literal["results", "errors"]
@@ -21,8 +22,7 @@ class Dialect(Protocol):
         """Reads the items of an input into a finished intake.
 
         open_intake: opens it for the model of that name ("": the job's); the last one counts.
-        lines: None for one that is too long. Raises UnknownModel, or Invalid with everything that
-        is wrong.
+        Raises UnknownModel, or Invalid with everything that is wrong.
         """
         ...
 

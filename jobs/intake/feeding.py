@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
 from jobs.errors import Fault, Invalid, Malformed
 from jobs.intake import validation
-from jobs.intake.lines import without_last_blanks
+from jobs.intake.lines import Line, without_last_blanks
 from jobs.intake.spool import Intake
 
 Place = Callable[[int], tuple[str | int, ...]]
@@ -28,8 +28,8 @@ def add_array(
     intake.finish(lambda seq: (place(seq), None))
 
 
-def add_lines(intake: Intake, lines: Iterable[bytes | None]) -> None:
-    """Adds the items of an NDJSON body, one a line; None stands for a line that is too long."""
+def add_lines(intake: Intake, lines: Iterable[Line]) -> None:
+    """Adds the items of an NDJSON body, one a line."""
     start = 1
     for some in _together(intake, without_last_blanks(lines)):
         if len(some) == 1 or not _add_texts(intake, some):
@@ -39,19 +39,19 @@ def add_lines(intake: Intake, lines: Iterable[bytes | None]) -> None:
     intake.finish(lambda seq: ((), seq + 1))
 
 
-def _together(intake: Intake, lines: Iterable[bytes | None]) -> Iterator[list[bytes | None]]:
+def _together(intake: Intake, lines: Iterable[Line]) -> Iterator[list[Line]]:
     """Yields lines in lists, those that look like plain texts together."""
-    some: list[bytes | None] = []
+    some: list[Line] = []
     size = 0
     most, most_bytes = intake.texts_at_once()
     for line in lines:
-        is_text = line is not None and line[:1] == b'"'
-        if some and not is_text:
+        text = line if isinstance(line, bytes) and line[:1] == b'"' else b""
+        if some and not text:
             yield some
             some, size = [], 0
         some.append(line)
-        size += len(line or b"")
-        if len(some) >= most or size >= most_bytes or not is_text:
+        size += len(text)
+        if len(some) >= most or size >= most_bytes or not text:
             yield some
             some, size = [], 0
             most, most_bytes = intake.texts_at_once()
@@ -59,15 +59,19 @@ def _together(intake: Intake, lines: Iterable[bytes | None]) -> Iterator[list[by
         yield some
 
 
-def _add_texts(intake: Intake, lines: Sequence[bytes | None]) -> bool:
+def _add_texts(intake: Intake, lines: Sequence[Line]) -> bool:
     """Adds lines that are plain texts; returns False where any is something else."""
     try:
-        return intake.add_texts([orjson.loads(line or b"") for line in lines])
+        return intake.add_texts([orjson.loads(cast(bytes, line)) for line in lines])
     except orjson.JSONDecodeError:
         return False
 
 
-def _add_line(intake: Intake, line: bytes | None, number: int) -> None:
+def _add_line(intake: Intake, line: Line, number: int) -> None:
+    if isinstance(line, Fault):
+        its = line.custom_id if validation.is_custom_id(line.custom_id) else None
+        intake.refuse(replace(line, line=number), custom_id=its)
+        return
     if line is None:
         message = "the line is longer than any item may be"
         intake.refuse(Fault((), "too_long", message, number))

@@ -5,6 +5,11 @@ from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import IO
 
+from jobs.errors import Fault
+
+Line = bytes | Fault | None
+"""None stands for a line that is too long, a fault for a row that no item can be made of."""
+
 
 def bounded_lines(file: IO[bytes], most_bytes: int) -> Iterator[bytes | None]:
     """Yields the lines of a file; None for each that is longer. A byte order mark at the file's
@@ -17,11 +22,11 @@ def bounded_lines(file: IO[bytes], most_bytes: int) -> Iterator[bytes | None]:
         line = file.readline(most_bytes + 1)
 
 
-def without_last_blanks(lines: Iterable[bytes | None]) -> Iterator[bytes | None]:
+def without_last_blanks(lines: Iterable[Line]) -> Iterator[Line]:
     """Yields lines without the blank ones at the end, as an editor may leave them there."""
     blank = 0
     for line in lines:
-        if line is not None and (not line or line.isspace()):
+        if isinstance(line, bytes) and (not line or line.isspace()):
             blank += 1
             continue
         if blank:

@@ -81,6 +81,7 @@ class _Import:
         self._context, self._transfer, self._job = context, transfer, job
         self._options: dict[str, Any] = orjson.loads(job.asked or "{}")
         self._models = context.models.of_tenant(transfer.tenant)
+        self._strict = self._options.get("on_invalid", "reject") == "reject"
         self._model: Model | None = None
         self._intakes: list[Intake] = []
         self._floor = DiskFloor.from_settings(context.settings)
@@ -98,7 +99,7 @@ class _Import:
             floor=self._floor,
         )
         source = orjson.loads(self._job.source or "{}")
-        lines = self._lines = SourceLines(self._files(source), bounds)
+        lines = self._lines = SourceLines(self._files(source), bounds, self._strict)
         return dialect(self._job.dialect).read_items(self._open_intake, lines, self._options)
 
     def _open_intake(self, name: str) -> Intake:
@@ -113,7 +114,7 @@ class _Import:
             self._transfer.job_id,
             self._transfer.tenant,
             self._model,
-            strict=self._options.get("on_invalid", "reject") == "reject",
+            strict=self._strict,
             max_items=self._context.settings.max_items,
             max_bytes=self._context.settings.max_spool_mb * _MIB,
             floor=self._floor,

@@ -14,9 +14,9 @@ from typing import IO, Any, cast
 
 import orjson
 
-from jobs.errors import MillraceError, Untransferable
+from jobs.errors import Fault, MillraceError, Untransferable
 from jobs.intake.free_space import DiskFloor
-from jobs.intake.lines import bounded_lines
+from jobs.intake.lines import Line, bounded_lines
 from jobs.intake.validation import parse_json
 from millrace.inputs.readers import Part, Table, Unreadable, line_items, parquet_items
 
@@ -46,18 +46,19 @@ class Bounds:
 class SourceLines:
     """Lines of a source as `jobs.intake.feeding.add_lines` takes them.
 
+    strict: a row that no item can be made of ends the reading; otherwise its fault stands for it.
     Raises Untransferable where a file doesn't have the declared format, BlobStoreUnavailable,
     InsufficientStorage.
     """
 
-    def __init__(self, files: Iterable[SourceFile], bounds: Bounds) -> None:
-        self._files, self._bounds = files, bounds
+    def __init__(self, files: Iterable[SourceFile], bounds: Bounds, strict: bool = True) -> None:
+        self._files, self._bounds, self._strict = files, bounds, strict
         self._budget = _Budget(bounds.total_bytes)
         # Rows are counted again: a repeated value takes no room in a file of Parquet.
         self._unpacked = _Budget(bounds.total_bytes)
         self._read: list[SourceFile] = []
 
-    def __iter__(self) -> Iterator[bytes | None]:
+    def __iter__(self) -> Iterator[Line]:
         """Yields the lines of all files, one after the other."""
         first = 1
         for file in self._files:
@@ -65,13 +66,21 @@ class SourceLines:
             self._read.append(file)
             with _format_errors(), file.open() as raw:
                 for item in self._items(file, raw):
-                    yield item if item is None or isinstance(item, bytes) else _encoded(item)
+                    yield item if item is None or isinstance(item, bytes) else self._line(item)
                     first += 1
 
     def place(self, number: int) -> dict[str, Any]:
         """Returns the place of an item: its file, if that has a name, and line, row or element."""
         its = next(file.part for file in reversed(self._read) if file.part.first <= number)
         return ({"file": its.source} if its.source else {}) | its.place(number)
+
+    def _line(self, item: object) -> bytes | Fault:
+        """Returns the line of an item, or the fault of a row. Raises Unreadable."""
+        if not isinstance(item, Unreadable):
+            return _encoded(item)
+        if self._strict:
+            raise item
+        return Fault((), item.code, item.what, custom_id=item.custom_id)
 
     def _items(self, file: SourceFile, raw: IO[bytes]) -> Iterator[Any]:
         if file.part.format == "parquet":
@@ -94,7 +103,7 @@ class SourceLines:
             raise _invalid("too_large", message)
         yield document
 
-    def _rows(self, file: SourceFile, raw: IO[bytes]) -> Iterator[bytes]:
+    def _rows(self, file: SourceFile, raw: IO[bytes]) -> Iterator[bytes | Unreadable]:
         """Yields the rows of Parquet, which needs a file that it can seek in."""
         with tempfile.TemporaryFile() as copy:
 
@@ -105,6 +114,9 @@ class SourceLines:
 
             copyfileobj(Observed(raw, observe), copy, _CHUNK)
             for item in parquet_items(copy, file.table):
+                if isinstance(item, Unreadable):
+                    yield item
+                    continue
                 line = _encoded(item)
                 self._unpacked.spend(line)
                 yield line

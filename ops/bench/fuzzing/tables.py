@@ -19,7 +19,7 @@ from jobs import ids
 from jobs.errors import MillraceError
 from jobs.intake.feeding import add_lines
 from jobs.intake.free_space import DiskFloor
-from jobs.intake.lines import bounded_lines
+from jobs.intake.lines import Line, bounded_lines
 from jobs.intake.spool import Intake
 from jobs.models.builtin_models import SAMPLES
 from millrace import InputError
@@ -165,7 +165,7 @@ _WRITERS: dict[str, Callable[[list[Row], dict[str, str]], bytes]] = {
 }  # fmt: skip
 
 
-def _source(path: Path, format: Any, how: dict[str, str]) -> Iterable[bytes | None]:
+def _source(path: Path, format: Any, how: dict[str, str]) -> Iterable[Line]:
     bounds = Bounds(_LINE_BYTES, _FILE_BYTES, _FILE_BYTES, DiskFloor((), 0))
     table = Table("the input", how.get("column", ""), how.get("id_column", ""))
 
@@ -178,7 +178,7 @@ def _source(path: Path, format: Any, how: dict[str, str]) -> Iterable[bytes | No
     return SourceLines([SourceFile(Part(str(path), format), table, False, opened)], bounds)
 
 
-def _taken(lines: Callable[[], Iterable[bytes | None]]) -> object:
+def _taken(lines: Callable[[], Iterable[Line]]) -> object:
     """Returns custom_id, params and input of each item that an intake takes, or REFUSED."""
     taken = Intake(ids.new(), "t", _MODEL, strict=True, max_items=1000)
     with closing(taken):

@@ -141,7 +141,7 @@ def test_rows_of_parquet_are_items_of_any_json_type(tmp_path: Path) -> None:
     more = table(tmp_path / "more.parquet", n=list(range(2500)))  # than are read at once
     assert read(more) == list(range(2500))
     ids = table(tmp_path / "ids.parquet", a=[1.0] * 700 + [math.inf], id=[*range(701)])
-    with pytest.raises(InputError, match=r"'a', row 701 \(custom_id '700'\): Infinity is no JSON"):
+    with pytest.raises(InputError, match=r"row 701 \(custom_id '700'\): column 'a': Infinity"):
         read(ids, id_column="id")
 
 
@@ -226,7 +226,7 @@ def test_faults_of_parquet_name_the_column_or_the_extra(
         ({}, "has several columns; name one with column: a, b"),
         ({"column": "c"}, "has no column 'c'; name one with column: a, b"),
         ({"column": "a", "id_column": "c"}, "name one with id_column: a, b"),
-        ({"column": "b"}, "a.parquet, column 'b', row 1: NaN is no JSON value"),
+        ({"column": "b"}, "a.parquet, row 1: column 'b': NaN is no JSON value"),
     ]
     for (how, said), case in each(faults):
         with case, pytest.raises(InputError, match=re.escape(said)):

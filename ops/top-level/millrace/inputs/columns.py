@@ -3,7 +3,7 @@
 The types of Parquet and their forms are in the reference of the command line.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 from math import isfinite
 from numbers import Integral
@@ -15,17 +15,15 @@ _BINARY = "is_binary is_large_binary is_fixed_size_binary is_binary_view"
 _NO_IDS = (bool, bytes, list, tuple, set, dict)
 
 
-def json_values(
-    name: str, column: Any, first_row: int, custom_ids: Sequence[str | None] = ()
-) -> list[Any]:
+def json_values(name: str, column: Any) -> list[Any]:
     """Returns the values of an Arrow array as JSON has them. Raises ValueError, which names the
-    column, the row, counted from first_row, and its custom_id, where it has one."""
-    return _by_row(_values, name, column, first_row, custom_ids)
+    column."""
+    return _converted(_values, name, column)
 
 
-def ids(name: str, column: Any, first_row: int) -> list[str | None]:
+def ids(name: str, column: Any) -> list[str | None]:
     """Returns the custom_ids of an Arrow array. Raises ValueError as `json_values`."""
-    return _by_row(_ids, name, column, first_row)
+    return _converted(_ids, name, column)
 
 
 def id_of(value: Any) -> str | None:
@@ -51,24 +49,11 @@ def id_of(value: Any) -> str | None:
     return str(int(value) if isinstance(value, float | Integral) else value)
 
 
-def _by_row(
-    convert: Callable[[Any], list[Any]], name: str, column: Any, first_row: int,
-    custom_ids: Sequence[str | None] = (),
-) -> list[Any]:  # fmt: skip
-    """Converts a column at once and, where that fails, row by row: the first one to fail is
-    named."""
+def _converted(convert: Callable[[Any], list[Any]], name: str, column: Any) -> list[Any]:
     try:
         return convert(column)
-    except ValueError:
-        for n in range(len(column)):
-            try:
-                convert(column.slice(n, 1))
-            except ValueError as error:
-                its = custom_ids[n] if n < len(custom_ids) else None
-                of = f" (custom_id {its!r})" if its else ""
-                message = f"column {name!r}, row {first_row + n}{of}: {error}"
-                raise ValueError(message) from error
-        raise
+    except ValueError as error:
+        raise ValueError(f"column {name!r}: {error}") from error
 
 
 def _ids(column: Any) -> list[str | None]:

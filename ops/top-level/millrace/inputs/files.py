@@ -19,6 +19,7 @@ from millrace.inputs.readers import (
     Items,
     Part,
     Table,
+    Unreadable,
     line_items,
     parquet_items,
 )
@@ -135,6 +136,8 @@ def _without_mark(lines: Iterable[bytes]) -> Iterator[bytes]:
 def _line(item: Any, part: Part, number: int) -> bytes:
     if isinstance(item, bytes):
         return item.rstrip(b"\r\n") + b"\n"
+    if isinstance(item, Unreadable):  # no line of a job stands for it
+        raise item
     try:
         return json.dumps(item, allow_nan=False).encode() + b"\n"
     except ValueError as error:

@@ -2,7 +2,8 @@
 
 The client, the command line and the jobs whose source the platform reads itself share these
 readers, so that a file means the same at each door. An item is a JSON value, or bytes, a line that
-is sent as it is; None stands for a line that is too long.
+is sent as it is; None stands for a line that is too long, and an `Unreadable` for a row that no
+item can be made of, while those after it can be read. What ends the reading of a file is raised.
 """
 
 import csv
@@ -12,7 +13,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import chain, repeat
 from typing import IO, Any, Literal, get_args
 
 from millrace.errors import InputError
@@ -50,15 +51,17 @@ class Part:
 
 
 class Unreadable(InputError):
-    """File that is not what it is said to be, or lacks a column.
+    """File that is not what it is said to be, or lacks a column; or one of its rows.
 
     Attributes:
         code: the reason, such as `not_csv`.
+        what: the message without the place.
+        custom_id: of the row, where it is known.
     """
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+    def __init__(self, code: str, what: str, place: str = "", custom_id: str | None = None) -> None:
+        super().__init__(f"{place}: {what}" if place else what)
+        self.code, self.what, self.custom_id = code, what, custom_id
 
 
 @dataclass(frozen=True)
@@ -104,10 +107,12 @@ class Table:
             raise self.unreadable("bad_value", f"{self.id_column!r}: {error}", place) from error
         return value[self.column], custom_id
 
-    def unreadable(self, code: str, what: str, place: str = "") -> Unreadable:
-        """Returns an error that names the file, and a place in it."""
+    def unreadable(
+        self, code: str, what: str, place: str = "", custom_id: str | None = None
+    ) -> Unreadable:
+        """Returns an error that names the file, and a place in it. custom_id: of a row."""
         where = f"{self.source}, {place}" if place else self.source
-        return Unreadable(code, f"{where}: {what}")
+        return Unreadable(code, what, where, custom_id)
 
     def _position(self, header: Sequence[str], name: str, option: str) -> int:
         count = header.count(name) if name else 0
@@ -158,19 +163,20 @@ def line_items(
     return object_items(lines, table, parse) if table.is_named else lines
 
 
-def _item_or_null(item: object) -> object:
+def _not_none(item: object) -> object:
     """Returns an item; null as a line, since None stands for one that is too long."""
     return b"null" if item is None else item
 
 
 def text_items(lines: Iterable[bytes | None], table: Table) -> Items:
-    """Yields the text of each line. Raises Unreadable."""
+    """Yields the text of each line, or why there is none."""
     for number, line in enumerate(lines, 1):
         try:
-            yield None if line is None else line.rstrip(b"\r\n").decode()
+            text = None if line is None else line.rstrip(b"\r\n").decode()
         except UnicodeDecodeError as error:
-            what = f"not UTF-8: {error.reason}"
-            raise table.unreadable("not_utf8", what, f"line {number}") from error
+            yield table.unreadable("not_utf8", f"not UTF-8: {error.reason}", f"line {number}")
+        else:
+            yield text
 
 
 def _without_last_blanks(lines: Iterable[bytes | None]) -> Iterator[bytes | None]:
@@ -188,8 +194,8 @@ def _without_last_blanks(lines: Iterable[bytes | None]) -> Iterator[bytes | None
 def object_items(
     lines: Iterable[bytes | None], table: Table, parse: Callable[[bytes], Any]
 ) -> Items:
-    """Yields the items of lines that are objects with columns. parse: raises ValueError, or
-    RecursionError. Raises Unreadable."""
+    """Yields the items of lines that are objects with columns, or why there is none. parse: raises
+    ValueError, or RecursionError."""
     for number, line in enumerate(lines, 1):
         if line is None or line.isspace():
             yield line
@@ -197,23 +203,31 @@ def object_items(
         try:
             value = parse(line)
         except (ValueError, RecursionError) as error:
-            what = f"not valid JSON: {error}"
-            raise table.unreadable("bad_value", what, f"line {number}") from error
-        yield _item_or_null(item_of(*table.pick(value, f"line {number}")))
+            yield table.unreadable("bad_value", f"not valid JSON: {error}", f"line {number}")
+        else:
+            yield _picked(value, table, f"line {number}")
 
 
 def elements(document: Any, table: Table) -> Items:
-    """Yields the elements of a JSON list as items, or anything else as one. Raises Unreadable."""
+    """Yields the elements of a JSON list as items, or anything else as one."""
     for number, value in enumerate(document if isinstance(document, list) else [document]):
-        picked = item_of(*table.pick(value, f"element {number}")) if table.is_named else value
-        yield _item_or_null(picked)
+        yield _picked(value, table, f"element {number}") if table.is_named else _not_none(value)
+
+
+def _picked(value: Any, table: Table, place: str) -> object:
+    """Returns the item of an object with columns, or why there is none."""
+    try:
+        return _not_none(item_of(*table.pick(value, place)))
+    except Unreadable as error:
+        return error
 
 
 def csv_items(
     lines: Iterable[bytes | None], table: Table, begins: "array[int] | None" = None,
     most_bytes: int = sys.maxsize,
 ) -> Items:  # fmt: skip
-    """Yields the rows of CSV, whose first one names the columns; blank lines are none.
+    """Yields the rows of CSV, whose first one names the columns, or why there is none; blank lines
+    are no rows.
 
     begins: gets the number of the line that each row begins at. most_bytes: of a row. Raises
     Unreadable.
@@ -222,16 +236,22 @@ def csv_items(
     text = _CsvText(lines, table, most_bytes)
     rows = text.rows()
     header = next(rows, None)
+    if isinstance(header, Unreadable):
+        raise header
     if not header:
         raise table.unreadable("bad_columns", "its first line must name the columns")
     fields, size = table.fields(header), len(header)
     at_input, at_id, at_params = fields["input"], fields.get("custom_id"), fields.get("params")
     for row in rows:
-        if len(row) != size:
-            counts = f"{len(row)} fields, where the first row names {len(header)}"
-            raise table.unreadable("not_csv", counts, f"line {text.begin}")
         if begins is not None:
             begins.append(text.begin)
+        if isinstance(row, Unreadable):
+            yield row
+            continue
+        if len(row) != size:
+            counts = f"{len(row)} fields, where the first row names {size}"
+            yield table.unreadable("not_csv", counts, f"line {text.begin}")
+            continue
         custom_id = None if at_id is None else row[at_id]
         yield _item(row[at_input], custom_id, None if at_params is None else row[at_params])
 
@@ -247,9 +267,10 @@ class _CsvText(Iterator[str]):
         self._most_bytes = self._left = most_bytes
 
     def __next__(self) -> str:
-        if not self._parts:
+        if self._parts:
+            self._number += 1
+        else:
             self._parts = self._next_lines()
-        self._number += 1
         return self._parts.pop()
 
     def _next_lines(self) -> list[str]:
@@ -258,15 +279,16 @@ class _CsvText(Iterator[str]):
         if line is None or self._left < 0:
             what = "a row is longer than any item may be; is a quote closed?"
             raise self._table.unreadable("not_csv", what, f"line {self.begin}")
-        try:
-            text = line.decode()
-        except UnicodeDecodeError as error:
-            what = f"not UTF-8: {error.reason}"
-            raise self._table.unreadable("not_utf8", what, f"line {self._number + 1}") from error
+        self._number += 1
+        text = line.decode()
         return _LONE_RETURN.split(text)[::-1] if "\r" in text.rstrip("\r\n") else [text]
 
-    def rows(self) -> Iterator[list[str]]:
-        """Yields rows, without blank lines; `begin` is set meanwhile."""
+    def rows(self) -> Iterator[list[str] | Unreadable]:
+        """Yields rows, without blank lines, or why one can't be read; `begin` is set meanwhile.
+
+        A row of one line fails alone. One of several lines is taken for a quote that isn't closed:
+        it may have swallowed rows, so that the file ends there. Raises Unreadable.
+        """
         rows = csv.reader(self, strict=True)
         while True:
             self.begin, self._left = self._number + 1, self._most_bytes
@@ -276,9 +298,17 @@ class _CsvText(Iterator[str]):
                 return
             except csv.Error as error:
                 what = f"no CSV that can be read: {error}; is a quote closed?"
-                raise self._table.unreadable("not_csv", what, f"line {self.begin}") from error
-            if row:
-                yield row
+                fault = self._table.unreadable("not_csv", what, f"line {self.begin}")
+            except UnicodeDecodeError as error:
+                what = f"not UTF-8: {error.reason}"
+                fault = self._table.unreadable("not_utf8", what, f"line {self._number}")
+            else:
+                if row:
+                    yield row
+                continue
+            if self._number > self.begin:
+                raise fault
+            yield fault
 
 
 def parquet_items(file: str | IO[bytes], table: Table) -> Items:
@@ -305,16 +335,26 @@ def parquet_items(file: str | IO[bytes], table: Table) -> Items:
 
 
 def _rows(table: Table, names: Mapping[str, str], batch: Any, row: int) -> Items:
-    """Returns the items of rows, counted from `row`. names: of the columns, by field."""
-    none: list[str | None] = [None] * batch.num_rows
+    """Returns the items of rows, or why there is none, counted from `row`. names: of the columns,
+    by field.
+
+    Columns are converted whole; the rows of a batch where that fails, each by itself.
+    """
+    found: list[str | None] = [None] * batch.num_rows
+    params = found
     try:
-        its = names.get("custom_id")
-        found = ids(its, batch.column(its), row) if its else none
-        inputs = json_values(names["input"], batch.column(names["input"]), row, found)
-        its = names.get("params")
-        params = json_values(its, batch.column(its), row, found) if its else none
+        if name := names.get("custom_id"):
+            found = ids(name, batch.column(name))
+        inputs = json_values(names["input"], batch.column(names["input"]))
+        if name := names.get("params"):
+            params = json_values(name, batch.column(name))
     except ValueError as error:
-        raise Unreadable("bad_value", f"{table.source}, {error}") from error
+        if batch.num_rows > 1:
+            rows = (batch.slice(n, 1) for n in range(batch.num_rows))
+            alone = (_rows(table, names, one, n) for n, one in enumerate(rows, row))
+            return chain.from_iterable(alone)
+        of = f" (custom_id {found[0]!r})" if found[0] else ""
+        return iter([table.unreadable("bad_value", str(error), f"row {row}{of}", found[0])])
     return map(_item, inputs, found, params)
 
 

@@ -23,7 +23,7 @@ from sqlalchemy.exc import NotSupportedError
 from jobs import ids
 from jobs.blobs.payloads import Payloads
 from jobs.identity import Limit
-from jobs.intake import spool
+from jobs.intake import invalid_lines, spool
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.routing.route import Route, Share
 from jobs.states import VERSIONINGS
@@ -309,12 +309,12 @@ BROKEN = [
     (A_COLUMN, b'{"a": "x"}\n["y"]\n', "bad_columns", "line 2: no object"),
     (A_COLUMN, b'{"a": "x"}\n{"a": 18446744073709551616}\n', "bad_value", "line 2: not valid JSON"),
     (PARQUET, LINES, "not_parquet", "no Parquet"),
-    (PARQUET, packed({"input": [1.0] * 700 + [math.nan]}), "bad_value", "'input', row 701: NaN"),
+    (PARQUET, packed({"input": [1.0] * 700 + [math.nan]}), "bad_value", "701: column 'input': NaN"),
     (PARQUET, packed({"input": ["x"], "params": [{"a": [math.inf]}]}), "bad_value",
-     "column 'params', row 1: field 'a': Infinity"),
+     "row 1: column 'params': field 'a': Infinity"),
     (PARQUET, packed({"input": [date(1, 1, 1)], "custom_id": [0.5]}), "bad_value",
-     "column 'custom_id', row 1: 0.5 is no id"),
-    (PARQUET, packed({"input": twice()}), "bad_value", "row 1: a struct has a field 'a' twice"),
+     "row 1: column 'custom_id': 0.5 is no id"),
+    (PARQUET, packed({"input": twice()}), "bad_value", "column 'input': a struct has a field"),
 ]  # fmt: skip
 
 
@@ -323,6 +323,46 @@ def test_what_can_not_be_read_fails_the_job_and_says_why(world: World, arrive: A
         with case:
             error = fails(world, arrive(body, **form), code, says)
             assert len(error["message"]) < 1000
+
+
+GOOD = [*range(600)]
+ALONE: list[tuple[dict[str, str], bytes, dict[int, str]]] = [
+    (CSV, b'custom_id,input\na,x\nb\n\n"c"c,d\n\xff,\nd,"y\nz"\ne,1,2\nf,v\n', {
+        1: "line 3: 1 fields, where", 2: "line 5: no CSV", 3: "line 6: not UTF-8",
+        5: "line 9: 3 fields, where"}),
+    (TEXT, b"x\n\xff\ny\n", {1: "line 2: not UTF-8"}),
+    (A_COLUMN, b'{"a": "x"}\n["y"]\n{"b": 1}\n{\n{"a": 18446744073709551616}\n{"a": 1}\n', {
+        1: "line 2: no object", 2: "line 3: there is no 'a'", 3: "line 4: not valid JSON",
+        4: "line 5: not valid JSON"}),
+    (JSON | A_COLUMN, b'[{"a": "x"}, {"b": "y"}, {"a": 2}]', {1: "element 1: there is no 'a'"}),
+    (PARQUET,
+     packed({"input": [*GOOD, math.nan, 2, math.inf], "custom_id": [*map(str, GOOD), *"abc"]}), {
+        600: "row 601: column 'input': NaN", 602: "row 603: column 'input': Infinity"}),
+]  # fmt: skip
+
+
+def test_rows_that_can_not_be_read_fail_alone_where_the_job_says_so(
+    world: World, arrive: Arrive
+) -> None:
+    for (form, body, broken), case in each(ALONE):
+        with case:
+            id = arrive(body, Order("echo", on_invalid="fail_item"), **form)
+            assert world.carry() is None
+            rows = items(world, id)
+            messages = {row[0]: invalid_lines.message_of(row[3]) for row in rows}
+            found = {seq: said for seq, said in messages.items() if said}
+            assert found.keys() == broken.keys()
+            assert all(found[seq].startswith(said) for seq, said in broken.items()), found
+            if form == PARQUET:
+                assert [row[1] for row in rows[-3:]] == ["a", "b", "c"]
+
+
+def test_a_quote_that_is_not_closed_fails_the_job_whatever_it_says(
+    world: World, arrive: Arrive
+) -> None:
+    body = b'input\nx\n"y\nz\n"a"\n'
+    id = arrive(body, Order("echo", on_invalid="fail_item"), **CSV)
+    fails(world, id, "not_csv", "line 3: no CSV")
 
 
 def test_objects_that_can_not_be_reached_fail_the_job(world: World, s3: S3) -> None:
