@@ -178,8 +178,8 @@ class _Requests:
 
     def _named(self, code: str, message: str, path: str) -> Fault:
         """Returns a fault of the line, with its quotes of the line cut."""
-        names = tuple(filter(None, path[:_MOST_WORDS].split(".")))
-        return Fault(names, code, message[:_MOST_WORDS], self._line)
+        message, path = map(_as_text, (message[:_MOST_WORDS], path[:_MOST_WORDS]))
+        return Fault(tuple(filter(None, path.split("."))), code, message, self._line)
 
     def _fault(self, fault: Fault, custom_id: str | None) -> None:
         if self._intake is not None:
@@ -188,6 +188,11 @@ class _Requests:
             self._before.append((fault, custom_id))
         else:
             raise _nothing_stored([fault for fault, _ in self._before], at_least="at least ")
+
+
+def _as_text(words: str) -> str:
+    """Replaces lone surrogates in what a line is quoted by: they can't be stored."""
+    return words.encode("utf-8", "replace").decode()
 
 
 def _reply_to(fault: Fault) -> bytes:

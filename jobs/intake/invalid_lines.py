@@ -28,7 +28,8 @@ def described(fault: Fault) -> str:
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault.loc)
     line = fault.place or ({} if fault.line is None else {"line": fault.line})
     before = ", ".join(filter(None, (in_words(line), place.lstrip("."))))
-    return f"{before}: {fault.message}" if before else fault.message
+    message = f"{before}: {fault.message}" if before else fault.message
+    return message.encode("utf-8", "replace").decode()  # it may quote a lone surrogate
 
 
 def in_words(place: Mapping[str, Any]) -> str:

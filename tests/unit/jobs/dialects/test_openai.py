@@ -180,6 +180,14 @@ def test_what_is_said_of_a_long_line_is_short() -> None:
             assert len(json.dumps(fault.as_json())) < 1500
 
 
+def test_a_line_that_quotes_half_a_surrogate_pair_is_stored_with_its_fault() -> None:
+    lines = [body(**{"\ud800": 1}), GOOD | {"\udfff": "x"}, body(model="\ud800"), GOOD]
+    for line in lines[:-1]:
+        rows = take(line, GOOD | {"custom_id": "b"}, asked=ASKED | {"on_invalid": "fail_item"})
+        assert len(rows) == 2
+        assert "\ufffd" not in rows[1][4]
+
+
 def test_a_conversation_or_prompt_that_is_refused_names_its_field() -> None:
     chats = [
         ({"model": "talker", "messages": None}, "missing_required_parameter", "body.messages"),

@@ -35,13 +35,14 @@ def test_every_fault_of_a_line_fails_its_item_alone() -> None:
         b'{"custom_id": "", "input": 1}', b'"%s"' % (b"x" * 70), b'{"input": 1, "params": []}',
         b'"\\u0000"', b"18446744073709551616", b'{"custom_id": "b", "input": "\\\\"}',
     ]  # fmt: skip
+    lines[1:1] = [b'{"input": 1, "\\ud800": 1}', b'{"input": "x", "params": {"\\udfff": 1}}']
     found = rows(lambda taken: add_lines(taken, lines))
     assert [found[0], found[-1]] == [("\\N", "fine"), ("b", "\\")]
-    assert [id for id, _ in found[1:-1]] == ["\\N", "\\N", "\\N", "a", *["\\N"] * 6]
+    assert [id for id, _ in found[1:-1]] == [*["\\N"] * 5, "a", *["\\N"] * 6]
     for number, (_, message) in enumerate(found[1:-1], start=2):
         assert message.startswith(f"line {number}"), message
-    assert "line 5, input: an item needs an input" in found[4][1]
-    assert "line 8: the input has 72 bytes; echo@1 takes 60" in found[7][1]
+    assert "line 7, input: an item needs an input" in found[6][1]
+    assert "line 10: the input has 72 bytes; echo@1 takes 60" in found[9][1]
 
 
 def test_of_equal_ids_all_but_the_first_fail() -> None:
