@@ -59,7 +59,7 @@ _COMMANDS = {
         "platform.demo",
         "Embeds summaries of Python's library functions, and finds functions by meaning.",
     ),
-    "bench": ("platform.bench", "Runs a benchmark."),
+    "bench": ("platform.bench", "Runs a benchmark of a checkout."),
     "completion": (
         "platform.completion",
         "Prints a script that completes commands and options in SHELL.",

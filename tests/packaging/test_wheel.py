@@ -19,8 +19,8 @@ EXTRAS = {
     "bench", "cpu", "cuda", "dev", "docs", "embedded", "generate", "huggingface", "kubernetes",
     "parquet", "server",
 }  # fmt: skip
-DEVELOPMENT = ("ops/docs/", "ops/deploy/")
-"""Folders of a package that are read in a checkout alone."""
+DEVELOPMENT = ("ops/bench/", "ops/docs/", "ops/deploy/")
+"""Folders of a package that are used in a checkout alone."""
 TOOLS = {"ops/mkdocs.yml", "ops/requirements.lock", "ops/step.sh", "ops/tools.lock"}
 MOST_BYTES = 8 << 20
 IMPORTED = """
@@ -38,7 +38,7 @@ OF_THE_PLATFORM = {
     "tenant-export", "tenant-import", "tenants", "up", "worker",
 }  # fmt: skip
 """Commands that run a part of the platform, or use its database: they need the extra `server`.
-`api`, `bench`, `keeper` and `scaler`, too, import it once they run."""
+`api`, `keeper` and `scaler`, too, import it once they run."""
 
 
 def tracked() -> list[str]:
@@ -114,6 +114,8 @@ def test_alone_it_is_the_client_and_the_commands_that_speak_to_an_api(
     refused = environment.run("millrace", "up", status=1).stderr
     assert refused.startswith("Error: ")
     assert "pip install 'millrace[server]'" in refused
+    missing = environment.run("millrace", "bench", "echo", status=1).stderr
+    assert "in a checkout" in missing
     listed = environment.run("millrace", "jobs", "--url", "http://127.0.0.1:9", status=1).stderr
     assert "no api answers there" in listed
 

@@ -1,17 +1,25 @@
-"""Commands that measure a platform, which they start themselves."""
+"""Commands that measure a platform, which they start themselves, by code of a checkout."""
 
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import click
 
-from ops.bench.harness.scale import FULL, QUICK
+
+def _scale(_context: click.Context, _option: click.Parameter, quick: bool) -> Any:
+    scale = import_module("ops.bench.harness.scale") if _is_here() else None
+    return scale and (scale.QUICK if quick else scale.FULL)
+
+
+def _is_here() -> bool:
+    return find_spec("ops.bench") is not None
 
 
 @click.group(epilog="Example: millrace bench echo")
 def bench() -> None:
-    """Runs a benchmark. Starts what it needs, and ends with one line of JSON."""
+    """Runs a benchmark of a checkout. Starts what it needs, and ends with one line of JSON."""
 
 
 def _scenario(
@@ -25,6 +33,8 @@ def _scenario(
 
     def run(**values: Any) -> None:
         """Runs the scenario."""
+        if not _is_here():
+            raise click.ClickException(_ELSEWHERE)
         import_module(f"ops.bench.{path}").run(**values)
 
     for option in reversed(options):
@@ -33,11 +43,15 @@ def _scenario(
     bench.command(name, help=help, epilog=epilog)(run)
 
 
+_ELSEWHERE = (
+    "benchmarks aren't part of an installed wheel: run them in a checkout of Millrace's "
+    "repository, by `make bench`, then `.venv/bin/millrace bench …`"
+)
 _QUICK = click.option(
     "--quick",
     "scale",
     is_flag=True,
-    callback=lambda _, __, quick: QUICK if quick else FULL,
+    callback=_scale,
     help="Run one short round to see that it works; its figures don't count.",
 )
 _PARTS = click.option(
