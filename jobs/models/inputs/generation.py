@@ -62,6 +62,8 @@ class Rendering:
     variables: Mapping[str, Any] = field(default_factory=dict)  #: of the chat template
     add_generation_prompt: bool = True  #: it ends with the beginning of the assistant's message
     continue_final_message: bool = False  #: it ends within the last message, which is gone on with
+    #: those that the tokenizer puts around a text; None: around a prompt, not around a conversation
+    add_special_tokens: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class GenerationRequest:
 
     messages: Sequence[Mapping[str, Any]] | None = None  #: conversation; None: `prompt` is given
     prompt: str | Sequence[int] | None = None  #: text, or token ids
-    rendering: Rendering = field(default_factory=Rendering)  #: of `messages`
+    rendering: Rendering = field(default_factory=Rendering)
     truncation: Truncation = field(default_factory=Truncation)  #: of the prompt
     tool_use: ToolUse = field(default_factory=ToolUse)
     constraint: Constraint | None = None  #: form of the text, where no tool is called
@@ -188,7 +190,7 @@ def parse(value: Any) -> GenerationRequest:
     request = GenerationRequest(
         messages=messages,
         prompt=None if chat else _prompt(value["prompt"]),
-        rendering=_rendering(fields, messages) if messages else Rendering(),
+        rendering=_rendering(fields, messages),
         truncation=_truncation(fields),
         tool_use=tool_use,
         constraint=constraint,
@@ -221,7 +223,12 @@ def _prompt(value: Any, place: str = "prompt") -> str | Sequence[int]:
     raise FieldError(place, "must be a text or a list of token ids, and not be empty")
 
 
-def _rendering(fields: Fields, messages: Sequence[Mapping[str, Any]]) -> Rendering:
+def _rendering(fields: Fields, messages: Sequence[Mapping[str, Any]] | None) -> Rendering:
+    usual = messages is None
+    special = fields.flag("add_special_tokens", default=usual)
+    chosen = None if special == usual else special
+    if messages is None:
+        return Rendering(add_special_tokens=chosen)
     continues = fields.flag("continue_final_message")
     generation = fields.flag("add_generation_prompt", default=not continues)
     if continues and generation:
@@ -239,7 +246,7 @@ def _rendering(fields: Fields, messages: Sequence[Mapping[str, Any]]) -> Renderi
                 f"chat_template_kwargs.{name[:_SHOWN]}",
                 "is set by the request itself: leave it out",
             )
-    return Rendering(variables or {}, generation, continues)
+    return Rendering(variables or {}, generation, continues, chosen)
 
 
 def _truncation(fields: Fields) -> Truncation:

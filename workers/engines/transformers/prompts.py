@@ -50,6 +50,7 @@ class Prompts:
         self._template = template if self._marks else plain
         self._vocabulary = vocabulary
         self._most = context_tokens - 1  # one is left for the output
+        self._around = _special_around(self._tokenizer)
 
     def prompt(self, request: GenerationRequest) -> Prompt:
         """Tokenizes a request. Raises ValueError where the model can't serve it."""
@@ -74,7 +75,8 @@ class Prompts:
             valid = [token for token in prompt if 0 <= token < self._vocabulary]
             return str(self._tokenizer.decode(valid)), list(prompt)
         self._check_text(prompt, request)
-        return prompt, self._tokenizer.encode(prompt).ids
+        special = request.rendering.add_special_tokens is None
+        return prompt, self._tokenizer.encode(prompt, add_special_tokens=special).ids
 
     def _conversation(self, request: GenerationRequest) -> tuple[str, Sequence[int]]:
         control, messages, rendering = self._control, request.messages or (), request.rendering
@@ -90,6 +92,9 @@ class Prompts:
             self._check_spelled(ids, messages, tools, rendering)
         elif control.among(ids) != written:
             ids = control.encode(marked)
+        if rendering.add_special_tokens:
+            before, behind = self._around
+            ids = [*before, *ids, *behind]
         return text, ids
 
     def _check_spelled(
@@ -147,6 +152,15 @@ class Prompts:
         likeliest = {"logprobs": sampling.logprobs, "prompt_logprobs": prompt_logprobs}
         if wanted := [name for name, count in likeliest.items() if (count or 0) > known]:
             raise ValueError(f"{wanted[0]} must be at most {known}")
+
+
+def _special_around(tokenizer: Tokenizer) -> tuple[Sequence[int], Sequence[int]]:
+    """Returns the special tokens that a tokenizer puts before and behind a text."""
+    text = tokenizer.encode("a", add_special_tokens=False).ids
+    whole: Sequence[int] = tokenizer.encode("a").ids
+    starts = range(len(whole) - len(text) + 1)
+    at = next((n for n in starts if whole[n : n + len(text)] == text), 0)
+    return whole[:at], whole[at + len(text) :]
 
 
 def _rendered(

@@ -67,8 +67,20 @@ _PROMPT = (
     refused("chat_template", "chat", "a template of the client"),
     of_input("chat_template_kwargs", "chat", "object", "variables of the chat template", {}),
     refused("documents", "chat", "texts for the template", []),
-    refused("add_special_tokens", "chat", "special tokens besides the template's", False),
-    refused("add_special_tokens", "completions", "a prompt without special tokens", True),
+    of_input(
+        "add_special_tokens",
+        "chat",
+        "true or false",
+        "true: the tokenizer's special tokens besides the template's",
+        False,
+    ),
+    of_input(
+        "add_special_tokens",
+        "completions",
+        "true or false",
+        "false: a text without the tokenizer's special tokens",
+        True,
+    ),
     refused("include_reasoning", "chat", "the reasoning, of which there is none", True, False),
     of_input(
         "truncate_prompt_tokens",

@@ -304,6 +304,8 @@ _BY_ROUTE: Mapping[tuple[Route, str], Any] = {
     ("chat", "logprobs"): True,
     ("responses", "top_logprobs"): 2,
     ("chat", "continue_final_message"): True,
+    ("chat", "add_special_tokens"): True,
+    ("completions", "add_special_tokens"): False,
     ("chat", "tools"): [{"type": "function", "function": FUNCTION}],
     ("responses", "tools"): [{"type": "function", **FUNCTION}],
     ("messages", "tools"): [{"name": "weather", "input_schema": SCHEMA}],

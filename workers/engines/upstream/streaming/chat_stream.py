@@ -144,6 +144,8 @@ def _rendering(its: Rendering) -> dict[str, Any]:
         body["chat_template_kwargs"] = its.variables
     if its.continue_final_message:
         body["continue_final_message"] = True
+    if its.add_special_tokens:
+        body["add_special_tokens"] = True
     return body if its.add_generation_prompt else {**body, "add_generation_prompt": False}
 
 

@@ -88,6 +88,27 @@ def test_token_ids_are_taken_as_they_are_with_their_text_if_they_leave_one(folde
     assert prompt(folder, prompt=[0] * (CONTEXT - 1)).size == CONTEXT - 1
 
 
+def test_the_tokenizers_special_tokens_come_as_asked_for(folder: Path, tmp_path: Path) -> None:
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    tokenizer = json.loads((tmp_path / "tokenizer.json").read_bytes())
+    names = "<|im_start|>", "<|im_end|>"
+    special = {text: {"id": text, "ids": [id], "tokens": [text]} for id, text in enumerate(names)}
+    first, last = ({"SpecialToken": {"id": text, "type_id": 0}} for text in names)
+    single = [first, {"Sequence": {"id": "A", "type_id": 0}}, last]
+    around = {"type": "TemplateProcessing", "single": single, "pair": single}
+    tokenizer["post_processor"] = around | {"special_tokens": special}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    text, chat = {"prompt": "hi"}, {"messages": [{"role": "user", "content": "hi"}]}
+    for asked, added, usual in ((text, False, True), (chat, True, False)):
+        plain = list(prompt(folder, **asked).tokens)
+        changed = [0, *plain, 1] if added else plain
+        expected = [0, *plain, 1] if usual else plain
+        assert list(prompt(tmp_path, **asked, add_special_tokens=added).tokens) == changed
+        assert list(prompt(tmp_path, **asked, add_special_tokens=usual).tokens) == expected
+        assert list(prompt(tmp_path, **asked).tokens) == expected
+
+
 def test_a_long_prompt_is_cut_where_that_is_asked_for(folder: Path) -> None:
     tokens = [*range(100, 160)]
     cases = [
