@@ -20,7 +20,7 @@ from api.compat.openai import embeddings
 from api.compat.openai import files as openai_files
 from api.compat.openai.chat import routes as chat
 from api.compat.openai.responses import routes as responses
-from api.compat.vllm import scores
+from api.compat.vllm import scores, tokens
 from api.context import Context
 from api.dashboard.rendering.live_updates import LiveUpdates
 from api.docs import openapi, swagger
@@ -89,6 +89,7 @@ _ROUTES = (
     streams,
     embeddings,
     scores,
+    tokens,
     chat,
     submit,
     jobs,

@@ -16,6 +16,7 @@ from api.compat.openai.embedding_schemas import EmbeddingsRequest
 from api.compat.openai.responses.schemas import ResponseRequest
 from api.compat.openai.schemas import BatchRequest
 from api.compat.vllm.score_schemas import RerankRequest, ScoreRequest
+from api.compat.vllm.token_schemas import DetokenizeRequest, TokenizeRequest
 from api.schemas.calls import CallRequest
 from api.schemas.common import Problem
 from api.schemas.jobs import JobWithItems, ResubmitRequest
@@ -26,6 +27,7 @@ _READ_BY_US = (
     ChatCompletionRequest,
     CompletionRequest,
     CountTokensRequest,
+    DetokenizeRequest,
     EmbeddingsRequest,
     InferenceRequest,
     JobWithItems,
@@ -35,6 +37,7 @@ _READ_BY_US = (
     ResponseRequest,
     ResubmitRequest,
     ScoreRequest,
+    TokenizeRequest,
 )
 _STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504, 507)
 _REF = "#/components/schemas/{model}"

@@ -15,7 +15,7 @@ from api.compat.openai import embeddings
 from api.compat.openai import files as openai_files
 from api.compat.openai.chat import routes as chat
 from api.compat.openai.responses import routes as responses
-from api.compat.vllm import scores
+from api.compat.vllm import scores, tokens
 from api.context import Context
 from api.dashboard.pages.jobs import new as new_job_page
 from api.dashboard.pages.models import playground
@@ -61,6 +61,8 @@ _CALLS: dict[str, Handler] = {
     messages.COUNT_PATH: messages.count_message_tokens,
     **dict.fromkeys(scores.RERANK_PATHS, scores.rerank),
     **dict.fromkeys(scores.SCORE_PATHS, scores.score),
+    tokens.TOKENIZE_PATH: tokens.tokenize,
+    tokens.DETOKENIZE_PATH: tokens.detokenize,
 }
 
 

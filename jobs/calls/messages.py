@@ -8,7 +8,7 @@ there were (`timing["deltas"]`), and holds the whole output.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import orjson
 
@@ -22,6 +22,12 @@ FRAMED = ".framed"
 COUNTED = "count_tokens"
 """The only field of a call's input that asks for the tokens of the prompt in it, and for no text.
 No client's input has it: the api adds it after its checks."""
+
+TOLD = "told"
+"""Beside COUNTED: what else is told of the prompt (`Told`)."""
+
+Told = Literal["", "tokens", "token_strs", "text"]
+"""Only how many tokens there are; those; those with their names; or the text of a prompt of ids."""
 
 DELTAS = b"~"
 """First byte of a message of deltas; replies begin with a bracket."""

@@ -21,9 +21,11 @@ from workers.engines.generator import (
     NewSequence,
     Prompt,
     Step,
+    Tokenized,
     TokenLogprob,
     prompt_too_long,
     prompts,
+    unknown_token,
 )
 from workers.engines.protocol import InvalidInput
 
@@ -75,6 +77,19 @@ class EchoChat:
         whole = isinstance(request.prompt, str) and request.truncation.tokens is None
         text = str(request.prompt) if whole else " ".join(words)
         return Prompt([_id(word) for word in words], len(words), request, text)
+
+    def tokenize(self, request: GenerationRequest) -> Tokenized:
+        """Returns the words of a prompt, as `Generator.tokenize`."""
+        if not (words := _words(request)):
+            raise ValueError("prompt has no words")
+        return Tokenized(list(map(_id, words)), words, self._capacity.context_tokens)
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """Returns the words that a prompt of token ids stands for."""
+        for place, token in enumerate(tokens):
+            if token >= _VOCABULARY:
+                raise unknown_token(place, token, _VOCABULARY)
+        return " ".join(_words(GenerationRequest(prompt=tokens)))
 
     def _kept(self, request: GenerationRequest) -> Sequence[str]:
         bounds = self._capacity.context_tokens, request.sampling.max_tokens

@@ -50,6 +50,15 @@ class Prompt:
     grammar: str = ""  #: that the output follows, as the generator's library has it; "": none
 
 
+@dataclass(frozen=True, slots=True)
+class Tokenized:
+    """Tokens of a text or a conversation."""
+
+    tokens: Sequence[int]  #: ids
+    texts: Sequence[str]  #: names of the tokens in the vocabulary
+    context_tokens: int  #: most tokens of a sequence; 0: not known
+
+
 def prompts(
     inputs: Sequence[Any], prompt_of: Callable[[Any, GenerationRequest], Prompt]
 ) -> list[Prompt | InvalidInput]:
@@ -64,6 +73,14 @@ def _prompt(
         return prompt_of(value, parse(value))
     except ValueError as error:
         return InvalidInput(str(error))
+
+
+def unknown_token(place: int, token: int, vocabulary: int) -> ValueError:
+    """Returns the error of an id among those of a text that is to be made."""
+    return ValueError(
+        f"tokens[{place}] is {token}, which is no token of the model: its ids are 0 to "
+        f"{vocabulary - 1}"
+    )
 
 
 def prompt_too_long(
@@ -170,6 +187,15 @@ class Generator(Protocol):
         Refuses all that could harm the engine: empty prompts, unknown token ids, prompts that
         leave no token of the context, parameters out of range.
         """
+        ...
+
+    def tokenize(self, request: GenerationRequest) -> Tokenized:
+        """Returns the tokens of a prompt, also of one that is too long for the model; for any
+        thread, and may wait for a server. Raises ValueError, and what engines raise."""
+        ...
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """Returns the text of tokens, special ones included, as `tokenize` does otherwise."""
         ...
 
     def add(self, sequence: NewSequence) -> None:

@@ -396,4 +396,5 @@ class GenerationHost:
             self._calls.leave_to_others(ready=self._puller.others_ready())
             self._thread.join(_OTHERS_EVERY_S)
         self._left.stop()
+        self._calls.close()
         self._sender.close()

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from jobs import clock
-from jobs.calls.messages import COUNTED, Call, Reply
+from jobs.calls.messages import COUNTED, TOLD, Call, Reply, Told
 from jobs.models.adapters import Adapter
 from jobs.models.inputs.generation import TokenUsage, split_prompts
 from workers.device.adapters.claim_view import unknown_adapter
@@ -75,12 +75,12 @@ def call_requests(
     requests, replies = [], []
     for call, prompts in zip(calls, prepared, strict=True):
         if isinstance(prompts, InvalidInput):
-            replies.append(_reply(call, prompts))
+            replies.append(unbilled(call, prompts))
         elif _counts(call):
             tokens = sum(prompt.size for prompt in prompts)
-            replies.append(_reply(call, {"input_tokens": tokens}))
+            replies.append(unbilled(call, {"input_tokens": tokens}))
         elif call.adapter and call.adapter not in adapters:
-            replies.append(_reply(call, unknown_adapter(call.adapter)))
+            replies.append(unbilled(call, unknown_adapter(call.adapter)))
         else:
             requests.append(_call_request(call, prompts, adapters.get(call.adapter)))
     return requests, replies
@@ -90,7 +90,13 @@ def _counts(call: Call) -> bool:
     return isinstance(call.input, dict) and COUNTED in call.input
 
 
-def _reply(call: Call, output: Any) -> tuple[Call, Reply]:
+def told_of(call: Call) -> Told:
+    """Returns what a call asks of its prompt beside the count of its tokens."""
+    return call.input.get(TOLD, "") if _counts(call) else ""
+
+
+def unbilled(call: Call, output: Any) -> tuple[Call, Reply]:
+    """Returns the reply to a call that generates nothing. output: or an exception."""
     none = 0, TokenUsage()  # what was charged for it is given back
     billed = call.tenant, call.job_class
     return call, Reply(call.id, *outcome(output), 0, {}, *billed, *none, call.adapter, call.billed)

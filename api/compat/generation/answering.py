@@ -23,7 +23,7 @@ from api.http import bodies, idempotency
 from api.http.connections.connection import arrived_s
 from api.http.responses import JsonBytes
 from jobs import ids
-from jobs.calls.messages import COUNTED
+from jobs.calls.messages import COUNTED, TOLD, Told
 from jobs.identity import Caller
 from jobs.intake import validation
 
@@ -100,19 +100,28 @@ async def count_tokens(
 ) -> int:
     """Returns the tokens of a request's prompt: a worker whose model has a tokenizer counts them,
     by a call that generates nothing; of other models they are estimated."""
-    since_s = arrived_s(request.scope)
     prepared = await prepare(request, context, caller, read, raw)
     if not prepared.has_tokenizer:
         return prepared.size
-    value = orjson.Fragment(b'{"%b":%b}' % (COUNTED.encode(), prepared.value))
+    counted: int = (await ask_tokenizer(request, context, caller, prepared, ""))["input_tokens"]
+    return counted
+
+
+async def ask_tokenizer(
+    request: Request, context: Context, caller: Caller, prepared: PreparedGeneration, told: Told
+) -> dict[str, Any]:
+    """Returns what a worker tells of a request's prompt, by a call that generates nothing."""
+    asked = {COUNTED: orjson.Fragment(prepared.value), **({TOLD: told} if told else {})}
+    value = orjson.Fragment(orjson.dumps(asked))
+    since_s, timeout_ms = arrived_s(request.scope), prepared.body.timeout_ms
     open_session = context.inference_session(
-        request, caller, "interactive", prepared.body.timeout_ms, since_s, {}
+        request, caller, "interactive", timeout_ms, since_s, {}
     )
     with open_session as session:  # another model would count other tokens: no fallback
         plans = (replace(plan, cohort="", shadow=None) for plan in islice(prepared.plans, 1))
         result = await session.call(value, plans)
-    counted: int = orjson.loads(result.output)["input_tokens"]
-    return counted
+    found: dict[str, Any] = orjson.loads(result.output)
+    return found
 
 
 async def read_raw(request: Request, context: Context, caller: Caller) -> bytes:

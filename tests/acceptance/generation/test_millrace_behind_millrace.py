@@ -74,6 +74,26 @@ def test_openais_client_streams_and_gets_whole_answers(client: OpenAI) -> None:
     assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (5, 3)
 
 
+def test_tokens_are_those_of_the_inner_platform(outer: Platform) -> None:
+    asked: list[dict[str, Any]] = [
+        {"prompt": SAID},
+        {"messages": said_by_user(), "return_token_strs": True, "tools": [WEATHER]},
+    ]
+    for body in asked:
+        inner, relayed = (
+            httpx.post(f"{outer.url}/tokenize", json={**body, "model": name}).json()
+            for name in ("echoes", "relayed")
+        )
+        assert relayed == inner
+        assert (relayed["count"], relayed["max_model_len"]) == (5, 4096)
+    ids = {"tokens": [7, 8]}
+    url = f"{outer.url}/detokenize"
+    assert httpx.post(url, json={**ids, "model": "relayed"}).json() == {"prompt": "t7 t8"}
+    refused = httpx.post(url, json={**ids, "model": "unknown"})
+    assert refused.status_code == 400
+    assert "server of unknown@1 has no /detokenize" in refused.json()["error"]["message"]
+
+
 def test_a_tool_call_passes_through_whole_and_streamed(client: OpenAI) -> None:
     call = '<tool_call> {"name": "weather", "arguments": {"city": "Turin"}} </tool_call>'
     asked: Any = {"model": "relayed", "messages": said_by_user(call), "tools": [WEATHER]}

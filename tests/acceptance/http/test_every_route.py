@@ -37,6 +37,7 @@ INFER = (
     "POST /v1/messages/count_tokens", "POST /v1/responses", "POST /v1/responses/input_tokens",
     "POST /v2/models/{model}/infer", "POST /v2/models/{model}/versions/{version}/infer",
     "POST /v1/rerank", "POST /rerank", "POST /v2/rerank", "POST /v1/score", "POST /score",
+    "POST /tokenize", "POST /detokenize",
 )  # fmt: skip
 OPEN = (
     "GET /livez", "GET /readyz", "GET /health", "GET /ping", "POST /ping", "GET /version",
@@ -84,6 +85,8 @@ STATUSES = {
     "POST /v2/rerank": 400,
     "POST /v1/score": 400,
     "POST /score": 400,
+    "POST /tokenize": 400,
+    "POST /detokenize": 400,
 }
 """To who may ask, where that isn't the first good one of the document."""
 

@@ -16,6 +16,7 @@ from typing import Any
 from jobs import clock
 from jobs.artifacts.declared import verified
 from jobs.models.engines.server_options import ServerOptions
+from jobs.models.inputs.generation import GenerationRequest
 from jobs.models.model import Model
 from workers.engines.generator import (
     Capacity,
@@ -24,6 +25,7 @@ from workers.engines.generator import (
     NewSequence,
     Prompt,
     Step,
+    Tokenized,
 )
 from workers.engines.protocol import InvalidInput, Room, Transient
 from workers.engines.server import command_lines
@@ -76,6 +78,14 @@ class ServerGenerator:
     def prepare(self, inputs: Sequence[Any]) -> list[Prompt | InvalidInput]:
         """Prepares inputs, as `Generator.prepare`; sizes are estimates."""
         return self._client.prepare(inputs)
+
+    def tokenize(self, request: GenerationRequest) -> Tokenized:
+        """Asks the server, as `Generator.tokenize`."""
+        return self._client.tokenize(request)
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """Asks the server, as `Generator.detokenize`."""
+        return self._client.detokenize(tokens)
 
     def add(self, sequence: NewSequence) -> None:
         """Adds a sequence; one that another server began ends in the next step."""

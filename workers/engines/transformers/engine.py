@@ -16,7 +16,15 @@ from jobs.models.adapters import SLOTS, Adapter
 from jobs.models.engines import huggingface_folder
 from jobs.models.inputs.generation import GenerationRequest
 from workers.engines import cuda_uuid
-from workers.engines.generator import Capacity, GeneratorDied, NewSequence, Prompt, Step, prompts
+from workers.engines.generator import (
+    Capacity,
+    GeneratorDied,
+    NewSequence,
+    Prompt,
+    Step,
+    Tokenized,
+    prompts,
+)
 from workers.engines.protocol import InvalidInput
 from workers.engines.transformers import samples
 from workers.engines.transformers.messages import Change, LoadAdapter, Loaded, Options, Turn
@@ -111,6 +119,14 @@ class TransformersGenerator:
     def _prompt(self, _: Any, request: GenerationRequest) -> Prompt:
         prompt = self._prompts.prompt(request)
         return replace(prompt, grammar=self._grammars.checked(request))
+
+    def tokenize(self, request: GenerationRequest) -> Tokenized:
+        """Implements `Generator.tokenize`."""
+        return self._prompts.tokenized(request)
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """Implements `Generator.detokenize`."""
+        return self._prompts.text(tokens)
 
     def add(self, sequence: NewSequence) -> None:
         """Implements `Generator.add`. Raises ValueError for an id that is there already."""

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from jobs.models.engines import huggingface_folder
 from jobs.models.inputs.generation import GenerationRequest, Rendering, Sampling
-from workers.engines.generator import Prompt, prompt_too_long
+from workers.engines.generator import Prompt, Tokenized, prompt_too_long, unknown_token
 from workers.engines.transformers.chat_template import ChatTemplate, read_sources
 from workers.engines.transformers.control_tokens import ControlTokens
 from workers.engines.transformers.harmless import harmless, harmless_variables
@@ -66,6 +66,19 @@ class Prompts:
         if len(tokens) > self._most:
             raise prompt_too_long(len(tokens), request, self._most + 1)
         return Prompt(tokens, len(tokens), request, text)
+
+    def tokenized(self, request: GenerationRequest) -> Tokenized:
+        """Returns the tokens of a request. Raises ValueError where there can't be any."""
+        _, tokens = self._tokens(request)
+        texts = [self._tokenizer.id_to_token(token) or "" for token in tokens]
+        return Tokenized(tokens, texts, self._most + 1)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Returns the text of tokens. Raises ValueError for one that the model doesn't have."""
+        for place, token in enumerate(tokens):
+            if token >= self._vocabulary or self._tokenizer.id_to_token(token) is None:
+                raise unknown_token(place, token, self._vocabulary)
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=False))
 
     def _tokens(self, request: GenerationRequest) -> tuple[str, Sequence[int]]:
         prompt = request.prompt

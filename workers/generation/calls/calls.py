@@ -13,6 +13,7 @@ from workers.engines.protocol import InvalidInput
 from workers.generation.admission.adapters import AdapterGate
 from workers.generation.calls.intake import Taken
 from workers.generation.calls.resumption import CANNOT_RESUME, resume
+from workers.generation.calls.tokens import TokenCalls
 from workers.generation.isolation import SUSPECT
 from workers.generation.preparation import call_requests, prompt_of
 from workers.generation.requests import Prompts, Request, Sequenced, sequences_of
@@ -39,6 +40,7 @@ class HostCalls:
     ) -> None:
         self._engine, self._gate, self._changed = engine, gate, changed
         self._prepare, self._leave, self._end, self._reply = prepare, leave, end, reply
+        self._tokens = TokenCalls(engine, reply)
         self.requests: dict[str, Request] = {}  #: by id
         self.ending: list[tuple[Request, Any]] = []  #: before the next step, with an error or None
         self._dropped_early = set[str]()  # since the latest calls were queued
@@ -47,6 +49,8 @@ class HostCalls:
 
     def accept(self, taken: Sequence[Taken]) -> None:
         """Prepares and queues calls that were taken; those without a text to come end at once."""
+        if not (taken := self._tokens.take_out(taken)):
+            return
         calls, logs = zip(*taken, strict=True)
         prepared = self._prepare(list(map(prompt_of, calls)))
         requests, replies = call_requests(calls, prepared, self._gate.declared)
@@ -79,6 +83,10 @@ class HostCalls:
             self.ending.append((request, None))
         elif log.deltas and not capacity.takes_over:
             self.ending.append((request, CANNOT_RESUME))
+
+    def close(self) -> None:
+        """Returns once calls that generate nothing have their replies."""
+        self._tokens.close()
 
     def forget(self, request: Request) -> None:
         """Forgets a call that has ended. The caller holds the lock."""

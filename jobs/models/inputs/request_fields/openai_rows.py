@@ -5,7 +5,7 @@ https://platform.openai.com/docs/api-reference
 
 from jobs.models.inputs.request_fields.row import Row, label, of_call, of_input, refused
 
-_ALL = "chat completions responses messages embeddings"
+_ALL = "chat completions responses messages embeddings tokenize detokenize"
 _GENERATING = "chat completions responses messages"
 _OPENAI = "chat completions responses"
 _BOTH = "chat completions"
@@ -35,17 +35,21 @@ _SAMPLING = (
     of_input("max_tokens", _BOTH, "whole number", "most tokens of a choice"),
 )
 _CHAT = (
-    of_input("messages", "chat", "list", "the conversation"),
+    of_input("messages", "chat tokenize", "list", "the conversation"),
     of_input("max_completion_tokens", "chat", "whole number", "the same as `max_tokens`"),
     of_input("logprobs", "chat", "true or false", "log probabilities of the tokens", False),
     of_input("top_logprobs", "chat", "whole number", "likeliest tokens beside each, up to 20"),
-    of_input("tools", "chat", "list", "functions that the model may call", []),
-    refused("tools[].type", "chat responses", "tools of the provider", "function"),
-    of_input("tools[].function", "chat", "object", "the function"),
-    of_input("tools[].function.name", "chat", "text", "its name"),
-    of_input("tools[].function.description", "chat", "text", "for the chat template"),
-    of_input("tools[].function.parameters", "chat", "object", "JSON schema of its arguments"),
-    of_input("tools[].function.strict", "chat", "true or false", "arguments are valid by it"),
+    of_input("tools", "chat tokenize", "list", "functions that the model may call", []),
+    refused("tools[].type", "chat responses tokenize", "tools of the provider", "function"),
+    of_input("tools[].function", "chat tokenize", "object", "the function"),
+    of_input("tools[].function.name", "chat tokenize", "text", "its name"),
+    of_input("tools[].function.description", "chat tokenize", "text", "for the chat template"),
+    of_input(
+        "tools[].function.parameters", "chat tokenize", "object", "JSON schema of its arguments"
+    ),
+    of_input(
+        "tools[].function.strict", "chat tokenize", "true or false", "arguments are valid by it"
+    ),
     of_input("tool_choice", "chat", "any", "`auto`, `none`, `required`, or a function", "auto"),
     of_input("tool_choice.type", "chat responses", "text", "`function`"),
     of_input("tool_choice.function", "chat", "object", "the function"),

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-Route = Literal["chat", "completions", "responses", "messages", "embeddings"]
+Route = Literal[
+    "chat", "completions", "responses", "messages", "embeddings", "tokenize", "detokenize"
+]
 ROUTES: tuple[Route, ...] = get_args(Route)
 Use = Literal["call", "input", "label", "refused"]
 """Part of the call, not of its input; part of the input, whose reader checks it; without an effect

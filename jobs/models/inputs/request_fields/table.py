@@ -20,6 +20,8 @@ TITLES: Mapping[Route, str] = {
     "responses": "responses",
     "messages": "messages",
     "embeddings": "embeddings",
+    "tokenize": "tokenization",
+    "detokenize": "detokenization",
 }
 
 _SHOWN = 100  # characters of a client's text in an error

@@ -52,20 +52,22 @@ _CONSTRAINTS = (
 _PROMPT = (
     of_input(
         "add_generation_prompt",
-        "chat",
+        "chat tokenize",
         "true or false",
         "false: the prompt lacks the beginning of an answer",
         True,
     ),
     of_input(
         "continue_final_message",
-        "chat",
+        "chat tokenize",
         "true or false",
         "the answer goes on with the last message, the assistant's",
         False,
     ),
-    refused("chat_template", "chat", "a template of the client"),
-    of_input("chat_template_kwargs", "chat", "object", "variables of the chat template", {}),
+    refused("chat_template", "chat tokenize", "a template of the client"),
+    of_input(
+        "chat_template_kwargs", "chat tokenize", "object", "variables of the chat template", {}
+    ),
     refused("documents", "chat", "texts for the template", []),
     of_input(
         "add_special_tokens",
@@ -90,8 +92,8 @@ _PROMPT = (
     ),
     of_input("truncation_side", _BOTH, "text", "`left`: the last ones are kept; `right`", "left"),
     refused("prompt_embeds", "completions", "a prompt as vectors"),
-    refused("media_io_kwargs", "chat", "how media are read", {}),
-    refused("mm_processor_kwargs", "chat responses", "how images are read", {}),
+    refused("media_io_kwargs", "chat tokenize", "how media are read", {}),
+    refused("mm_processor_kwargs", "chat responses tokenize", "how images are read", {}),
     refused("previous_input_messages", "responses", "earlier messages, unstored"),
     refused("previous_response", "responses", "an earlier response, unstored"),
 )
@@ -138,4 +140,15 @@ _SERVING = (
     label("request_id", "responses", "text", "answers have ids of their own"),
     label("session_id", _ALL, "text", "prefixes are found without it"),
 )
-ROWS: tuple[Row, ...] = (*_SAMPLING, *_CONSTRAINTS, *_PROMPT, *_OUTPUT, *_SERVING)
+_TOKENS = (
+    of_input("prompt", "tokenize", "text", "the text, in place of `messages`"),
+    of_input(
+        "add_special_tokens",
+        "tokenize",
+        "true or false",
+        "the tokenizer's; without it true of `prompt`, false of `messages`",
+    ),
+    of_input("return_token_strs", "tokenize", "true or false", "names of the tokens", False),
+    of_input("tokens", "detokenize", "list", "token ids"),
+)
+ROWS: tuple[Row, ...] = (*_SAMPLING, *_CONSTRAINTS, *_PROMPT, *_OUTPUT, *_SERVING, *_TOKENS)

@@ -19,6 +19,8 @@ from api.compat.generation.preparation import OWN_FIELDS, GenerationBody
 from api.compat.openai.chat.routes import read_chat, read_completion
 from api.compat.openai.embedding_schemas import EmbeddingsRequest
 from api.compat.openai.responses.requests import Before, ResponseBody, read_response
+from api.compat.vllm.token_schemas import DetokenizeRequest, TokenizeRequest
+from api.compat.vllm.tokens import read_detokenize, read_tokenize
 from api.http.errors import validated
 from jobs.dialects.anthropic import item_of
 from jobs.dialects.openai_lines import READERS, LineError, body_of
@@ -40,6 +42,8 @@ BASES: Mapping[Route, dict[str, Any]] = {
     "responses": {"model": "m", "input": "x"},
     "messages": {"model": "m", "messages": SAID, "max_tokens": 9},
     "embeddings": {"model": "m", "input": "x"},
+    "tokenize": {"model": "m", "messages": SAID},
+    "detokenize": {"model": "m", "tokens": [1]},
 }
 FORMAT = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
 CLIENT_TOOL = {"name": "weather", "input_schema": SCHEMA}
@@ -76,6 +80,8 @@ AROUND: Mapping[Route, dict[str, dict[str, Any]]] = {
         "output_format": {"output_format": WITH_SCHEMA},
     },
     "embeddings": {},
+    "tokenize": {"tools[]": {"tools": [{"type": "function", "function": FUNCTION}]}},
+    "detokenize": {},
 }
 """Fields around one that is inside another, by the beginning of its path."""
 MODEL = Model("m", "1", "echo_chat")
@@ -96,6 +102,8 @@ def with_field(route: Route, row: Row, value: Any) -> dict[str, Any]:
         at = at.setdefault(name.removesuffix("[]"), {})
         at = at[0] if isinstance(at, list) else at
     at[last] = value
+    if (route, row.name) == ("tokenize", "prompt"):
+        del request["messages"]
     return request  # type: ignore[no-any-return]
 
 
@@ -109,6 +117,8 @@ def read(route: Route, value: dict[str, Any]) -> tuple[Any, ...]:
         "completions": read_completion,
         "responses": lambda value: read_response(value, Before()),
         "messages": read_message,
+        "tokenize": read_tokenize,
+        "detokenize": read_detokenize,
     }
     body = readers[route](value)
     [request] = parse_all(body.input)
@@ -169,7 +179,7 @@ def test_a_value_that_changes_nothing_passes_on_every_route(use: str) -> None:
 
 
 _NEEDED = {
-    "model", "messages", "prompt", "input", "max_tokens", "tools[].type", "tools[].name",
+    "model", "messages", "prompt", "input", "tokens", "max_tokens", "tools[].type", "tools[].name",
     "tools[].function", "tools[].function.name", "tools[].input_schema",
     "response_format.type", "response_format.json_schema", "response_format.json_schema.schema",
     "tools[].function.parameters", "tools[].parameters", "tools[].description",
@@ -300,6 +310,12 @@ _BY_ROUTE: Mapping[tuple[Route, str], Any] = {
     ("messages", "messages"): [{"role": "user", "content": "y"}],
     ("responses", "input"): "y",
     ("embeddings", "input"): "y",
+    ("tokenize", "messages"): [{"role": "user", "content": "y"}],
+    ("tokenize", "tools"): [{"type": "function", "function": FUNCTION}],
+    ("tokenize", "add_special_tokens"): True,
+    ("tokenize", "continue_final_message"): True,
+    ("tokenize", "return_token_strs"): True,
+    ("detokenize", "tokens"): [2],
     ("completions", "logprobs"): 2,
     ("chat", "logprobs"): True,
     ("responses", "top_logprobs"): 2,
@@ -356,6 +372,12 @@ def test_the_table_has_every_field_of_the_packages_of_openai_and_anthropic() -> 
 def test_schemas_and_readers_have_the_fields_of_the_table() -> None:
     rows = {row.name for row in ROWS if "embeddings" in row.routes}
     assert rows == EmbeddingsRequest.model_fields.keys()
+    for route, schema in (("tokenize", TokenizeRequest), ("detokenize", DetokenizeRequest)):
+        served = {
+            row.name for row in ROWS
+            if route in row.routes and row.use != "refused" and "." not in row.name
+        }  # fmt: skip
+        assert served == schema.model_fields.keys()
     assert {"model", "stream"} < OWN_FIELDS
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from jobs.models.inputs.chat import token_usage
-from jobs.models.inputs.generation import Rendering, Sampling, TokenUsage
+from jobs.models.inputs.generation import GenerationRequest, Sampling, TokenUsage
 from workers.engines.generator import Emitted, FinishReason, NewSequence, TokenLogprob
 from workers.engines.protocol import Permanent, Transient
 from workers.engines.upstream.streaming.stream_requester import StreamRequester
@@ -112,9 +112,9 @@ def body_of(new: NewSequence) -> dict[str, Any]:
     """Returns the body of a chat completion with one choice; only what isn't a default."""
     request, sampling = new.prompt.request, new.sampling
     use = request.tool_use
-    body: dict[str, Any] = {"messages": [_as_sent(one) for one in request.messages or ()]}
+    body = conversation_of(request)
     if use.tools:
-        body |= {"tools": use.tools, "tool_choice": use.choice or "auto"}
+        body |= {"tool_choice": use.choice or "auto"}
         body |= {} if use.parallel else {"parallel_tool_calls": False}
     if request.constraint:
         body |= request.constraint.as_upstream
@@ -127,7 +127,6 @@ def body_of(new: NewSequence) -> dict[str, Any]:
     for name in _PASSED:
         if (value := getattr(sampling, name)) != getattr(usual, name):
             body[name] = value
-    body |= _rendering(request.rendering)
     if request.truncation.tokens is not None:
         body["truncate_prompt_tokens"] = request.truncation.tokens
         body |= {"truncation_side": "right"} if request.truncation.keeps_first else {}
@@ -138,8 +137,12 @@ def body_of(new: NewSequence) -> dict[str, Any]:
     return body
 
 
-def _rendering(its: Rendering) -> dict[str, Any]:
-    body: dict[str, Any] = {}
+def conversation_of(request: GenerationRequest) -> dict[str, Any]:
+    """Returns the messages of a request, with its tools and what the chat template is told."""
+    body: dict[str, Any] = {"messages": [_as_sent(one) for one in request.messages or ()]}
+    if request.tool_use.tools:
+        body["tools"] = request.tool_use.tools
+    its = request.rendering
     if its.variables:
         body["chat_template_kwargs"] = its.variables
     if its.continue_final_message:

@@ -20,11 +20,20 @@ from jobs import clock
 from jobs.models.engines.upstream_options import OpenAIOptions
 from jobs.models.inputs.generation import GenerationRequest
 from jobs.models.model import Model
-from workers.engines.generator import Capacity, Emitted, NewSequence, Prompt, Step, prompts
+from workers.engines.generator import (
+    Capacity,
+    Emitted,
+    NewSequence,
+    Prompt,
+    Step,
+    Tokenized,
+    prompts,
+)
 from workers.engines.protocol import InvalidInput, Room
 from workers.engines.upstream.streaming.chat_stream import ChatStream, body_of
 from workers.engines.upstream.streaming.continuation import as_rest, continued
 from workers.engines.upstream.streaming.server_load import ServerLoad
+from workers.engines.upstream.streaming.server_tokenizer import ServerTokenizer
 from workers.engines.upstream.streaming.stream_requester import StreamRequester
 
 _WAIT_S = 0.05  # of a step in which nothing arrives
@@ -50,6 +59,7 @@ class OpenAIGenerator:
         key = self._options.api_key
         headers = {**(headers or {}), **({"Authorization": f"Bearer {key}"} if key else {})}
         self._requester = StreamRequester(model, self._options, headers)
+        self._tokenizer = ServerTokenizer(model, self._options, self._requester)
         self._most = self._options.concurrency.max
         self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="upstream-stream")
         self._load = ServerLoad(self._requester.get, self._options.url)
@@ -84,6 +94,14 @@ class OpenAIGenerator:
                 "whole answers alone; leave it out"
             )
         return Prompt((), self._model.size(value, {}), request)
+
+    def tokenize(self, request: GenerationRequest) -> Tokenized:
+        """Asks the server, as `Generator.tokenize`."""
+        return self._tokenizer.tokenize(request)
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """Asks the server, as `Generator.detokenize`."""
+        return self._tokenizer.detokenize(tokens)
 
     def add(self, sequence: NewSequence) -> None:
         """Adds a sequence; it is sent once the upstream has room."""

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 from urllib.parse import urlsplit
+
+import orjson
 
 from jobs.models.engines.upstream_options import UpstreamOptions
 from jobs.models.model import Model
@@ -23,6 +26,7 @@ class StreamRequester:
         self, model: Model, options: UpstreamOptions, headers: Mapping[str, str] | None = None
     ) -> None:
         self._client = UpstreamClient(options, headers)
+        self._most_bytes = options.max_answer_mb << 20
         self._limiter = Limiter(model.key, options.concurrency, options.breaker)
 
     def room(self) -> Room:
@@ -32,6 +36,19 @@ class StreamRequester:
     def get(self, path: str) -> Response:
         """Sends a GET to the same server, outside of the concurrency. Raises as `Client.send`."""
         return self._client.get(path)
+
+    def ask(self, url: str, body: bytes) -> Any:
+        """Posts a body, and returns the JSON of the answer. Raises as `open` does."""
+        found, most = bytearray(), self._most_bytes
+        with self.open(url, body) as response:
+            for piece in response.pieces:
+                found += piece
+                if len(found) > most:
+                    raise Permanent(f"upstream: its answer has more than {most} bytes")
+        try:
+            return orjson.loads(found)
+        except orjson.JSONDecodeError:
+            raise Permanent("upstream answered with what is not JSON") from None
 
     @contextmanager
     def open(self, url: str, body: bytes) -> Iterator[StreamedResponse]:

@@ -88,6 +88,25 @@ def test_token_ids_are_taken_as_they_are_with_their_text_if_they_leave_one(folde
     assert prompt(folder, prompt=[0] * (CONTEXT - 1)).size == CONTEXT - 1
 
 
+def test_tokens_and_their_text_are_told_also_of_a_long_prompt(folder: Path) -> None:
+    made = Prompts(folder, tiny_llama.VOCABULARY, CONTEXT)
+    for asked, case in each([
+        {"prompt": "Grüße aus Köln 猫"},
+        {"prompt": "one two " * CONTEXT},
+        {"messages": [{"role": "user", "content": "hi"}]},
+    ]):  # fmt: skip
+        with case:
+            found = made.tokenized(generation.parse(asked))
+            text, tokens = made._tokens(generation.parse(asked))  # noqa: SLF001
+            assert (found.tokens, found.context_tokens) == (tokens, CONTEXT)
+            assert made.text(found.tokens) == text
+            assert len(found.texts) == len(tokens)
+    assert made.tokenized(generation.parse({"prompt": " two"})).texts == ["Ġtwo"]
+    for tokens, wrong in (([5, 320], r"^tokens\[1\] is 320, "), ([10**30], "is 10{30}, ")):
+        with pytest.raises(ValueError, match=wrong):
+            made.text(tokens)
+
+
 def test_the_tokenizers_special_tokens_come_as_asked_for(folder: Path, tmp_path: Path) -> None:
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
