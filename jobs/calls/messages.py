@@ -42,7 +42,7 @@ OF_ADAPTER = "/"
 SHADOW = "shadow"
 """Cohort of copies of calls, whose answers are compared and dropped: nobody pays for them."""
 
-_PROMPT = "prompt_logprobs"
+_PROMPT, _PROMPT_TOKENS = "prompt_logprobs", "prompt_tokens"
 _OWN_BYTES = "own_bytes"  # of a token, where they aren't those of its text
 _ADAPTED = "adapted"  # wraps the input of a call with an adapter
 
@@ -108,6 +108,8 @@ class ChoiceDelta:
     stopped_by: str | int | None = None  #: stop string or token that ended it, with the reason
     #: of the prompt's tokens, as vLLM's field of this name, before the first delta of the choice
     prompt_logprobs: Sequence[dict[str, Any] | None] = ()
+    #: ids of the prompt's tokens, where they were requested, before the first delta of the choice
+    prompt_tokens: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +230,9 @@ def pack_delta(delta: Delta) -> bytes:
 def _packed(choice: ChoiceDelta) -> list[Any]:
     logprobs = choice.logprobs and list(map(_decodable, choice.logprobs))
     packed = [choice.index, choice.text, choice.tokens, logprobs, choice.finish]
-    if choice.prompt_logprobs:
-        return [*packed, {_PROMPT: choice.prompt_logprobs}]
+    if choice.prompt_logprobs or choice.prompt_tokens:
+        tokens = {_PROMPT_TOKENS: choice.prompt_tokens} if choice.prompt_tokens else {}
+        return [*packed, {_PROMPT: choice.prompt_logprobs, **tokens}]
     return packed if choice.stopped_by is None else [*packed, choice.stopped_by]
 
 
@@ -256,7 +259,8 @@ def _unpacked(
             if _OWN_BYTES in one:
                 one["bytes"] = one.pop(_OWN_BYTES)
     if isinstance(end, dict):
-        return ChoiceDelta(index, text, tokens, logprobs, finish, prompt_logprobs=end[_PROMPT])
+        reported = {"prompt_logprobs": end[_PROMPT], "prompt_tokens": end.get(_PROMPT_TOKENS, ())}
+        return ChoiceDelta(index, text, tokens, logprobs, finish, **reported)
     return ChoiceDelta(index, text, tokens, logprobs, finish, end)
 
 

@@ -26,6 +26,8 @@ def completion(request: Request, model: str) -> dict[str, Any]:
         "choices": choices,
         "usage": usage_object(request.usage),
     }
+    if chat and asked.return_token_ids:
+        output["prompt_token_ids"] = list(request.prompts[0].tokens)
     if chat and asked.prompt_logprobs is not None and (first := request.sequences[0].opening):
         output["prompt_logprobs"] = first.prompt_logprobs
     return with_tool_calls(output) if asked.refers_to_tools else output
@@ -64,6 +66,7 @@ def opening(sequence: Sequenced, logprobs: Sequence[TokenLogprob]) -> ChoiceDelt
         storable(sequence.prompt.text) if request.echo else "",
         logprobs=() if echoed is None else logprob_objects(logprobs, echoed),
         prompt_logprobs=() if listed is None else [_by_id(one, listed) for one in logprobs],
+        prompt_tokens=list(sequence.prompt.tokens) if request.return_token_ids else (),
     )
 
 
@@ -100,6 +103,7 @@ def _message(sequence: Sequenced) -> dict[str, Any]:
         "index": sequence.index,
         "message": {"role": "assistant", "content": _written(sequence), "refusal": None},
         "logprobs": {"content": logprob_objects(sequence.logprobs)} if wanted else None,
+        **_token_ids(sequence),
         **_end(sequence),
     }
 
@@ -111,14 +115,24 @@ def _text(sequence: Sequenced) -> dict[str, Any]:
         seen = of_completion(logprob_objects(sequence.logprobs), len(before.text))
         prompt = of_completion(before.logprobs, 0)
         seen = {name: prompt[name] + its for name, its in seen.items()}
-    listed = {"prompt_logprobs": before.prompt_logprobs} if before.prompt_logprobs else {}
+    listed: dict[str, Any] = {}
+    if before.prompt_logprobs:
+        listed["prompt_logprobs"] = before.prompt_logprobs
+    if sequence.prompt.request.return_token_ids:
+        listed["prompt_token_ids"] = list(sequence.prompt.tokens)
     return {
         "index": sequence.index,
         "text": before.text + _written(sequence),
         "logprobs": seen,
         **listed,
+        **_token_ids(sequence),
         **_end(sequence),
     }
+
+
+def _token_ids(sequence: Sequenced) -> dict[str, Any]:
+    asked = sequence.prompt.request
+    return {"token_ids": sequence.emitted} if asked.return_token_ids else {}
 
 
 def _written(sequence: Sequenced) -> str:

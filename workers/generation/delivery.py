@@ -34,7 +34,8 @@ class Delivery:
         self._recorder.emitted(sequence, now_s)
         request = sequence.request
         begins = len(sequence.emitted) == len(emitted.tokens)
-        if begins and (emitted.prompt_logprobs or sequence.prompt.request.echo):
+        asked = sequence.prompt.request
+        if begins and (emitted.prompt_logprobs or asked.echo or asked.return_token_ids):
             sequence.opening = opening(sequence, emitted.prompt_logprobs)
         if not (request.is_call and (request.streams or self._takes_over)):
             return

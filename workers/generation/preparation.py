@@ -17,6 +17,9 @@ from workers.generation.requests import Prompts, Request
 from workers.items.in_flight import InFlightSlice
 from workers.items.results import outcome
 
+MOST_IDS = 1_000_000
+"""Ids of tokens of prompts that one answer has: each choice of a prompt repeats them."""
+
 MOST_SCORES = 200_000
 """Log probabilities of the prompts of one request: of each token and of its likeliest ones. Each is
 an object in the generator, in the host, in a log and in the answer."""
@@ -35,11 +38,16 @@ def _together(prepared: Sequence[Prompt | InvalidInput]) -> Prompts | InvalidInp
         if isinstance(prompt, InvalidInput):
             return InvalidInput(f"prompt[{n}]: {prompt}") if len(prepared) > 1 else prompt
         prompts.append(prompt)
-    return _too_many_scores(prompts) or prompts
+    return _too_much_reported(prompts) or prompts
 
 
-def _too_many_scores(prompts: Prompts) -> InvalidInput | None:
+def _too_much_reported(prompts: Prompts) -> InvalidInput | None:
     asked, size = prompts[0].request, sum(prompt.size for prompt in prompts)
+    if asked.return_token_ids and size * asked.n > MOST_IDS:
+        return InvalidInput(
+            f"return_token_ids: {size} tokens of the prompt in {asked.n} choices each are over "
+            f"{MOST_IDS} ids; ask for fewer choices, or send fewer or shorter prompts"
+        )
     if asked.scored is None or size * (asked.scored + 1) <= MOST_SCORES:
         return None
     likeliest = "logprobs" if asked.prompt_logprobs is None else "prompt_logprobs"

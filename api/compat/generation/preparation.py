@@ -47,6 +47,7 @@ class PreparedGeneration:
     choices: int
     tools: bool  #: the model may call tools
     size: int  #: of the input, in the model's unit
+    token_ids: bool = False  #: the answer has the ids of tokens
 
     @property
     def model(self) -> Model:
@@ -143,6 +144,7 @@ def prepare_light(models: Registry, target: Target, body: GenerationBody) -> Pre
         choices=choices if type(choices) is int and 1 <= choices <= MOST_CHOICES else 1,
         tools=wants_calls(value),
         size=model.size(value, {}),
+        token_ids=value.get("return_token_ids") is True,
     )
 
 

@@ -60,6 +60,8 @@ class CallEvents:
             data["logprobs"] = choice.logprobs
         if choice.prompt_logprobs:
             data["prompt_logprobs"] = choice.prompt_logprobs
+        if choice.prompt_tokens:
+            data["prompt_token_ids"] = choice.prompt_tokens
         if choice.finish:
             data["finish_reason"] = choice.finish
         if choice.stopped_by is not None:

@@ -105,6 +105,7 @@ class GenerationRequest:
     cache_salt: str = ""  #: requests with another one share no cached beginning with it
     #: likeliest tokens reported beside each of the prompt, in a list of its own; None: no list
     prompt_logprobs: int | None = None
+    return_token_ids: bool = False  #: the answer has the ids of the prompt's and the text's tokens
     sampling: Sampling = field(default_factory=Sampling)
 
     @property
@@ -123,7 +124,7 @@ class GenerationRequest:
     @property
     def opens(self) -> bool:
         """True where something comes before the output: the prompt, or what is reported of it."""
-        return self.echo or self.prompt_logprobs is not None
+        return self.echo or self.return_token_ids or self.prompt_logprobs is not None
 
     @property
     def constrained_by(self) -> str:
@@ -198,6 +199,7 @@ def parse(value: Any) -> GenerationRequest:
         echo=fields.flag("echo"),
         cache_salt=_cache_salt(fields.get("cache_salt")),
         prompt_logprobs=fields.whole("prompt_logprobs", 0, MOST_LOGPROBS),
+        return_token_ids=fields.flag("return_token_ids"),
         sampling=_sampling(fields, chat),
     )
     if request.scored_by and n > 1:

@@ -328,6 +328,46 @@ def test_a_chat_lists_its_prompt_where_vllm_does(http: httpx.Client) -> None:
     assert len(others) + 1 == answer["usage"]["prompt_tokens"]
 
 
+def ids_of(text: str) -> list[int]:
+    """Ids of the tokens that the model makes of a text: of each word, with the blank before it."""
+    first, *others = text.split()
+    return [crc32(word.encode()) % (1 << 31) for word in (first, *(f" {one}" for one in others))]
+
+
+@pytest.mark.parametrize("asked", [{}, {"n": 2}, {"stop": [" four"]}, {"logprobs": 1}])
+def test_token_ids_are_told_whole_in_streams_and_in_batches(
+    chat: OpenAI, http: httpx.Client, asked: Any
+) -> None:
+    asked = {"model": "chatter", "prompt": [SAID, "six"], "return_token_ids": True, **asked}
+    whole = http.post("/v1/completions", json=asked).json()["choices"]
+    expected = [ids_of(SAID)[: 4 if "stop" in asked else 5], ids_of("six")]
+    prompts = [[crc32(w.encode()) % (1 << 31) for w in SAID.split()], ids_of("six")]
+    n = asked.get("n", 1)
+    assert [one["token_ids"] for one in whole] == [ids for ids in expected for _ in range(n)]
+    assert [one["prompt_token_ids"] for one in whole] == [ids for ids in prompts for _ in range(n)]
+    with http.stream("POST", "/v1/completions", json={**asked, "stream": True}) as response:
+        chunks = [one.data["choices"][0] for one in events(response.iter_lines()) if one.data]
+    for choice in whole:
+        its = [one for one in chunks if one["index"] == choice["index"]]
+        assert [token for one in its for token in one["token_ids"]] == choice["token_ids"]
+        assert its[0]["prompt_token_ids"] == choice["prompt_token_ids"]
+        assert not any("prompt_token_ids" in one for one in its[1:])
+    [line], _ = openai_batch(chat, "/v1/completions", asked)
+    assert line["response"]["body"]["choices"] == whole
+
+
+def test_a_chat_has_the_ids_of_its_prompt_beside_its_choices(http: httpx.Client) -> None:
+    body = {"model": "chatter", "messages": MESSAGES, "return_token_ids": True, "n": 2}
+    answer = http.post("/v1/chat/completions", json=body).json()
+    prompt = http.post("/tokenize", json={"model": "chatter", "messages": MESSAGES}).json()
+    assert answer["prompt_token_ids"] == prompt["tokens"]
+    assert [one["token_ids"] for one in answer["choices"]] == [ids_of(SAID)] * 2
+    many = {**body, "messages": [{"role": "user", "content": "word " * 8000}], "n": 128}
+    refused = http.post("/v1/chat/completions", json=many)
+    assert refused.status_code == 400
+    assert "return_token_ids: 8000 tokens" in refused.json()["error"]["message"]
+
+
 WEATHER = {"type": "function", "function": {"name": "weather"}}
 
 

@@ -31,7 +31,7 @@ class _Chunks:
             "created": answer.created,
             "model": body.model,
         }
-        self._counts = body.continuous_usage
+        self._counts, self._has_ids = body.continuous_usage, answer.prepared.token_ids
         self._prompt: Sequence[int] = 0, 0  # tokens, and those of them that were cached
         self._output = 0  # tokens so far
         self._usage: dict[str, Any] = {"usage": None} if body.include_usage else {}
@@ -52,8 +52,8 @@ class _Chunks:
             }
         }
 
-    def _chunk(self, choice: dict[str, Any]) -> bytes:
-        return event({**self._head, "choices": [choice], **self._usage})
+    def _chunk(self, choice: dict[str, Any], **more: Any) -> bytes:
+        return event({**self._head, "choices": [choice], **more, **self._usage})
 
     def _end(self, usage: Any, result: CallResult) -> bytes:
         if not self._answer.prepared.body.include_usage:
@@ -75,20 +75,23 @@ class ChatChunks(_Chunks):
         self._wrote = False
 
     def begin(self) -> bytes:
-        """Implements `EventWriter.begin`: a chunk with the role of each choice, unless chunks have
-        the usage, which the first delta tells."""
-        return b"" if self._counts else self._roles()
+        """Implements `EventWriter.begin`: a chunk with the role of each choice, unless they have
+        the usage or the prompt's tokens, which the first delta tells."""
+        return b"" if self._counts or self._has_ids else self._roles()
 
-    def _roles(self) -> bytes:
+    def _roles(self, prompt: Sequence[int] = ()) -> bytes:
+        """Writes the first chunks. prompt: its tokens, which all choices share."""
         role = {"role": "assistant", "content": "", "refusal": None}
-        return b"".join(self._delta(n, role) for n in range(self._answer.prepared.choices))
+        others = range(1, self._answer.prepared.choices)
+        first = self._delta(0, role, prompt_token_ids=prompt) if prompt else self._delta(0, role)
+        return first + b"".join(self._delta(n, role) for n in others)
 
     def write(self, delta: Delta) -> bytes:
         """Implements `EventWriter.write`: a chunk for each choice, and one more for its end."""
         roles = b""
-        if self._counts and not self._wrote:
+        if not self._wrote and (self._counts or self._has_ids):
             self._count(replace(delta, choices=()))
-            roles = self._roles()
+            roles = self._roles(next((one.prompt_tokens for one in delta.choices), ()))
         self._wrote = True
         self._count(delta)
         return roles + b"".join(map(self._choice, delta.choices))
@@ -108,16 +111,18 @@ class ChatChunks(_Chunks):
         roles = b""
         if self._counts:
             self._usage = {"usage": completion.get("usage")}
-            roles = self._roles()
+        if self._counts or self._has_ids:
+            roles = self._roles(completion.get("prompt_token_ids") or ())
         whole = b"".join(map(self._message, completion["choices"]))
         return roles + whole + self._end(completion.get("usage"), result)
 
     def _choice(self, choice: ChoiceDelta) -> bytes:
         parsed, reason = self._parsed(choice), choice.finish
         chunks = [self._of_prompt(choice)] if choice.prompt_logprobs else []
-        if parsed.text or choice.logprobs:
+        if parsed.text or choice.logprobs or (self._has_ids and choice.tokens):
             seen = {"content": choice.logprobs, "refusal": None} if choice.logprobs else None
-            chunks.append(self._delta(choice.index, {"content": parsed.text}, seen))
+            delta = {"content": parsed.text}
+            chunks.append(self._delta(choice.index, delta, seen, tokens=choice.tokens))
         parser = self._parsers.get(choice.index)
         if parser and parsed.calls:
             first = parser.calls - len(parsed.calls)
@@ -147,7 +152,8 @@ class ChatChunks(_Chunks):
             delta["tool_calls"] = [{"index": n, **call} for n, call in enumerate(calls)]
         reason = choice.get("finish_reason") or "stop"
         end = self._delta(index, {}, finish=reason, stopped_by=choice.get("stop_reason"))
-        return self._delta(index, delta, choice.get("logprobs")) + end
+        tokens = choice.get("token_ids") or ()
+        return self._delta(index, delta, choice.get("logprobs"), tokens=tokens) + end
 
     def _delta(
         self,
@@ -156,9 +162,13 @@ class ChatChunks(_Chunks):
         seen: Any = None,
         finish: str | None = None,
         stopped_by: Any = None,
+        tokens: Sequence[int] = (),
+        **more: Any,
     ) -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": seen, "finish_reason": finish}
-        return self._chunk(choice | _stop_reason(stopped_by))
+        if self._has_ids and tokens:
+            choice["token_ids"] = tokens
+        return self._chunk(choice | _stop_reason(stopped_by), **more)
 
 
 class TextChunks(_Chunks):
@@ -167,6 +177,7 @@ class TextChunks(_Chunks):
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer, TEXT, "text_completion")
         self._characters: Counter[int] = Counter()  # of prompt and tokens so far, by choice
+        self._prompts: dict[int, Sequence[int]] = {}  # their tokens, for the next chunk of a choice
 
     def begin(self) -> bytes:
         """Implements `EventWriter.begin`."""
@@ -189,6 +200,10 @@ class TextChunks(_Chunks):
                 size = sum(len(one["token"]) for one in choice.logprobs)
         self._characters[choice.index] += size
         reported = choice.prompt_logprobs
+        ids = self._ids(choice) if self._has_ids else {}
+        if choice.prompt_tokens and not (choice.text or reported):
+            self._prompts[choice.index] = choice.prompt_tokens
+            return b""
         return self._chunk(
             {
                 "index": choice.index,
@@ -196,9 +211,16 @@ class TextChunks(_Chunks):
                 "logprobs": seen,
                 "finish_reason": choice.finish,
             }
+            | ids
             | _stop_reason(choice.stopped_by)
             | ({"prompt_logprobs": reported} if reported else {})
         )
+
+    def _ids(self, choice: ChoiceDelta) -> dict[str, Any]:
+        """Returns vLLM's fields of tokens; those of the prompt come once a choice."""
+        prompt = choice.prompt_tokens or self._prompts.pop(choice.index, ())
+        ids: dict[str, Any] = {"prompt_token_ids": prompt} if prompt else {}
+        return ids | {"token_ids": choice.tokens}
 
 
 def _stop_reason(stopped_by: Any) -> dict[str, Any]:

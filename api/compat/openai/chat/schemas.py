@@ -27,6 +27,13 @@ _PromptLogprobs = Annotated[
         "of each token of the prompt and the likeliest in its place, by id; null for the first"
     ),
 ]
+_PromptTokenIds = Annotated[
+    list[int] | None, Field(description="of the prompt, where `return_token_ids` asked for them")
+]
+_TokenIds = Annotated[
+    list[int] | None,
+    Field(description="of the text, with what ended it, where `return_token_ids` asked for them"),
+]
 _Timeout = Annotated[int, Field(ge=1, le=MAX_CALL_TIMEOUT_MS)]
 
 
@@ -95,6 +102,9 @@ class _GenerationRequest(Body):
         le=MOST_LOGPROBS,
         description="vLLM's field: log probabilities of the prompt's tokens, each with so many of "
         "the likeliest",
+    )
+    return_token_ids: bool | None = Field(
+        default=None, description="vLLM's field: ids of the tokens of prompt and text"
     )
     response_format: ResponseFormat | None = None
     regex: str | None = Field(default=None, description="the whole text matches it")
@@ -199,6 +209,7 @@ class ChatChoice(BaseModel):
         examples=["stop"]
     )
     stop_reason: _StopReason = None
+    token_ids: _TokenIds = None
 
 
 class ChatCompletion(BaseModel):
@@ -211,6 +222,7 @@ class ChatCompletion(BaseModel):
     choices: list[ChatChoice]
     usage: CompletionUsage | None = None
     prompt_logprobs: _PromptLogprobs = None
+    prompt_token_ids: _PromptTokenIds = None
 
 
 class TextChoice(BaseModel):
@@ -222,6 +234,8 @@ class TextChoice(BaseModel):
     finish_reason: Literal["stop", "length", "content_filter"] = Field(examples=["stop"])
     stop_reason: _StopReason = None
     prompt_logprobs: _PromptLogprobs = None
+    prompt_token_ids: _PromptTokenIds = None
+    token_ids: _TokenIds = None
 
 
 class TextCompletion(BaseModel):

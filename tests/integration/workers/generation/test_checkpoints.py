@@ -234,7 +234,8 @@ def test_a_worker_that_drains_loses_no_token(database: Engine, made: Made) -> No
 def test_choices_prompts_logprobs_and_stop_strings_go_on(database: Engine, made: Made) -> None:
     several = {"prompt": [TEXT, "a b"], "n": 2, "max_tokens": 150, "logprobs": 1}
     scored = {**several, "n": 1, "echo": True, "prompt_logprobs": 1}
-    inputs = several, chat(TEXT, stop=["w120 w121 w122"]), scored
+    stopped = {"stop": ["w120 w121 w122"], "return_token_ids": True}
+    inputs = {**several, "return_token_ids": True}, chat(TEXT, **stopped), scored
     job = post(database, *inputs)
     alone, killed, other = made(), made(step_ms=5.0), made()
     undisturbed = post(database, *inputs)
@@ -255,6 +256,10 @@ def test_choices_prompts_logprobs_and_stop_strings_go_on(database: Engine, made:
     assert [len(one["prompt_logprobs"]) for one in found[2]["choices"]] == [200, 2]
     assert [len(one["logprobs"]["tokens"]) for one in found[2]["choices"]] == [350, 4]
     assert found[1]["choices"][0]["stop_reason"] == "w120 w121 w122"
+    counts = [len(found[1]["prompt_token_ids"]), len(found[1]["choices"][0]["token_ids"])]
+    assert counts == [200, 123]
+    listed = [(len(one["prompt_token_ids"]), len(one["token_ids"])) for one in found[0]["choices"]]
+    assert listed == [(200, 150)] * 2 + [(2, 2)] * 2
     check(database)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 import redis
@@ -25,6 +26,7 @@ from workers.engines.generator import Capacity
 Hosted = Callable[..., Bench]
 WORDS = 300
 TEXT = " ".join(f"w{n}" for n in range(WORDS))
+PROMPT_IDS = [crc32(word.encode()) % (1 << 31) for word in TEXT.split()]
 
 
 @contextmanager
@@ -69,6 +71,9 @@ CALLS: dict[str, dict[str, Any]] = {
         "prompt_logprobs": 1,
         "max_tokens": WORDS,
     },
+    "ids": {"n": 2, "return_token_ids": True, "logprobs": True},
+    "ids_stopped": {"prompt": TEXT, "return_token_ids": True, "max_tokens": 70, "stop": ["w60"]},
+    "whole_ids": {"prompt": TEXT, "return_token_ids": True, "max_tokens": 90, "stream": False},
     "whole": {"stream": False},
 }
 
@@ -110,7 +115,7 @@ def test_calls_go_on_where_their_worker_left_them(
 def check(bench: Bench, before: dict[str, list[int]]) -> None:
     outputs = {id: output for id, (output, _, _) in bench.replies.items()}
     assert {id: error for id, (_, error, _) in bench.replies.items() if error} == {}
-    for id in CALLS.keys() - {"whole", "echoed", "scored"}:
+    for id in CALLS.keys() - {"whole", "echoed", "scored", "ids_stopped", "whole_ids"}:
         assert whole(bench.deltas, id)
         for choice in outputs[id]["choices"]:
             text = joined(bench.deltas, id, choice["index"])
@@ -128,6 +133,17 @@ def check(bench: Bench, before: dict[str, list[int]]) -> None:
         assert (
             "".join(its["decoded_token"] for one in listed[1:] for its in one.values()) == TEXT[2:]
         )
+    assert outputs["ids"]["prompt_token_ids"] == PROMPT_IDS
+    for id in ("ids", "ids_stopped", "whole_ids"):
+        for choice in outputs[id]["choices"]:
+            parts = [one for one in choices(bench.deltas, id) if one.index == choice["index"]]
+            if id != "ids":
+                assert choice["prompt_token_ids"] == PROMPT_IDS
+            if id == "whole_ids":
+                assert len(choice["token_ids"]) == 90
+                continue
+            assert [one.prompt_tokens for one in parts if one.prompt_tokens] == [PROMPT_IDS]
+            assert choice["token_ids"] == [token for one in parts for token in one.tokens]
     openings = [one for one in choices(bench.deltas, "scored") if one.prompt_logprobs]
     assert [(one.index, len(one.logprobs)) for one in openings] == [(0, WORDS)]
     assert outputs["whole"]["choices"][0]["message"]["content"] == TEXT

@@ -303,6 +303,7 @@ EXAMPLES: Mapping[str, Any] = {
     "chat_template_kwargs": {"a": 1}, "add_generation_prompt": False,
     "truncate_prompt_tokens": 5, "bad_words": ["x"],
     "cache_salt": "s", "include_stop_str_in_output": True, "skip_special_tokens": False,
+    "return_token_ids": True,
 }  # fmt: skip
 """A value of each field that is served, which is read as something else than without it."""
 _BY_ROUTE: Mapping[tuple[Route, str], Any] = {

@@ -99,14 +99,17 @@ def test_deltas_come_out_as_they_went_in() -> None:
         Delta("call_1", 0, [ChoiceDelta(0, "a\n~", [5], logprobs), ChoiceDelta(1, "ü", [6, 7])]),
         Delta("call_2", 3, [ChoiceDelta(0, finish="stop")]),
         Delta("call_3", 0, [ChoiceDelta(0, prompt_logprobs=[None, {"5": {"rank": 1}}])]),
+        Delta("call_4", 0, [ChoiceDelta(0, prompt_tokens=[5, 6]), ChoiceDelta(0, "a", [7])]),
     ]
     packed = pack_deltas(deltas)
     assert packed.startswith(DELTAS)
     read = unpack_deltas(packed)
-    assert [(one.id, one.number) for one in read] == [("call_1", 0), ("call_2", 3), ("call_3", 0)]
+    found = [(one.id, one.number) for one in read]
+    assert found == [("call_1", 0), ("call_2", 3), ("call_3", 0), ("call_4", 0)]
     assert read[0].choices[0] == ChoiceDelta(0, "a\n~", [5], logprobs)
     assert read[1].choices[0].finish == "stop"
     assert read[2].choices[0].prompt_logprobs == deltas[2].choices[0].prompt_logprobs
+    assert [one.prompt_tokens for one in read[3].choices] == [[5, 6], ()]
 
 
 RECORD = CallRecord(

@@ -93,6 +93,11 @@ class OpenAIGenerator:
                 "prompt_logprobs isn't supported: the model's server streams, and tells them in "
                 "whole answers alone; leave it out"
             )
+        if request.return_token_ids:
+            raise ValueError(
+                "return_token_ids isn't supported: the model's server keeps the ids of its tokens; "
+                "leave it out"
+            )
         return Prompt((), self._model.size(value, {}), request)
 
     def tokenize(self, request: GenerationRequest) -> Tokenized:

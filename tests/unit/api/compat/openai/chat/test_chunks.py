@@ -199,6 +199,40 @@ def test_an_echoed_prompt_comes_with_its_log_probabilities() -> None:
     assert [(one["choices"], one["prompt_logprobs"]) for one in found] == [([], listed)]
 
 
+def test_token_ids_come_where_vllm_has_them() -> None:
+    ids = {"return_token_ids": True}
+    deltas = [
+        part for n in (0, 1)
+        for part in (
+            ChoiceDelta(n, prompt_tokens=[7, 8]),
+            ChoiceDelta(n, "a", [1]),
+            ChoiceDelta(n, "", [2]),  # text that is held back
+            ChoiceDelta(n, "", [3], (), "stop"),
+        )
+    ]  # fmt: skip
+    chat = streamed({**CHAT, **ids, "n": 2}, *deltas)[:-1]
+    assert [one.get("prompt_token_ids") for one in chat] == [[7, 8], *[None] * (len(chat) - 1)]
+    assert chat[0]["choices"][0]["delta"]["role"] == "assistant"
+    text = streamed({**TEXT, **ids, "n": 2}, *deltas)[:-1]
+    for n in (0, 1):
+        told = [one["choices"][0] for one in chat if one["choices"][0]["index"] == n]
+        assert [one["token_ids"] for one in told if "token_ids" in one] == [[1], [2], [3]]
+        told = [one["choices"][0] for one in text if one["choices"][0]["index"] == n]
+        assert [one["token_ids"] for one in told] == [[1], [2], [3]]
+        assert [one.get("prompt_token_ids") for one in told] == [[7, 8], None, None]
+    for body in (CHAT, TEXT):
+        assert "token_ids" not in str(streamed(body, ChoiceDelta(0, "a", [1]), *DELTAS))
+    echoed = [ChoiceDelta(0, "a", prompt_tokens=[7]), ChoiceDelta(0, "b", [1])]
+    first, second = (one["choices"][0] for one in streamed({**TEXT, **ids}, *echoed)[:2])
+    assert (first["prompt_token_ids"], first["token_ids"]) == ([7], [])
+    assert (second.get("prompt_token_ids"), second["token_ids"]) == (None, [1])
+    output = {**completion("ab", 2), "prompt_token_ids": [7]}
+    output["choices"][0]["token_ids"] = [1, 2]
+    role, whole, end, _ = streamed({**CHAT, **ids}, output=output)
+    assert (role["prompt_token_ids"], whole["choices"][0]["token_ids"]) == ([7], [1, 2])
+    assert "token_ids" not in end["choices"][0]
+
+
 def test_an_error_in_a_stream_is_an_object_that_sdks_raise() -> None:
     [found] = chunks(ChatChunks(answer(CHAT)).fail(StreamBroken("part 1 was lost"), "req_1"))
     error = found["error"]
