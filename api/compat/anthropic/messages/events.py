@@ -7,10 +7,10 @@ import orjson
 
 from api.compat.anthropic.errors import as_anthropic
 from api.compat.generation.answering import Answer
-from api.compat.generation.outputs import completion_of
 from api.gateway.inference import CallResult
 from api.gateway.streaming.event_stream import event
 from jobs.calls.messages import ChoiceDelta, Delta
+from jobs.dialects.completions import completion_of
 from jobs.dialects.messages import message_of, tool_use, usage_of
 from jobs.errors import MillraceError
 from jobs.models.inputs.tool_calls import Parsed, ToolCallParser
@@ -20,7 +20,7 @@ ID = "msg_"
 
 def message(answer: Answer, result: CallResult) -> dict[str, Any]:
     """Returns the whole message of an answer. Raises MillraceError where its output is none."""
-    completion = completion_of(result, tools=answer.prepared.tools)
+    completion = completion_of(result.output, tools=answer.prepared.tools)
     try:
         shown = answer.prepared.shown_model(result.plan)
         return message_of(completion, answer.id(ID), shown)

@@ -3,8 +3,8 @@
 from typing import Any
 
 from api.compat.generation.answering import Answer
-from api.compat.generation.outputs import completion_of
 from api.gateway.inference import CallResult
+from jobs.dialects.completions import completion_of
 from jobs.models.inputs import logprobs
 
 CHAT, TEXT = "chatcmpl-", "cmpl-"
@@ -12,13 +12,13 @@ CHAT, TEXT = "chatcmpl-", "cmpl-"
 
 def chat_completion(answer: Answer, result: CallResult) -> dict[str, Any]:
     """Returns a `chat.completion` object."""
-    completion = completion_of(result, tools=answer.prepared.tools)
+    completion = completion_of(result.output, tools=answer.prepared.tools)
     return {**completion, **_head(answer, result, CHAT, "chat.completion")}
 
 
 def text_completion(answer: Answer, result: CallResult) -> dict[str, Any]:
     """Returns a `text_completion` object."""
-    completion = completion_of(result, tools=False)
+    completion = completion_of(result.output, tools=False)
     head = _head(answer, result, TEXT, "text_completion")
     return {**completion, **head, "choices": list(map(_text_choice, completion["choices"]))}
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from api.compat.generation.answering import Answer
-from api.compat.generation.outputs import completion_of
 from api.compat.openai.chat.answers import CHAT, TEXT
 from api.compat.openai.errors import as_openai
 from api.gateway.inference import CallResult
 from api.gateway.streaming.event_stream import event
 from jobs.calls.messages import ChoiceDelta, Delta
+from jobs.dialects.completions import completion_of
 from jobs.errors import MillraceError
 from jobs.models.inputs import logprobs
 from jobs.models.inputs.tool_calls import Parsed, ToolCallParser
@@ -105,7 +105,7 @@ class ChatChunks(_Chunks):
 
     def end(self, result: CallResult) -> bytes:
         """Implements `EventWriter.end`; an output without deltas is a chunk of each choice."""
-        completion = completion_of(result, tools=self._answer.prepared.tools)
+        completion = completion_of(result.output, tools=self._answer.prepared.tools)
         if self._wrote:
             return self._end(completion.get("usage"), result)
         roles = b""
@@ -190,7 +190,7 @@ class TextChunks(_Chunks):
 
     def end(self, result: CallResult) -> bytes:
         """Implements `EventWriter.end`."""
-        return self._end(completion_of(result, tools=False).get("usage"), result)
+        return self._end(completion_of(result.output, tools=False).get("usage"), result)
 
     def _choice(self, choice: ChoiceDelta) -> bytes:
         seen, size = None, len(choice.text)

@@ -14,14 +14,14 @@ from starlette.concurrency import run_in_threadpool
 from api.compat.generation.preparation import PreparedGeneration
 from api.compat.openai.responses import stored
 from api.compat.openai.responses.events import Numbered, begun, ended
-from api.compat.openai.responses.objects import PIECE, choice_of
-from api.compat.openai.responses.output import Event, OutputBuilder
 from api.compat.openai.responses.requests import ResponseBody
 from api.compat.openai.responses.stored import Progress
 from api.context import Context
 from api.gateway.streaming.event_stream import KEEP_ALIVE, KEEP_ALIVE_S
 from api.services.resources import Resources
 from jobs import clock
+from jobs.dialects.responses.objects import choice_of
+from jobs.dialects.responses.output import Event, OutputBuilder
 from jobs.errors import MillraceError
 from jobs.identity import Caller
 from jobs.intake.free_space import DiskFloor
@@ -34,6 +34,7 @@ from jobs.store.jobs.read import JobRow
 from jobs.store.jobs.responses import ResponseRow
 from jobs.usecases import submit
 
+PIECE = 16  #: Characters of a delta.
 POLL_S = 0.5  #: Time between two looks at a response that is streamed.
 _EXPIRES_IN_S = 86_400.0  # of its job
 _MIB = 1 << 20

@@ -4,20 +4,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from api.compat.generation.answering import Answer
-from api.compat.generation.outputs import completion_of
-from api.compat.openai.responses.objects import (
+from api.compat.openai.responses.requests import ResponseBody
+from api.gateway.inference import CallResult
+from api.gateway.streaming.event_stream import event
+from jobs import clock
+from jobs.calls.messages import Delta
+from jobs.dialects.completions import completion_of
+from jobs.dialects.responses.objects import (
     PREFIX,
     choice_of,
     failed,
     gained,
     response_object,
 )
-from api.compat.openai.responses.output import Event, OutputBuilder
-from api.compat.openai.responses.requests import ResponseBody
-from api.gateway.inference import CallResult
-from api.gateway.streaming.event_stream import event
-from jobs import clock
-from jobs.calls.messages import Delta
+from jobs.dialects.responses.output import Event, OutputBuilder
 from jobs.errors import MillraceError
 
 
@@ -86,7 +86,7 @@ class ResponseEvents:
 
     def end(self, result: CallResult) -> bytes:
         """Implements `EventWriter.end`; an output without deltas comes as one."""
-        completion = completion_of(result, tools=False)
+        completion = completion_of(result.output, tools=False)
         choice = choice_of(completion)
         complete = choice.get("finish_reason") not in ("length", "content_filter")
         if self._fed:

@@ -14,7 +14,6 @@ from api.compat.generation import answering
 from api.compat.generation.answering import Answer
 from api.compat.openai.responses import stored
 from api.compat.openai.responses.events import ResponseEvents, now
-from api.compat.openai.responses.objects import PREFIX, failed, output_of, response_object
 from api.compat.openai.responses.requests import ResponseBody
 from api.context import Context
 from api.gateway.fallbacks import FallbackPlan
@@ -24,6 +23,7 @@ from api.gateway.streaming.resuming import StreamRequest
 from api.http import idempotency
 from api.http.responses import JsonBytes
 from jobs import clock
+from jobs.dialects.responses.objects import PREFIX, failed, output_of, response_object
 from jobs.errors import MillraceError
 from jobs.identity import Caller
 from jobs.immutable import immutable

@@ -1,37 +1,16 @@
-"""Requests for responses: from a body to the input of a chat completion.
-
-What would change the output and isn't served is refused with its name, here or where the input of
-the chat completion is checked (jobs/models/inputs/generation.py).
-"""
+"""Requests for responses, with the fields of their calls."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from api.compat.generation.preparation import GenerationBody, read_body, refused, user_of
-from api.compat.openai.responses.items import Item, messages_of, read_input
-from api.schemas.common import Metadata
-from jobs.errors import Invalid
+from jobs.dialects.responses.items import Item
+from jobs.dialects.responses.requests import Before, read_request
 from jobs.models.inputs.fields import FieldError, Fields
 from jobs.models.inputs.request_fields import table
 
-LOGPROBS = "message.output_text.logprobs"
-_INCLUDABLE = (
-    LOGPROBS, "reasoning.encrypted_content", "file_search_call.results",
-    "web_search_call.results", "web_search_call.action.sources", "code_interpreter_call.outputs",
-    "computer_call_output.output.image_url", "message.input_image.image_url",
-)  # fmt: skip
 _OWN = table.names("responses", "call") - {"stream_options"}
-_PASSED_ON = table.shared("responses", "chat")
-_NAMES = {"messages": "input", "response_format": "text.format"}
-"""Our fields, where those of the chat completion that they become have other names."""
-_ECHOED = frozenset({
-    "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "max_tool_calls",
-})  # fmt: skip
-"""Fields without an effect on the output, which a response repeats."""
-_METADATA: TypeAdapter[dict[str, str]] = TypeAdapter(Metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +24,6 @@ class ResponseBody(GenerationBody):
     background: bool = False  #: a job runs it
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
-    """Stored items that a request refers to."""
-
-    history: Sequence[Item] = ()  #: of the conversation that it goes on with
-    referenced: Mapping[str, Item] = field(default_factory=dict)  #: by their ids
-
-
 def read_response(value: Any, before: Before) -> ResponseBody:
     """Reads a body. Raises Invalid."""
     if not isinstance(value, dict):
@@ -64,20 +35,18 @@ def read_response(value: Any, before: Before) -> ResponseBody:
 
 
 def _read(value: Mapping[str, Any], before: Before) -> ResponseBody:
-    table.check("responses", value, of_call=True)
+    request = read_request(value, before, of_call=True)
     fields = Fields(value)
     if not isinstance(value.get("stream_options"), dict | None):
         raise FieldError("stream_options", "must be an object")
-    items = read_input(value.get("input"), before.referenced)
-    input, shown = _input(fields, value, [*before.history, *items])
     own = {name: value[name] for name in _OWN if name in value}
-    body = read_body({**own, **input})
+    body = read_body({**own, **request.input})
     store, background = value.get("store") is not False, fields.flag("background")
     fields.flag("store")
     if background and not store:
         raise FieldError("store", "can't be false beside background: its response is stored")
     previous = value.get("previous_response_id")
-    shown |= {"store": store, "background": background, "previous_response_id": previous}
+    kept = {"store": store, "background": background, "previous_response_id": previous}
     return ResponseBody(
         model=body.model,
         input=body.input,
@@ -86,145 +55,9 @@ def _read(value: Mapping[str, Any], before: Before) -> ResponseBody:
         timeout_ms=body.timeout_ms,
         deadlines=body.deadlines,
         user=user_of(value),
-        items=items,
-        shown={**shown, "model": body.model},
+        items=request.items,
+        shown={**request.shown, **kept, "model": body.model},
         previous_response_id=previous,
         store=store,
         background=background,
     )
-
-
-def renamed(error: Invalid) -> Invalid:
-    """Returns the error of a chat completion's input with the names of a response's request."""
-    if not error.faults:
-        return error
-    faults = []
-    for fault in error.faults:
-        first = str(fault.loc[0]) if fault.loc else ""
-        name = next((each for each in _NAMES if first.startswith(each)), "")
-        if name:
-            words = fault.message.replace(name, _NAMES[name], 1)
-            place = (_NAMES[name] + first.removeprefix(name), *fault.loc[1:])
-            fault = replace(fault, loc=place, message=words)
-        faults.append(fault)
-    return Invalid("; ".join(fault.message for fault in faults), faults=faults)
-
-
-def _input(
-    fields: Fields, value: Mapping[str, Any], items: Sequence[Item]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the input of the chat completion, and what the response repeats of the request."""
-    instructions = _text_or_none(value, "instructions")
-    messages = messages_of(items)
-    if instructions:
-        messages.insert(0, {"role": "system", "content": instructions})
-    passed_on = {name: value[name] for name in _PASSED_ON if value.get(name) is not None}
-    input: dict[str, Any] = {"messages": messages, **passed_on}
-    most = fields.whole("max_output_tokens", 1)
-    if most is not None:
-        input["max_completion_tokens"] = most
-    top = _logprobs(fields, value, input)
-    text = _text_format(value.get("text"), input)
-    tools = _tools(value.get("tools"), input)
-    choice = _tool_choice(value.get("tool_choice"), input)
-    parallel = value.get("parallel_tool_calls") is not False
-    if not parallel:
-        input["parallel_tool_calls"] = False
-    shown = {
-        **{name: value.get(name) for name in _ECHOED},
-        **({"user": value["user"]} if value.get("user") is not None else {}),  # never null
-        "instructions": instructions,
-        "metadata": _metadata(value.get("metadata")),
-        "max_output_tokens": most,
-        "temperature": fields.number("temperature", 1.0, 0, 2),
-        "top_p": fields.number("top_p", 1.0, 0, 1),
-        "presence_penalty": fields.number("presence_penalty", 0.0, -2, 2),
-        "frequency_penalty": fields.number("frequency_penalty", 0.0, -2, 2),
-        "top_logprobs": top,
-        "text": text,
-        "tools": tools,
-        "tool_choice": choice,
-        "parallel_tool_calls": parallel,
-    }
-    return input, shown
-
-
-def _text_or_none(value: Mapping[str, Any], name: str) -> str | None:
-    text = value.get(name)
-    if not isinstance(text, str | None):
-        raise FieldError(name, "must be a text")
-    return text
-
-
-def _metadata(value: Any) -> dict[str, str]:
-    try:
-        return _METADATA.validate_python(value or {})
-    except ValidationError:
-        wanted = "must be an object of up to 16 texts, of 64 and 512 characters"
-        raise FieldError("metadata", wanted) from None
-
-
-def _logprobs(fields: Fields, value: Mapping[str, Any], input: dict[str, Any]) -> int:
-    include = value.get("include")
-    if not isinstance(include, list | None) or any(one not in _INCLUDABLE for one in include or ()):
-        raise FieldError("include", f"must be a list of {', '.join(_INCLUDABLE)}")
-    top = fields.whole("top_logprobs", 0, 20) or 0
-    if top or LOGPROBS in (include or ()):
-        input |= {"logprobs": True, "top_logprobs": top}
-    return top
-
-
-def _text_format(value: Any, input: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(value, dict | None):
-        raise FieldError("text", "must be an object")
-    text = value or {}
-    wanted = text.get("format") or {"type": "text"}
-    kind = wanted.get("type") if isinstance(wanted, dict) else None
-    if kind == "json_schema":
-        names = ("name", "description", "schema", "strict")
-        schema = {name: wanted[name] for name in names if wanted.get(name) is not None}
-        input["response_format"] = {"type": kind, "json_schema": schema}
-    elif kind == "json_object":
-        input["response_format"] = {"type": kind}
-    elif kind != "text":
-        raise FieldError("text.format.type", "must be text, json_object or json_schema")
-    return {"format": wanted, "verbosity": text.get("verbosity") or "medium"}
-
-
-def _tools(value: Any, input: dict[str, Any]) -> list[dict[str, Any]]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise FieldError("tools", "must be a list of tools")
-    tools = [_tool(tool, f"tools[{n}]") for n, tool in enumerate(value)]
-    if tools:
-        input["tools"] = [_function_tool(tool) for tool in tools]
-    return tools
-
-
-def _tool(tool: Any, place: str) -> dict[str, Any]:
-    if not isinstance(tool, dict) or tool.get("type") != "function":
-        raise FieldError(f"{place}.type", 'must be "function": other tools aren\'t supported')
-    names = ("name", "description", "parameters", "strict")
-    return {"type": "function", **{name: tool.get(name) for name in names}}
-
-
-def _function_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("name", "description", "parameters")
-    function = {name: tool[name] for name in names if tool[name] is not None}
-    if tool["strict"]:
-        function["strict"] = tool["strict"]
-    return {"type": "function", "function": function}
-
-
-def _tool_choice(value: Any, input: dict[str, Any]) -> Any:
-    if value is None:
-        return "auto"
-    if isinstance(value, dict) and value.get("type") == "function":
-        name = value.get("name")
-        input["tool_choice"] = {"type": "function", "function": {"name": name}}
-        return {"type": "function", "name": name}
-    if not isinstance(value, str):
-        raise FieldError("tool_choice", "must be a text, or an object of the type function")
-    input["tool_choice"] = value
-    return value

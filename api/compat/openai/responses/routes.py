@@ -11,9 +11,7 @@ from api.compat.generation import answering
 from api.compat.generation.answering import Answer
 from api.compat.openai.responses import background, stored
 from api.compat.openai.responses.foreground import ForegroundResponse
-from api.compat.openai.responses.items import REFERENCE, references_of
-from api.compat.openai.responses.objects import PREFIX
-from api.compat.openai.responses.requests import Before, ResponseBody, read_response, renamed
+from api.compat.openai.responses.requests import ResponseBody, read_response
 from api.compat.openai.responses.schemas import (
     EVENTS,
     InputTokens,
@@ -32,6 +30,9 @@ from api.http.connections.connection import arrived_s
 from api.http.responses import JsonBytes, json_response
 from api.routes.jobs import verbs
 from jobs import ids
+from jobs.dialects.responses.items import REFERENCE, references_of
+from jobs.dialects.responses.objects import PREFIX
+from jobs.dialects.responses.requests import Before, renamed
 from jobs.errors import Fault, Invalid
 from jobs.identity import Caller
 from jobs.intake import validation

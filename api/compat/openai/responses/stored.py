@@ -7,14 +7,14 @@ from uuid import UUID
 
 import orjson
 
-from api.compat.generation.outputs import completion_of_output
-from api.compat.openai.responses import objects
-from api.compat.openai.responses.items import Item
-from api.compat.openai.responses.objects import PREFIX, response_object
 from api.compat.openai.responses.requests import ResponseBody
 from api.services.resources import Resources
 from jobs import ids
 from jobs.blobs.payloads import resolve_row
+from jobs.dialects.completions import completion_of
+from jobs.dialects.responses import objects
+from jobs.dialects.responses.items import Item
+from jobs.dialects.responses.objects import PREFIX, response_object
 from jobs.errors import Fault, Invalid, NotFound
 from jobs.store.db import CONNECTION_ERRORS, Tx
 from jobs.store.jobs import detail, read
@@ -137,7 +137,7 @@ def _end_of(resources: Resources, tx: Tx, row: ResponseRow, job: JobRow) -> Prog
         tools=calls_tools(shown),
         ended_at=int((job.finished_at or job.created_at).timestamp()),
     )
-    return Progress(ended["status"], completion=completion_of_output(raw, tools=False), ended=ended)
+    return Progress(ended["status"], completion=completion_of(raw, tools=False), ended=ended)
 
 
 def digits_of(id: UUID) -> str:

@@ -18,12 +18,13 @@ from api.compat.anthropic.messages.routes import read_message
 from api.compat.generation.preparation import OWN_FIELDS, GenerationBody
 from api.compat.openai.chat.routes import read_chat, read_completion
 from api.compat.openai.embedding_schemas import EmbeddingsRequest
-from api.compat.openai.responses.requests import Before, ResponseBody, read_response
+from api.compat.openai.responses.requests import ResponseBody, read_response
 from api.compat.vllm.token_schemas import DetokenizeRequest, TokenizeRequest
 from api.compat.vllm.tokens import read_detokenize, read_tokenize
 from api.http.errors import validated
 from jobs.dialects.anthropic import item_of
 from jobs.dialects.openai_lines import READERS, LineError, body_of
+from jobs.dialects.responses.requests import Before
 from jobs.errors import Invalid
 from jobs.models.inputs.fields import FieldError
 from jobs.models.inputs.generation import GenerationRequest, parse, parse_all, refuse

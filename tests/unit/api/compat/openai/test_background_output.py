@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api.compat.openai.responses.background import unwritten
-from api.compat.openai.responses.output import Event, OutputBuilder
+from jobs.dialects.responses.output import Event, OutputBuilder
 from jobs.errors import MillraceError
 from jobs.models.inputs.tool_calls import with_tool_calls
 from tests.support.cases import each

@@ -4,22 +4,16 @@ from typing import Any
 
 import orjson
 
-from api.gateway.inference import CallResult
 from jobs.errors import MillraceError
 from jobs.models.inputs import chat
 from jobs.models.inputs.tool_calls import with_tool_calls
 
 
-def completion_of(result: CallResult, *, tools: bool) -> dict[str, Any]:
-    """Returns the completion of a call. Raises MillraceError where its output is none.
+def completion_of(raw: bytes, *, tools: bool) -> dict[str, Any]:
+    """Returns the completion of an output. Raises MillraceError where that is none.
 
     tools: calls in the texts are parsed.
     """
-    return completion_of_output(result.output, tools=tools)
-
-
-def completion_of_output(raw: bytes, *, tools: bool) -> dict[str, Any]:
-    """Returns the completion of an output, as `completion_of` does."""
     output = orjson.loads(raw)
     if isinstance(output, str):
         output = _of_text(output)

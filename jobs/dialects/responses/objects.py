@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from api.compat.generation.outputs import completion_of_output
-from api.compat.openai.responses.output import OutputBuilder
+from jobs.dialects.completions import completion_of
+from jobs.dialects.responses.output import OutputBuilder
 from jobs.errors import MillraceError
 
 PREFIX = "resp"
-PIECE = 16  #: Characters of a delta of a response in the background.
 _FAILURES = {
     "invalid_input": "invalid_prompt",
     "invalid": "invalid_prompt",
@@ -47,7 +46,7 @@ def response_object(
 def output_of(output: bytes, digits: str, *, tools: bool, ended_at: int) -> dict[str, Any]:
     """Returns what a response has gained by the output of a model. Raises MillraceError where that
     is no completion."""
-    completion = completion_of_output(output, tools=False)
+    completion = completion_of(output, tools=False)
     builder = OutputBuilder(digits, tools=tools)
     choice = choice_of(completion)
     complete = choice.get("finish_reason") not in ("length", "content_filter")
