@@ -18,8 +18,8 @@ completions](../how-to/clients/generation.md), [responses](../how-to/clients/res
 [embeddings](../how-to/clients/embeddings.md), and Anthropic's
 [messages](../how-to/clients/anthropic.md), and vLLM's
 [tokenization](../how-to/clients/generation.md#tokens). An input of `POST /infer`, an item of a job
-and a line of a batch have those of chat completions or completions, without the fields of the
-call; a request of a Message Batch has those of messages.
+and a line of a batch have those of chat completions, completions or responses, without the fields
+of the call; a request of a Message Batch has those of messages.
 
 A field that isn't here is refused with its name, and so is a value that asks for what isn't served.
 null stands for a field that isn't there. A dot leads into an object, `[]` into a list. The page is

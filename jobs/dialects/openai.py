@@ -25,6 +25,7 @@ from jobs.dialects.openai_lines import (
     request_of,
 )
 from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
+from jobs.dialects.responses import lines as responses
 from jobs.errors import Fault, Invalid, UnknownModel
 from jobs.intake import validation
 from jobs.intake.lines import Line, without_last_blanks
@@ -45,6 +46,7 @@ _NOT_RUN = {
 
 _MOST_FLOAT32 = 3.4028235e38
 _NO_VECTOR = {"code": "invalid_output", "message": "what the model gave out is no vector"}
+_NO_ANSWER = {"code": "invalid_output", "message": "what the model gave out is no answer of a chat"}
 
 
 class OpenAI:
@@ -78,7 +80,8 @@ class OpenAI:
             try:
                 status, body = 200, _body(row, id, batch, tokens)
             except (KeyError, TypeError, ValueError, OverflowError, struct.error):
-                status, body = _failure(_NO_VECTOR)
+                is_chat = ENDPOINTS[batch["endpoint"]] == "chat"
+                status, body = _failure(_NO_ANSWER if is_chat else _NO_VECTOR)
         response = {"status_code": status, "request_id": f"req_{id}", "body": body}
         part: Part = "results" if status == 200 else "errors"
         return part, orjson.dumps(line | {"response": response, "error": None})
@@ -229,6 +232,9 @@ def _body(row: Row, id: str, batch: BatchRequest, tokens: int) -> dict[str, Any]
     if batch["endpoint"] == "/v1/embeddings":
         as_base64 = row["reply"] == BASE64.decode()
         return embeddings(_raw(row["output"]), batch["model"], tokens, as_base64=as_base64)
+    if batch["endpoint"] == "/v1/responses":
+        reply = orjson.loads(row["reply"] or "{}")
+        return responses.response_of(_raw(row["output"]), reply, batch, row["seq"], tokens)
     output = orjson.loads(row["output"])
     usage = {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens}
     if isinstance(output, dict) and "choices" in output:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any
 
+from jobs.dialects.responses import lines as responses
+from jobs.dialects.responses.requests import renamed_field
 from jobs.errors import Invalid, Malformed
 from jobs.intake import validation
 from jobs.models.engines.engine_spec import Task
@@ -20,6 +22,7 @@ ENDPOINTS: Mapping[str, Task] = {
     "/v1/embeddings": "embedding",
     "/v1/chat/completions": "chat",
     "/v1/completions": "chat",
+    "/v1/responses": "chat",
 }
 """Task of the models that each endpoint serves; completions are for those that generate."""
 
@@ -160,6 +163,27 @@ def _completion(model: Model, body: Mapping[str, Any]) -> _Read:
     return _generation(model, body)
 
 
+def _response(model: Model, body: Mapping[str, Any]) -> _Read:
+    """Reads a request for a response, whose reply is what the response repeats of it. Raises
+    LineError."""
+    if body.get("input") is None:
+        raise missing("body.input")
+    if no := responses.unserved(body):
+        field, why = no
+        raise LineError("unsupported_parameter", why, f"body.{field}")
+    try:
+        request, shown = responses.read_line(body)
+    except FieldError as error:
+        raise LineError("invalid_value", str(error), f"body.{error.field}") from None
+    try:
+        input, *_ = _generation(model, request.input)
+    except LineError as error:
+        code, message, path = error.args
+        field, message = renamed_field(path.removeprefix("body."), message)
+        raise LineError(code, message, f"body.{field}") from None
+    return input, None, _json(shown, "body") if shown else None, 1
+
+
 def _generation(model: Model, body: Mapping[str, Any]) -> _Read:
     input = {name: body[name] for name in body if name not in ("model", "stream")}
     if model.spec.generates:
@@ -176,6 +200,7 @@ READERS: Mapping[str, Callable[[Model, Mapping[str, Any]], _Read]] = {
     "/v1/embeddings": _embedding,
     "/v1/chat/completions": _chat,
     "/v1/completions": _completion,
+    "/v1/responses": _response,
 }
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.dialects.completions import completion_of
 from jobs.dialects.responses.output import OutputBuilder
 from jobs.errors import MillraceError
 
@@ -43,10 +42,11 @@ def response_object(
     }
 
 
-def output_of(output: bytes, digits: str, *, tools: bool, ended_at: int) -> dict[str, Any]:
-    """Returns what a response has gained by the output of a model. Raises MillraceError where that
-    is no completion."""
-    completion = completion_of(output, tools=False)
+def output_of(
+    completion: Mapping[str, Any], digits: str, *, tools: bool, ended_at: int
+) -> dict[str, Any]:
+    """Returns what a response has gained by a completion, whose calls may be in its text. Raises
+    MillraceError where that is none of a chat."""
     builder = OutputBuilder(digits, tools=tools)
     choice = choice_of(completion)
     complete = choice.get("finish_reason") not in ("length", "content_filter")

@@ -26,6 +26,12 @@ _ECHOED = frozenset({
     "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "max_tool_calls",
 })  # fmt: skip
 """Fields without an effect on the output, which a response repeats."""
+SHOWN = _ECHOED | {
+    "user", "instructions", "metadata", "max_output_tokens", "temperature", "top_p",
+    "presence_penalty", "frequency_penalty", "top_logprobs", "text", "tools", "tool_choice",
+    "parallel_tool_calls",
+}  # fmt: skip
+"""All fields that a response repeats, as they were given or with what holds without them."""
 _PAIRS, _KEY_LENGTH, _VALUE_LENGTH = 16, 64, 512  # of metadata
 
 
@@ -59,20 +65,30 @@ def read_request(
     return ResponseRequest(items, input, shown)
 
 
+def calls_tools(shown: Mapping[str, Any]) -> bool:
+    """Returns True for a request whose model may call tools."""
+    return bool(shown["tools"]) and shown["tool_choice"] != "none"
+
+
 def renamed(error: Invalid) -> Invalid:
     """Returns the error of a chat completion's input with the names of a response's request."""
     if not error.faults:
         return error
     faults = []
     for fault in error.faults:
-        first = str(fault.loc[0]) if fault.loc else ""
-        name = next((each for each in _NAMES if first.startswith(each)), "")
-        if name:
-            words = fault.message.replace(name, _NAMES[name], 1)
-            place = (_NAMES[name] + first.removeprefix(name), *fault.loc[1:])
-            fault = replace(fault, loc=place, message=words)
+        if fault.loc:
+            first, words = renamed_field(str(fault.loc[0]), fault.message)
+            fault = replace(fault, loc=(first, *fault.loc[1:]), message=words)
         faults.append(fault)
     return Invalid("; ".join(fault.message for fault in faults), faults=faults)
+
+
+def renamed_field(field: str, message: str) -> tuple[str, str]:
+    """Returns a field of a chat completion, and a message about it, by the response's name."""
+    name = next((each for each in _NAMES if field.startswith(each)), "")
+    if not name:
+        return field, message
+    return _NAMES[name] + field.removeprefix(name), message.replace(name, _NAMES[name], 1)
 
 
 def _input(

@@ -22,6 +22,7 @@ from api.services.resources import Resources
 from jobs import clock
 from jobs.dialects.responses.objects import choice_of
 from jobs.dialects.responses.output import Event, OutputBuilder
+from jobs.dialects.responses.requests import calls_tools
 from jobs.errors import MillraceError
 from jobs.identity import Caller
 from jobs.intake.free_space import DiskFloor
@@ -113,7 +114,7 @@ class _Follower:
     def _events(self, row: ResponseRow, progress: Progress) -> list[Event]:
         if self._begun is None:
             response = stored.shown_object(row, Progress("queued"))
-            self._tools = stored.calls_tools(orjson.loads(row.request))
+            self._tools = calls_tools(orjson.loads(row.request))
             digits = stored.digits_of(row.id)
             self._builder = OutputBuilder(digits, tools=self._tools, piece=PIECE)
             self._begun = begun(response, queued=True)

@@ -23,6 +23,7 @@ from api.gateway.streaming.resuming import StreamRequest
 from api.http import idempotency
 from api.http.responses import JsonBytes
 from jobs import clock
+from jobs.dialects.completions import completion_of
 from jobs.dialects.responses.objects import PREFIX, failed, output_of, response_object
 from jobs.errors import MillraceError
 from jobs.identity import Caller
@@ -138,7 +139,7 @@ class ForegroundResponse:
     def _gained(self, result: CallResult) -> Mapping[str, Any]:
         prepared = self._made.prepared
         return output_of(
-            result.output,
+            completion_of(result.output, tools=False),
             self._made.id(""),
             tools=prepared.tools,
             ended_at=self._end_time(),

@@ -15,6 +15,7 @@ from jobs.dialects.completions import completion_of
 from jobs.dialects.responses import objects
 from jobs.dialects.responses.items import Item
 from jobs.dialects.responses.objects import PREFIX, response_object
+from jobs.dialects.responses.requests import calls_tools
 from jobs.errors import Fault, Invalid, NotFound
 from jobs.store.db import CONNECTION_ERRORS, Tx
 from jobs.store.jobs import detail, read
@@ -131,23 +132,19 @@ def _end_of(resources: Resources, tx: Tx, row: ResponseRow, job: JobRow) -> Prog
     output = result["output"]
     raw = output if isinstance(output, bytes) else output.encode()
     shown = orjson.loads(row.request)
+    completion = completion_of(raw, tools=False)
     ended = objects.output_of(
-        raw,
+        completion,
         digits_of(row.id),
         tools=calls_tools(shown),
         ended_at=int((job.finished_at or job.created_at).timestamp()),
     )
-    return Progress(ended["status"], completion=completion_of(raw, tools=False), ended=ended)
+    return Progress(ended["status"], completion=completion, ended=ended)
 
 
 def digits_of(id: UUID) -> str:
     """Returns the digits of a response's id, of which those of its items are made."""
     return ids.show(PREFIX, id).removeprefix(f"{PREFIX}_")
-
-
-def calls_tools(shown: Mapping[str, Any]) -> bool:
-    """Returns True for a request whose model may call tools."""
-    return bool(shown["tools"]) and shown["tool_choice"] != "none"
 
 
 def conversation(resources: Resources, tenant: str, response_id: str) -> list[Item]:

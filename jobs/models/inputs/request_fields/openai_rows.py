@@ -118,10 +118,18 @@ _LABELS = (
 _RESPONSES = (
     of_input("input", "responses", "any", "a text, or items"),
     of_input("instructions", "responses", "text", "a system message before the input"),
-    of_input("previous_response_id", "responses", "text", "the conversation that is gone on with"),
+    of_input(
+        "previous_response_id", "responses", "text", "goes on with a conversation; no batch does"
+    ),
     of_input("max_output_tokens", "responses", "whole number", "most tokens of the output"),
-    of_input("store", "responses", "true or false", "it can be retrieved later", True),
-    of_input("background", "responses", "true or false", "a job runs it", False),
+    of_input(
+        "store",
+        "responses",
+        "true or false",
+        "retrievable later; never in a batch",
+        True,
+    ),
+    of_input("background", "responses", "true or false", "a job runs it; not in a batch", False),
     of_input("metadata", "responses", "object", "up to 16 texts, shown with it"),
     of_input("include", "responses", "list", "`message.output_text.logprobs`", []),
     of_input("top_logprobs", "responses", "whole number", "likeliest tokens beside each", 0),

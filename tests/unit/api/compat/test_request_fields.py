@@ -197,7 +197,7 @@ _NEEDED = {
 def test_it_passes_in_lines_of_batches_too(use: str) -> None:
     found = [
         (route, row, value) for route, row in cases(use) for value in row.neutral
-        if route in ("chat", "completions", "messages")
+        if route in ("chat", "completions", "responses", "messages")
         and not row.name.startswith("stream_options.")
     ]  # fmt: skip
     for (route, row, value), case in each(found, name=_named):
