@@ -19,6 +19,7 @@ from api.compat.openai import batches as openai_batches
 from api.compat.openai import embeddings
 from api.compat.openai import files as openai_files
 from api.compat.openai.chat import routes as chat
+from api.compat.openai.conversations import routes as conversations
 from api.compat.openai.responses import routes as responses
 from api.compat.vllm import scores, tokens
 from api.context import Context
@@ -115,6 +116,7 @@ _ROUTES = (
     openai_batches,
     models,
     responses,
+    conversations,
     message_batches,
     messages,
 )

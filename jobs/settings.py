@@ -218,7 +218,7 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     keep_items_days: _From0 = _field(0.0, "retention of inputs of ended jobs, days; 0: for ever")
     keep_results_days: _From0 = _field(0.0, "retention of results of ended jobs, days; 0: for ever")
     keep_responses_days: _Above0 = _field(
-        30.0, "retention of stored responses (/v1/responses) and of their jobs, days"
+        30.0, "retention of stored responses, of their jobs, and of conversations, days"
     )
     keep_artifacts_days: _From0 = _field(
         30.0, "retention of the files of retired versions of models, days; 0: for ever"

@@ -12,6 +12,10 @@ from api.compat.anthropic.messages.schemas import CountTokensRequest, MessageReq
 from api.compat.anthropic.schemas import MessageBatchRequest
 from api.compat.oip.schemas import InferenceRequest
 from api.compat.openai.chat.schemas import ChatCompletionRequest, CompletionRequest
+from api.compat.openai.conversations.schemas import (
+    ConversationItemsRequest,
+    ConversationRequest,
+)
 from api.compat.openai.embedding_schemas import EmbeddingsRequest
 from api.compat.openai.responses.schemas import ResponseRequest
 from api.compat.openai.schemas import BatchRequest
@@ -26,6 +30,8 @@ _READ_BY_US = (
     CallRequest,
     ChatCompletionRequest,
     CompletionRequest,
+    ConversationItemsRequest,
+    ConversationRequest,
     CountTokensRequest,
     DetokenizeRequest,
     EmbeddingsRequest,

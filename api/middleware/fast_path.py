@@ -14,6 +14,7 @@ from api.compat.openai import batches as openai_batches
 from api.compat.openai import embeddings
 from api.compat.openai import files as openai_files
 from api.compat.openai.chat import routes as chat
+from api.compat.openai.conversations import routes as conversations
 from api.compat.openai.responses import routes as responses
 from api.compat.vllm import scores, tokens
 from api.context import Context
@@ -132,7 +133,7 @@ class FastPath:
         return response.status_code
 
     async def _serve_by_fastapi(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] not in _BOUNDED:
+        if scope["path"] not in _BOUNDED and not conversations.takes_items(scope["path"]):
             receive = bodies.limit_small_body(scope, receive)
         await self.app(scope, receive, with_request_id(scope, send))
 

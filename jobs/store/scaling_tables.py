@@ -1,8 +1,9 @@
-"""Describes the tables of the autoscaler, preparation, labels and figures, as tables.py does."""
+"""Describes the tables of the autoscaler, preparation, labels, figures and conversations, as
+tables.py does."""
 
 import sqlalchemy as sa
 
-from jobs.store.columns import Time, key, nullable, number, required, table, times
+from jobs.store.columns import Time, counts, key, nullable, number, required, table, times
 
 pool_policies = table(
     "pool_policies",
@@ -64,3 +65,33 @@ figures = table(
     ),
     sa.Index("figures_age", "step", "at"),
 )  # fmt: skip
+
+conversations = table(
+    "conversations",
+    *key(sa.Uuid, "id"),
+    *required(sa.Text, "tenant_id", "metadata"),
+    *counts("bytes", "next_place", type=sa.BigInteger),
+    *times("created_at"),
+    *required(Time, "expires_at"),
+    sa.Index("conversations_expiry", "expires_at"),
+)
+sa.Index("conversations_tenant", conversations.c.tenant_id, conversations.c.id.desc())
+
+conversation_items = table(
+    "conversation_items",
+    sa.Column(
+        "conversation_id", sa.ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True
+    ),
+    *key(sa.BigInteger, "place"),
+    *required(sa.Text, "tenant_id", "item_id", "item"),
+    sa.Index("conversation_items_id", "conversation_id", "item_id", unique=True),
+)
+
+conversation_turns = table(
+    "conversation_turns",
+    sa.Column(
+        "conversation_id", sa.ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True
+    ),
+    *key(sa.Uuid, "response_id"),
+    *required(sa.Text, "tenant_id"),
+)

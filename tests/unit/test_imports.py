@@ -47,7 +47,8 @@ ORDER = {
     "jobs.store": [
         ["columns", "connections", "pooler", "roles"], ["registry_tables", "scaling_tables"],
         ["db", "tables"], ["backup", "notifier", "partitions", "tenancy"], ["queries"],
-        ["webhooks", "billing"], ["queue"], ["prepared"], ["jobs"], ["tenants", "monitoring"],
+        ["webhooks", "billing"], ["queue"], ["prepared"], ["conversations", "jobs"],
+        ["tenants", "monitoring"],
         ["registry", "scaling"],
     ],
     "workers": [

@@ -10,6 +10,7 @@ from jobs.calls import redis as call_redis
 from jobs.settings import Settings
 from jobs.store import db, prepared
 from jobs.store.backup.blob_lock import unless_kept
+from jobs.store.conversations import rows as conversations
 from jobs.store.db import Tx
 from jobs.store.jobs import deletion, responses, retention
 from jobs.store.jobs import files as stored_files
@@ -37,6 +38,7 @@ def duties(settings: Settings) -> Iterator[Duty]:
     expire = partial(_expire_files, tenant_files.blob_store(settings))
     yield Duty("expire files", _SECOND_S, unless_kept(expire))
     yield Duty("expire responses", _MINUTE_S, responses.delete_expired)
+    yield Duty("expire conversations", _MINUTE_S, conversations.delete_expired)
     yield Duty("erase traces", _MINUTE_S, TenantCleanup(settings).run_once)
     yield Duty("forget figures", _MINUTE_S, history.delete_old)
     if days := settings.keep_artifacts_days:

@@ -12,6 +12,7 @@ REFERENCE = "item_reference"
 """Type of an item that names a stored one by its id."""
 _NONE: Mapping[str, Item] = {}
 _ROLES = ("user", "assistant", "system", "developer")
+_PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco"}
 _TEXT_PARTS = ("input_text", "output_text", "text", "refusal")
 
 
@@ -33,14 +34,27 @@ def read_input(value: Any, referenced: Mapping[str, Item] = _NONE) -> list[Item]
         value = [{"role": "user", "content": value}]
     if not isinstance(value, list) or not value:
         raise FieldError("input", "must be a text or a list of at least one item")
-    items = [
-        _read_item(item, f"input[{n}]", referenced)
-        for n, item in enumerate(value)
-        if not (isinstance(item, dict) and is_empty_reasoning(item))
-    ]
+    items = read_items(value, "input", referenced)
     if not items:
         raise FieldError("input", "must hold more than reasoning without a content")
     return items
+
+
+def read_items(
+    values: Sequence[Any], field: str, referenced: Mapping[str, Item] = _NONE
+) -> list[Item]:
+    """Returns items as they are stored, without reasoning that is empty. field: that has them.
+    Raises FieldError."""
+    return [
+        _read_item(item, f"{field}[{n}]", referenced)
+        for n, item in enumerate(values)
+        if not (isinstance(item, dict) and is_empty_reasoning(item))
+    ]
+
+
+def renewed(item: Item) -> Item:
+    """Returns an item with another id."""
+    return {**item, "id": ids.new_shown(_PREFIXES[item["type"]])}
 
 
 def _read_item(item: Any, place: str, referenced: Mapping[str, Item]) -> Item:
@@ -76,7 +90,7 @@ def _message(item: Mapping[str, Any], place: str) -> Item:
         ]
     else:
         raise FieldError(f"{place}.content", "must be a text or a list of parts")
-    message = {"id": _id(item, "msg"), "type": "message", "role": role}
+    message = {"id": _id(item, "message"), "type": "message", "role": role}
     return {**message, "content": parts, "status": "completed"}
 
 
@@ -97,7 +111,12 @@ def _text(part: Any, place: str) -> str:
 
 def _function_call(item: Mapping[str, Any], place: str) -> Item:
     call = {name: _required(item, name, place) for name in ("call_id", "name", "arguments")}
-    return {"id": _id(item, "fc"), "type": "function_call", **call, "status": "completed"}
+    return {
+        "id": _id(item, "function_call"),
+        "type": "function_call",
+        **call,
+        "status": "completed",
+    }
 
 
 def _function_call_output(item: Mapping[str, Any], place: str) -> Item:
@@ -108,7 +127,11 @@ def _function_call_output(item: Mapping[str, Any], place: str) -> Item:
     if not isinstance(output, str):
         raise FieldError(f"{place}.output", "must be a text or a list of texts")
     call_id = _required(item, "call_id", place)
-    read = {"id": _id(item, "fco"), "type": "function_call_output", "call_id": call_id}
+    read = {
+        "id": _id(item, "function_call_output"),
+        "type": "function_call_output",
+        "call_id": call_id,
+    }
     return {**read, "output": output, "status": "completed"}
 
 
@@ -119,9 +142,10 @@ def _required(item: Mapping[str, Any], name: str, place: str) -> str:
     return value
 
 
-def _id(item: Mapping[str, Any], prefix: str) -> str:
+def _id(item: Mapping[str, Any], kind: str) -> str:
     given = item.get("id")
-    return given if isinstance(given, str) and 0 < len(given) <= 200 else ids.new_shown(prefix)
+    fits = isinstance(given, str) and 0 < len(given) <= 200 and "\0" not in given
+    return str(given) if fits else ids.new_shown(_PREFIXES[kind])
 
 
 _READERS = {

@@ -30,6 +30,7 @@ from jobs.errors import NotFound
 from jobs.store import queries
 from jobs.store.db import Tx, notify_keys
 from jobs.store.jobs import deletion, verbs
+from jobs.store.scaling_tables import conversations
 from jobs.store.tables import (
     api_keys,
     deletions,
@@ -74,10 +75,11 @@ def begin(tx: Tx, tenant: str) -> None:
 
 _KNOWN_BY = (
     tenants, jobs, api_keys, usage, idempotency_keys, webhook_secrets, files, responses,
+    conversations,
 )  # fmt: skip
 _OTHERS = (
     idempotency_keys, webhook_secrets, webhook_endpoints, webhook_deliveries, limits, responses,
-    model_routes, files,
+    conversations, model_routes, files,
 )  # fmt: skip
 
 
@@ -226,5 +228,6 @@ _STEPS: tuple[Step, ...] = (
     _rows(update(files).values(expires_at=func.now()), queries.is_live(files), key=files.c.id),
     _rows(delete(idempotency_keys), key=idempotency_keys.c.key),
     _rows(delete(responses), key=responses.c.id),
+    _rows(delete(conversations), key=conversations.c.id),
     _delete_lists,
 )  # fmt: skip

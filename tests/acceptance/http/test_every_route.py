@@ -54,12 +54,12 @@ SCOPES_OF_THEIR_OWN: dict[str, Scope | None] = {
 
 THEIRS = {
     "job_id": "job", "file_id": "file", "batch_id": "batch", "message_batch_id": "msgbatch",
-    "response_id": "resp", "call_id": "call",
+    "response_id": "resp", "call_id": "call", "conversation_id": "conv",
 }  # fmt: skip
 """Parameters of paths that are ids, of what tenants make and alone may see, and their prefixes."""
 IDS = {**THEIRS, "key_id": "key", "tenant": "tenant"}
 ERASURE = "GET /tenants/{tenant}/erasure"
-THERE = {"model": "echo", "seq": "0", "version": "1", "alias": "stable"}
+THERE = {"model": "echo", "seq": "0", "version": "1", "alias": "stable", "item_id": "msg_1"}
 ABSENT = {"name": "absent", "named": "absent", "pool": "absent", "worker_id": "4711"}
 """Parameters that name nothing: the answer is 404."""
 OWN_ALONE = ("POST /jobs/{job_id}/resubmit",)
@@ -95,6 +95,7 @@ WEBHOOK = {"url": "http://127.0.0.1:9/"}
 MESSAGE = {"model": "echo", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}
 BATCH = {"endpoint": "/v1/embeddings", "completion_window": "1h"}
 BODIES: dict[str, Any] = {
+    "POST /v1/conversations": {},
     "POST /infer": {"model": "echo", "input": "x"},
     "POST /v1/embeddings": {"model": "minilm", "input": "x"},
     "POST /jobs": {"model": "echo", "items": ["x"], "webhook": WEBHOOK},
@@ -261,6 +262,13 @@ class World:
             responses.store(tx, NewResponse(id, "alice", None, b"{}", b"[]", ended), 1.0)
         return ids.show("resp", id)
 
+    def _conv(self) -> str:
+        """Makes a conversation of an item whose id is known."""
+        said = {"id": THERE["item_id"], "role": "user", "content": "x"}
+        headers = {"Authorization": f"Bearer {self.keys['alice']}"}
+        asked = {"items": [said]}
+        return str(self.http.post("/v1/conversations", json=asked, headers=headers).json()["id"])
+
     def _await(self, job: str) -> None:
         look = "GET /jobs/{job_id}"
         eventually(lambda: self.ask(look, "alice", job).json()["state"] in TERMINAL)
@@ -343,7 +351,7 @@ def test_what_is_another_tenants_is_answered_as_what_does_not_exist(
 def may_see(who: str, about: str) -> bool:
     """Returns True if the caller may see the object of an id: operators see all that tenants make,
     but for what they sent and were answered."""
-    if about in ("file", "resp"):
+    if about in ("file", "resp", "conv"):
         return who == "alice"
     if about == "tenant":
         return who == "admin"

@@ -12,6 +12,7 @@ from jobs import ids
 from jobs.errors import Conflict, NotFound
 from jobs.settings import Settings
 from jobs.store import partitions
+from jobs.store.conversations import items, rows
 from jobs.store.jobs import deletion, read, responses, retention, verbs
 from jobs.store.jobs.responses import NewResponse
 from jobs.store.jobs.retention import Kind
@@ -199,7 +200,8 @@ def test_partitions_are_made_around_a_week_that_lies_in_the_default_one(database
 def test_nothing_is_removed_by_age_unless_it_is_asked(database: Engine) -> None:
     assert ", ".join(duty.name for duty in duties(Settings(redis_url=REDIS))) == (
         "erase rows, erase payloads, forget prepared, erase tenants, expire files, "
-        "expire responses, erase traces, forget figures, mark artifacts, erase artifacts"
+        "expire responses, expire conversations, erase traces, forget figures, mark artifacts, "
+        "erase artifacts"
     )
 
 
@@ -232,6 +234,21 @@ def test_an_expired_response_goes_with_its_job(database: Engine, keeper: Engine)
     assert transact(keeper, responses.delete_expired) == 2
     assert transact(database, read.get, "default", job) is None
     assert transact(database, responses.get, "default", live) is not None
+
+
+def test_an_expired_conversation_goes_with_its_items(database: Engine, keeper: Engine) -> None:
+    live, gone = ids.new(), ids.new()
+    with database.begin() as tx:
+        for id, keep_days in ((live, 1), (gone, -1)):
+            row = rows.create(tx, "default", id, b"{}", keep_days)
+            items.append(tx, row, {"msg_1": b'"x"'}, keep_days)
+            items.add_turn(tx, "default", id, ids.new())
+    assert transact(keeper, rows.delete_expired) == 1
+    assert transact(database, rows.get, "default", live) is not None
+    for table in ("conversation_items", "conversation_turns"):
+        left = scalars(database, f"SELECT conversation_id FROM {table}")
+        assert live in left
+        assert gone not in left
 
 
 # -- deleting a job: gone at once for its tenant, erased in bounded parts

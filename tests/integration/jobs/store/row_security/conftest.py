@@ -64,6 +64,12 @@ _MORE = (
     """INSERT INTO responses (id, tenant_id, background, request, input, ended, expires_at)
        VALUES ('00000000-0000-0000-0000-000000000011', :alice, false, '{}', :mark, '{}',
                now() + interval '1 day')""",
+    """INSERT INTO conversations (id, tenant_id, metadata, expires_at)
+       VALUES ('00000000-0000-0000-0000-000000000012', :alice, :mark, now() + interval '1 day')""",
+    """INSERT INTO conversation_items
+       VALUES ('00000000-0000-0000-0000-000000000012', 0, :alice, :mark, :mark)""",
+    """INSERT INTO conversation_turns VALUES ('00000000-0000-0000-0000-000000000012',
+       '00000000-0000-0000-0000-000000000011', :alice)""",
     "INSERT INTO transfers VALUES (:job, :alice, 'export', 1)",
     """INSERT INTO model_routes (name, tenant_id, splits, salt, updated_by)
        VALUES (:mark, :alice, '[]', '', '')""",

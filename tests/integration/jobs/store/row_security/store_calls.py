@@ -3,7 +3,7 @@
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime
 from functools import partial
 from uuid import UUID
 
@@ -17,6 +17,8 @@ from jobs.intake.idempotency_key import Claim
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.routing.route import Route, Share
 from jobs.store.billing import quota, spend, usage
+from jobs.store.conversations import items, rows
+from jobs.store.conversations.rows import ConversationRow
 from jobs.store.db import Tx
 from jobs.store.jobs import (
     copies,
@@ -42,6 +44,8 @@ from jobs.store.webhooks import deliveries, endpoints, secrets
 from tests.integration.jobs.store.row_security.tenants import ALICE, MALLORY, MARK
 
 StoreCall = Callable[[Tx, JobRow], object]
+HERS_TOO = ConversationRow(UUID(int=18), MALLORY, "{}", 0, 7, datetime(2026, 1, 1, tzinfo=UTC))
+"""Alice's conversation, as Mallory may make it up."""
 
 
 def _copied_items(tx: Tx, job: JobRow) -> object:
@@ -119,6 +123,18 @@ STORE_CALLS: dict[str, StoreCall] = {
     "responses.get": lambda tx, job: responses.get(tx, MALLORY, UUID(int=17)),
     "responses.chain": lambda tx, job: responses.chain(tx, MALLORY, UUID(int=17)),
     "responses.delete": lambda tx, job: responses.delete(tx, MALLORY, UUID(int=17)),
+    "rows.create": lambda tx, job: rows.create(tx, MALLORY, ids.new(), b"{}", 1),
+    "rows.get": lambda tx, job: rows.get(tx, MALLORY, HERS_TOO.id),
+    "rows.set_metadata": lambda tx, job: rows.set_metadata(tx, MALLORY, HERS_TOO.id, b"{}", 1),
+    "rows.delete": lambda tx, job: rows.delete(tx, MALLORY, HERS_TOO.id),
+    "items.append": lambda tx, job: items.append(tx, HERS_TOO, {"x": b"x"}, 1),
+    "items.page": lambda tx, job: items.page(tx, MALLORY, HERS_TOO.id),
+    "items.get": lambda tx, job: items.get(tx, MALLORY, HERS_TOO.id, MARK),
+    "items.present": lambda tx, job: items.present(tx, MALLORY, HERS_TOO.id, [MARK]),
+    "items.remove": lambda tx, job: items.remove(tx, MALLORY, HERS_TOO.id, MARK),
+    "items.add_turn": lambda tx, job: items.add_turn(tx, MALLORY, HERS_TOO.id, ids.new()),
+    "items.turns": lambda tx, job: items.turns(tx, MALLORY, HERS_TOO.id),
+    "items.end_turn": lambda tx, job: items.end_turn(tx, MALLORY, HERS_TOO.id, UUID(int=17)),
     "limits.get": lambda tx, job: limits.get(tx, MALLORY),
     "limits.put": lambda tx, job: limits.put(tx, MALLORY, [Limit(job_items=1)]),
     "spend.check_cap": lambda tx, job: spend.check_cap(tx, MALLORY),
@@ -267,7 +283,9 @@ REVEALS = {name for name in STORE_CALLS if name.startswith(("read.", "deliveries
     "spend.endpoint", "usage.sums", "limits.get", "files.get", "files.find_upload", "files.page",
     "files.delete",
     "idempotency.find_batch", "audit.page", "api_keys.get", "checkpoints.read_item",
-    "responses.get", "responses.chain", "responses.delete", "api_keys.page", "tenants.get",
+    "responses.get", "responses.chain", "responses.delete", "rows.get", "rows.delete",
+    "items.page", "items.get", "items.present", "items.remove", "items.turns",
+    "api_keys.page", "tenants.get",
     "tenants.page", "secrets.tenants_after", "secrets.of_tenants",
     "tenants.terms", "search.page", "search.matching_ids", "search.counts", "stats.page",
     "detail.attempts", "detail.items", "detail.runs", "detail.find_seq",

@@ -24,6 +24,7 @@ from jobs.models.pricing import Price
 from jobs.settings import Settings
 from jobs.store.billing import ledger, spend
 from jobs.store.billing.ledger import Minute
+from jobs.store.conversations import items, rows
 from jobs.store.db import Tx
 from jobs.store.jobs import deletion, responses, search, verbs
 from jobs.store.jobs.responses import NewResponse
@@ -91,6 +92,8 @@ def fill(database: Engine, settings: Settings, tenant: str) -> str:
         ended = orjson.dumps({"output": tenant})
         new = NewResponse(ids.new(), tenant, None, b"{}", b"[]", ended)
         responses.store(tx, new, keep_days=1)
+        row = rows.create(tx, tenant, ids.new(), b"{}", 1)
+        items.append(tx, row, {"msg_1": orjson.dumps(tenant)}, 1)
     return asked.secret
 
 

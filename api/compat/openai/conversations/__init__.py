@@ -1,0 +1,1 @@
+"""OpenAI's Conversations API, under /v1/conversations."""

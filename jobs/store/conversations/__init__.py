@@ -1,0 +1,1 @@
+"""Conversations that clients keep here, and their items."""
