@@ -56,6 +56,7 @@ _CALLS: dict[str, Handler] = {
     embeddings.PATH: embeddings.create_embeddings,
     chat.CHAT_PATH: chat.create_chat_completion,
     chat.TEXT_PATH: chat.create_completion,
+    chat.INVOKED_PATH: chat.invoke,
     responses.PATH: responses.create_response,
     responses.COUNT_PATH: responses.count_input_tokens,
     messages.PATH: messages.create_message,

@@ -120,7 +120,7 @@ class Registry:
         if full:
             raise UnknownModel(f"{name!r} is an adapter of several models: {', '.join(full)}")
         names = ", ".join(sorted({model.key for model in self._by_key.values()}))
-        raise UnknownModel(f"no model {name!r} is served here; there are: {names}")
+        raise UnknownModel(f"the model {name!r} does not exist here; there are: {names}")
 
     def _by_alias(self, name: str) -> Model | None:
         """Returns the model of "name@alias"; None where there is no such alias. Raises UnknownModel

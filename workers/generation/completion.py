@@ -8,7 +8,7 @@ from jobs.calls.messages import ChoiceDelta
 from jobs.models.inputs.generation import TokenUsage
 from jobs.models.inputs.logprobs import of_completion
 from jobs.models.inputs.tool_calls import with_tool_calls
-from workers.engines.generator import TokenLogprob
+from workers.engines.generator import Prompt, TokenLogprob
 from workers.generation.requests import Request, Sequenced
 
 
@@ -59,15 +59,20 @@ def opening(sequence: Sequenced, logprobs: Sequence[TokenLogprob]) -> ChoiceDelt
     request = sequence.prompt.request
     if not request.opens:
         return None
-    echoed = sequence.sampling.logprobs if request.echo else None
+    echoed = sequence.sampling.logprobs if request.echoes_prompt else None
     listed = request.prompt_logprobs
     return ChoiceDelta(
         sequence.index,
-        storable(sequence.prompt.text) if request.echo else "",
+        storable(_echoed(sequence.prompt)) if request.echo else "",
         logprobs=() if echoed is None else logprob_objects(logprobs, echoed),
         prompt_logprobs=() if listed is None else [_by_id(one, listed) for one in logprobs],
         prompt_tokens=list(sequence.prompt.tokens) if request.return_token_ids else (),
     )
+
+
+def _echoed(prompt: Prompt) -> str:
+    messages = prompt.request.messages
+    return prompt.text if messages is None else str(messages[-1]["content"])
 
 
 def storable(text: str) -> str:
@@ -99,9 +104,10 @@ def _by_id(one: TokenLogprob, most: int) -> dict[str, Any] | None:
 
 def _message(sequence: Sequenced) -> dict[str, Any]:
     wanted = sequence.sampling.logprobs is not None
+    before = sequence.opening.text if sequence.opening else ""
     return {
         "index": sequence.index,
-        "message": {"role": "assistant", "content": _written(sequence), "refusal": None},
+        "message": {"role": "assistant", "content": before + _written(sequence), "refusal": None},
         "logprobs": {"content": logprob_objects(sequence.logprobs)} if wanted else None,
         **_token_ids(sequence),
         **_end(sequence),

@@ -46,6 +46,7 @@ class PreparedGeneration:
     plans: Iterable[FallbackPlan]
     choices: int
     tools: bool  #: the model may call tools
+    is_chat: bool  #: of a conversation, not of a prompt
     size: int  #: of the input, in the model's unit
     token_ids: bool = False  #: the answer has the ids of tokens
 
@@ -102,15 +103,16 @@ def _read_body(value: Mapping[str, Any]) -> GenerationBody:
     chosen, defaults = Fields(options or {}, "stream_options."), StreamDeadlines()
     first_ms = fields.whole("first_token_ms", 1, MAX_CALL_TIMEOUT_MS) or defaults.first_token_ms
     idle_ms = fields.whole("idle_ms", 1, MAX_CALL_TIMEOUT_MS) or defaults.idle_ms
+    include_usage = chosen.flag("include_usage")
     return GenerationBody(
         model=model,
         input={name: part for name, part in value.items() if name not in OWN_FIELDS},
         stream=stream,
-        include_usage=chosen.flag("include_usage"),
+        include_usage=include_usage,
         timeout_ms=fields.whole("timeout_ms", 1, MAX_CALL_TIMEOUT_MS) or MAX_CALL_TIMEOUT_MS,
         deadlines=StreamDeadlines(first_ms, idle_ms),
         user=user_of(value),
-        continuous_usage=chosen.flag("continuous_usage_stats"),
+        continuous_usage=include_usage and chosen.flag("continuous_usage_stats"),
     )
 
 
@@ -143,6 +145,7 @@ def prepare_light(models: Registry, target: Target, body: GenerationBody) -> Pre
         plans=fallback_plans(models, target, value, {}),
         choices=choices if type(choices) is int and 1 <= choices <= MOST_CHOICES else 1,
         tools=wants_calls(value),
+        is_chat="messages" in value,
         size=model.size(value, {}),
         token_ids=value.get("return_token_ids") is True,
     )

@@ -87,6 +87,9 @@ class OpenAIModel(BaseModel):
         examples=[1_763_629_200],
     )
     owned_by: str = Field(examples=["millrace"])
+    root: str = Field(
+        default="", description="vLLM's field: the model's name", examples=["smollm2"]
+    )
     max_model_len: int = Field(
         default=0,
         description="vLLM's field: most tokens of a sequence, prompt and output; left out where it "

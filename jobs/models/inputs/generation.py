@@ -23,6 +23,7 @@ LONGEST_SALT = 1024  # characters
 COMPLETION_TOKENS = 16  # of a completion that names no max_tokens, as OpenAI's
 _SHOWN = 100  # characters of a client's text in an error
 _ID_DIGITS = 9  # of a token id
+_MOST_NAMED = 5  # of what is wrong, in an error
 T = TypeVar("T")
 _SET_BY_US = frozenset(
     {"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template"}
@@ -101,7 +102,7 @@ class GenerationRequest:
     tool_use: ToolUse = field(default_factory=ToolUse)
     constraint: Constraint | None = None  #: form of the text, where no tool is called
     n: int = 1  #: sequences
-    echo: bool = False  #: the prompt comes before the text; prompts only
+    echo: bool = False  #: the prompt comes before the text, or the message that is gone on with
     cache_salt: str = ""  #: requests with another one share no cached beginning with it
     #: likeliest tokens reported beside each of the prompt, in a list of its own; None: no list
     prompt_logprobs: int | None = None
@@ -109,16 +110,22 @@ class GenerationRequest:
     sampling: Sampling = field(default_factory=Sampling)
 
     @property
+    def echoes_prompt(self) -> bool:
+        """True where the text begins with the prompt's, whose tokens are reported."""
+        return self.echo and self.messages is None
+
+    @property
     def scored(self) -> int | None:
         """Likeliest tokens to be found beside each of the prompt; None: nothing is reported."""
-        echoed = self.sampling.logprobs if self.echo else None
+        echoed = self.sampling.logprobs if self.echoes_prompt else None
         wanted = (count for count in (echoed, self.prompt_logprobs) if count is not None)
         return max(wanted, default=None)
 
     @property
     def scored_by(self) -> str:
         """Fields for which the prompt's tokens are scored; "": they aren't."""
-        echoed = "echo with logprobs" if self.echo and self.sampling.logprobs is not None else ""
+        scores = self.echoes_prompt and self.sampling.logprobs is not None
+        echoed = "echo with logprobs" if scores else ""
         return echoed if self.prompt_logprobs is None else "prompt_logprobs"
 
     @property
@@ -188,15 +195,17 @@ def parse(value: Any) -> GenerationRequest:
     if best is not None and best != n:
         raise FieldError("best_of", "must be equal to n: other choices aren't ranked")
     messages = read_messages(value["messages"]) if chat else None
+    rendering = _rendering(fields, messages)
+    echo = fields.flag("echo") and (rendering.continue_final_message or not chat)
     request = GenerationRequest(
         messages=messages,
         prompt=None if chat else _prompt(value["prompt"]),
-        rendering=_rendering(fields, messages),
+        rendering=rendering,
         truncation=_truncation(fields),
         tool_use=tool_use,
         constraint=constraint,
         n=n,
-        echo=fields.flag("echo"),
+        echo=echo,
         cache_salt=_cache_salt(fields.get("cache_salt")),
         prompt_logprobs=fields.whole("prompt_logprobs", 0, MOST_LOGPROBS),
         return_token_ids=fields.flag("return_token_ids"),
@@ -310,13 +319,19 @@ def _logit_bias(value: Any) -> dict[int, float]:
     if not isinstance(value, dict | None):
         raise FieldError("logit_bias", wanted)
     read = {}
+    if wrong := [token for token in value or () if not _is_token_id(token)]:
+        named = ", ".join(repr(token[:_SHOWN]) for token in wrong[:_MOST_NAMED])
+        are = "is no token id" if len(wrong) == 1 else "are no token ids"
+        raise FieldError("logit_bias", f"{wanted}; {named} {are}")
     for token, bias in (value or {}).items():
-        if not token.isascii() or not token.isdigit() or len(token) > _ID_DIGITS:
-            raise FieldError("logit_bias", f"{wanted}; {token[:_SHOWN]!r} is no token id")
         if type(bias) not in (int, float) or not -100 <= bias <= 100:
             raise FieldError("logit_bias", f"{wanted}; that of {token} isn't")
         read[int(token)] = float(bias)
     return read
+
+
+def _is_token_id(token: str) -> bool:
+    return token.isascii() and token.isdigit() and len(token) <= _ID_DIGITS
 
 
 def _stop(value: Any) -> tuple[str, ...]:

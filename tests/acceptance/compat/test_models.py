@@ -26,7 +26,9 @@ def test_a_model_says_how_long_a_sequence_it_takes_where_it_has_such_a_bound(
             found = client.models.retrieve(name)
             assert found == listed[name]
             extra = found.model_extra or {}
-            assert extra == ({} if context is None else {"max_model_len": context})
+            assert extra == {"root": name.partition("@")[0]} | (
+                {} if context is None else {"max_model_len": context}
+            )
 
 
 def test_a_declared_model_was_created_when_its_file_was_written(

@@ -62,7 +62,8 @@ class Prompts:
         if not tokens:
             raise ValueError("the prompt is empty")
         if not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
-            raise ValueError(f"prompt: token ids must be 0 to {self._vocabulary - 1}")
+            wrong = next(token for token in tokens if not 0 <= token < self._vocabulary)
+            raise self._out_of_vocabulary("prompt", wrong)
         if len(tokens) > self._most:
             raise prompt_too_long(len(tokens), request, self._most + 1)
         return Prompt(tokens, len(tokens), request, text)
@@ -158,13 +159,19 @@ class Prompts:
 
     def _check_sampling(self, sampling: Sampling, prompt_logprobs: int | None) -> None:
         known = self._vocabulary
-        if wrong := [token for token in sampling.logit_bias if not 0 <= token < known]:
-            raise ValueError(f"logit_bias: token ids must be 0 to {known - 1}, not {wrong[0]}")
-        if any(token >= known for token in sampling.stop_token_ids):
-            raise ValueError(f"stop_token_ids: token ids must be 0 to {known - 1}")
+        named = {"logit_bias": sampling.logit_bias, "stop_token_ids": sampling.stop_token_ids}
+        for field, tokens in named.items():
+            if wrong := [token for token in tokens if not 0 <= token < known]:
+                raise self._out_of_vocabulary(field, wrong[0])
         likeliest = {"logprobs": sampling.logprobs, "prompt_logprobs": prompt_logprobs}
         if wanted := [name for name, count in likeliest.items() if (count or 0) > known]:
             raise ValueError(f"{wanted[0]} must be at most {known}")
+
+    def _out_of_vocabulary(self, field: str, token: int) -> ValueError:
+        return ValueError(
+            f"{field}: token id {token} is out of vocabulary, which has {self._vocabulary} tokens: "
+            f"ids must be 0 to {self._vocabulary - 1}"
+        )
 
 
 def _special_around(tokenizer: Tokenizer) -> tuple[Sequence[int], Sequence[int]]:

@@ -119,11 +119,15 @@ class ChatChunks(_Chunks):
     def _choice(self, choice: ChoiceDelta) -> bytes:
         parsed, reason = self._parsed(choice), choice.finish
         chunks = [self._of_prompt(choice)] if choice.prompt_logprobs else []
+        parser = self._parsers.get(choice.index)
         if parsed.text or choice.logprobs or (self._has_ids and choice.tokens):
             seen = {"content": choice.logprobs, "refusal": None} if choice.logprobs else None
-            delta = {"content": parsed.text}
-            chunks.append(self._delta(choice.index, delta, seen, tokens=choice.tokens))
-        parser = self._parsers.get(choice.index)
+            ends = reason if not (parser and parser.calls) else None
+            by = choice.stopped_by if ends else None
+            delta, ids = {"content": parsed.text}, choice.tokens
+            chunks.append(self._delta(choice.index, delta, seen, ends, by, ids))
+            if ends:
+                return b"".join(chunks)
         if parser and parsed.calls:
             first = parser.calls - len(parsed.calls)
             calls = [{"index": first + n, **call} for n, call in enumerate(parsed.calls)]

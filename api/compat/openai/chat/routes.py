@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from api.compat.generation import answering
-from api.compat.generation.answering import GenerationApi
+from api.compat.generation.answering import Answer, GenerationApi
 from api.compat.generation.preparation import GenerationBody, read_body, refused
 from api.compat.openai.chat.answers import chat_completion, text_completion
 from api.compat.openai.chat.chunks import ChatChunks, TextChunks
@@ -18,12 +18,14 @@ from api.compat.openai.chat.schemas import (
 from api.compat.openai.schemas import ERRORS
 from api.context import ContextDep
 from api.dependencies import Inferrer
+from api.gateway.inference import CallResult
 from api.gateway.streaming.event_stream import MEDIA_TYPE
 from api.gateway.streaming.resuming import stream_doc
 from api.http import idempotency
 
 router = APIRouter(tags=["openai"])
 CHAT_PATH, TEXT_PATH = "/v1/chat/completions", "/v1/completions"
+INVOKED_PATH = "/invocations"
 
 
 def read_chat(value: Any) -> GenerationBody:
@@ -36,14 +38,29 @@ def read_completion(value: Any) -> GenerationBody:
     return _with("prompt", read_body(value))
 
 
+def read_invocation(value: Any) -> GenerationBody:
+    """Reads the body of either. Raises Invalid."""
+    body = read_body(value)
+    return body if "prompt" in body.input else _with("messages", body)
+
+
 def _with(field: str, body: GenerationBody) -> GenerationBody:
     if field not in body.input:
         raise refused(field, "missing", f"{field} is missing")
     return body
 
 
+def _whole(answer: Answer, result: CallResult) -> dict[str, Any]:
+    return (chat_completion if answer.prepared.is_chat else text_completion)(answer, result)
+
+
+def _chunks(answer: Answer) -> ChatChunks | TextChunks:
+    return (ChatChunks if answer.prepared.is_chat else TextChunks)(answer)
+
+
 _CHAT = GenerationApi(CHAT_PATH, read_chat, chat_completion, ChatChunks)
 _TEXT = GenerationApi(TEXT_PATH, read_completion, text_completion, TextChunks)
+_INVOKED = GenerationApi(INVOKED_PATH, read_invocation, _whole, _chunks)
 
 
 def _responses(events: str) -> dict[int | str, dict[str, Any]]:
@@ -75,3 +92,15 @@ async def create_completion(request: Request, context: ContextDep, caller: Infer
     """Returns the text that follows a prompt, as OpenAI's API does: whole, or with `stream` as
     server-sent events."""
     return await answering.answer(request, context, caller, _TEXT)
+
+
+@router.post(
+    INVOKED_PATH,
+    response_model=ChatCompletion | TextCompletion,
+    openapi_extra=stream_doc(idempotency.request_doc("ChatCompletionRequest")),
+    responses=_responses(CHAT_EVENTS),
+)
+async def invoke(request: Request, context: ContextDep, caller: Inferrer) -> Response:
+    """Answers a chat completion, or a completion where the body has a prompt: SageMaker's route,
+    which vLLM serves too."""
+    return await answering.answer(request, context, caller, _INVOKED)

@@ -44,7 +44,9 @@ def _read(value: Mapping[str, Any], before: Before) -> ResponseBody:
     store, background = value.get("store") is not False, fields.flag("background")
     fields.flag("store")
     if background and not store:
-        raise FieldError("store", "can't be false beside background: its response is stored")
+        raise FieldError(
+            "store", "must not be false: background can only be used when `store` is true"
+        )
     previous = value.get("previous_response_id")
     kept = {"store": store, "background": background, "previous_response_id": previous}
     return ResponseBody(

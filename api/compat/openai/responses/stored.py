@@ -83,7 +83,8 @@ def find(tx: Tx, tenant: str, response_id: str) -> ResponseRow:
     id = parse_id(response_id)
     row = store.get(tx, tenant, id) if id else None
     if row is None or (row.background and read.get(tx, tenant, row.id) is None):
-        raise NotFound(f"there is no response {response_id[:100]!r}, or it has expired")
+        shown = response_id[:100]
+        raise NotFound(f"Response with id {shown!r} not found: there is none, or it has expired.")
     return row
 
 

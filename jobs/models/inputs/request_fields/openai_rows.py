@@ -70,10 +70,12 @@ _CHAT = (
 _COMPLETIONS = (
     of_input("prompt", "completions", "any", "a text or its token ids, or a list of either"),
     of_input("echo", "completions", "true or false", "the prompt comes before the text", False),
+    of_input(
+        "echo", "chat", "true or false", "the message that is gone on with comes first", False
+    ),
     of_input("logprobs", "completions", "whole number", "likeliest tokens beside each, up to 20"),
     of_input("best_of", "completions", "whole number", "must be equal to `n`", 1),
     refused("best_of", "chat", "choices that are ranked", 1),
-    refused("echo", "chat", "the last message before the text", False),
     refused("suffix", _BOTH, "a text between two others", ""),
     refused("tools", "completions", "functions that the model may call", []),
     refused("tool_choice", "completions", "which of them", "none"),

@@ -336,6 +336,11 @@ _CHECKED_ALONE = {
     "output_config.format.type", "output_format.type",
 }  # fmt: skip
 """Fields that go with another one, or have one value."""
+_GOING_ON = {
+    "messages": [{"role": "assistant", "content": "We"}],
+    "continue_final_message": True,
+    "add_generation_prompt": False,
+}
 
 
 @pytest.mark.parametrize("use", ["call", "input"])
@@ -347,11 +352,17 @@ def test_what_is_served_is_not_ignored(use: str) -> None:
             value = _BY_ROUTE.get((route, row.name), EXAMPLES.get(row.name))
             assert value is not None, "an example is missing"
             changed = with_field(route, row, value)
+            same = around(route, row)
             if row.name == "continue_final_message":
                 changed["messages"] = [{"role": "assistant", "content": "We"}]
+            if (route, row.name) == ("chat", "echo"):
+                changed, same = changed | _GOING_ON, same | _GOING_ON
+            if row.name == "stream_options.continuous_usage_stats":
+                changed["stream_options"]["include_usage"] = True
+                same["stream_options"] = {"include_usage": True}
             if "tool_choice" in row.name or row.name == "parallel_tool_calls":
                 changed |= {} if "tools" in changed else {"tools": _BY_ROUTE[route, "tools"]}
-            assert read(route, changed) != read(route, around(route, row))
+            assert read(route, changed) != read(route, same)
 
 
 def test_the_table_has_every_field_of_the_packages_of_openai_and_anthropic() -> None:

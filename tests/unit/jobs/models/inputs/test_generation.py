@@ -141,7 +141,6 @@ def test_fields_that_would_change_the_output_are_refused_by_name() -> None:
         ("stream", 0),
         ("model", "other"),
         ("chat_template", "x"),
-        ("echo", True),
         ("invented", 1),
     ]
     for (name, value), case in each(cases):

@@ -84,9 +84,8 @@ def test_a_stream_begins_with_the_role_and_ends_with_done_and_with_usage_where_i
         {"role": "assistant", "content": "", "refusal": None},
         {"content": "a"},
         {"content": "b"},
-        {},
     ]
-    assert [one["choices"][0]["finish_reason"] for one in found] == [None, None, None, "stop"]
+    assert [one["choices"][0]["finish_reason"] for one in found] == [None, None, "stop"]
     named = {(one["id"], one["created"], one["model"]) for one in found}
     assert named == {("chatcmpl-1", 1_763_629_200, "m")}
     assert all("usage" not in one for one in found)
@@ -94,7 +93,7 @@ def test_a_stream_begins_with_the_role_and_ends_with_done_and_with_usage_where_i
     *found, usage, done = streamed(body, *DELTAS)
     assert (done, usage["choices"]) == ("[DONE]", [])
     assert usage["usage"]["completion_tokens"] == 2
-    assert [one["usage"] for one in found] == [None] * 4
+    assert [one["usage"] for one in found] == [None] * 3
 
 
 @pytest.mark.parametrize("asked", [CHAT, TEXT])
@@ -107,7 +106,7 @@ def test_each_chunk_has_the_usage_so_far_where_it_is_wanted(asked: dict[str, Any
     parts.append(writer.write(Delta("call_1", 1, (DELTAS[1],))))
     *found, last, done = chunks(b"".join([*parts, writer.end(result(completion("ab", 2)))]))
     counted = [one["usage"]["completion_tokens"] for one in found]
-    assert counted == ([0, 0, 3, 3, 4, 4] if "messages" in asked else [3, 3, 4])
+    assert counted == ([0, 0, 3, 3, 4] if "messages" in asked else [3, 3, 4])
     assert {one["usage"]["prompt_tokens"] for one in found} == {7}
     assert found[-1]["usage"] == {
         "prompt_tokens": 7,
@@ -119,8 +118,9 @@ def test_each_chunk_has_the_usage_so_far_where_it_is_wanted(asked: dict[str, Any
 
 
 def test_chunks_of_an_answer_without_deltas_have_its_usage() -> None:
-    body = {**CHAT, "stream": True, "stream_options": {"continuous_usage_stats": True}}
-    *found, done = streamed(body, output=completion("hello", 1))
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    body = {**CHAT, "stream": True, "stream_options": options}
+    *found, _, done = streamed(body, output=completion("hello", 1))
     assert [one["usage"]["completion_tokens"] for one in found] == [1, 1, 1]
     assert done == "[DONE]"
 
@@ -128,7 +128,7 @@ def test_chunks_of_an_answer_without_deltas_have_its_usage() -> None:
 def test_each_choice_has_its_role_and_its_end_and_each_text_its_logprobs() -> None:
     deltas = [ChoiceDelta(n, "a", (1,), (), "stop") for n in (1, 0)]
     found = streamed({**CHAT, "n": 2}, *deltas)[:-1]
-    assert [one["choices"][0]["index"] for one in found] == [0, 1, 1, 1, 0, 0]
+    assert [one["choices"][0]["index"] for one in found] == [0, 1, 1, 0]
     found = streamed({**CHAT, "logprobs": True}, ChoiceDelta(0, "a", (1,), (TOKEN,)))
     assert found[1]["choices"][0]["logprobs"] == {"content": [TOKEN], "refusal": None}
 

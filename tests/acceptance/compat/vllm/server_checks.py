@@ -1,0 +1,112 @@
+"""Checks of the server: its routes, models and tokens."""
+
+from tests.acceptance.compat.vllm.check import (
+    ASKED,
+    CHAT,
+    MODEL,
+    Check,
+    Request,
+    chat,
+    check,
+    completion,
+    get,
+    good,
+    ok,
+    said,
+)
+from tests.acceptance.compat.vllm.tool_checks import TOOLS
+
+BASIC = "serve/instrumentator/test_basic.py::"
+MODELS = "openai/models/test_models.py::"
+TOKENS = "serve/tokenize/test_tokenization.py::"
+IDS = "openai/basic/test_return_token_ids.py::"
+ROUTES = (
+    check(BASIC + "test_show_version",
+          (get("/version"), good(lambda a: isinstance(a["version"], str)))),
+    check(BASIC + "test_check_health", (get("/health"), lambda a: a.status == 200)),
+    check(BASIC + "test_request_wrong_content_type",
+          (Request(CHAT, b"model=smollm2",
+                   headers={"Content-Type": "application/x-www-form-urlencoded"}),
+           lambda a: a.status >= 400)),
+    check(MODELS + "test_check_models",
+          (get("/v1/models"), good(lambda a: [(one["id"], one["root"]) for one in a["data"]
+                                              if one["id"] == MODEL] == [(MODEL, MODEL)]))),
+    check(MODELS + "test_retrieve_base_model",
+          (get(f"/v1/models/{MODEL}"), good(lambda a: a["id"] == a["root"] == MODEL))),
+    check(MODELS + "test_retrieve_unknown_model",
+          (get("/v1/models/this-model-does-not-exist"),
+           lambda a: a.status == 404 and "does not exist" in a.said)),
+)  # fmt: skip
+BATCHED = tuple(
+    check(f"openai/chat_completion/test_batched_chat_completions.py::test_batched_chat_{name}",
+          (Request(f"{CHAT}/batch", {"model": MODEL, "messages": [ASKED, ASKED], "max_tokens": 5,
+                                     **fields}),
+           good(lambda a: {one["index"] for one in a.choices} == {0, 1})),
+          differs="there is no such route: send the conversations as a job, or as several requests")
+    for name, fields in (
+        ("completions", {}),
+        ("completions_with_json_schema", {"response_format": {"type": "json_object"}}),
+        ("completions_logprobs_not_token_id_placeholders", {"return_token_ids": True}),
+        ("completions_return_tokens_as_token_ids", {"return_tokens_as_token_ids": True}),
+        ("completions_logprob_token_ids", {"logprob_token_ids": [1, 2]}),
+    )
+)  # fmt: skip
+TOKENIZED = (
+    check(TOKENS + "test_tokenize_completions",
+          *((Request("/tokenize", {"model": MODEL, "prompt": "a test", "add_special_tokens": add}),
+             good(lambda a: a["count"] == len(a["tokens"]) > 0 and a["token_strs"] is None))
+            for add in (False, True)), needs="/tokenize"),
+    check(TOKENS + "test_tokenize_chat",
+          (Request("/tokenize", {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}],
+                                 "add_generation_prompt": True, "continue_final_message": False,
+                                 "add_special_tokens": False}),
+           good(lambda a: a["count"] == len(a["tokens"]) > 0)), needs="/tokenize"),
+    check(TOKENS + "test_tokenize_chat_with_tools",
+          (Request("/tokenize", {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}],
+                                 "tools": TOOLS}),
+           good(lambda a: a["count"] == len(a["tokens"]) > 0)), needs="/tokenize"),
+    check(TOKENS + "test_tokenize_with_return_token_strs",
+          (Request("/tokenize", {"model": MODEL, "prompt": "a test", "return_token_strs": True}),
+           good(lambda a: len(a["token_strs"]) == a["count"])), needs="/tokenize"),
+    check(TOKENS + "test_detokenize",
+          (Request("/tokenize", {"model": MODEL, "prompt": "a test",
+                                 "add_special_tokens": False}), ok),
+          (lambda found: Request("/detokenize", {"model": MODEL, "tokens": found[0]["tokens"]}),
+           good(lambda a: a.body == {"prompt": "a test"})), needs="/detokenize"),
+    check(IDS + "test_basic_completion_with_emoji",
+          (completion("I love coding 🚀", max_tokens=10, logprobs=1, return_token_ids=True),
+           good(lambda a: a.choice["token_ids"] and a.choice["prompt_token_ids"])),
+          (completion("I love coding 🚀", max_tokens=10, logprobs=1, return_token_ids=False),
+           good(lambda a: not a.choice.get("token_ids")
+                and not a.choice.get("prompt_token_ids"))), needs="return_token_ids"),
+    check(IDS + "test_chat_completion_with_tool_use",
+          (chat(tools=TOOLS, max_tokens=10, logprobs=True, return_token_ids=True),
+           good(lambda a: a.choice["token_ids"] and a["prompt_token_ids"])),
+          (chat(tools=TOOLS, max_tokens=10, logprobs=True, return_token_ids=False),
+           good(lambda a: not a.choice.get("token_ids") and not a.body.get("prompt_token_ids"))),
+          needs="return_token_ids"),
+    check(IDS + "test_comparison_with_prompt_logprobs_and_logprobs",
+          (completion("Hello, world!", max_tokens=10, echo=True, logprobs=1, prompt_logprobs=1,
+                      return_token_ids=True, return_tokens_as_token_ids=True),
+           good(lambda a: [int(one.removeprefix("token_id:"))
+                           for one in a.choice["logprobs"]["tokens"]]
+                == [*a.choice["prompt_token_ids"], *a.choice["token_ids"]])),
+          needs="return_token_ids"),
+    check(IDS + "test_chat_completion_with_emoji_and_token_ids",
+          (said("I love cats 🐱", max_tokens=10, logprobs=True, return_token_ids=True),
+           good(lambda a: a.choice["token_ids"] and a["prompt_token_ids"])),
+          (said("I love cats 🐱", max_tokens=10, stream=True, return_token_ids=True),
+           good(lambda a: a.body[0]["prompt_token_ids"]
+                and not any("prompt_token_ids" in one for one in a.body[1:]))),
+          needs="return_token_ids"),
+    check("openai/chat_completion/test_chat_completion.py::"
+          "test_chat_completion_truncation_side_controls_prompt_truncation",
+          (said("Summarize.", max_tokens=1, return_token_ids=True), ok),
+          *((said("Summarize.", max_tokens=1, return_token_ids=True, truncate_prompt_tokens=4,
+                  truncation_side=side), ok) for side in ("right", "left")),
+          together=lambda found: (
+              found[1]["prompt_token_ids"] == found[0]["prompt_token_ids"][:4]
+              and found[2]["prompt_token_ids"] == found[0]["prompt_token_ids"][-4:]),
+          needs="return_token_ids"),
+)  # fmt: skip
+CHECKS: tuple[Check, ...] = (*ROUTES, *BATCHED, *TOKENIZED)
