@@ -1,7 +1,8 @@
-"""Content codings: gzip and deflate of responses, and of requests, whose bodies are expanded as
-they come in: what bounds a body counts its expanded bytes."""
+"""Content codings: gzip and deflate of responses, and of requests, which may be in zstd too. Their
+bodies are expanded as they come in: what bounds a body counts its expanded bytes."""
 
 import re
+import sys
 import zlib
 from collections.abc import Generator, Iterable
 
@@ -10,9 +11,17 @@ from starlette.types import Message, Receive
 
 from jobs.errors import Malformed, UnsupportedMedia
 
+if sys.version_info >= (3, 14):
+    from compression.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
+else:
+    from backports.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
+
 _LEVEL = 1  # result lines shrink to a fifth; a higher level costs twice for a tenth less
 _GZIP = 16 + zlib.MAX_WBITS
 _WINDOWS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": zlib.MAX_WBITS}
+_ZSTD_OPTIONS: dict[int, int] = {
+    DecompressionParameter.window_log_max: 23
+}  # 8 MiB, as RFC 9659 bounds it
 _PIECE_BYTES = 1 << 18  # expanded at a time, in less than a millisecond
 # A body that expands a thousand times would hold the event loop for as long as it does: all but its
 # first piece is expanded in threads, few at a time, in turn with other bodies.
@@ -77,11 +86,15 @@ class Inflated:
 
     def __init__(self, receive: Receive, coding: str) -> None:
         """Raises UnsupportedMedia."""
-        if coding not in _WINDOWS:
-            message = f"the Content-Encoding is {coding!r}; use gzip or deflate, or none"
+        if coding != "zstd" and coding not in _WINDOWS:
+            message = f"the Content-Encoding is {coding!r}; use gzip, deflate or zstd, or none"
             raise UnsupportedMedia(message)
         self._receive, self._coding = receive, coding
-        self._stream = zlib.decompressobj(_WINDOWS[coding])
+        self._stream = (
+            ZstdDecompressor(options=_ZSTD_OPTIONS)
+            if coding == "zstd"
+            else zlib.decompressobj(_WINDOWS[coding])
+        )
         self._is_full = False  # the latest piece was: more may be expanded without more bytes
         self._more = True  # bytes are to come
         self._begun = False
@@ -89,7 +102,8 @@ class Inflated:
     async def __call__(self) -> Message:
         """Returns the next message, its body expanded. Raises Malformed."""
         if self._is_full:
-            rest = self._stream.unconsumed_tail
+            # The one of zstd keeps what it has not read.
+            rest = getattr(self._stream, "unconsumed_tail", b"")
             return await to_thread.run_sync(self._expanded, rest, limiter=_PLACES)
         message = await self._receive()
         if message["type"] != "http.request":
@@ -99,11 +113,13 @@ class Inflated:
 
     def _expanded(self, data: bytes) -> Message:
         self._begun = self._begun or bool(data)
+        if self._stream.eof and data:
+            raise self._malformed()
         try:
-            piece = self._stream.decompress(data, _PIECE_BYTES)
-        except zlib.error as error:
+            piece = b"" if self._stream.eof else self._stream.decompress(data, _PIECE_BYTES)
+        except (zlib.error, ZstdError) as error:
             raise self._malformed() from error
-        self._is_full = len(piece) == _PIECE_BYTES
+        self._is_full = len(piece) == _PIECE_BYTES and not self._stream.eof
         more = self._more or self._is_full
         ended_early = self._begun and not (more or self._stream.eof)
         if ended_early or self._stream.unused_data:

@@ -3,7 +3,10 @@
 import asyncio
 import gzip
 import io
+import random
+import sys
 import zlib
+from contextlib import nullcontext
 
 import pytest
 from fastapi import Request
@@ -12,6 +15,11 @@ from starlette.types import Message
 from api.http import bodies
 from api.http.compression import compress, gzip_stream, wants_gzip
 from jobs.errors import Malformed, TooLarge, UnsupportedMedia
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 WANTED = [
     "gzip", "GZip", "x-gzip", "*", "deflate, gzip;q=1.0, *;q=0.5", "gzip;q=0.001",
@@ -79,18 +87,43 @@ def test_a_body_is_compressed_as_asked_for_and_comes_back(accepted: str, coding:
     assert compress(b"short", accepted) == (b"short", "")
 
 
-@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def in_coding(body: bytes, coding: str) -> bytes:
+    return zstd.compress(body) if coding == "zstd" else compress(body, coding)[0]
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "zstd"])
 def test_a_body_that_is_too_large_or_not_what_it_says_is_refused(coding: str) -> None:
     large = bytes(10_000_000)
-    sent, _ = compress(large, coding)
+    sent = in_coding(large, coding)
     assert len(sent) < 100_000
     with pytest.raises(TooLarge, match="more than 1,000 bytes"):
         expanded(sent, coding, 1000)
-    assert expanded(sent, coding, len(large)) == large
-    sent, _ = compress(BODY, coding)
+    for piece in (7, 1 << 16):
+        assert expanded(sent, coding, len(large), piece) == large
+    sent = in_coding(BODY, coding)
     for wrong in (BODY, sent[:-1], sent + b"more", b"\x1f"):
         with pytest.raises(Malformed):
             expanded(wrong, coding, len(BODY))
+
+
+@pytest.mark.parametrize("size", [1 << 18, 3 << 18, (1 << 18) + 1])
+def test_a_body_whose_last_piece_is_full_ends(size: int) -> None:
+    body = bytes(size)
+    for coding in ("gzip", "zstd"):
+        assert expanded(in_coding(body, coding), coding, size) == body
+        with pytest.raises(Malformed):
+            expanded(in_coding(body, coding) + b"more", coding, size)
+
+
+def test_a_window_over_eight_mebibytes_is_refused() -> None:
+    body = random.Random(0).randbytes(9 << 20)  # longer than the window, which is declared then
+    for log, refused in ((23, False), (24, True)):
+        options: dict[int, int] = {zstd.CompressionParameter.window_log: log}
+        compressor = zstd.ZstdCompressor(options=options)
+        sent = compressor.compress(body) + compressor.flush()
+        expected = pytest.raises(Malformed) if refused else nullcontext()
+        with expected:
+            assert expanded(sent, "zstd", len(body)) == body
 
 
 def test_long_bodies_are_heavy_and_so_are_many_values() -> None:
