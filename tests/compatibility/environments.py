@@ -107,7 +107,10 @@ def _run(command: list[str], folder: Path, deadline: float) -> None:
         raise CannotBeBuilt((done.stderr.strip() or done.stdout.strip()).splitlines()[-1])
 
 
-NAMES = ("ai-sdk", *sorted(path.stem for path in (HERE / "locks").glob("*.txt")))
+NAMES = sorted(
+    [path.parent.name for path in HERE.glob("*/package.json")]
+    + [path.stem for path in (HERE / "locks").glob("*.txt")]
+)
 ENVIRONMENTS = {name: Environment(name) for name in NAMES}
 
 

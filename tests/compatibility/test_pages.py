@@ -2,6 +2,7 @@
 tool, as a reader would run it, against a whole platform. It reaches nothing but that."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from tests.support.pages import CLIENT, MINILM, ROOT, Recipe, as_shown, lay_out,
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import PATIENCE_S
 
-PAGES = ROOT / "ops" / "docs" / "how-to" / "compatibility"
+FOLDER = ROOT / "ops" / "docs" / "how-to" / "compatibility"
+PAGES = {path.stem: path for path in FOLDER.rglob("*.md")}
 NOT_RUN = {
     "index": "a table",
     "lm-eval": "needs a tokenizer of the hub; `test_lm_eval.py` runs its tool",
@@ -54,18 +56,23 @@ def _where_installed(names: list[str]) -> list[object]:
 
 
 def page(name: str, address: str = ADDRESS) -> Recipe:
-    return recipe(name, (PAGES / f"{name}.md").read_text().replace(ADDRESS, address))
+    return recipe(name, PAGES[name].read_text().replace(ADDRESS, address))
 
 
 @pytest.fixture(scope="module")
 def platform(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """Its model that generates has random weights: what it writes has the form that was asked for,
-    or none."""
+    or none. Beside it is one that calls tools."""
     folder = tiny_llama.save(
         tmp_path_factory.mktemp("tiny"), with_tools=True, max_position_embeddings=4096
     )
     options = {**tiny_llama.options(folder), "block_tokens": 16, "target_ttft_ms": 600_000}
-    with platforms.running(spec(MINILM + model("smollm2", "transformers", **options))) as running:
+    served = (
+        MINILM
+        + model("smollm2", "transformers", **options)
+        + model("qwen3", "python", task="chat", file=str(HERE / "assistant.py"))
+    )
+    with platforms.running(spec(served)) as running:
         yield running
 
 
@@ -89,8 +96,21 @@ def run_page(name: str, platform: Platform, folder: Path, *paths: Path, **enviro
 
 
 def test_every_page_is_run_but_those_that_say_why() -> None:
-    pages = {path.stem for path in PAGES.glob("*.md")}
-    assert pages == {*CALLED, *SCHEDULED, *NOT_RUN}
+    assert PAGES.keys() == {*CALLED, *SCHEDULED, *NOT_RUN}
+
+
+def test_each_row_of_the_table_names_its_command() -> None:
+    rows = [line for line in PAGES["index"].read_text().splitlines() if line.startswith("| [")]
+    linked: list[str] = []
+    for row in rows:
+        names = [Path(link).stem for link in re.findall(r"\((\S+\.md)\)", row)]
+        chosen = names[0] if len(names) == 1 else '"' + " or ".join(names) + '"'
+        own = f"tests/compatibility/test_{names[0].replace('-', '_')}.py"
+        given = own if names[0] in NOT_RUN else f"tests/compatibility -k {chosen}"
+        assert row.endswith(f" `pytest {given}` |")
+        assert names[0] not in NOT_RUN or (ROOT / own).exists()
+        linked += names
+    assert {*linked} == PAGES.keys() - {"index"}
 
 
 @pytest.mark.parametrize("name", [*CALLED, *SCHEDULED])
