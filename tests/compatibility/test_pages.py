@@ -24,9 +24,15 @@ NOT_RUN = {
     "lm-eval": "needs a tokenizer of the hub; `test_lm_eval.py` runs its tool",
     "open-webui": "settings of a server, whose requests are tested",
 }
-SHARED = {"dbt": "tables"}  #: pages whose environment has another name
+SHARED = {  #: pages whose environment has another name
+    "dbt": "tables",
+    "dspy": "agents",
+    "instructor": "agents",
+    "openai-agents": "agents",
+    "pydantic-ai": "agents",
+}
 SCHEDULED = ["airflow", "dagster", "dbt", "prefect"]  #: tools that try steps again
-CALLED = sorted(ENVIRONMENTS.keys() - SCHEDULED - NOT_RUN.keys())
+CALLED = sorted((ENVIRONMENTS.keys() | SHARED) - {"agents", *SCHEDULED, *NOT_RUN})
 KINDS = {"bash", "python", "js", "sql", "yaml", "text"}
 
 NOWHERE = "http://127.0.0.1:9"  # a proxy that isn't there
