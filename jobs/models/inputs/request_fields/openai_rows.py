@@ -10,6 +10,7 @@ _GENERATING = "chat completions responses messages"
 _OPENAI = "chat completions responses"
 _BOTH = "chat completions"
 _RETURNING = "responses embeddings"
+_SUMMARIES = ("auto", "concise", "detailed")
 
 _CALL = (
     of_call("model", _ALL, "text", "name@version; or a name: its newest version that is ready"),
@@ -165,8 +166,12 @@ _RESPONSES = (
     label("max_tool_calls", "responses", "whole number", "of tools of the provider: there is none"),
     label("reasoning", "responses", "object", "of models that reason"),
     refused("reasoning.effort", "responses", "reasoning before the answer", "none"),
-    refused("reasoning.summary", "responses", "a summary of the reasoning"),
-    refused("reasoning.generate_summary", "responses", "the same, as it was named before"),
+    refused(
+        "reasoning.summary", "responses", "a summary of the reasoning: there is none", *_SUMMARIES
+    ),
+    refused(
+        "reasoning.generate_summary", "responses", "the same, as it was named before", *_SUMMARIES
+    ),
     refused("reasoning.context", "responses", "earlier reasoning", "auto"),
     refused("reasoning.mode", "responses", "another model", "standard"),
     refused(

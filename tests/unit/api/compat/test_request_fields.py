@@ -211,6 +211,16 @@ def test_what_is_not_served_is_refused_by_name() -> None:
             assert _refused_field(route, row, {"asked": "for"}) == _place(row)
 
 
+def test_a_summary_may_be_asked_for_where_no_reasoning_is() -> None:
+    """Inspect asks for one in each response."""
+    for (name, length), case in each(
+        [*product(("summary", "generate_summary"), ("auto", "concise", "detailed"))]
+    ):
+        with case:
+            asked = {"model": "m", "input": "hi", "reasoning": {name: length}}
+            assert read("responses", asked)
+
+
 def test_a_label_has_its_type() -> None:
     for (route, row), case in each(list(cases("label")), name=_named):
         if route == "embeddings":
