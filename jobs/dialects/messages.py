@@ -33,6 +33,9 @@ PLACEHOLDER = [{"role": "user", "content": ""}]
 
 _SCHEMA, _SCHEMA_HERE = "response_format.json_schema.schema", "output_config.format.schema"
 
+_EFFORTS = {"adaptive": "medium", "enabled": "medium", "disabled": "none"}
+"""Effort of reasoning by the type of `thinking`."""
+
 ReportFault = Callable[..., None]
 """Gets the code and the message of a fault, and its place in the request."""
 
@@ -53,6 +56,7 @@ def input_of(params: Mapping[str, Any], fault: ReportFault) -> dict[str, Any]:
         value["messages"] = _messages(params.get("system"), params.get("messages"))
         value |= _tools(params.get("tools"), params.get("tool_choice"))
         value |= _output_format(params)
+        value |= _thinking(params.get("thinking"))
     except _Unserved as refused:
         fault("unsupported", refused.message, *refused.loc)
         value["messages"] = PLACEHOLDER
@@ -199,6 +203,18 @@ def _output_format(params: Mapping[str, Any]) -> dict[str, Any]:
         raise _Unserved("must be a JSON schema", *place, "schema")
     schema = {"name": "answer", "schema": wanted["schema"], "strict": True}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+def _thinking(thinking: Any) -> dict[str, Any]:
+    """Converts what is said of reasoning: it is a variable of the chat template. Raises
+    _Unserved."""
+    kind = thinking.get("type") if isinstance(thinking, dict) else thinking
+    if kind is None:
+        return {}
+    if not isinstance(kind, str) or kind not in _EFFORTS:
+        message = 'the type must be "adaptive", "enabled" or "disabled"'
+        raise _Unserved(message, "thinking", "type")
+    return {"reasoning_effort": _EFFORTS[kind]}
 
 
 def _tool(tool: Any, *loc: str | int) -> dict[str, Any]:

@@ -34,9 +34,9 @@ def response_object(
         "incomplete_details": None,
         "output": [],
         "usage": None,
+        "reasoning": {"effort": None, "summary": None},
         **shown,
         "truncation": "disabled",
-        "reasoning": {"effort": None, "summary": None},
         "service_tier": "default",
         **(ended or {}),
     }

@@ -20,7 +20,9 @@ _INCLUDABLE = (
     "computer_call_output.output.image_url", "message.input_image.image_url",
 )  # fmt: skip
 _PASSED_ON = table.shared("responses", "chat")
-_NAMES = {"messages": "input", "response_format": "text.format"}
+_NAMES = {
+    "messages": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort",
+}  # fmt: skip
 """Our fields, where those of the chat completion that they become have other names."""
 _ECHOED = frozenset({
     "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "max_tool_calls",
@@ -106,6 +108,7 @@ def _input(
         input["max_completion_tokens"] = most
     top = _logprobs(fields, value, input)
     text = _text_format(value.get("text"), input)
+    reasoning = _reasoning(value.get("reasoning"), input)
     tools = _tools(value.get("tools"), input)
     choice = _tool_choice(value.get("tool_choice"), input)
     parallel = value.get("parallel_tool_calls") is not False
@@ -123,11 +126,22 @@ def _input(
         "frequency_penalty": fields.number("frequency_penalty", 0.0, -2, 2),
         "top_logprobs": top,
         "text": text,
+        "reasoning": reasoning,
         "tools": tools,
         "tool_choice": choice,
         "parallel_tool_calls": parallel,
     }
     return input, shown
+
+
+def _reasoning(reasoning: Any, input: dict[str, Any]) -> dict[str, Any]:
+    """Takes an effort into the input; returns what the response repeats of it."""
+    if not isinstance(reasoning, dict | None):
+        raise FieldError("reasoning", "must be an object")
+    effort = (reasoning or {}).get("effort")
+    if effort is not None:
+        input["reasoning_effort"] = effort
+    return {"effort": effort, "summary": None}
 
 
 def _text_or_none(value: Mapping[str, Any], name: str) -> str | None:

@@ -24,6 +24,8 @@ COMPLETION_TOKENS = 16  # of a completion that names no max_tokens, as OpenAI's
 _SHOWN = 100  # characters of a client's text in an error
 _ID_DIGITS = 9  # of a token id
 _MOST_NAMED = 5  # of what is wrong, in an error
+_WITHOUT_REASONING = ("none", "minimal")
+EFFORTS = (*_WITHOUT_REASONING, "low", "medium", "high", "xhigh", "max")  #: of reasoning
 T = TypeVar("T")
 _SET_BY_US = frozenset(
     {"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template"}
@@ -60,11 +62,21 @@ class Sampling:
 class Rendering:
     """How a conversation becomes a prompt."""
 
-    variables: Mapping[str, Any] = field(default_factory=dict)  #: of the chat template
+    variables: Mapping[str, Any] = field(default_factory=dict)  #: of the chat template, as asked
+    effort: str = ""  #: of reasoning, which some templates look at; "": as the template has it
     add_generation_prompt: bool = True  #: it ends with the beginning of the assistant's message
     continue_final_message: bool = False  #: it ends within the last message, which is gone on with
     #: those that the tokenizer puts around a text; None: around a prompt, not around a conversation
     add_special_tokens: bool | None = None
+
+    @property
+    def template_variables(self) -> Mapping[str, Any]:
+        """Variables of the chat template; those of an effort have the names that vLLM gives them,
+        and a template that doesn't look at one is as without."""
+        if not self.effort:
+            return self.variables
+        thinks = self.effort not in _WITHOUT_REASONING
+        return {"enable_thinking": thinks, "reasoning_effort": self.effort, **self.variables}
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +269,16 @@ def _rendering(fields: Fields, messages: Sequence[Mapping[str, Any]] | None) -> 
                 f"chat_template_kwargs.{name[:_SHOWN]}",
                 "is set by the request itself: leave it out",
             )
-    return Rendering(variables or {}, generation, continues, chosen)
+    return Rendering(variables or {}, _effort(fields), generation, continues, chosen)
+
+
+def _effort(fields: Fields) -> str:
+    effort = fields.get("reasoning_effort")
+    if effort is None:
+        return ""
+    if effort not in EFFORTS:
+        raise FieldError("reasoning_effort", f"must be one of {', '.join(EFFORTS)}")
+    return str(effort)
 
 
 def _truncation(fields: Fields) -> Truncation:

@@ -207,7 +207,7 @@ def test_the_native_routes_take_the_same_id(claude: Anthropic) -> None:
         (asked("a", "x", max_tokens=0), "requests.0.params.max_tokens"),
         (asked("a", "x", stream=True), "requests.0.params.stream"),
         (asked("a", "x", tools=[{"type": "bash_20250124"}]), "requests.0.params.tools.0"),
-        (asked("a", "x", thinking={"type": "enabled"}), "requests.0.params.thinking"),
+        (asked("a", "x", thinking={"type": "some"}), "requests.0.params.thinking.type"),
         (asked("a", "x", messages=[]), "requests.0.params.messages"),
         (asked("a", [{"type": "image", "source": {}}]), "requests.0.params.messages.0.content.0"),
         (asked("a", "x", model="echo"), "echo does any, not chat"),

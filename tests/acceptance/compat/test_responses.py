@@ -214,7 +214,7 @@ def test_log_probabilities_come_where_they_are_included(client: OpenAI) -> None:
     [
         ({"conversation": "conv_1"}, "conversation"),
         ({"context_management": [{"type": "compaction"}]}, "context_management"),
-        ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
+        ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"text": {"colour": "red"}}, "text.colour"),
         ({"include": ["everything"]}, "include"),

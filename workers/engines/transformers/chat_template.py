@@ -86,7 +86,7 @@ class ChatTemplate:
             text = template.render(
                 **{
                     "documents": None,
-                    **rendering.variables,
+                    **rendering.template_variables,
                     "messages": _ended(said) if rendering.continue_final_message else said,
                     "tools": list(tools) or None,
                     "add_generation_prompt": rendering.add_generation_prompt,

@@ -31,6 +31,8 @@ _INPUT = (
     of_input("output_format", _ON, "object", "`output_config.format`, as it was named before"),
     of_input("output_format.type", _ON, "text", "`json_schema`"),
     of_input("output_format.schema", _ON, "object", "the schema"),
+    of_input("thinking", _ON, "object", "reasoning before the answer"),
+    of_input("thinking.type", _ON, "text", "`adaptive` or `enabled`: with it; `disabled`: without"),
 )
 _LABELS = (
     label("metadata", _ON, "object", "`user_id`: for routes that keep users at a version"),
@@ -42,17 +44,10 @@ _LABELS = (
     label("tools[].cache_control", _ON, "object", "the same"),
     label("tools[].eager_input_streaming", _ON, "true or false", "a call comes as one delta"),
     label("output_config.effort", _ON, "text", "no model is told it"),
+    label("thinking.budget_tokens", _ON, "whole number", "no model is told it"),
+    label("thinking.display", _ON, "text", "thinking is part of the text"),
 )
 _REFUSED = (
-    refused(
-        "thinking",
-        _ON,
-        "reasoning before the answer; where it is adaptive, the model's template decides",
-        {"type": "disabled"},
-        {"type": "adaptive"},
-        {"type": "adaptive", "display": "omitted"},
-        {"type": "adaptive", "display": "summarized"},
-    ),
     refused("output_config.task_budget", _ON, "tokens that the model is told of"),
     refused("tools[].allowed_callers", _ON, "calls by programs", ["direct"], []),
     refused("tools[].defer_loading", _ON, "tools that a search finds", False),

@@ -60,7 +60,8 @@ _CHAT = (
     refused("audio", "chat", "the voice of an answer that is spoken"),
     refused("functions", _BOTH, "tools, as they were named before", []),
     refused("function_call", _BOTH, "`tool_choice`, as it was named before", "none"),
-    refused("reasoning_effort", _BOTH, "reasoning before the answer", "none"),
+    of_input("reasoning_effort", "chat", "text", "for a chat template that reads it"),
+    refused("reasoning_effort", "completions", "reasoning before the answer", "none"),
     refused(
         "verbosity", _BOTH, "a wish for the length: no model is told it", "medium", "low", "high"
     ),
@@ -164,8 +165,8 @@ _RESPONSES = (
     of_input("tool_choice.name", "responses", "text", "name of the function"),
     of_input("parallel_tool_calls", "responses", "true or false", "false: one call at most", True),
     label("max_tool_calls", "responses", "whole number", "of tools of the provider: there is none"),
-    label("reasoning", "responses", "object", "of models that reason"),
-    refused("reasoning.effort", "responses", "reasoning before the answer", "none"),
+    of_input("reasoning", "responses", "object", "of models that reason", {}),
+    of_input("reasoning.effort", "responses", "text", "for a chat template that reads it"),
     refused(
         "reasoning.summary", "responses", "a summary of the reasoning: there is none", *_SUMMARIES
     ),

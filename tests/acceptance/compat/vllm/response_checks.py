@@ -162,13 +162,12 @@ CHECKS: tuple[Check, ...] = (
           (response("The first paragraph of Moby Dick?", reasoning={"effort": "low"},
                     max_output_tokens=5, ignore_eos=True),
            good(lambda a: a["status"] == "incomplete"
-                and a["incomplete_details"]["reason"] == "max_output_tokens")),
-          needs="reasoning.effort"),
+                and a["incomplete_details"]["reason"] == "max_output_tokens"))),
     check(SIMPLE + "test_extra_sampling_params",
           (response("Write a short sentence", max_output_tokens=50, temperature=0.7, top_p=0.9,
                     top_k=40, repetition_penalty=1.2, seed=42),
            good(lambda a: has_ended(a) and a.text))),
     check(SIMPLE + "test_streaming_types",
           (response("a story about a cat", reasoning={"effort": "low"}, tools=[], stream=True,
-                    background=False, **MOST), good(is_nested)), needs="reasoning.effort"),
+                    background=False, **MOST), good(is_nested))),
 )  # fmt: skip

@@ -310,6 +310,8 @@ EXAMPLES: Mapping[str, Any] = {
     "encoding_format": "base64", "dimensions": 3, "stream": True, "timeout_ms": 5,
     "first_token_ms": 5, "idle_ms": 5, "stream_options.include_usage": True,
     "stream_options.continuous_usage_stats": True,
+    "reasoning_effort": "low", "reasoning": {"effort": "low"}, "reasoning.effort": "low",
+    "thinking": {"type": "enabled"}, "thinking.type": "disabled",
     "model": "other", "ignore_eos": True, "stop_token_ids": [1],
     "chat_template_kwargs": {"a": 1}, "add_generation_prompt": False,
     "truncate_prompt_tokens": 5, "bad_words": ["x"],

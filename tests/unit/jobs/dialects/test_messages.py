@@ -40,7 +40,7 @@ def test_blank_lines_at_the_end_are_no_requests() -> None:
 
 def test_parameters_and_system_are_converted() -> None:
     system = [{"type": "text", "text": "Be ", "cache_control": {"type": "ephemeral"}}]
-    left_out = {"metadata": {"user_id": "u"}, "thinking": {"type": "adaptive"}}
+    left_out = {"metadata": {"user_id": "u"}}
     system.append({"type": "text", "text": "kind."})
     asked = {"system": system, "stop_sequences": ["END"], "temperature": 0.5, "top_k": 3}
     messages = [{"role": "system", "content": "Be kind."}, *BASE["messages"]]
@@ -97,7 +97,7 @@ def test_what_is_not_served_is_refused_with_its_place() -> None:
 
     schemaless = {"format": {"type": "json_schema"}}
     cases = [
-        ({"thinking": {"type": "enabled", "budget_tokens": 1}}, "thinking"),
+        ({"thinking": {"type": "some"}}, "thinking.type"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0"),
         ({"tools": [{"name": "x"}]}, "tools.0"),
@@ -119,6 +119,12 @@ def test_what_is_not_served_is_refused_with_its_place() -> None:
     for (params, where), case in each(cases):
         with case:
             assert [".".join(map(str, place)) for place in refused(**params)] == [where]
+
+
+def test_thinking_is_an_effort_of_reasoning() -> None:
+    for kind, effort in (("adaptive", "medium"), ("enabled", "medium"), ("disabled", "none")):
+        thinking = {"type": kind, "budget_tokens": 1024, "display": "omitted"}
+        assert converted(thinking=thinking) == converted() | {"reasoning_effort": effort}
 
 
 def test_a_choice_of_tools_and_a_format_are_converted_and_an_effort_changes_nothing() -> None:

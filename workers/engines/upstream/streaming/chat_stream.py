@@ -145,6 +145,8 @@ def conversation_of(request: GenerationRequest) -> dict[str, Any]:
     its = request.rendering
     if its.variables:
         body["chat_template_kwargs"] = its.variables
+    if its.effort:
+        body["reasoning_effort"] = its.effort
     if its.continue_final_message:
         body["continue_final_message"] = True
     if its.add_special_tokens:

@@ -128,11 +128,17 @@ def test_fields_that_leave_the_output_as_it_is_are_accepted() -> None:
             assert chat(**{name: value}) == chat()
 
 
+def test_an_effort_of_reasoning_is_one_of_those_that_apis_have() -> None:
+    assert "reasoning_effort must be one of none, minimal" in problem(
+        {**CHAT, "reasoning_effort": "huge"}
+    )
+    assert problem({"prompt": "x", "reasoning_effort": "low"}).startswith("reasoning_effort isn't")
+
+
 def test_fields_that_would_change_the_output_are_refused_by_name() -> None:
     cases = [
         ("audio", {"voice": "alloy"}),
         ("modalities", ["text", "audio"]),
-        ("reasoning_effort", "low"),
         ("web_search_options", {}),
         ("functions", [{}]),
         ("function_call", "auto"),

@@ -73,6 +73,29 @@ def test_variables_of_a_request_reach_the_template(tmp_path: Path) -> None:
         rendered(tmp_path, "{{ x + 'a' }}", said, variables=variables)
 
 
+@pytest.mark.parametrize(
+    ("effort", "variables", "shown"),
+    [
+        (None, {}, "thinks "),
+        ("none", {}, "none"),
+        ("minimal", {}, "minimal"),
+        ("high", {}, "thinks high"),
+        ("high", {"enable_thinking": False}, "high"),
+    ],
+)
+def test_an_effort_of_reasoning_reaches_templates_that_look_at_it(
+    folder: Path, tmp_path: Path, effort: str | None, variables: Any, shown: str
+) -> None:
+    """The template of Qwen3 looks at `enable_thinking`, that of gpt-oss at `reasoning_effort`."""
+    said = [{"role": "user", "content": "hi"}]
+    asked = {"reasoning_effort": effort, "chat_template_kwargs": variables}
+    assert prompt(folder, messages=said, **asked).text == prompt(folder, messages=said).text
+    looks = "{% if enable_thinking | default(true) %}thinks {% endif %}{{ reasoning_effort }}"
+    rendering = generation.parse({"messages": said, **asked}).rendering
+    given = {"variables": rendering.variables, "effort": rendering.effort}
+    assert rendered(tmp_path, looks, *said, **given) == shown
+
+
 def test_tools_reach_the_template_unless_none_may_be_chosen(folder: Path) -> None:
     tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
     value = {"messages": [{"role": "user", "content": ""}], "tools": [tool]}
