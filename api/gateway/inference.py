@@ -183,8 +183,9 @@ class InferenceSession:
                 ended.model = request.admitted_by
             raise
         token_ms, worker = timing.pop("token_ms", ()), timing.pop("worker", "")
+        truncated = timing.pop("truncated", 0)
         self.call_log.record_end(request, timing, token_ms, worker=worker, units=units)
-        return CallResult(request.id, plan, output or b"null", units, timing)
+        return CallResult(request.id, plan, output or b"null", units, timing, truncated)
 
     def _token_ms(self) -> Sequence[int]:
         """Returns when deltas came, for a call whose worker tells nothing: it was withdrawn."""
@@ -200,6 +201,7 @@ class CallResult:
     output: bytes  #: JSON text, as the worker wrote it
     units: int
     timing: Mapping[str, Any]
+    truncated: int = 0  #: tokens of its text that were cut away
 
 
 def is_temporary(error: BaseException) -> bool:

@@ -132,13 +132,16 @@ def prepare(models: Registry, raw: bytes, ready: ReadyVersions) -> PreparedCall:
 async def _call(session: InferenceSession, prepared: PreparedCall) -> bytes:
     result = await session.call(orjson.Fragment(prepared.value), iter(prepared.plans))
     plan = result.plan
+    usage = {plan.model.spec.unit: result.units}
+    if result.truncated:
+        usage["truncated"] = result.truncated
     total_ms = round((clock.monotonic() - session.since_s) * 1000, 3)
     body = {
         "id": result.id,
         "model": plan.model.name,
         "version": plan.model.version,
         "output": orjson.Fragment(result.output),
-        "usage": {plan.model.spec.unit: result.units},
+        "usage": usage,
         "timing": {
             "gateway_ms": metrics.gateway_ms(total_ms, result.timing),
             **result.timing,

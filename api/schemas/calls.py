@@ -182,7 +182,10 @@ class CallResponse(BaseModel):
     model: ModelName
     version: ModelVersion = Field(description="version of the model that served the call")
     output: Any = Field(examples=[VECTOR])
-    usage: dict[str, int] = Field(examples=[{"tokens": 7}])
+    usage: dict[str, int] = Field(
+        description="its size, and as `truncated` the tokens of its text that were cut off, if any",
+        examples=[{"tokens": 7}],
+    )
     timing: dict[str, float | int | str] = Field(
         description="where the time went: gateway_ms, preprocess_ms, queue_ms, batch_ms, "
         "engine_ms and post_ms add up to total_ms; and the size and flush reason of its launch",

@@ -281,6 +281,11 @@ class Job(BaseModel):
     labels: dict[str, str] = Field(examples=[_LABELS])
     generation: int = Field(examples=[1])
     counts: Counts
+    truncated: int = Field(
+        description="items that succeeded with a text that was cut: their `usage.truncated` is the "
+        "number of its tokens that were left out",
+        examples=[0],
+    )
     created_at: Timestamp
     started_at: str | None = Field(examples=["2026-11-20T09:00:00.250000Z"])
     finished_at: str | None

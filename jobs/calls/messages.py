@@ -86,7 +86,9 @@ class Reply:
     output: bytes | None  #: JSON text
     error: tuple[str, str] | None  #: code, message
     units: int  #: size
-    timing: dict[str, Any]  #: ms; and `worker`, which apis keep to themselves
+    #: ms; and what apis show elsewhere or nowhere: `worker`, `token_ms`, and, of a text that was
+    #: cut, `truncated`, the tokens that it lost
+    timing: dict[str, Any]
     tenant: str = ""  #: billed tenant
     job_class: JobClass = "standard"  #: billed class
     device_us: int = 0  #: its share of the device's time

@@ -21,13 +21,14 @@ class Native:
 
     def result_line(self, row: Row, unit: str, batch: BatchRequest) -> tuple[Part, bytes]:
         """Returns a result line."""
+        truncated = {"truncated": row["truncated"]} if row["truncated"] else {}
         line = {
             "seq": row["seq"],
             "custom_id": row["custom_id"],
             "outcome": row["outcome"],
             "output": orjson.Fragment(row["output"] or "null"),
             "error": orjson.Fragment(row["error"] or "null"),
-            "usage": {unit: row["units"]},
+            "usage": {unit: row["units"], **truncated},
             "attempts": row["attempts"],
         }
         if row["version"]:

@@ -44,6 +44,10 @@ _NOT_RUN = {
 }
 
 
+TOO_LONG = "context_length_exceeded"
+"""OpenAI's code for an input that its model has no room for."""
+_CONTEXT_LENGTH = "maximum context length"  # words of our engines, vLLM and OpenAI
+
 _MOST_FLOAT32 = 3.4028235e38
 _NO_VECTOR = {"code": "invalid_output", "message": "what the model gave out is no vector"}
 _NO_ANSWER = {"code": "invalid_output", "message": "what the model gave out is no answer of a chat"}
@@ -219,11 +223,20 @@ def _line_error(reply: str | None) -> Any:
     return orjson.loads(reply).get(_LINE_ERROR)
 
 
+def is_too_long(code: str, message: str) -> bool:
+    """Returns True for the error of an input that its model has no room for: clients go to one with
+    more. code: ours."""
+    return code == "too_long" or _CONTEXT_LENGTH in message
+
+
 def _failure(error: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """Returns status and body of the response to a failed request."""
     status = _STATUSES.get(error["code"], 500)
     type = "invalid_request_error" if status == 400 else "server_error"
-    said = {"message": error["message"], "type": type, "param": None, "code": error["code"]}
+    code = error["code"]
+    if status == 400 and is_too_long(code, error["message"]):
+        code = TOO_LONG
+    said = {"message": error["message"], "type": type, "param": None, "code": code}
     return status, {"error": said}
 
 
@@ -231,12 +244,15 @@ def _body(row: Row, id: str, batch: BatchRequest, tokens: int) -> dict[str, Any]
     """Returns the response of the endpoint. tokens: 0 where the model counts none."""
     if batch["endpoint"] == "/v1/embeddings":
         as_base64 = row["reply"] == BASE64.decode()
-        return embeddings(_raw(row["output"]), batch["model"], tokens, as_base64=as_base64)
+        vectors = embeddings(_raw(row["output"]), batch["model"], tokens, as_base64=as_base64)
+        vectors["usage"] |= _cut(row)
+        return vectors
     if batch["endpoint"] == "/v1/responses":
         reply = orjson.loads(row["reply"] or "{}")
         return responses.response_of(_raw(row["output"]), reply, batch, row["seq"], tokens)
     output = orjson.loads(row["output"])
-    usage = {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens}
+    counted = {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens}
+    usage = counted | _cut(row)
     if isinstance(output, dict) and "choices" in output:
         completion = {"object": "chat.completion", "model": batch["model"]} | output
         if tokens and not completion.get("usage"):
@@ -252,6 +268,11 @@ def _body(row: Row, id: str, batch: BatchRequest, tokens: int) -> dict[str, Any]
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
         "usage": usage,
     }
+
+
+def _cut(row: Row) -> dict[str, int]:
+    """Returns what `usage` gains where the item's text was cut."""
+    return {"truncated": row["truncated"]} if row["truncated"] else {}
 
 
 def _raw(output: str | bytes) -> bytes:

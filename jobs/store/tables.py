@@ -43,7 +43,7 @@ jobs = table(
     *nullable(Time, "started_at", "finished_at", "expires_at"),
     *nullable(Time, "queued_at", "cancelling_at", "written_at"),
     *nullable(sa.Double, "expires_in_s"),
-    *counts(*_N_ENDED),
+    *counts(*_N_ENDED, "n_truncated"),
     *counts("input_bytes", "output_bytes", "archived_bytes", type=sa.BigInteger),
     *required(sa.Boolean, "items_pruned", "results_pruned", default="false"),
     *required(sa.Boolean, "billed", default="true"),
@@ -93,7 +93,7 @@ slices = table(
     *times("not_before", "due_at"),
     *nullable(Time, "lease_until", "claimed_at", "finished_at"),
     *nullable(sa.BigInteger, "lease_owner", "worker"),
-    *counts("epoch", "deaths", *_N_ENDED),
+    *counts("epoch", "deaths", *_N_ENDED, "n_truncated"),
     *counts("output_bytes", type=sa.BigInteger),
     *counts("charged_ms", type=sa.REAL),
     *required(sa.Boolean, "suspect", "retrying", default="false"),
@@ -129,7 +129,7 @@ def _result_columns() -> Sequence[sa.Column[Any]]:
         *nullable(sa.REAL, "wait_ms"),
         *nullable(sa.BigInteger, "launch_id"),
         *nullable(sa.Text, "error", "output"),
-        *nullable(sa.Integer, *_TOKENS),
+        *nullable(sa.Integer, *_TOKENS, "truncated"),
         *nullable(sa.LargeBinary, "vector"),
     ]
 

@@ -79,6 +79,7 @@ def _row(stored: dict[str, Any]) -> JobRow:
     values: dict[str, Any] = {field.name: stored.get(field.name) for field in fields(JobRow)}
     values |= {name: stored[name] and datetime.fromisoformat(stored[name]) for name in _TIMES}
     values |= {outcome: stored[f"n_{outcome}"] for outcome in OUTCOMES}
+    values["truncated"] = stored.get("n_truncated", 0)
     values |= {"id": UUID(stored["id"]), "job_class": stored["class"], "n_running": 0}
     values["versioning"] = stored.get("versioning", "pinned")
     return JobRow(**values)

@@ -33,6 +33,7 @@ def job_object(row: JobRow) -> dict[str, Any]:
         "labels": orjson.loads(row.labels or "{}"),
         "generation": row.generation,
         "counts": {"total": row.total, "pending": pending, "running": running, **done},
+        "truncated": int(row.truncated),
         "created_at": timestamp(row.created_at),
         "started_at": timestamp(row.started_at),
         "finished_at": timestamp(row.finished_at),
@@ -118,13 +119,18 @@ def item_object(
         "outcome": outcome,
         "output": orjson.loads(row.output or "null"),
         "error": orjson.loads(row.error or "null"),
-        "usage": {unit: row.units} if outcome else None,
+        "usage": usage_of(unit, row.units, row.truncated) if outcome else None,
         "attempts": row.attempts or 0,
         "deliveries": row.epoch,
         "timing": ItemTiming.from_row(row).as_json(),
         "launch": _launch(row, whole_launch),
         "why": [one.as_json() for one in why],
     }
+
+
+def usage_of(unit: str, units: int | None, truncated: int | None) -> dict[str, int | None]:
+    """Returns the usage of an item: its size, and the tokens of its text that were cut away."""
+    return {unit: units, "truncated": truncated} if truncated else {unit: units}
 
 
 def _launch(row: ItemRow, whole: bool) -> dict[str, Any] | None:

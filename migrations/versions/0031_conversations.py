@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0031"
-down_revision = "0029"
+down_revision = "0030"
 oldest_code = "0028"
 
 _UP = """

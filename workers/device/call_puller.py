@@ -181,6 +181,8 @@ class CallPuller:
             text, error = outcome(output)
             call = entry.owner
             timing = timed.of_call(entry, *shares[call.tenant])
+            if entry.truncated and not error:
+                timing["truncated"] = entry.truncated
             reply = Reply(
                 call.id, text, error, entry.size, timing, call.tenant, call.job_class, us,
                 entry.tokens, call.adapter, call.billed,

@@ -117,7 +117,7 @@ def _end_items(launch: Launch, outputs: Sequence[Any], launch_id: int) -> None:
     for entry, output, us in zip(launch.items, outputs, device_us, strict=True):
         waited_ms = (launch.started_s - entry.arrived_s) * 1000
         seq, part = entry.seq, entry.part
-        size, tokens = entry.size, entry.tokens
-        outcome = ItemOutcome(seq, size, waited_ms, launch_id, output, us, part, tokens)
+        size, used = entry.size, (entry.tokens, entry.truncated)
+        outcome = ItemOutcome(seq, size, waited_ms, launch_id, output, us, part, *used)
         ended.append((entry.owner, outcome))
     end_together(ended)

@@ -29,8 +29,9 @@ def prepare(
         if buckets:
             bucket = bucket_of(prepared.size, buckets)
         lane = lanes.get(bucket) or lanes.setdefault(bucket, lane_name(params, bucket))
-        size, data = prepared.size, prepared.data
-        entries.append(Entry(None, 0, lane, bucket, size, data, now_s, prepare_s=took_s))
+        entry = Entry(None, 0, lane, bucket, prepared.size, prepared.data, now_s, prepare_s=took_s)
+        entry.truncated = prepared.truncated
+        entries.append(entry)
     return entries
 
 

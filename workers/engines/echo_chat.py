@@ -76,7 +76,8 @@ class EchoChat:
             raise ValueError("logit_bias names a token that the model doesn't have")
         whole = isinstance(request.prompt, str) and request.truncation.tokens is None
         text = str(request.prompt) if whole else " ".join(words)
-        return Prompt([_id(word) for word in words], len(words), request, text)
+        cut = 0 if request.truncation.tokens is None else len(_words(request)) - len(words)
+        return Prompt([_id(word) for word in words], len(words), request, text, truncated=cut)
 
     def tokenize(self, request: GenerationRequest) -> Tokenized:
         """Returns the words of a prompt, as `Generator.tokenize`."""

@@ -48,6 +48,7 @@ class Prompt:
     request: GenerationRequest
     text: str = ""  #: of the prompt, for `echo`
     grammar: str = ""  #: that the output follows, as the generator's library has it; "": none
+    truncated: int = 0  #: tokens that `truncate_prompt_tokens` has cut away
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from torch import nn
 from jobs.artifacts import declared as artifacts
 from jobs.models.engines import huggingface_folder
 from jobs.models.engines.custom_engines import pair_characters, pairs
+from jobs.models.inputs.input_size import OnTooLong
 from workers.engines.common import device as devices
 from workers.engines.encoders import layouts
 from workers.engines.encoders.folder_networks import (
@@ -26,7 +27,7 @@ from workers.engines.encoders.folder_networks import (
     has_bias,
 )
 from workers.engines.encoders.heads import Classification, Embedding, Head, Reranking, TokenLabels
-from workers.engines.encoders.tokenize import sample_texts
+from workers.engines.encoders.tokenize import sample_tokens
 from workers.engines.encoders.tokenize_pairs import Row, Tokens
 from workers.engines.protocol import Engine, InvalidInput, Params, Prepared, PreparedInputs
 
@@ -42,8 +43,9 @@ class HuggingFace(Engine):
     """Model of one folder.
 
     `task` is what it does; `sha256` that of its model.safetensors, `config_sha256` and
-    `tokenizer_sha256` those of its config.json and tokenizer.json; `max_tokens` cuts texts below
-    the model's own limit. `dtype` is that of its weights; "auto" is bfloat16 on GPUs that
+    `tokenizer_sha256` those of its config.json and tokenizer.json; `max_tokens` is a limit
+    of texts below the model's own; `on_too_long` says what becomes of longer ones: "fail", or
+    "truncate". `dtype` is that of its weights; "auto" is bfloat16 on GPUs that
     compute it, and float32 elsewhere. `layout` is "packed", texts end to end, or "padded"; "" is
     packed where the architecture allows it. `pooling` and `normalize` (embeddings) and `activation`
     (reranking) override what the folder says. Raises ValueError where options or folder don't fit,
@@ -59,6 +61,7 @@ class HuggingFace(Engine):
         config_sha256: str = "",
         tokenizer_sha256: str = "",
         max_tokens: int = huggingface_folder.MOST_TOKENS,
+        on_too_long: OnTooLong = "fail",
         dtype: str = devices.AUTO,
         layout: str = "",
         pooling: str = "",
@@ -81,7 +84,7 @@ class HuggingFace(Engine):
         config = transformers.AutoConfig.from_pretrained(folder, **_ONLY_THE_FOLDER)
         self._head = _head(task, folder, config, pooling, normalize, activation)
         self._most = huggingface_folder.longest(options)
-        self._tokens = Tokens(folder, self._most, places=task == "tokens")
+        self._tokens = Tokens(folder, self._most, on_too_long, places=task == "tokens")
         self._pairs = task == "reranking"
         self._device = devices.choose(device)
         place = self._device.place
@@ -102,7 +105,7 @@ class HuggingFace(Engine):
         """Prepares rows: one for a text, one for each document of a query."""
         if self._pairs:
             return [self._prepare_pairs(value) for value in inputs]
-        made = self._tokens.texts(inputs, min(self._most, params.get("truncate", self._most)))
+        made = self._tokens.texts(inputs, params.get("truncate"))
         return [row if isinstance(row, InvalidInput) else _prepared(row) for row in made]
 
     def run(self, batch: Sequence[Sequence[Row]], params: Params) -> Sequence[Any]:
@@ -122,9 +125,9 @@ class HuggingFace(Engine):
     def samples(self) -> Sequence[Any]:
         """Returns texts over the range of lengths, or queries with few and with more documents."""
         if self._pairs:
-            text = "word " * (self._most // 4)
+            [text] = self._tokens.samples([self._most // 4])
             return [{"query": "word", "documents": [text] * n} for n in _SAMPLE_DOCUMENTS]
-        return sample_texts(self._most)
+        return self._tokens.samples(sample_tokens(self._most))
 
     def memory_mb(self) -> float:
         """Returns the size of the weights, MiB."""
@@ -139,9 +142,12 @@ class HuggingFace(Engine):
         if problem := pairs(value):
             return InvalidInput(f"the model {problem}")
         rows = self._tokens.pairs(value["query"], value["documents"])
+        if isinstance(rows, InvalidInput):
+            return rows
         if not all(map(len, rows)):
             return InvalidInput("the query and a document hold no token")
-        return Prepared(pair_characters(value), rows)
+        truncated = sum(row.truncated for row in rows)
+        return Prepared(pair_characters(value), rows, truncated)
 
     def _passes(self, rows: Sequence[Row]) -> Iterator[list[int]]:
         """Yields the indexes of the rows of each forward pass. Pairs come in any number and length:
@@ -161,7 +167,9 @@ class HuggingFace(Engine):
 
 def _prepared(row: Row) -> Prepared | InvalidInput:
     """Prepares a row; one of a tokenizer without special tokens may be empty."""
-    return Prepared(len(row), [row]) if len(row) else InvalidInput("the text holds no token")
+    if not len(row):
+        return InvalidInput("the text holds no token")
+    return Prepared(len(row), [row], row.truncated)
 
 
 def _head(

@@ -62,6 +62,7 @@ class Prepared:
 
     size: int  #: cost in the unit of its `EngineKind`; lanes and budgets go by it
     data: Any  #: what `run` takes
+    truncated: int = 0  #: tokens of the text that were cut away
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,8 @@ def load_preparer(model: Model) -> Preparer:
     if model.engine == "image_classifier":
         options = {}
     if model.engine == "minilm":
-        options = {"max_tokens": options.get("max_tokens", MAX_TOKENS)}
+        named = {"max_tokens": MAX_TOKENS} | options
+        options = {name: named[name] for name in ("max_tokens", "on_too_long") if name in named}
     preparer: Preparer = factory(**options)
     return preparer
 

@@ -34,13 +34,14 @@ def completion(request: Request, model: str) -> dict[str, Any]:
 
 
 def usage_object(usage: TokenUsage) -> dict[str, Any]:
-    """Returns OpenAI's `usage`."""
-    return {
+    """Returns OpenAI's `usage`, and in it how many tokens of the prompt were cut away, if any."""
+    counted = {
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,
         "total_tokens": usage.input + usage.output,
         "prompt_tokens_details": {"cached_tokens": usage.cached},
     }
+    return {**counted, "truncated": usage.truncated} if usage.truncated else counted
 
 
 def logprob_objects(

@@ -98,20 +98,22 @@ class Delivery:
 def _item_outcome(request: Request, output: Any) -> ItemOutcome:
     waited_ms = max(0.0, (request.admitted_s or request.arrived_s) - request.arrived_s) * 1000
     usage, us = request.usage, round(request.device_s * 1e6)
-    size = usage.input + usage.output
-    return ItemOutcome(request.seq, size, waited_ms, None, output, us, request.part, usage)
+    size, part, used = usage.input + usage.output, request.part, (usage, usage.truncated)
+    return ItemOutcome(request.seq, size, waited_ms, None, output, us, part, *used)
 
 
 def _reply(request: Request, output: Any, now_s: float, worker: str) -> Reply:
     call: Call = request.owner
     text, error = (None, output) if isinstance(output, tuple) else outcome(output)
-    usage = request.usage
+    usage, timed = request.usage, timing(request, now_s) | {"worker": worker}
+    if usage.truncated and not error:
+        timed["truncated"] = usage.truncated
     return Reply(
         request.id,
         text,
         error,
         usage.input + usage.output,
-        timing(request, now_s) | {"worker": worker},
+        timed,
         call.tenant,
         call.job_class,
         round(request.device_s * 1e6),

@@ -103,7 +103,10 @@ class Request:
         first = self.sequences[:: self.asked.n]
         begun = [one for one in first if one.runs or one.opening or one.emitted]
         cached = sum(min(one.cached, one.prompt.size) for one in begun)
-        return TokenUsage(sum(one.prompt.size for one in begun), cached, output)
+        truncated = 0
+        for prompt in self.prompts:
+            truncated += prompt.truncated
+        return TokenUsage(sum(one.prompt.size for one in begun), cached, output, truncated)
 
 
 @dataclass(slots=True, eq=False)

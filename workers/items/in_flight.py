@@ -30,6 +30,7 @@ class ItemOutcome:
     device_us: int = 0  #: share of the launch's device time
     part: int = 0  #: position in the list that the input belongs to
     tokens: TokenUsage | None = None  #: billed tokens, of a model that generates
+    truncated: int = 0  #: tokens of the text that were cut away
 
 
 @dataclass(slots=True, eq=False)

@@ -207,6 +207,7 @@ def _succeeded(
             1,
             ended.device_us,
             ended.tokens,
+            ended.truncated,
         )
         for ended, output in zip(all_ended, outputs, strict=True)
     ]
@@ -238,6 +239,7 @@ def _join(outcomes: Sequence[ItemOutcome]) -> ItemOutcome:
         sum(one.device_us for one in parts),
         failed.part if failed else 0,
         _sum([one.tokens for one in parts if one.tokens]),
+        sum(one.truncated for one in parts),
     )
 
 
@@ -337,4 +339,5 @@ def _result(
         len(earlier) + 1,
         ended.device_us,
         ended.tokens,
+        0 if error else ended.truncated,
     )

@@ -3,8 +3,9 @@
     b"MRP1", length of the head (uint32, little-endian), the head (JSON, ASCII), buffers
 
 The head is {"list": bool, "inputs": [[size, data], …]}: one input, or those of an item that is a
-list. `data` is what `Engine.prepare` returned: null, true, false, a number and a text stand as they
-are; everything else is an array that begins with its kind:
+list; the tokens that a text lost follow its data, if it was cut. `data` is what `Engine.prepare`
+returned: null, true, false, a number and a text stand as they are; everything else is an array that
+begins with its kind:
 
     ["l", …]  list              ["a", dtype, shape, bytes]  numpy array, C order
     ["t", …]  tuple             ["g", dtype, bytes]         numpy scalar
@@ -49,7 +50,10 @@ def dumps(item: PreparedItem) -> bytes:
     """Returns an item as bytes. Raises Unsendable."""
     buffers: list[bytes] = []
     try:
-        inputs = [[one.size, _written(one.data, buffers)] for one in item.inputs]
+        inputs = [
+            [one.size, _written(one.data, buffers), *((one.truncated,) if one.truncated else ())]
+            for one in item.inputs
+        ]
         head = json.dumps({"list": item.is_list, "inputs": inputs}, separators=(",", ":"))
     except Unsendable:
         raise
@@ -73,7 +77,10 @@ def loads(raw: bytes) -> PreparedItem:
     try:
         head = json.loads(raw[8:end])
         reader = _Reader(memoryview(raw)[end:])
-        inputs = [Prepared(size, reader.read(data)) for size, data in head["inputs"]]
+        inputs = [
+            Prepared(size, reader.read(data), *truncated)
+            for size, data, *truncated in head["inputs"]
+        ]
         return PreparedItem(inputs, bool(head["list"]))
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise Unreadable(f"prepared inputs can't be read: {error}") from None

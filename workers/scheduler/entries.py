@@ -32,6 +32,7 @@ class Entry:
     #: seconds of preparation: after an item's arrival, at the end of a call's wait
     prepare_s: float = 0.0
     tokens: TokenUsage | None = None  #: billed tokens, where the output of a chat counts them
+    truncated: int = 0  #: tokens of its text that were cut away
 
 
 @dataclass(slots=True, eq=False)

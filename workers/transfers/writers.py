@@ -131,7 +131,7 @@ class _Lines(_Growing):
 
 class _Table(_Growing):
     """Parquet file: seq, custom_id, outcome, output, error (both JSON), attempts, units,
-    version (of a routed job)."""
+    version (of a routed job), truncated (of a text that was cut)."""
 
     def __init__(self, packed: bool) -> None:
         parquet = _load_parquet()
@@ -148,6 +148,7 @@ class _Table(_Growing):
                 pyarrow.field("attempts", pyarrow.int32(), nullable=False),
                 pyarrow.field("units", pyarrow.int32(), nullable=False),
                 pyarrow.field("version", pyarrow.string()),
+                pyarrow.field("truncated", pyarrow.int32()),
             ]
         )
         super().__init__(".parquet")

@@ -70,6 +70,7 @@ class EmbeddingsUsage(BaseModel):
 
     prompt_tokens: int = Field(examples=[5])
     total_tokens: int = Field(examples=[5])
+    truncated: int = Field(default=0, description="tokens of all that were cut away, if any")
 
 
 class EmbeddingsResponse(BaseModel):

@@ -164,6 +164,8 @@ async def _answer(
         "model": name if plan.model == model else plan.model.key,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
+    if truncated := sum(result.truncated for result in results):
+        response["usage"]["truncated"] = truncated
     if plan.degraded:
         response["degraded"] = plan.degraded
     return orjson.dumps(response)

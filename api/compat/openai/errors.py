@@ -5,6 +5,7 @@ https://platform.openai.com/docs/guides/error-codes
 
 from typing import Any
 
+from jobs.dialects.openai import TOO_LONG, is_too_long
 from jobs.errors import Fault, MillraceError, QuotaExceeded
 
 #: OpenAI's error codes by ours, where they differ.
@@ -20,7 +21,6 @@ _CODES = {
     "missing": "missing_required_parameter",
     "extra_forbidden": "unknown_parameter",
 }
-_TOO_LONG = "maximum context length"  # words of our engines, vLLM and OpenAI
 _PLACES = {"body", "query", "path", "header"}
 
 
@@ -37,14 +37,12 @@ def as_openai(error: MillraceError, id: str) -> dict[str, Any]:
 def _code(error: MillraceError, first: Fault | None) -> str:
     code = error.code
     if first and code == "invalid":
-        code = "context_length_exceeded" if _is_too_long(first) else first.code
+        code = TOO_LONG if _is_too_long(first) else first.code
     return _CODES.get(code, code)
 
 
 def _is_too_long(fault: Fault) -> bool:
-    """Returns True for an input that its model has no room for: clients go to one with more."""
-    is_told = fault.code == "too_long" or _TOO_LONG in fault.message
-    return is_told and fault.loc == ("input",)
+    return fault.loc == ("input",) and is_too_long(fault.code, fault.message)
 
 
 def _param(fault: Fault) -> str | None:

@@ -81,6 +81,7 @@ class PairsUsage(BaseModel):
 
     prompt_tokens: int = Field(examples=[0])
     total_tokens: int = Field(examples=[0])
+    truncated: int = Field(default=0, description="tokens of all that were cut away, if any")
 
 
 class _Degraded(BaseModel):

@@ -179,9 +179,12 @@ def _response(made: PreparedScores, results: Sequence[CallResult], write: Write)
     counted = plan.model.spec.unit == "tokens"
     tokens = sum(result.units for result in results) if counted else 0
     shown = made.body.model if plan.model == model else plan.model.key
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    if truncated := sum(result.truncated for result in results):
+        usage["truncated"] = truncated
     return {
         **write(made, results[0].id, shown, scores),
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        "usage": usage,
         **({"degraded": plan.degraded} if plan.degraded else {}),
     }
 

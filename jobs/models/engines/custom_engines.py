@@ -24,7 +24,7 @@ from jobs.models.engines.engine_spec import (
     Task,
 )
 from jobs.models.engines.huggingface_folder import MOST_TOKENS
-from jobs.models.inputs.input_size import MIN_TOKENS, characters
+from jobs.models.inputs.input_size import MIN_TOKENS, OnTooLong, characters
 
 
 def _below_folder(path: str, info: ValidationInfo) -> str:
@@ -114,6 +114,8 @@ class HuggingFaceOptions(EngineOptions):
     config_sha256: Sha256  #: of config.json
     tokenizer_sha256: Sha256  #: of tokenizer.json
     max_tokens: Annotated[int, Field(ge=MIN_TOKENS, le=MOST_TOKENS)] = MOST_TOKENS
+    #: end of a text with more tokens: its item or call fails, or it is cut
+    on_too_long: OnTooLong = "fail"
     #: of the weights; auto: bfloat16 on GPUs that compute it, else float32
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     #: texts end to end, or padded to the longest; empty: packed where the architecture allows it

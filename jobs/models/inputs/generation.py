@@ -165,6 +165,7 @@ class TokenUsage:
     input: int = 0  #: tokens of the prompt, cached ones included
     cached: int = 0  #: of those, tokens whose keys and values were in the cache
     output: int = 0  #: generated tokens of all sequences
+    truncated: int = 0  #: tokens that were cut away from the prompt; not billed
 
 
 def split_prompts(value: Any) -> list[Any]:

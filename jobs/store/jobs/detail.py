@@ -136,6 +136,7 @@ class ItemRow(ListedItem):
     suspect: bool  #: True if a worker died with the slice
     deaths: int  #: workers that died while they ran the slice alone
     units: int | None  #: its size
+    truncated: int | None  #: tokens of its text that were cut away; None: none
     launch_id: int | None  #: launch that it ended in
     items: int | None  #: items in that launch
     calls: int | None  #: calls in that launch
@@ -163,7 +164,8 @@ _ITEM = text(f"""
            {queries.OUTPUT} AS output, r.error,
            s.state AS slice_state, i.params, {queries.VERSION_OF_SLICE} AS version, s.epoch,
            s.worker, s.claimed_at,
-           s.finished_at AS slice_finished_at, s.suspect, s.deaths, r.units, r.launch_id,
+           s.finished_at AS slice_finished_at, s.suspect, s.deaths, r.units, r.truncated,
+           r.launch_id,
            l.items, l.calls, l.reason, l.bucket, l.units AS launch_units, l.padded_units,
            l.predicted_ms, l.batch_ms, l.engine_ms, l.started_at, l.incarnation,
            j.created_at, j.queued_at, now() AS read_at,

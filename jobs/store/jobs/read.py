@@ -68,6 +68,7 @@ class JobRow:
     failed: int = 0  #: items that failed
     cancelled: int = 0  #: items that were cancelled
     expired: int = 0  #: items that expired
+    truncated: int = 0  #: items that succeeded with a text that was cut
     transfer_error: str | None = None  #: last error of its import or export
 
 
@@ -82,12 +83,12 @@ def counted(query: Select[Any]) -> Select[Any]:
     The counts of an open job are the sums over its slices; those of an ended one stand in its row.
     """
     j, s = query.subquery("j").c, slices.c
-    done = {outcome: s[f"n_{outcome}"] for outcome in OUTCOMES}
+    done = {name: s[f"n_{name}"] for name in (*OUTCOMES, "truncated")}
     recently = func.now() - timedelta(seconds=RECENT_S)
     is_open = j.finished_at.is_(None)
     sums = (
         select(
-            *(func.sum(column).label(outcome) for outcome, column in done.items()),
+            *(func.sum(column).label(name) for name, column in done.items()),
             func.sum(queries.unfinished(slices)).filter(s.state == "leased").label("running"),
             func.sum(s.stop - s.start).filter(s.finished_at > recently).label("recent"),
         )
@@ -102,7 +103,7 @@ def counted(query: Select[Any]) -> Select[Any]:
             func.now(),
             func.coalesce(sums.c.running, 0),
             func.coalesce(sums.c.recent, 0),
-            *(func.coalesce(sums.c[outcome], j[f"n_{outcome}"]) for outcome in done),
+            *(func.coalesce(sums.c[name], j[f"n_{name}"]) for name in done),
             case((or_(j.source.is_not(None), j.target.is_not(None)), error)),
         )
         .join(sums, is_open, isouter=True)
@@ -175,6 +176,7 @@ class ResultRow:
     input_tokens: int | None  #: billed tokens of its prompt; None: none were counted
     cached_tokens: int | None  #: of those, cached ones
     output_tokens: int | None  #: billed tokens that were generated
+    truncated: int | None  #: tokens of its text that were cut away; None: none
 
 
 _s, _job = slices.c, bindparam("job", type_=Uuid)
@@ -260,11 +262,9 @@ PLAIN_ERROR = f"""CASE WHEN strpos(r.error, ',"{TRACEBACK}') > 0
 """SQL: the error of a result `r`, without its traceback."""
 
 # PostgreSQL writes the lines: a chunk of them arrives as one value, and Python only passes it on.
-# The JSON of outputs and errors is copied unparsed, and vectors as hexadecimal digits. Just after a
-# job was written the planner knows nothing of its rows, expects one, and would compare all items or
-# slices with each result: so the range is bounded on both sides, and OFFSET 0 makes it look into
-# the key of one table for each row of the other. Written out: it is one expression of many strings,
-# in groups, since each || copies what stands before it.
+# Just after a job was written the planner knows nothing of its rows, expects one, and would compare
+# all items or slices with each result: so the range is bounded on both sides, and OFFSET 0 makes it
+# look into the key of one table for each row of the other. Each || copies what stands before it.
 _LINES = """
     SELECT string_agg(
         ('{{"seq":' || r.seq
@@ -273,6 +273,7 @@ _LINES = """
         || coalesce({output}, 'null')
         || (',"error":' || coalesce({error}, 'null')
             || ',"usage":{{"' || :unit || '":' || r.units
+            || coalesce(',"truncated":' || r.truncated, '')
             || '}},"attempts":' || r.attempts {version} || '}}'), E'\n' ORDER BY r.seq) AS lines,
         count(*) AS rows
     FROM {results} {items}
@@ -336,7 +337,8 @@ def result_lines(
 
 _ROWS = """
     SELECT r.seq, i.custom_id, i.reply, r.outcome, {output} AS output, {error} AS error,
-           r.attempts, r.units, {version}, r.input_tokens, r.cached_tokens, r.output_tokens
+           r.attempts, r.units, {version},
+           r.input_tokens, r.cached_tokens, r.output_tokens, r.truncated
     FROM {results} {items}
     WHERE true {where}
     ORDER BY r.seq

@@ -49,13 +49,14 @@ COUNTS = f"""LATERAL (
                count(*) FILTER (WHERE outcome = 'failed') AS failed,
                count(*) FILTER (WHERE outcome = 'cancelled') AS cancelled,
                count(*) FILTER (WHERE outcome = 'expired') AS expired,
+               count(truncated) AS truncated,
                {OUTPUT_BYTES} AS output_bytes
         FROM results r WHERE r.job_id = s.job_id AND r.seq >= s.start AND r.seq < s.stop
     ) AS c"""
 """SQL: counts of the results of slice `s`."""
 
 SET_COUNTS = """n_succeeded = c.succeeded, n_failed = c.failed, n_cancelled = c.cancelled,
-        n_expired = c.expired, output_bytes = c.output_bytes"""
+        n_expired = c.expired, n_truncated = c.truncated, output_bytes = c.output_bytes"""
 """SQL: sets the columns that hold these counts."""
 
 # The epoch fences off the slice's owner; the counters are recounted from the results.
@@ -137,6 +138,7 @@ _CLOSE = text(f"""
     FROM (SELECT job_id, bool_and(state = 'done') AS done,
                  sum(n_succeeded) AS succeeded, sum(n_failed) AS failed,
                  sum(n_cancelled) AS cancelled, sum(n_expired) AS expired,
+                 sum(n_truncated) AS truncated,
                  sum(output_bytes) AS output_bytes
           FROM slices WHERE job_id = ANY(:jobs) GROUP BY job_id) AS c
     WHERE jobs.id = c.job_id AND c.done

@@ -43,6 +43,7 @@ class Result:
     attempts: int = 1  #: attempts that it took
     device_us: int = 0  #: its share of the launch, µs
     tokens: TokenUsage | None = None  #: billed tokens, of a model that generates
+    truncated: int = 0  #: tokens of its text that were cut away, of an item that succeeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,25 +94,25 @@ R = TypeVar("R", bound=Timed)
 _STATEMENT_BYTES = 1 << 20
 
 # Parameters: values that all results share, or nulls; the fields of Result as arrays, those of such
-# values first, packed vectors apart from texts; then those of BILL_ITEMS. Arrays that are shorter
-# than the others go on with nulls: empty ones stand for shared values, or for no texts, vectors or
-# tokens. One statement writes the results and bills them: the ledger gets the rows that were really
-# inserted, and nothing else, so that a result that is offered twice is billed once.
+# values first, packed vectors apart from texts; then those of BILL_ITEMS. Shorter arrays go on with
+# nulls: empty ones stand for shared values, or for none. One statement writes the results and bills
+# those that were really inserted, so that a result that is offered twice is billed once.
 _INSERT_RESULTS = f"""
     WITH recorded AS (
         INSERT INTO results (job_id, tenant_id, seq, outcome, units, wait_ms, launch_id, output,
                              vector, error, attempts, device_us, input_tokens, cached_tokens,
-                             output_tokens)
+                             output_tokens, truncated)
         SELECT coalesce(job_id, %b::uuid), coalesce(tenant_id, %b), seq,
                coalesce(outcome, %b::outcome), units, wait_ms, launch_id, output, vector, error,
                coalesce(attempts, %b::smallint), device_us, input_tokens, cached_tokens,
-               output_tokens
+               output_tokens, nullif(truncated, 0)
         FROM unnest(%b::uuid[], %b::text[], %b::outcome[], %b::smallint[],
                     %b::int[], %b::int[], %b::real[], %b::bigint[],
                     %b::text[], %b::bytea[], %b::text[], %b::bigint[],
-                    %b::int[], %b::int[], %b::int[])
+                    %b::int[], %b::int[], %b::int[], %b::int[])
              AS r (job_id, tenant_id, outcome, attempts, seq, units, wait_ms, launch_id,
-                   output, vector, error, device_us, input_tokens, cached_tokens, output_tokens)
+                   output, vector, error, device_us, input_tokens, cached_tokens, output_tokens,
+                   truncated)
         ON CONFLICT DO NOTHING
         RETURNING job_id, seq, outcome, units, device_us, input_tokens, cached_tokens,
                   output_tokens
@@ -348,7 +349,7 @@ def _result_columns(results: Sequence[Result]) -> list[object]:
         *_output_columns([result.output for result in results]),
         errors if any(errors) else "{}",
         array_text([result.device_us for result in results]),
-        *_token_columns([result.tokens for result in results]),
+        *_token_columns([(result.tokens, result.truncated) for result in results]),
     ]
 
 
@@ -385,12 +386,15 @@ def _output_columns(outputs: Sequence[str | bytes | None]) -> tuple[object, obje
     )
 
 
-def _token_columns(tokens: Sequence[TokenUsage | None]) -> Sequence[str]:
-    """Returns input, cached and output tokens as arrays; empty ones where no result has any."""
+def _token_columns(used: Sequence[tuple[TokenUsage | None, int]]) -> Sequence[str]:
+    """Returns input, cached, output and truncated tokens as arrays; empty ones where all are."""
+    tokens, cuts = zip(*used, strict=True)
+    truncated = array_text(cuts) if any(cuts) else "{}"
     if not any(tokens):
-        return "{}", "{}", "{}"
+        return "{}", "{}", "{}", truncated
     return (
         array_text([each and each.input for each in tokens]),
         array_text([each and each.cached for each in tokens]),
         array_text([each and each.output for each in tokens]),
+        truncated,
     )

@@ -113,10 +113,11 @@ def _compressed(raw: IO[bytes], gzipped: bool) -> AbstractContextManager[IO[byte
 def _row(line: bytes) -> list[Any]:
     """Values of COLUMNS, and of a routed job the version; the output unchanged."""
     result = json.loads(line)
-    [units] = result.pop("usage").values()
+    usage = result.pop("usage")
+    usage.pop("truncated", None)  # JSON lines have it
+    [result["units"]] = usage.values()
     result["error"] = _as_text(result["error"])
-    values = {**result, "units": units}
-    return [values[name] for name in (*COLUMNS, *_OF_ROUTED_JOBS) if name in values]
+    return [result[name] for name in (*COLUMNS, *_OF_ROUTED_JOBS) if name in result]
 
 
 def _names(rows: Sequence[list[Any]]) -> Sequence[str]:

@@ -62,6 +62,7 @@ class Job(Object):
     labels: dict[str, str]
     generation: int  #: 1; one more after each retry
     counts: Counts
+    truncated: int  #: items that succeeded with a text that was cut
     created_at: str
     started_at: str | None
     finished_at: str | None
@@ -95,7 +96,7 @@ class Result(Object):
     outcome: Outcome
     output: Any  #: None unless it succeeded
     error: dict[str, Any] | None  #: code and message unless it succeeded
-    usage: dict[str, int]
+    usage: dict[str, int]  #: `truncated`: tokens of its text that were left out, if any were
     attempts: int
 
     @property

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from openai import BadRequestError, OpenAI
 
 from millrace import Client
 from ops.supervisor.platform import Platform
@@ -14,6 +15,7 @@ from tests.support.cases import each
 from tests.support.clients import infer
 from tests.support.models import custom_models
 from tests.support.models.entries import model
+from tests.support.packages import openai_batch
 from tests.support.platforms import SAMPLES, Platforms, spec
 
 pytestmark = pytest.mark.nightly
@@ -45,7 +47,10 @@ def platform(platforms: Platforms, own_models: Path) -> Iterator[Platform]:
     models = own_models.with_name("with-sentiment.toml")
     options = {"path": "nowhere", "threads": 1, **custom_models.UNCHECKED}
     away = model("away", "huggingface", task="tokens", **options)
-    models.write_text(own_models.read_text() + entry + away)
+    folder = own_models.with_name("embedding")
+    options = {"path": str(folder), "threads": 1, **custom_models.checksums(folder)}
+    cuts = model("cutting", "huggingface", task="embedding", on_too_long="truncate", **options)
+    models.write_text(own_models.read_text() + entry + away + cuts)
     with platforms.running(spec(SAMPLES), models=models) as started:
         yield started
 
@@ -87,7 +92,8 @@ def test_outputs_and_usage_are_those_of_the_models(http: httpx.Client) -> None:
     assert [*map(list, labels)] == [["label", "score"]] * 2
     assert len(answer("reranking", PAIRS[0])["output"]) == 3
     assert answer("embedding", "a cat")["usage"] == {"tokens": 4}
-    assert answer("embedding", "word " * 100, truncate=10)["usage"] == {"tokens": 10}
+    cut = {"tokens": 10, "truncated": 92}
+    assert answer("embedding", "word " * 100, truncate=10)["usage"] == cut
 
 
 def test_an_input_that_the_model_doesnt_take_is_refused(http: httpx.Client) -> None:
@@ -122,3 +128,54 @@ def test_a_model_whose_folder_is_not_there_says_so(http: httpx.Client) -> None:
     assert "config.json is not here" in answer.json()["detail"]
     [away] = [model for model in http.get("/models").json()["data"] if model["name"] == "away"]
     assert "there is no folder" in away["error"]
+
+
+LONG = "word " * 100
+WHOLE, MOST = 102, custom_models.POSITIONS  # tokens of LONG, and of the model
+
+
+def test_a_text_that_is_too_long_fails_alone_in_calls_jobs_and_batches(
+    http: httpx.Client, client: Client, openai_client: OpenAI
+) -> None:
+    said = f"maximum context length is {MOST} tokens. However, you requested {WHOLE} tokens"
+    refused = infer(http, "embedding", LONG)
+    assert (refused.status_code, said in refused.text) == (422, True), refused.text
+    with pytest.raises(BadRequestError) as told:
+        openai_client.embeddings.create(model="embedding", input=["a cat", LONG])
+    assert told.value.code == "context_length_exceeded"
+
+    asked = ["a cat", LONG, {"input": LONG, "params": {"truncate": 10}}, "the dog"]
+    job = client.jobs.wait(client.jobs.submit("embedding", asked)["id"])
+    assert (job["counts"]["succeeded"], job["counts"]["failed"], job["truncated"]) == (3, 1, 1)
+    [one, failed, cut, last] = client.jobs.results(job["id"], wait=False)
+    assert (failed["error"]["code"], failed["attempts"]) == ("invalid_input", 1)
+    assert said in failed["error"]["message"]
+    assert cut["usage"] == {"tokens": 10, "truncated": WHOLE - 10}
+    assert [result["usage"] for result in (one, last)] == [{"tokens": 4}] * 2
+    again = client.jobs.wait(client.jobs.retry(job["id"])["id"])
+    assert (again["generation"], again["counts"]["failed"], again["truncated"]) == (2, 1, 1)
+
+    bodies = ({"model": "embedding", "input": text} for text in ("a cat", LONG))
+    good, [bad] = openai_batch(openai_client, "/v1/embeddings", *bodies)
+    assert len(good) == 1
+    assert bad["response"]["status_code"] == 400
+    assert bad["response"]["body"]["error"]["code"] == "context_length_exceeded"
+
+
+def test_a_text_that_was_cut_says_so_in_calls_jobs_and_batches(
+    http: httpx.Client, client: Client, openai_client: OpenAI
+) -> None:
+    called = infer(http, "cutting", LONG).json()
+    assert called["usage"] == {"tokens": MOST, "truncated": WHOLE - MOST}
+    assert "truncated" not in called["timing"]
+    assert infer(http, "cutting", "a cat").json()["usage"] == {"tokens": 4}
+    usage = openai_client.embeddings.create(model="cutting", input=[LONG, LONG, "a"]).usage
+    assert usage.to_dict()["truncated"] == 2 * (WHOLE - MOST)
+    job = client.jobs.wait(client.jobs.submit("cutting", ["a cat", LONG])["id"])
+    assert (job["counts"]["succeeded"], job["truncated"]) == (2, 1)
+    page = http.get(f"/dashboard/jobs/{job['id']}").text
+    assert "1 truncated" in page
+    bodies = ({"model": "cutting", "input": text} for text in ("a cat", LONG))
+    lines, _ = openai_batch(openai_client, "/v1/embeddings", *bodies)
+    usages = [line["response"]["body"]["usage"] for line in lines]
+    assert [usage.get("truncated") for usage in usages] == [None, WHOLE - MOST]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from jobs.models.adapters import SLOTS, Adapter
-from jobs.models.inputs.input_size import MAX_TOKENS
+from jobs.models.inputs.input_size import MAX_TOKENS, POSITIONS, OnTooLong
 from workers.engines.adapters import lora
 from workers.engines.adapters.cache import AdapterCache
 from workers.engines.adapters.lora import Lora, Rows, rows_of
@@ -42,11 +42,12 @@ class Embedder:
     """Embeds texts as vectors of unit length, unless params say otherwise.
 
     Options: `load` creates the state dict of BertModel on a device. `device` is a torch device; by
-    default CUDA where there is one, else the CPU. `max_tokens` cuts texts, [CLS] and [SEP]
-    included. `threads` sets torch's intra-op threads of the process; None leaves them. `layout` is
-    "packed", texts end to end, or "padded"; the api schedules by what is declared (`Model.pads`).
-    `dtype` is that of the weights, "float32", "float16" or "bfloat16"; "auto" is bfloat16 on GPUs
-    that compute it, and float32 elsewhere. Vectors are float32.
+    default CUDA where there is one, else the CPU. Texts of more than `max_tokens`, [CLS] and [SEP]
+    included, are cut, or refused where `on_too_long` is "fail". `threads` sets torch's intra-op
+    threads of the process; None leaves them. `layout` is "packed", texts end to end, or "padded";
+    the api schedules by what is declared (`Model.pads`). `dtype` is that of the weights, "float32",
+    "float16" or "bfloat16"; "auto" is bfloat16 on GPUs that compute it, and float32 elsewhere.
+    Vectors are float32.
 
     `adapter_slots` is the number of adapters (LoRA) in memory at a time.
 
@@ -63,6 +64,7 @@ class Embedder:
         *,
         device: str | None = None,
         max_tokens: int = MAX_TOKENS,
+        on_too_long: OnTooLong = "truncate",
         threads: int | None = None,
         layout: str = "packed",
         dtype: str = devices.AUTO,
@@ -72,7 +74,7 @@ class Embedder:
         _known("dtype", dtype, devices.DTYPES)
         if threads is not None:
             torch.set_num_threads(threads)
-        self._texts = Texts(max_tokens)
+        self._texts = Texts(max_tokens, on_too_long)
         self._device = devices.choose(device, preemptible=True)
         place = self._device.place
         numbers = devices.dtype(dtype, place)
@@ -121,7 +123,7 @@ class Embedder:
     def probe(self) -> None:
         """Embeds a known text. Raises DeviceFailed where its vector isn't `known_answer`, or, where
         that is empty, isn't the one of the first time."""
-        [prepared] = self._texts.prepare([_KNOWN_TEXT], {})
+        [prepared] = self._texts.prepare([_KNOWN_TEXT], {"truncate": POSITIONS})
         assert isinstance(prepared, Prepared)
         [vector] = self.run([prepared.data], {})
         if not self.known_answer:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jobs.models.engines import huggingface_folder
-from jobs.models.inputs.input_size import open_tokenizer
-from workers.engines.encoders.tokenize import refusal
+from jobs.models.inputs.input_size import OnTooLong, open_tokenizer
+from workers.engines.encoders.tokenize import refusal, too_long, uncut_tokens
 from workers.engines.protocol import InvalidInput
 
 _PIECE = 64  # texts a call of the tokenizer: more block other threads
@@ -20,39 +21,72 @@ _COLUMNS_STEP = 8  # tokens: a device's tensor cores work in eights
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Token ids of one text or pair; the last three are set for token labels only."""
+    """Token ids of one text or pair; `text`, `places` and `special` are set for
+    token labels only."""
 
     ids: NDArray[np.int32]  #: [tokens]
     types: NDArray[np.int32]  #: segment of each, [tokens]
     text: str = ""
     places: NDArray[np.int32] | None = None  #: [tokens, 2]: start and end in the text, characters
     special: NDArray[np.bool_] | None = None  #: [tokens]: True for special tokens
+    truncated: int = 0  #: tokens of the text or pair that were cut away
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
 class Tokens:
-    """Tokenizer that cuts rows to `most` tokens, special ones included; `places` adds their places
-    in the text."""
+    """Tokenizer that cuts rows to `most` tokens, special ones included, or refuses longer ones by
+    `on_too_long`; `places` adds their places in the text."""
 
-    def __init__(self, folder: Path, most: int, *, places: bool = False) -> None:
+    def __init__(
+        self, folder: Path, most: int, on_too_long: OnTooLong, *, places: bool = False
+    ) -> None:
         # Tokenizing overlaps a forward pass that has the cores already.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self._tokenizer = open_tokenizer(folder / huggingface_folder.TOKENIZER, most)
-        self._places = places
+        self._most, self._fails, self._places = most, on_too_long == "fail", places
+        self._specials: int = self._tokenizer.num_special_tokens_to_add(False)
+        self._specials_of_pair: int = self._tokenizer.num_special_tokens_to_add(True)
 
-    def texts(self, inputs: Sequence[Any], most: int) -> list[Row | InvalidInput]:
-        """Returns a row for each text, cut to `most` tokens, or why it is refused."""
+    def texts(self, inputs: Sequence[Any], truncate: int | None = None) -> list[Row | InvalidInput]:
+        """Returns a row for each text, or why it is refused. truncate: tokens that all are cut to,
+        where that was asked for."""
         refusals = [refusal(text) for text in inputs]
         taken = [text for text, error in zip(inputs, refusals, strict=True) if not error]
         rows = zip(taken, self._encoded(taken), strict=True)
-        return [error or self._row(*next(rows), most) for error in refusals]
+        return [error or self._row(*next(rows), truncate) for error in refusals]
 
-    def pairs(self, query: str, documents: Sequence[str]) -> list[Row]:
-        """Returns a row for each document; if the two are too long, the longer one is cut first."""
-        pairs = [(query, document) for document in documents]
-        return [_plain(encoding) for encoding in self._encoded(pairs)]
+    def pairs(self, query: str, documents: Sequence[str]) -> list[Row] | InvalidInput:
+        """Returns a row for each document; if the two are too long, the longer one is cut first, or
+        the query and its documents are refused."""
+        encodings = list(self._encoded([(query, document) for document in documents]))
+        rows = list(map(_plain, encodings))
+        full = [n for n, row in enumerate(rows) if len(row) == self._most]
+        cut = [n for n in full if encodings[n].overflowing]
+        if not cut:
+            return rows
+        parts = map(uncut_tokens, self._parts([query, *(documents[n] for n in cut)]), repeat(0))
+        of_query = next(parts) + self._specials_of_pair
+        for n, of_document in zip(cut, parts, strict=True):
+            whole = of_query + of_document
+            if self._fails:
+                return too_long(whole, self._most, f"document {n} with the query")
+            rows[n] = replace(rows[n], truncated=whole - len(rows[n]))
+        return rows
+
+    def samples(self, lengths: Sequence[int]) -> list[str]:
+        """Returns texts of about so many tokens, none of which is longer than its length; but of
+        one word at least."""
+        one, two = self._parts(["word", "word word"])
+        each = max(1, len(two) - len(one))
+        return ["word " * max(1, (tokens - self._specials) // each) for tokens in lengths]
+
+    def _parts(self, texts: Sequence[str]) -> Iterator[Any]:
+        """Yields encodings of texts, without special tokens."""
+        for start in range(0, len(texts), _PIECE):
+            piece = texts[start : start + _PIECE]
+            yield from self._tokenizer.encode_batch_fast(piece, add_special_tokens=False)
 
     def _encoded(self, inputs: Sequence[Any]) -> Iterator[Any]:
         encode = self._tokenizer
@@ -60,9 +94,14 @@ class Tokens:
         for start in range(0, len(inputs), _PIECE):
             yield from batch(inputs[start : start + _PIECE])
 
-    def _row(self, text: str, encoding: Any, most: int) -> Row:
-        kept, row = _cut(encoding, most), _plain(encoding)
-        row = Row(row.ids[kept], row.types[kept])
+    def _row(self, text: str, encoding: Any, truncate: int | None) -> Row | InvalidInput:
+        row, whole, most = _plain(encoding), len(encoding), self._most
+        if whole == most:  # it may have been cut
+            whole = uncut_tokens(encoding, self._specials)
+        if truncate is None and self._fails and whole > most:
+            return too_long(whole, most)
+        kept = _cut(encoding, most if truncate is None else min(truncate, most))
+        row = Row(row.ids[kept], row.types[kept], truncated=whole - len(kept))
         if not self._places:
             return row
         places = np.array(encoding.offsets, np.int32).reshape(-1, 2)[kept]

@@ -57,7 +57,7 @@ class Prompts:
         self._check_sampling(request.sampling, request.prompt_logprobs)
         text, tokens = self._tokens(request)
         kept = request.truncation.cut(tokens, self._most + 1, request.sampling.max_tokens)
-        if len(kept) < len(tokens):
+        if truncated := len(tokens) - len(kept):
             text, tokens = str(self._tokenizer.decode(kept, skip_special_tokens=False)), kept
         if not tokens:
             raise ValueError("the prompt is empty")
@@ -66,7 +66,7 @@ class Prompts:
             raise self._out_of_vocabulary("prompt", wrong)
         if len(tokens) > self._most:
             raise prompt_too_long(len(tokens), request, self._most + 1)
-        return Prompt(tokens, len(tokens), request, text)
+        return Prompt(tokens, len(tokens), request, text, truncated=truncated)
 
     def tokenized(self, request: GenerationRequest) -> Tokenized:
         """Returns the tokens of a request. Raises ValueError where there can't be any."""

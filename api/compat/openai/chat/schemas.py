@@ -186,6 +186,7 @@ class CompletionUsage(BaseModel):
     completion_tokens: int = Field(examples=[9])
     total_tokens: int = Field(examples=[21])
     prompt_tokens_details: PromptTokensDetails | None = None
+    truncated: int = Field(default=0, description="tokens of the prompt that were cut away, if any")
 
 
 class AssistantMessage(BaseModel):

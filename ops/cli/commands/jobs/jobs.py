@@ -99,6 +99,8 @@ def show_ended_job(job: dict[str, Any], as_json: bool) -> None:
 
 def _line(job: dict[str, Any]) -> str:
     counts = ", ".join(f"{count} {name}" for name, count in job["counts"].items() if count)
+    if cut := job.get("truncated"):
+        counts += f", {cut} of them truncated"
     labels = " ".join(f"{key}={value}" for key, value in (job.get("labels") or {}).items())
     words = [
         job["id"],

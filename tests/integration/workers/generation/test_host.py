@@ -41,6 +41,21 @@ def test_a_call_ends_with_the_whole_completion_its_usage_and_its_timing(started:
     assert timing["deltas"] == 0
 
 
+def test_tokens_that_were_cut_from_prompts_are_counted_in_calls_and_items(started: Hosted) -> None:
+    bench = started()
+    bench.call("a", "one two three", truncate_prompt_tokens=1)
+    output, _, timing = bench.reply("a")
+    assert (output["usage"]["prompt_tokens"], output["usage"]["truncated"]) == (1, 2)
+    assert timing["truncated"] == 2
+    prompts = chat("one two three", truncate_prompt_tokens=2), "one two"
+    [in_flight] = bench.slices(prompts)
+    eventually(lambda: in_flight.finished)
+    cuts = {outcome.seq: outcome.truncated for outcome in in_flight.outcomes}
+    assert cuts == {0: 1, 1: 0}
+    shown = {outcome.seq: outcome.output["usage"] for outcome in in_flight.outcomes}
+    assert (shown[0]["truncated"], "truncated" in shown[1]) == (1, False)
+
+
 def test_a_streamed_call_has_numbered_deltas_that_make_up_its_text(started: Hosted) -> None:
     bench = started()
     bench.call("a", "one two three", stream=True, n=2)

@@ -208,7 +208,8 @@ def test_a_conversation_or_prompt_that_is_refused_names_its_field() -> None:
 
 def row(**more: Any) -> dict[str, Any]:
     plain = {"seq": 3, "custom_id": "a", "outcome": "succeeded", "attempts": 1, "units": 5}
-    return plain | {"output": None, "error": None, "reply": None, "version": None} | more
+    none = dict.fromkeys(("output", "error", "reply", "version", "truncated"))
+    return plain | none | more
 
 
 def written(asked: dict[str, Any] = ASKED, **more: Any) -> tuple[str, dict[str, Any]]:
@@ -220,6 +221,17 @@ def written(asked: dict[str, Any] = ASKED, **more: Any) -> tuple[str, dict[str, 
 def body_of(asked: dict[str, Any] = ASKED, **more: Any) -> dict[str, Any]:
     its: dict[str, Any] = written(asked, **more)[1]["response"]["body"]
     return its
+
+
+def test_a_text_that_was_cut_or_is_too_long_is_told() -> None:
+    usage = body_of(output="[0.5,1.0]", truncated=9)["usage"]
+    assert usage == {"prompt_tokens": 5, "total_tokens": 5, "truncated": 9}
+    assert "truncated" not in body_of(output="[0.5,1.0]")["usage"]
+    message = "the text is too long: This model's maximum context length is 8 tokens. …"
+    error = json.dumps({"code": "invalid_input", "message": message})
+    part, line = written(outcome="failed", error=error)
+    assert (part, line["response"]["status_code"]) == ("errors", 400)
+    assert line["response"]["body"]["error"]["code"] == "context_length_exceeded"
 
 
 def test_a_vector_is_an_answer_to_a_request_for_embeddings() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,10 @@ def model(request: pytest.FixtureRequest) -> Model:
     if request.param in MODELS:
         return MODELS[request.param]
     path: Path = request.getfixturevalue("own_models")
-    return models_file.load(path).resolve(request.param)
+    found = models_file.load(path).resolve(request.param)
+    if found.engine == "huggingface":
+        found = replace(found, options={**found.options, "on_too_long": "truncate"})
+    return found
 
 
 def asked(model: Model, value: Any) -> Any:

@@ -37,8 +37,9 @@ def home(own_models: Path) -> Path:
 
 
 def load(folder: Path, task: str, **options: Any) -> HuggingFace:
+    """Its engine; unless options say otherwise, one that cuts texts that are too long."""
     given = {"path": str(folder), "device": "cpu", "threads": 1} | custom_models.checksums(folder)
-    return HuggingFace(task=task, **given | options)
+    return HuggingFace(task=task, **{"on_too_long": "truncate"} | given | options)
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +224,7 @@ def test_a_text_is_cut_with_its_special_tokens_kept(engines: Engines, truncate: 
     made = prepared(engines["classification"], "word " * 500, truncate=truncate)
     [row] = made.data
     assert made.size == len(row) == min(truncate, custom_models.POSITIONS)
+    assert made.truncated == 502 - made.size
     assert (row.ids[0], row.ids[-1]) == (2, 3)
     assert set(row.ids[1:-1]) == {custom_models.WORDS.index("word")}
 
@@ -232,6 +234,46 @@ def test_max_tokens_cuts_earlier(home: Path) -> None:
     made = prepared(engine, "word " * 500)
     assert made.size == 12
     assert [span["end"] for span in engine.run([made.data], {})[0]][-1:] in ([], [49])
+
+
+@pytest.mark.parametrize("task", ["classification", "tokens", "embedding"])
+def test_a_text_that_is_too_long_fails_alone(home: Path, task: str) -> None:
+    options = {"path": str(home / task)} | custom_models.checksums(home / task)
+    engine = HuggingFace(task=task, device="cpu", threads=1, **options)
+    most = custom_models.POSITIONS
+    texts = ["a cat", "word " * (most - 1), "word " * (most - 2), None, "word " * 5000]
+    first, beyond, full, invalid, last = engine.prepare(texts, {})
+    assert isinstance(first, Prepared)
+    assert isinstance(full, Prepared)
+    assert (first.truncated, full.size, full.truncated) == (0, most, 0)
+    assert len(engine.run([first.data, full.data], {})) == 2
+    for refused, tokens in ((beyond, most + 1), (last, 5002)):
+        assert isinstance(refused, InvalidInput)
+        assert f"maximum context length is {most} tokens" in str(refused)
+        assert f"you requested {tokens} tokens" in str(refused)
+    assert "must be a string" in str(invalid)
+    cut = prepared(engine, "word " * 5000, truncate=500)  # was asked for: cut to what it takes
+    assert (cut.size, cut.truncated) == (most, 5002 - most)
+    assert all(isinstance(one, Prepared) for one in engine.prepare(engine.samples(), {}))
+
+
+def test_pairs_that_are_too_long_fail_alone_or_are_counted(home: Path, engines: Engines) -> None:
+    most, options = custom_models.POSITIONS, custom_models.checksums(home / "reranking")
+    path = str(home / "reranking")
+    strict = HuggingFace(task="reranking", path=path, device="cpu", threads=1, **options)
+    fits = {"query": "a cat", "documents": ["word " * (most - 5), "dog"]}
+    long = {"query": "a cat", "documents": ["dog", "word " * 100, "word " * (most - 4)]}
+    both = {"query": "dog " * 90, "documents": ["word " * 100]}
+    whole, *refused = strict.prepare([fits, long, both], {})
+    assert isinstance(whole, Prepared)
+    assert [str(one).partition(" is too long")[0] for one in refused] == [
+        "document 1 with the query", "document 0 with the query",
+    ]  # fmt: skip
+    assert "you requested 105 tokens" in str(refused[0])
+    assert all(isinstance(one, Prepared) for one in strict.prepare(strict.samples(), {}))
+    counted = engines["reranking"].prepare([fits, long, both], {})
+    cut = [one.truncated for one in counted if isinstance(one, Prepared)]
+    assert cut == [0, 105 - most + 1, 193 - most]
 
 
 def test_what_is_no_input_is_refused_in_its_place(engines: Engines) -> None:

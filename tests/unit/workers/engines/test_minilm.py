@@ -19,6 +19,7 @@ from workers.engines.common import device
 from workers.engines.encoder import RandomEncoder
 from workers.engines.encoders import embedding
 from workers.engines.encoders.bert import Encoder
+from workers.engines.encoders.tokenize import Texts
 from workers.engines.minilm import MiniLM
 from workers.engines.protocol import DeviceFailed, InvalidInput, Prepared
 
@@ -104,7 +105,22 @@ def test_texts_and_token_ids_are_cut_with_the_specials_kept(
     params = {"truncate": truncate} if truncate else {}
     for entry in prepared(engine, "word " * 1000, [2304] * 1000, **params):
         assert entry.size == len(entry.data) == tokens
+        assert entry.truncated == 1002 - tokens
         assert (entry.data[0], entry.data[-1]) == (101, 102)
+
+
+def test_a_text_that_is_too_long_fails_alone_where_its_entry_says_so() -> None:
+    texts = Texts(16, "fail")
+    long, ids = "word " * 15, [2304] * 15
+    made = texts.prepare(["a cat", long, ids, "word " * 14, None], {})
+    assert [isinstance(one, InvalidInput) for one in made] == [False, True, True, False, True]
+    assert all(
+        "length is 16 tokens. However, you requested 17 tokens" in str(made[n]) for n in (1, 2)
+    )
+    cut = texts.prepare([long, ids], {"truncate": 512})
+    assert [one.truncated for one in cut if isinstance(one, Prepared)] == [1, 1]
+    with pytest.raises(ValueError, match='on_too_long must be "fail" or "truncate"'):
+        Texts(16, "cut")  # type: ignore[arg-type]
 
 
 def test_what_is_cut_or_shorter_than_the_cut_changes_nothing(engine: MiniLM) -> None:

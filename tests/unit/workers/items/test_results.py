@@ -56,6 +56,15 @@ def test_tokens_of_an_item_go_with_its_result_and_those_of_a_list_are_its_inputs
     assert row.tokens == TokenUsage(20, 8, 6)
 
 
+def test_cuts_of_an_item_that_succeeded_go_with_its_result() -> None:
+    for output in ("text", {"a": 1}, np.float32([1, 2])):
+        assert row_of(ItemOutcome(0, 3, 1.5, 7, output, truncated=4)).truncated == 4
+    assert row_of(ItemOutcome(0, 3, 1.5, 7, InvalidInput("wrong"), truncated=4)).truncated == 0
+    parts = enumerate([4, 0, 5])
+    row = row_of(*(ItemOutcome(0, 3, 1.5, 7, "x", part=n, truncated=cut) for n, cut in parts))
+    assert row.truncated == 9
+
+
 def nested(depth: int) -> list[Any]:
     value: list[Any] = []
     for _ in range(depth):

@@ -51,9 +51,9 @@ def test_arrays_come_back_from_any_layout() -> None:
 
 
 def test_the_inputs_of_a_list_stay_together() -> None:
-    item = PreparedItem([Prepared(1, np.int32([1])), Prepared(2, np.int32([2, 3]))], is_list=True)
-    back = loads(dumps(item))
-    assert back.is_list
+    inputs = [Prepared(1, np.int32([1])), Prepared(2, np.int32([2, 3]), truncated=5)]
+    back = loads(dumps(PreparedItem(inputs, is_list=True)))
+    assert (back.is_list, [one.truncated for one in back.inputs]) == (True, [0, 5])
     assert [(one.size, one.data.tolist()) for one in back.inputs] == [(1, [1]), (2, [2, 3])]
 
 

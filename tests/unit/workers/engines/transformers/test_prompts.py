@@ -163,6 +163,8 @@ def test_a_long_prompt_is_cut_where_that_is_asked_for(folder: Path) -> None:
         with case:
             made = prompt(folder, **{"prompt": tokens, **fields})
             assert (list(made.tokens), made.size) == (expected, len(expected))
+            whole = len(fields.get("prompt", tokens))
+            assert made.truncated == whole - made.size
     made = prompt(folder, prompt="one two", truncate_prompt_tokens=2)
     assert made.text == prompt(folder, prompt=list(made.tokens)).text
     assert prompt(folder, prompt="x" * 10_000, truncate_prompt_tokens=3).size == 3
