@@ -169,8 +169,8 @@ class Prompts:
 
     def _out_of_vocabulary(self, field: str, token: int) -> ValueError:
         return ValueError(
-            f"{field}: token ids must be 0 to {self._vocabulary - 1}: {token} is out of vocabulary, "
-            f"which has {self._vocabulary} tokens"
+            f"{field}: token ids must be 0 to {self._vocabulary - 1}: {token} is out of "
+            f"vocabulary, which has {self._vocabulary} tokens"
         )
 
 

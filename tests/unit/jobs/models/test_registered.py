@@ -109,7 +109,7 @@ def test_an_alias_means_its_version_if_that_is_served_and_a_version_goes_before_
     models = served(aliases={("echo", "canary"): "7"})
     with pytest.raises(UnknownModel, match="'echo@canary' means version '7', which is not served"):
         models.resolve("echo@canary")
-    with pytest.raises(UnknownModel, match="no model 'echo@other'"):
+    with pytest.raises(UnknownModel, match="model 'echo@other' does not exist"):
         models.resolve("echo@other")
 
 
