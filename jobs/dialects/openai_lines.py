@@ -15,7 +15,7 @@ from jobs.models.engines.engine_spec import Task
 from jobs.models.inputs import embeddings
 from jobs.models.inputs.fields import FieldError
 from jobs.models.inputs.generation import parse_all
-from jobs.models.inputs.request_fields.table import names
+from jobs.models.inputs.request_fields.table import check, names
 from jobs.models.model import Model
 
 ENDPOINTS: Mapping[str, Task] = {
@@ -29,8 +29,12 @@ ENDPOINTS: Mapping[str, Task] = {
 _REQUEST = itemgetter("method", "url", "body")
 BASE64 = b'"base64"'
 """Reply of a line whose vectors are to be encoded."""
-_ANSWERED = names("embeddings", "input") | names("embeddings", "label") | {"model"}
-"""Fields of the embeddings endpoint; all others are parameters of the model."""
+_ANSWERED = {"input", "encoding_format", "dimensions", "model", "stream"} | names(
+    "embeddings", "label"
+)
+"""Fields of the embeddings endpoint; all others are parameters of the model, or refused."""
+_REFUSED = names("embeddings", "refused")
+_NORMALIZES = {"normalize", "use_activation"}
 _CODES = {
     "type": "invalid_type",
     "range": "invalid_value",
@@ -135,13 +139,26 @@ def _params(model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
     if body.get("encoding_format") not in (None, "float", "base64"):
         message = "the encoding_format is 'float' or 'base64'"
         raise LineError("invalid_value", message, "body.encoding_format")
-    wanted = {name: body[name] for name in body if name not in _ANSWERED and name != "stream"}
+    wanted, fields = {}, dict[str, str]()
+    for name, value in body.items():
+        if name in _REFUSED:
+            _check_embedding(name, value)
+        elif name not in _ANSWERED and not (value is None and name in _NORMALIZES):
+            param = embeddings.param_of(name, model.params)
+            wanted[param], fields[param] = value, name
     if body.get("dimensions") is not None:
         wanted["dimensions"] = body["dimensions"]
     for name in wanted:
         if no := validation.refuse_params(model, {name: wanted[name]}):
-            raise LineError(*_typed(no), f"body.{name}")
+            raise LineError(*_typed(no), f"body.{fields.get(name, name)}")
     return wanted
+
+
+def _check_embedding(name: str, value: Any) -> None:
+    try:
+        check("embeddings", {name: value})
+    except FieldError as error:
+        raise LineError("invalid_value", str(error), f"body.{name}") from None
 
 
 def _chat(model: Model, body: Mapping[str, Any]) -> _Read:

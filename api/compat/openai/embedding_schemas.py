@@ -4,10 +4,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, Strict
 
+from api.http.errors import validated
 from api.schemas.calls import MAX_CALL_TIMEOUT_MS
 from api.schemas.common import Body, ModelName, whole
+from jobs.errors import Fault, Invalid
 from jobs.models.inputs.embeddings import MOST_INPUTS, MOST_TOKEN_IDS
+from jobs.models.inputs.fields import FieldError
+from jobs.models.inputs.request_fields import table
 
+_PASSED = table.names("embeddings", "refused") | table.names("embeddings", "label")
+"""Fields that pass where their values change nothing."""
 _TEXT: dict[str, Any] = {"type": "string"}
 _TOKEN_IDS: dict[str, Any] = {
     "type": "array",
@@ -47,12 +53,33 @@ class EmbeddingsRequest(Body):
         description="numbers that each vector is cut to before it is normalized",
         examples=[256],
     )
+    use_activation: bool | None = Field(
+        default=None, strict=True, description="vLLM's field: vectors are normalized"
+    )
+    normalize: bool | None = Field(
+        default=None, strict=True, description="the same, as it was named before"
+    )
     user: str | None = Field(default=None, description="for routes that keep users at a version")
     safety_identifier: str | None = Field(default=None, description="the same; goes before `user`")
     timeout_ms: _Timeout | None = Field(
         default=None,
         description="deadline of the response; default: 10,000, plus 50 per further input",
     )
+
+
+def read_embeddings(value: Any) -> EmbeddingsRequest:
+    """Reads a body, without the fields that change nothing. Raises Invalid."""
+    own = EmbeddingsRequest.model_fields.keys()
+    if isinstance(value, dict) and not value.keys() <= own:
+        # A field that nobody has is refused also where it is null, as the document has it.
+        more = {n: part if n in _PASSED else True for n, part in value.items() if n not in own}
+        try:
+            table.check("embeddings", more)
+        except FieldError as error:
+            code = "invalid_value" if error.field in _PASSED else "extra_forbidden"
+            raise Invalid(str(error), faults=[Fault((error.field,), code, str(error))]) from None
+        value = {name: part for name, part in value.items() if name in own}
+    return validated(EmbeddingsRequest, value)
 
 
 class Embedding(BaseModel):

@@ -10,7 +10,11 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api.compat.openai.embedding_schemas import EmbeddingsRequest, EmbeddingsResponse
+from api.compat.openai.embedding_schemas import (
+    EmbeddingsRequest,
+    EmbeddingsResponse,
+    read_embeddings,
+)
 from api.compat.openai.schemas import ERRORS
 from api.context import Context, ContextDep
 from api.dependencies import Inferrer
@@ -21,11 +25,11 @@ from api.gateway.prepared import PreparedInputs
 from api.gateway.routing.target import ReadyVersions, Target
 from api.http import bodies, idempotency
 from api.http.connections.connection import arrived_s
-from api.http.errors import validated
 from api.http.responses import JsonBytes
 from api.services.call_preparation import end_after
 from jobs.errors import Fault, Invalid, MillraceError
 from jobs.intake import validation
+from jobs.models.inputs import embeddings
 from jobs.models.inputs.embeddings import refuse_from_openai
 from jobs.models.model import Model
 from jobs.models.registry import Registry
@@ -59,7 +63,7 @@ async def create_embeddings(request: Request, context: ContextDep, caller: Infer
         body, inputs = await context.call_preparation.run(request, tenant, prepare, raw, ready)
         router.record(inputs.target, ready.asker)
     else:
-        body = validated(EmbeddingsRequest, validation.parse_call(raw))
+        body = read_embeddings(validation.parse_call(raw))
         user = body.safety_identifier or body.user
         target = await router.route(models, body.model, request, tenant, key=key, user=user)
         inputs = _inputs(models, target, body)
@@ -88,7 +92,7 @@ def prepare(
 ) -> tuple[EmbeddingsRequest, PreparedInputs]:
     """Parses, checks and sizes the inputs of a body, in a child process. Returns the rest of it
     too."""
-    body = validated(EmbeddingsRequest, validation.parse_call(raw))
+    body = read_embeddings(validation.parse_call(raw))
     if body.timeout_ms:
         end_after(body.timeout_ms)
     target = ready.target(models, body.model, body.safety_identifier or body.user)
@@ -99,7 +103,7 @@ def prepare(
 def _inputs(models: Registry, target: Target, body: EmbeddingsRequest) -> PreparedInputs:
     """Returns the inputs, all validated and sized. Raises Invalid."""
     model = target.model
-    values, params = _values(model, body), _params(body)
+    values, params = _values(model, body), _params(model, body)
     checked = []
     for n, value in enumerate(values):
         item = validation.check(value, (), None, model, False)
@@ -117,8 +121,10 @@ def _inputs(models: Registry, target: Target, body: EmbeddingsRequest) -> Prepar
 def _values(model: Model, body: EmbeddingsRequest) -> Sequence[Any]:
     if model.effective_task != "embedding":
         raise _refused("model", "model_not_supported", f"{model.key} makes no embeddings")
-    if body.dimensions and (error := validation.refuse_params(model, _params(body))):
-        raise _refused("dimensions", *error)
+    for name, value in _params(model, body).items():
+        if error := validation.refuse_params(model, {name: value}):
+            asked = name if getattr(body, name) is not None else "use_activation"
+            raise _refused(asked, *error)
     if not isinstance(body.input, str | list):
         raise _refused("input", "type", "the input is a text, its token ids, or a list of either")
     error = validation.refuse_input(model, body.input) or refuse_from_openai(
@@ -133,8 +139,13 @@ def _refused(where: str, code: str, message: str) -> Invalid:
     return Invalid(message, faults=[Fault((where,), code, message)])
 
 
-def _params(body: EmbeddingsRequest) -> dict[str, Any]:
-    return {"dimensions": body.dimensions} if body.dimensions else {}
+def _params(model: Model, body: EmbeddingsRequest) -> dict[str, Any]:
+    params: dict[str, Any] = {"dimensions": body.dimensions} if body.dimensions else {}
+    if body.normalize is not None:
+        params["normalize"] = body.normalize
+    if body.use_activation is not None:  # a server gets it by the name that it knows
+        params[embeddings.param_of("use_activation", model.params)] = body.use_activation
+    return params
 
 
 async def _call_all(session: InferenceSession, inputs: PreparedInputs) -> Sequence[CallResult]:

@@ -3,6 +3,7 @@
 Each input of a list is embedded by itself; the output is the list of their vectors.
 """
 
+from collections.abc import Container
 from typing import Any
 
 MOST_INPUTS = 2048  # of a list
@@ -17,6 +18,12 @@ _TOO_LONG = (  # as OpenAI says it
     "{has} token ids: this model's maximum context length is {most} tokens, however you requested "
     "{has} tokens ({has} in your prompt; 0 for the completion). Please reduce your prompt."
 )
+
+
+def param_of(field: str, params: Container[str] | None) -> str:
+    """Returns the parameter that a field of a request stands for. params: that the model takes;
+    None: any, as those of a server, which knows the field by its own name."""
+    return "normalize" if field == "use_activation" and params is not None else field
 
 
 def is_token_ids(value: Any) -> bool:

@@ -106,6 +106,22 @@ def test_base64_holds_the_same_floats(http: httpx.Client) -> None:
     np.testing.assert_array_equal(np.frombuffer(b64decode(packed), "<f4"), np.array(plain, "<f4"))
 
 
+@pytest.mark.parametrize("field", ["use_activation", "normalize"])
+def test_vllms_fields_are_served_or_change_nothing(
+    client: OpenAI, millrace: Client, vectors: dict[str, Any], field: str
+) -> None:
+    neutral: Any = {
+        "add_special_tokens": True, "embed_dtype": "float32", "endianness": "native",
+        "priority": 0, "truncate_prompt_tokens": None, "chat_template_kwargs": {},
+    }  # fmt: skip
+    raw = millrace.infer("minilm", TEXTS[0], params={"normalize": False})["output"]
+    for value, expected in ((True, vectors[TEXTS[0]]), (False, raw)):
+        answer = client.embeddings.create(
+            model="minilm", input=TEXTS[0], extra_body={**neutral, field: value}
+        )
+        np.testing.assert_allclose(embedded(answer), [expected], **CLOSE)
+
+
 @pytest.mark.parametrize("dimensions", [1, 7, 384])
 def test_vectors_are_cut_and_normalized_again(
     client: OpenAI, vectors: dict[str, Any], dimensions: int
@@ -184,7 +200,16 @@ def test_infer_takes_token_ids_and_no_list(
         ({"dimensions": "7"}, "dimensions", "integer"),
         ({"encoding_format": "hex"}, "encoding_format", "float"),
         ({"extra_body": {"timeout_ms": 0}}, "timeout_ms", "greater"),
-        ({"extra_body": {"surprise": 1}}, "surprise", "not permitted"),
+        ({"extra_body": {"surprise": 1}}, "surprise", "isn't supported as a field"),
+        ({"extra_body": {"surprise": None}}, "surprise", "isn't supported as a field"),
+        ({"extra_body": {"embed_dtype": "float16"}}, "embed_dtype", 'or send "float32"'),
+        ({"extra_body": {"messages": []}}, "messages", "leave it out"),
+        ({"extra_body": {"use_activation": 1}}, "use_activation", "boolean"),
+        (
+            {"model": "slow", "extra_body": {"use_activation": False}},
+            "use_activation",
+            "takes no parameter",
+        ),
         ({"model": "echo"}, "model", "embeddings"),
         ({"model": "slow", "input": [1]}, "input", "takes no token ids"),
         ({"model": ""}, "model", "at least 1"),

@@ -157,4 +157,26 @@ _TOKENS = (
     of_input("return_token_strs", "tokenize", "true or false", "names of the tokens", False),
     of_input("tokens", "detokenize", "list", "token ids"),
 )
-ROWS: tuple[Row, ...] = (*_SAMPLING, *_CONSTRAINTS, *_PROMPT, *_OUTPUT, *_SERVING, *_TOKENS)
+_VECTORS = (
+    of_input("use_activation", "embeddings", "true or false", "vectors are normalized"),
+    of_input("normalize", "embeddings", "true or false", "the same, as it was named before"),
+    refused("messages", "embeddings", "a conversation in place of `input`"),
+    refused("add_generation_prompt", "embeddings", "the beginning of an answer", False),
+    refused("continue_final_message", "embeddings", "an open end of a conversation", False),
+    refused("chat_template", "embeddings", "a template of the client"),
+    refused("chat_template_kwargs", "embeddings", "variables of the chat template", {}),
+    refused("media_io_kwargs", "embeddings", "how media are read", {}),
+    refused("mm_processor_kwargs", "embeddings", "how images are read", {}),
+    refused("add_special_tokens", "embeddings", "texts without special tokens", True),
+    refused("truncate_prompt_tokens", "embeddings", "most tokens of a text: the model's", -1),
+    refused("truncation_side", "embeddings", "texts without their beginnings", "right"),
+    refused("padding", "embeddings", "texts of equal length", "do_not_pad"),
+    refused("embed_dtype", "embeddings", "numbers of another type in base64", "float32"),
+    refused("endianness", "embeddings", "their order of bytes in base64", "native", "little"),
+    label("priority", "embeddings", "any", "tenants have their shares"),
+    label("request_id", "embeddings", "any", "answers have ids of their own"),
+    label("cache_salt", "embeddings", "any", "of a cache that there isn't"),
+)
+ROWS: tuple[Row, ...] = (
+    *_SAMPLING, *_CONSTRAINTS, *_PROMPT, *_OUTPUT, *_SERVING, *_TOKENS, *_VECTORS
+)  # fmt: skip

@@ -92,6 +92,9 @@ def test_lines_become_items_of_bodies_without_their_model_and_base64_is_remember
         (0, "a", None, None, '"a text"'),
         (1, "b", '{"normalize":false}', None, '"a text"'),
     ]
+    vllms = {"add_special_tokens": True, "priority": 0, "normalize": None}
+    [(_, _, params, _, _)] = take(body(use_activation=False, **vllms))
+    assert params == '{"normalize":false}'
     asked = [body(encoding_format=name) | {"custom_id": name} for name in ("float", "base64")]
     assert [row[3] for row in take(*asked)] == [None, '"base64"']
     silent = TALK | {"body": TALK["body"] | {"stream": False}}
@@ -134,6 +137,8 @@ def test_what_is_wrong_with_a_line_is_named_with_its_number() -> None:
         (body(encoding_format=["hex"]), "invalid_value", "body.encoding_format"),
         (body(temperature=1), "unknown_parameter", "body.temperature"),
         (body(truncate=1), "invalid_value", "body.truncate"),
+        (body(use_activation=1), "invalid_type", "body.use_activation"),
+        (body(embed_dtype="float16"), "invalid_value", "body.embed_dtype"),
     ]
     for (line, code, param), case in each(cases):
         with case:
