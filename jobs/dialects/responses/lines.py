@@ -21,6 +21,7 @@ from jobs.models.inputs import chat
 _OF_A_LINE = frozenset({"model", "stream"})  # looked at where a line is read
 _UNSERVED = {
     "background": "a batch is in the background: leave `background` out",
+    "conversation": "a line of a batch goes on with no conversation: send its items",
     "previous_response_id": "a line of a batch goes on with no stored response: send its items",
 }
 _REFERENCES = "a line of a batch refers to no stored item: send the item itself"

@@ -5,16 +5,21 @@ from typing import Any
 
 import httpx
 import openai
+import orjson
 import pytest
 from openai import OpenAI
 from openai.types.conversations import Conversation, ConversationItem
+from openai.types.responses import Response
 from pydantic import TypeAdapter
+from sqlalchemy import text
 
+from jobs import ids
 from ops.supervisor.platform import Platform
 from tests.support.clients import bearer
 from tests.support.models.entries import model
 from tests.support.packages import openai_of
-from tests.support.platforms import CHATTING
+from tests.support.platforms import CHATTING, transaction
+from tests.support.wait import PATIENCE_S, eventually
 
 PLATFORM = CHATTING
 MODELS = model("chatter", "echo_chat") + model("slow", "echo_chat", step_ms=50.0)
@@ -135,3 +140,101 @@ def test_appends_at_once_keep_every_item_in_one_order(client: OpenAI) -> None:
     found = texts_of(client, id)
     together = [found[n : n + 5] for n in range(0, 40, 5)]
     assert sorted(together) == [[one["content"] for one in items] for items in asked]
+
+
+def test_a_response_goes_on_with_a_conversation_and_is_appended_to_it(client: OpenAI) -> None:
+    id = client.conversations.create(items=said("one two three")).id
+    asked: Any = {"model": "chatter", "input": "four five"}
+    counted = client.responses.input_tokens.count(**asked, conversation=id)
+    first = client.responses.create(**asked, conversation=id)
+    assert (first.output_text, first.status) == ("four five", "completed")
+    assert first.conversation is not None
+    assert first.conversation.id == id
+    assert client.responses.retrieve(first.id).conversation == first.conversation
+    assert first.usage is not None
+    assert first.usage.input_tokens == counted.input_tokens > 0
+    assert texts_of(client, id) == ["one two three", "four five", "four five"]
+    items = client.conversations.items.list(id, order="asc").data
+    assert items[-1].id == first.output[0].id
+    stream = client.responses.create(
+        model="chatter", input="six", conversation={"id": id}, store=False, stream=True
+    )
+    [last] = [event for event in stream if event.type == "response.completed"]
+    assert last.response.output_text == "six"
+    assert texts_of(client, id)[3:] == ["six", "six"]
+    cut = client.responses.create(
+        model="chatter", input="seven eight", conversation=id, max_output_tokens=1
+    )
+    assert cut.status == "incomplete"
+    assert texts_of(client, id)[5:] == ["seven eight", cut.output_text]
+
+
+def ended(client: OpenAI, id: str) -> Response:
+    def look() -> Response | None:
+        found = client.responses.retrieve(id)
+        return None if found.status in ("queued", "in_progress") else found
+
+    found = eventually(look, PATIENCE_S)
+    assert found is not None
+    return found
+
+
+def test_what_the_background_brings_is_appended_once_it_has_ended(
+    client: OpenAI, platform: Platform
+) -> None:
+    id = client.conversations.create(items=said("one")).id
+    asked: Any = {"conversation": id, "background": True}
+    slow = client.responses.create(model="slow", input="two three four", **asked)
+    assert ended(client, slow.id).status == "completed"
+    assert texts_of(client, id) == ["one"] + ["two three four"] * 2
+    with transaction(platform) as tx:
+        query = text("SELECT input FROM items WHERE job_id = :job")
+        input = tx.scalar(query, {"job": ids.parse("resp", slow.id)})
+    assert orjson.loads(input)["messages"] == said("one", "two three four")
+    gone = client.responses.create(model="chatter", input="five", **asked)
+    ended(client, gone.id)
+    client.responses.delete(gone.id)
+    assert texts_of(client, id)[3:] == ["five", "five"], "though nobody looked before"
+
+
+def test_a_response_that_fails_appends_nothing(client: OpenAI) -> None:
+    id = client.conversations.create().id
+    asked: Any = {"model": "slow", "input": "one " * 50, "conversation": id}
+    with pytest.raises(openai.APIStatusError) as caught:
+        client.with_options(max_retries=0).responses.create(**asked, extra_body={"timeout_ms": 100})
+    assert caught.value.status_code == 504
+    stopped = client.responses.create(**asked, background=True)
+    client.responses.cancel(stopped.id)
+    assert ended(client, stopped.id).status in ("cancelled", "failed")
+    assert texts_of(client, id) == []
+
+
+def test_responses_at_once_keep_every_item(client: OpenAI) -> None:
+    id = client.conversations.create().id
+    inputs = [f"said-{n}" for n in range(6)]
+    with ThreadPoolExecutor(6) as threads:
+
+        def ask(input: str) -> Response:
+            return client.responses.create(model="chatter", input=input, conversation=id)
+
+        made = list(threads.map(ask, inputs))
+    found = texts_of(client, id)
+    pairs = [found[n : n + 2] for n in range(0, 12, 2)]
+    asked = zip(inputs, made, strict=True)
+    assert sorted(pairs) == [[input, one.output_text] for input, one in asked]
+
+
+def test_what_a_response_can_not_go_on_with_is_said(client: OpenAI) -> None:
+    id = client.conversations.create().id
+    asked: Any = {"model": "chatter", "input": "x"}
+    made = client.responses.create(**asked, conversation=id)
+    with pytest.raises(openai.NotFoundError, match="not found"):
+        client.responses.create(**asked, conversation="conv_01aryz6s41tsv4rrffq69g5fav")
+    with pytest.raises(openai.BadRequestError, match=id) as caught:
+        client.responses.create(**asked, previous_response_id=made.id)
+    assert caught.value.param == "previous_response_id"
+    other = client.responses.create(**asked).id
+    for refused in ({"conversation": id, "previous_response_id": other}, {"conversation": {}}):
+        with pytest.raises(openai.BadRequestError) as wrong:
+            client.responses.create(**asked, **refused)
+        assert wrong.value.param == "conversation"

@@ -212,7 +212,6 @@ def test_log_probabilities_come_where_they_are_included(client: OpenAI) -> None:
 @pytest.mark.parametrize(
     ("more", "param"),
     [
-        ({"conversation": "conv_1"}, "conversation"),
         ({"context_management": [{"type": "compaction"}]}, "context_management"),
         ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),

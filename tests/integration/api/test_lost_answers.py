@@ -7,6 +7,7 @@ as the packages of OpenAI and Anthropic do. It must end as one that lost none.
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -19,6 +20,7 @@ from api.app import create_app
 from api.compat.openai.responses import stored
 from jobs import ids
 from jobs.settings import Settings
+from jobs.store.jobs import responses
 from jobs.store.jobs.responses import NewResponse
 from tests.support.stores import store
 from tests.support.stores.lost_answers import LostAnswers
@@ -188,7 +190,7 @@ def test_the_response_of_a_call_is_stored_without_another_call(
     app: Any = stage.client.app
     for _ in lost.each():
         new = NewResponse(ids.new(), "default", None, b"{}", b"[]", b"{}")
-        stored.save(app.state.context, new)
+        stored.save(app.state.context, "default", partial(responses.store, new=new, keep_days=1))
         query = "SELECT count(*) FROM responses WHERE id = :id"
         assert scalar(stage.database, query, {"id": new.id}) == 1
 

@@ -6,6 +6,7 @@ that looks at the conversation.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -53,8 +54,16 @@ def _take_turns(resources: Resources, tx: Tx, row: ConversationRow) -> Conversat
             continue
         item_rows.end_turn(tx, row.tenant_id, row.id, response_id)
         if response is not None:
-            row = append_turn(resources, tx, row, orjson.loads(response.input), ended)
+            row = _append_turn(resources, tx, row, orjson.loads(response.input), ended)
     return row
+
+
+def take_turns_of(resources: Resources, tx: Tx, response: ResponseRow) -> None:
+    """Appends what responses brought to the conversation of one of them, before it is deleted."""
+    named = orjson.loads(response.request).get("conversation") if response.background else None
+    with suppress(NotFound):
+        if named:
+            find(resources, tx, response.tenant_id, named["id"])
 
 
 def _end_of(resources: Resources, tx: Tx, response: ResponseRow) -> Mapping[str, Any] | None:
@@ -67,7 +76,21 @@ def _end_of(resources: Resources, tx: Tx, response: ResponseRow) -> Mapping[str,
         return {}
 
 
-def append_turn(
+def bring(
+    resources: Resources,
+    tx: Tx,
+    tenant: str,
+    to: str,
+    input: Sequence[Item],
+    ended: Mapping[str, Any],
+) -> None:
+    """Appends the items of a request and of its response to a conversation; one that was deleted
+    meanwhile gets none."""
+    with suppress(NotFound):
+        _append_turn(resources, tx, find(resources, tx, tenant, to, lock=True), input, ended)
+
+
+def _append_turn(
     resources: Resources,
     tx: Tx,
     row: ConversationRow,

@@ -12,6 +12,7 @@ import orjson
 from starlette.concurrency import run_in_threadpool
 
 from api.compat.generation.preparation import PreparedGeneration
+from api.compat.openai.conversations import stored as conversations
 from api.compat.openai.responses import stored
 from api.compat.openai.responses.events import Numbered, begun, ended
 from api.compat.openai.responses.requests import ResponseBody
@@ -56,6 +57,8 @@ def create(
     def add_response(tx: Tx, job: JobRow) -> None:
         new = stored.new_response(job.id, caller.tenant, body, None)
         store.store(tx, new, resources.settings.keep_responses_days)
+        if body.conversation_id:
+            conversations.await_turn(resources, tx, caller.tenant, job.id, body.conversation_id)
 
     def shown(job: JobRow) -> bytes:
         row = ResponseRow(

@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api.compat.generation import answering
 from api.compat.generation.answering import Answer
+from api.compat.openai.conversations import stored as conversations
 from api.compat.openai.responses import stored
 from api.compat.openai.responses.events import ResponseEvents, now
 from api.compat.openai.responses.requests import ResponseBody
@@ -29,6 +30,9 @@ from jobs.errors import MillraceError
 from jobs.identity import Caller
 from jobs.immutable import immutable
 from jobs.intake.idempotency_key import Claim
+from jobs.store.db import Tx
+from jobs.store.jobs import responses as store
+from jobs.store.jobs.responses import NewResponse
 
 OnEnd = Callable[[CallResult | MillraceError], Awaitable[None]]
 """Gets the result of a call, or the error that it failed with, before anybody else does."""
@@ -123,7 +127,8 @@ class ForegroundResponse:
         return orjson.dumps(self._object(result))
 
     def _session(self) -> AbstractContextManager[InferenceSession]:
-        return _storing(self._open(), self._store) if self._body.store else self._open()
+        keeps = self._body.store or self._body.conversation_id
+        return _storing(self._open(), self._store) if keeps else self._open()
 
     def _end_time(self) -> int:
         """Returns the time of its end, the same for its events and its row."""
@@ -154,5 +159,13 @@ class ForegroundResponse:
         assert id is not None
         tenant, created_at = self._caller.tenant, self._made.created
         new = stored.new_response(id, tenant, self._body, gained, created_at)
-        async with self._context.turns.place(self._caller.tenant, bounded=False):
-            await run_in_threadpool(stored.save, self._context, new)
+        write = partial(self._write, new, gained)
+        async with self._context.turns.place(tenant, bounded=False):
+            await run_in_threadpool(stored.save, self._context, tenant, write)
+
+    def _write(self, new: NewResponse, gained: Mapping[str, Any], tx: Tx) -> None:
+        body, context = self._body, self._context
+        if body.store:
+            store.store(tx, new, context.settings.keep_responses_days)
+        if body.conversation_id:
+            conversations.bring(context, tx, new.tenant, body.conversation_id, body.items, gained)

@@ -22,6 +22,7 @@ class ResponseBody(GenerationBody):
     previous_response_id: str | None = None  #: response whose conversation it goes on with
     store: bool = True  #: it can be retrieved later
     background: bool = False  #: a job runs it
+    conversation_id: str | None = None  #: conversation that it goes on with, and is appended to
 
 
 def read_response(value: Any, before: Before) -> ResponseBody:
@@ -47,8 +48,12 @@ def _read(value: Mapping[str, Any], before: Before) -> ResponseBody:
         raise FieldError(
             "store", "must not be false: background can only be used when `store` is true"
         )
-    previous = value.get("previous_response_id")
+    previous, conversation = value.get("previous_response_id"), conversation_of(value)
+    if previous and conversation:
+        raise FieldError("conversation", "can't be beside previous_response_id: leave one out")
     kept = {"store": store, "background": background, "previous_response_id": previous}
+    if conversation:
+        kept["conversation"] = {"id": conversation}
     return ResponseBody(
         model=body.model,
         input=body.input,
@@ -62,4 +67,14 @@ def _read(value: Mapping[str, Any], before: Before) -> ResponseBody:
         previous_response_id=previous,
         store=store,
         background=background,
+        conversation_id=conversation,
     )
+
+
+def conversation_of(value: Mapping[str, Any]) -> str | None:
+    """Returns the id of the conversation that a request goes on with. Raises FieldError."""
+    given = value.get("conversation")
+    id = given.get("id") if isinstance(given, dict) else given
+    if given is not None and (not isinstance(id, str) or not id):
+        raise FieldError("conversation", "must be the id of a conversation, or an object with it")
+    return id

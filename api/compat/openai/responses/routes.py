@@ -1,5 +1,6 @@
 """/v1/responses: creation on the fast path like POST /infer, and what is stored."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -9,9 +10,10 @@ from starlette.concurrency import run_in_threadpool
 
 from api.compat.generation import answering
 from api.compat.generation.answering import Answer
+from api.compat.openai.conversations import stored as conversations
 from api.compat.openai.responses import background, stored
 from api.compat.openai.responses.foreground import ForegroundResponse
-from api.compat.openai.responses.requests import ResponseBody, read_response
+from api.compat.openai.responses.requests import ResponseBody, conversation_of, read_response
 from api.compat.openai.responses.schemas import (
     EVENTS,
     InputTokens,
@@ -30,18 +32,21 @@ from api.http.connections.connection import arrived_s
 from api.http.responses import JsonBytes, json_response
 from api.routes.jobs import verbs
 from jobs import ids
-from jobs.dialects.responses.items import REFERENCE, references_of
+from jobs.dialects.responses.items import REFERENCE, Item, references_of
 from jobs.dialects.responses.objects import PREFIX
 from jobs.dialects.responses.requests import Before, renamed
 from jobs.errors import Fault, Invalid
 from jobs.identity import Caller
 from jobs.intake import validation
+from jobs.models.inputs.fields import FieldError
 from jobs.store.jobs import responses as store
 
 router = APIRouter(tags=["openai"], responses=ERRORS)
 PATH, COUNT_PATH = "/v1/responses", "/v1/responses/input_tokens"
 _ONE = PATH + "/{response_id}"
 _PREVIOUS = "previous_response_id"
+_REFERRING = tuple(map(str.encode, (_PREVIOUS, REFERENCE, '"conversation"')))
+"""What the body of a request has that refers to stored items."""
 _NO_BUFFERING = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
 _STREAM = {"schema": {"type": "string"}, "example": EVENTS}
 _EVENTS_DOC: dict[str, Any] = {"content": {MEDIA_TYPE: _STREAM}}
@@ -116,24 +121,34 @@ async def count_input_tokens(request: Request, context: ContextDep, caller: Infe
 
 async def _before(context: Context, caller: Caller, raw: bytes) -> Before:
     """Returns the stored items that a request refers to. Raises Invalid."""
-    if _PREVIOUS.encode() not in raw and REFERENCE.encode() not in raw:
+    if not any(name in raw for name in _REFERRING):
         return Before()
     value = await run_in_threadpool(validation.parse_json, raw)
     if not isinstance(value, dict):
         return Before()
     previous, named = value.get(_PREVIOUS), references_of(value.get("input"))
+    try:
+        gone_on_with = conversation_of(value)
+    except FieldError as error:
+        raise _refused(error.field, str(error)) from None
     if not isinstance(previous, str | None):
         message = f"{_PREVIOUS} must be the id of a response"
         raise Invalid(message, faults=[Fault((_PREVIOUS,), "invalid_type", message)])
     async with context.turns.place(caller.tenant):
-        return await run_in_threadpool(_stored_before, context, caller.tenant, previous, named)
+        return await run_in_threadpool(
+            _stored_before, context, caller.tenant, previous, gone_on_with, named
+        )
 
 
-def _stored_before(context: Context, tenant: str, previous: str | None, named: set[str]) -> Before:
-    return Before(
-        stored.conversation(context, tenant, previous) if previous is not None else (),
-        stored.outputs_by_id(context, tenant, named) if named else {},
-    )
+def _stored_before(
+    context: Context, tenant: str, previous: str | None, conversation: str | None, named: set[str]
+) -> Before:
+    history: Sequence[Item] = ()
+    if previous is not None:
+        history = stored.conversation(context, tenant, previous)
+    elif conversation is not None:
+        history = conversations.history(context, tenant, conversation)
+    return Before(history, stored.outputs_by_id(context, tenant, named) if named else {})
 
 
 def _followed(
@@ -197,6 +212,7 @@ def delete_response(
     """Deletes a response, with its job; 409 while that runs."""
     with context.acting(caller.tenant) as tx:
         row = stored.find(tx, caller.tenant, response_id)
+        conversations.take_turns_of(context, tx, row)
     if row.background:
         verbs.perform(request, context, caller, "delete", ids.show("job", row.id))
     with context.acting(caller.tenant) as tx:

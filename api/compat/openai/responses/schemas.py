@@ -39,6 +39,9 @@ class ResponseRequest(BaseModel):
     previous_response_id: str | None = Field(
         default=None, description="a stored response: its conversation comes before the input"
     )
+    conversation: str | dict[str, str] | None = Field(
+        default=None, description="its items come before; those of the response are appended"
+    )
     store: bool | None = Field(default=None, description="default: true")
     background: bool | None = Field(
         default=None, description="a job runs it; also needs the scope submit"

@@ -1,6 +1,6 @@
 """Stored responses: storing them, and reading them, their conversations and their progress."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -59,18 +59,18 @@ def new_response(
     )
 
 
-def save(resources: Resources, new: NewResponse) -> None:
-    """Stores a response in a transaction of its own; once more where that had no answer, since its
-    call is paid for. Raises database errors."""
+def save(resources: Resources, tenant: str, write: Callable[[Tx], None]) -> None:
+    """Writes what a response brought in a transaction of its own; once more where that had no
+    answer, since its call is paid for. Raises database errors."""
     try:
-        _save(resources, new)
+        _save(resources, tenant, write)
     except CONNECTION_ERRORS:
-        _save(resources, new)
+        _save(resources, tenant, write)
 
 
-def _save(resources: Resources, new: NewResponse) -> None:
-    with resources.acting(new.tenant) as tx:
-        store.store(tx, new, resources.settings.keep_responses_days)
+def _save(resources: Resources, tenant: str, write: Callable[[Tx], None]) -> None:
+    with resources.acting(tenant) as tx:
+        write(tx)
 
 
 def parse_id(response_id: str) -> UUID | None:
@@ -208,6 +208,11 @@ def _check_whole(rows: Sequence[ResponseRow]) -> None:
     if len(rows) > MOST_IN_CHAIN:
         words = f"the conversation has more than {MOST_IN_CHAIN} responses: begin another one"
         raise _invalid_previous("invalid_value", words)
+    for row in rows:
+        if named := orjson.loads(row.request).get("conversation"):
+            words = f"the response {ids.show(PREFIX, row.id)} is of a conversation"
+            wanted = f"send `conversation` {named['id']!r} in place of previous_response_id"
+            raise _invalid_previous("invalid_value", f"{words}: {wanted}")
     if missing := rows[0].previous_id:
         raise _not_found(ids.show(PREFIX, missing), "with which the conversation began ")
 

@@ -125,6 +125,8 @@ _RESPONSES = (
     of_input(
         "previous_response_id", "responses", "text", "goes on with a conversation; no batch does"
     ),
+    of_input("conversation", "responses", "any", "goes on with it by its id; no batch does"),
+    of_input("conversation.id", "responses", "text", "its id"),
     of_input("max_output_tokens", "responses", "whole number", "most tokens of the output"),
     of_input(
         "store",
@@ -192,7 +194,6 @@ _RESPONSES = (
         {},
         {"completion_window": "soonest"},
     ),
-    refused("conversation", "responses", "stored apart from responses: `previous_response_id`"),
     refused(
         "image",
         "responses",

@@ -181,7 +181,8 @@ def test_a_value_that_changes_nothing_passes_on_every_route(use: str) -> None:
 
 
 _NEEDED = {
-    "model", "messages", "prompt", "input", "tokens", "max_tokens", "tools[].type", "tools[].name",
+    "model", "messages", "prompt", "input", "tokens", "max_tokens", "conversation.id",
+    "tools[].type", "tools[].name",
     "tools[].function", "tools[].function.name", "tools[].input_schema",
     "response_format.type", "response_format.json_schema", "response_format.json_schema.schema",
     "tools[].function.parameters", "tools[].parameters", "tools[].description",
@@ -293,7 +294,8 @@ EXAMPLES: Mapping[str, Any] = {
     "response_format": {"type": "json_object"}, "response_format.type": "json_object",
     "response_format.json_schema": {"schema": {}}, "response_format.json_schema.name": "b",
     "response_format.json_schema.schema": {}, "response_format.json_schema.strict": True,
-    "instructions": "y", "previous_response_id": "resp_1", "store": False, "background": True,
+    "instructions": "y", "previous_response_id": "resp_1",
+    "conversation": "conv_1", "conversation.id": "conv_1", "store": False, "background": True,
     "metadata": {"a": "b"}, "include": ["message.output_text.logprobs"],
     "text": {"format": {"type": "json_object"}}, "text.format": {"type": "json_object"},
     "text.format.type": "json_object", "text.format.name": "b", "text.format.schema": {},

@@ -54,7 +54,7 @@ def test_what_no_batch_serves_is_refused_by_name() -> None:
         ({"input": earlier}, "unsupported_parameter", "input"),
         ({"input": None}, "missing_required_parameter", "input"),
         ({"input": []}, "invalid_value", "input"),
-        ({"conversation": "conv_1"}, "invalid_value", "conversation"),
+        ({"conversation": "conv_1"}, "unsupported_parameter", "conversation"),
         ({"timeout_ms": 5}, "invalid_value", "timeout_ms"),
         ({"invented": 1}, "invalid_value", "invented"),
         ({"text": {"format": {"type": "json_schema", "schema": 5}}}, "invalid_value",
