@@ -24,7 +24,7 @@ pytestmark = pytest.mark.nightly
 # a key of which role may have, that no two limits are for the same model and key, nor to which URLs
 # anything is sent, nor which tensors a model takes, nor that a batch is made of a file that is
 # there, or of messages to a model that converses, nor which models generate, or score pairs,
-# nor that `starting_after` goes with `stream`, nor which versions the registry has, nor that shares
+# nor which items a conversation takes, nor that `starting_after` goes with `stream`, nor which versions the registry has, nor that shares
 # make 100, nor that known answers are as many as their inputs.
 MORE_THAN_SAID = {
     "POST /admin/models", "POST /admin/models/apply", "POST /rollouts",
@@ -32,6 +32,7 @@ MORE_THAN_SAID = {
     "PUT /admin/models/{name}/routes/{tenant}",
     "PUT /admin/models/{name}/versions/{version}/probe", "GET /v1/responses/{response_id}",
     "POST /jobs", "POST /jobs/{job_id}/resubmit", "POST /keys", "POST /v1/batches",
+    "POST /v1/conversations", "POST /v1/conversations/{conversation_id}/items",
     "POST /v1/messages/batches", "PUT /tenants/{tenant}/limits", "PUT /webhooks/endpoint",
     "POST /v2/models/{model}/infer", "POST /v2/models/{model}/versions/{version}/infer",
     "POST /v1/rerank", "POST /rerank", "POST /v2/rerank", "POST /v1/score", "POST /score",

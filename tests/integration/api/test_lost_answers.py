@@ -17,9 +17,11 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Connection, Engine, event
 
 from api.app import create_app
+from api.compat.openai.conversations import stored as conversations
 from api.compat.openai.responses import stored
 from jobs import ids
 from jobs.settings import Settings
+from jobs.store.db import Tx
 from jobs.store.jobs import responses
 from jobs.store.jobs.responses import NewResponse
 from tests.support.stores import store
@@ -193,6 +195,39 @@ def test_the_response_of_a_call_is_stored_without_another_call(
         stored.save(app.state.context, "default", partial(responses.store, new=new, keep_days=1))
         query = "SELECT count(*) FROM responses WHERE id = :id"
         assert scalar(stage.database, query, {"id": new.id}) == 1
+
+
+def test_what_a_response_brings_is_appended_to_its_conversation_once(
+    stage: Stage, lost: LostAnswers
+) -> None:
+    app: Any = stage.client.app
+    context, id = app.state.context, stage.post("/v1/conversations", {})["id"]
+    for n, _ in enumerate(lost.each()):
+        said, answer = ({"id": f"msg_{name}{n}", "type": "message"} for name in "ab")
+        ended = {"status": "completed", "output": [answer]}
+
+        def bring(tx: Tx, said: Any = said, ended: Any = ended) -> None:
+            conversations.bring(context, tx, "default", id, [said], ended)
+
+        stored.save(context, "default", bring)
+        stored.save(context, "default", bring)  # as by an api that took the call over
+        query = "SELECT item_id FROM conversation_items WHERE conversation_id = :id ORDER BY place"
+        found = scalars(stage.database, query, {"id": ids.parse("conv", id)})
+        assert found == [f"msg_{name}{one}" for one in range(n + 1) for name in "ab"]
+
+
+def test_appended_items_are_there_once_whatever_answer_is_lost(
+    stage: Stage, lost: LostAnswers
+) -> None:
+    for _ in lost.each():
+        id = stage.post("/v1/conversations", {"metadata": {"a": "b"}})["id"]
+        items = [{"role": "user", "content": text} for text in ("one", "two")]
+        made = stage.post(f"/v1/conversations/{id}/items", {"items": items})["data"]
+        listed = stage.send("GET", f"/v1/conversations/{id}/items?order=asc").json()["data"]
+        assert listed == made
+        assert len(made) == 2
+        deleted = stage.send("DELETE", f"/v1/conversations/{id}")
+        assert deleted.json()["deleted"]
 
 
 def test_a_retried_batch_waits_for_the_end_of_the_try_before(stage: Stage) -> None:
