@@ -24,8 +24,9 @@ pytestmark = pytest.mark.nightly
 # a key of which role may have, that no two limits are for the same model and key, nor to which URLs
 # anything is sent, nor which tensors a model takes, nor that a batch is made of a file that is
 # there, or of messages to a model that converses, nor which models generate, or score pairs,
-# nor which items a conversation takes, nor that `starting_after` goes with `stream`, nor which versions the registry has, nor that shares
-# make 100, nor that known answers are as many as their inputs.
+# nor which items a conversation takes, nor that `starting_after` goes with `stream`, nor which
+# versions the registry has, nor that shares make 100, nor that known answers are as many as their
+# inputs.
 MORE_THAN_SAID = {
     "POST /admin/models", "POST /admin/models/apply", "POST /rollouts",
     "PUT /admin/pools/{pool}/scaling", "PUT /admin/models/{name}/aliases/{alias}",
