@@ -114,7 +114,7 @@ def test_an_input_that_was_deleted_fails_the_batch(client: OpenAI, platform: Pla
     [
         ({"completion_window": "soon"}, "completion_window"),
         ({"completion_window": "0h"}, "completion_window"),
-        ({"endpoint": "/v1/responses"}, "endpoint"),
+        ({"endpoint": "/v1/moderations"}, "endpoint"),
         ({"metadata": {"k": "v" * 513}}, "metadata.k"),
         ({"output_expires_after": {"anchor": "x", "seconds": 3600}}, "output_expires_after.anchor"),
         ({"extra_body": {"colour": "red"}}, "colour"),
