@@ -29,12 +29,10 @@ ENDPOINTS: Mapping[str, Task] = {
 _REQUEST = itemgetter("method", "url", "body")
 BASE64 = b'"base64"'
 """Reply of a line whose vectors are to be encoded."""
-_ANSWERED = {"input", "encoding_format", "dimensions", "model", "stream"} | names(
-    "embeddings", "label"
-)
+_ANSWERED = {"input", "encoding_format", "model", "stream"} | names("embeddings", "label")
 """Fields of the embeddings endpoint; all others are parameters of the model, or refused."""
 _REFUSED = names("embeddings", "refused")
-_NORMALIZES = {"normalize", "use_activation"}
+_NULLABLE = {"dimensions", "normalize", "truncate_prompt_tokens", "use_activation"}
 _CODES = {
     "type": "invalid_type",
     "range": "invalid_value",
@@ -143,11 +141,9 @@ def _params(model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in body.items():
         if name in _REFUSED:
             _check_embedding(name, value)
-        elif name not in _ANSWERED and not (value is None and name in _NORMALIZES):
-            param = embeddings.param_of(name, model.params)
-            wanted[param], fields[param] = value, name
-    if body.get("dimensions") is not None:
-        wanted["dimensions"] = body["dimensions"]
+        elif name not in _ANSWERED and not (value is None and name in _NULLABLE):
+            param, wanted[param] = embeddings.param_of(name, value, model.params)
+            fields[param] = name
     for name in wanted:
         if no := validation.refuse_params(model, {name: wanted[name]}):
             raise LineError(*_typed(no), f"body.{fields.get(name, name)}")

@@ -33,6 +33,7 @@ _INPUT: dict[str, Any] = {
 }
 # Bounds stand first, or /openapi.json lacks them.
 _Dimensions = Annotated[int, Field(ge=1), Strict(), BeforeValidator(whole)]
+_Truncation = Annotated[int, Field(ge=-1), Strict(), BeforeValidator(whole)]
 _Timeout = Annotated[int, Field(ge=1, le=MAX_CALL_TIMEOUT_MS), Strict(), BeforeValidator(whole)]
 
 
@@ -58,6 +59,12 @@ class EmbeddingsRequest(Body):
     )
     normalize: bool | None = Field(
         default=None, strict=True, description="the same, as it was named before"
+    )
+    truncate_prompt_tokens: _Truncation | None = Field(
+        default=None,
+        description="vLLM's field: most tokens of a text, which is cut; -1: as many as the model "
+        "takes",
+        examples=[-1],
     )
     user: str | None = Field(default=None, description="for routes that keep users at a version")
     safety_identifier: str | None = Field(default=None, description="the same; goes before `user`")

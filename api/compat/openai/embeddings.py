@@ -40,6 +40,8 @@ PATH = "/v1/embeddings"
 MAX_BODY_BYTES = 4 << 20  #: Bound of a body, unless one text of some model may be longer.
 LIGHT_BYTES = 8192  #: Bytes of a body whose texts may be tokenized beside other requests.
 EACH_MS = 50  #: Growth of the default timeout with each further input.
+_PASSED_ON = "dimensions", "normalize", "truncate_prompt_tokens", "use_activation"
+"""Fields that are parameters of the model."""
 _YIELD_EVERY = 64  # vectors encoded before others run
 
 
@@ -103,7 +105,10 @@ def prepare(
 def _inputs(models: Registry, target: Target, body: EmbeddingsRequest) -> PreparedInputs:
     """Returns the inputs, all validated and sized. Raises Invalid."""
     model = target.model
-    values, params = _values(model, body), _params(model, body)
+    if model.effective_task != "embedding":
+        raise _refused("model", "model_not_supported", f"{model.key} makes no embeddings")
+    params = _params(model, body)
+    values = _values(model, body)
     checked = []
     for n, value in enumerate(values):
         item = validation.check(value, (), None, model, False)
@@ -119,12 +124,6 @@ def _inputs(models: Registry, target: Target, body: EmbeddingsRequest) -> Prepar
 
 
 def _values(model: Model, body: EmbeddingsRequest) -> Sequence[Any]:
-    if model.effective_task != "embedding":
-        raise _refused("model", "model_not_supported", f"{model.key} makes no embeddings")
-    for name, value in _params(model, body).items():
-        if error := validation.refuse_params(model, {name: value}):
-            asked = name if getattr(body, name) is not None else "use_activation"
-            raise _refused(asked, *error)
     if not isinstance(body.input, str | list):
         raise _refused("input", "type", "the input is a text, its token ids, or a list of either")
     error = validation.refuse_input(model, body.input) or refuse_from_openai(
@@ -140,11 +139,15 @@ def _refused(where: str, code: str, message: str) -> Invalid:
 
 
 def _params(model: Model, body: EmbeddingsRequest) -> dict[str, Any]:
-    params: dict[str, Any] = {"dimensions": body.dimensions} if body.dimensions else {}
-    if body.normalize is not None:
-        params["normalize"] = body.normalize
-    if body.use_activation is not None:  # a server gets it by the name that it knows
-        params[embeddings.param_of("use_activation", model.params)] = body.use_activation
+    """Returns the model's own parameters. Raises Invalid, which names the field."""
+    params = {}
+    for field in _PASSED_ON:
+        if (asked := getattr(body, field)) is None:
+            continue
+        name, value = embeddings.param_of(field, asked, model.params)
+        if error := validation.refuse_params(model, {name: value}):
+            raise _refused(field, *error)
+        params[name] = value
     return params
 
 

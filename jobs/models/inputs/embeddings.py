@@ -3,7 +3,7 @@
 Each input of a list is embedded by itself; the output is the list of their vectors.
 """
 
-from collections.abc import Container
+from collections.abc import Mapping
 from typing import Any
 
 MOST_INPUTS = 2048  # of a list
@@ -14,16 +14,28 @@ FOREIGN_TOKENS = (
     "accept_token_ids = true in the model's entry of the models file"
 )
 
+_PARAMS = {"truncate_prompt_tokens": "truncate", "use_activation": "normalize"}
+"""Parameters of ours that vLLM's fields stand for."""
+
 _TOO_LONG = (  # as OpenAI says it
     "{has} token ids: this model's maximum context length is {most} tokens, however you requested "
     "{has} tokens ({has} in your prompt; 0 for the completion). Please reduce your prompt."
 )
 
 
-def param_of(field: str, params: Container[str] | None) -> str:
-    """Returns the parameter that a field of a request stands for. params: that the model takes;
-    None: any, as those of a server, which knows the field by its own name."""
-    return "normalize" if field == "use_activation" and params is not None else field
+def param_of(field: str, value: Any, params: Mapping[str, Any] | None) -> tuple[str, Any]:
+    """Returns the parameter that a field of a request stands for, and its value, unchecked: -1
+    tokens are as many as the model takes.
+
+    params: that the model takes; None: any, as those of a server, which knows the field by its own
+    name.
+    """
+    if params is None or field not in _PARAMS:
+        return field, value
+    name = _PARAMS[field]
+    known = params.get(name)
+    most = known.span[-1] if known and known.span else value
+    return name, most if value == -1 else value
 
 
 def is_token_ids(value: Any) -> bool:

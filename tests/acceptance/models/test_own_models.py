@@ -144,6 +144,13 @@ def test_a_text_that_is_too_long_fails_alone_in_calls_jobs_and_batches(
         openai_client.embeddings.create(model="embedding", input=["a cat", LONG])
     assert told.value.code == "context_length_exceeded"
 
+    cut_to = {-1: MOST, 10: 10}
+    for most, tokens in cut_to.items():
+        more = {"truncate_prompt_tokens": most}
+        answer = openai_client.embeddings.create(model="embedding", input=LONG, extra_body=more)
+        usage = answer.usage.to_dict()
+        assert (usage["prompt_tokens"], usage["truncated"]) == (tokens, WHOLE - tokens)
+
     asked = ["a cat", LONG, {"input": LONG, "params": {"truncate": 10}}, "the dog"]
     job = client.jobs.wait(client.jobs.submit("embedding", asked)["id"])
     assert (job["counts"]["succeeded"], job["counts"]["failed"], job["truncated"]) == (3, 1, 1)
@@ -155,9 +162,11 @@ def test_a_text_that_is_too_long_fails_alone_in_calls_jobs_and_batches(
     again = client.jobs.wait(client.jobs.retry(job["id"])["id"])
     assert (again["generation"], again["counts"]["failed"], again["truncated"]) == (2, 1, 1)
 
-    bodies = ({"model": "embedding", "input": text} for text in ("a cat", LONG))
+    bodies: list[Any] = [{"model": "embedding", "input": text} for text in ("a cat", LONG, LONG)]
+    bodies[2]["truncate_prompt_tokens"] = -1
     good, [bad] = openai_batch(openai_client, "/v1/embeddings", *bodies)
-    assert len(good) == 1
+    usages = [line["response"]["body"]["usage"] for line in good]
+    assert [usage.get("truncated") for usage in usages] == [None, WHOLE - MOST]
     assert bad["response"]["status_code"] == 400
     assert bad["response"]["body"]["error"]["code"] == "context_length_exceeded"
 

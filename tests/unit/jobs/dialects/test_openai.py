@@ -97,6 +97,8 @@ def test_lines_become_items_of_bodies_without_their_model_and_base64_is_remember
     assert params == '{"normalize":false}'
     asked = [body(encoding_format=name) | {"custom_id": name} for name in ("float", "base64")]
     assert [row[3] for row in take(*asked)] == [None, '"base64"']
+    cuts = [body(truncate_prompt_tokens=most) | {"custom_id": str(most)} for most in (5, -1, None)]
+    assert [row[2] for row in take(*cuts)] == ['{"truncate":5}', '{"truncate":512}', None]
     silent = TALK | {"body": TALK["body"] | {"stream": False}}
     [(_, _, _, _, input)] = take(silent, asked=CHAT)
     assert json.loads(input) == {"messages": HI, "n": 1}
@@ -139,6 +141,8 @@ def test_what_is_wrong_with_a_line_is_named_with_its_number() -> None:
         (body(truncate=1), "invalid_value", "body.truncate"),
         (body(use_activation=1), "invalid_type", "body.use_activation"),
         (body(embed_dtype="float16"), "invalid_value", "body.embed_dtype"),
+        (body(truncate_prompt_tokens=2), "invalid_value", "body.truncate_prompt_tokens"),
+        (body(truncate_prompt_tokens="5"), "invalid_type", "body.truncate_prompt_tokens"),
     ]
     for (line, code, param), case in each(cases):
         with case:
