@@ -49,6 +49,7 @@ class Prompt:
     text: str = ""  #: of the prompt, for `echo`
     grammar: str = ""  #: that the output follows, as the generator's library has it; "": none
     truncated: int = 0  #: tokens that `truncate_prompt_tokens` has cut away
+    call_format: str = ""  #: of tool calls, where the generator rewrites them; "": as they are
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ class TransformersOptions(EngineOptions):
     sequences: Annotated[int, Field(ge=1, le=4096)] = 16  #: most of a step
     adapter_slots: Annotated[int, Field(ge=1, le=256)] = SLOTS  #: adapters in memory at a time
     context_tokens: _Count = 0  #: most of a sequence, prompt and output; 0: the model's
+    #: in which the model writes tool calls; "": as its chat template shows, else Hermes'
+    tool_call_format: Literal["", "hermes", "llama3_json", "mistral"] = ""
 
     def conflicts(self, entry: EntryContext | None) -> Iterator[str]:
         """Implements `EngineOptions.conflicts`."""

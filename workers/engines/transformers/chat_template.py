@@ -16,6 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jobs import clock
 from jobs.models.engines import huggingface_folder
 from jobs.models.inputs.generation import Rendering
+from workers.engines.transformers.tool_formats import HERMES, format_of
 from workers.engines.transformers.tool_text import with_tools
 
 _FILE, _FOLDER = "chat_template.jinja", "additional_chat_templates"
@@ -51,8 +52,11 @@ class ChatTemplate:
         sources = read_sources(folder)
         self._templates = {name: _compiled(text, marked) for name, text in sources.items()}
         self._tokens = {name: marked(text) for name, text in _special_tokens(folder).items()}
-        told = _environment().parse(sources.get(_WITH_TOOLS) or sources.get(_DEFAULT, ""))
+        shown = sources.get(_WITH_TOOLS) or sources.get(_DEFAULT, "")
+        told = _environment().parse(shown)
         self._reads_tools = "tools" in meta.find_undeclared_variables(told)
+        #: of tool calls; one that reads no tools gets them in Hermes' format
+        self.call_format = format_of(shown) if self._reads_tools else HERMES
         self._takes_system = self._reads_tools or self._takes_system_messages()
 
     def render(

@@ -59,6 +59,7 @@ class TransformersGenerator:
         block_tokens: int = 0,
         sequences: int = 16,
         context_tokens: int = 0,
+        tool_call_format: str = "",
         adapter_slots: int = SLOTS,
         adapters: Sequence[Adapter] = (),
         max_step_s: float = 60.0,
@@ -92,8 +93,9 @@ class TransformersGenerator:
         self._live: set[str] = set()
         self._process, self._loaded = self._start()
         self._free_blocks = self._loaded.capacity.blocks
+        loaded = self._loaded
         self._prompts = Prompts(
-            folder, self._loaded.vocabulary, self._loaded.capacity.context_tokens
+            folder, loaded.vocabulary, loaded.capacity.context_tokens, tool_call_format
         )
         self._grammars = GrammarChecker(self._loaded.grammars, max_step_s)
 

@@ -15,6 +15,7 @@ from workers.engines.generator import Prompt, Tokenized, prompt_too_long, unknow
 from workers.engines.transformers.chat_template import ChatTemplate, read_sources
 from workers.engines.transformers.control_tokens import ControlTokens
 from workers.engines.transformers.harmless import harmless, harmless_variables
+from workers.engines.transformers.tool_formats import HERMES
 
 _MOST_CHARACTERS_A_TOKEN = 64  # a longer text that isn't to be cut is refused untokenized
 _USUAL = Rendering()
@@ -38,7 +39,10 @@ _PROBES: list[tuple[list[Any], list[Any], Rendering]] = list(
 class Prompts:
     """Tokenizer and chat template of one folder, with the bounds of its model."""
 
-    def __init__(self, folder: Path, vocabulary: int, context_tokens: int) -> None:
+    def __init__(
+        self, folder: Path, vocabulary: int, context_tokens: int, tool_call_format: str = ""
+    ) -> None:
+        """tool_call_format: in which the model writes calls; "": as its chat template shows."""
         file = folder / huggingface_folder.TOKENIZER
         self._tokenizer = Tokenizer.from_file(str(file))
         self._tokenizer.no_padding()
@@ -48,6 +52,7 @@ class Prompts:
         template, plain = ChatTemplate(folder, self._control.marked), ChatTemplate(folder)
         self._marks = self._is_marked(template, plain)
         self._template = template if self._marks else plain
+        self._call_format = tool_call_format or plain.call_format
         self._vocabulary = vocabulary
         self._most = context_tokens - 1  # one is left for the output
         self._around = _special_around(self._tokenizer)
@@ -66,7 +71,11 @@ class Prompts:
             raise self._out_of_vocabulary("prompt", wrong)
         if len(tokens) > self._most:
             raise prompt_too_long(len(tokens), request, self._most + 1)
-        return Prompt(tokens, len(tokens), request, text, truncated=truncated)
+        rewritten = request.refers_to_tools and not request.constrained_by
+        form = self._call_format if rewritten and self._call_format != HERMES else ""
+        return Prompt(
+            tokens, len(tokens), request, text, truncated=truncated, call_format=form
+        )
 
     def tokenized(self, request: GenerationRequest) -> Tokenized:
         """Returns the tokens of a request. Raises ValueError where there can't be any."""

@@ -9,6 +9,7 @@ from workers.engines.generator import FinishReason, NewSequence, TokenLogprob
 from workers.engines.transformers.child.blocks import digests, seed_digest
 from workers.engines.transformers.child.text import Detokenizer, StopStrings
 from workers.engines.transformers.structured.matching import GrammarState
+from workers.engines.transformers.tool_formats import CallText, tags
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -48,6 +49,9 @@ class LiveSequence:
         self._digests: list[bytes] = []
         skips = asked.skip_special_tokens
         self._detokenizer = Detokenizer(tokenizer, new.prompt.tokens, skips_special=skips)
+        form = new.prompt.call_format
+        self._calls = CallText(form) if form else None
+        self._tags = tags(tokenizer, form) if form and skips else {}  # of calls, by their tokens
         self._stops = StopStrings(asked.stop, returned=asked.include_stop_str_in_output)
         for token in new.emitted:  # its text was delivered
             self.append(token)
@@ -74,10 +78,13 @@ class LiveSequence:
         self.counts[token] += 1
         self.decoding = True
         self.piece = None if token in self._unwritten else self._detokenizer.add(token)
+        if token in self._tags:
+            self.piece = (self.piece or "") + self._tags[token]
         if self.grammar and token not in self._ends:
             self.grammar.accept(token)
         may_end = self.position >= self.sampling.min_tokens
-        return self._stops.add(self.piece, may_end=may_end) if self.piece else ""
+        text = self._stops.add(self.piece, may_end=may_end) if self.piece else ""
+        return self._calls.add(text) if self._calls else text
 
     def follow(self, matcher: "LLMatcher") -> None:
         """Lets the output follow a grammar, in which it is where its tokens so far have led."""
@@ -97,8 +104,13 @@ class LiveSequence:
 
     def rest_of_text(self) -> str:
         """Returns the text that was held back; called once, at the end."""
-        if self._stops.matched:
-            return ""
+        text = "" if self._stops.matched else self._rest()
+        if not self._calls:
+            return text
+        cut = not self._stops.matched and self.tokens[-1] not in self.ending
+        return self._calls.add(text) + self._calls.finish(cut=cut)
+
+    def _rest(self) -> str:
         text = self._stops.add(self._detokenizer.finish())
         return text if self._stops.matched else text + self._stops.finish()
 

@@ -96,6 +96,24 @@ def test_an_effort_of_reasoning_reaches_templates_that_look_at_it(
     assert rendered(tmp_path, looks, *said, **given) == shown
 
 
+def test_calls_are_in_the_format_of_the_template_unless_their_form_is_enforced(
+    tmp_path: Path,
+) -> None:
+    tiny_llama.save_tokenizer(tmp_path, "{% if tools %}[TOOL_CALLS]{% endif %}{{ messages }}")
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    asked = {"messages": [{"role": "user", "content": "x"}], "tools": [tool]}
+    for more, form in (
+        ({}, "mistral"),
+        ({"tools": []}, ""),
+        ({"tool_choice": "none"}, ""),
+        ({"tool_choice": "required"}, ""),
+    ):
+        shown = Prompts(tmp_path, tiny_llama.VOCABULARY, 1000)
+        assert shown.prompt(generation.parse(asked | more)).call_format == form
+    told = Prompts(tmp_path, tiny_llama.VOCABULARY, 1000, "hermes")
+    assert told.prompt(generation.parse(asked)).call_format == ""
+
+
 def test_tools_reach_the_template_unless_none_may_be_chosen(folder: Path) -> None:
     tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
     value = {"messages": [{"role": "user", "content": ""}], "tools": [tool]}
