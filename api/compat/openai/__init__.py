@@ -3,4 +3,4 @@
 from api.compat.openai.errors import as_openai
 from api.http.errors import ERROR_FORMATS
 
-ERROR_FORMATS["/v1"] = ("application/json", as_openai)
+ERROR_FORMATS["/v1"] = ERROR_FORMATS["/invocations"] = ("application/json", as_openai)
