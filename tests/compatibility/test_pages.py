@@ -3,6 +3,7 @@ tool, as a reader would run it, against a whole platform. It reaches nothing but
 
 import os
 import re
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,7 @@ SHARED = {  #: pages whose environment has another name
 }
 SCHEDULED = ["airflow", "dagster", "dbt", "prefect"]  #: tools that try steps again
 CALLED = sorted((ENVIRONMENTS.keys() | SHARED) - {"agents", *SCHEDULED, *NOT_RUN})
+TORCH = ["guidellm"]  #: tools that get the torch of the product's environment
 KINDS = {"bash", "python", "js", "sql", "yaml", "text"}
 
 NOWHERE = "http://127.0.0.1:9"  # a proxy that isn't there
@@ -51,6 +53,7 @@ ENVIRON = {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "300",
 }
 ADDRESS = "http://localhost:8000"
+TOKENIZER = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 
 def _where_installed(names: list[str]) -> list[object]:
@@ -61,18 +64,23 @@ def _where_installed(names: list[str]) -> list[object]:
     ]
 
 
-def page(name: str, address: str = ADDRESS) -> Recipe:
-    return recipe(name, PAGES[name].read_text().replace(ADDRESS, address))
+def page(name: str, address: str = ADDRESS, tokenizer: str = TOKENIZER) -> Recipe:
+    text = PAGES[name].read_text().replace(ADDRESS, address)
+    return recipe(name, text.replace(TOKENIZER, tokenizer))
 
 
 @pytest.fixture(scope="module")
-def platform(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    """Its model that generates has random weights: what it writes has the form that was asked for,
-    or none. Beside it is one that calls tools."""
-    folder = tiny_llama.save(
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama.save(
         tmp_path_factory.mktemp("tiny"), with_tools=True, max_position_embeddings=4096
     )
-    options = {**tiny_llama.options(folder), "block_tokens": 16, "target_ttft_ms": 600_000}
+
+
+@pytest.fixture(scope="module")
+def platform(platforms: Platforms, weights: Path) -> Iterator[Platform]:
+    """Its model that generates has random weights: what it writes has the form that was asked for,
+    or none. Beside it is one that calls tools."""
+    options = {**tiny_llama.options(weights), "block_tokens": 16, "target_ttft_ms": 600_000}
     served = (
         MINILM
         + model("smollm2", "transformers", **options)
@@ -82,16 +90,19 @@ def platform(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> 
         yield running
 
 
-def run_page(name: str, platform: Platform, folder: Path, *paths: Path, **environ: str) -> None:
+def run_page(
+    name: str, platform: Platform, weights: Path, folder: Path, *paths: Path, **environ: str
+) -> None:
     """Runs a page in its environment, and compares what it prints."""
     environment = ENVIRONMENTS[SHARED.get(name, name)]
-    text = page(name, platform.url)
+    text = page(name, platform.url, str(weights))
     lay_out(folder, [text], "", environment.python)
     if environment.is_javascript:
         (folder / "node_modules").symlink_to(environment.folder / "node_modules")
     commands = [folder / ".venv" / "bin", environment.folder / "bin", os.environ["PATH"]]
     given = {
         "AIRFLOW_HOME": str(folder),
+        "APPENDED_PACKAGES": sysconfig.get_paths()["purelib"],
         "HOME": str(folder),
         "MILLRACE_URL": platform.url,
         "PATH": os.pathsep.join(map(str, commands)),
@@ -130,17 +141,20 @@ def test_a_page_shows_what_comes_of_its_files(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _where_installed(CALLED))
-def test_a_page_does_what_it_says(name: str, platform: Platform, tmp_path: Path) -> None:
-    run_page(name, platform, tmp_path)
+def test_a_page_does_what_it_says(
+    name: str, platform: Platform, weights: Path, tmp_path: Path
+) -> None:
+    run_page(name, platform, weights, tmp_path, *([HERE / "appended"] if name in TORCH else []))
 
 
 @pytest.mark.parametrize("name", _where_installed(SCHEDULED))
 def test_a_step_that_is_tried_again_gets_the_job_that_it_submitted(
-    name: str, platform: Platform, tmp_path: Path
+    name: str, platform: Platform, weights: Path, tmp_path: Path
 ) -> None:
     interrupted = tmp_path / "interrupted"
     before = jobs_of(platform)
-    run_page(name, platform, tmp_path, HERE / "interrupted", INTERRUPTED_ONCE=str(interrupted))
+    once = {"INTERRUPTED_ONCE": str(interrupted)}
+    run_page(name, platform, weights, tmp_path, HERE / "interrupted", **once)
     assert interrupted.exists()
     [job] = [job for job in jobs_of(platform) if job not in before]
     assert httpx.get(f"{platform.url}/jobs/{job}").json()["counts"]["succeeded"] == 3
