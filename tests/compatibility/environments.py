@@ -42,6 +42,11 @@ class Environment:
         """Python of the environment."""
         return self.folder / "bin" / "python"
 
+    @property
+    def encodings(self) -> list[Path]:
+        """Folder of an encoding of OpenAI's, where LiteLLM brings it: there is no download."""
+        return list(self.folder.glob("lib/*/site-packages/litellm/*/tokenizers"))
+
     def __str__(self) -> str:
         return self.name
 

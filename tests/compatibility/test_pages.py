@@ -50,6 +50,7 @@ ENVIRON = {
     "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
     "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "TELEMETRY_ENABLED": "false",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "300",
 }
 ADDRESS = "http://localhost:8000"
@@ -108,6 +109,8 @@ def run_page(
         "PATH": os.pathsep.join(map(str, commands)),
         "PYTHONPATH": os.pathsep.join(map(str, [CLIENT, *paths])),
     }
+    for found in environment.encodings:
+        given["TIKTOKEN_CACHE_DIR"] = str(found)
     printed = run(text, folder, ENVIRON | given | environ, patience_s=3 * PATIENCE_S)
     assert as_shown(text.shown).fullmatch(printed), printed
 
