@@ -73,9 +73,7 @@ class Prompts:
             raise prompt_too_long(len(tokens), request, self._most + 1)
         rewritten = request.refers_to_tools and not request.constrained_by
         form = self._call_format if rewritten and self._call_format != HERMES else ""
-        return Prompt(
-            tokens, len(tokens), request, text, truncated=truncated, call_format=form
-        )
+        return Prompt(tokens, len(tokens), request, text, truncated=truncated, call_format=form)
 
     def tokenized(self, request: GenerationRequest) -> Tokenized:
         """Returns the tokens of a request. Raises ValueError where there can't be any."""
