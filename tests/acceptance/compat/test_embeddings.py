@@ -224,7 +224,7 @@ def test_what_is_wrong_is_a_bad_request_that_names_it(
 
 
 def test_an_unknown_model_and_a_body_that_is_too_large_are_refused(client: OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError, match="no model 'gone'"):
+    with pytest.raises(openai.NotFoundError, match="model 'gone' does not exist"):
         client.embeddings.create(model="gone", input="x")
     with pytest.raises(openai.APIStatusError, match="4,194,304 bytes") as caught:
         client.embeddings.create(model="minilm", input=["x" * 4096] * 1100)

@@ -21,7 +21,7 @@ from tests.support.wait import PATIENCE_S, eventually
 PLATFORM = CHATTING
 MODELS = oip.MODELS
 WRONG: list[tuple[str, Callable[[Triton], Any], str, str]] = [
-    ("unknown model", lambda t: t.ask("nobody", PAIR), "404", "no model 'nobody'"),
+    ("unknown model", lambda t: t.ask("nobody", PAIR), "404", "model 'nobody' does not exist"),
     ("unknown version", lambda t: t.ask("simple", PAIR, model_version="9"), "404", "no version"),
     ("shape", lambda t: t.ask("simple", {"INPUT0": LEFT[:, :5], "INPUT1": RIGHT}), "400",
      "INPUT0: has the shape [2, 5], not [-1, 16]"),

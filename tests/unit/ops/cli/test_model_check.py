@@ -221,7 +221,7 @@ def test_one_that_fails_keeps_no_other_from_being_tried(slow: Path) -> None:
 def test_what_is_asked_for_wrongly_is_said(slow: Path, tmp_path: Path) -> None:
     inputs = tmp_path / "inputs.jsonl"
     words = ("--file", slow, "--input", inputs)
-    assert "no model 'fast' is served here" in check("fast", "--file", slow, status=2)
+    assert "the model 'fast' does not exist here" in check("fast", "--file", slow, status=2)
     inputs.write_text('"a"\n{')
     assert "inputs.jsonl, line 2: not valid" in check(*words, status=1)
     inputs.write_text('\ufeff"a"\n{')

@@ -109,7 +109,7 @@ def refused(*words: str) -> str:
         (("--launch-ms", "1", "--profile", "x"), "--profile and --launch-ms exclude each other"),
         (("--launch-ms", "1", "--rate", "1", "--load", "1"), "--rate and --load exclude"),
         (("--profile", "nowhere.json"), "nowhere.json can't be read"),
-        (("--launch-ms", "1", "--model", "other"), "no model 'other' is served here"),
+        (("--launch-ms", "1", "--model", "other"), "the model 'other' does not exist here"),
         (("--launch-ms", "1", "--trace", "nowhere.csv"), "nowhere.csv can't be read"),
     ],
 )

@@ -7,7 +7,7 @@ from workers.transfers.writers import Parts
 
 ROW = {
     "seq": 0, "custom_id": None, "outcome": "succeeded", "output": b'"x"', "error": None,
-    "attempts": 1, "units": 1, "version": None,
+    "attempts": 1, "units": 1, "truncated": None, "version": None,
 }  # fmt: skip
 
 
