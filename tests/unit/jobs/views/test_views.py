@@ -23,8 +23,8 @@ def ended(state: str, **outcomes: int) -> Any:
         id=uuid4(), name=None, model="echo", version="1", versioning="pinned", state=state,
         job_class="standard", priority=0, params="{}", metadata="{}", labels=None, generation=0,
         total=100, n_running=0, n_recent=0, truncated=0, created_at=START, started_at=START,
-        expires_at=None, finished_at=START + timedelta(seconds=10), read_at=START, error=None, source=None,
-        target=None, **counts,
+        expires_at=None, finished_at=START + timedelta(seconds=10), read_at=START, error=None,
+        source=None, target=None, **counts,
     )  # fmt: skip
 
 
