@@ -1,9 +1,10 @@
 """Reports errors that users can fix in one line."""
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
+from importlib import metadata
 
 import click
 
@@ -20,7 +21,7 @@ _HINTS = {  # by status of an answer of the api
     403: f"\nset the environment variable MILLRACE_API_KEY to a key with this right; {_MAKES_ONE}",
 }
 SERVER_EXTRA = "this command needs the platform's packages: pip install 'millrace[server]'"
-_OF_SERVER = "sqlalchemy"  # a package of that extra alone: without it, it is what is missing
+_SERVER = re.compile(r"""extra == ["']server["']""")  # of a requirement
 INTERRUPTED = 130  # exit status after Ctrl-C, as in shells
 
 
@@ -39,9 +40,27 @@ def reported() -> Iterator[None]:
         raise click.ClickException(message) from error
 
 
+def _lacks_server() -> bool:
+    """Returns True where a package of the extra `server` isn't installed."""
+    try:
+        required = metadata.requires("millrace") or []
+    except metadata.PackageNotFoundError:
+        return False
+    names = [re.split(r"[^\w.-]", one)[0] for one in required if _SERVER.search(one)]
+    return not all(map(_is_installed, names))
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
 def _message(error: Exception) -> str | None:
     """Describes an error in a line; None where it is a fault of ours."""
-    if isinstance(error, ModuleNotFoundError) and find_spec(_OF_SERVER) is None:
+    if isinstance(error, ModuleNotFoundError) and _lacks_server():
         return f"{error.name} isn't installed: {SERVER_EXTRA}"
     for module, name in _FOR_USERS:  # those that were raised have been loaded
         if module in sys.modules and isinstance(error, getattr(sys.modules[module], name)):
