@@ -249,8 +249,7 @@ def csv_items(
             yield row
             continue
         if len(row) != size:
-            counts = f"{len(row)} fields, where the first row names {size}"
-            yield table.unreadable("not_csv", counts, f"line {text.begin}")
+            yield text.fault(f"{len(row)} fields, where the first row names {size}")
             continue
         custom_id = None if at_id is None else row[at_id]
         yield _item(row[at_input], custom_id, None if at_params is None else row[at_params])
@@ -263,6 +262,7 @@ class _CsvText(Iterator[str]):
         self._lines, self._table = iter(lines), table
         self._parts: list[str] = []  # of a line with lone carriage returns, the last part first
         self._number = 0
+        self._undecodable: Unreadable | None = None  # the first line of the row that is no UTF-8
         self.begin = 1  #: line that the row begins at
         self._most_bytes = self._left = most_bytes
 
@@ -280,35 +280,44 @@ class _CsvText(Iterator[str]):
             what = "a row is longer than any item may be; is a quote closed?"
             raise self._table.unreadable("not_csv", what, f"line {self.begin}")
         self._number += 1
-        text = line.decode()
+        text = self._decoded(line)
         return _LONE_RETURN.split(text)[::-1] if "\r" in text.rstrip("\r\n") else [text]
+
+    def _decoded(self, line: bytes) -> str:
+        try:
+            return line.decode()
+        except UnicodeDecodeError as error:
+            what, place = f"not UTF-8: {error.reason}", f"line {self._number}"
+            fault = self._table.unreadable("not_utf8", what, place)
+            self._undecodable = self._undecodable or fault
+            return line.decode(errors="replace")  # the row still ends where it does
+
+    def fault(self, what: str) -> Unreadable:
+        """Returns why the row that was just read is none. Raises it where the row has several
+        lines: a quote that isn't closed may have swallowed rows, and the file ends there."""
+        error = self._table.unreadable("not_csv", what, f"line {self.begin}")
+        if self._number > self.begin:
+            raise error
+        return error
 
     def rows(self) -> Iterator[list[str] | Unreadable]:
         """Yields rows, without blank lines, or why one can't be read; `begin` is set meanwhile.
-
-        A row of one line fails alone. One of several lines is taken for a quote that isn't closed:
-        it may have swallowed rows, so that the file ends there. Raises Unreadable.
-        """
+        Raises Unreadable, as `fault`."""
         rows = csv.reader(self, strict=True)
         while True:
             self.begin, self._left = self._number + 1, self._most_bytes
+            self._undecodable = None
             try:
                 row = next(rows)
             except StopIteration:
                 return
             except csv.Error as error:
-                what = f"no CSV that can be read: {error}; is a quote closed?"
-                fault = self._table.unreadable("not_csv", what, f"line {self.begin}")
-            except UnicodeDecodeError as error:
-                what = f"not UTF-8: {error.reason}"
-                fault = self._table.unreadable("not_utf8", what, f"line {self._number}")
-            else:
-                if row:
-                    yield row
+                yield self.fault(f"no CSV that can be read: {error}; is a quote closed?")
                 continue
-            if self._number > self.begin:
-                raise fault
-            yield fault
+            if self._undecodable:
+                yield self._undecodable
+            elif row:
+                yield row
 
 
 def parquet_items(file: str | IO[bytes], table: Table) -> Items:

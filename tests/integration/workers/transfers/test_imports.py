@@ -330,6 +330,8 @@ ALONE: list[tuple[dict[str, str], bytes, dict[int, str]]] = [
     (CSV, b'custom_id,input\na,x\nb\n\n"c"c,d\n\xff,\nd,"y\nz"\ne,1,2\nf,v\n', {
         1: "line 3: 1 fields, where", 2: "line 5: no CSV", 3: "line 6: not UTF-8",
         5: "line 9: 3 fields, where"}),
+    (CSV, b'custom_id,input\nc,"x\xff\nmade,up"\nd,"x\ny\xff"\ne,z\n', {
+        0: "line 2: not UTF-8", 1: "line 4: not UTF-8"}),
     (TEXT, b"x\n\xff\ny\n", {1: "line 2: not UTF-8"}),
     (A_COLUMN, b'{"a": "x"}\n["y"]\n{"b": 1}\n{\n{"a": 18446744073709551616}\n{"a": 1}\n', {
         1: "line 2: no object", 2: "line 3: there is no 'a'", 3: "line 4: not valid JSON",
@@ -360,9 +362,12 @@ def test_rows_that_can_not_be_read_fail_alone_where_the_job_says_so(
 def test_a_quote_that_is_not_closed_fails_the_job_whatever_it_says(
     world: World, arrive: Arrive
 ) -> None:
-    body = b'input\nx\n"y\nz\n"a"\n'
-    id = arrive(body, Order("echo", on_invalid="fail_item"), **CSV)
-    fails(world, id, "not_csv", "line 3: no CSV")
+    for body, says in (
+        (b'input\nx\n"y\nz\n"a"\n', "line 3: no CSV"),
+        (b'a,input\nx,1\na,1,"y\nb,z\nc,ok"\nd,w\n', "line 3: 3 fields, where"),
+    ):
+        id = arrive(body, Order("echo", on_invalid="fail_item"), **CSV | {"column": "input"})
+        fails(world, id, "not_csv", says)
 
 
 def test_objects_that_can_not_be_reached_fail_the_job(world: World, s3: S3) -> None:
