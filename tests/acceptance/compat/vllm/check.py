@@ -104,7 +104,6 @@ class Check:
     #: requests, or what makes one of the answers before, with what must be true of the answer
     steps: tuple[tuple[Request | Later, Holds], ...]
     together: Callable[[Sequence[Answer]], object] = lambda _: True
-    needs: str = ""  #: a part of the platform that is still to come
     differs: str = ""  #: why the platform answers otherwise
 
     def run(self, http: httpx.Client) -> None:

@@ -89,8 +89,7 @@ CHECKS: tuple[Check, ...] = (
           *((completion(list(range(8)), max_tokens=1, temperature=0.0, return_token_ids=True,
                         truncate_prompt_tokens=4, truncation_side=side),
              good(lambda a, kept=kept: a.choice["prompt_token_ids"] == kept))  # type: ignore[misc]
-            for side, kept in (("right", [0, 1, 2, 3]), ("left", [4, 5, 6, 7]))),
-          needs="return_token_ids"),
+            for side, kept in (("right", [0, 1, 2, 3]), ("left", [4, 5, 6, 7])))),
     check(FILE + "test_no_logprobs",
           (completion(BY_IDS, **SHORT), good(lambda a: logprobs_of(a) is None))),
     check(FILE + "test_zero_logprobs",
