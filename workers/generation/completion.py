@@ -5,7 +5,7 @@ from typing import Any
 
 from jobs import clock
 from jobs.calls.messages import ChoiceDelta
-from jobs.models.inputs.generation import TokenUsage
+from jobs.models.inputs.generation import GenerationRequest, TokenUsage
 from jobs.models.inputs.logprobs import of_completion
 from jobs.models.inputs.tool_calls import with_tool_calls
 from workers.engines.generator import Prompt, TokenLogprob
@@ -45,11 +45,12 @@ def usage_object(usage: TokenUsage) -> dict[str, Any]:
 
 
 def logprob_objects(
-    logprobs: Sequence[TokenLogprob], most: int | None = None
+    logprobs: Sequence[TokenLogprob], asked: GenerationRequest, most: int | None = None
 ) -> list[dict[str, Any]]:
     """Returns OpenAI's objects of `logprobs.content`. most: likely tokens of each; None: all."""
+    written = _logprob_by_id if asked.tokens_as_ids else _logprob
     return [
-        {**_logprob(one), "top_logprobs": [_logprob(likely) for likely in one.top[:most]]}
+        {**written(one), "top_logprobs": [written(likely) for likely in one.top[:most]]}
         for one in logprobs
     ]
 
@@ -65,7 +66,7 @@ def opening(sequence: Sequenced, logprobs: Sequence[TokenLogprob]) -> ChoiceDelt
     return ChoiceDelta(
         sequence.index,
         storable(_echoed(sequence.prompt)) if request.echo else "",
-        logprobs=() if echoed is None else logprob_objects(logprobs, echoed),
+        logprobs=() if echoed is None else logprob_objects(logprobs, request, echoed),
         prompt_logprobs=() if listed is None else [_by_id(one, listed) for one in logprobs],
         prompt_tokens=list(sequence.prompt.tokens) if request.return_token_ids else (),
     )
@@ -89,6 +90,13 @@ def _logprob(one: TokenLogprob) -> dict[str, Any]:
     }
 
 
+def _logprob_by_id(one: TokenLogprob) -> dict[str, Any]:
+    if one.token < 0:  # of a server, which was asked to name it so, or of a log
+        return _logprob(one)
+    name = f"token_id:{one.token}"
+    return {"token": name, "logprob": one.logprob, "bytes": list(name.encode())}
+
+
 def _by_id(one: TokenLogprob, most: int) -> dict[str, Any] | None:
     """Returns vLLM's object of a prompt's token: of it and the likeliest, by id."""
     if one.logprob is None:
@@ -104,12 +112,14 @@ def _by_id(one: TokenLogprob, most: int) -> dict[str, Any] | None:
 
 
 def _message(sequence: Sequenced) -> dict[str, Any]:
-    wanted = sequence.sampling.logprobs is not None
     before = sequence.opening.text if sequence.opening else ""
+    seen = None
+    if sequence.sampling.logprobs is not None:
+        seen = {"content": logprob_objects(sequence.logprobs, sequence.prompt.request)}
     return {
         "index": sequence.index,
         "message": {"role": "assistant", "content": before + _written(sequence), "refusal": None},
-        "logprobs": {"content": logprob_objects(sequence.logprobs)} if wanted else None,
+        "logprobs": seen,
         **_token_ids(sequence),
         **_end(sequence),
     }
@@ -119,7 +129,8 @@ def _text(sequence: Sequenced) -> dict[str, Any]:
     before = sequence.opening or ChoiceDelta(sequence.index)
     seen = None
     if sequence.sampling.logprobs is not None:
-        seen = of_completion(logprob_objects(sequence.logprobs), len(before.text))
+        found = logprob_objects(sequence.logprobs, sequence.prompt.request)
+        seen = of_completion(found, len(before.text))
         prompt = of_completion(before.logprobs, 0)
         seen = {name: prompt[name] + its for name, its in seen.items()}
     listed: dict[str, Any] = {}

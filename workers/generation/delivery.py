@@ -48,7 +48,7 @@ class Delivery:
             sequence.index,
             storable(emitted.text),
             list(emitted.tokens),
-            logprob_objects(emitted.logprobs),
+            logprob_objects(emitted.logprobs, asked),
             emitted.finish,
             sequence.stop_reason(emitted),
         )

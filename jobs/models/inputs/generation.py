@@ -119,6 +119,7 @@ class GenerationRequest:
     #: likeliest tokens reported beside each of the prompt, in a list of its own; None: no list
     prompt_logprobs: int | None = None
     return_token_ids: bool = False  #: the answer has the ids of the prompt's and the text's tokens
+    tokens_as_ids: bool = False  #: log probabilities name tokens by their ids, not by their texts
     sampling: Sampling = field(default_factory=Sampling)
 
     @property
@@ -222,6 +223,7 @@ def parse(value: Any) -> GenerationRequest:
         cache_salt=_cache_salt(fields.get("cache_salt")),
         prompt_logprobs=fields.whole("prompt_logprobs", 0, MOST_LOGPROBS),
         return_token_ids=fields.flag("return_token_ids"),
+        tokens_as_ids=fields.flag("return_tokens_as_token_ids"),
         sampling=_sampling(fields, chat),
     )
     if request.scored_by and n > 1:

@@ -334,7 +334,10 @@ def ids_of(text: str) -> list[int]:
     return [crc32(word.encode()) % (1 << 31) for word in (first, *(f" {one}" for one in others))]
 
 
-@pytest.mark.parametrize("asked", [{}, {"n": 2}, {"stop": [" four"]}, {"logprobs": 1}])
+NAMED = {"logprobs": 1, "return_tokens_as_token_ids": True}
+
+
+@pytest.mark.parametrize("asked", [{}, {"n": 2}, {"stop": [" four"]}, {"logprobs": 1}, NAMED])
 def test_token_ids_are_told_whole_in_streams_and_in_batches(
     chat: OpenAI, http: httpx.Client, asked: Any
 ) -> None:
@@ -347,6 +350,8 @@ def test_token_ids_are_told_whole_in_streams_and_in_batches(
     assert [one["prompt_token_ids"] for one in whole] == [ids for ids in prompts for _ in range(n)]
     with http.stream("POST", "/v1/completions", json={**asked, "stream": True}) as response:
         chunks = [one.data["choices"][0] for one in events(response.iter_lines()) if one.data]
+    if asked.keys() >= NAMED.keys():
+        assert whole[0]["logprobs"]["tokens"] == [f"token_id:{one}" for one in ids_of(SAID)]
     for choice in whole:
         its = [one for one in chunks if one["index"] == choice["index"]]
         assert [token for one in its for token in one["token_ids"]] == choice["token_ids"]

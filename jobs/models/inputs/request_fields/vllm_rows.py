@@ -115,7 +115,13 @@ _OUTPUT = (
         "likeliest tokens beside the prompt's, to 20",
     ),
     refused("logprob_token_ids", _BOTH, "log probabilities of these tokens"),
-    refused("return_tokens_as_token_ids", _BOTH, "ids in place of tokens", False),
+    of_input(
+        "return_tokens_as_token_ids",
+        _BOTH,
+        "true or false",
+        "log probabilities name tokens `token_id:7`",
+        False,
+    ),
     of_input(
         "return_token_ids",
         _BOTH,

@@ -62,6 +62,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "choices": {"n": 2, "seed": 7},
     "stopped": {"stop": ["w60 w61", "w70"]},
     "logprobs": {"logprobs": True, "top_logprobs": 2},
+    "named": {"logprobs": True, "top_logprobs": 2, "return_tokens_as_token_ids": True},
     "length": {"max_tokens": 50, "min_tokens": 50},
     "echoed": {"prompt": TEXT, "echo": True, "max_tokens": WORDS},
     "scored": {
@@ -133,6 +134,8 @@ def check(bench: Bench, before: dict[str, list[int]]) -> None:
         assert (
             "".join(its["decoded_token"] for one in listed[1:] for its in one.values()) == TEXT[2:]
         )
+    for one in outputs["named"]["choices"][0]["logprobs"]["content"]:
+        assert {it["token"][:9] for it in (one, *one["top_logprobs"])} == {"token_id:"}
     assert outputs["ids"]["prompt_token_ids"] == PROMPT_IDS
     for id in ("ids", "ids_stopped", "whole_ids"):
         for choice in outputs[id]["choices"]:

@@ -319,7 +319,8 @@ EXAMPLES: Mapping[str, Any] = {
     "chat_template_kwargs": {"a": 1}, "add_generation_prompt": False,
     "truncate_prompt_tokens": 5, "bad_words": ["x"],
     "cache_salt": "s", "include_stop_str_in_output": True, "skip_special_tokens": False,
-    "return_token_ids": True, "normalize": False, "use_activation": False,
+    "return_token_ids": True, "return_tokens_as_token_ids": True,
+    "normalize": False, "use_activation": False,
 }  # fmt: skip
 """A value of each field that is served, which is read as something else than without it."""
 _BY_ROUTE: Mapping[tuple[Route, str], Any] = {

@@ -134,6 +134,7 @@ def body_of(new: NewSequence) -> dict[str, Any]:
         body["cache_salt"] = request.cache_salt
     if sampling.logprobs is not None:
         body |= {"logprobs": True, "top_logprobs": sampling.logprobs}
+        body |= {"return_tokens_as_token_ids": True} if request.tokens_as_ids else {}
     return body
 
 

@@ -191,8 +191,10 @@ def test_bytes_that_are_none_are_those_of_the_text(upstream: Upstream, told: Any
     said["choices"][0]["logprobs"] = {"content": [seen]}
     upstream.answer = lambda _: Answer(raw=sse(said, chunk({}, "stop")))
     with closing(generator(upstream)) as ours:
-        first, *_ = run(ours, new(ours, logprobs=True))["a"]
+        first, *_ = run(ours, new(ours, logprobs=True, return_tokens_as_token_ids=True))["a"]
     assert [one.own_bytes for one in first.logprobs] == [b"Hi"]
+    sent = json.loads(upstream.received[-1].body)
+    assert sent["return_tokens_as_token_ids"] is True
 
 
 def test_tool_calls_come_as_text_that_the_api_reads(upstream: Upstream) -> None:
