@@ -11,7 +11,11 @@ from pydantic.json_schema import models_json_schema
 from api.compat.anthropic.messages.schemas import CountTokensRequest, MessageRequest
 from api.compat.anthropic.schemas import MessageBatchRequest
 from api.compat.oip.schemas import InferenceRequest
-from api.compat.openai.chat.schemas import ChatCompletionRequest, CompletionRequest
+from api.compat.openai.chat.schemas import (
+    BatchedChatRequest,
+    ChatCompletionRequest,
+    CompletionRequest,
+)
 from api.compat.openai.conversations.schemas import (
     ConversationItemsRequest,
     ConversationRequest,
@@ -26,6 +30,7 @@ from api.schemas.common import Problem
 from api.schemas.jobs import JobWithItems, ResubmitRequest
 
 _READ_BY_US = (
+    BatchedChatRequest,
     BatchRequest,
     CallRequest,
     ChatCompletionRequest,

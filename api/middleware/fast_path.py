@@ -57,6 +57,7 @@ _CALLS: dict[str, Handler] = {
     chat.CHAT_PATH: chat.create_chat_completion,
     chat.TEXT_PATH: chat.create_completion,
     chat.INVOKED_PATH: chat.invoke,
+    chat.BATCHED_PATH: chat.create_batched_chat,
     responses.PATH: responses.create_response,
     responses.COUNT_PATH: responses.count_input_tokens,
     messages.PATH: messages.create_message,

@@ -13,6 +13,7 @@ from jobs.errors import Invalid, Malformed
 from jobs.intake import validation
 from jobs.models.engines.engine_spec import Task
 from jobs.models.inputs import embeddings
+from jobs.models.inputs.conversation import has_several
 from jobs.models.inputs.fields import FieldError
 from jobs.models.inputs.generation import parse_all
 from jobs.models.inputs.request_fields.table import check, names
@@ -165,6 +166,12 @@ def _chat(model: Model, body: Mapping[str, Any]) -> _Read:
     if not isinstance(messages, list) or not messages:
         raise LineError(
             "invalid_type", "messages must be an array, not an empty one", "body.messages"
+        )
+    if has_several(messages):
+        raise LineError(
+            "invalid_type",
+            "messages[0] must be an object: send a line for each conversation",
+            "body.messages[0]",
         )
     return _generation(model, body)
 

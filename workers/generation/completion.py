@@ -17,7 +17,8 @@ def completion(request: Request, model: str) -> dict[str, Any]:
     model: name@version."""
     asked = request.asked
     chat = asked.messages is not None
-    choices = [_message(one) if chat else _text(one) for one in request.sequences]
+    several = len(request.prompts) > 1
+    choices = [_message(one, several) if chat else _text(one) for one in request.sequences]
     output: dict[str, Any] = {
         "id": f"{'chatcmpl' if chat else 'cmpl'}-{request.id}",
         "object": "chat.completion" if chat else "text_completion",
@@ -26,10 +27,8 @@ def completion(request: Request, model: str) -> dict[str, Any]:
         "choices": choices,
         "usage": usage_object(request.usage),
     }
-    if chat and asked.return_token_ids:
-        output["prompt_token_ids"] = list(request.prompts[0].tokens)
-    if chat and asked.prompt_logprobs is not None and (first := request.sequences[0].opening):
-        output["prompt_logprobs"] = first.prompt_logprobs
+    if chat and not several:
+        output |= _of_prompt(request.sequences[0])
     return with_tool_calls(output) if asked.refers_to_tools else output
 
 
@@ -111,7 +110,18 @@ def _by_id(one: TokenLogprob, most: int) -> dict[str, Any] | None:
     }
 
 
-def _message(sequence: Sequenced) -> dict[str, Any]:
+def _of_prompt(sequence: Sequenced) -> dict[str, Any]:
+    """Returns what is reported of the prompt's tokens."""
+    found: dict[str, Any] = {}
+    if sequence.opening and sequence.opening.prompt_logprobs:
+        found["prompt_logprobs"] = sequence.opening.prompt_logprobs
+    if sequence.prompt.request.return_token_ids:
+        found["prompt_token_ids"] = list(sequence.prompt.tokens)
+    return found
+
+
+def _message(sequence: Sequenced, several: bool) -> dict[str, Any]:
+    """several: conversations, so that what is reported of the prompt is the choice's own."""
     before = sequence.opening.text if sequence.opening else ""
     seen = None
     if sequence.sampling.logprobs is not None:
@@ -120,6 +130,7 @@ def _message(sequence: Sequenced) -> dict[str, Any]:
         "index": sequence.index,
         "message": {"role": "assistant", "content": before + _written(sequence), "refusal": None},
         "logprobs": seen,
+        **(_of_prompt(sequence) if several else {}),
         **_token_ids(sequence),
         **_end(sequence),
     }
@@ -133,16 +144,11 @@ def _text(sequence: Sequenced) -> dict[str, Any]:
         seen = of_completion(found, len(before.text))
         prompt = of_completion(before.logprobs, 0)
         seen = {name: prompt[name] + its for name, its in seen.items()}
-    listed: dict[str, Any] = {}
-    if before.prompt_logprobs:
-        listed["prompt_logprobs"] = before.prompt_logprobs
-    if sequence.prompt.request.return_token_ids:
-        listed["prompt_token_ids"] = list(sequence.prompt.tokens)
     return {
         "index": sequence.index,
         "text": before.text + _written(sequence),
         "logprobs": seen,
-        **listed,
+        **_of_prompt(sequence),
         **_token_ids(sequence),
         **_end(sequence),
     }

@@ -12,6 +12,7 @@ from api.schemas.calls import MAX_CALL_TIMEOUT_MS
 from api.services.call_preparation import end_after
 from jobs.errors import Fault, Invalid
 from jobs.intake import validation
+from jobs.models.inputs.conversation import has_several
 from jobs.models.inputs.fields import FieldError, Fields
 from jobs.models.inputs.generation import MOST_CHOICES, parse_all
 from jobs.models.inputs.request_fields import table
@@ -91,6 +92,9 @@ def read_body(value: Any) -> GenerationBody:
 
 def _read_body(value: Mapping[str, Any]) -> GenerationBody:
     fields = Fields(value)
+    if has_several(value.get("messages")):
+        several = "several conversations go to POST /v1/chat/completions/batch"
+        raise FieldError("messages[0]", f"must be an object: {several}")
     model = value.get("model")
     if not isinstance(model, str) or not model:
         raise FieldError("model", "must be the name of a model")

@@ -21,6 +21,8 @@ def refuse(value: Any) -> str | None:
     messages = value.get("messages")
     if not isinstance(messages, list) or not messages:
         return 'needs "messages", an array of at least one'
+    if isinstance(messages[0], list):
+        return "takes one conversation at a time: messages[0] must be an object"
     for n, message in enumerate(messages):
         role = message.get("role") if isinstance(message, dict) else None
         if not isinstance(role, str) or role not in _ROLES:

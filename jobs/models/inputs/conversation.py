@@ -4,8 +4,8 @@ Texts in parts become one text, `developer` becomes `system`, and the arguments 
 calls become objects.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeGuard
 
 from jobs.models.inputs.fields import EMPTY, FieldError, is_empty_reasoning, is_neutral
 from jobs.models.inputs.tool_calls import read_arguments
@@ -15,11 +15,24 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 _MESSAGE_KEYS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "refusal"})
 
 
-def read_messages(value: Any) -> tuple[Mapping[str, Any], ...]:
+def read_messages(value: Any, place: str = "messages") -> tuple[Mapping[str, Any], ...]:
     """Returns the messages of a conversation for a chat template. Raises FieldError."""
     if not isinstance(value, list) or not value:
-        raise FieldError("messages", "must be a list of at least one message")
-    return tuple(_message(f"messages[{n}]", message) for n, message in enumerate(value))
+        raise FieldError(place, "must be a list of at least one message")
+    return tuple(_message(f"{place}[{n}]", message) for n, message in enumerate(value))
+
+
+def has_several(messages: Any) -> TypeGuard[list[Any]]:
+    """Returns True for a list of conversations, in place of one."""
+    return isinstance(messages, list) and bool(messages) and isinstance(messages[0], list)
+
+
+def check_last(messages: Sequence[Mapping[str, Any]], place: str) -> None:
+    """Raises FieldError unless the last message can be gone on with."""
+    last = messages[-1]
+    if last["role"] != "assistant" or not last["content"] or "tool_calls" in last:
+        wanted = "must end with a text of the assistant, which continue_final_message goes on with"
+        raise FieldError(place, wanted)
 
 
 def _message(place: str, message: Any) -> Mapping[str, Any]:

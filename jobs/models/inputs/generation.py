@@ -8,22 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from jobs.models.inputs.conversation import read_messages
+from jobs.models.inputs.conversation import check_last, has_several, read_messages
 from jobs.models.inputs.fields import FieldError, Fields
+from jobs.models.inputs.request_fields import values
 from jobs.models.inputs.request_fields.table import check
 from jobs.models.inputs.structured.constraint import Constraint, read_constraint
 from jobs.models.inputs.structured.tools import ToolUse, read_tools
 
 MOST_CHOICES = 128  # of all prompts together
 MOST_LOGPROBS = 20
-MOST_STOPS = 16
-MOST_STOP_TOKENS = MOST_BAD_WORDS = 128
-LONGEST_STOP = 256  # characters
-LONGEST_SALT = 1024  # characters
 COMPLETION_TOKENS = 16  # of a completion that names no max_tokens, as OpenAI's
 _SHOWN = 100  # characters of a client's text in an error
-_ID_DIGITS = 9  # of a token id
-_MOST_NAMED = 5  # of what is wrong, in an error
 _WITHOUT_REASONING = ("none", "minimal")
 EFFORTS = (*_WITHOUT_REASONING, "low", "medium", "high", "xhigh", "max")  #: of reasoning
 T = TypeVar("T")
@@ -170,28 +165,45 @@ class TokenUsage:
 
 
 def split_prompts(value: Any) -> list[Any]:
-    """Returns an input for each prompt: itself, unless it is a completion of several."""
-    prompts = value.get("prompt") if isinstance(value, dict) else None
-    if not isinstance(prompts, list) or not prompts or isinstance(prompts[0], int):
+    """Returns an input for each prompt: itself, unless it has several, or several conversations."""
+    if not isinstance(value, dict):
         return [value]
-    return [{**value, "prompt": prompt} for prompt in prompts]
+    prompts = value.get("prompt")
+    if isinstance(prompts, list) and prompts and not isinstance(prompts[0], int):
+        return [{**value, "prompt": prompt} for prompt in prompts]
+    if has_several(messages := value.get("messages")):
+        return [{**value, "messages": one} for one in messages]
+    return [value]
 
 
 def parse_all(value: Any) -> list[GenerationRequest]:
     """Reads an input of one prompt or several, as `parse` does: a request for each."""
     first, *others = split_prompts(value)
-    request = parse(first)
+    request = parse(first, "messages" if first is value else "messages[0]")
     requests = [request]
     for n, other in enumerate(others, start=1):
-        requests.append(replace(request, prompt=_prompt(other["prompt"], f"prompt[{n}]")))
+        requests.append(_alike(request, other, n))
     if len(requests) * request.n > MOST_CHOICES:
-        raise FieldError("prompt", f"may have at most {MOST_CHOICES} choices, of all its prompts")
+        field = "prompt" if request.messages is None else "messages"
+        raise FieldError(field, f"may have at most {MOST_CHOICES} choices, of all its {field}")
     return requests
 
 
-def parse(value: Any) -> GenerationRequest:
+def _alike(request: GenerationRequest, value: Mapping[str, Any], n: int) -> GenerationRequest:
+    """Returns the request for the n-th of several prompts, which have all else in common."""
+    if request.messages is None:
+        return replace(request, prompt=_prompt(value["prompt"], f"prompt[{n}]"))
+    messages = read_messages(value["messages"], place := f"messages[{n}]")
+    if request.rendering.continue_final_message:
+        check_last(messages, place)
+    return replace(request, messages=messages)
+
+
+def parse(value: Any, place: str = "messages") -> GenerationRequest:
     """Reads an input of one prompt. Raises FieldError (a ValueError), which names the field and how
     to mend it, for what is out of range and for what would change the output and isn't supported.
+
+    place: of its conversation.
     """
     if not isinstance(value, dict):
         raise FieldError("input", 'must be an object with "messages" or with "prompt"')
@@ -208,8 +220,8 @@ def parse(value: Any) -> GenerationRequest:
     n, best = fields.whole("n", 1, MOST_CHOICES) or 1, fields.get("best_of")
     if best is not None and best != n:
         raise FieldError("best_of", "must be equal to n: other choices aren't ranked")
-    messages = read_messages(value["messages"]) if chat else None
-    rendering = _rendering(fields, messages)
+    messages = read_messages(value["messages"], place) if chat else None
+    rendering = _rendering(fields, messages, place)
     echo = fields.flag("echo") and (rendering.continue_final_message or not chat)
     request = GenerationRequest(
         messages=messages,
@@ -220,7 +232,7 @@ def parse(value: Any) -> GenerationRequest:
         constraint=constraint,
         n=n,
         echo=echo,
-        cache_salt=_cache_salt(fields.get("cache_salt")),
+        cache_salt=values.cache_salt(fields.get("cache_salt")),
         prompt_logprobs=fields.whole("prompt_logprobs", 0, MOST_LOGPROBS),
         return_token_ids=fields.flag("return_token_ids"),
         tokens_as_ids=fields.flag("return_tokens_as_token_ids"),
@@ -249,7 +261,9 @@ def _prompt(value: Any, place: str = "prompt") -> str | Sequence[int]:
     raise FieldError(place, "must be a text or a list of token ids, and not be empty")
 
 
-def _rendering(fields: Fields, messages: Sequence[Mapping[str, Any]] | None) -> Rendering:
+def _rendering(
+    fields: Fields, messages: Sequence[Mapping[str, Any]] | None, place: str
+) -> Rendering:
     usual = messages is None
     special = fields.flag("add_special_tokens", default=usual)
     chosen = None if special == usual else special
@@ -259,10 +273,8 @@ def _rendering(fields: Fields, messages: Sequence[Mapping[str, Any]] | None) -> 
     generation = fields.flag("add_generation_prompt", default=not continues)
     if continues and generation:
         raise FieldError("continue_final_message", 'needs "add_generation_prompt": false')
-    last = messages[-1]
-    if continues and (last["role"] != "assistant" or not last["content"] or "tool_calls" in last):
-        wanted = "must end with a text of the assistant, which continue_final_message goes on with"
-        raise FieldError("messages", wanted)
+    if continues:
+        check_last(messages, place)
     variables = fields.get("chat_template_kwargs")
     if not isinstance(variables, dict | None):
         raise FieldError("chat_template_kwargs", "must be an object of the template's variables")
@@ -309,12 +321,12 @@ def _sampling(fields: Fields, chat: bool) -> Sampling:
         presence_penalty=fields.number("presence_penalty", 0.0, -2, 2),
         frequency_penalty=fields.number("frequency_penalty", 0.0, -2, 2),
         repetition_penalty=fields.number("repetition_penalty", 1.0, 0, 10, above=True),
-        logit_bias=_logit_bias(fields.get("logit_bias")),
-        stop=_stop(fields.get("stop")),
+        logit_bias=values.logit_bias(fields.get("logit_bias")),
+        stop=values.stop(fields.get("stop")),
         logprobs=_chat_logprobs(fields) if chat else fields.whole("logprobs", 0, MOST_LOGPROBS),
         ignore_eos=fields.flag("ignore_eos"),
-        stop_token_ids=_stop_token_ids(fields.get("stop_token_ids")),
-        bad_words=_bad_words(fields.get("bad_words")),
+        stop_token_ids=values.stop_token_ids(fields.get("stop_token_ids")),
+        bad_words=values.bad_words(fields.get("bad_words")),
         include_stop_str_in_output=fields.flag("include_stop_str_in_output"),
         skip_special_tokens=fields.flag("skip_special_tokens", default=True),
     )
@@ -336,58 +348,3 @@ def _chat_logprobs(fields: Fields) -> int | None:
     if top is not None and not wanted:
         raise FieldError("top_logprobs", 'needs "logprobs": true')
     return (top or 0) if wanted else None
-
-
-def _logit_bias(value: Any) -> dict[int, float]:
-    wanted = "must be an object of token ids and numbers from -100 to 100"
-    if not isinstance(value, dict | None):
-        raise FieldError("logit_bias", wanted)
-    read = {}
-    if wrong := [token for token in value or () if not _is_token_id(token)]:
-        named = ", ".join(repr(token[:_SHOWN]) for token in wrong[:_MOST_NAMED])
-        are = "is no token id" if len(wrong) == 1 else "are no token ids"
-        raise FieldError("logit_bias", f"{wanted}; {named} {are}")
-    for token, bias in (value or {}).items():
-        if type(bias) not in (int, float) or not -100 <= bias <= 100:
-            raise FieldError("logit_bias", f"{wanted}; that of {token} isn't")
-        read[int(token)] = float(bias)
-    return read
-
-
-def _is_token_id(token: str) -> bool:
-    return token.isascii() and token.isdigit() and len(token) <= _ID_DIGITS
-
-
-def _stop(value: Any) -> tuple[str, ...]:
-    texts = [value] if isinstance(value, str) else value or []
-    if not isinstance(texts, list) or len(texts) > MOST_STOPS:
-        raise FieldError("stop", f"must be a text or a list of up to {MOST_STOPS} texts")
-    if not all(isinstance(text, str) and 1 <= len(text) <= LONGEST_STOP for text in texts):
-        raise FieldError("stop", f"must have texts of 1 to {LONGEST_STOP} characters")
-    return tuple(texts)
-
-
-def _cache_salt(value: Any) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_SALT:
-        raise FieldError("cache_salt", f"must be a text of 1 to {LONGEST_SALT:,} characters")
-    return value
-
-
-def _bad_words(value: Any) -> tuple[str, ...]:
-    texts = value or []
-    if not isinstance(texts, list) or len(texts) > MOST_BAD_WORDS:
-        raise FieldError("bad_words", f"must be a list of up to {MOST_BAD_WORDS} texts")
-    if not all(isinstance(one, str) and one.strip() and len(one) <= LONGEST_STOP for one in texts):
-        raise FieldError("bad_words", f"must have texts of 1 to {LONGEST_STOP} characters")
-    return tuple(texts)
-
-
-def _stop_token_ids(value: Any) -> tuple[int, ...]:
-    tokens = value or []
-    if not isinstance(tokens, list) or len(tokens) > MOST_STOP_TOKENS:
-        raise FieldError("stop_token_ids", f"must be a list of up to {MOST_STOP_TOKENS} token ids")
-    if not all(type(token) is int and token >= 0 for token in tokens):
-        raise FieldError("stop_token_ids", "must be a list of token ids")
-    return tuple(tokens)

@@ -11,6 +11,7 @@ import httpx
 
 from millrace import Client
 from ops.supervisor.platform import Platform
+from tests.support.cases import each
 from tests.support.clients import chat
 from tests.support.models.entries import model
 from tests.support.platforms import GENERATING
@@ -50,6 +51,53 @@ def test_a_call_has_the_same_answer_and_says_when_its_first_token_came(platform:
     assert text_of(answer.json()["output"]) == "a short answer"
     timing = answer.json()["timing"]
     assert 0 < timing["ttft_ms"] <= timing["total_ms"]
+
+
+BATCHED = "/v1/chat/completions/batch"
+
+
+def test_conversations_of_one_request_are_choices_of_one_answer(
+    http: httpx.Client, client: Client
+) -> None:
+    texts = ["a short answer", "another", "and a third one"]
+    value = {"messages": [chat(text)["messages"] for text in texts], "n": 2, "max_tokens": 2,
+             "return_token_ids": True}  # fmt: skip
+    found = http.post(BATCHED, json={"model": "talk", **value}).json()
+    alone = [
+        http.post("/v1/chat/completions", json={"model": "talk", **value, "messages": one}).json()
+        for one in value["messages"]
+    ]
+    choices = [(n, choice) for n, one in enumerate(alone) for choice in one["choices"]]
+    assert found["choices"] == [
+        choice
+        | {"index": 2 * n + choice["index"], "prompt_token_ids": alone[n]["prompt_token_ids"]}
+        for n, choice in choices
+    ]
+    assert (found["object"], found["model"]) == ("chat.completion", "talk")
+    for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
+        assert found["usage"][name] == sum(one["usage"][name] for one in alone)
+    job = client.jobs.submit("talk", [value])
+    assert client.jobs.wait(job.id)["counts"]["succeeded"] == 1
+    [output] = client.jobs.results(job.id).outputs()
+    assert output["choices"] == found["choices"]
+
+
+def test_conversations_that_cannot_be_answered_together_are_refused(http: httpx.Client) -> None:
+    one, other = (chat(text)["messages"] for text in ("a", "b"))
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        (BATCHED, {"messages": [one, other], "stream": True}, "stream"),
+        (BATCHED, {"messages": one}, "messages"),
+        (BATCHED, {"messages": []}, "messages"),
+        (BATCHED, {}, "messages"),
+        (BATCHED, {"messages": [one, [{"role": "x"}]]}, "messages[1][0].role"),
+        (BATCHED, {"messages": [one, other], "n": 65}, "messages"),
+        ("/v1/chat/completions", {"messages": [one, other]}, "messages[0]"),
+        ("/tokenize", {"messages": [one, other]}, "messages[0]"),
+    ]
+    for (path, body, param), case in each(cases):
+        with case:
+            refused = http.post(path, json={"model": "talk", **body})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
 
 
 def test_calls_are_answered_beside_a_job_in_all_places(platform: Platform, client: Client) -> None:

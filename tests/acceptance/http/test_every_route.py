@@ -38,6 +38,7 @@ INFER = (
     "POST /v2/models/{model}/infer", "POST /v2/models/{model}/versions/{version}/infer",
     "POST /v1/rerank", "POST /rerank", "POST /v2/rerank", "POST /v1/score", "POST /score",
     "POST /tokenize", "POST /detokenize", "POST /invocations",
+    "POST /v1/chat/completions/batch",
 )  # fmt: skip
 OPEN = (
     "GET /livez", "GET /readyz", "GET /health", "GET /ping", "POST /ping", "GET /version",
@@ -79,6 +80,7 @@ STATUSES = {
     "POST /v1/chat/completions": 400,
     "POST /v1/completions": 400,
     "POST /invocations": 400,
+    "POST /v1/chat/completions/batch": 400,
     "POST /v1/responses": 400,
     "POST /v1/responses/input_tokens": 400,
     "POST /v1/rerank": 400,  # of no model that scores pairs, as all below

@@ -42,7 +42,7 @@ MORE_THAN_SAID = {
 NOT_READY = {
     "POST /v1/chat/completions", "POST /v1/completions", "POST /v1/messages",
     "POST /v1/messages/count_tokens", "POST /v1/responses", "POST /v1/responses/input_tokens",
-    "POST /tokenize", "POST /detokenize",
+    "POST /tokenize", "POST /detokenize", "POST /v1/chat/completions/batch",
 }  # fmt: skip
 
 

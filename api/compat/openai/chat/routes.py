@@ -1,5 +1,6 @@
 """POST /v1/chat/completions and /v1/completions, on the fast path like POST /infer."""
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -22,10 +23,12 @@ from api.gateway.inference import CallResult
 from api.gateway.streaming.event_stream import MEDIA_TYPE
 from api.gateway.streaming.resuming import stream_doc
 from api.http import idempotency
+from jobs.models.inputs.conversation import has_several
 
 router = APIRouter(tags=["openai"])
 CHAT_PATH, TEXT_PATH = "/v1/chat/completions", "/v1/completions"
 INVOKED_PATH = "/invocations"
+BATCHED_PATH = f"{CHAT_PATH}/batch"
 
 
 def read_chat(value: Any) -> GenerationBody:
@@ -44,6 +47,20 @@ def read_invocation(value: Any) -> GenerationBody:
     return body if "prompt" in body.input else _with("messages", body)
 
 
+def read_batched(value: Any) -> GenerationBody:
+    """Reads the body of chat completions of several conversations. Raises Invalid."""
+    conversations = value.get("messages") if isinstance(value, dict) else None
+    if conversations is not None and not has_several(conversations):
+        wanted = "messages must be a list of conversations, each a list of messages"
+        raise refused("messages", "type", wanted)
+    body = read_body({**value, "messages": None} if conversations else value)
+    if body.stream:
+        wanted = "stream must be false: the answers come together; chat completions stream"
+        raise refused("stream", "invalid_value", wanted)
+    value = {**body.input, "messages": conversations} if conversations else body.input
+    return _with("messages", replace(body, input=value))
+
+
 def _with(field: str, body: GenerationBody) -> GenerationBody:
     if field not in body.input:
         raise refused(field, "missing", f"{field} is missing")
@@ -59,6 +76,7 @@ def _chunks(answer: Answer) -> ChatChunks | TextChunks:
 
 
 _CHAT = GenerationApi(CHAT_PATH, read_chat, chat_completion, ChatChunks)
+_BATCHED = GenerationApi(BATCHED_PATH, read_batched, chat_completion, ChatChunks)
 _TEXT = GenerationApi(TEXT_PATH, read_completion, text_completion, TextChunks)
 _INVOKED = GenerationApi(INVOKED_PATH, read_invocation, _whole, _chunks)
 
@@ -80,6 +98,18 @@ async def create_chat_completion(
     """Returns the model's next message in a conversation, as OpenAI's API does: whole, or with
     `stream` as server-sent events."""
     return await answering.answer(request, context, caller, _CHAT)
+
+
+@router.post(
+    BATCHED_PATH,
+    response_model=ChatCompletion,
+    openapi_extra=idempotency.request_doc("BatchedChatRequest"),
+    responses={200: idempotency.REPLAY_HEADER_DOC, **ERRORS},
+)
+async def create_batched_chat(request: Request, context: ContextDep, caller: Inferrer) -> Response:
+    """Returns the model's next message in each of several conversations, as choices of one answer:
+    vLLM's route."""
+    return await answering.answer(request, context, caller, _BATCHED)
 
 
 @router.post(

@@ -7,7 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas.calls import MAX_CALL_TIMEOUT_MS
 from api.schemas.common import Body
-from jobs.models.inputs.generation import LONGEST_STOP, MOST_CHOICES, MOST_LOGPROBS, MOST_STOPS
+from jobs.models.inputs.generation import MOST_CHOICES, MOST_LOGPROBS
+from jobs.models.inputs.request_fields.values import LONGEST_STOP, MOST_STOPS
 
 _CONVERSATION = [{"role": "user", "content": "What is a millrace?"}]
 _CHAT_ID = "chatcmpl-01kajf7q5rf0h8zq2m4w6y8a0b"
@@ -156,6 +157,19 @@ class ChatCompletionRequest(_GenerationRequest):
     parallel_tool_calls: bool | None = Field(default=None, description="false: one call at most")
 
 
+class BatchedChatRequest(ChatCompletionRequest):
+    """The body of POST /v1/chat/completions/batch."""
+
+    stream: Literal[False] | None = Field(default=None, description="the answers come together")
+    stream_options: None = None
+    messages: list[Annotated[list[ChatMessage], Field(min_length=1)]] = Field(  # type: ignore[assignment]
+        min_length=1,
+        max_length=MOST_CHOICES,
+        description="conversations; choice j of conversation i has the index i * n + j",
+        examples=[[_CONVERSATION, _CONVERSATION]],
+    )
+
+
 class CompletionRequest(_GenerationRequest):
     """The body of POST /v1/completions."""
 
@@ -210,6 +224,8 @@ class ChatChoice(BaseModel):
         examples=["stop"]
     )
     stop_reason: _StopReason = None
+    prompt_logprobs: _PromptLogprobs = None
+    prompt_token_ids: _PromptTokenIds = None
     token_ids: _TokenIds = None
 
 

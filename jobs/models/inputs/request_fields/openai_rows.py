@@ -36,7 +36,9 @@ _SAMPLING = (
     of_input("max_tokens", _BOTH, "whole number", "most tokens of a choice"),
 )
 _CHAT = (
-    of_input("messages", "chat tokenize", "list", "the conversation"),
+    of_input(
+        "messages", "chat tokenize", "list", "the conversation; in batched chats and inputs several"
+    ),
     of_input("max_completion_tokens", "chat", "whole number", "the same as `max_tokens`"),
     of_input("logprobs", "chat", "true or false", "log probabilities of the tokens", False),
     of_input("top_logprobs", "chat", "whole number", "likeliest tokens beside each, up to 20"),

@@ -1,9 +1,13 @@
 """Checks of the server: its routes, models and tokens."""
 
+from typing import Any
+
+from tests.acceptance.compat.vllm.chat_checks import valid
 from tests.acceptance.compat.vllm.check import (
     ASKED,
     CHAT,
     MODEL,
+    Answer,
     Check,
     Request,
     chat,
@@ -37,19 +41,47 @@ ROUTES = (
           (get("/v1/models/this-model-does-not-exist"),
            lambda a: a.status == 404 and "does not exist" in a.said)),
 )  # fmt: skip
-BATCHED = tuple(
-    check(f"openai/chat_completion/test_batched_chat_completions.py::test_batched_chat_{name}",
-          (Request(f"{CHAT}/batch", {"model": MODEL, "messages": [ASKED, ASKED], "max_tokens": 5,
-                                     **fields}),
-           good(lambda a: {one["index"] for one in a.choices} == {0, 1})),
-          differs="there is no such route: send the conversations as a job, or as several requests")
-    for name, fields in (
-        ("completions", {}),
-        ("completions_with_json_schema", {"response_format": {"type": "json_object"}}),
-        ("completions_logprobs_not_token_id_placeholders", {"return_token_ids": True}),
-        ("completions_return_tokens_as_token_ids", {"return_tokens_as_token_ids": True}),
-        ("completions_logprob_token_ids", {"logprob_token_ids": [1, 2]}),
+OF_BATCH = "openai/chat_completion/test_batched_chat_completions.py::test_batched_chat_completions"
+
+
+def batched(n: int = 1, **fields: Any) -> Request:
+    return Request(
+        f"{CHAT}/batch", {"model": MODEL, "messages": [ASKED] * n, "max_tokens": 5, **fields}
     )
+
+
+def tokens_of(answer: Answer) -> list[str]:
+    """Names of the tokens and of the likeliest of an answer's first choice."""
+    found = answer.choice["logprobs"]["content"]
+    return [its["token"] for one in found for its in (one, *one["top_logprobs"])]
+
+
+ANSWER = {
+    "type": "object",
+    "properties": {"answer": {"type": "string", "enum": ["yes", "no"]}},
+    "required": ["answer"],
+}
+LIKELY: Any = {"logprobs": True, "top_logprobs": 1}
+BATCHED = (
+    check(OF_BATCH,
+          (batched(2), good(lambda a: len(a.choices) == 2 and all(
+              one["message"]["content"] for one in a.choices)
+              and {one["index"] for one in a.choices} == {0, 1}))),
+    check(f"{OF_BATCH}_with_json_schema",
+          (batched(2, max_tokens=1000, seed=1, response_format={
+              "type": "json_schema",
+              "json_schema": {"name": "answer", "schema": ANSWER, "strict": True}}),
+           good(lambda a: len(a.choices) == 2 and all(
+               valid(one["message"]["content"], ANSWER) for one in a.choices)))),
+    check(f"{OF_BATCH}_logprobs_not_token_id_placeholders",
+          (batched(**LIKELY, return_token_ids=True),
+           good(lambda a: not any(one.startswith("token_id:") for one in tokens_of(a))))),
+    check(f"{OF_BATCH}_return_tokens_as_token_ids",
+          (batched(**LIKELY, return_tokens_as_token_ids=True),
+           good(lambda a: all(one.startswith("token_id:") for one in tokens_of(a))))),
+    check(f"{OF_BATCH}_logprob_token_ids",
+          (batched(**LIKELY, logprob_token_ids=[1, 2], return_tokens_as_token_ids=True), ok),
+          differs="`logprob_token_ids` is refused: the likeliest tokens alone are reported"),
 )  # fmt: skip
 TOKENIZED = (
     check(TOKENS + "test_tokenize_completions",

@@ -107,6 +107,27 @@ def test_a_prompt_is_a_text_or_token_ids_and_a_wrong_one_among_several_is_named(
             assert refusal(value, parse_all).field == field
 
 
+def test_conversations_of_one_input_have_all_else_in_common_and_a_place_each() -> None:
+    one, other = ([{"role": "user", "content": text}] for text in ("a", "b"))
+    found = parse_all({"messages": [one, other], "n": 2, "seed": 3})
+    expected = [parse({"messages": its, "n": 2, "seed": 3}) for its in (one, other)]
+    assert found == expected
+    said = {"role": "assistant", "content": "Once"}
+    goes_on = {"continue_final_message": True, "add_generation_prompt": False}
+    cases = [
+        ({"messages": [[{"role": "x"}], one]}, "messages[0][0].role"),
+        ({"messages": [one, [*other, {"role": "x"}]]}, "messages[1][1].role"),
+        ({"messages": [one, []]}, "messages[1]"),
+        ({"messages": [one, "x"]}, "messages[1]"),
+        ({"messages": [[said], one], **goes_on}, "messages[1]"),
+        ({"messages": [one, [said]], **goes_on}, "messages[0]"),
+        ({"messages": [one] * 65, "n": 2}, "messages"),
+    ]
+    for (value, field), case in each(cases):
+        with case:
+            assert refusal(value, parse_all).field == field
+
+
 def test_fields_that_leave_the_output_as_it_is_are_accepted() -> None:
     cases = [
         ("user", "u1"),
