@@ -46,6 +46,7 @@ class Sampling:
     logit_bias: Mapping[int, float] = field(default_factory=dict)  #: by token id, added to logits
     stop: tuple[str, ...] = ()  #: strings that end the sequence; not part of the text
     logprobs: int | None = None  #: likeliest tokens reported beside each chosen one; None: nothing
+    logprob_token_ids: tuple[int, ...] = ()  #: tokens reported in place of the likeliest
     ignore_eos: bool = False  #: the model's end tokens don't end the sequence
     stop_token_ids: tuple[int, ...] = ()  #: tokens that end it; not part of the text
     include_stop_str_in_output: bool = False  #: what ended the sequence is part of the text
@@ -310,6 +311,10 @@ def _sampling(fields: Fields, chat: bool) -> Sampling:
     least = fields.whole("min_tokens", 0) or 0
     if most is not None and least > most:
         raise FieldError("min_tokens", f"must be at most the {most} of max_tokens")
+    logprobs = _chat_logprobs(fields) if chat else fields.whole("logprobs", 0, MOST_LOGPROBS)
+    reported = values.token_ids(fields, "logprob_token_ids")
+    if reported and logprobs is None:
+        raise FieldError("logprob_token_ids", f'needs "logprobs": {"true" if chat else 1}')
     return Sampling(
         max_tokens=most,
         min_tokens=least,
@@ -323,9 +328,10 @@ def _sampling(fields: Fields, chat: bool) -> Sampling:
         repetition_penalty=fields.number("repetition_penalty", 1.0, 0, 10, above=True),
         logit_bias=values.logit_bias(fields.get("logit_bias")),
         stop=values.stop(fields.get("stop")),
-        logprobs=_chat_logprobs(fields) if chat else fields.whole("logprobs", 0, MOST_LOGPROBS),
+        logprobs=logprobs,
+        logprob_token_ids=reported,
         ignore_eos=fields.flag("ignore_eos"),
-        stop_token_ids=values.stop_token_ids(fields.get("stop_token_ids")),
+        stop_token_ids=values.token_ids(fields, "stop_token_ids"),
         bad_words=values.bad_words(fields.get("bad_words")),
         include_stop_str_in_output=fields.flag("include_stop_str_in_output"),
         skip_special_tokens=fields.flag("skip_special_tokens", default=True),

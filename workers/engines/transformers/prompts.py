@@ -166,7 +166,11 @@ class Prompts:
 
     def _check_sampling(self, sampling: Sampling, prompt_logprobs: int | None) -> None:
         known = self._vocabulary
-        named = {"logit_bias": sampling.logit_bias, "stop_token_ids": sampling.stop_token_ids}
+        named = {
+            "logit_bias": sampling.logit_bias,
+            "stop_token_ids": sampling.stop_token_ids,
+            "logprob_token_ids": sampling.logprob_token_ids,
+        }
         for field, tokens in named.items():
             if wrong := [token for token in tokens if not 0 <= token < known]:
                 raise self._out_of_vocabulary(field, wrong[0])

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from jobs.models.inputs.fields import FieldError
+from jobs.models.inputs.fields import FieldError, Fields
 
 MOST_STOPS = 16
-MOST_STOP_TOKENS = MOST_BAD_WORDS = 128
+MOST_TOKEN_IDS = MOST_BAD_WORDS = 128
 LONGEST_STOP = 256  # characters
 LONGEST_SALT = 1024  # characters
 _SHOWN = 100  # characters of a client's text in an error
@@ -63,11 +63,11 @@ def bad_words(value: Any) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def stop_token_ids(value: Any) -> tuple[int, ...]:
-    """Reads tokens that end a text. Raises FieldError."""
-    tokens = value or []
-    if not isinstance(tokens, list) or len(tokens) > MOST_STOP_TOKENS:
-        raise FieldError("stop_token_ids", f"must be a list of up to {MOST_STOP_TOKENS} token ids")
+def token_ids(fields: Fields, name: str) -> tuple[int, ...]:
+    """Reads a list of tokens. Raises FieldError."""
+    tokens = fields.get(name) or []
+    if not isinstance(tokens, list) or len(tokens) > MOST_TOKEN_IDS:
+        raise FieldError(name, f"must be a list of up to {MOST_TOKEN_IDS} token ids")
     if not all(type(token) is int and token >= 0 for token in tokens):
-        raise FieldError("stop_token_ids", "must be a list of token ids")
+        raise FieldError(name, "must be a list of token ids")
     return tuple(tokens)

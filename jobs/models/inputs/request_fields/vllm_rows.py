@@ -114,7 +114,13 @@ _OUTPUT = (
         "whole number",
         "likeliest tokens beside the prompt's, to 20",
     ),
-    refused("logprob_token_ids", _BOTH, "log probabilities of these tokens"),
+    of_input(
+        "logprob_token_ids",
+        _BOTH,
+        "list",
+        "up to 128 tokens that `logprobs` report in place of the likeliest",
+        [],
+    ),
     of_input(
         "return_tokens_as_token_ids",
         _BOTH,

@@ -80,8 +80,10 @@ BATCHED = (
           (batched(**LIKELY, return_tokens_as_token_ids=True),
            good(lambda a: all(one.startswith("token_id:") for one in tokens_of(a))))),
     check(f"{OF_BATCH}_logprob_token_ids",
-          (batched(**LIKELY, logprob_token_ids=[1, 2], return_tokens_as_token_ids=True), ok),
-          differs="`logprob_token_ids` is refused: the likeliest tokens alone are reported"),
+          (batched(logprobs=True, top_logprobs=5, logprob_token_ids=[7, 1, 2], temperature=0,
+                   max_tokens=1, return_tokens_as_token_ids=True),
+           good(lambda a: set(tokens_of(a)[1:]) == {
+               "token_id:7", "token_id:1", "token_id:2", tokens_of(a)[0]}))),
 )  # fmt: skip
 TOKENIZED = (
     check(TOKENS + "test_tokenize_completions",

@@ -347,8 +347,9 @@ _BY_ROUTE: Mapping[tuple[Route, str], Any] = {
     ("messages", "tool_choice.type"): "any",
 }
 _CHECKED_ALONE = {
-    "best_of", "top_logprobs", "stream_options", "tool_choice.type", "tool_choice.name",
-    "tool_choice.function", "tool_choice.function.name", "tools[].type", "truncation_side",
+    "best_of", "top_logprobs", "logprob_token_ids", "stream_options", "tool_choice.type",
+    "tool_choice.name", "tool_choice.function", "tool_choice.function.name", "tools[].type",
+    "truncation_side",
     "output_config.format.type", "output_format.type",
 }  # fmt: skip
 """Fields that go with another one, or have one value."""

@@ -41,7 +41,7 @@ class Sampler:
             chosen[sampled] = _sample(logits[sampled], [rows[n] for n in sampled])
         tokens = [-1 if no else token for token, no in zip(chosen.tolist(), broken, strict=True)]
         return [
-            Choice(token) if raw is None else _reported(token, raw, row.sampling.logprobs or 0)
+            Choice(token) if raw is None else _reported(token, raw, row.sampling)
             for token, raw, row in zip(tokens, reported, rows, strict=True)
         ]
 
@@ -90,8 +90,13 @@ def _logprobs(logits: Tensor, rows: Sequence[LiveSequence]) -> list[Tensor | Non
     ]
 
 
-def _reported(token: int, logprobs: Tensor, count: int) -> Choice:
-    top = logprobs.topk(count)
+def _reported(token: int, logprobs: Tensor, sampling: Sampling) -> Choice:
+    if sampling.logprob_token_ids:
+        named = list(dict.fromkeys((token, *sampling.logprob_token_ids)))
+        found = zip(named, logprobs[named].tolist(), strict=True)
+        likely = sorted(found, key=lambda pair: pair[1], reverse=True)
+        return Choice(token, float(logprobs[token]), tuple(likely))
+    top = logprobs.topk(sampling.logprobs or 0)
     pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
     return Choice(token, float(logprobs[token]), tuple(pairs))
 

@@ -172,7 +172,8 @@ _CALL_END = "}\n</tool_call>"
 _PASSED = (
     "temperature", "top_p", "top_k", "min_p", "min_tokens", "presence_penalty",
     "frequency_penalty", "repetition_penalty", "stop", "logit_bias", "ignore_eos",
-    "stop_token_ids", "bad_words", "include_stop_str_in_output", "skip_special_tokens",
+    "stop_token_ids", "logprob_token_ids", "bad_words", "include_stop_str_in_output",
+    "skip_special_tokens",
 )  # fmt: skip
 
 

@@ -128,6 +128,15 @@ def test_conversations_of_one_input_have_all_else_in_common_and_a_place_each() -
             assert refusal(value, parse_all).field == field
 
 
+def test_tokens_to_report_go_with_log_probabilities() -> None:
+    named: dict[str, Any] = {"logprob_token_ids": [5, 7]}
+    assert chat(**named, logprobs=True).sampling.logprob_token_ids == (5, 7)
+    assert completion(**named, logprobs=1).sampling.logprob_token_ids == (5, 7)
+    for made in (chat, completion):
+        with pytest.raises(FieldError, match=r'^logprob_token_ids needs "logprobs"'):
+            made(**named)
+
+
 def test_fields_that_leave_the_output_as_it_is_are_accepted() -> None:
     cases = [
         ("user", "u1"),

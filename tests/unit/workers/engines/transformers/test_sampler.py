@@ -163,6 +163,9 @@ def test_logprobs_are_the_models_own_and_without_its_numbers_no_token_is_chosen(
     assert found.logprob == pytest.approx(float(expected[0]))
     assert list(found.top) == [(n, pytest.approx(float(expected[n]))) for n in (2, 1)]
     assert none.logprob is None
+    [named] = choose([logits], [row(prompt=[0], logprobs=1, logprob_token_ids=(1, 0, 1))])
+    assert [token for token, _ in named.top] == [2, 1, 0]
+    assert dict(named.top) == {n: pytest.approx(float(expected[n])) for n in range(3)}
     broken, fine = choose([[math.nan] * 4, [0.0, 1.0, 0.0, 0.0]], [row(prompt=[0])] * 2)
     assert (broken.token, fine.token) == (-1, 1)
 
