@@ -26,7 +26,7 @@ from jobs.dialects.openai_lines import (
 )
 from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
 from jobs.dialects.responses import lines as responses
-from jobs.errors import Fault, Invalid, UnknownModel
+from jobs.errors import Fault, Invalid, MillraceError, UnknownModel
 from jobs.intake import validation
 from jobs.intake.lines import Line, without_last_blanks
 from jobs.intake.spool import MAX_FAULTS, Intake
@@ -83,7 +83,9 @@ class OpenAI:
                 batch = {**batch, "model": f"{batch['model']}@{row['version']}"}
             try:
                 status, body = 200, _body(row, id, batch, tokens)
-            except (KeyError, TypeError, ValueError, OverflowError, struct.error):
+            except (
+                MillraceError, KeyError, TypeError, ValueError, OverflowError, struct.error
+            ):  # fmt: skip
                 is_chat = ENDPOINTS[batch["endpoint"]] == "chat"
                 status, body = _failure(_NO_ANSWER if is_chat else _NO_VECTOR)
         response = {"status_code": status, "request_id": f"req_{id}", "body": body}
@@ -91,7 +93,10 @@ class OpenAI:
         return part, orjson.dumps(line | {"response": response, "error": None})
 
     def output_problem(self, output: Any, task: Task) -> str | None:
-        """Returns why an output holds no vectors, where they are wanted."""
+        """Returns why an output holds no vectors, where they are wanted; of a conversation, why no
+        response can be made of it."""
+        if task == "chat":
+            return responses.output_problem(output)
         holds_them = task != "embedding" or _is_vector(output) or _are_vectors(output)
         return None if holds_them else str(_NO_VECTOR["message"])
 

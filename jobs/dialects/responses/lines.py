@@ -67,6 +67,20 @@ def response_of(
     return response_object(id, made, shown, gained)
 
 
+def output_problem(output: Any) -> str | None:
+    """Returns why no response can be made of a model's output, or None."""
+    try:
+        chat.answer(output)
+    except ValueError:
+        return None  # a text
+    try:
+        if not isinstance(output, str):
+            output_of(output, "", tools=False, ended_at=0)
+    except MillraceError as error:
+        return error.detail
+    return None
+
+
 def _completion(output: bytes) -> Mapping[str, Any]:
     """Returns the completion of an output; one that is none is a text, as in a batch of chats."""
     try:

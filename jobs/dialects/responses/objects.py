@@ -1,12 +1,14 @@
 """The `response` object, in every state of a response."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from jobs.dialects.responses.output import OutputBuilder
 from jobs.errors import MillraceError
 
 PREFIX = "resp"
+_NO_COMPLETION = "the model's output is no chat completion"
 _FAILURES = {
     "invalid_input": "invalid_prompt",
     "invalid": "invalid_prompt",
@@ -48,18 +50,29 @@ def output_of(
     """Returns what a response has gained by a completion, whose calls may be in its text. Raises
     MillraceError where that is none of a chat."""
     builder = OutputBuilder(digits, tools=tools)
-    choice = choice_of(completion)
-    complete = choice.get("finish_reason") not in ("length", "content_filter")
-    builder.take_message(choice["message"], complete=complete)
-    add_logprobs(builder.items, choice)
-    return gained(builder.items, completion, ended_at=ended_at)
+    with refusing_others():
+        choice = choice_of(completion)
+        complete = choice.get("finish_reason") not in ("length", "content_filter")
+        builder.take_message(choice["message"], complete=complete)
+        add_logprobs(builder.items, choice)
+        return gained(builder.items, completion, ended_at=ended_at)
+
+
+@contextmanager
+def refusing_others() -> Iterator[None]:
+    """Raises MillraceError where a completion that is read inside is none of a chat: a model may
+    put anything where its tool calls, log probabilities and usage would be."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise MillraceError(_NO_COMPLETION) from None
 
 
 def choice_of(completion: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the only choice of a chat completion. Raises MillraceError where it is none."""
     choices = completion["choices"]
     if not choices or not isinstance(choices[0].get("message"), dict):
-        raise MillraceError("the model's output is no chat completion")
+        raise MillraceError(_NO_COMPLETION)
     found: Mapping[str, Any] = choices[0]
     return found
 

@@ -23,6 +23,16 @@ from tests.support.wait import PATIENCE_S, eventually
 
 PLATFORM = CHATTING
 MODELS = model("chatter", "echo_chat") + model("slow", "echo_chat", step_ms=50.0)
+MODELS += model("odd", "python", file="odd.py", task="chat")
+ODD = """
+SAMPLES = [{"messages": [{"role": "user", "content": "x"}]}]
+
+def predict(batch):
+    message = {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}]}
+    return [{"choices": [{"message": message}]} for _ in batch]
+"""
+FILES = {"odd.py": ODD}
+NO_COMPLETION = "the model's output is no chat completion"
 CALL = {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{}"}
 OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
 
@@ -207,6 +217,19 @@ def test_a_response_that_fails_appends_nothing(client: OpenAI) -> None:
     client.responses.cancel(stopped.id)
     assert ended(client, stopped.id).status in ("cancelled", "failed")
     assert texts_of(client, id) == []
+
+
+def test_an_output_that_is_no_completion_is_a_response_that_failed(client: OpenAI) -> None:
+    id = client.conversations.create().id
+    made = client.responses.create(model="odd", input="x", conversation=id, background=True)
+    found = ended(client, made.id)
+    assert found.error is not None
+    assert (found.status, found.error.message) == ("failed", NO_COMPLETION)
+    assert texts_of(client, id) == []
+    client.responses.create(model="chatter", input="one", conversation=id)
+    assert texts_of(client, id) == ["one", "one"]
+    with pytest.raises(openai.InternalServerError, match=NO_COMPLETION):
+        client.with_options(max_retries=0).responses.create(model="odd", input="x", store=False)
 
 
 def test_responses_at_once_keep_every_item(client: OpenAI) -> None:

@@ -72,7 +72,7 @@ def _end_of(resources: Resources, tx: Tx, response: ResponseRow) -> Mapping[str,
         return stored_responses.progress_of(resources, tx, response, text=False).ended
     except BlobStoreUnavailable:
         raise
-    except MillraceError:  # its job was deleted, or its output is no completion
+    except MillraceError:  # its job was deleted
         return {}
 
 

@@ -15,6 +15,7 @@ from jobs.dialects.responses.objects import (
     choice_of,
     failed,
     gained,
+    refusing_others,
     response_object,
 )
 from jobs.dialects.responses.output import Event, OutputBuilder
@@ -87,13 +88,14 @@ class ResponseEvents:
     def end(self, result: CallResult) -> bytes:
         """Implements `EventWriter.end`; an output without deltas comes as one."""
         completion = completion_of(result.output, tools=False)
-        choice = choice_of(completion)
-        complete = choice.get("finish_reason") not in ("length", "content_filter")
-        if self._fed:
-            events = self._builder.finish(complete=complete)
-        else:
-            events = self._builder.take_message(choice["message"], complete=complete)
-        gain = gained(self._builder.items, completion, ended_at=self._took())
+        with refusing_others():
+            choice = choice_of(completion)
+            complete = choice.get("finish_reason") not in ("length", "content_filter")
+            if self._fed:
+                events = self._builder.finish(complete=complete)
+            else:
+                events = self._builder.take_message(choice["message"], complete=complete)
+            gain = gained(self._builder.items, completion, ended_at=self._took())
         last = ended(self._response(gain, self._answer.prepared.shown_model(result.plan)))
         return self._numbered.write([*events, last])
 

@@ -16,7 +16,7 @@ from jobs.dialects.responses import objects
 from jobs.dialects.responses.items import Item
 from jobs.dialects.responses.objects import PREFIX, response_object
 from jobs.dialects.responses.requests import calls_tools
-from jobs.errors import Fault, Invalid, NotFound
+from jobs.errors import Fault, Invalid, MillraceError, NotFound
 from jobs.store.db import CONNECTION_ERRORS, Tx
 from jobs.store.jobs import detail, read
 from jobs.store.jobs import responses as store
@@ -133,13 +133,16 @@ def _end_of(resources: Resources, tx: Tx, row: ResponseRow, job: JobRow) -> Prog
     output = result["output"]
     raw = output if isinstance(output, bytes) else output.encode()
     shown = orjson.loads(row.request)
-    completion = completion_of(raw, tools=False)
-    ended = objects.output_of(
-        completion,
-        digits_of(row.id),
-        tools=calls_tools(shown),
-        ended_at=int((job.finished_at or job.created_at).timestamp()),
-    )
+    try:
+        completion = completion_of(raw, tools=False)
+        ended = objects.output_of(
+            completion,
+            digits_of(row.id),
+            tools=calls_tools(shown),
+            ended_at=int((job.finished_at or job.created_at).timestamp()),
+        )
+    except MillraceError as error:  # the model's output is no completion
+        return Progress("failed", ended=objects.failed("invalid_output", error.detail))
     return Progress(ended["status"], completion=completion, ended=ended)
 
 

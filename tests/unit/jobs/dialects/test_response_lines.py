@@ -6,6 +6,7 @@ from typing import Any
 from openai.types.responses import Response
 
 from jobs import ids
+from jobs.dialects import dialect
 from tests.support.cases import each
 from tests.unit.jobs.dialects.test_openai import ASKED, asks, body_of, faults, take, written
 
@@ -106,6 +107,20 @@ def test_a_failed_line_has_the_error_in_place_of_a_response() -> None:
     part, line = written(RESPONSES, outcome="failed", error=error)
     assert (part, line["response"]["status_code"]) == ("errors", 500)
     assert line["response"]["body"]["error"]["code"] == "engine_error"
-    calls = json.dumps({"choices": [{"message": {"content": "", "tool_calls": [1]}}]})
-    part, line = written(RESPONSES, output=calls)
-    assert line["response"]["body"]["error"]["code"] == "invalid_output"
+
+
+def test_an_output_with_odd_parts_is_the_error_of_its_line_and_counted_so() -> None:
+    calls: list[Any] = [[1], [{"id": "a"}], [{"function": {}}], 5, "a"]
+    odd = [completion("", message={"content": "", "tool_calls": one}) for one in calls]
+    odd += [completion("x", logprobs=one) for one in ([1], {"content": [1]}, {"content": 5})]
+    odd += [json.dumps(json.loads(completion("x")) | {"usage": one}) for one in ([1], "x", 5)]
+    for output, case in each(odd):
+        with case:
+            part, line = written(RESPONSES, output=output)
+            assert (part, line["response"]["body"]["error"]["code"]) == ("errors", "invalid_output")
+            problem = dialect("openai").output_problem(json.loads(output), "chat")
+            assert problem == "the model's output is no chat completion"
+    for output, case in each([completion("x"), '"hello"', "[0.5]", '{"choices": [{}]}']):
+        with case:
+            assert dialect("openai").output_problem(json.loads(output), "chat") is None
+            assert written(RESPONSES, output=output)[0] == "results"
