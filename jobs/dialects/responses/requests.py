@@ -31,7 +31,7 @@ _ECHOED = frozenset({
 SHOWN = _ECHOED | {
     "user", "instructions", "metadata", "max_output_tokens", "temperature", "top_p",
     "presence_penalty", "frequency_penalty", "top_logprobs", "text", "tools", "tool_choice",
-    "parallel_tool_calls",
+    "parallel_tool_calls", "reasoning",
 }  # fmt: skip
 """All fields that a response repeats, as they were given or with what holds without them."""
 _PAIRS, _KEY_LENGTH, _VALUE_LENGTH = 16, 64, 512  # of metadata

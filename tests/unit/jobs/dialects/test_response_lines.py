@@ -31,19 +31,21 @@ def response_of(**row: Any) -> Response:
 
 
 def test_a_line_is_the_input_of_a_chat_and_its_reply_what_the_response_repeats() -> None:
-    label = {"kind": "test"}
-    line = ask(instructions="be brief", max_output_tokens=7, metadata=label, store=True, seed=5)
+    repeated = {"instructions": "be brief", "max_output_tokens": 7, "metadata": {"kind": "test"}}
+    effort = {"reasoning": {"effort": "high"}}
+    line = ask(**repeated, **effort, store=True, seed=5)
     [(seq, custom_id, params, reply, input), (*_, plain, _)] = take(
         line, ask() | {"custom_id": "b"}, asked=RESPONSES
     )
     assert (seq, custom_id, params) == (0, "a", None)
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
-    assert json.loads(input) == {"messages": messages, "max_completion_tokens": 7, "seed": 5}
-    repeated = {"instructions": "be brief", "max_output_tokens": 7, "metadata": label}
-    assert json.loads(reply) == repeated
+    asked = {"max_completion_tokens": 7, "reasoning_effort": "high", "seed": 5}
+    assert json.loads(input) == {"messages": messages, **asked}
+    assert json.loads(reply) == {**repeated, **effort}
     assert plain is None
     shown = response_of(output=completion("x"), reply=reply).to_dict()
     assert {name: shown[name] for name in repeated} == repeated
+    assert shown["reasoning"] == {"effort": "high", "summary": None}
 
 
 def test_what_no_batch_serves_is_refused_by_name() -> None:
