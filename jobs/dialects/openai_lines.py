@@ -199,9 +199,25 @@ def _response(model: Model, body: Mapping[str, Any]) -> _Read:
         input, *_ = _generation(model, request.input)
     except LineError as error:
         code, message, path = error.args
+        if path == "body":
+            raise _of_a_field(body, code, message) from None
         field, message = renamed_field(path.removeprefix("body."), message)
         raise LineError(code, message, f"body.{field}") from None
-    return input, None, _json(shown, "body") if shown else None, 1
+    try:
+        return input, None, _json(shown, "body") if shown else None, 1
+    except LineError as error:
+        raise _of_a_field(body, *error.args[:2]) from None
+
+
+def _of_a_field(body: Mapping[str, Any], code: str, message: str) -> LineError:
+    """Returns the error of the first field that can't be stored; of the input where each can be
+    alone."""
+    for name, value in body.items():
+        try:
+            _json(value, f"body.{name}")
+        except LineError as error:
+            return error
+    return LineError(code, message, "body.input")
 
 
 def _generation(model: Model, body: Mapping[str, Any]) -> _Read:

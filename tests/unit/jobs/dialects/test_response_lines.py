@@ -60,6 +60,10 @@ def test_what_no_batch_serves_is_refused_by_name() -> None:
         ({"conversation": "conv_1"}, "unsupported_parameter", "conversation"),
         ({"timeout_ms": 5}, "invalid_value", "timeout_ms"),
         ({"invented": 1}, "invalid_value", "invented"),
+        ({"input": "\ud800"}, "lone_surrogate", "input"),
+        ({"input": "\0"}, "nul", "input"),
+        ({"instructions": "\0"}, "nul", "instructions"),
+        ({"user": "\ud800"}, "lone_surrogate", "user"),
         ({"text": {"format": {"type": "json_schema", "schema": 5}}}, "invalid_value",
          "text.format.json_schema.schema"),
     ]  # fmt: skip
