@@ -22,6 +22,10 @@ _WINDOWS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": zlib.MAX_WBITS}
 _ZSTD_OPTIONS: dict[int, int] = {
     DecompressionParameter.window_log_max: 23
 }  # 8 MiB, as RFC 9659 bounds it
+_LARGE_WINDOW = (
+    "the body is zstd with a window over 8 MiB, which is the most: compress it with a smaller one "
+    "(zstd without --long or --ultra; window_log 23)"
+)
 _PIECE_BYTES = 1 << 18  # expanded at a time, in less than a millisecond
 # A body that expands a thousand times would hold the event loop for as long as it does: all but its
 # first piece is expanded in threads, few at a time, in turn with other bodies.
@@ -118,6 +122,8 @@ class Inflated:
         try:
             piece = b"" if self._stream.eof else self._stream.decompress(data, _PIECE_BYTES)
         except (zlib.error, ZstdError) as error:
+            if "too much memory" in str(error):
+                raise Malformed(_LARGE_WINDOW) from error
             raise self._malformed() from error
         self._is_full = len(piece) == _PIECE_BYTES and not self._stream.eof
         more = self._more or self._is_full
