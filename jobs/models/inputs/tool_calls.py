@@ -149,16 +149,11 @@ class ToolCallParser:
         """Adds the call that a block holds, without its closing tag; False: it is none. cut: it may
         be unfinished; without a name it is dropped."""
         written = block.removeprefix(_OPEN)
-        call = _read(written)
-        if call is None and cut:
-            if _UNNAMED.fullmatch(written):
-                return True
-            call = _read_unfinished(written)
-        if call is None:
-            return False
-        calls.append({"id": self._new_id(), "type": "function", "function": call})
-        self.calls += 1
-        return True
+        call = read_call(written, cut=cut)
+        if call:
+            calls.append({"id": self._new_id(), "type": "function", "function": call})
+            self.calls += 1
+        return call is not None
 
     def _clean(self, text: str) -> str:
         """Drops the blank lines around calls."""
@@ -169,6 +164,15 @@ def _start_of(tag: str, text: str) -> int:
     """Returns how many characters at the end may be the start of a tag."""
     place = text.rfind("<", max(0, len(text) - len(tag)))
     return len(text) - place if place >= 0 and tag.startswith(text[place:]) else 0
+
+
+def read_call(block: str, *, cut: bool = False) -> dict[str, str] | None:
+    """Returns name and arguments, as JSON text, of what is between the tags of a call; None where
+    it is no call. cut: it may be unfinished; {}: without a name."""
+    call = _read(block)
+    if call is None and cut:
+        return {} if _UNNAMED.fullmatch(block) else _read_unfinished(block)
+    return call
 
 
 def _read(block: str) -> dict[str, str] | None:

@@ -50,7 +50,8 @@ class LiveSequence:
         skips = asked.skip_special_tokens
         self._detokenizer = Detokenizer(tokenizer, new.prompt.tokens, skips_special=skips)
         form = new.prompt.call_format
-        self._calls = CallText(form) if form else None
+        tools = new.prompt.request.tool_use.callable
+        self._calls = CallText(form, [tool["name"] for tool in tools]) if form else None
         self._tags = tags(tokenizer, form) if form and skips else {}  # of calls, by their tokens
         self._stops = StopStrings(asked.stop, returned=asked.include_stop_str_in_output)
         for token in new.emitted:  # its text was delivered

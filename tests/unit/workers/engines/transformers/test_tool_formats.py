@@ -21,6 +21,7 @@ from workers.engines.transformers.tool_formats import (
     format_of,
 )
 
+TOOLS = ("weather", "time")
 TURIN = {"city": "Turin; [a]", "n": 2**70}
 WEATHER = ("weather", TURIN)
 LLAMA_CALL = json.dumps({"name": "weather", "parameters": TURIN})
@@ -29,7 +30,7 @@ ARGUED = json.dumps({"name": "weather", "arguments": TURIN})
 
 def read(form: str, text: str, size: int, *, cut: bool = False) -> tuple[str, list[Any]]:
     """Text and calls of an output that comes in parts of a size."""
-    calls, parser = CallText(form), ToolCallParser()
+    calls, parser = CallText(form, TOOLS), ToolCallParser()
     parts = [calls.add(text[at : at + size]) for at in range(0, len(text), size)]
     parts.append(calls.finish(cut=cut))
     found = [*map(parser.feed, parts), parser.finish(cut=cut)]
@@ -46,7 +47,20 @@ def read(form: str, text: str, size: int, *, cut: bool = False) -> tuple[str, li
         (LLAMA, f"{LLAMA_CALL}; {LLAMA_CALL}", "", [WEATHER] * 2),
         (LLAMA, f"Let me see. <|python_tag|>{LLAMA_CALL}", "Let me see.", [WEATHER]),
         (LLAMA, '{"answer": "a JSON text that is no call at all"}', None, []),
-        (LLAMA, '{"name": "Ada"}', "", [("Ada", {})]),
+        (LLAMA, '{"name": "Ada Lovelace", "born": 1815}', None, []),
+        (LLAMA, '{"name": "Ada", "parameters": {}}', None, []),
+        (LLAMA, '{"name": "weather"}', None, []),
+        (LLAMA, '{"name": "weather", "parameters": [1, 2]}', None, []),
+        (LLAMA, '{"name": "weather", "parameters": {"a": NaN}}', None, []),
+        (LLAMA, '{"name": "weather", "arguments": "{}"} {"a": 1}', '{"a": 1}', [("weather", {})]),
+        (
+            LLAMA,
+            f'{{"name": "x", "y": 1}} <|python_tag|>{LLAMA_CALL}',
+            '{"name": "x", "y": 1}',
+            [WEATHER],
+        ),
+        (LLAMA, '<|python_tag|>{"name": "Ada"}', "", [("Ada", {})]),
+        (LLAMA, '<|python_tag|>{"name": "Ada", "parameters": 5}', None, []),
         (LLAMA, '{"name": 5, "parameters": {}}', None, []),
         (LLAMA, "plain < text", None, []),
         (LLAMA, "", None, []),
@@ -57,6 +71,8 @@ def read(form: str, text: str, size: int, *, cut: bool = False) -> tuple[str, li
         (MISTRAL, "[1, 2] [TOOL", None, []),
         (MISTRAL, LLAMA_CALL, None, []),
         (MISTRAL, "[TOOL_CALLS] no call", None, []),
+        (MISTRAL, '[TOOL_CALLS]weather{"a": 1e999}', None, []),
+        (MISTRAL, '[TOOL_CALLS]weather[CALL_ID]a1[ARGS]{"a": 1}', "", [("weather", {"a": 1})]),
         (MISTRAL, f"<tool_call>{ARGUED}</tool_call>", "", [WEATHER]),
     ],
 )
@@ -85,6 +101,30 @@ def test_a_named_call_that_is_cut_has_its_arguments_so_far() -> None:
     assert (said, call) == ("", {"name": "weather", "arguments": '{"city": "Tu'})
 
 
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        (LLAMA, '{"name": "Ada Lovelace", "bo'),
+        (LLAMA, '{"name": "Ada", "parameters": {"bo'),
+        (LLAMA, '{"name": "weather", "born": 18'),
+        (LLAMA, '{"name": "weather", "born": 18}'),
+        (MISTRAL, "[TOOL_CALLS]weather is [1, 2"),
+    ],
+)
+def test_an_answer_that_is_cut_stays_text(form: str, text: str) -> None:
+    assert read(form, text, 3, cut=True) == (text, [])
+
+
+@pytest.mark.parametrize("form", [LLAMA, MISTRAL])
+def test_any_number_of_blanks_is_read_once(form: str) -> None:
+    """A text of this size that is looked at again from each blank takes hours."""
+    blanks = " " * 300_000
+    for text in (f"[TOOL_CALLS]a{blanks}", f"<|python_tag|>a{blanks}", f"{blanks}a{blanks}{{"):
+        for cut in (True, False):
+            said, calls = read(form, text, 10, cut=cut)
+            assert (said, calls) == (text.strip(), [])
+
+
 def output(new: NewSequence, tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
     live = LiveSequence(new, tokenizer, frozenset([0]))
     return "".join(map(live.append, tokens)) + live.rest_of_text()
@@ -109,7 +149,7 @@ def test_a_sequence_has_the_special_tokens_of_its_calls(tmp_path: Path, keeps: b
 
 
 def test_text_that_begins_no_call_comes_at_once() -> None:
-    calls = CallText(LLAMA)
+    calls = CallText(LLAMA, TOOLS)
     assert [calls.add(part) for part in ("Hel", "lo {", '"name": 1}')] == [
         "Hel", "lo {", '"name": 1}',
     ]  # fmt: skip
