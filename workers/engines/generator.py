@@ -114,7 +114,8 @@ class NewSequence:
     first: bool = False  #: a call: its prompt is computed before those of items
     adapter: Adapter | None = None  #: loaded before, where the generator loads adapters
     salt: str = ""  #: sequences share cached blocks only with those of the same salt
-    text: str = ""  #: final text of `emitted`, where the generator doesn't know the ids of tokens
+    #: final text of `emitted`, where the generator doesn't know the ids of tokens or rewrites calls
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,8 @@ class Sequenced:
     def as_new(self) -> NewSequence:
         """Returns it as the generator takes it, with what it had emitted."""
         emitted, its = tuple(self.emitted), self.request
-        text = "" if self.prompt.tokens else "".join(self.text)
+        told = not self.prompt.tokens or self.prompt.call_format
+        text = "".join(self.text) if told else ""
         return NewSequence(
             self.id,
             self.prompt,

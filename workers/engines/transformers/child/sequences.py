@@ -54,8 +54,9 @@ class LiveSequence:
         self._calls = CallText(form, [tool["name"] for tool in tools]) if form else None
         self._tags = tags(tokenizer, form) if form and skips else {}  # of calls, by their tokens
         self._stops = StopStrings(asked.stop, returned=asked.include_stop_str_in_output)
-        for token in new.emitted:  # its text was delivered
-            self.append(token)
+        ours = "".join(map(self.append, new.emitted))  # was delivered
+        if len(new.text) > len(ours):  # and calls with it, by a release that held none back
+            self._calls, self._tags = None, {}
         self.decoding = False
 
     @property

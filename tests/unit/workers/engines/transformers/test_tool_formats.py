@@ -9,6 +9,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from jobs.models.inputs.generation import GenerationRequest, Sampling
+from jobs.models.inputs.structured.tools import ToolUse
 from jobs.models.inputs.tool_calls import ToolCallParser
 from tests.support.generation import tiny_llama
 from workers.engines.generator import NewSequence, Prompt
@@ -143,9 +144,27 @@ def test_a_sequence_has_the_special_tokens_of_its_calls(tmp_path: Path, keeps: b
     for at in range(len(ids)):  # what was delivered before another worker took it comes no more
         begun = LiveSequence(NewSequence("a", made, sampling), tokenizer, frozenset([0]))
         delivered = "".join(map(begun.append, ids[:at]))
-        resumed = NewSequence("a", made, sampling, emitted=tuple(ids[:at]))
+        resumed = NewSequence("a", made, sampling, tuple(ids[:at]), text=delivered)
         rest = output(resumed, tokenizer, [*ids[at:], 0])
         assert (delivered + rest).startswith(wanted)
+
+
+@pytest.mark.parametrize("form", [LLAMA, MISTRAL])
+def test_a_call_that_was_delivered_as_written_goes_on_as_written(tmp_path: Path, form: str) -> None:
+    """As by a worker of a release that held none back."""
+    tiny_llama.save_tokenizer(tmp_path)
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    tokenizer.add_special_tokens(["[TOOL_CALLS]"])
+    written = {LLAMA: LLAMA_CALL, MISTRAL: f"[TOOL_CALLS][{ARGUED}][TOOL_CALLS][{ARGUED}]"}[form]
+    ids = tokenizer.encode(written, add_special_tokens=False).ids
+    request = GenerationRequest(tool_use=ToolUse([{"function": {"name": "weather"}}]))
+    plain, made = Prompt([65], 1, request), Prompt([65], 1, request, call_format=form)
+    whole = output(NewSequence("a", plain, Sampling()), tokenizer, [*ids, 0])
+    for at in range(4, len(ids)):
+        old = LiveSequence(NewSequence("a", plain, Sampling()), tokenizer, frozenset([0]))
+        delivered = "".join(map(old.append, ids[:at]))
+        resumed = NewSequence("a", made, Sampling(), tuple(ids[:at]), text=delivered)
+        assert delivered + output(resumed, tokenizer, [*ids[at:], 0]) == whole
 
 
 def test_text_that_begins_no_call_comes_at_once() -> None:
