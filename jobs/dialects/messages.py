@@ -33,8 +33,8 @@ PLACEHOLDER = [{"role": "user", "content": ""}]
 
 _SCHEMA, _SCHEMA_HERE = "response_format.json_schema.schema", "output_config.format.schema"
 
-_EFFORTS = {"adaptive": "medium", "enabled": "medium", "disabled": "none"}
-"""Effort of reasoning by the type of `thinking`."""
+_THINKING = {"adaptive": {}, "enabled": {"type": "enabled"}, "disabled": {"type": "disabled"}}
+"""What is said of reasoning by the type of `thinking`; nothing where the model is to decide."""
 
 ReportFault = Callable[..., None]
 """Gets the code and the message of a fault, and its place in the request."""
@@ -206,15 +206,15 @@ def _output_format(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _thinking(thinking: Any) -> dict[str, Any]:
-    """Converts what is said of reasoning: it is a variable of the chat template. Raises
-    _Unserved."""
+    """Converts what is said of reasoning. Raises _Unserved."""
     kind = thinking.get("type") if isinstance(thinking, dict) else thinking
     if kind is None:
         return {}
-    if not isinstance(kind, str) or kind not in _EFFORTS:
+    if not isinstance(kind, str) or kind not in _THINKING:
         message = 'the type must be "adaptive", "enabled" or "disabled"'
         raise _Unserved(message, "thinking", "type")
-    return {"reasoning_effort": _EFFORTS[kind]}
+    said = _THINKING[kind]
+    return {"thinking": said} if said else {}
 
 
 def _tool(tool: Any, *loc: str | int) -> dict[str, Any]:

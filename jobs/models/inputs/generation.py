@@ -60,6 +60,7 @@ class Rendering:
 
     variables: Mapping[str, Any] = field(default_factory=dict)  #: of the chat template, as asked
     effort: str = ""  #: of reasoning, which some templates look at; "": as the template has it
+    thinks: bool | None = None  #: it reasons; None: by the effort
     add_generation_prompt: bool = True  #: it ends with the beginning of the assistant's message
     continue_final_message: bool = False  #: it ends within the last message, which is gone on with
     #: those that the tokenizer puts around a text; None: around a prompt, not around a conversation
@@ -69,10 +70,11 @@ class Rendering:
     def template_variables(self) -> Mapping[str, Any]:
         """Variables of the chat template; those of an effort have the names that vLLM gives them,
         and a template that doesn't look at one is as without."""
-        if not self.effort:
-            return self.variables
-        thinks = self.effort not in _WITHOUT_REASONING
-        return {"enable_thinking": thinks, "reasoning_effort": self.effort, **self.variables}
+        said: dict[str, Any] = {"reasoning_effort": self.effort} if self.effort else {}
+        if self.effort or self.thinks is not None:
+            by_effort = self.effort not in _WITHOUT_REASONING
+            said["enable_thinking"] = by_effort if self.thinks is None else self.thinks
+        return {**said, **self.variables}
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,16 +287,23 @@ def _rendering(
                 f"chat_template_kwargs.{name[:_SHOWN]}",
                 "is set by the request itself: leave it out",
             )
-    return Rendering(variables or {}, _effort(fields), generation, continues, chosen)
+    said = _effort(fields), _thinks(fields)
+    return Rendering(variables or {}, *said, generation, continues, chosen)
 
 
 def _effort(fields: Fields) -> str:
     effort = fields.get("reasoning_effort")
-    if effort is None:
-        return ""
-    if effort not in EFFORTS:
+    if effort not in (None, *EFFORTS):
         raise FieldError("reasoning_effort", f"must be one of {', '.join(EFFORTS)}")
-    return str(effort)
+    return str(effort or "")
+
+
+def _thinks(fields: Fields) -> bool | None:
+    thinking = fields.get("thinking")
+    kind = thinking.get("type") if isinstance(thinking, dict) else thinking
+    if kind not in (None, "enabled", "disabled"):
+        raise FieldError("thinking.type", 'must be "enabled" or "disabled"')
+    return None if kind is None else bool(kind == "enabled")
 
 
 def _truncation(fields: Fields) -> Truncation:

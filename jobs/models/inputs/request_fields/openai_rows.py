@@ -63,6 +63,8 @@ _CHAT = (
     refused("functions", _BOTH, "tools, as they were named before", []),
     refused("function_call", _BOTH, "`tool_choice`, as it was named before", "none"),
     of_input("reasoning_effort", "chat", "text", "for a chat template that reads it"),
+    of_input("thinking", "chat", "object", "for a chat template that reads `enable_thinking`"),
+    of_input("thinking.type", "chat", "text", "`enabled` or `disabled`"),
     refused("reasoning_effort", "completions", "reasoning before the answer", "none"),
     refused(
         "verbosity", _BOTH, "a wish for the length: no model is told it", "medium", "low", "high"

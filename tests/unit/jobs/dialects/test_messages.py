@@ -121,10 +121,15 @@ def test_what_is_not_served_is_refused_with_its_place() -> None:
             assert [".".join(map(str, place)) for place in refused(**params)] == [where]
 
 
-def test_thinking_is_an_effort_of_reasoning() -> None:
-    for kind, effort in (("adaptive", "medium"), ("enabled", "medium"), ("disabled", "none")):
+def test_thinking_reaches_chat_templates_and_is_no_effort() -> None:
+    """`adaptive` leaves it to the model: workers of 0.2.0 take that too."""
+    for kind, thinks in (("adaptive", None), ("enabled", True), ("disabled", False)):
         thinking = {"type": kind, "budget_tokens": 1024, "display": "omitted"}
-        assert converted(thinking=thinking) == converted() | {"reasoning_effort": effort}
+        given = converted(thinking=thinking)
+        said = {} if thinks is None else {"thinking": {"type": kind}}
+        assert given == converted() | said
+        variables = {} if thinks is None else {"enable_thinking": thinks}
+        assert parse(given).rendering.template_variables == variables
 
 
 def test_a_choice_of_tools_and_a_format_are_converted_and_an_effort_changes_nothing() -> None:

@@ -162,6 +162,7 @@ def test_an_effort_of_reasoning_is_one_of_those_that_apis_have() -> None:
     assert "reasoning_effort must be one of none, minimal" in problem(
         {**CHAT, "reasoning_effort": "huge"}
     )
+    assert "thinking.type must be" in problem({**CHAT, "thinking": {"type": "adaptive"}})
     assert problem({"prompt": "x", "reasoning_effort": "low"}).startswith("reasoning_effort isn't")
 
 

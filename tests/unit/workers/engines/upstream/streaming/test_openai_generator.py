@@ -128,6 +128,16 @@ def test_text_comes_as_the_server_sends_it_and_usage_is_the_servers(upstream: Up
     assert upstream.bodies() == [{**asked, "stream_options": {"include_usage": True}}]
 
 
+def test_an_effort_is_sent_where_a_client_names_one_and_thinking_is_not(upstream: Upstream) -> None:
+    """Servers may refuse an effort that they don't have, as OpenAI's do "none"."""
+    with closing(generator(upstream)) as ours:
+        run(ours, new(ours, "a", reasoning_effort="low"))
+        run(ours, new(ours, "b", thinking={"type": "disabled"}))
+    first, second = upstream.bodies()
+    assert first.pop("reasoning_effort") == "low"
+    assert first == second
+
+
 def test_choices_of_one_request_have_seeds_of_their_own(upstream: Upstream) -> None:
     with closing(generator(upstream)) as ours:
         one = new(ours, n=2)
