@@ -26,7 +26,7 @@ _KEPT_SINCE = "0027"  # the revision that adds the column
 _LOCK_TIMEOUT, _PAUSE_S, _TRY_FOR_S = "200ms", 0.5, 300.0
 
 
-def _keep_oldest_code(ctx: Any, heads: Collection[str], **_: object) -> None:
+def _keep_oldest_code(ctx: Any, step: object, heads: Collection[str], run_args: object) -> None:
     """Writes what the newest migration declares: the oldest code that may use the schema."""
     revision = max(heads, default="")
     if revision >= _KEPT_SINCE:
