@@ -105,7 +105,7 @@ def refusal(value: Any) -> InvalidInput | None:
 
 def uncut_tokens(encoding: Encoding, specials: int) -> int:
     """Returns the tokens that a text has, of an encoding that a tokenizer cut. specials: tokens
-    that it adds to each part."""
+    that each part has besides its own: special ones, and those of a query."""
     return len(encoding) + sum(len(part) - specials for part in encoding.overflowing)
 
 

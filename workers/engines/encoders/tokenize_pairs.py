@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -60,33 +59,37 @@ class Tokens:
     def pairs(self, query: str, documents: Sequence[str]) -> list[Row] | InvalidInput:
         """Returns a row for each document; if the two are too long, the longer one is cut first, or
         the query and its documents are refused."""
-        encodings = list(self._encoded([(query, document) for document in documents]))
-        rows = list(map(_plain, encodings))
-        full = [n for n, row in enumerate(rows) if len(row) == self._most]
-        cut = [n for n in full if encodings[n].overflowing]
-        if not cut:
-            return rows
-        parts = map(uncut_tokens, self._parts([query, *(documents[n] for n in cut)]), repeat(0))
-        of_query = next(parts) + self._specials_of_pair
-        for n, of_document in zip(cut, parts, strict=True):
-            whole = of_query + of_document
-            if self._fails:
-                return too_long(whole, self._most, f"document {n} with the query")
-            rows[n] = replace(rows[n], truncated=whole - len(rows[n]))
+        rows: list[Row] = []
+        of_query = 0
+        # Encodings last for a piece: those that were cut have what was cut away beside them.
+        for encoding in self._encoded([(query, document) for document in documents]):
+            row, number = _plain(encoding), len(rows)
+            if len(row) == self._most and encoding.overflowing:
+                of_query = of_query or self._size(query)
+                whole = self._whole(encoding, of_query, documents[number])
+                if self._fails:
+                    return too_long(whole, self._most, f"document {number} with the query")
+                row = replace(row, truncated=whole - len(row))
+            rows.append(row)
         return rows
+
+    def _whole(self, encoding: Any, of_query: int, document: str) -> int:
+        """Returns the tokens that a pair has, of its encoding, which was cut."""
+        if encoding.sequence_ids.count(0) == of_query:  # of the document alone
+            return uncut_tokens(encoding, of_query + self._specials_of_pair)
+        # Its parts are each part of the query with each of the document.
+        return of_query + self._size(document) + self._specials_of_pair
 
     def samples(self, lengths: Sequence[int]) -> list[str]:
         """Returns texts of about so many tokens, none of which is longer than its length; but of
         one word at least."""
-        one, two = self._parts(["word", "word word"])
-        each = max(1, len(two) - len(one))
+        each = max(1, self._size("word word") - self._size("word"))
         return ["word " * max(1, (tokens - self._specials) // each) for tokens in lengths]
 
-    def _parts(self, texts: Sequence[str]) -> Iterator[Any]:
-        """Yields encodings of texts, without special tokens."""
-        for start in range(0, len(texts), _PIECE):
-            piece = texts[start : start + _PIECE]
-            yield from self._tokenizer.encode_batch_fast(piece, add_special_tokens=False)
+    def _size(self, text: str) -> int:
+        """Returns the tokens that a text has, without special ones."""
+        [encoding] = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
+        return uncut_tokens(encoding, 0)
 
     def _encoded(self, inputs: Sequence[Any]) -> Iterator[Any]:
         encode = self._tokenizer
