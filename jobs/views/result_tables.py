@@ -1,7 +1,8 @@
 """Results as tables: a stream of Arrow, Parquet, or for vectors alone NumPy's own format.
 
-A table has the columns seq, custom_id, outcome, vector, output, error, attempts, units, version. An
-output that is a vector is a list of float32 there (each float16 is one); any other is JSON text.
+A table has the columns seq, custom_id, outcome, vector, output, error, attempts, units, version,
+truncated (of a text that was cut). An output that is a vector is a list of float32 there (each
+float16 is one); any other is JSON text.
 """
 
 import io
@@ -67,6 +68,7 @@ def _schema(pyarrow: Any) -> Any:
             field("attempts", pyarrow.int32(), nullable=False),
             field("units", pyarrow.int32(), nullable=False),
             field("version", text),
+            field("truncated", pyarrow.int32()),
         ]
     )
 

@@ -31,7 +31,7 @@ def ended(people: People, outputs: list[Any], of: int = 0) -> str:
     rows = [
         Result(*its, seq, "failed", 1, None, None, None, '{"code":"x","message":"y"}')
         if output is None
-        else Result(*its, seq, "succeeded", 1, None, None, output, None)
+        else Result(*its, seq, "succeeded", 1, None, None, output, None, truncated=seq % 2)
         for seq, output in enumerate(outputs)
     ]
     transact(people.database, settle.settle, leases, rows)
@@ -69,7 +69,8 @@ def test_a_table_has_what_the_lines_have(people: People, kind: str) -> None:
         assert orjson.loads(row["error"] or "null") == line["error"]
         for name in ("seq", "custom_id", "outcome", "attempts"):
             assert row[name] == line[name]
-        assert [row["units"]] == list(line["usage"].values())
+        cut = {"truncated": row["truncated"]} if row["seq"] in (1, 3, 5, 7) else {}
+        assert line["usage"] == {"characters": row["units"], **cut}
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
