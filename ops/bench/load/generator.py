@@ -207,10 +207,10 @@ def _row(status: int, body: bytes, expected: Any) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         found = None
     response = found if isinstance(found, dict) else {}
-    timing = response.get("timing", {})
+    timing, usage = response.get("timing", {}), response.get("usage", {})
     return {
         **{name: timing.get(name, nan) for name in _NUMBERS},
-        "units": sum(response.get("usage", {}).values()) or nan,
+        "units": sum(units for name, units in usage.items() if name != "truncated") or nan,
         "flush": timing.get("flush", ""),
         "degraded": bool(response.get("degraded")),
         "right": status in _OK and (expected is None or response.get("output") == expected),

@@ -39,7 +39,7 @@ class Server(BaseHTTPRequestHandler):
             ALL_THERE.wait()
         status, answer = 200, {
             "output": asked.upper(),
-            "usage": {"tokens": 3},
+            "usage": {"tokens": 3, "truncated": 4},
             "timing": {"flush": "pace", "batch_size": 2, "engine_ms": 1.5},
         }  # fmt: skip
         if asked == "busy":

@@ -53,6 +53,11 @@ def test_json_lines_are_as_they_came_and_csv_holds_the_same(tmp_path: Path) -> N
     assert (found[0]["custom_id"], found[1]["outcome"], found[2]["units"]) == ("x", "failed", "2")
 
 
+def test_a_result_that_was_cut_has_its_units(tmp_path: Path) -> None:
+    cut = line(0, "a").replace(b'{"tokens": 2}', b'{"tokens": 2, "truncated": 7}')
+    assert rows(write(tmp_path / "out.parquet", [cut, LINES[0]]))[0]["units"] == 2
+
+
 def test_results_of_a_routed_job_have_their_version(tmp_path: Path) -> None:
     routed = [line[:-1] + b', "version": "%d"}' % n for n, line in enumerate(LINES)]
     with write(tmp_path / "out.csv", routed).open(newline="") as file:
