@@ -138,6 +138,8 @@ def _params(model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
     if body.get("encoding_format") not in (None, "float", "base64"):
         message = "the encoding_format is 'float' or 'base64'"
         raise LineError("invalid_value", message, "body.encoding_format")
+    if both := embeddings.contradiction(body):
+        raise LineError("invalid_value", both[1], f"body.{both[0]}")
     wanted, fields = {}, dict[str, str]()
     for name, value in body.items():
         if name in _REFUSED:

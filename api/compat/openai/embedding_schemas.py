@@ -8,7 +8,7 @@ from api.http.errors import validated
 from api.schemas.calls import MAX_CALL_TIMEOUT_MS
 from api.schemas.common import Body, ModelName, whole
 from jobs.errors import Fault, Invalid
-from jobs.models.inputs.embeddings import MOST_INPUTS, MOST_TOKEN_IDS
+from jobs.models.inputs.embeddings import MOST_INPUTS, MOST_TOKEN_IDS, contradiction
 from jobs.models.inputs.fields import FieldError
 from jobs.models.inputs.request_fields import table
 
@@ -86,7 +86,11 @@ def read_embeddings(value: Any) -> EmbeddingsRequest:
             code = "invalid_value" if error.field in _PASSED else "extra_forbidden"
             raise Invalid(str(error), faults=[Fault((error.field,), code, str(error))]) from None
         value = {name: part for name, part in value.items() if name in own}
-    return validated(EmbeddingsRequest, value)
+    body = validated(EmbeddingsRequest, value)
+    if both := contradiction(value):
+        field, words = both
+        raise Invalid(words, faults=[Fault((field,), "invalid_value", words)])
+    return body
 
 
 class Embedding(BaseModel):

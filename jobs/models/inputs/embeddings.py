@@ -38,6 +38,16 @@ def param_of(field: str, value: Any, params: Mapping[str, Any] | None) -> tuple[
     return name, most if value == -1 else value
 
 
+def contradiction(fields: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Returns a field of a request, and why it can't be beside another one that stands for the same
+    parameter with another value; None where there is none."""
+    for field, name in _PARAMS.items():
+        one, other = fields.get(field), fields.get(name)
+        if one is not None and other is not None and one != other:
+            return field, f"{field} and {name} are the same parameter: give them one value, or one"
+    return None
+
+
 def is_token_ids(value: Any) -> bool:
     """Returns True for the token ids of one text, which are no list of inputs."""
     return isinstance(value, list) and len(value) > 0 and not isinstance(value[0], str | list)

@@ -140,6 +140,12 @@ def test_what_is_wrong_with_a_line_is_named_with_its_number() -> None:
         (body(temperature=1), "unknown_parameter", "body.temperature"),
         (body(truncate=1), "invalid_value", "body.truncate"),
         (body(use_activation=1), "invalid_type", "body.use_activation"),
+        (body(use_activation=True, normalize=False), "invalid_value", "body.use_activation"),
+        (
+            body(truncate_prompt_tokens=5, truncate=7),
+            "invalid_value",
+            "body.truncate_prompt_tokens",
+        ),
         (body(embed_dtype="float16"), "invalid_value", "body.embed_dtype"),
         (body(truncate_prompt_tokens=2), "invalid_value", "body.truncate_prompt_tokens"),
         (body(truncate_prompt_tokens="5"), "invalid_type", "body.truncate_prompt_tokens"),
