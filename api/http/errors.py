@@ -146,8 +146,12 @@ def validated(schema: type[M], value: Any) -> M:
 
 def _invalid(errors: Sequence[Any]) -> Invalid:
     faults = faults_of(errors)
-    detail = "; ".join(f"{'.'.join(map(str, f.loc))}: {f.message}" for f in faults)
+    detail = "; ".join(map(_told, faults))
     return Invalid(detail, faults=faults)
+
+
+def _told(fault: Fault) -> str:
+    return f"{'.'.join(map(str, fault.loc))}: {fault.message}" if fault.loc else fault.message
 
 
 def faults_of(errors: Sequence[Any], base: tuple[str | int, ...] = ()) -> list[Fault]:
@@ -158,6 +162,8 @@ def faults_of(errors: Sequence[Any], base: tuple[str | int, ...] = ()) -> list[F
 def _fault_message(error: Any) -> str:
     """Returns pydantic's message, or a clearer one."""
     match error["type"]:
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"{'must' if error['loc'] else 'the body must'} be a JSON object"
         case "value_error":
             return str(error["ctx"]["error"])
         case "string_pattern_mismatch" if an_id := _ID_PATTERN.fullmatch(error["ctx"]["pattern"]):

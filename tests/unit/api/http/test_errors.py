@@ -84,6 +84,24 @@ def test_a_text_that_is_no_id_is_told_how_it_differs() -> None:
             errors.validated(Asked, {"id": text})
 
 
+def test_what_is_no_object_is_told_so() -> None:
+    class Inner(BaseModel):
+        x: int
+
+    class Asked(BaseModel):
+        inner: Inner
+        labels: dict[str, str]
+
+    for value, message in (
+        ([1], "the body must be a JSON object"),
+        ({"inner": 1, "labels": {}}, "inner: must be a JSON object"),
+        ({"inner": {"x": 1}, "labels": []}, "labels: must be a JSON object"),
+    ):
+        with pytest.raises(Invalid) as caught:
+            errors.validated(Asked, value)
+        assert caught.value.detail == message
+
+
 def test_errors_have_their_status() -> None:
     for status, code, kinds in (
         (400, "INVALID_REQUEST", [Malformed, Invalid]),
