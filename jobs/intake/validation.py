@@ -21,6 +21,7 @@ _WRITER_DEPTH = 254  # levels that orjson writes
 _MOST_SHOWN = 64  # characters of a field's name
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")  # the escape, not its letters
+_IS_NUL, _IS_SURROGATE = re.compile("\0"), re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile("[\\x00-\\x1f\\x7f\\ud800-\\udfff]")
 CUSTOM_ID = f"must be a string of 1 to {MAX_CUSTOM_ID} characters, none of them a control character"
 ADDRESSES = ("https://", "http://", "s3://")
@@ -66,32 +67,49 @@ def parse_json(raw: bytes | memoryview) -> Any:
 
 
 NUL = "holds a NUL character, U+0000: remove it"
+_LONE_SURROGATE = "holds a lone surrogate, which is no text"
 
 
 def parse_call(raw: bytes) -> Any:
     """Parses the body of a call, as `parse_json`. Raises Invalid where a text holds a NUL, with its
     place in the client's own words: calls take what jobs do, which can't store one."""
     value = parse_json(raw)
-    if b"\\u0000" in raw and (place := _place_of_nul(value)) is not None:
-        message = f"{place or 'the body'} {NUL}"
-        raise Invalid(message, faults=[Fault((place or "body",), "nul", message)])
+    if b"\\u0000" in raw:
+        _refuse_texts(value, _IS_NUL, "nul", NUL)
     return value
 
 
-def _place_of_nul(value: Any, place: str = "", levels: int = MAX_DEPTH) -> str | None:
-    """Returns the path of the first text with a NUL; of a field whose name has one, its object's;
-    None where there is none. levels: those below are too deep, which is another error."""
+def refuse_surrogates(value: Any) -> None:
+    """Raises Invalid where a text of a request's body holds a lone surrogate, with its place: what
+    is stored of it without further checks must be text."""
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:  # too deep, where it is no surrogate: another error
+        _refuse_texts(value, _IS_SURROGATE, "lone_surrogate", _LONE_SURROGATE)
+
+
+def _refuse_texts(value: Any, what: re.Pattern[str], code: str, words: str) -> None:
+    if (place := _place_of(what, value)) is not None:
+        message = f"{place or 'the body'} {words}"
+        raise Invalid(message, faults=[Fault((place or "body",), code, message)])
+
+
+def _place_of(
+    what: re.Pattern[str], value: Any, place: str = "", levels: int = MAX_DEPTH
+) -> str | None:
+    """Returns the path of the first text with such a character; of a field whose name has one, its
+    object's; None where there is none. levels: those below are too deep, which is another error."""
     parts: Iterable[tuple[str, Any]] = ()
     if isinstance(value, str):
-        return place if "\0" in value else None
+        return place if what.search(value) else None
     if isinstance(value, dict):
-        if any("\0" in name for name in value):
+        if any(map(what.search, value)):
             return place
         parts = ((f"{place}.{_shown(name)}".lstrip("."), inner) for name, inner in value.items())
     elif isinstance(value, list):
         parts = ((f"{place}[{n}]", inner) for n, inner in enumerate(value))
     for path, inner in parts if levels else ():
-        if (found := _place_of_nul(inner, path, levels - 1)) is not None:
+        if (found := _place_of(what, inner, path, levels - 1)) is not None:
             return found
     return None
 
@@ -120,9 +138,7 @@ def storable(value: Any) -> bytes:
         raw = orjson.dumps(value)
     except orjson.JSONEncodeError as error:
         if "surrogates" in str(error):
-            raise ValueError(
-                "lone_surrogate", "holds a lone surrogate, which is no text"
-            ) from error
+            raise ValueError("lone_surrogate", _LONE_SURROGATE) from error
         if "ecursion" in str(error):
             raise _too_deep() from error
         raise ValueError("not_storable", str(error)) from error

@@ -117,6 +117,40 @@ def test_what_is_wrong_with_items_is_said_with_their_place(client: OpenAI) -> No
     assert texts_of(client, id) == []
 
 
+def test_what_is_no_text_is_refused_with_its_place_before_anything_is_stored(
+    client: OpenAI, platform: Platform
+) -> None:
+    made = client.conversations.create()
+    items, one = f"/v1/conversations/{made.id}/items", f"/v1/conversations/{made.id}"
+    item = '{"items": [{"role": "user", "content": "x"}, {"role": "user", %s}]}'
+    told = '{"items": [{"type": "function_call_output", "call_id": "%s", "output": "x"}]}'
+    asked = '{"model": "chatter", "input": %s}'
+    for bad, words in (("\\ud800", "lone surrogate"), ("\\u0000", "NUL")):
+        cases = [
+            (items, item % f'"content": "{bad}"', "items[1].content"),
+            (items, item % f'"content": "x", "id": "{bad}"', "items[1].id"),
+            (items, told % bad, "items[0].call_id"),
+            ("/v1/conversations", item % f'"content": "{bad}"', "items[1].content"),
+            ("/v1/conversations", f'{{"metadata": {{"a": "{bad}"}}}}', "metadata.a"),
+            ("/v1/responses", asked % f'"x", "metadata": {{"a": "{bad}"}}', "metadata.a"),
+            ("/v1/responses", asked % f'"x", "user": "{bad}"', "user"),
+            ("/v1/responses", asked % f'"x", "prompt_cache_key": "{bad}"', "prompt_cache_key"),
+            ("/v1/responses", asked % f'[{{"role": "user", "content": "x", "id": "{bad}"}}]',
+             "input[0].id"),
+        ]  # fmt: skip
+        with httpx.Client(base_url=platform.url, headers=bearer(client.api_key)) as http:
+            for path, body, place in cases:
+                answer = http.post(path, content=body, headers={"Content-Type": "application/json"})
+                assert answer.status_code == 400, (path, body, answer.text)
+                error = answer.json()["error"]
+                assert error["param"] == place, (path, body, answer.text)
+                assert words in error["message"]
+            body = f'{{"metadata": {{"a": "{bad}"}}}}'
+            changed = http.post(one, content=body, headers={"Content-Type": "application/json"})
+            assert changed.status_code == 400, changed.text
+    assert texts_of(client, made.id) == []
+
+
 def test_a_conversation_holds_a_bounded_number_of_bytes(client: OpenAI) -> None:
     id = client.conversations.create().id
     large = said("x" * 1_000_000)
@@ -179,6 +213,13 @@ def test_a_response_goes_on_with_a_conversation_and_is_appended_to_it(client: Op
     assert texts_of(client, id)[5:] == ["seven eight", cut.output_text]
 
 
+def messages_of(platform: Platform, response: str) -> Any:
+    """What the model of a response in the background is given."""
+    with transaction(platform) as tx:
+        query = text("SELECT input FROM items WHERE job_id = :job")
+        return orjson.loads(tx.scalar(query, {"job": ids.parse("resp", response)}))["messages"]
+
+
 def ended(client: OpenAI, id: str) -> Response:
     def look() -> Response | None:
         found = client.responses.retrieve(id)
@@ -197,10 +238,7 @@ def test_what_the_background_brings_is_appended_once_it_has_ended(
     slow = client.responses.create(model="slow", input="two three four", **asked)
     assert ended(client, slow.id).status == "completed"
     assert texts_of(client, id) == ["one"] + ["two three four"] * 2
-    with transaction(platform) as tx:
-        query = text("SELECT input FROM items WHERE job_id = :job")
-        input = tx.scalar(query, {"job": ids.parse("resp", slow.id)})
-    assert orjson.loads(input)["messages"] == said("one", "two three four")
+    assert messages_of(platform, slow.id) == said("one", "two three four")
     gone = client.responses.create(model="chatter", input="five", **asked)
     ended(client, gone.id)
     client.responses.delete(gone.id)

@@ -72,8 +72,14 @@ async def _raw(request: Request, context: Context, caller: Caller) -> bytes:
     return await context.call_bodies.read(request, _MAX_BYTES, caller.tenant)
 
 
+def _parsed(raw: bytes) -> Any:
+    value = validation.parse_call(raw)  # a response that goes on with the items is a call
+    validation.refuse_surrogates(value)
+    return value
+
+
 def _create(context: Context, caller: Caller, raw: bytes) -> Response:
-    asked = validated(ConversationRequest, validation.parse_json(raw))
+    asked = validated(ConversationRequest, _parsed(raw))
     items, metadata = _read(asked.items or ()), orjson.dumps(asked.metadata or {})
     with context.acting(caller.tenant) as tx:
         keep_days = context.settings.keep_responses_days
@@ -142,7 +148,7 @@ async def create_items(
 def _append(
     context: Context, caller: Caller, conversation_id: str, raw: bytes, *, retries: bool
 ) -> Response:
-    items = _read(validated(ConversationItemsRequest, validation.parse_json(raw)).items)
+    items = _read(validated(ConversationItemsRequest, _parsed(raw)).items)
     with context.acting(caller.tenant) as tx:
         row = stored.find(context, tx, caller.tenant, conversation_id, lock=True)
         appended = _last_ones(tx, row, items) if retries else None

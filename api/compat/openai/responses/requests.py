@@ -7,6 +7,7 @@ from typing import Any
 from api.compat.generation.preparation import GenerationBody, read_body, refused, user_of
 from jobs.dialects.responses.items import Item
 from jobs.dialects.responses.requests import Before, read_request
+from jobs.intake import validation
 from jobs.models.inputs.fields import FieldError, Fields
 from jobs.models.inputs.request_fields import table
 
@@ -29,6 +30,7 @@ def read_response(value: Any, before: Before) -> ResponseBody:
     """Reads a body. Raises Invalid."""
     if not isinstance(value, dict):
         raise refused("body", "type", "the body must be an object")
+    validation.refuse_surrogates(value)
     try:
         return _read(value, before)
     except FieldError as error:
