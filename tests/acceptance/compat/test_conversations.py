@@ -151,6 +151,16 @@ def test_what_is_no_text_is_refused_with_its_place_before_anything_is_stored(
     assert texts_of(client, made.id) == []
 
 
+def test_a_field_whose_name_is_escaped_is_that_field(client: OpenAI, platform: Platform) -> None:
+    id = client.conversations.create(items=said("one two three")).id
+    asked = '"model": "chatter", "input": "four", "background": true'
+    body = f'{{{asked}, "\\u0063onversation": "{id}"}}'
+    with httpx.Client(base_url=platform.url, headers=bearer(client.api_key)) as http:
+        headers = {"Content-Type": "application/json"}
+        made = http.post("/v1/responses", content=body, headers=headers).json()
+    assert messages_of(platform, made["id"]) == said("one two three", "four")
+
+
 def test_a_conversation_holds_a_bounded_number_of_bytes(client: OpenAI) -> None:
     id = client.conversations.create().id
     large = said("x" * 1_000_000)

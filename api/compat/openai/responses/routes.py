@@ -45,8 +45,9 @@ router = APIRouter(tags=["openai"], responses=ERRORS)
 PATH, COUNT_PATH = "/v1/responses", "/v1/responses/input_tokens"
 _ONE = PATH + "/{response_id}"
 _PREVIOUS = "previous_response_id"
-_REFERRING = tuple(map(str.encode, (_PREVIOUS, REFERENCE, '"conversation"')))
-"""What the body of a request has that refers to stored items."""
+_ESCAPED = r"\u005", r"\u006", r"\u007"  # letters and the underscore, which writers don't escape
+_REFERRING = tuple(map(str.encode, (_PREVIOUS, REFERENCE, '"conversation"', *_ESCAPED)))
+"""What the body of a request has that may refer to stored items."""
 _NO_BUFFERING = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
 _STREAM = {"schema": {"type": "string"}, "example": EVENTS}
 _EVENTS_DOC: dict[str, Any] = {"content": {MEDIA_TYPE: _STREAM}}
