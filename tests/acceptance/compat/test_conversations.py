@@ -186,6 +186,29 @@ def test_another_tenant_sees_no_conversation(client: OpenAI, platform: Platform)
         assert http.get(f"/v1/conversations/{made.id}/items/a%00b").status_code == 400
 
 
+def test_the_scope_infer_goes_on_with_what_is_stored_but_reads_none_of_it(
+    platform: Platform,
+) -> None:
+    tenant = "conversations-infer"
+    with openai_of(platform, tenant) as whole:
+        with openai_of(platform, tenant, scopes=frozenset({"infer"})) as caller:
+            id = whole.conversations.create(items=said("one")).id
+            first = caller.responses.create(model="chatter", input="two")
+            asked: Any = {"model": "chatter", "input": "three"}
+            caller.responses.create(**asked, previous_response_id=first.id)
+            caller.responses.create(**asked, conversation=id)
+            for act, one in (
+                (caller.responses.retrieve, first.id),
+                (caller.conversations.retrieve, id),
+                (caller.conversations.items.list, id),
+            ):
+                with pytest.raises(openai.PermissionDeniedError):
+                    act(one)
+            with pytest.raises(openai.PermissionDeniedError):
+                caller.conversations.items.create(id, items=said("x"))
+        assert texts_of(whole, id) == ["one", "three", "three"]
+
+
 def test_appends_at_once_keep_every_item_in_one_order(client: OpenAI) -> None:
     id = client.conversations.create().id
     asked = [said(*(f"{one}-{n}" for n in range(5))) for one in range(8)]
