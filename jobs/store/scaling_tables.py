@@ -84,6 +84,7 @@ conversation_items = table(
     ),
     *key(sa.BigInteger, "place"),
     *required(sa.Text, "tenant_id", "item_id", "item"),
+    *times("created_at"),
     sa.Index("conversation_items_id", "conversation_id", "item_id", unique=True),
 )
 

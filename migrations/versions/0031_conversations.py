@@ -24,6 +24,7 @@ CREATE TABLE conversation_items (
     tenant_id       text NOT NULL,
     item_id         text NOT NULL,
     item            text NOT NULL, -- JSON
+    created_at      timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (conversation_id, place)
 );
 CREATE UNIQUE INDEX conversation_items_id ON conversation_items (conversation_id, item_id);

@@ -53,13 +53,15 @@ def append(
 
 def page(
     tx: Tx, tenant: str, id: UUID, *, after: int | None = None, limit: int | None = None,
-    ascending: bool = True,
+    ascending: bool = True, within_s: float | None = None,
 ) -> Sequence[ItemRow]:  # fmt: skip
     """Returns the items of a conversation in their order, or from the last; after: the place of
-    the one before the page. limit None: all."""
+    the one before the page. limit None: all. within_s: those alone that are no older."""
     query = select(*_COLUMNS).where(*_own(id))
     if after is not None:
         query = query.where(_I.place > after if ascending else _I.place < after)
+    if within_s is not None:
+        query = query.where(_I.created_at > queries.in_s(-within_s))
     query = query.order_by(_I.place if ascending else _I.place.desc()).limit(limit)
     return queries.many(tx, ItemRow, query, {"tenant": tenant})
 

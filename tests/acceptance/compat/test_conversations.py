@@ -99,6 +99,18 @@ def test_items_are_appended_listed_retrieved_and_deleted(client: OpenAI) -> None
     assert len(list(client.conversations.items.list(id))) == 4
 
 
+def test_a_retry_is_one_for_minutes(client: OpenAI, platform: Platform) -> None:
+    id = client.conversations.create(items=said("yes")).id
+    with transaction(platform) as tx:
+        earlier = "UPDATE conversation_items SET created_at = created_at - interval '6 minutes'"
+        tx.execute(text(f"{earlier} WHERE conversation_id = :id"), {"id": ids.parse("conv", id)})
+    for _ in range(2):
+        client.conversations.items.create(
+            id, items=said("yes"), extra_headers={"x-stainless-retry-count": "1"}
+        )
+    assert texts_of(client, id) == ["yes", "yes"], "the first one is another request's"
+
+
 def test_what_is_wrong_with_items_is_said_with_their_place(client: OpenAI) -> None:
     id = client.conversations.create().id
     cases: list[tuple[Any, str]] = [

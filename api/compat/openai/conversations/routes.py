@@ -44,6 +44,7 @@ _ONE = PATH + "/{conversation_id}"
 _ITEMS, _ITEM = _ONE + "/items", _ONE + "/items/{item_id}"
 
 _MAX_BYTES = 1 << 20  # of a request
+_RETRIED_WITHIN_S = 300.0  # of the append whose answer was lost
 
 ConversationId = Annotated[str, Path(description="conv_…", max_length=200)]
 ItemId = Annotated[str, Path(max_length=200, pattern=NO_NUL)]
@@ -160,8 +161,10 @@ def _append(
 
 def _last_ones(tx: Tx, row: ConversationRow, items: Sequence[Item]) -> list[Item] | None:
     """Returns the last items of a conversation, where they are those of a request whose answer was
-    lost, but for their ids."""
-    last = item_rows.page(tx, row.tenant_id, row.id, limit=len(items), ascending=False)
+    lost, but for their ids: the package sends nothing by which its retry could be known."""
+    last = item_rows.page(
+        tx, row.tenant_id, row.id, limit=len(items), ascending=False, within_s=_RETRIED_WITHIN_S
+    )
     found = [orjson.loads(one.item) for one in reversed(last)]
     same = [{**one, "id": ""} for one in found] == [{**one, "id": ""} for one in items]
     return found if same else None
