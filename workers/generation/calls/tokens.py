@@ -10,6 +10,7 @@ from jobs.models.inputs.generation import parse
 from workers.engines.generator import Generator
 from workers.engines.protocol import InvalidInput
 from workers.generation.calls.intake import Taken
+from workers.generation.completion import storable
 from workers.generation.preparation import prompt_of, told_of, unbilled
 
 
@@ -48,11 +49,11 @@ class TokenCalls:
         try:
             asked = prompt_of(call)
             if told == "text":
-                return {"prompt": self._engine.detokenize(asked["prompt"])}
+                return {"prompt": storable(self._engine.detokenize(asked["prompt"]))}
             found = self._engine.tokenize(parse(asked))
         except ValueError as error:
             return error if isinstance(error, InvalidInput) else InvalidInput(str(error))
         except Exception as error:
             return error
-        names = {"token_strs": found.texts} if told == "token_strs" else {}
+        names = {"token_strs": list(map(storable, found.texts))} if told == "token_strs" else {}
         return {"tokens": found.tokens, "max_model_len": found.context_tokens, **names}

@@ -1,7 +1,7 @@
 """Calls that ask a host for tokens, not for a text."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jobs.calls.messages import COUNTED, TOLD
@@ -40,6 +40,24 @@ def test_texts_are_generated_while_tokens_are_waited_for(started: Callable[..., 
     output, error, _ = bench.reply("a")
     assert error is None
     assert (len(output["tokens"]), output["max_model_len"]) == (2, 8192)
+
+
+class Nul(Echo):
+    """Its tokens hold NUL."""
+
+    def tokenize(self, request: GenerationRequest) -> Tokenized:
+        return Tokenized([0], ["\0"], 8)
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        return "a\0"
+
+
+def test_a_nul_is_told_as_it_is_generated(started: Callable[..., Bench]) -> None:
+    bench = started(kind=Nul)
+    bench.call("a", "", **asking("one", "token_strs"))
+    bench.call("b", "", **{COUNTED: {"prompt": [0]}, TOLD: "text", "prompt": ""})
+    assert bench.reply("a")[0]["token_strs"] == ["\ufffd"]
+    assert bench.reply("b")[0] == {"prompt": "a\ufffd"}
 
 
 def test_a_host_that_stops_tells_what_it_was_asked(hosted: Callable[..., Bench]) -> None:
