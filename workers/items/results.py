@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 _TRANSIENT, _RATE_LIMITED, _ENGINE_ERROR = "transient", "rate_limited", "engine_error"
 _MAX_FAILURES = 1000  # of one item, rate limits included
 _LONGEST_RETRY_AFTER_S = 86_400.0
-_MAX_UNITS = 2**31 - 1  # of the column results.units
+_MAX_UNITS = 2**31 - 1  # of the columns results.units and results.truncated
 _MAX_MESSAGE = 10_000  # characters of an exception's message
 _PLAIN = frozenset({str, dict, list, float, int, bool, type(None)})  # types of JSON
 
@@ -199,7 +199,7 @@ def _succeeded(
             tenant,
             ended.seq,
             "succeeded",
-            min(max(int(ended.size), 0), _MAX_UNITS),
+            min(max(int(ended.size), 0), _MAX_UNITS),  # one call fewer an item
             ended.wait_ms,
             ended.launch_id,
             output,
@@ -207,10 +207,15 @@ def _succeeded(
             1,
             ended.device_us,
             ended.tokens,
-            ended.truncated,
+            ended.truncated and _units(ended.truncated),
         )
         for ended, output in zip(all_ended, outputs, strict=True)
     ]
+
+
+def _units(number: float) -> int:
+    """Returns a number of an engine as the columns of results hold it."""
+    return min(max(int(number), 0), _MAX_UNITS)
 
 
 def join_lists(in_flight: InFlightSlice) -> Sequence[ItemOutcome]:
@@ -331,7 +336,7 @@ def _result(
         lease.tenant,
         ended.seq,
         state,
-        min(max(int(ended.size), 0), _MAX_UNITS),
+        _units(ended.size),
         ended.wait_ms,
         ended.launch_id,
         output,
@@ -339,5 +344,5 @@ def _result(
         len(earlier) + 1,
         ended.device_us,
         ended.tokens,
-        0 if error else ended.truncated,
+        0 if error else _units(ended.truncated),
     )

@@ -65,6 +65,12 @@ def test_cuts_of_an_item_that_succeeded_go_with_its_result() -> None:
     assert row.truncated == 9
 
 
+def test_cuts_that_the_column_does_not_hold_are_its_most_or_none() -> None:
+    for output in ("text", {"a": 1}):
+        for cut, held in ((2**40, 2**31 - 1), (-5, 0)):
+            assert row_of(ItemOutcome(0, 3, 1.5, 7, output, truncated=cut)).truncated == held
+
+
 def nested(depth: int) -> list[Any]:
     value: list[Any] = []
     for _ in range(depth):
