@@ -8,6 +8,8 @@ from api.compat.openai.chat.schemas import ChatMessage
 from api.schemas.calls import MAX_CALL_TIMEOUT_MS
 from api.schemas.common import Body
 
+MOST_DETOKENIZED = 1_000_000  #: ids of one request
+
 _IDS = [504, 3644, 2381]
 _Token = Annotated[int, Field(ge=0)]
 
@@ -54,7 +56,7 @@ class TokenizeRequest(_TokensRequest):
 class DetokenizeRequest(_TokensRequest):
     """The body of POST /detokenize."""
 
-    tokens: list[_Token] = Field(min_length=1, examples=[_IDS])
+    tokens: list[_Token] = Field(min_length=1, max_length=MOST_DETOKENIZED, examples=[_IDS])
 
 
 class TokenizeResponse(BaseModel):

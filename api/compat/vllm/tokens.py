@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from api.compat.generation import answering
 from api.compat.generation.preparation import GenerationBody, read_body, refused
 from api.compat.openai.schemas import ERRORS
-from api.compat.vllm.token_schemas import DetokenizeResponse, TokenizeResponse
+from api.compat.vllm.token_schemas import MOST_DETOKENIZED, DetokenizeResponse, TokenizeResponse
 from api.context import Context, ContextDep
 from api.dependencies import Inferrer
 from api.http import idempotency
@@ -27,6 +27,7 @@ from jobs.models.inputs.request_fields.row import Route
 router = APIRouter(tags=["openai"], responses=ERRORS)
 TOKENIZE_PATH, DETOKENIZE_PATH = "/tokenize", "/detokenize"
 _STRS = "return_token_strs"
+_TOO_MANY = f"tokens must be a list of at most {MOST_DETOKENIZED:,} token ids: send them in parts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ def read_detokenize(value: Any) -> TokensBody:
     tokens = fields.pop("tokens", None)
     if not isinstance(tokens, list) or not tokens:
         raise refused("tokens", "type", "tokens must be a list of token ids that is not empty")
+    if len(tokens) > MOST_DETOKENIZED:
+        raise refused("tokens", "too_long", _TOO_MANY)
     for place, token in enumerate(tokens):
         if type(token) is not int or token < 0:
             message = f"tokens[{place}] must be a whole number of at least 0"

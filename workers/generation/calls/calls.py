@@ -13,12 +13,10 @@ from workers.engines.protocol import InvalidInput
 from workers.generation.admission.adapters import AdapterGate
 from workers.generation.calls.intake import Taken
 from workers.generation.calls.resumption import CANNOT_RESUME, resume
-from workers.generation.calls.tokens import TokenCalls
+from workers.generation.calls.tokens import CANCELLED, TokenCalls
 from workers.generation.isolation import SUSPECT
 from workers.generation.preparation import call_requests, prompt_of
 from workers.generation.requests import Prompts, Request, Sequenced, sequences_of
-
-_CANCELLED = ("cancelled", "its client left")
 
 
 class HostCalls:
@@ -61,7 +59,7 @@ class HostCalls:
             for request in requests:
                 self._queue(request, by_id[request.id])
             early = [one for one in requests if one.id in self._dropped_early]
-            self.ending += [(request, _CANCELLED) for request in early]
+            self.ending += [(request, CANCELLED) for request in early]
             self._dropped_early.clear()
             self._changed.notify_all()
 
@@ -70,7 +68,7 @@ class HostCalls:
         capacity = self._engine.capacity
         if earlier := self.requests.get(request.id):
             self._end(
-                earlier, clock.monotonic(), _CANCELLED
+                earlier, clock.monotonic(), CANCELLED
             )  # this worker was taken for dead meanwhile
         self.requests[request.id] = request
         request.sequences += sequences_of(request, capacity.context_tokens)
@@ -95,9 +93,10 @@ class HostCalls:
 
     def cancel(self, ids: Sequence[str]) -> None:
         """Ends calls that were dropped before the next step, those too that are being prepared."""
+        self._tokens.cancel(ids)
         with self._changed:
             found = [one for id in ids if (one := self.requests.get(id))]
-            self.ending += [(request, _CANCELLED) for request in found]
+            self.ending += [(request, CANCELLED) for request in found]
             self._dropped_early.update(ids)
             self._changed.notify_all()
 
@@ -108,7 +107,7 @@ class HostCalls:
             for call in calls:
                 request = self.requests.get(call.id)
                 if request and request.owner.holder == call.holder:
-                    self.ending.append((request, _CANCELLED))
+                    self.ending.append((request, CANCELLED))
             self._changed.notify_all()
 
     def leave_to_others(self, *, ready: bool) -> None:

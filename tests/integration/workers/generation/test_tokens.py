@@ -8,6 +8,7 @@ from jobs.calls.messages import COUNTED, TOLD
 from jobs.models.inputs.generation import GenerationRequest
 from tests.integration.workers.generation.host_bench import Bench, Echo
 from workers.engines.generator import Tokenized
+from workers.generation.calls.tokens import MOST_WAITING
 
 
 class Slow(Echo):
@@ -40,6 +41,19 @@ def test_texts_are_generated_while_tokens_are_waited_for(started: Callable[..., 
     output, error, _ = bench.reply("a")
     assert error is None
     assert (len(output["tokens"]), output["max_model_len"]) == (2, 8192)
+
+
+def test_calls_that_wait_for_tokens_are_bounded_and_end(started: Callable[..., Bench]) -> None:
+    bench = started(kind=Slow)
+    engine: Any = bench.engine
+    for n in range(MOST_WAITING):
+        bench.call(f"{n}", "", **asking("one"))
+    bench.call("more", "", **asking("one"))
+    assert bench.reply("more")[1][0] == "rate_limited"
+    bench.host._calls.cancel([f"{MOST_WAITING - 1}"])  # noqa: SLF001
+    engine.told.set()
+    assert bench.reply("0")[1] is None
+    assert bench.reply(f"{MOST_WAITING - 1}")[1][0] == "cancelled"
 
 
 class Nul(Echo):

@@ -38,9 +38,10 @@ class StreamRequester:
         return self._client.get(path)
 
     def ask(self, url: str, body: bytes) -> Any:
-        """Posts a body, and returns the JSON of the answer. Raises as `open` does."""
+        """Posts a body, and returns the JSON of the answer, from which neither the concurrency nor
+        the breaker learns. Raises as `open` does."""
         found, most = bytearray(), self._most_bytes
-        with self.open(url, body) as response:
+        with self.open(url, body, learns=False) as response:
             for piece in response.pieces:
                 found += piece
                 if len(found) > most:
@@ -51,7 +52,7 @@ class StreamRequester:
             raise Permanent("upstream answered with what is not JSON") from None
 
     @contextmanager
-    def open(self, url: str, body: bytes) -> Iterator[StreamedResponse]:
+    def open(self, url: str, body: bytes, *, learns: bool = True) -> Iterator[StreamedResponse]:
         """Posts a body, and yields the response while its stream comes.
 
         Raises InvalidInput, Transient, RateLimited or Permanent, also where the stream breaks off.
@@ -74,6 +75,9 @@ class StreamRequester:
             except NoResponse as error:
                 permit.verdict = span.error = "silent" if isinstance(error, Slow) else "failed"
                 raise Transient(f"upstream: {error}") from error
+            finally:
+                if not learns:
+                    permit.verdict = "withdrawn"
 
     def close(self) -> None:
         """Closes the connections."""

@@ -70,6 +70,17 @@ def test_a_server_without_such_routes_is_named(upstream: Upstream, answer: Answe
                 ask()
 
 
+def test_a_tokenizer_that_fails_leaves_the_room_of_chats(upstream: Upstream) -> None:
+    upstream.answer = lambda _: Answer({}, status=500)
+    with closing(generator(upstream)) as ours:
+        room = ours.capacity.sequences
+        for _ in range(20):
+            with pytest.raises(Transient, match="500"):
+                ours.detokenize([7])
+        assert ours.capacity.sequences == room
+    assert len(upstream.received) == 20
+
+
 def test_what_the_server_refuses_or_fails_is_told(upstream: Upstream) -> None:
     refusal = {"error": {"message": "token 7 is unknown"}}
     for status, kind in ((400, InvalidInput), (500, Transient)):
