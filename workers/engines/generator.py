@@ -193,8 +193,8 @@ class Generator(Protocol):
         ...
 
     def tokenize(self, request: GenerationRequest) -> Tokenized:
-        """Returns the tokens of a prompt, also of one that is too long for the model; for any
-        thread, and may wait for a server. Raises ValueError, and what engines raise."""
+        """Returns the tokens of a prompt, also of one that has too many for the model, unless
+        its text alone tells; for any thread, and may wait for a server. Raises ValueError, and what engines raise."""
         ...
 
     def detokenize(self, tokens: Sequence[int]) -> str:

@@ -51,6 +51,7 @@ class TokenizeRequest(_TokensRequest):
     chat_template_kwargs: dict[str, Any] | None = Field(
         default=None, description="variables of the chat template"
     )
+    reasoning_effort: str | None = Field(default=None, description="as of chat completions")
 
 
 class DetokenizeRequest(_TokensRequest):

@@ -92,7 +92,8 @@ def _body(fields: Mapping[str, Any], told: Told) -> TokensBody:
 )
 async def tokenize(request: Request, context: ContextDep, caller: Inferrer) -> Response:
     """Returns the tokens of a text or of a conversation, as the model's worker, or its server,
-    makes them; also of one that is longer than the model takes."""
+    makes them; also of one that is longer than the model takes, up to 64 characters for each
+    token that it takes."""
     found = await _told(request, context, caller, read_tokenize)
     tokens = found["tokens"]
     return json_response(

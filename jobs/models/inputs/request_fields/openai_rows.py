@@ -62,7 +62,7 @@ _CHAT = (
     refused("audio", "chat", "the voice of an answer that is spoken"),
     refused("functions", _BOTH, "tools, as they were named before", []),
     refused("function_call", _BOTH, "`tool_choice`, as it was named before", "none"),
-    of_input("reasoning_effort", "chat", "text", "for a chat template that reads it"),
+    of_input("reasoning_effort", "chat tokenize", "text", "for a chat template that reads it"),
     of_input("thinking", "chat", "object", "for a chat template that reads `enable_thinking`"),
     of_input("thinking.type", "chat", "text", "`enabled` or `disabled`"),
     refused("reasoning_effort", "completions", "reasoning before the answer", "none"),
