@@ -194,7 +194,8 @@ class Generator(Protocol):
 
     def tokenize(self, request: GenerationRequest) -> Tokenized:
         """Returns the tokens of a prompt, also of one that has too many for the model, unless
-        its text alone tells; for any thread, and may wait for a server. Raises ValueError, and what engines raise."""
+        its text alone tells; for any thread, and may wait for a server. Raises ValueError, and what
+        engines raise."""
         ...
 
     def detokenize(self, tokens: Sequence[int]) -> str:

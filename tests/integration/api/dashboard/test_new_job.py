@@ -96,7 +96,7 @@ def test_what_is_missing_or_wrong_is_said(people: People) -> None:
             (echo, none, "paste the items, or choose a file"),
             (echo | {"items": "a"}, ("b.txt", b"b"), "not both"),
             (echo, ("b.csv", b"a,b"), "millrace submit b.csv"),
-            ({"model": "nothing", "items": "a"}, none, "no model"),
+            ({"model": "nothing", "items": "a"}, none, "does not exist"),
             ({"items": "a"}, none, "model"),
             (echo | {"items": "a", "class": "urgent"}, none, "class"),
             (echo | {"items": "a", "labels": "x"}, none, "key:value"),
