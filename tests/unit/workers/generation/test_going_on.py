@@ -9,6 +9,7 @@ import orjson
 
 from jobs.calls.messages import ChoiceDelta, Delta, pack_deltas, unpack_deltas
 from jobs.calls.streams.log import CallLog
+from jobs.models.inputs.generation import GenerationRequest
 from jobs.store.queue.checkpoints import ChoiceProgress, Piece, Progress
 from tests.unit.workers.generation.made import sequence
 from workers.engines.generator import TokenLogprob
@@ -17,6 +18,7 @@ from workers.generation.completion import logprob_objects
 from workers.generation.items import checkpoints
 from workers.generation.requests import Sequenced
 
+PLAIN = GenerationRequest()
 UMLAUT = "ä".encode()
 SEEN = [
     TokenLogprob(7, "", -0.5, (TokenLogprob(8, "\ufffd", -1.0, (), b"\xc5"),), UMLAUT[:1]),
@@ -26,14 +28,14 @@ SEEN = [
 
 
 def test_a_call_goes_on_with_the_log_probabilities_of_its_log() -> None:
-    shown = logprob_objects(SEEN)
+    shown = logprob_objects(SEEN, PLAIN)
     assert [one["bytes"] for one in shown] == [[0xC3], [0xA4], [0]]
     assert shown[0]["top_logprobs"] == [{"token": "\ufffd", "logprob": -1.0, "bytes": [0xC5]}]
     delta = Delta("a", 0, [ChoiceDelta(0, "ä\ufffd", [7, 9, 11], shown)], (1, 0))
     one = sequence()
     resumption.resume(one.request, CallLog(unpack_deltas(pack_deltas([delta]))))
     assert one.emitted == [7, 9, 11]
-    assert logprob_objects(one.logprobs) == shown
+    assert logprob_objects(one.logprobs, PLAIN) == shown
 
 
 @dataclass
@@ -82,7 +84,7 @@ def test_a_log_is_read_by_the_release_before() -> None:
     ]
     listed = [None, {"5": {"logprob": -1.0, "rank": 1, "decoded_token": "x"}}]
     opening = ChoiceDelta(0, "ab", prompt_logprobs=listed)
-    begun = ChoiceDelta(0, "🙂", [0, 1, 2, 3], logprob_objects(split))
+    begun = ChoiceDelta(0, "🙂", [0, 1, 2, 3], logprob_objects(split, PLAIN))
     packed = pack_deltas([Delta("a", 0, [opening, begun], (1, 0))])
     (first, none), (_, tokens) = read_by_older(packed)
     assert (first.text, first.tokens, first.finish, none) == ("ab", [], None, [])
@@ -119,7 +121,7 @@ def test_an_item_goes_on_with_those_of_its_checkpoint_which_other_releases_read(
     one.prompt = replace(one.prompt, request=asked)
     choice = ChoiceProgress(0, [7, 9, 11], "ä", rows)
     checkpoints.resume(one.request, Progress([choice]))
-    assert logprob_objects(one.logprobs) == logprob_objects(SEEN)
+    assert logprob_objects(one.logprobs, PLAIN) == logprob_objects(SEEN, PLAIN)
     assert one.opening == replace(before.opening, logprobs=[])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from jobs.models.inputs.generation import GenerationRequest
 from jobs.models.inputs.logprobs import of_completion
 from tests.integration.workers.engines.generators.conftest import load_tiny
 from tests.support.generation import tiny_llama
@@ -213,7 +214,7 @@ def test_a_prompt_alone_is_scored_beside_others(
 def test_all_likely_tokens_come_each_with_its_bytes(tiny: TransformersGenerator) -> None:
     asked = {"prompt": TEXTS[1], "temperature": 0, "logprobs": 5}
     [done] = run(tiny, [new_sequence(prepared(tiny, asked), max_tokens=40)])
-    found = of_completion(logprob_objects(done.logprobs), 0)
+    found = of_completion(logprob_objects(done.logprobs, GenerationRequest()), 0)
     for one, likely in zip(done.logprobs, found["top_logprobs"], strict=True):
         chosen = one.token in [its.token for its in one.top]
         assert len(likely) == 5 + (not chosen)
