@@ -70,13 +70,14 @@ class Fault:
     def as_json(self) -> dict[str, Any]:
         """Returns the fault as an entry of a problem's `errors`."""
         more = dict(self.place or {"line": self.line}, custom_id=self.custom_id, first=self.first)
-        more |= {"code": self.code, "message": _text(self.message)}
-        return {"loc": [*map(_text, self.loc)]} | {k: v for k, v in more.items() if v is not None}
+        more |= {"code": self.code, "message": without_surrogates(self.message)}
+        loc = [part if isinstance(part, int) else without_surrogates(part) for part in self.loc]
+        return {"loc": loc} | {k: v for k, v in more.items() if v is not None}
 
 
-def _text(part: str | int) -> str | int:
-    """Replaces lone surrogates in a client's own words: they can't be sent back."""
-    return part.encode("utf-8", "replace").decode() if isinstance(part, str) else part
+def without_surrogates(words: str) -> str:
+    """Replaces lone surrogates in a client's own words: they can't be stored or sent back."""
+    return words.encode("utf-8", "replace").decode()
 
 
 class MillraceError(Exception):

@@ -34,7 +34,7 @@ PLACEHOLDER = [{"role": "user", "content": ""}]
 _SCHEMA, _SCHEMA_HERE = "response_format.json_schema.schema", "output_config.format.schema"
 
 _THINKING = {"adaptive": {}, "enabled": {"type": "enabled"}, "disabled": {"type": "disabled"}}
-"""What is said of reasoning by the type of `thinking`; nothing where the model is to decide."""
+"""Field for the model, by the type of `thinking`; nothing where the model is to decide."""
 
 ReportFault = Callable[..., None]
 """Gets the code and the message of a fault, and its place in the request."""

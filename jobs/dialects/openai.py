@@ -26,7 +26,7 @@ from jobs.dialects.openai_lines import (
 )
 from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
 from jobs.dialects.responses import lines as responses
-from jobs.errors import Fault, Invalid, MillraceError, UnknownModel
+from jobs.errors import Fault, Invalid, MillraceError, UnknownModel, without_surrogates
 from jobs.intake import validation
 from jobs.intake.lines import Line, without_last_blanks
 from jobs.intake.spool import MAX_FAULTS, Intake
@@ -190,8 +190,9 @@ class _Requests:
 
     def _named(self, code: str, message: str, path: str) -> Fault:
         """Returns a fault of the line, with its quotes of the line cut."""
-        message, path = map(_as_text, (message[:_MOST_WORDS], path[:_MOST_WORDS]))
-        return Fault(tuple(filter(None, path.split("."))), code, message, self._line)
+        names = without_surrogates(path[:_MOST_WORDS]).split(".")
+        message = without_surrogates(message[:_MOST_WORDS])
+        return Fault(tuple(filter(None, names)), code, message, self._line)
 
     def _fault(self, fault: Fault, custom_id: str | None) -> None:
         if self._intake is not None:
@@ -200,11 +201,6 @@ class _Requests:
             self._before.append((fault, custom_id))
         else:
             raise _nothing_stored([fault for fault, _ in self._before], at_least="at least ")
-
-
-def _as_text(words: str) -> str:
-    """Replaces lone surrogates in what a line is quoted by: they can't be stored."""
-    return words.encode("utf-8", "replace").decode()
 
 
 def _reply_to(fault: Fault) -> bytes:

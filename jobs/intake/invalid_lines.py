@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from jobs.errors import Fault
+from jobs.errors import Fault, without_surrogates
 
 _KEY = "millrace.invalid_line"
 START = f'{{"{_KEY}":'
@@ -29,7 +29,7 @@ def described(fault: Fault) -> str:
     line = fault.place or ({} if fault.line is None else {"line": fault.line})
     before = ", ".join(filter(None, (in_words(line), place.lstrip("."))))
     message = f"{before}: {fault.message}" if before else fault.message
-    return message.encode("utf-8", "replace").decode()  # it may quote a lone surrogate
+    return without_surrogates(message)  # it may quote one
 
 
 def in_words(place: Mapping[str, Any]) -> str:

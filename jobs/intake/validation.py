@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from jobs.errors import Fault, Invalid, Malformed
+from jobs.errors import Fault, Invalid, Malformed, without_surrogates
 from jobs.immutable import immutable
 from jobs.intake import integers
 from jobs.models.engines.engine_spec import no_problem
@@ -115,7 +115,7 @@ def _place_of(
 
 
 def _shown(name: str) -> str:
-    return name[:_MOST_SHOWN].encode("utf-8", "replace").decode()  # it may hold a lone surrogate
+    return without_surrogates(name[:_MOST_SHOWN])
 
 
 def _no_constant(name: str) -> Any:

@@ -84,6 +84,11 @@ def age_s(since: ColumnElement[Any]) -> ColumnElement[Any]:
     return cast(func.extract("epoch", func.now() - since), Double)
 
 
+def in_days(days: float) -> ColumnElement[Any]:
+    """The database's time in so many days."""
+    return func.now() + timedelta(days=days)
+
+
 def in_s(seconds: float | ColumnElement[Any] | None) -> ColumnElement[Any] | None:
     """The database's time in so many seconds; None for None."""
     if isinstance(seconds, ColumnElement):

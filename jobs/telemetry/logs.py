@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from jobs.errors import without_surrogates
 from jobs.telemetry.tracing.context import CURRENT
 
 FIELDS = (
@@ -112,7 +113,7 @@ class _JsonFormatter(logging.Formatter):
 
 def _plain(text: str) -> str:
     """Returns the text without quoted rows and lone surrogates."""
-    return _ROWS.sub("", text).encode("utf-8", "replace").decode()
+    return without_surrogates(_ROWS.sub("", text))
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: Any) -> None:

@@ -98,8 +98,10 @@ class Delivery:
 def _item_outcome(request: Request, output: Any) -> ItemOutcome:
     waited_ms = max(0.0, (request.admitted_s or request.arrived_s) - request.arrived_s) * 1000
     usage, us = request.usage, round(request.device_s * 1e6)
-    size, part, used = usage.input + usage.output, request.part, (usage, usage.truncated)
-    return ItemOutcome(request.seq, size, waited_ms, None, output, us, part, *used)
+    return ItemOutcome(
+        request.seq, usage.input + usage.output, waited_ms, None, output, us, request.part,
+        tokens=usage, truncated=usage.truncated,
+    )  # fmt: skip
 
 
 def _reply(request: Request, output: Any, now_s: float, worker: str) -> Reply:

@@ -15,7 +15,7 @@ from jobs import clock, vectors
 from jobs.blobs.payloads import Payloads
 from jobs.dialects import dialect
 from jobs.dialects.protocol import Dialect
-from jobs.errors import BlobStoreUnavailable, Unreadable
+from jobs.errors import BlobStoreUnavailable, Unreadable, without_surrogates
 from jobs.intake import validation
 from jobs.models.engines.engine_spec import Task
 from jobs.models.inputs.generation import TokenUsage
@@ -100,10 +100,7 @@ def _message(error: BaseException) -> str:
         message = str(error)
     except Exception:
         message = ""
-    return (
-        message.replace("\0", "").encode("utf-8", "replace").decode()[:_MAX_MESSAGE]
-        or type(error).__name__
-    )
+    return without_surrogates(message.replace("\0", ""))[:_MAX_MESSAGE] or type(error).__name__
 
 
 def error_code(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock
+from jobs.errors import without_surrogates
 from jobs.processes.pool import Child, OutOfMemory, ProcessPool
 from jobs.processes.tenant_slots import TenantSlots
 from jobs.settings import Settings
@@ -146,6 +147,6 @@ class TransferSupervisor(Service):
 
     def _postpone(self, transfer: Transfer, outcome: Postponed) -> None:
         _log.warning("%s waits: %s", transfer, outcome.error)
-        error = outcome.error[:1000].encode("utf-8", "replace").decode().replace("\0", "")
+        error = without_surrogates(outcome.error[:1000]).replace("\0", "")
         with self._database.begin() as tx:
             transfers.postpone(tx, transfer, outcome.wait_s, error, end=outcome.end)

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from jobs.dialects.messages import NO_THREADS, in_anthropics_words
-from jobs.errors import Fault, MillraceError
+from jobs.errors import Fault, MillraceError, without_surrogates
 
 _KINDS = {
     400: "invalid_request_error",
@@ -27,7 +27,7 @@ _MAX_FAULTS = 20  # faults that a message names
 def as_anthropic(error: MillraceError, id: str) -> dict[str, Any]:
     """Returns Anthropic's object of an error. `id` is the request's."""
     message = in_anthropics_words(_message(error))
-    message = message.encode("utf-8", "replace").decode()  # it may quote a lone surrogate
+    message = without_surrogates(message)  # it may quote one
     kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
     told = {"type": kind, "message": message, **_details(error)}
     return {"type": "error", "error": told, "request_id": id}

@@ -6,7 +6,7 @@ https://platform.openai.com/docs/guides/error-codes
 from typing import Any
 
 from jobs.dialects.openai import TOO_LONG, is_too_long
-from jobs.errors import Fault, MillraceError, QuotaExceeded
+from jobs.errors import Fault, MillraceError, QuotaExceeded, without_surrogates
 
 #: OpenAI's error codes by ours, where they differ.
 _CODES = {
@@ -30,7 +30,7 @@ def as_openai(error: MillraceError, id: str) -> dict[str, Any]:
     code = _code(error, first)
     message = error.detail if first is None or first.message in error.detail else first.message
     param = _param(first) if first else "model" if code == "model_not_found" else None
-    message = message.encode("utf-8", "replace").decode()  # it may quote a lone surrogate
+    message = without_surrogates(message)  # it may quote one
     return {"error": {"message": message, "type": _type(error, code), "param": param, "code": code}}
 
 

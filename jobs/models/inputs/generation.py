@@ -287,8 +287,9 @@ def _rendering(
                 f"chat_template_kwargs.{name[:_SHOWN]}",
                 "is set by the request itself: leave it out",
             )
-    said = _effort(fields), _thinks(fields)
-    return Rendering(variables or {}, *said, generation, continues, chosen)
+    return Rendering(
+        variables or {}, _effort(fields), _thinks(fields), generation, continues, chosen
+    )
 
 
 def _effort(fields: Fields) -> str:

@@ -4,15 +4,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, select
 
 from jobs.store import queries
+from jobs.store.conversations import rows
 from jobs.store.conversations.rows import ConversationRow
 from jobs.store.db import Tx
-from jobs.store.scaling_tables import conversation_items, conversation_turns, conversations
+from jobs.store.scaling_tables import conversation_items, conversation_turns
 
 _I, _T = conversation_items.c, conversation_turns.c
-_DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +27,19 @@ _COLUMNS = queries.columns(ItemRow, conversation_items)
 
 
 def append(
-    tx: Tx, conversation: ConversationRow, items: Mapping[str, bytes], keep_days: float
-) -> None:
+    tx: Tx, row: ConversationRow, items: Mapping[str, bytes], keep_days: float
+) -> ConversationRow:
     """Appends items to a conversation that this transaction has locked, which is kept for so many
-    days more. items: JSON by ids, which no item of it has."""
-    first, tenant = conversation.next_place, conversation.tenant_id
-    rows = [
-        {"conversation_id": conversation.id, "place": first + n, "tenant_id": tenant,
+    days more; returns its row as it is then. items: JSON by ids, which no item of it has."""
+    values = [
+        {"conversation_id": row.id, "place": row.next_place + n, "tenant_id": row.tenant_id,
          "item_id": id, "item": item.decode()}
         for n, (id, item) in enumerate(items.items())
     ]  # fmt: skip
-    if rows:
-        tx.execute(insert(conversation_items), rows)
-    c = conversations.c
-    changed = update(conversations).where(c.id == conversation.id, c.tenant_id == tenant)
+    if values:
+        tx.execute(insert(conversation_items), values)
     size = sum(map(len, items.values()))
-    tx.execute(
-        changed.values(
-            next_place=c.next_place + len(rows),
-            bytes=c.bytes + size,
-            expires_at=queries.in_s(keep_days * _DAY_S),
-        )
-    )
+    return rows.extend(tx, row, keep_days, items=len(values), size=size)
 
 
 def page(
@@ -85,8 +76,7 @@ def remove(tx: Tx, tenant: str, id: UUID, item_id: str) -> bool:
     size = tx.scalar(gone.returning(func.octet_length(_I.item)), {"tenant": tenant})
     if size is None:
         return False
-    own = update(conversations).where(conversations.c.id == id, queries.is_own(conversations))
-    tx.execute(own.values(bytes=conversations.c.bytes - size), {"tenant": tenant})
+    rows.shrink(tx, tenant, id, size)
     return True
 
 

@@ -62,7 +62,7 @@ def store(tx: Tx, new: NewResponse, keep_days: float) -> None:
         request=new.request.decode(),
         input=new.input.decode(),
         ended=None if new.ended is None else new.ended.decode(),
-        expires_at=queries.in_s(keep_days * 86_400),
+        expires_at=queries.in_days(keep_days),
     )
     tx.execute(row.on_conflict_do_nothing())
 

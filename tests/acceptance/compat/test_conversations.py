@@ -42,7 +42,7 @@ def said(*texts: str) -> Any:
 
 
 def texts_of(client: OpenAI, conversation: str) -> list[str]:
-    """What was said in a conversation, first things first."""
+    """Texts of a conversation, the first one first."""
     pages = client.conversations.items.list(conversation, order="asc", limit=2)
     found = []
     for item in pages:
@@ -259,7 +259,7 @@ def test_a_response_goes_on_with_a_conversation_and_is_appended_to_it(client: Op
 
 
 def messages_of(platform: Platform, response: str) -> Any:
-    """What the model of a response in the background is given."""
+    """Messages that the model of a response in the background gets."""
     with transaction(platform) as tx:
         query = text("SELECT input FROM items WHERE job_id = :job")
         return orjson.loads(tx.scalar(query, {"job": ids.parse("resp", response)}))["messages"]

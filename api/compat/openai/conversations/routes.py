@@ -19,6 +19,7 @@ from api.compat.openai.conversations.schemas import (
     ConversationUpdate,
 )
 from api.compat.openai.conversations.stored import PREFIX
+from api.compat.openai.files import page_object
 from api.compat.openai.schemas import ERRORS
 from api.context import Context, ContextDep
 from api.dependencies import Reader, Submitter, Uploader
@@ -156,7 +157,7 @@ def _append(
         if appended is None:
             stored.check_room(row, len(orjson.dumps(items)))
             _, appended = stored.append(context, tx, row, items)
-    return json_response(_list(appended, has_more=False))
+    return json_response(page_object(appended, len(appended)))
 
 
 def _last_ones(tx: Tx, row: ConversationRow, items: Sequence[Item]) -> list[Item] | None:
@@ -195,7 +196,7 @@ def list_items(
             ascending=order == "asc",
         )  # fmt: skip
     items = [orjson.loads(one.item) for one in page]
-    return json_response(_list(items[:limit], has_more=len(items) > limit))
+    return json_response(page_object(items, limit))
 
 
 @router.get(_ITEM, response_model=ConversationItem)
@@ -236,16 +237,6 @@ def _read(items: Sequence[Any]) -> list[Item]:
         return read_items(items, "items")
     except FieldError as error:
         raise refused(error.field, "invalid_value", str(error)) from None
-
-
-def _list(items: Sequence[Item], *, has_more: bool) -> dict[str, Any]:
-    return {
-        "object": "list",
-        "data": items,
-        "first_id": items[0]["id"] if items else None,
-        "last_id": items[-1]["id"] if items else None,
-        "has_more": has_more,
-    }
 
 
 def _no_item(item_id: str) -> NotFound:

@@ -77,6 +77,6 @@ class ConversationItemList(BaseModel):
 
     object: Literal["list"]
     data: list[dict[str, Any]] = Field(examples=[[_ITEM]])
-    first_id: str | None
-    last_id: str | None
+    first_id: str
+    last_id: str
     has_more: bool

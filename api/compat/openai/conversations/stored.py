@@ -118,10 +118,7 @@ def append(
         appended.append(renewed(item) if item["id"] in taken else item)
         taken.add(appended[-1]["id"])
     written = {item["id"]: orjson.dumps(item) for item in appended}
-    item_rows.append(tx, row, written, resources.settings.keep_responses_days)
-    after = rows.get(tx, row.tenant_id, row.id)
-    assert after is not None
-    return after, appended
+    return item_rows.append(tx, row, written, resources.settings.keep_responses_days), appended
 
 
 def check_room(row: ConversationRow, more: int = 0) -> None:
@@ -144,7 +141,7 @@ def await_turn(resources: Resources, tx: Tx, tenant: str, response: UUID, to: st
     """Notes that a response in the background will bring items `to` a conversation, which is kept
     as long as the response from now on. Raises NotFound."""
     row = find(resources, tx, tenant, to, lock=True)
-    item_rows.append(tx, row, {}, resources.settings.keep_responses_days)
+    rows.extend(tx, row, resources.settings.keep_responses_days)
     item_rows.add_turn(tx, tenant, row.id, response)
 
 

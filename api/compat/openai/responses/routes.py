@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from api.compat.generation import answering
 from api.compat.generation.answering import Answer
 from api.compat.openai.conversations import stored as conversations
+from api.compat.openai.files import page_object
 from api.compat.openai.responses import background, stored
 from api.compat.openai.responses.foreground import ForegroundResponse
 from api.compat.openai.responses.requests import ResponseBody, conversation_of, read_response
@@ -47,7 +48,7 @@ _ONE = PATH + "/{response_id}"
 _PREVIOUS = "previous_response_id"
 _ESCAPED = r"\u005", r"\u006", r"\u007"  # letters and the underscore, which writers don't escape
 _REFERRING = tuple(map(str.encode, (_PREVIOUS, REFERENCE, '"conversation"', *_ESCAPED)))
-"""What the body of a request has that may refer to stored items."""
+"""Parts of a body that may refer to stored items: one without any of them isn't parsed for it."""
 _NO_BUFFERING = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
 _STREAM = {"schema": {"type": "string"}, "example": EVENTS}
 _EVENTS_DOC: dict[str, Any] = {"content": {MEDIA_TYPE: _STREAM}}
@@ -246,16 +247,7 @@ def list_input_items(
         if not places:
             raise _refused("after", f"there is no item {after!r} in this response")
         items = items[places[0] + 1 :]
-    page = items[:limit]
-    return json_response(
-        {
-            "object": "list",
-            "data": page,
-            "first_id": page[0]["id"] if page else None,
-            "last_id": page[-1]["id"] if page else None,
-            "has_more": len(items) > limit,
-        }
-    )
+    return json_response(page_object(items, limit))
 
 
 def _refused(field: str, message: str) -> Invalid:

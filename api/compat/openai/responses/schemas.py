@@ -142,8 +142,8 @@ class ResponseItemList(BaseModel):
 
     object: Literal["list"]
     data: list[dict[str, Any]]
-    first_id: str | None
-    last_id: str | None
+    first_id: str
+    last_id: str
     has_more: bool
 
 

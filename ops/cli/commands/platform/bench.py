@@ -9,8 +9,10 @@ import click
 
 
 def _scale(_context: click.Context, _option: click.Parameter, quick: bool) -> Any:
-    scale = import_module("ops.bench.harness.scale") if _is_here() else None
-    return scale and (scale.QUICK if quick else scale.FULL)
+    if not _is_here():
+        return None
+    scale = import_module("ops.bench.harness.scale")
+    return scale.QUICK if quick else scale.FULL
 
 
 def _is_here() -> bool:

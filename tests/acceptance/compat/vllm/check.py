@@ -32,7 +32,7 @@ class Answer:
 
     @property
     def chunks(self) -> list[Any]:
-        """Of a stream; else the body."""
+        """Chunks of a stream; else the body."""
         return self.body if isinstance(self.body, list) else [self.body]
 
     @property

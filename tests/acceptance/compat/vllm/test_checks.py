@@ -1,4 +1,4 @@
-"""What vLLM's tests of its HTTP API demand, of a model of random weights: each check passes, or is
+"""Demands of vLLM's tests of its HTTP API, on a model of random weights: each check passes, or is
 known to differ, and the page says which."""
 
 from collections.abc import Iterator

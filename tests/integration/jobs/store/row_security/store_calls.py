@@ -126,6 +126,7 @@ STORE_CALLS: dict[str, StoreCall] = {
     "rows.create": lambda tx, job: rows.create(tx, MALLORY, ids.new(), b"{}", 1),
     "rows.get": lambda tx, job: rows.get(tx, MALLORY, HERS_TOO.id),
     "rows.set_metadata": lambda tx, job: rows.set_metadata(tx, MALLORY, HERS_TOO.id, b"{}", 1),
+    "rows.extend": lambda tx, job: rows.extend(tx, HERS_TOO, 1, items=1, size=1),
     "rows.delete": lambda tx, job: rows.delete(tx, MALLORY, HERS_TOO.id),
     "items.append": lambda tx, job: items.append(tx, HERS_TOO, {"x": b"x"}, 1),
     "items.page": lambda tx, job: items.page(tx, MALLORY, HERS_TOO.id),
